@@ -80,6 +80,19 @@ def test_sums_over_any_axis(shape: tuple[int, ...], axis: Any) -> None:
         assert error(model(x), exact) <= max(4 * error(total(x), exact), floor)
 
 
+@pytest.mark.parametrize(
+    ("shape", "view"),
+    [
+        ((40_000, 8), lambda x: x[::2, ::2].sum(0)),
+        ((40_000, 8), lambda x: x.transpose(0, 1).contiguous().transpose(0, 1).sum(0)),
+        ((2, 600, 80, 2, 6), lambda x: x[:, ::2, ::2, :, :3].sum((1, 2, 4))),
+        ((2, 20_000, 4, 4), lambda x: x[:, :, ::2, ::2].sum((1, 2, 3))),
+    ],
+)
+def test_sums_of_views(shape: tuple[int, ...], view: Callable[[Tensor], Tensor]) -> None:
+    check(view, data(shape, "large"))
+
+
 def test_the_mean_of_a_million_numbers() -> None:
     def mean(x: Tensor) -> Tensor:
         return x.mean(0)

@@ -32,6 +32,7 @@ from blockwright.rules.attention_model import slice_of_head
 from blockwright.rules.contraction import (
     align,
     canonicalize,
+    clear_total,
     node,
     pack_panels,
     vector_rows,
@@ -47,6 +48,7 @@ from blockwright.rules.facts import (
     position_of,
 )
 from blockwright.rules.inline import extent, inline_where, is_copy, longest
+from blockwright.rules.pieces import Pieces, sum_pieces
 from blockwright.rules.rows import schedule_inner
 from blockwright.rules.rule import Rule
 from blockwright.rules.tiles import least_width, whole_row
@@ -370,7 +372,6 @@ def _product_tile(
 ) -> None:  # fmt: skip
     """All rows of the tile and a slice of the head in registers while keys pass; written back by
     rows, vectors along the head."""
-    sch.set_scope(product, 0, "local")
     loops = inner_loops(sch, product, i0)
     rows, head, keys = loops[-3 - pieces], *loops[-2:]  # between them the piece that i0 is inside
     at = i0
@@ -381,13 +382,20 @@ def _product_tile(
             sch.annotate(at, "loop_partition", True)
     else:
         sch.reorder(keys, rows, head)
-    sch.reverse_compute_at(out, at)
-    init = sch.decompose_reduction(product, keys)
-    sch.annotate(keys, OWN_REGISTERS, 1)  # statistics of rows live on behind the loop
-    _cut(sch, product, keys)
     lanes = whole_row(target, width)
+    sums = product
+    cut = None if pieces else sum_pieces(sch, product, [keys], Pieces(), ragged=True)
+    sch.reverse_compute_at(out, at)
+    if cut is not None:
+        sums, (keys, rows, head), over = cut
+        _cut(sch, sums, over)
+        clear_total(sch, product, over, lanes)
+    sch.set_scope(sums, 0, "local")
+    init = sch.decompose_reduction(sums, keys)
+    sch.annotate(keys, OWN_REGISTERS, 1)  # statistics of rows live on behind the loop
+    _cut(sch, sums, keys)
     vector_rows(sch, init, lanes)
-    vector_tile(sch, product, head, rows, lanes)
+    vector_tile(sch, sums, head, rows, lanes)
     vector_rows(sch, out, lanes)
 
 

@@ -16,7 +16,6 @@ Used by the GEMM rule at the root of a program and by the attention rule inside 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 
 import msgspec
@@ -34,32 +33,15 @@ from blockwright.rules.facts import (
     position_of,
     stride,
 )
-from blockwright.rules.inline import extent, reduces
+from blockwright.rules.inline import extent
+from blockwright.rules.pieces import WHOLE, Pieces, sum_pieces, whole_pieces
 from blockwright.rules.tiles import RegisterTile, choose_register_tile
-from blockwright.rules.vectors import inner_loops
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
 _RUN = 512  # bytes of a row that are packed at once
 _SHARED = 8  # groups of panels that there should be at least
-
-
-class Pieces(msgspec.Struct, frozen=True):
-    """How a long reduction is cut into pieces with sums of their own.
-
-    Attributes:
-        most: terms of a piece, about.
-        least: terms of a piece.
-        longest: terms of a reduction that is not cut.
-    """
-
-    most: int = 256
-    least: int = 96
-    longest: int = 768
-
-
-_WHOLE = Pieces(longest=sys.maxsize)
 
 
 class Canonical(msgspec.Struct):
@@ -131,7 +113,7 @@ def canonicalize(
     first, between, last = ([1] * len(axes) for axes in (outer, middle, depth))
     whole = list(last)
     for cut in pieces[-1:]:
-        whole[-1] = _whole_pieces([extent_of(before, axes) for axes in depth], cut)
+        whole[-1] = whole_pieces([extent_of(before, axes) for axes in depth], cut)
     if pad_rows:  # elements beyond the end are read one by one: the last row again, without a test
         a, b = _pad(sch, block, a, b, [*first, tile.rows, *between, 1, *last], "clamp")
     padding = [*first, 1, *between, tile.columns, *whole]
@@ -258,34 +240,10 @@ def tile_pieces(
         tile_registers(sch, form, m1, k)
         return k
     partial, (*own, m, _), loop = cut
-    own = tile_pieces(sch, msgspec.structs.replace(form, block=partial), m, own, *finer or (_WHOLE,))
+    of_piece = msgspec.structs.replace(form, block=partial)
+    own = tile_pieces(sch, of_piece, m, own, *finer or (WHOLE,))
     clear_total(sch, form.block, loop, form.tile.columns)
     return own
-
-
-def sum_pieces(
-    sch: Schedule, total: BlockRV, k: Sequence[LoopRV], pieces: Pieces, ragged: bool = False
-) -> tuple[BlockRV, list[LoopRV], LoopRV] | None:
-    """Sum the pieces of a long reduction apart, each where it is added to the total of a tile.
-
-    Args:
-        total: a block with the loops `k` around the two loops of a tile.
-        ragged: whether the last piece may be shorter than the others.
-
-    Returns the block that sums a piece, its loops in the same order, and the loop over pieces; None
-    where the reduction is short, of unknown length, or has no equal pieces.
-    """
-    over = _cut_pieces(sch, k, pieces, ragged)
-    if over is None:
-        return None
-    partial = sch.rfactor(over, 0)
-    block = node(sch, total)
-    (loop,) = [around for around in sch.get_loops(total) if reduces(sch, block, around)]
-    sch.compute_at(partial, loop, preserve_unit_loops=True)
-    left = sum(it.iter_type is ir.IterType.REDUCE for it in node(sch, partial).iter_vars)
-    m, n, *own = inner_loops(sch, partial, loop)[-2 - left :]
-    sch.reorder(*own, m, n)
-    return partial, [*own, m, n], loop
 
 
 def clear_total(sch: Schedule, total: BlockRV, loop: LoopRV, lanes: int) -> BlockRV:
@@ -295,55 +253,6 @@ def clear_total(sch: Schedule, total: BlockRV, loop: LoopRV, lanes: int) -> Bloc
     for handle in (clear, total):
         vector_rows(sch, handle, lanes)
     return clear
-
-
-def _cut_pieces(
-    sch: Schedule, k: Sequence[LoopRV], pieces: Pieces, ragged: bool
-) -> LoopRV | None:
-    """Cut the loops of a long reduction into pieces; returns the loop over these, or None where the
-    reduction is short, of unknown length, or has no equal pieces."""
-    sizes = [extent(sch, loop) for loop in k]
-    found = _piece(sizes, pieces)
-    if found is None or not (ragged or cuts_evenly(sizes, pieces)):
-        return None
-    at, together = found
-    outer = list(k[: at + 1])
-    if together > 1:
-        outer[-1], _ = sch.split(outer[-1], [None, together])
-    over = sch.fuse(*outer) if len(outer) > 1 else outer[0]
-    sch.annotate(over, "loop_partition", True)  # the last one may be padded
-    return over
-
-
-def _piece(sizes: Sequence[int | None], pieces: Pieces) -> tuple[int, int] | None:
-    """The loop at which nested loops of a long reduction are cut into pieces, and its steps in a
-    piece; None where the reduction is short or of unknown length."""
-    known = [size for size in sizes if size is not None]
-    if len(known) < len(sizes) or math.prod(known) <= pieces.longest:
-        return None
-    at, inner = len(known) - 1, 1
-    while at and inner * known[at] <= pieces.most:
-        inner *= known[at]
-        at -= 1
-    size, most = known[at], max(1, pieces.most // inner)
-    least = max(1, pieces.least // inner)
-    even = [d for d in range(least, 2 * most + 1) if size % d == 0]
-    fitting = [d for d in even if d <= most]
-    if even:
-        return at, max(fitting) if fitting else min(even)
-    return at, math.ceil(size / math.ceil(size / most))
-
-
-def cuts_evenly(sizes: Sequence[int | None], pieces: Pieces) -> bool:
-    """Whether nested loops of a reduction are short enough, or fall into equal pieces."""
-    found = _piece(sizes, pieces)
-    return found is None or (sizes[found[0]] or 0) % found[1] == 0
-
-
-def _whole_pieces(sizes: Sequence[int | None], pieces: Pieces) -> int:
-    """What the length of the innermost reduction loop must be a multiple of to be cut evenly."""
-    found = _piece(sizes, pieces)
-    return 1 if found is None or found[0] < len(sizes) - 1 else found[1]
 
 
 def write_out_steps(sch: Schedule, loop: LoopRV, most: int) -> LoopRV:

@@ -21,11 +21,10 @@ from blockwright import ir
 from blockwright.analysis.facts import symbol_facts
 from blockwright.analysis.streaming import READ_AHEAD, READ_AHEAD_SHARED
 from blockwright.arith import IndexMap
+from blockwright.rules.blocked import long_sums
 from blockwright.rules.contraction import (
     Canonical,
-    Pieces,
     canonicalize,
-    cuts_evenly,
     node,
     pack_panels,
     tile_pieces,
@@ -48,6 +47,7 @@ from blockwright.rules.facts import (
 )
 from blockwright.rules.gemm_plan import GemmPlan, Product, gemm_plan, gemm_tile, unknown_rows
 from blockwright.rules.inline import extent, inline_where, is_copy
+from blockwright.rules.pieces import Pieces, cuts_evenly
 from blockwright.rules.rule import Rule, Variant
 from blockwright.rules.tiles import RegisterTile, RowTile, steps_written_out
 from blockwright.rules.vectors import inner_loops, vectorize_last
@@ -59,6 +59,7 @@ _SHORT = 16  # a piece of a reduction is no shorter than this part of what it co
 _WRITTEN_OUT = 128  # updates up to which the last of several short loops is written out
 _AT_ONCE = 8  # steps of the reduction that are written out, at most
 _PIECES = (Pieces(),)
+_LONG_PIECES = (Pieces(most=128, unknown=True),)  # the last one is filled up with zeros
 _SHALLOW = 512  # products in a sum, beside which a store with masks takes more than a twentieth
 
 
@@ -83,7 +84,10 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     return ""
 
 
-def apply(sch: Schedule, target: Target, tile: RegisterTile | None = None) -> None:
+def apply(
+    sch: Schedule, target: Target, tile: RegisterTile | None = None,
+    pieces: Sequence[Pieces] = _PIECES,
+) -> None:  # fmt: skip
     before, products, behind = parts(sch)
     kept = inline_producers(sch, before, products)
     packed = {block: _packed_with(sch, kept, products, block) for block in products}
@@ -93,11 +97,11 @@ def apply(sch: Schedule, target: Target, tile: RegisterTile | None = None) -> No
     if len(products) == 1 and behind:  # one epilogue, at the register tile
         for handle in behind[:-1]:
             sch.compute_inline(handle)
-        contract(sch, products[0], behind[-1], target, tile, packed[products[0]])
+        contract(sch, products[0], behind[-1], target, tile, packed[products[0]], pieces)
     else:
         kept += inline_where(sch, behind)
         for block in products:
-            contract(sch, block, None, target, tile, packed[block])
+            contract(sch, block, None, target, tile, packed[block], pieces)
     for handle in kept:
         if handle not in packed.values():
             spread(sch, [handle], target)
@@ -140,17 +144,20 @@ def _without_unit_axes(sch: Schedule, handle: BlockRV) -> None:
 
 def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
     """For a number of rows that calls decide: other register tiles where these waste less of the
-    last one, all on the same panels."""
+    last one, all on the same panels; for a depth that calls decide: long sums in pieces."""
+    long = long_sums(func, _PIECES[0].longest)
+    found: list[Variant] = []
+    if long is not None:
+        found.append(Variant(long, functools.partial(apply, pieces=_LONG_PIECES)))
     products = [(b, f) for b in leaf_blocks(func) if (f := contraction_of(b)) is not None]
     block, facts = products[0]
     product = _product(func, block, facts)
     if len(products) > 1 or product.rows is not None:
-        return []
+        return found
     rows: ir.Expr = ir.const(1, "int64")
     for position in facts.m:
         rows = rows * block.iter_vars[position].dom.extent
     first, *others = unknown_rows(target, product)
-    found: list[Variant] = []
     for k, one in enumerate(others):
         here = _passed(rows, one)
         better: ir.Expr = ir.LT(here, _passed(rows, first))
@@ -212,7 +219,8 @@ def _packed_with(
 
 def contract(
     sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target,
-    tile: RegisterTile | None = None, packed: BlockRV | None = None, in_pieces: Sequence[Pieces] = _PIECES,
+    tile: RegisterTile | None = None, packed: BlockRV | None = None,
+    in_pieces: Sequence[Pieces] = _PIECES,
 ) -> None:  # fmt: skip
     """Schedule one contraction at the root, with the block behind it if there is one, and the one
     that computes what is packed."""
@@ -231,9 +239,7 @@ def contract(
         (tail,) = sch.get_consumers(block)
     batch = len(facts.batch)
     plan = gemm_plan(target, product, form.tile)
-    sums = None
-    if plan.depth is not None:
-        sums = _cut_depth(sch, form, batch, plan.depth, in_pieces)
+    sums = _cut_depth(sch, form, batch, plan.depth, in_pieces)
     pieces, loops = _pieces_and_loops(sch, block, sums)
     m0, m1 = sch.split(loops[batch], [None, form.tile.rows])
     n0, n1 = sch.split(loops[batch + 1], [None, form.tile.columns])
@@ -375,7 +381,7 @@ def _multiple(length: ir.Expr) -> int:
 
 
 def _cut_depth(
-    sch: Schedule, form: Canonical, batch: int, most: int, in_pieces: Sequence[Pieces]
+    sch: Schedule, form: Canonical, batch: int, most: int | None, in_pieces: Sequence[Pieces]
 ) -> BlockRV | None:
     """Cut a long reduction into pieces whose panels stay in cache, each with a sum of its own.
 
@@ -383,6 +389,8 @@ def _cut_depth(
     contraction becomes their sum. None when the reduction is short, of unknown length, or falls
     into short pieces only: more time would go into adding them than into fetching whole panels.
     """
+    if most is None:
+        return None
     loops = sch.get_loops(form.block)
     around, outer = loops[: batch + 2], loops[batch + 2 :]
     inner, sizes = 1, list[int]()

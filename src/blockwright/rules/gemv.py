@@ -14,6 +14,7 @@ by its layout:
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -21,6 +22,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.arith import IndexMap
+from blockwright.rules.blocked import long_sums
 from blockwright.rules.contraction import node
 from blockwright.rules.elementwise import spread
 from blockwright.rules.facts import (
@@ -36,7 +38,7 @@ from blockwright.rules.facts import (
     windowed,
 )
 from blockwright.rules.inline import extent, is_copy
-from blockwright.rules.rule import Rule
+from blockwright.rules.rule import Rule, Variant
 from blockwright.rules.tiles import (
     dot_tile,
     most_skinny_rows,
@@ -50,6 +52,8 @@ from blockwright.support import ScheduleError
 from blockwright.target import Target
 
 _GATHERED = 3  # rows, up to which vectors of elements that are apart are worth bringing together
+_PIECE = 256  # steps of a long reduction in a piece of it
+_LONGEST = 768  # steps of a reduction that is not cut
 _TILES = 8  # times the rows that registers suit: so often dot products read the matrix from cache
 
 
@@ -143,13 +147,14 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     return ""
 
 
-def apply(sch: Schedule, target: Target) -> None:
+def apply(sch: Schedule, target: Target, long: bool = False) -> None:
+    """Schedule a program; `long`: sums of unknown length are taken in pieces."""
     block, out, kept = _neighbours(sch)
     roles = _skinny(node(sch, block), target)
     if isinstance(roles, str):
         raise ScheduleError(roles, code="BW340")
     schedule = _dots if roles.dots else _updates
-    sch.parallel(schedule(sch, block, out, roles, target))
+    sch.parallel(schedule(sch, block, out, roles, target, long))
     for handle in kept:
         spread(sch, [handle], target)
 
@@ -185,7 +190,9 @@ def _axes(sch: Schedule, block: BlockRV, roles: Skinny) -> tuple[list[LoopRV], .
     return tuple(groups)
 
 
-def _dots(sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, target: Target) -> LoopRV:
+def _dots(
+    sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, target: Target, long: bool
+) -> LoopRV:
     """Vectors of partial sums along the reduction, for a few rows of both operands at once.
 
     More rows than registers suit are taken in parts, while the matrix's rows stay in cache.
@@ -215,7 +222,7 @@ def _dots(sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, target: Ta
     sch.set_scope(block, 0, "local")
     sch.compute_at(partial, at, preserve_unit_loops=True)
     sch.set_scope(partial, 0, "local")
-    _partial_sums(sch, partial, at, len(batch))
+    _partial_sums(sch, partial, at, len(batch), long)
     sch.decompose_reduction(block, lane)
     sch.vectorize(lane)
     for loop in (*inner_loops(sch, block, at)[:-1], *inner_loops(sch, out, at)):
@@ -224,39 +231,81 @@ def _dots(sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, target: Ta
     return sch.fuse(*batch, task) if batch else task
 
 
-def _partial_sums(sch: Schedule, partial: BlockRV, n0: LoopRV, batch: int) -> None:
-    """All partial sums of a step in registers, while the reduction passes."""
+def _partial_sums(sch: Schedule, partial: BlockRV, n0: LoopRV, batch: int, long: bool) -> None:
+    """All partial sums of a step in registers, while the reduction passes, or a piece of it."""
     lane, *rows, k0 = inner_loops(sch, partial, n0)
     sch.reorder(k0, *rows, lane)
+    over = _cut(sch, k0, long)
+    if over is not None:
+        piece = sch.rfactor(over, 0)
+        over, *rows, lane = inner_loops(sch, partial, n0)
+        sch.compute_at(piece, over, preserve_unit_loops=True)
+        sch.set_scope(piece, 0, "local")
+        clear = sch.decompose_reduction(partial, over)
+        _in_registers(sch, [*rows[batch:], lane])
+        _in_registers(sch, inner_loops(sch, clear, n0))
+        partial, n0 = piece, over
+        _, lane, *rows, k0 = inner_loops(sch, partial, n0)
+        sch.reorder(k0, *rows, lane)
     init = sch.decompose_reduction(partial, k0)
-    sch.vectorize(lane)
     sch.annotate(k0, "loop_partition", True)
-    for loop in rows[batch:]:
-        sch.unroll(loop)
-    *others, last = inner_loops(sch, init, n0)
+    _in_registers(sch, [*rows[batch:], lane])
+    _in_registers(sch, inner_loops(sch, init, n0))
+
+
+def _in_registers(sch: Schedule, loops: list[LoopRV]) -> None:
+    *others, last = loops
     sch.vectorize(last)
     for loop in others:
         sch.unroll(loop)
 
 
-def _updates(sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, target: Target) -> LoopRV:
+def _cut(sch: Schedule, k: LoopRV, long: bool) -> LoopRV | None:
+    """Cut a long reduction into pieces; returns the loop over these, None where it is short."""
+    length = extent(sch, k)
+    if not long if length is None else length <= _LONGEST:
+        return None
+    over, _ = sch.split(k, [None, _PIECE])
+    sch.annotate(over, "loop_partition", True)
+    return over
+
+
+def _updates(
+    sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, target: Target, long: bool
+) -> LoopRV:
     """Sums of a stretch of columns in cache; some steps of the reduction update them at a time."""
     dtype = node(sch, block).writes[0].buffer.dtype
     height = extent_of(node(sch, block), roles.few) or 1
     _sums_along(sch, block, roles.many)
     batch, few, (many,), (k,) = _axes(sch, block, roles)
+    lanes = target.lanes(dtype)
     stretch = _stretch(target, height, extent(sch, many), dtype.bits)
-    task, vectors, lane = sch.split(
-        many, [None, stretch // target.lanes(dtype), target.lanes(dtype)]
-    )
+    over, sums = _cut(sch, k, long), block
+    if over is not None:
+        sums = sch.rfactor(over, 0)
+        *batch_and_few, many, over = sch.get_loops(block)
+        batch, few = batch_and_few[: len(batch)], batch_and_few[len(batch) :]
+    task, vectors, lane = sch.split(many, [None, stretch // lanes, lanes])
+    if over is not None:
+        sch.reorder(*batch, task, over, *few, vectors, lane)
+        sch.compute_at(sums, over, preserve_unit_loops=True)
+        _, *own, many, k = inner_loops(sch, sums, over)
+        few = own[len(batch) :]
+        vectors, lane = sch.split(many, [None, lanes])
     k0, k1 = sch.split(k, [None, steps_at_once(extent(sch, k))])
-    sch.reorder(*batch, task, k0, vectors, *few, k1, lane)
+    sch.reorder(*([*batch, task] if over is None else []), k0, vectors, *few, k1, lane)
     sch.reverse_compute_at(out, task)
-    init = sch.decompose_reduction(block, k0)
+    if over is not None:
+        for part in (sch.decompose_reduction(block, over), block):
+            sch.vectorize(sch.get_loops(part)[-1])
+    init = sch.decompose_reduction(sums, k0)
     sch.vectorize(lane)
     for loop in (*few, k1):
         sch.unroll(loop)
-    sch.vectorize(sch.get_loops(init)[-1])
+    if over is None:
+        sch.vectorize(sch.get_loops(init)[-1])
+    else:
+        vectorize_last(sch, init, sch.get_loops(init)[-1], target)
     vectorize_last(sch, out, sch.get_loops(out)[-1], target)
     sch.annotate(k0, "loop_partition", True)
     task = sch.fuse(*batch, task) if batch else task
@@ -292,4 +341,10 @@ def _stretch(target: Target, rows: int, many: int | None, bits: int) -> int:
     return lanes * math.ceil(vectors / tasks)
 
 
-RULE = Rule("gemv", refuses, apply)
+def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
+    """Long sums in pieces, where calls decide how long they are."""
+    long = long_sums(func, _LONGEST)
+    return [] if long is None else [Variant(long, functools.partial(apply, long=True))]
+
+
+RULE = Rule("gemv", refuses, apply, variants=variants)

@@ -31,14 +31,12 @@ from blockwright import ir
 from blockwright.arith import simplify
 from blockwright.rules import gemm
 from blockwright.rules.contraction import (
-    Pieces,
     align,
     clear_total,
     fuse_copy,
     node,
     panels,
     regroup,
-    sum_pieces,
     vector_rows,
 )
 from blockwright.rules.elementwise import spread
@@ -53,6 +51,7 @@ from blockwright.rules.facts import (
     windowed,
 )
 from blockwright.rules.inline import extent
+from blockwright.rules.pieces import Pieces, sum_pieces
 from blockwright.rules.rule import Rule
 from blockwright.rules.tiles import RegisterTile, choose_register_tile, predicted_share
 from blockwright.rules.vectors import inner_loops, vectorize_last

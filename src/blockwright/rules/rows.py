@@ -266,6 +266,8 @@ def _partial_results(
     if len(reducing) > 1 and (inner is None or inner >= _FEW_LANES):
         *outer, fused = reducing  # vectors lie within the last axis
         lanes = min(lanes, inner or lanes)
+    elif len(reducing) > 2 and inner is not None and math.gcd(inner, lanes) < 2:
+        outer, fused = reducing[:-2], sch.fuse(*reducing[-2:])
     else:
         fused = sch.fuse(*reducing) if len(reducing) > 1 else reducing[0]
     size, most = extent(sch, fused), longest(sch, fused)
@@ -330,6 +332,9 @@ def reduce_lanes(
     wide = maker is None or target.vector_registers >= _MANY_REGISTERS
     outer, fused, lanes = _partial_results(sch, reducing, lanes_for(block, target), wide)
     if lanes < 2:
+        level = next_level(sch, handle, [*outer, fused], step=1, lanes=1, long=long)
+        if level is not None:
+            _reduce_level(sch, level, row, target, None, long)
         return False
     level = next_level(sch, handle, [*outer, fused], step=lanes, lanes=lanes, long=long)
     if level is not None:

@@ -27,6 +27,7 @@ class Sliding(msgspec.Struct, frozen=True, eq=False):
         moved: the other spatial axes that move the window, outermost first.
         vector_moves: whether `vector` moves it too.
         other_taps, taps_along: the reduction axes; those along the last one of `moved` apart.
+        still: reduction axes along which no window slides.
     """
 
     data: ir.BufferLoad
@@ -36,6 +37,7 @@ class Sliding(msgspec.Struct, frozen=True, eq=False):
     vector_moves: bool
     other_taps: tuple[int, ...]
     taps_along: tuple[int, ...]
+    still: tuple[int, ...]
 
     @property
     def column(self) -> int | None:
@@ -79,7 +81,9 @@ def sliding_of(block: ir.Block) -> Sliding | str:
     along = tuple(p for p in taps if moved and p in shared[moved[-1]])
     weights = dict.fromkeys(n.buffer for n in loads if n is not data)
     other = tuple(p for p in taps if p not in along)
-    return Sliding(data, tuple(weights), vector, moved, vector in shared, other, along)
+    slid = {p for group in shared.values() for p in group}
+    still = tuple(p for p in taps if p not in slid)
+    return Sliding(data, tuple(weights), vector, moved, vector in shared, other, along, still)
 
 
 def _uses(node: ir.Node, it: ir.IterVar) -> bool:

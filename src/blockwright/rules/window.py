@@ -27,6 +27,7 @@ import msgspec
 from blockwright import ir
 from blockwright.analysis.streaming import READ_AHEAD, WRITE_AHEAD
 from blockwright.arith import IndexMap
+from blockwright.rules.blocked import LONGEST, rounds
 from blockwright.rules.elementwise import spread
 from blockwright.rules.facts import (
     address_of,
@@ -36,7 +37,7 @@ from blockwright.rules.facts import (
     position_of,
     stride,
 )
-from blockwright.rules.inline import block_of, extent, inline_where, is_copy
+from blockwright.rules.inline import block_of, extent, inline_where, is_copy, reduces
 from blockwright.rules.rule import Rule
 from blockwright.rules.sliding import NEAR, Sliding, shape_of, sliding_of
 from blockwright.rules.vectors import cut_tail, inner_loops, vectorize_last
@@ -44,6 +45,9 @@ from blockwright.rules.window_tiles import WRITTEN_OUT, WindowBlocks, WindowTile
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
+
+_PIECE = 16  # steps of a long sum in a piece of it, at least
+_PIECES = 64  # of a long sum, at most
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
@@ -55,6 +59,8 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
         facts = sliding_of(block)
         if isinstance(facts, str):
             return facts
+        if _is_long(block, facts) and not facts.weights:
+            return f"a sum of more than {LONGEST} terms without a window is taken in blocks"
     results = {region.buffer for b in sliding for region in b.writes}
     if len(results) > 1:
         return "blocks reduce into several buffers"
@@ -62,6 +68,11 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     if len(set(rest)) < len(rest) or results.intersection(rest):
         return "several blocks write one buffer"
     return ""
+
+
+def _is_long(block: ir.Block, facts: Sliding) -> bool:
+    """Whether a sum has, beside the taps of its windows, more terms than are added in order."""
+    return rounds(block) and (extent_of(block, facts.still) or LONGEST + 1) > LONGEST
 
 
 def apply(sch: Schedule, target: Target) -> None:
@@ -135,7 +146,12 @@ def schedule_window(
         for loop in inner_loops(sch, handle, task)[:-1] if unknown else ():
             if extent(sch, loop) != 1:  # a task may have few of its rows and columns
                 sch.annotate(loop, "loop_partition", True)
-    _write_out(sch, block, tail, step, inner, tile)
+    if tail is not None and not tile.written_out and _is_long(block_of(sch, block), facts):
+        _sum_pieces(sch, block, facts, inner, tile)
+        sch.reverse_compute_at(tail, step)
+        vectorize_last(sch, tail, sch.get_loops(tail)[-1], target)
+    else:
+        _write_out(sch, block, tail, step, inner, tile)
     if lines is None and extent(sch, task) != 1:
         sch.parallel(task)
 
@@ -269,6 +285,45 @@ def _tiles(
     return sch.fuse(*tasks, groups), group, inner
 
 
+def _sum_pieces(
+    sch: Schedule, block: BlockRV, facts: Sliding, inner: list[LoopRV], tile: WindowTile
+) -> None:
+    """A tile of long sums: pieces of each are summed in registers and added to the totals."""
+    before = block_of(sch, block)
+    order = [p for p, it in enumerate(before.iter_vars) if it.iter_type is ir.IterType.SPATIAL]
+    terms = max(_PIECE, (extent(sch, inner[0]) or 0) // _PIECES)
+    pieces, _ = sch.split(inner[0], [None, terms])
+    partial = sch.rfactor(pieces, 0)
+    (pieces,) = [k for k in sch.get_loops(block) if reduces(sch, block_of(sch, block), k)]
+    sch.compute_at(partial, pieces, preserve_unit_loops=True)
+    sch.set_scope(partial, 0, "local")
+    own = inner_loops(sch, partial, pieces)
+    steps = [loop for loop in own if reduces(sch, block_of(sch, partial), loop)]
+    _, *spatial = [loop for loop in own if loop not in steps]  # the first one counts pieces
+    vector = spatial.pop(order.index(facts.vector))
+    parts = list(sch.split(vector, [None, tile.lanes]))
+    sch.reorder(*steps, *spatial, *parts)
+    init = sch.decompose_reduction(partial, steps[0])
+    clear = sch.decompose_reduction(block, pieces)
+    _in_registers(sch, [*steps, *spatial, *parts], tile)
+    _in_registers(sch, inner_loops(sch, init, pieces), tile)
+    totals = inner_loops(sch, block, pieces)
+    _in_registers(sch, sch.get_loops(clear)[-len(totals) :], tile)
+    _in_registers(sch, totals, tile)
+
+
+def _in_registers(sch: Schedule, loops: list[LoopRV], tile: WindowTile) -> None:
+    """Vectorise the last loop; write all sums out, and what taps there is room for."""
+    *outer, lane = loops
+    sch.vectorize(lane)
+    count = 1
+    for loop in reversed(outer):
+        count *= extent(sch, loop) or WRITTEN_OUT
+        if count > WRITTEN_OUT and count > tile.columns * tile.vectors:
+            break
+        sch.unroll(loop)
+
+
 def _write_out(
     sch: Schedule, block: BlockRV, tail: BlockRV | None, step: LoopRV, inner: list[LoopRV],
     tile: WindowTile,
@@ -278,14 +333,7 @@ def _write_out(
     if tail is not None:
         sch.reverse_compute_at(tail, step)
         ends = [sch.decompose_reduction(block, inner[0]), tail]
-    *outer, lane = inner
-    sch.vectorize(lane)
-    count = 1
-    for loop in reversed(outer):  # all sums, and what taps there is room for
-        count *= extent(sch, loop) or WRITTEN_OUT
-        if count > WRITTEN_OUT and count > tile.columns * tile.vectors:
-            break
-        sch.unroll(loop)
+    _in_registers(sch, inner, tile)
     for handle in ends:
         *rest, last = inner_loops(sch, handle, step)
         for loop in rest:

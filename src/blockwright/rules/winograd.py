@@ -15,11 +15,12 @@ import msgspec
 
 from blockwright import ir
 from blockwright.arith import IndexMap
-from blockwright.rules.contraction import Pieces, canonicalize, tile_pieces, vector_rows
+from blockwright.rules.contraction import canonicalize, tile_pieces, vector_rows
 from blockwright.rules.elementwise import spread
 from blockwright.rules.facts import contraction_of, extent_of, is_cold, leaf_blocks
 from blockwright.rules.gemm import contract, pack
 from blockwright.rules.inline import block_of, extent, inline_where
+from blockwright.rules.pieces import Pieces
 from blockwright.rules.rule import Rule
 from blockwright.rules.vectors import cut_tail, inner_loops, vectorize_last
 from blockwright.rules.winograd_model import Convolution, plan
@@ -30,7 +31,7 @@ from blockwright.target import Target
 # Transforms of results magnify the errors of sums over channels, which short pieces keep small.
 _PIECES = (
     Pieces(most=128, least=64, longest=192),
-    Pieces(most=16, least=8, longest=24),
+    Pieces(most=16, least=8, longest=32),
 )
 _BY_PIXEL = "read them in a block over images, rows, columns and channels, as nn.conv2d does"
 
