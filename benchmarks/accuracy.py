@@ -169,10 +169,6 @@ def _reductions() -> list[Case]:
     for name, change in _STRIDED.items():
         cases.append(Case(f"sum {name}", lambda x, c=change: c(x).sum(0), [(200_000, 8)]))
         cases.append(Case(f"sum {name} 1", lambda x, c=change: c(x).sum(1), [(8, 200_000)]))
-    cases.append(Case("prod 20000x4 0", lambda x: (1 + x * 1e-4).prod(0), [(20_000, 4)],
-                      kinds=("normal", "uniform")))  # fmt: skip
-    cases.append(Case("prod 4x20000 1", lambda x: (1 + x * 1e-4).prod(1), [(4, 20_000)],
-                      kinds=("normal", "uniform")))  # fmt: skip
     cases.append(Case("sum of gathered", _bag, [(5000, 40)]))
     cases.append(Case("masked sum", lambda x: torch.where(x > 0.5, x, 0.0).sum(0), [(200_000, 4)]))
     cases.append(

@@ -27,7 +27,7 @@ import msgspec
 from blockwright import ir
 from blockwright.analysis.streaming import READ_AHEAD, WRITE_AHEAD
 from blockwright.arith import IndexMap
-from blockwright.rules.blocked import LONGEST, rounds
+from blockwright.rules.blocked import LONGEST, sums_floats
 from blockwright.rules.elementwise import spread
 from blockwright.rules.facts import (
     address_of,
@@ -72,7 +72,7 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
 
 def _is_long(block: ir.Block, facts: Sliding) -> bool:
     """Whether a sum has, beside the taps of its windows, more terms than are added in order."""
-    return rounds(block) and (extent_of(block, facts.still) or LONGEST + 1) > LONGEST
+    return sums_floats(block) and (extent_of(block, facts.still) or LONGEST + 1) > LONGEST
 
 
 def apply(sch: Schedule, target: Target) -> None:
