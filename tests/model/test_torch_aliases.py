@@ -92,6 +92,37 @@ def test_changes_that_do_not_fit_are_refused(change: Any) -> None:
     assert caught.value.code in ("BW501", "BW507", "BW509")
 
 
+@pytest.mark.parametrize("change", [
+    lambda y: y.expand(3, -1, -1).zero_(), lambda y: y.expand(3, -1, -1)[1].add_(1),
+    lambda y: y.expand(3, -1, -1).narrow(0, 1, 1).squeeze(0).fill_(2),
+    lambda y: torch.broadcast_tensors(y, torch.zeros(2, 1, 1))[0].zero_(),
+])  # fmt: skip
+def test_changes_of_elements_that_share_memory_are_refused(change: Any) -> None:
+    """PyTorch's functional form adds up the changes of all of them: zeros become 2, 0, -2 here."""
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            y = x - 1
+            change(y)
+            return y
+
+    with pytest.raises(bw.ImporterError, match="share memory") as caught:
+        bw.compile(Model(), (torch.randn(3, 4),))
+    assert caught.value.code == "BW507"
+
+
+def changed_copies(x: torch.Tensor) -> Any:
+    y = x * 2
+    copy, whole = y.expand(3, -1, -1).contiguous(), y.expand(3, -1, -1)
+    copy[1:].add_(1)
+    y[1:].mul_(3)
+    return y, copy, whole
+
+
+def test_copies_of_expanded_tensors_may_be_changed(agrees: Any) -> None:
+    agrees(changed_copies, torch.randn(3, 4))
+
+
 class Pair(NamedTuple):
     first: torch.Tensor
     second: Any

@@ -31,14 +31,85 @@ _DROPOUTS = frozenset(f"aten.{name}.default" for name in (
 
 
 def functional(program: Any) -> Any:
-    """The program, without operators whose effect in place matters."""
+    """The program, without operators whose effect in place matters.
+
+    Raises: ImporterError BW507 where one writes through a tensor whose elements share memory.
+    """
     if all(_harmless(node) for node in program.graph.nodes):
         return program
+    _refuse_repeated(program)
     composites = {node.target for node in program.graph.nodes
                   if node.op == "call_function" and getattr(node.target, "_schema", None)
                   and _may_alias(node.target)}  # fmt: skip
     with _identities_as_aliases(program):
         return rewritten(program, decompositions(composites))
+
+
+def _refuse_repeated(program: Any) -> None:
+    """Raise ImporterError BW507 where an operator writes into a tensor that `expand` made.
+
+    PyTorch's functional form adds up the changes of all elements that are one in memory.
+    """
+    for node in program.graph.nodes:
+        if any(_repeats(changed) for changed in _written(node)):
+            name = str(node.target).split(".")[1]
+            raise ImporterError(
+                f"{name} changes in place a tensor of elements that share memory, as of `expand`",
+                code="BW507", help="clone the tensor before it is changed", notes=(origin(node),),
+            )  # fmt: skip
+
+
+def _written(node: Any) -> list[Any]:
+    """The nodes whose values an operator changes in place."""
+    schema = getattr(node.target, "_schema", None) if node.op == "call_function" else None
+    if schema is None or not schema.is_mutable or _does_nothing(node):
+        return []
+    given = {a.name: value for a, value in zip(schema.arguments, node.args, strict=False)}
+    given |= node.kwargs
+    values = [given.get(a.name) for a in schema.arguments if _alias(a) and _alias(a).is_write]
+    return [value for value in values if hasattr(value, "meta")]
+
+
+def _repeats(node: Any) -> bool:
+    """Whether a value is a view of a tensor that has an axis without a stride, or is one."""
+    seen, stack = {node}, [node]
+    while stack:
+        value = stack.pop()
+        if any(isinstance(stride, int) and stride == 0 for stride in _strides(value)):
+            return True
+        for source in value.all_input_nodes if value.op == "call_function" else ():
+            if source not in seen and _is_view(value, source):
+                seen.add(source)
+                stack.append(source)
+    return False
+
+
+def _strides(node: Any) -> tuple[Any, ...]:
+    import torch
+
+    held = node.meta.get("val")
+    return tuple(held.stride()) if isinstance(held, torch.Tensor) else ()
+
+
+def _is_view(node: Any, source: Any) -> bool:
+    """Whether a value lies in the memory of one of its operator's arguments."""
+    import torch
+
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:  # an item of several results
+        return True
+    if not _may_alias(node.target):
+        return node.args[:1] == (source,) and any(_alias(r) is not None for r in schema.returns)
+    mine, other = node.meta.get("val"), source.meta.get("val")
+    if not isinstance(mine, torch.Tensor) or not isinstance(other, torch.Tensor):
+        return False
+    return bool(_memory(mine) == _memory(other))
+
+
+def _memory(tensor: Any) -> Any:
+    from torch.multiprocessing.reductions import StorageWeakRef
+
+    return StorageWeakRef(tensor.untyped_storage())
 
 
 @contextmanager

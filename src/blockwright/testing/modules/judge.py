@@ -21,7 +21,7 @@ from blockwright.testing.eager.outcome import Problem, called, compiled, export
 from blockwright.testing.eager.sizes import every_size_dynamic, other_sizes
 from blockwright.testing.modules.program import Program, RandomModule, Unspecified, run
 
-_RUNS = 8
+_RUNS = 16
 """Runs by PyTorch with other roundings, when results differ."""
 
 

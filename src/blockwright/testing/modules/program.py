@@ -180,7 +180,7 @@ def _rounded_once(call: Call, values: Sequence[Any], result: Any, chance: torch.
     if not isinstance(result, torch.Tensor) or not result.is_floating_point():
         return result
     operands = in_float64(list(values))
-    if call.fn in _LARGEST:
+    if call.fn in _LARGEST and coin < 0.75:
         own = copied(operands)
         operands = [_moved(x, chance, _inside(v)) for x, v in zip(own, values, strict=True)]
     with integers_become_float64():
