@@ -56,6 +56,18 @@ def choices() -> ir.PrimFunc:
     return program(*lines)
 
 
+def nested_values() -> ir.PrimFunc:
+    """Names inside the values of names, which no text can state: Python limits parentheses."""
+    func = program("C[vi] = A[vi] + B[vi]")
+    store = ir.collect(func.body, ir.BufferStore)[0]
+    value, b = ir.collect(store.value, ir.BufferLoad)
+    for k in range(N):
+        name = ir.Var(f"x{k}", b.dtype)
+        value = ir.Let(name, ir.Mul(value, ir.const(0.5, b.dtype)), ir.Sub(b, name))
+    new = store.replace(value=value)
+    return ir.rewrite_bottom_up(func, lambda node: new if node is store else None)
+
+
 PROGRAMS = [sum_of_terms, index_sum, names, conditions, choices]
 
 
@@ -66,6 +78,20 @@ def test_a_deep_program_passes_every_entry(make) -> None:
     ir.assert_structural_equal(func, again)
     assert ir.structural_hash(func) == ir.structural_hash(again)
     bw.validate(func)
+    _interpret_and_build(func)
+
+
+def test_nested_values_pass_every_entry_but_the_parser() -> None:
+    func = nested_values()
+    assert ir.structural_hash(func) == ir.structural_hash(nested_values())
+    bw.validate(func)
+    _interpret_and_build(func)
+    with pytest.raises(bw.ScriptError) as caught:
+        bw.from_source(func.script())
+    assert caught.value.code == "BW101"
+
+
+def _interpret_and_build(func: ir.PrimFunc) -> None:
     rng = np.random.default_rng(0)
     a, b = (rng.random(16, dtype=np.float32) for _ in range(2))
     expected, found = np.empty(16, np.float32), np.empty(16, np.float32)

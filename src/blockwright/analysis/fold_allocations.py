@@ -21,13 +21,14 @@ from __future__ import annotations
 from typing import Any
 
 from blockwright import ir
+from blockwright.analysis.tree import stands_around_a_block
 
 _SEQUENTIAL = (ir.ForKind.SERIAL, ir.ForKind.UNROLLED)
 
 
 def fold_allocations(func: ir.PrimFunc) -> ir.PrimFunc:
     """The function with the allocations around blocks in the lists of blocks; see the module."""
-    if not any(ir.blocks(node.body) for node in ir.collect(func.body, ir.Allocate)):
+    if not stands_around_a_block(func.body, ir.Allocate):
         return func
     body = _Fold()(func.body)
     return func if body is func.body else func.replace(body=body)

@@ -25,7 +25,7 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.analysis.facts import symbol_facts
-from blockwright.analysis.tree import child_stmts
+from blockwright.analysis.tree import stands_around_a_block
 from blockwright.arith import Analyzer
 
 _INDEX = (ir.Var, ir.IntImm, ir.Add, ir.Sub, ir.Mul, ir.FloorDiv, ir.FloorMod, ir.Min, ir.Max)
@@ -33,21 +33,10 @@ _INDEX = (ir.Var, ir.IntImm, ir.Add, ir.Sub, ir.Mul, ir.FloorDiv, ir.FloorMod, i
 
 def fold_names(func: ir.PrimFunc) -> ir.PrimFunc:
     """The function with named index values written out around blocks; see the module."""
-    if not _has_names(func.body):
+    if not stands_around_a_block(func.body, ir.LetStmt):
         return func
     body = _Fold(symbol_facts(func)).stmt(func.body, {})
     return func if body is func.body else func.replace(body=body)
-
-
-def _has_names(body: ir.Stmt) -> bool:
-    """Whether a named value stands around a block."""
-    stack: list[ir.Stmt] = [body]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, ir.LetStmt) and ir.blocks(node.body):
-            return True
-        stack.extend(child_stmts(node))
-    return False
 
 
 class _Fold:

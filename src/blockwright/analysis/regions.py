@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
+from typing import TypeVar
 
 from blockwright import ir
 from blockwright.analysis.filled import filled_boxes
@@ -19,6 +20,7 @@ from blockwright.arith import clip_region as clip_box
 from blockwright.arith.condition import conjuncts
 
 Regions = tuple[tuple[ir.BufferRegion, ...], tuple[ir.BufferRegion, ...]]
+NodeT = TypeVar("NodeT", bound=ir.Node)
 _Box = list["ir.Range | None"]
 """One range per dimension; None is a dimension of which nothing is known."""
 Boxes = dict[ir.Buffer, list[_Box]]
@@ -154,6 +156,7 @@ class _Walker:
         self.busiest = analyzer.copy()
         self.domains: dict[ir.Var, ir.Range] = {}
         self.lets: dict[ir.Var, ir.Expr] = {}
+        self.written_out: dict[ir.Var, ir.Expr] = {}  # values of `lets` in terms of no other name
         self.inside: set[ir.Buffer] = set(block.alloc_buffers)
         self.views: dict[ir.Buffer, ir.BufferRegion] = {}
         self.reads: _Boxes = {}
@@ -223,7 +226,8 @@ class _Walker:
             self._inner_block(node)
         elif isinstance(node, (ir.LetStmt, ir.Let)):
             self.visit(node.value)
-            self.lets[node.var] = ir.substitute(node.value, self.lets)
+            self.lets[node.var] = node.value
+            self.written_out.pop(node.var, None)
             self.visit(node.body)
         elif isinstance(node, (ir.Allocate, ir.DeclBuffer)):
             self.inside.add(node.buffer)
@@ -319,9 +323,19 @@ class _Walker:
         box: _Box = [self._relax(r, predicate) for r in ranges]
         target.setdefault(buffer, []).append((box, known))
 
+    def _without_names(self, node: NodeT) -> NodeT:
+        """A node with the values of names in their places; few values ever decide an index."""
+        used: dict[ir.Var, ir.Expr] = {}
+        for var in ir.collect(node, ir.Var):
+            if var in self.lets:
+                if var not in self.written_out:
+                    self.written_out[var] = self._without_names(self.lets[var])
+                used[var] = self.written_out[var]
+        return ir.substitute(node, used)
+
     def _relax(self, rng: ir.Range, predicate: ir.Expr | None) -> ir.Range | None:
         if self.lets:
-            rng = ir.substitute(rng, self.lets)
+            rng = self._without_names(rng)
         nodes = list(ir.walk(rng))
         if any(isinstance(n, ir.BufferLoad) for n in nodes):
             return None

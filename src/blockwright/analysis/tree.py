@@ -41,6 +41,18 @@ _READERS: dict[type[ir.Stmt], Callable[[Any], Sequence[ir.Stmt]]] = {
 """How the sub-statements of each class are read: trees are walked after every step."""
 
 
+def stands_around_a_block(body: ir.Stmt, kind: type[ir.Stmt]) -> bool:
+    """Whether a statement of a class has a block below it."""
+    stack = [(body, False)]
+    while stack:
+        node, below = stack.pop()
+        if below and isinstance(node, ir.Block):
+            return True
+        below = below or isinstance(node, kind)
+        stack += [(child, below) for child in child_stmts(node)]
+    return False
+
+
 def is_jump(node: ir.Node) -> bool:
     """Whether a node is `break` or `continue`."""
     return isinstance(node, ir.Call) and node.op in ("break", "continue")

@@ -57,7 +57,7 @@ from blockwright.ir import stmt as S
 from blockwright.ir.dtype import HANDLE, INT64
 from blockwright.lower.blocks import MATCH_BUFFER, TOUCHED_REGION
 from blockwright.lower.context import LowerContext, function_analyzer
-from blockwright.lower.rewrite import fold, mentions, vector_binary, walk_code
+from blockwright.lower.rewrite import fold, vector_binary, walk_code
 from blockwright.lower.widen import widen
 from blockwright.support import BuildError
 
@@ -69,6 +69,7 @@ def flatten_buffers(func: PrimFunc, context: LowerContext) -> PrimFunc:
     sorts = Sorts(value_variables(func))
     flattener = _Flatten(set(func.buffers), function_analyzer(func), sorts)
     flattener.bound = _bound_variables(func)
+    flattener.shaped = _shaped(func)
     body = flattener(func.body)
     for buffer in reversed(func.buffers):
         flat = flattener.flat.get(buffer)
@@ -92,6 +93,12 @@ def _bound_variables(func: PrimFunc) -> set[Var]:
     return found
 
 
+def _shaped(func: PrimFunc) -> set[Buffer]:
+    """Buffers whose shapes calls need."""
+    calls = (n for n in walk_code(func.body) if isinstance(n, Call) and n.op == "tensor")
+    return {n for call in calls for n in walk_code(call) if isinstance(n, Buffer)}
+
+
 def address_of(buffer: Buffer) -> Expr:
     """The address of a buffer's first element."""
     zeros = tuple(const(0, extent.dtype) for extent in buffer.shape)
@@ -106,6 +113,7 @@ class _Flatten(Mutator):
         self.strides: dict[Buffer, tuple[Expr, ...]] = {}
         self.wide: set[Buffer] = set()
         self.bound: set[Var] = set()
+        self.shaped: set[Buffer] = set()
         self.begins: dict[Buffer, Expr] = {}  # first elements of views behind their addresses
 
     def rewrite_Buffer(self, node: Buffer) -> Node:
@@ -211,9 +219,9 @@ class _Flatten(Mutator):
         return view if is_const_int(start) else S.LetStmt(begin, self(start), view)
 
     def _keep_shape(self, buffer: Buffer, body: Stmt) -> Stmt:
-        used = any(isinstance(n, Call) and n.op == "tensor" and mentions(n, buffer)
-                   for n in walk_code(body))  # fmt: skip
-        return DeclBuffer(buffer, address_of(self._flat(buffer)), body) if used else body
+        if buffer not in self.shaped:
+            return body
+        return DeclBuffer(buffer, address_of(self._flat(buffer)), body)
 
     def rewrite_AttrStmt(self, node: S.AttrStmt) -> Stmt:
         if node.key == TOUCHED_REGION:
