@@ -211,7 +211,7 @@ def _batch_norm(
     if training:
         raise ImporterError("batch norm with the batch's statistics is training only", code="BW507",
                             help=EVALUATION)  # fmt: skip
-    one = _ones(x, dims_of(x)[1]) if weight is None else weight
+    one = _ones(x, _channels(x)) if weight is None else weight
     operands = x, one, one if bias is None else bias, mean, variance
     return norm(imp, node, "nn.batch_norm", operands, epsilon=float(eps), scale=weight is not None,
                 center=bias is not None)  # fmt: skip
@@ -227,10 +227,18 @@ def _native_batch_norm(
     return [out, None, None]
 
 
+def _channels(x: Any) -> ir.Expr:
+    """The size of the axis of channels."""
+    if len(dims_of(x)) < 2:  # PyTorch takes an empty vector
+        raise ImporterError("a norm over channels of a tensor without an axis of channels",
+                            code="BW507", help="pass at least two axes")  # fmt: skip
+    return dims_of(x)[1]
+
+
 def _vectors(x: Any, weight: Any, bias: Any) -> tuple[Any, ...]:
     """The parameters that are there; a shift alone gets scales of one."""
     if bias is not None and weight is None:
-        weight = _ones(x, dims_of(x)[1])
+        weight = _ones(x, _channels(x))
     return tuple(v for v in (weight, bias) if v is not None)
 
 
