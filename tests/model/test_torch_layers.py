@@ -163,6 +163,7 @@ def matrix_products(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...
     return (
         torch.addmm(bias, x[0], y[0], beta=2, alpha=0.5),
         torch.addmm(bias, x[0], y[0], beta=0),
+        torch.addmm(x[0, :, :3].long(), x[0].long(), y[0].long(), beta=0.2, alpha=-1.6),
         torch.baddbmm(x[:, :, :2], x, y[:, :, :2]),
         torch.mv(x[0], y[0, :, 0]),
         x[0] @ y[0].T.T,

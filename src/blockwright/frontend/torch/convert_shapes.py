@@ -221,14 +221,23 @@ def _repeat_interleave(
 def _gather(
     imp: Importer, node: Any, x: Any, dim: int, index: Any, *, sparse_grad: bool = False
 ) -> Any:
-    return imp.builder.op("gather", x, index, axis=dim)
+    if any(ir.is_const_int(d, 0) for d in dims_of(index)):  # it may have any rank then
+        return imp.builder.op("zeros", shape_value(dims_of(index)), dtype=x.tensor_info.dtype)
+    if dims_of(x) and dims_of(index):
+        return imp.builder.op("gather", x, index, axis=dim)
+    made = imp.builder.op("gather", _vector(imp, x), _vector(imp, index), axis=0)
+    return reshape(imp, made, node_shape(imp, node))
+
+
+def _vector(imp: Importer, x: Any) -> Any:
+    """A number as a vector of one element, which PyTorch takes it for along an axis."""
+    return x if dims_of(x) else reshape(imp, x, (ir.const(1, "int64"),))
 
 
 @TABLE.row("take")
 def _index_select(imp: Importer, node: Any, x: Any, dim: int, index: Any) -> Any:
-    if not dims_of(index):
-        index = reshape(imp, index, (ir.const(1, "int64"),))  # one position keeps the axis
-    return imp.builder.op("take", x, index, axis=dim)
+    made = imp.builder.op("take", _vector(imp, x), _vector(imp, index), axis=dim)
+    return made if dims_of(x) else reshape(imp, made, node_shape(imp, node))
 
 
 @TABLE.row("index")

@@ -70,7 +70,13 @@ def _linear(imp: Importer, node: Any, x: Any, weight: Any, bias: Any = None) -> 
 def _addmm(
     imp: Importer, node: Any, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1
 ) -> Any:
-    """alpha · a · b + beta · bias; a beta of 0 leaves the bias out, whatever it holds."""
+    """alpha · a · b + beta · bias; a beta of 0 leaves the bias out, whatever it holds.
+
+    Factors of integers lose their fractions, as they do in PyTorch.
+    """
+    dtype = result_type(node)
+    if not dtype.is_float:
+        beta, alpha = (stored_number(factor, dtype) for factor in (beta, alpha))
 
     def scaled(value: Any, factor: Any) -> Any:
         if factor == 1:

@@ -119,11 +119,11 @@ def record_of(
 
 
 def _joined(before: Record, now: Record) -> Record:
-    """One record of two that judge other types of an operator."""
+    """One record of two that judge other types of an operator; its digest is the earlier one's."""
     order = list(DTYPES)
     rows = sorted([*before.rows, *now.rows], key=lambda row: order.index(row.dtype))
     return Record(
-        now.operator, now.digest, True, round(before.seconds + now.seconds, 2), rows,
+        now.operator, before.digest, True, round(before.seconds + now.seconds, 2), rows,
         [*before.findings, *now.findings], {**now.reasons, **before.reasons},
     )  # fmt: skip
 
