@@ -14,6 +14,7 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
+from blockwright.arith import Analyzer
 from blockwright.lower import lower
 
 N = 100_000
@@ -202,3 +203,17 @@ def test_a_size_that_its_type_does_not_have_is_refused() -> None:
     a, b = np.zeros(2**31, np.int8), np.zeros(16, np.int32)
     assert code_of(lambda: bw.interpret(func, a, b)) == "BW702"
     assert code_of(lambda: bw.build(func)["f0"](a, b)) == "BW702"
+
+
+def test_the_simplifier_keeps_the_number_of_a_constant_index() -> None:
+    """99997 * 77 + 2147483647 is no number of int32; modulo 2**32 it is -2139783880."""
+    i, n = ir.var("i", "int32"), ir.var("n", "int64")
+    analyzer = Analyzer({i: ir.Range(ir.const(0, "int32"), ir.const(5, "int32"))})
+    analyzer.bind_bounds(n, 1, 9)
+    index = ir.maximum(i, 99997) * 77 + 2147483647
+    simple = analyzer.simplify(ir.cast_to(ir.floormod(index, ir.cast_to(n, "int32")), "int64"))
+    numbers = {node.value for node in ir.collect(simple, ir.IntImm)}
+    assert 2155183416 in numbers
+    assert -2139783880 not in numbers
+    kept = ir.cast_to(ir.const(2**32, "int64"), "int32")
+    assert isinstance(kept, ir.Cast)

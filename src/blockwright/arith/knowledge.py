@@ -416,8 +416,8 @@ class Knowledge:
                 raise IRError(f"{expr_text(expr)} has type {expr.dtype}, not an index type",
                               help="index arithmetic is over int32 and int64")  # fmt: skip
             found = lift(self, expr)
-            # Constants are folded as `ir.build` folds them: modulo 2**n.
-            if found.is_const or found.wraps or not self._space.sorts.is_index(expr):
+            # As an index a constant may be one that its type does not have.
+            if found.wraps or not self._space.sorts.is_index(expr):
                 found = self._space.wrapped(found, expr.dtype.bits)
             self._state.lifted[expr] = found
         return found

@@ -75,13 +75,16 @@ def const_int(node: Any) -> int | None:
 
 
 def cast_to(value: Expr, dtype: DType | str) -> Expr:
-    """`value` converted to a type; constants are converted at once."""
+    """`value` converted to a type; constants are converted at once, but for an int64 constant that
+    int32 does not have: as an index it stays that number."""
     type_ = dtype_of(dtype)
     if value.dtype is type_:
         return value
     if isinstance(value, IntImm) and type_.is_scalar and not type_.is_handle:
         if type_.is_int:
-            return _wrap(value.value, type_)
+            both = _is_index_type(value.dtype) and _is_index_type(type_)
+            number = _number(value.value, type_) if both else _wrap(value.value, type_)
+            return E.Cast(type_, value) if number is None else number
         number = _to_odd(value.value) if type_.is_float and type_.bits < 64 else value.value
         return const(number, type_)
     if isinstance(value, FloatImm) and type_.is_float and type_.is_scalar:
@@ -199,13 +202,17 @@ def _fold(cls: type[E.BinaryOp], a: Expr, b: Expr) -> Expr | None:
     return None
 
 
+def _is_index_type(dtype: DType) -> bool:
+    return dtype.kind == "int" and dtype.bits >= 32
+
+
 def _number(value: int, dtype: DType) -> IntImm | None:
     """A result as a constant; None for one that a type of indices does not have.
 
     As an index it is that number, as a value the number modulo 2**n: the operation is kept, since
     it is not known here what it will be.
     """
-    if dtype.kind == "int" and dtype.bits >= 32:
+    if _is_index_type(dtype):
         return IntImm(value, dtype) if dtype.min_value <= value <= dtype.max_value else None
     return _wrap(value, dtype)
 
