@@ -213,3 +213,28 @@ def total(x: T.Buffer((1,), "float32"), s: T.Buffer((1,), "float32")):
     sch = Schedule(func)
     sch.rfactor(sch.get_loops("s")[0], 0)
     ir.assert_structural_equal(from_source(sch.func.script()), sch.func)
+
+
+HISTOGRAM = """
+@T.prim_func
+def main(I: T.Buffer((8,), "int32"), C: T.Buffer((8,), "int32")):
+    for i in {loop}:
+        with T.block("C"):
+            vi = T.axis.reduce(8, i)
+            {update}
+"""
+
+
+@pytest.mark.parametrize(
+    "update",
+    ["C[I[vi]] = C[I[vi]] + 1", "C[vi // 2] = C[vi // 2] + I[vi]",
+     "x: T.int32 = I[vi]\n            C[x] = C[x] + 1"],
+)  # fmt: skip
+def test_terms_of_elements_that_the_iterator_chooses_are_not_combined(update: str) -> None:
+    sch = Schedule(from_source(HISTOGRAM.format(loop="range(8)", update=update)))
+    with pytest.raises(ScheduleError):
+        sch.bind(sch.get_loops("C")[0], "threadIdx.x")
+    for loop in ('T.thread_binding(8, "threadIdx.x")', "T.vectorized(8)", "T.parallel(8)"):
+        with pytest.raises(bw.ValidationError) as caught:
+            bw.validate(from_source(HISTOGRAM.format(loop=loop, update=update)), target=None)
+        assert caught.value.code == "BW240"

@@ -22,6 +22,7 @@ from blockwright.analysis.cross_thread import (
     combine_lanes,
     combines,
     driven_by,
+    lanes_meet,
     reduction_problems,
 )
 from blockwright.analysis.enumerate import (
@@ -91,8 +92,10 @@ class _Loop:
 
     def reductions(self) -> Iterator[Problem]:
         """Reduction iterators that the loop drives, unless the update is atomic, or one that
-        threads combine. Lanes that do not combine show as races."""
+        threads combine. Lanes that do not combine show as races, unless the data decides."""
         if self.vectorized:
+            for visit in self.inside:
+                yield from lanes_meet(visit, self.level)
             return
         for visit in self.inside:
             written = [_root(visit, r.buffer) for r in visit.block.writes]

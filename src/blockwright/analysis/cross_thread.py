@@ -49,6 +49,9 @@ def why_threads_race(
     for it in block.iter_vars:
         if it.iter_type is not ir.IterType.REDUCE and ir.uses_var(values[it.var], var):
             return f"it also drives {it.var.name}, which is no reduction iterator"
+    moving = _moving_result(block)
+    if moving is not None:
+        return f"which element of {moving.name} it updates depends on a reduction iterator"
     own = {it.var for it in block.iter_vars}
     parts = [part for part in (block.init, block.body) if part is not None]
     outer = {v for part in parts for v in ir.collect(part, ir.Var)} - own
@@ -59,6 +62,38 @@ def why_threads_race(
         return (f"{alone.name} lies in {alone.scope!r}, of which the threads have copies of their "
                 "own")  # fmt: skip
     return ""
+
+
+def _moving_result(block: ir.Block, loaded: bool = False) -> ir.Buffer | None:
+    """A buffer that a block updates at indices which reduction iterators decide, as a histogram
+    does: two terms belong together only where the data says so.
+
+    `loaded`: only where memory is read for the index, so that nobody knows which terms meet.
+    """
+    moved = {it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
+    read: set[ir.Var] = set()
+    for let in ir.collect(block.body, ir.LetStmt):  # outer ones first
+        if ir.uses_var(let.value, moved):
+            moved.add(let.var)
+            if ir.uses_var(let.value, read) or ir.collect(let.value, ir.BufferLoad):
+                read.add(let.var)
+    for store in ir.collect(block.body, ir.BufferStore):
+        for index in store.indices:
+            known = not ir.uses_var(index, read) and not ir.collect(index, ir.BufferLoad)
+            if ir.uses_var(index, moved) and not (loaded and known):
+                return store.buffer
+    return None
+
+
+def lanes_meet(visit: Visit, level: Level) -> Iterator[Problem]:
+    """Lanes that update elements which the data chooses, and may choose twice."""
+    buffer = _moving_result(visit.block, loaded=True) if driven_by(visit, level) else None
+    if buffer is not None and not updated_atomically(visit.block, buffer):
+        yield Problem("BW240", f"lanes of loop {level.var.name} may update one element of "
+                      f"{buffer.name}: which one depends on what block {visit.block.name} reads",
+                      (level.stmt, visit.realize),
+                      "leave the loop serial, or update with T.atomic_add in a parallel one"
+                      )  # fmt: skip
 
 
 def _is_shared(buffer: ir.Buffer) -> bool:
@@ -89,7 +124,7 @@ def combine_lanes(visit: Visit, level: Level) -> bool:
     driven = [it for it in block.iter_vars if ir.uses_var(visit.values[it.var], level.var)]
     if any(it.iter_type is not ir.IterType.REDUCE for it in driven):
         return False
-    return not isinstance(find_update(block), NoReduction)
+    return _moving_result(block) is None and not isinstance(find_update(block), NoReduction)
 
 
 def why_race(visit: Visit, level: Level, driven: Sequence[ir.IterVar]) -> str:
