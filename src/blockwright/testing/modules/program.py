@@ -185,6 +185,8 @@ def _rounded_once(call: Call, values: Sequence[Any], result: Any, chance: torch.
         operands = [_moved(x, chance, _inside(v)) for x, v in zip(own, values, strict=True)]
     with integers_become_float64():
         wide = apply(call, operands)
+    if call.fn == "F.layer_norm" and coin >= 0.75:  # an element that is the mean gives 0
+        wide = torch.where(wide.abs() < 4 * _inside(result), torch.zeros_like(wide), wide)
     return result.copy_(wide) if wide.shape == result.shape else result
 
 
