@@ -109,6 +109,18 @@ def test_a_step_of_a_schedule_walks_a_deep_program() -> None:
     assert sch.func.script().count(" + ") >= N - 1
 
 
+def test_a_nest_of_too_many_loops_is_refused() -> None:
+    func = program("C[vi] = A[vi]")
+    store = body = ir.collect(func.body, ir.BufferStore)[0]
+    zero, one = (ir.const(value, "int32") for value in (0, 1))
+    for k in range(501):
+        body = ir.For(ir.Var(f"l{k}"), zero, one, ir.ForKind.SERIAL, body)
+    nest = ir.rewrite_bottom_up(func, lambda node: body if node is store else None)
+    with pytest.raises(bw.ValidationError, match="more than 500 loops") as caught:
+        bw.validate(nest)
+    assert caught.value.code == "BW001"
+
+
 def levels(count: int) -> int:
     return 0 if count == 0 else 1 + levels(count - 1)
 

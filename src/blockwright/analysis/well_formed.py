@@ -18,6 +18,7 @@ from blockwright.analysis.facts import symbol_facts, symbols_of
 from blockwright.analysis.gathers import with_unknown_loads
 from blockwright.analysis.lane_counts import lane_problem
 from blockwright.analysis.regions import block_access_regions, clip_region
+from blockwright.analysis.tree import child_stmts
 from blockwright.arith import Analyzer, covers
 from blockwright.ir.printer import script
 from blockwright.support import Diagnostic, ValidationError
@@ -40,12 +41,37 @@ def check_well_formed(program: ir.PrimFunc | ir.IRModule) -> None:
         raise ValidationError.collect(problems)
 
 
+MOST_LOOPS = 500
+"""Loops in one another that a program may have; what is known of each is asked at all others."""
+
+
 @deep
 def find_problems(func: ir.PrimFunc) -> list[Diagnostic]:
     """Everything that is wrong with a function; empty when it is well formed."""
+    innermost = _loop_beyond_the_limit(func.body)
+    if innermost is not None:
+        message = (
+            f"{func.name}: more than {MOST_LOOPS} loops stand in one another, "
+            f"down to loop {innermost.loop_var.name}"
+        )
+        help = "fuse some of them into one loop"
+        return [Diagnostic("BW001", message, innermost.span, help, ())]
     checker = _Checker(func)
     checker.run()
     return checker.problems
+
+
+def _loop_beyond_the_limit(body: ir.Stmt) -> ir.For | None:
+    """The first loop with more loops around it than a program may have."""
+    stack = [(body, 0)]
+    while stack:
+        node, around = stack.pop()
+        if isinstance(node, ir.For):
+            if around == MOST_LOOPS:
+                return node
+            around += 1
+        stack += [(child, around) for child in child_stmts(node)]
+    return None
 
 
 class _Checker:
