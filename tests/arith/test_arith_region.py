@@ -19,6 +19,7 @@ from blockwright.arith import (
     jointly_cover,
     union,
 )
+from blockwright.arith.overlap import leaves_no_gap
 from blockwright.arith.text import expr_text
 from blockwright.ir import Expr, Range
 from blockwright.support import IRError
@@ -244,3 +245,12 @@ def test_a_box_beside_a_buffer_has_nothing_in_it(analyzer: Analyzer) -> None:
     for start in (-5, -2, 3, 9):
         (part,) = clip_region([rng(start, 2)], [const(3)], analyzer)
         assert ir.const_int(part.extent) == 0
+
+
+def test_windows_of_unknown_number_leave_no_gap_in_either_order() -> None:
+    """Three neighbours at each of `n` places: as long as there are places, all points are taken."""
+    analyzer = Analyzer()
+    analyzer.learn(N >= 0)
+    for variables in ({I0: rng(0, N), J: rng(0, 3)}, {J: rng(0, 3), I0: rng(0, N)}):
+        assert leaves_no_gap([I0 + J], variables, analyzer)
+    assert not leaves_no_gap([I0 * 4 + J], {I0: rng(0, N), J: rng(0, 3)}, analyzer)

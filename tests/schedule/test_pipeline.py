@@ -383,3 +383,29 @@ def test_a_pipelined_matrix_product(stages: list[int], orders: list[int]) -> Non
         c = np.full((n, 64), 7, "float32")
         module["main"](a, b, c)
         np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_no_version_has_a_negative_size_where_an_iteration_touches_nothing() -> None:
+    """Two elements for each of `n`, one less: of none, no memory."""
+    func = from_source("""
+@T.prim_func
+def main(a: T.handle, c: T.handle):
+    T.func_attr({"tir_var_lower_bound": {"n": 0}})
+    n = T.int64()
+    A = T.match_buffer(a, (4, n * 2 + 3), "float32")
+    C = T.match_buffer(c, (4, n), "float32")
+    B = T.alloc_buffer((4, n * 2 + 3), "float32")
+    for i in range(4):
+        for j in range(n * 2 - 1):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] + T.float32(1)
+        for j in range(n):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = B[vi, vj * 2]
+""")
+    sch = Schedule(func, verify="full")
+    sch.double_buffer(sch.get_block("B"), 0)
+    for n in (0, 1, 3):
+        assert_same_meaning(func, sch.func, sizes={"n": n}, exact=True)

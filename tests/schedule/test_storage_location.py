@@ -301,3 +301,34 @@ def test_windows_at_random_keep_the_meaning(fuzz_factor: int) -> None:
             taken[name] += 1
         assert_same_meaning(func, sch.func, seed=seed)
     assert min(taken["rolling_buffer"], taken["store_at"]) > 2 * fuzz_factor, taken
+
+
+def test_a_step_inside_a_block_that_no_longer_shows_its_regions_is_refused() -> None:
+    """Rows of a window modulo its size: below a condition on one loop they are found, on parts of
+    it they are not. The block around would state less than can be shown."""
+    func = from_source("""
+@T.prim_func
+def main(A: T.Buffer((2, 4), "float32"), D: T.Buffer((2, 2), "float32")):
+    B = T.alloc_buffer((2, 3), "float32")
+    C = T.alloc_buffer((2, 3), "float32")
+    for i, j in T.grid(2, 3):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj] + T.float32(1)
+    for i, j in T.grid(2, 3):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = B[vi, vj] * T.float32(2)
+    for i, j in T.grid(2, 2):
+        with T.block("D"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            D[vi, vj] = C[vi, vj] + C[vi, vj + 1]
+""")
+    sch = Schedule(func, verify="full")
+    sch.compute_at(sch.get_block("C"), at(sch, "D", 1))
+    sch.rolling_buffer(sch.get_block("C"), 0)
+    sch.compute_at(sch.get_block("B"), at(sch, "C", 1))
+    sch.store_at(sch.get_block("B"), at(sch, "C", 1))
+    with pytest.raises(ScheduleError, match="BW366"):
+        sch.split(at(sch, "C", 0), [3, None])
+    assert_same_meaning(func, sch.func, exact=True)

@@ -227,28 +227,15 @@ class _Checker:
         """The stated regions cover those of the body."""
         if any(p.code == "BW209" for p in self.problems):
             return  # indices that do not fit their buffers have no regions
-        if any(isinstance(n, ir.Call) and n.op in ("address_of", "tensor")
-               for n in ir.walk(block.body)):  # fmt: skip
-            return  # what an address reaches only the signature says
         outside = self._facts().copy()
         for it in self._around:
             outside.bind(it.var, it.dom)
-        analyzer = outside.copy()
-        for it in block.iter_vars:
-            analyzer.bind(it.var, it.dom)
-        reads, writes = block_access_regions(block, outside)
-        pairs = (("reads", reads, block.reads), ("writes", writes, block.writes))
-        for word, found, stated in pairs:
-            known = {r.buffer: r for r in stated}
-            for region in found:
-                have = known.get(region.buffer)
-                if have is None:
-                    self.report("BW216", f"block {block.name} {word} {region.buffer.name}, which "
-                                "its signature does not state", block)  # fmt: skip
-                elif not _covered(have, region, analyzer):
-                    self.report("BW216", f"block {block.name} {word} more of {region.buffer.name} "
-                                f"({script(region)}) than its signature states "
-                                f"({script(have)})", block)  # fmt: skip
+        for word, region, have in unstated(block, outside):
+            what = f"{word} {region.buffer.name}, which its signature does not state"
+            if have is not None:
+                what = (f"{word} more of {region.buffer.name} ({script(region)}) than its "
+                        f"signature states ({script(have)})")  # fmt: skip
+            self.report("BW216", f"block {block.name} {what}", block)
 
     def _facts(self) -> Analyzer:
         if self._analyzer is None:
@@ -311,6 +298,34 @@ class _Checker:
         if problem is not None:
             self.report("BW254", problem, node, "give the last index as many lanes as the value; "
                         "T.Broadcast repeats a scalar")  # fmt: skip
+
+
+_Unstated = tuple[str, ir.BufferRegion, "ir.BufferRegion | None"]
+
+
+def unstated(block: ir.Block, outside: Analyzer) -> list[_Unstated]:
+    """What a block touches beyond its signature: "reads" or "writes", what is touched, and what is
+    stated of that buffer.
+
+    Args:
+        block: any but the root.
+        outside: what is known of sizes and of the iterators of blocks around.
+    """
+    if any(isinstance(n, ir.Call) and n.op in ("address_of", "tensor")
+           for n in ir.walk(block.body)):  # fmt: skip
+        return []  # what an address reaches only the signature says
+    analyzer = outside.copy()
+    for it in block.iter_vars:
+        analyzer.bind(it.var, it.dom)
+    reads, writes = block_access_regions(block, outside)
+    found: list[_Unstated] = []
+    for word, touched, stated in (("reads", reads, block.reads), ("writes", writes, block.writes)):
+        known = {r.buffer: r for r in stated}
+        for region in touched:
+            have = known.get(region.buffer)
+            if have is None or not _covered(have, region, analyzer):
+                found.append((word, region, have))
+    return found
 
 
 def _covered(have: ir.BufferRegion, need: ir.BufferRegion, analyzer: Analyzer) -> bool:

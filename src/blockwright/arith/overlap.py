@@ -39,10 +39,10 @@ def leaves_no_gap(indices: Sequence[Expr], iters: Mapping[Var, Range], analyzer:
         return False
     taken: set[Var] = set()
     for index in indices:
-        used = {v for v in iters if uses_var(index, v)}
-        if used & taken or not _steps_small(index, {v: iters[v] for v in used}, analyzer):
+        used = {v: domain for v, domain in iters.items() if uses_var(index, v)}
+        if not taken.isdisjoint(used) or not _steps_small(index, used, analyzer):
             return False
-        taken |= used
+        taken.update(used)
     return True
 
 
@@ -54,7 +54,8 @@ def _steps_small(index: Expr, iters: Mapping[Var, Range], analyzer: Analyzer) ->
         if step is None or step < 1:
             return False
         steps.append((step, domain.extent))
-    steps.sort(key=lambda item: item[0])
+    # Of equal steps those of known number come first: how many follow need not be known.
+    steps.sort(key=lambda item: (item[0], const_int(item[1]) is None))
     reach: Expr = const(1, index.dtype)  # how many values the smaller steps take together
     for step, extent in steps:
         if not analyzer.prove(LE(*match_types(const(step, index.dtype), reach))):

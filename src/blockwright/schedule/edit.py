@@ -11,8 +11,9 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.analysis.memory import memory_roots, stating
-from blockwright.analysis.well_formed import find_problems
+from blockwright.analysis.well_formed import find_problems, unstated
 from blockwright.arith import Analyzer
+from blockwright.ir.printer import script
 from blockwright.schedule.explicit import stated_by_user
 from blockwright.schedule.forwarding import Forwarding, with_signature
 from blockwright.schedule.state import State, Step, Target
@@ -137,6 +138,7 @@ class Edit:
         func = self.state.func.replace(body=body, buffer_map=self._params)
         func = self._with_memory(func)
         self._require_defined(func)
+        self._require_stated()
         final = tuple(self.latest(r) if isinstance(r, ir.Block) else r for r in results)
         return Step(func, self.forward, final)
 
@@ -160,6 +162,19 @@ class Edit:
                                 guilty=[*self._before, *self._after, *self._replaced],
                                 help="take the step on a loop inside the scope of the "
                                 "definition, or write the value in place of the name")  # fmt: skip
+
+    def _require_stated(self) -> None:
+        """Blocks around a change still state all that is touched in them. Where the regions of
+        what stands inside are derived less precisely than before, that cannot be shown."""
+        for block in self.tree.blocks:
+            inner = block is not self.state.func.root and block in self._touched
+            if not inner or block in self._replaced or block not in self.forward:
+                continue
+            for word, region, _ in unstated(self.latest(block), self._inside(block)):
+                self.state.fail(f"after the step block {block.name} {word} {script(region)}, as "
+                                "far as can be shown: more than it states", code="BW366",
+                                guilty=[block], help="take the step before the block is made "
+                                "around these loops, or on other loops")  # fmt: skip
 
     def rebuilt(self, node: ir.Stmt) -> ir.Stmt:
         """A statement with the changes below it made, without the rest of the function."""

@@ -15,6 +15,7 @@ import msgspec
 from blockwright import ir
 from blockwright.analysis import DIM_ALIGN
 from blockwright.analysis.regions import block_access_regions
+from blockwright.analysis.sizes import nonnegative
 from blockwright.arith import Analyzer, IntervalSet, eval_set, union
 from blockwright.schedule.stages import DOUBLE_BUFFER
 from blockwright.schedule.state import State
@@ -43,7 +44,8 @@ def versioned(state: State, loop: ir.For, counts: Mapping[ir.Buffer, int]) -> di
 
 def _version(state: State, loop: ir.For, buffer: ir.Buffer, count: int) -> Version:
     folded = _foldable(state, loop, buffer)
-    shape = tuple(dim if e is None else ir.cast_to(e, dim.dtype)
+    around = state.analyzer(loop)
+    shape = tuple(dim if e is None else ir.cast_to(nonnegative(e, around), dim.dtype)
                   for e, dim in zip(folded, buffer.shape, strict=True))  # fmt: skip
     changes: dict[str, Any] = {"shape": shape}
     if count > 1:
@@ -58,8 +60,8 @@ def _version(state: State, loop: ir.For, buffer: ir.Buffer, count: int) -> Versi
 
 # ------------------------------------------------------------------------- what one iteration needs
 def _foldable(state: State, loop: ir.For, buffer: ir.Buffer) -> tuple[ir.Expr | None, ...]:
-    """Per dimension how much of it an iteration touches; None where that is all of it or where
-    some access cannot be expressed modulo the extent."""
+    """Per dimension how much of it an iteration touches; None where that is all or nothing of it,
+    or where some access cannot be expressed modulo the extent."""
     if buffer.strides or buffer.offset is not None:
         return (None,) * buffer.ndim
     found: list[ir.Expr | None] = []
@@ -67,7 +69,8 @@ def _foldable(state: State, loop: ir.For, buffer: ir.Buffer) -> tuple[ir.Expr | 
     for dim, (extent, size) in enumerate(
         zip(_touched(state, loop, buffer), buffer.shape, strict=True)
     ):
-        smaller = extent is not None and not around.prove(ir.GE(*ir.match_types(extent, size)))
+        smaller = (extent is not None and not around.prove(ir.LE(extent, ir.const(0, extent.dtype)))
+                   and not around.prove(ir.GE(*ir.match_types(extent, size))))  # fmt: skip
         fits = smaller and extent is not None and _expressible(state, loop, buffer, dim, extent)
         found.append(extent if fits else None)
     return tuple(found)

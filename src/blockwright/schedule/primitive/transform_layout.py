@@ -7,6 +7,7 @@ from typing import ClassVar, cast
 
 from blockwright import ir
 from blockwright.analysis import alignments
+from blockwright.analysis.sizes import nonnegative
 from blockwright.arith import IndexMap, IterMapError
 from blockwright.arith.text import expr_text
 from blockwright.schedule.buffers import (
@@ -103,7 +104,9 @@ class TransformLayout(Primitive, frozen=True, eq=False):
                        help="use storage_align after transform_layout")  # fmt: skip
         gaps = self._gaps(state, block, owner, buffer, mapping, shape)
         filled_by = filling(state, owner, buffer)
-        fresh: ir.Buffer = buffer.replace(shape=shape, strides=(),
+        known = state.analyzer(owner.body)
+        sizes = tuple(nonnegative(extent, known) for extent in shape)
+        fresh: ir.Buffer = buffer.replace(shape=sizes, strides=(),
                                           axis_separators=mapping.separators)  # fmt: skip
         edit = Edit(state)
         new = relayout(state, edit, owner, buffer, fresh, lambda i, known: mapping.apply(i, known))
