@@ -58,13 +58,12 @@ def main() -> int:
         kept[op.full_name] = done
     records = [r for r in kept.values() if r is not None]
     sys.stdout.write(f"{table(records)}\n{totals(records)}\n")
-    partial = [op.full_name for op in chosen if _left(op, list(DTYPES), kept[op.full_name])]
     untried = [op.full_name for op in chosen if not types_of(op, names)]
     left = sum(1 for op in chosen if _left(op, names, kept[op.full_name]))
     if left:
         sys.stdout.write(f"{left} operators are left; run the command again to go on\n")
     elif options.page is not None:
-        options.page.write_text(page(records, options.samples, untried, partial), encoding="utf-8")
+        options.page.write_text(page(records, options.samples, untried), encoding="utf-8")
     return 1 if left or any(r.findings for r in records) else 0
 
 

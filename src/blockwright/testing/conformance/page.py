@@ -39,24 +39,18 @@ _ABSENT = "\n## Not covered\n"
 _UNTRIED = "\n## Without samples\n"
 
 
-def page(
-    records: Sequence[Record], most: int, untried: Sequence[str] = (), partial: Sequence[str] = (),
-) -> str:  # fmt: skip
+def page(records: Sequence[Record], most: int, untried: Sequence[str] = ()) -> str:
     """`docs/conformance.md`.
 
     Arguments:
         most: samples per operator in the main types.
         untried: operators that PyTorch has in none of the types.
-        partial: operators that PyTorch has in more types than they were judged in.
     """
     covered = sorted((r for r in records if r.covered and _tried(r)), key=lambda r: r.operator)
     absent = sorted((r for r in records if not r.covered), key=lambda r: r.operator)
-    text = _HEAD.format(most=most, few=max(1, most // 3), totals=totals(records),
-                        sources=_sources(records))  # fmt: skip
+    text = _HEAD.format(most=most, few=max(1, most // 3), sources=_sources(records),
+                        totals=f"{totals(records)} {_by_type(records)}")  # fmt: skip
     text += "".join(f"| {' | '.join(_cells(r))} |\n" for r in covered)
-    if partial:
-        text += "\n## Judged in some types only\n"
-        text += f"`{'`, `'.join(partial)}`\n"
     findings = [f"- `{r.operator}`, {f.dtype}, {f.label}: {f.what} {f.code} {f.words}\n"
                 for r in covered for f in r.findings]  # fmt: skip
     if findings:
@@ -97,6 +91,13 @@ def totals(records: Sequence[Record]) -> str:
         f"wrong, {sum(r.internal for r in rows)} end in internal errors. {none} operators are not "
         f"covered. It took {sum(r.seconds for r in records) / 60:.0f} minutes of processor time."
     )
+
+
+def _by_type(records: Sequence[Record]) -> str:
+    """How many operators were judged in each type."""
+    found = Counter(row.dtype for r in records if r.covered for row in r.rows if row.tried)
+    counts = ", ".join(f"{dtype} {found[dtype]}" for dtype in _SHORT if found[dtype])
+    return f"Operators judged in each type: {counts}."
 
 
 def _sources(records: Sequence[Record]) -> str:
