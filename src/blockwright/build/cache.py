@@ -30,12 +30,12 @@ def cache_directory() -> Path | None:
     chosen = os.environ.get("BLOCKWRIGHT_CACHE_DIR")
     if chosen is not None:
         return Path(chosen) if chosen else None
-    base = os.environ.get("XDG_CACHE_HOME")
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
-        root = Path(base) if base else Path.home() / ".cache"
+        root = base if base.is_absolute() else Path.home() / ".cache"
     except RuntimeError:
         return None
-    return root / "blockwright" / "objects"
+    return root / "blockwright" / "objects" if root.is_absolute() else None
 
 
 class ObjectCache:
