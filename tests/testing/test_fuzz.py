@@ -124,6 +124,13 @@ def test_the_corpus_goes_on_and_tries_known_failures_first(tmp_path: Path) -> No
     assert again.state.next == 120
     again.try_again()
     assert [found.symptom for found in again.open] == ["meaning: AssertionError"]
+    refused = "raise SystemExit('blockwright.ScheduleError: error[BW366]: after the step')"
+    (tmp_path / again.open[0].file).write_text(refused)  # the steps are refused by now
+    again.try_again()
+    assert not again.open
+    (tmp_path / again.state.found[0].file).write_text("raise SystemExit(1)\n")
+    again.try_again()
+    assert again.open
     (tmp_path / again.open[0].file).write_text("")  # as if the fault were mended
     again.try_again()
     assert not Corpus(tmp_path, seed=0).open
