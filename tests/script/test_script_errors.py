@@ -90,6 +90,8 @@ def test_graph_problems_at_once(golden) -> None:
         ("A[0, 0] = 0", "BW105"),
         ("A[0] = A[0, 1]", "BW105"),
         ("A[0:4, 0:4] = 0", "BW105"),
+        ("C = T.alloc_buffer((4, 4))\n    C[0:2, 0:2] = T.Broadcast(T.float32(0), 2)", "BW107"),
+        ("C = T.alloc_buffer((4, 4))\n    C[0:2, 0] = T.Broadcast(T.float32(0), 2)", "BW107"),
         ("A[0] = T.axis", "BW107"),
         ("A[0] = A", "BW107"),
         ("A[0:n] = 0", "BW107"),

@@ -246,7 +246,9 @@ def _stored(value: Any, kind: DType) -> Expr:
     if node.dtype is kind:
         return node
     if node.dtype.lanes != kind.lanes or node.dtype.is_handle:
-        raise ScriptError(f"the value is {node.dtype}, the buffer holds {kind}", code="BW107")
+        raise ScriptError(f"the value is {node.dtype}, the place holds {kind}", code="BW107",
+                          help="a vector lies along the last index; a single value is repeated"
+                          )  # fmt: skip
     return ir.cast_to(node, kind)
 
 

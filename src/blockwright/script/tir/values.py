@@ -166,6 +166,12 @@ def from_first_lane(buffer: Buffer, items: Sequence[Any], lanes: int) -> list[An
     return found
 
 
+def _has_slice(items: Sequence[Any], found: Sequence[Expr]) -> bool:
+    """Whether one of the first indices that were found to be vectors was written as a slice."""
+    pairs = zip(items, found, strict=False)
+    return any(isinstance(item, slice) and isinstance(at, ir.Ramp) for item, at in pairs)
+
+
 def vector_indices(buffer: Buffer, items: Sequence[Any]) -> tuple[Expr, ...]:
     """Indices of an access; a slice with constant length becomes a ramp."""
     check_rank(buffer, len(items))
@@ -192,6 +198,11 @@ def vector_indices(buffer: Buffer, items: Sequence[Any]) -> tuple[Expr, ...]:
             raise ScriptError("a vector access needs a constant length", code="BW107",
                               help="write T.ramp(base, stride, lanes)")  # fmt: skip
         lanes = math.ceil(length.value / stride)
+        if lanes > 1 and _has_slice(items, out):
+            raise ScriptError("a vector lies along one dimension; two slices are a box",
+                              code="BW107",
+                              help="loop over one of them, or write T.ramp in both for a diagonal"
+                              )  # fmt: skip
         index = ir.Ramp(low, step, lanes) if lanes > 1 else low
         out.append(_placed(buffer, position, index))
     return tuple(out)
