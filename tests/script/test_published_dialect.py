@@ -229,6 +229,22 @@ def main(a: T.handle, b: T.handle, starts: T.handle):
     assert b.tolist() == [1 + 6, 1, 1 + 30]
 
 
+@pytest.mark.parametrize("types", ["", "T.uint32(1), "])
+def test_llvm_intrinsics_by_their_identifier(types: str) -> None:
+    func = from_source(f"""
+@T.prim_func
+def main(A: T.Buffer((16,), "uint8"), B: T.Buffer((16,), "uint8")):
+    for i in range(16):
+        with T.block("B"):
+            vi = T.axis.remap("S", [i])
+            B[vi] = T.call_llvm_pure_intrin(
+                T.llvm_lookup_intrinsic_id("llvm.ctpop.i8"), {types}A[vi], dtype="uint8")
+""")
+    a, b = np.arange(16, dtype="uint8"), np.zeros(16, "uint8")
+    bw.build(func)["main"](a, b)
+    assert b.tolist() == [int(x).bit_count() for x in a]
+
+
 def test_the_newer_annotation_of_named_values() -> None:
     func = program("j: T.let[T.int32] = 3\nB[j] = A[j]")
     assert run(func, ramp(16), np.zeros(16, "float32"))[1][3] == 3

@@ -269,8 +269,15 @@ def _call_extern(c: ExprCompiler, expr: Call) -> Value:
 
 
 def _call_llvm(c: ExprCompiler, expr: Call) -> Value:
-    """An LLVM intrinsic by its full name; `i1` constants are written as bool."""
+    """An LLVM intrinsic by its full name; `i1` constants are written as bool.
+
+    Classic programs look an identifier up, and give the number of its types, which is no operand.
+    """
     name, *rest = expr.args
+    if isinstance(name, Call) and name.op == "llvm_lookup_intrinsic_id":
+        name = name.args[0]
+        if rest and isinstance(rest[0], IntImm) and rest[0].dtype.kind == "uint":
+            rest = rest[1:]
     full = _text(name)
     args = [c.value(a) for a in rest]
     return c.e.intrinsic(full.removeprefix("llvm."), types.value_type(expr.dtype), *args)
