@@ -80,8 +80,9 @@ def main(A: T.Buffer((12, 16), "float32"), B: T.Buffer((16,), "float32")):
         ("for a in range(4):\n    if a == 3:\n        B[vi, 0] = 1.0", False),
         ("for a in range(vi):\n    B[vi, 0] = 1.0", False),  # runs no iteration in the first row
         ("for a in range(vi + 1):\n    B[vi, 0] = 1.0", True),
-        ("for a in range(T.min(vi, 1)):\n    B[vi, a] = 1.0", True),  # as the signature says
-        ("for a in range(T.min(vi, 1)):\n    F[vi + a] = 1.0", True),
+        # The signature states one element, also for the row in which no iteration runs.
+        ("for a in range(T.min(vi, 1)):\n    B[vi, a] = 1.0", False),
+        ("for a in range(T.min(vi, 1)):\n    F[vi + a] = 1.0", False),
         ("for a in range(T.min(vi, 1)):\n    B[vi + a, a] = 1.0", False),
         ("for a in range(16):\n    if F[a] > 0.0:\n        break\n    B[vi, a] = 1.0", False),
         ("for a in range(16):\n    for b in range(a + 1):\n        B[a, b] = 1.0", False),
