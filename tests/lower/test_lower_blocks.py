@@ -414,3 +414,27 @@ def test_what_parallel_iterations_use_by_address_lives_in_them() -> None:
 
     (loop,) = [f for f in ir.loops(lower(by_address).body) if f.kind is ir.ForKind.PARALLEL]
     assert [a.buffer.name for a in ir.collect(loop, Allocate)] == ["C"]
+
+
+def test_data_as_index_takes_no_more_memory_than_the_buffer_has(same_result: Check) -> None:
+    """Of the data only the type is known: 2**32 values in rows of five."""
+
+    @T.prim_func
+    def picked(a: T.handle, i: T.handle, b: T.handle):
+        n = T.int32()
+        A = T.match_buffer(a, (n,))
+        P = T.match_buffer(i, (n,), "int64")
+        B = T.match_buffer(b, (n,))
+        C = T.alloc_buffer(((n + 4) // 5, 5))
+        for j in range(n):
+            with T.block("C"):
+                vj = T.axis.spatial(n, j)
+                C[vj // 5, vj % 5] = A[vj] + T.float32(1)
+        for j in range(n):
+            with T.block("B"):
+                vj = T.axis.spatial(n, j)
+                B[vj] = C[T.Cast("int32", P[vj]) // 5, T.Cast("int32", P[vj]) % 5]
+
+    low = same_result(picked, normal(7), np.array([3, 0, 6, 1, 1, 5, 2]), normal(7))
+    (made,) = ir.collect(low.body, Allocate)
+    assert not any(n.value > 5 for n in ir.collect(made.buffer, ir.IntImm))

@@ -233,6 +233,9 @@ def _useful(
     if local & {*free_vars(rng.min), *free_vars(rng.extent)} or reads_memory(rng):
         return whole
     full, bound = const_int(extent), const_int(rng.extent)
+    if bound is not None and bound > _MOST_PADDED and full is None:
+        # An index that is data takes all values of its type, as far as is known.
+        return rng if analyzer.prove(E.LE(rng.extent, extent)) else whole
     if bound is None:
         if most is not None and analyzer.prove_equal(rng.extent, extent):
             return whole

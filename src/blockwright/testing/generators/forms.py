@@ -135,6 +135,9 @@ def with_short_indices(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
     """The program read from a script with indices and sizes of 32 bits, as scripts have them where
     nothing is said."""
     del chance
+    numbers = (n for n in ir.walk(func) if isinstance(n, ir.IntImm) and n.dtype.bits == 64)
+    if any(not -(2**31) <= n.value < 2**31 for n in numbers):
+        return func
     text = re.sub(r"T\.int64\((\d*)\)", lambda m: m[1] or "T.int32()", script(func))
     read = from_source(re.sub(r"(\bat\d+): T\.int64 =", r"\1: T.int32 =", text))  # named values
     assert isinstance(read, ir.PrimFunc)
