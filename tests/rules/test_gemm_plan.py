@@ -109,7 +109,7 @@ def fetched(text: str) -> int:
     return text.count("call void @llvm.prefetch")
 
 
-@pytest.mark.parametrize("depth", [768, 769])
+@pytest.mark.parametrize("depth", [504, 509])
 def test_a_line_of_the_next_panel_is_asked_for_once(depth: int) -> None:
     """Asked for again while it is on its way, it would take another place of the few that a core
     has for such lines. Steps that fetch a line together are written out, the rest of them too."""
@@ -121,12 +121,12 @@ def test_a_line_of_the_next_panel_is_asked_for_once(depth: int) -> None:
     assert ir.const_int(steps.extent) == depth // 8
 
 
-@pytest.mark.parametrize(("machine", "steps"), [("x86-64-v3", 1000 // 4), ("x86-64-v4", 1000)])
+@pytest.mark.parametrize(("machine", "steps"), [("x86-64-v3", 500 // 4), ("x86-64-v4", 500)])
 def test_the_loop_of_a_product_is_written_out_where_its_own_instructions_count(
     machine: str, steps: int
 ) -> None:
     target = Target(machine, num_threads=1)
-    loops = list(ir.loops(lower(apply_rules(program(512, 256, 1000), target).func, target).body))
+    loops = list(ir.loops(lower(apply_rules(program(512, 256, 500), target).func, target).body))
     (step,) = [loop for loop in loops if loop.loop_var.name.startswith("k")]
     assert ir.const_int(step.extent) == steps
 

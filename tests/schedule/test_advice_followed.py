@@ -140,7 +140,7 @@ def parallel_sum(sch: Schedule) -> None:
 
 def bound_sum(sch: Schedule) -> None:
     *_, k = sch.get_loops("matmul")
-    sch.bind(k, "threadIdx.x")
+    sch.bind(k, "blockIdx.x")
 
 
 def aligned_output(sch: Schedule) -> None:

@@ -59,6 +59,8 @@ class Widened(ir.Mutator):
             for name in ("type", "dtype")
             if name in type(node).__struct_fields__ and str(getattr(node, name)) == "int32"
         }
+        if changes and isinstance(made, ir.IntImm) and made.value > self.dtype.max_value:
+            changes["value"] = made.value % 1000
         return made.replace(**changes) if changes else made
 
 
