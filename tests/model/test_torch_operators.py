@@ -141,7 +141,7 @@ def accepted(call: tuple[Any, list[Any], dict[str, Any]]) -> bool:
 
 
 def f(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape)
+    return torch.randn(shape)
 
 
 def i(*shape: int, high: int = 3) -> torch.Tensor:
