@@ -128,8 +128,8 @@ class _Place(Analysed, Statements):
                 return None
 
     def _into_loop(self, node: Allocate, loop: For) -> Stmt | None:
-        """What lives as long as a parallel loop runs, and is used in no other place, belongs to its
-        iterations: they exchange nothing."""
+        """What is private to the iterations. Of what is accessed by address nothing is known; but
+        iterations of a parallel loop exchange nothing, so that it is private to these."""
         buffer = node.buffer
         if mentions(loop.min, buffer) or mentions(loop.extent, buffer):
             return None
@@ -139,8 +139,9 @@ class _Place(Analysed, Statements):
             return None
         with self.inside(loop.loop_var, loop.dom):
             accesses = find_accesses(loop.body, buffer)
-            private = private_to(loop, buffer, accesses, self.analyzer)
-            if not private and loop.kind is not ForKind.PARALLEL:
+            by_address = any(access.opaque for access in accesses)
+            exchanged = loop.kind is not ForKind.PARALLEL or not by_address
+            if exchanged and not private_to(loop, buffer, accesses, self.analyzer):
                 return None
             return loop.replace(body=self._sink(node, loop.body))
 
