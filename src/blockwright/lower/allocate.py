@@ -44,6 +44,7 @@ from blockwright.ir import (
     is_const_int,
     loops,
     seq,
+    uses_var,
 )
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
@@ -128,8 +129,8 @@ class _Place(Analysed, Statements):
                 return None
 
     def _into_loop(self, node: Allocate, loop: For) -> Stmt | None:
-        """What is private to the iterations. Of what is accessed by address nothing is known; but
-        iterations of a parallel loop exchange nothing, so that it is private to these."""
+        """What is private to the iterations. Those of a parallel loop exchange nothing: what all of
+        them touch alike is private to each, whether or not that can be shown."""
         buffer = node.buffer
         if mentions(loop.min, buffer) or mentions(loop.extent, buffer):
             return None
@@ -139,10 +140,11 @@ class _Place(Analysed, Statements):
             return None
         with self.inside(loop.loop_var, loop.dom):
             accesses = find_accesses(loop.body, buffer)
-            by_address = any(access.opaque for access in accesses)
-            exchanged = loop.kind is not ForKind.PARALLEL or not by_address
-            if exchanged and not private_to(loop, buffer, accesses, self.analyzer):
-                return None
+            if not private_to(loop, buffer, accesses, self.analyzer):
+                box = touched_box(accesses, buffer, self.analyzer)
+                moving = any(uses_var(rng, loop.loop_var) for rng in box)
+                if moving or loop.kind is not ForKind.PARALLEL:
+                    return None
             return loop.replace(body=self._sink(node, loop.body))
 
 
