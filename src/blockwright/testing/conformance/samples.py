@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import islice
 from typing import Any, cast
 
@@ -133,7 +134,16 @@ def _given(op: Any, dtype: torch.dtype, most: int = _DRAWN) -> list[Sample]:
         warnings.simplefilter("ignore")
         drawn: Any = op.sample_inputs("cpu", dtype, requires_grad=False)
         given: list[Any] = list(islice(drawn, most))
+        _close(drawn)
     return [Sample("sample", op.op, (s.input, *s.args), dict(s.kwargs)) for s in given]
+
+
+def _close(drawn: Any) -> None:
+    """End OpInfo's generator here: it would otherwise end whenever its memory is collected, and its
+    change of PyTorch's gradient mode then goes into whatever is traced at that time."""
+    for part in gc.get_referents(getattr(drawn, "child_iter", drawn)):
+        if isinstance(part, Generator):
+            part.close()
 
 
 def _spread(samples: list[Sample], most: int) -> list[Sample]:
