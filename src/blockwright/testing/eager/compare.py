@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -47,7 +47,7 @@ def in_float64(value: Any) -> Any:
 
 
 @contextmanager
-def integers_become_float64() -> Iterator[None]:
+def integers_become_float64() -> Generator[None, None, None]:
     """Inside, operators that turn integers into floats return float64: part of a run in float64."""
     usual = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
