@@ -250,15 +250,23 @@ def _products() -> list[Case]:
             Case(f"matmul transposed {depth}", lambda x, y: x.T @ y, [(depth, 20), (depth, 40)])
         )
         cases.append(Case(f"outer sum {depth}", lambda x: x.T @ x, [(depth, 20)]))
-        cases.append(Case(f"matmul any {depth}", torch.matmul, [(33, depth), (depth, 50)],
-                          dynamic=[[1], [0]]))  # fmt: skip
-        cases.append(Case(f"bmm any {depth}", torch.bmm, [(3, 20, depth), (3, depth, 24)],
-                          dynamic=[[2], [1]]))  # fmt: skip
+        cases.append(
+            Case(
+                f"matmul any {depth}", torch.matmul, [(33, depth), (depth, 50)], dynamic=[[1], [0]]
+            )
+        )
+        cases.append(
+            Case(
+                f"bmm any {depth}", torch.bmm, [(3, 20, depth), (3, depth, 24)], dynamic=[[2], [1]]
+            )
+        )
         cases.append(Case(f"mv any {depth}", torch.mv, [(60, depth), (depth,)], dynamic=[[1], [0]]))
-        cases.append(Case(f"linear any {depth}", F.linear, [(1, depth), (50, depth)],
-                          dynamic=[[1], [1]]))  # fmt: skip
-        cases.append(Case(f"vm any {depth}", torch.matmul, [(1, depth), (depth, 60)],
-                          dynamic=[[1], [0]]))  # fmt: skip
+        cases.append(
+            Case(f"linear any {depth}", F.linear, [(1, depth), (50, depth)], dynamic=[[1], [1]])
+        )
+        cases.append(
+            Case(f"vm any {depth}", torch.matmul, [(1, depth), (depth, 60)], dynamic=[[1], [0]])
+        )
     cases += [
         Case(
             "einsum bik,bjk", partial(torch.einsum, "bik,bjk->bij"), [(3, 20, 8192), (3, 24, 8192)]
@@ -289,8 +297,12 @@ def _convolutions() -> list[Case]:
     add("conv2d 3x3 s2 1024", partial(F.conv2d, stride=2), (1, 1024, 14, 14), (32, 1024, 3, 3))
     add("conv2d 7x7 512", F.conv2d, (1, 512, 12, 12), (32, 512, 7, 7))
     add("conv2d 5x5 512", F.conv2d, (1, 512, 12, 12), (32, 512, 5, 5))
-    add("conv2d 3x3 dilated 1024", partial(F.conv2d, dilation=2), (1, 1024, 12, 12),
-        (32, 1024, 3, 3))  # fmt: skip
+    add(
+        "conv2d 3x3 dilated 1024",
+        partial(F.conv2d, dilation=2),
+        (1, 1024, 12, 12),
+        (32, 1024, 3, 3),
+    )
     add("conv2d grouped 4x1024", partial(F.conv2d, groups=4), (1, 4096, 10, 10), (64, 1024, 1, 1))
     add("conv2d grouped 3x3 4x512", partial(F.conv2d, groups=4), (1, 2048, 10, 10), (64, 512, 3, 3))
     add("conv2d depthwise 63x63", partial(F.conv2d, groups=8), (1, 8, 80, 80), (8, 1, 63, 63))
@@ -301,21 +313,49 @@ def _convolutions() -> list[Case]:
     add("conv1d long", F.conv1d, (1, 4, 9000), (8, 4, 4000))
     add("conv3d 512x3x3x3", F.conv3d, (1, 512, 5, 6, 7), (32, 512, 3, 3, 3))
     add("conv3d 4096x1", F.conv3d, (1, 4096, 4, 6, 7), (32, 4096, 1, 1, 1))
-    add("transposed 2x2 s2 4096", partial(F.conv_transpose2d, stride=2), (1, 4096, 8, 8),
-        (4096, 16, 2, 2))  # fmt: skip
+    add(
+        "transposed 2x2 s2 4096",
+        partial(F.conv_transpose2d, stride=2),
+        (1, 4096, 8, 8),
+        (4096, 16, 2, 2),
+    )
     add("transposed 3x3 1024", F.conv_transpose2d, (1, 1024, 8, 8), (1024, 16, 3, 3))
-    add("transposed 4x4 s2 2048", partial(F.conv_transpose2d, stride=2, padding=1),
-        (1, 2048, 8, 8), (2048, 16, 4, 4))  # fmt: skip
-    cases.append(Case("conv2d 1x1 4096 any", F.conv2d, [(1, 4096, 14, 14), (40, 4096, 1, 1)], True,
-                      dynamic=[[2]]))  # fmt: skip
-    cases.append(Case("conv2d 3x3 512 any", partial(F.conv2d, padding=1),
-                      [(2, 512, 14, 14), (64, 512, 3, 3)], True, dynamic=[[0]]))  # fmt: skip
+    add(
+        "transposed 4x4 s2 2048",
+        partial(F.conv_transpose2d, stride=2, padding=1),
+        (1, 2048, 8, 8),
+        (2048, 16, 4, 4),
+    )
+    cases.append(
+        Case(
+            "conv2d 1x1 4096 any",
+            F.conv2d,
+            [(1, 4096, 14, 14), (40, 4096, 1, 1)],
+            True,
+            dynamic=[[2]],
+        )
+    )
+    cases.append(
+        Case(
+            "conv2d 3x3 512 any",
+            partial(F.conv2d, padding=1),
+            [(2, 512, 14, 14), (64, 512, 3, 3)],
+            True,
+            dynamic=[[0]],
+        )
+    )
     last = partial(_channels_last, padding=1)
     cases.append(
         Case("conv2d 3x3 512 channels last", last, [(1, 512, 14, 14), (64, 512, 3, 3)], True)
     )
-    cases.append(Case("conv2d 1x1 4096 channels last", _channels_last,
-                      [(1, 4096, 14, 14), (40, 4096, 1, 1)], True))  # fmt: skip
+    cases.append(
+        Case(
+            "conv2d 1x1 4096 channels last",
+            _channels_last,
+            [(1, 4096, 14, 14), (40, 4096, 1, 1)],
+            True,
+        )
+    )
     return cases
 
 
@@ -350,11 +390,17 @@ def _others() -> list[Case]:
         Case("adaptive_avg_pool 1", lambda x: F.adaptive_avg_pool2d(x, 1), [(1, 8, 200, 200)]),
         Case("adaptive_avg_pool 7", lambda x: F.adaptive_avg_pool2d(x, 7), [(1, 8, 500, 510)]),
         Case("adaptive_avg_pool1d 3", lambda x: F.adaptive_avg_pool1d(x, 3), [(1, 8, 70_000)]),
-        Case("interpolate", lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"),
-             [(1, 4, 50, 60)]),
-        Case("bicubic", lambda x: F.interpolate(x, scale_factor=1.7, mode="bicubic"),
-             [(1, 4, 50, 60)]),
-    ]  # fmt: skip
+        Case(
+            "interpolate",
+            lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"),
+            [(1, 4, 50, 60)],
+        ),
+        Case(
+            "bicubic",
+            lambda x: F.interpolate(x, scale_factor=1.7, mode="bicubic"),
+            [(1, 4, 50, 60)],
+        ),
+    ]
     return cases
 
 
@@ -385,9 +431,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         many += found.over
         if found.over or not options.over:
-            print(f"{case.name:<34} {found.rules:<20} {found.kind:<9} {found.ours:8.1e} "
-                  f"{found.torch:8.1e} {found.ratio:6.1f}{' over' if found.over else ''}",
-                  flush=True)  # fmt: skip
+            print(
+                f"{case.name:<34} {found.rules:<20} {found.kind:<9} {found.ours:8.1e} "
+                f"{found.torch:8.1e} {found.ratio:6.1f}{' over' if found.over else ''}",
+                flush=True,
+            )
     return 1 if many else 0
 
 

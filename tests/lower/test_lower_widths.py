@@ -29,20 +29,34 @@ BODIES: dict[str, tuple[str, Any]] = {
     "condition": ("B[vi] = T.if_then_else(n * n + vi > n, 1, 2)", lambda v: 1),
     "minimum": ("B[vi] = T.min(n * n - vi, 5)", lambda v: 5),
     "named": ("k: T.int32 = n * n + vi\n            B[vi] = k // 100000", lambda v: N),
-    "named position": ("k: T.int32 = n * n + vi\n            B[vi] = A[k % 99]",
-                       lambda v: (N * N + v) % 99),
-    "loop": ("B[vi] = 0\n            for j in range(n * n // 1000000000):\n"
-             "                B[vi] = B[vi] + j", lambda v: 45),
-    "start": ("B[vi] = 0\n            for j in T.serial(n * n, n * n + 3):\n"
-              "                B[vi] = B[vi] + j // 100000", lambda v: 3 * N),
-    "left early": ("B[vi] = 0\n            for j in range(n * n):\n"
-                   "                B[vi] = B[vi] + 1\n                if j == 30:\n"
-                   "                    break", lambda v: 31),
+    "named position": (
+        "k: T.int32 = n * n + vi\n            B[vi] = A[k % 99]",
+        lambda v: (N * N + v) % 99,
+    ),
+    "loop": (
+        "B[vi] = 0\n            for j in range(n * n // 1000000000):\n"
+        "                B[vi] = B[vi] + j",
+        lambda v: 45,
+    ),
+    "start": (
+        "B[vi] = 0\n            for j in T.serial(n * n, n * n + 3):\n"
+        "                B[vi] = B[vi] + j // 100000",
+        lambda v: 3 * N,
+    ),
+    "left early": (
+        "B[vi] = 0\n            for j in range(n * n):\n"
+        "                B[vi] = B[vi] + 1\n                if j == 30:\n"
+        "                    break",
+        lambda v: 31,
+    ),
     "stored": ("B[vi] = n * n + vi", lambda v: (N * N + v) % 2**32),  # modulo 2**32, and positive
-    "memory": ("C = T.alloc_buffer((n * n // 100000,), 'int32')\n"
-               "            C[n * n // 100000 - 1] = vi\n"
-               "            B[vi] = C[n * n // 100000 - 1]", lambda v: v),
-}  # fmt: skip
+    "memory": (
+        "C = T.alloc_buffer((n * n // 100000,), 'int32')\n"
+        "            C[n * n // 100000 - 1] = vi\n"
+        "            B[vi] = C[n * n // 100000 - 1]",
+        lambda v: v,
+    ),
+}
 FUNCTION = """
     @T.prim_func
     def f{k}(x: T.handle, B: T.Buffer((16,), "int32")):
@@ -58,8 +72,12 @@ LANES = ("floordiv", "floormod", "position", "select", "condition", "minimum", "
 
 def test_indices_that_leave_32_bits() -> None:
     """All programs are one module, so that they are compiled together."""
-    cases = [(name, loop) for name in BODIES for loop in ("range", "T.vectorized")
-             if loop == "range" or name in LANES]  # fmt: skip
+    cases = [
+        (name, loop)
+        for name in BODIES
+        for loop in ("range", "T.vectorized")
+        if loop == "range" or name in LANES
+    ]
     text = "@I.ir_module\nclass Module:\n" + "".join(
         FUNCTION.format(k=k, loop=loop, body=BODIES[name][0].replace("\n", "\n    "))
         for k, (name, loop) in enumerate(cases)
@@ -198,8 +216,11 @@ def test_a_buffer_of_too_many_bytes_is_refused() -> None:
 
 
 def test_a_size_that_its_type_does_not_have_is_refused() -> None:
-    func = bw.from_source(FUNCTION.replace("\n    ", "\n").format(
-        k=0, loop="range", body="B[vi] = n").replace('(n,), "int32"', '(n,), "int8"'))  # fmt: skip
+    func = bw.from_source(
+        FUNCTION.replace("\n    ", "\n")
+        .format(k=0, loop="range", body="B[vi] = n")
+        .replace('(n,), "int32"', '(n,), "int8"')
+    )
     a, b = np.zeros(2**31, np.int8), np.zeros(16, np.int32)
     assert code_of(lambda: bw.interpret(func, a, b)) == "BW702"
     assert code_of(lambda: bw.build(func)["f0"](a, b)) == "BW702"

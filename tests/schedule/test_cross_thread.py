@@ -104,8 +104,14 @@ def update_alone(s: Schedule) -> None:
 
 
 FORMS: list[Callable[[Schedule], None]] = [
-    whole, inner, outer, two_axes, rows_on_blocks, rows_on_threads, update_alone,
-]  # fmt: skip
+    whole,
+    inner,
+    outer,
+    two_axes,
+    rows_on_blocks,
+    rows_on_threads,
+    update_alone,
+]
 
 
 @pytest.mark.parametrize("steps", FORMS)
@@ -212,9 +218,11 @@ RACES = {
 def test_the_interpreter_still_sees_other_updates_race(name: str) -> None:
     """It decides anew what threads may combine."""
     text = ROWS.replace("B[vi] + A[vi, vk]", RACES[name])
-    text = text.replace("for i, k in T.grid(6, 60):\n        with", "for i in range(6):\n        "
-                        'for k in T.thread_binding(60, thread="threadIdx.x"):\n         with'
-                        )  # fmt: skip
+    text = text.replace(
+        "for i, k in T.grid(6, 60):\n        with",
+        "for i in range(6):\n        "
+        'for k in T.thread_binding(60, thread="threadIdx.x"):\n         with',
+    )
     func = from_source(text)
     with pytest.raises(InterpretError) as caught:
         interpret(func, np.ones((6, 60), np.float32), np.zeros(6, np.float32))
@@ -229,8 +237,9 @@ def test_threads_with_the_same_term_race() -> None:
     sch = schedule(ROWS)
     whole(sch)
     text = sch.func.script().replace(
-        "    for i in range(6):", '    for y in T.thread_binding(2, thread="threadIdx.y"):\n'
-        "      for i in range(6):")  # fmt: skip
+        "    for i in range(6):",
+        '    for y in T.thread_binding(2, thread="threadIdx.y"):\n      for i in range(6):',
+    )
     func = from_source(text)
     with pytest.raises(InterpretError, match="the same term") as caught:
         interpret(func, np.ones((6, 60), np.float32), np.zeros(6, np.float32))

@@ -59,8 +59,9 @@ def why_threads_race(
         return f"the body of block {block.name} uses its variable"
     alone = next((r.buffer for r in block.writes if not _is_shared(r.buffer)), None)
     if alone is not None:
-        return (f"{alone.name} lies in {alone.scope!r}, of which the threads have copies of their "
-                "own")  # fmt: skip
+        return (
+            f"{alone.name} lies in {alone.scope!r}, of which the threads have copies of their own"
+        )
     return ""
 
 
@@ -89,11 +90,13 @@ def lanes_meet(visit: Visit, level: Level) -> Iterator[Problem]:
     """Lanes that update elements which the data chooses, and may choose twice."""
     buffer = _moving_result(visit.block, loaded=True) if driven_by(visit, level) else None
     if buffer is not None and not updated_atomically(visit.block, buffer):
-        yield Problem("BW240", f"lanes of loop {level.var.name} may update one element of "
-                      f"{buffer.name}: which one depends on what block {visit.block.name} reads",
-                      (level.stmt, visit.realize),
-                      "leave the loop serial, or update with T.atomic_add in a parallel one"
-                      )  # fmt: skip
+        yield Problem(
+            "BW240",
+            f"lanes of loop {level.var.name} may update one element of "
+            f"{buffer.name}: which one depends on what block {visit.block.name} reads",
+            (level.stmt, visit.realize),
+            "leave the loop serial, or update with T.atomic_add in a parallel one",
+        )
 
 
 def _is_shared(buffer: ir.Buffer) -> bool:
@@ -103,10 +106,13 @@ def _is_shared(buffer: ir.Buffer) -> bool:
 
 def driven_by(visit: Visit, level: Level) -> list[ir.IterVar]:
     """Reduction iterators of a block, and of blocks around it, that a loop drives."""
-    return [it for outer in (*visit.around, visit.block) if isinstance(outer, ir.Block)
-            for it in outer.iter_vars
-            if it.iter_type is ir.IterType.REDUCE
-            and ir.uses_var(visit.values[it.var], level.var)]  # fmt: skip
+    return [
+        it
+        for outer in (*visit.around, visit.block)
+        if isinstance(outer, ir.Block)
+        for it in outer.iter_vars
+        if it.iter_type is ir.IterType.REDUCE and ir.uses_var(visit.values[it.var], level.var)
+    ]
 
 
 def combines(visit: Visit, level: Level) -> bool:
@@ -138,10 +144,12 @@ def why_race(visit: Visit, level: Level, driven: Sequence[ir.IterVar]) -> str:
 
 def unfinished(visit: Visit, leaves: Sequence[Visit]) -> Visit | None:
     """A block that touches the results of a cross-thread reduction in the loops over its terms."""
-    reduced = [visit.values[it.var] for it in visit.block.iter_vars
-               if it.iter_type is ir.IterType.REDUCE]  # fmt: skip
-    outermost = next((x.stmt for x in visit.path
-                      if any(ir.uses_var(v, x.var) for v in reduced)), None)  # fmt: skip
+    reduced = [
+        visit.values[it.var] for it in visit.block.iter_vars if it.iter_type is ir.IterType.REDUCE
+    ]
+    outermost = next(
+        (x.stmt for x in visit.path if any(ir.uses_var(v, x.var) for v in reduced)), None
+    )
     results = {r.buffer for r in visit.block.writes}
     for other in leaves:
         touched = {r.buffer for r in (*other.block.reads, *other.block.writes)}

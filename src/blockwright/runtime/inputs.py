@@ -16,8 +16,12 @@ from blockwright.runtime.results import Words, collect
 from blockwright.support import ArgumentError
 
 _ONE_VALUE = "compile the model again with this value; it is part of the compiled code"
-_WORDS = Words("the model takes", _ONE_VALUE, "pass arguments of the example's structure",
-               "pass arguments of the example's structure")  # fmt: skip
+_WORDS = Words(
+    "the model takes",
+    _ONE_VALUE,
+    "pass arguments of the example's structure",
+    "pass arguments of the example's structure",
+)
 
 
 class InputTree(msgspec.Struct, frozen=True):
@@ -38,7 +42,8 @@ class InputTree(msgspec.Struct, frozen=True):
     def is_flat(self) -> bool:
         """Whether the arguments are tensors, one after the other."""
         return list(self.trees) == list(range(len(self.trees))) and self.positional == len(
-            self.names)  # fmt: skip
+            self.names
+        )
 
     def nests(
         self, inputs: tuple[Any, ...], named: Mapping[str, Any], parameters: list[str]
@@ -59,24 +64,28 @@ class InputTree(msgspec.Struct, frozen=True):
         listed = ", ".join(self.names)
         if len(inputs) > self.positional:
             expected = f"{self.positional} argument{'s' * (self.positional != 1)}"
-            raise ArgumentError(f"{function}: expected {expected} ({listed}), got {len(inputs)}",
-                                code="BW701",
-                                help="pass what the model takes, or its tensors alone, by position"
-                                " or by name")  # fmt: skip
+            raise ArgumentError(
+                f"{function}: expected {expected} ({listed}), got {len(inputs)}",
+                code="BW701",
+                help="pass what the model takes, or its tensors alone, by position or by name",
+            )
         given = dict(zip(self.names, inputs, strict=False))
         for name, value in named.items():
             if name not in self.names:
-                raise ArgumentError(f"there is no argument `{name}`", code="BW701",
-                                    help=f"arguments: {listed}")  # fmt: skip
+                raise ArgumentError(
+                    f"there is no argument `{name}`", code="BW701", help=f"arguments: {listed}"
+                )
             if name in given:
                 raise ArgumentError(f"argument `{name}` is given twice", code="BW701")
             given[name] = value
         missing = [n for n in self.names if n not in given]
         if missing:
-            raise ArgumentError(f"{function}: arguments missing: {', '.join(missing)}",
-                                code="BW701",
-                                help="pass all arguments of the example, also those that are no "
-                                "tensors, or the tensors alone")  # fmt: skip
+            raise ArgumentError(
+                f"{function}: arguments missing: {', '.join(missing)}",
+                code="BW701",
+                help="pass all arguments of the example, also those that are no "
+                "tensors, or the tensors alone",
+            )
         found: list[Any] = [None] * count
         for name, tree in zip(self.names, self.trees, strict=True):
             collect(tree, given[name], f"argument {name} of {function}", found, _WORDS)

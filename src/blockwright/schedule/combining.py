@@ -39,9 +39,13 @@ def require_combining(
     it = driven_terms(state, loop, block)
     if why and it is not None:
         reason = f": {why}" if tag else ""
-        state.fail(f"loop {loop.loop_var.name} drives the reduction iterator {it.var.name} of "
-                   f"block {block.name}, so it cannot be {word}{reason}",
-                   code="BW317", guilty=[loop, it], help=help())  # fmt: skip
+        state.fail(
+            f"loop {loop.loop_var.name} drives the reduction iterator {it.var.name} of "
+            f"block {block.name}, so it cannot be {word}{reason}",
+            code="BW317",
+            guilty=[loop, it],
+            help=help(),
+        )
 
 
 def require_still_combining(state: State, step: Step) -> Step:
@@ -50,9 +54,11 @@ def require_still_combining(state: State, step: Step) -> Step:
         return step
     problem = next(cross_thread_problems(step.func), None)
     if problem is not None and next(cross_thread_problems(state.func), None) is None:
-        state.fail(f"threads could not combine the terms of a reduction after it: "
-                   f"{problem.message}", code="BW317",
-                   guilty=[n for n in problem.guilty if n in state.tree.order],
-                   help="take the step before the loop over the terms is bound, or bind a loop "
-                   "that drives spatial iterators only")  # fmt: skip
+        state.fail(
+            f"threads could not combine the terms of a reduction after it: {problem.message}",
+            code="BW317",
+            guilty=[n for n in problem.guilty if n in state.tree.order],
+            help="take the step before the loop over the terms is bound, or bind a loop "
+            "that drives spatial iterators only",
+        )
     return step

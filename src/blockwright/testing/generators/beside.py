@@ -38,8 +38,10 @@ class Beside(Maker):
             return ir.LetStmt(term, x[i], stores) if isinstance(term, ir.Var) else stores
 
         def init(*at: ir.Expr) -> ir.Stmt:
-            return ir.seq(ir.BufferStore(t.buffer, ir.const(first, x.dtype), at)
-                          for t, (_, first) in zip(made, steps, strict=True))  # fmt: skip
+            return ir.seq(
+                ir.BufferStore(t.buffer, ir.const(first, x.dtype), at)
+                for t, (_, first) in zip(made, steps, strict=True)
+            )
 
         self.program.block("sums", lead, body, over=[length], init=init)
         for tensor in made[1:]:
@@ -66,15 +68,20 @@ class Beside(Maker):
             stays = ir.compare(wins, best[at], x[i])
             v_place = ir.Var("v_place", kind)
             v_best = ir.Var("v_best", x.dtype)
-            stmt = ir.seq([ir.BufferStore(place.buffer, v_place, at),
-                           ir.BufferStore(best.buffer, v_best, at)])  # fmt: skip
+            stmt = ir.seq(
+                [ir.BufferStore(place.buffer, v_place, at), ir.BufferStore(best.buffer, v_best, at)]
+            )
             stmt = ir.LetStmt(v_best, ir.select(stays, best[at], x[i]), stmt)
             index = ir.cast_to(i[-1], kind)
             return ir.LetStmt(v_place, ir.select(stays, place[at], index), stmt)
 
         def init(*at: ir.Expr) -> ir.Stmt:
-            return ir.seq([ir.BufferStore(place.buffer, ir.const(-1, kind), at),
-                           ir.BufferStore(best.buffer, ir.const(first, x.dtype), at)])  # fmt: skip
+            return ir.seq(
+                [
+                    ir.BufferStore(place.buffer, ir.const(-1, kind), at),
+                    ir.BufferStore(best.buffer, ir.const(first, x.dtype), at),
+                ]
+            )
 
         self.program.block("best", shape, body, over=[x.shape[-1]], init=init)
         self.unused.append(place)
@@ -96,8 +103,7 @@ class Beside(Maker):
         def update(*i: ir.Expr) -> ir.Stmt:
             whole = ir.cast_to(ir.call("bitwise_and", given[i], ir.const(3, "int32")), x.dtype)
             value = whole if op == "atomic_add" else x[i]
-            return ir.Evaluate(ir.call(op, made[(rows[i[0]], *i[1:])], value,
-                                       dtype=x.dtype))  # fmt: skip
+            return ir.Evaluate(ir.call(op, made[(rows[i[0]], *i[1:])], value, dtype=x.dtype))
 
         last = self.chance.choice((ir.IterType.SPATIAL, ir.IterType.REDUCE))
         kind = self.chance.choice((ir.ForKind.PARALLEL, ir.ForKind.PARALLEL, ir.ForKind.SERIAL))
@@ -160,6 +166,7 @@ class Beside(Maker):
         made = self.program.alloc(self.name("put"), x.shape, x.dtype)
         zero = ir.const(0, x.dtype)
         self.program.compute("frame", x.shape, lambda *i: zero, into=(made, lambda *i: i))
-        self.program.compute("put", x.shape, lambda *i: x[i],
-                             into=(made, lambda *i: (at(i[0]), *i[1:])))  # fmt: skip
+        self.program.compute(
+            "put", x.shape, lambda *i: x[i], into=(made, lambda *i: (at(i[0]), *i[1:]))
+        )
         return made

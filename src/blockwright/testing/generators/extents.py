@@ -44,8 +44,8 @@ class Extents(Maker):
         extent, place = self._drawn_part(x.shape[-1])
         combiner = self.chance.choice(("sum", "sum", "max"))
         return self.program.reduce(
-            self.name("p"), x.shape[:-1], [extent],
-            lambda *i: x[(*i[:-1], place(i[-1]))], combiner)  # fmt: skip
+            self.name("p"), x.shape[:-1], [extent], lambda *i: x[(*i[:-1], place(i[-1]))], combiner
+        )
 
     def _blended(self) -> Tensor:
         """A tensor with a part of its last axis changed in place."""
@@ -54,9 +54,11 @@ class Extents(Maker):
         made = self.program.alloc(self.name("blend"), x.shape, x.dtype)
         self.program.compute("frame", x.shape, lambda *i: x[i], into=(made, lambda *i: i))
         self.program.compute(
-            "part", [*x.shape[:-1], extent],
+            "part",
+            [*x.shape[:-1], extent],
             lambda *i: ir.sub(ir.mul(x[(*i[:-1], place(i[-1]))], 0.5), 1.0),
-            into=(made, lambda *i: (*i[:-1], place(i[-1]))))  # fmt: skip
+            into=(made, lambda *i: (*i[:-1], place(i[-1]))),
+        )
         return made
 
     def _drawn_part(self, size: ir.Expr) -> tuple[ir.Expr, Callable[[ir.Expr], ir.Expr]]:

@@ -27,8 +27,7 @@ class Parts(Maker):
         self.chance.shuffle(parts)
         for source, offset in parts:
             if ir.is_const_int(offset, 0) and self.chance.random() < 0.5:
-                self.program.compute("front", x.shape, lambda *i: x[i],
-                                     into=(joined, lambda *i: i))  # fmt: skip
+                self.program.compute("front", x.shape, lambda *i: x[i], into=(joined, lambda *i: i))
             else:
                 self._written(joined, source, source.shape, offset)
         return joined
@@ -44,9 +43,13 @@ class Parts(Maker):
         return woven
 
     def _written(
-        self, made: Tensor, x: Tensor, shape: Sequence[ir.Expr], offset: ir.Expr,
+        self,
+        made: Tensor,
+        x: Tensor,
+        shape: Sequence[ir.Expr],
+        offset: ir.Expr,
         strides: Sequence[ir.Expr] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A nest that writes a part of a tensor by a view, declared around the nest."""
         view = ir.Buffer(self.name("part"), x.dtype, tuple(shape), tuple(strides), offset)
         scale = self.chance.choice((0.5, 0.25))
@@ -86,9 +89,13 @@ class Parts(Maker):
         return made
 
     def _rows_inside(
-        self, x: Tensor, made: Tensor, source: Tensor,
-        view_at: Callable[..., ir.Buffer], store: Callable[..., ir.Stmt],
-    ) -> ir.Stmt:  # fmt: skip
+        self,
+        x: Tensor,
+        made: Tensor,
+        source: Tensor,
+        view_at: Callable[..., ir.Buffer],
+        store: Callable[..., ir.Stmt],
+    ) -> ir.Stmt:
         *lead, length = x.shape
 
         def body(*at: ir.Expr) -> ir.Stmt:
@@ -99,15 +106,24 @@ class Parts(Maker):
         return _nest(self.name("row"), lead, body, [(x, "row")], [(made, "row")])
 
     def _rows_around(
-        self, x: Tensor, made: Tensor, source: Tensor,
-        view_at: Callable[..., ir.Buffer], store: Callable[..., ir.Stmt],
-    ) -> ir.Stmt:  # fmt: skip
+        self,
+        x: Tensor,
+        made: Tensor,
+        source: Tensor,
+        view_at: Callable[..., ir.Buffer],
+        store: Callable[..., ir.Stmt],
+    ) -> ir.Stmt:
         loops = [ir.Var(f"i{k}", INT64) for k in range(len(x.shape))]
         view = view_at(loops[:-1])
         read, written = (view, made.buffer) if source is x else (x.buffer, view)
-        stmt = _realized(self.name("row"), x.shape, loops, lambda *i: store(view, *i),
-                         [(read, "last" if read is view else "all")],
-                         [(written, "last" if written is view else "all")])  # fmt: skip
+        stmt = _realized(
+            self.name("row"),
+            x.shape,
+            loops,
+            lambda *i: store(view, *i),
+            [(read, "last" if read is view else "all")],
+            [(written, "last" if written is view else "all")],
+        )
         for k, (var, extent) in reversed(list(enumerate(zip(loops, x.shape, strict=True)))):
             stmt = ir.For(var, ir.const(0, INT64), extent, ir.ForKind.SERIAL, stmt)
             if k == len(loops) - 1:
@@ -121,9 +137,12 @@ or the whole "row" behind all of them."""
 
 
 def _nest(
-    name: str, shape: Sequence[ir.Expr], body: Callable[..., ir.Stmt], reads: _Touched,
+    name: str,
+    shape: Sequence[ir.Expr],
+    body: Callable[..., ir.Stmt],
+    reads: _Touched,
     writes: _Touched,
-) -> ir.Stmt:  # fmt: skip
+) -> ir.Stmt:
     loops = [ir.Var(f"i{k}", INT64) for k in range(len(shape))]
     stmt = _realized(name, shape, loops, body, reads, writes)
     for var, extent in zip(reversed(loops), reversed(shape), strict=True):
@@ -132,11 +151,17 @@ def _nest(
 
 
 def _realized(
-    name: str, shape: Sequence[ir.Expr], loops: Sequence[ir.Var], body: Callable[..., ir.Stmt],
-    reads: _Touched, writes: _Touched,
-) -> ir.Stmt:  # fmt: skip
-    iters = [ir.IterVar(ir.Var(f"v_{var.name}", INT64), ir.Range(ir.const(0, INT64), extent))
-             for var, extent in zip(loops, shape, strict=True)]  # fmt: skip
+    name: str,
+    shape: Sequence[ir.Expr],
+    loops: Sequence[ir.Var],
+    body: Callable[..., ir.Stmt],
+    reads: _Touched,
+    writes: _Touched,
+) -> ir.Stmt:
+    iters = [
+        ir.IterVar(ir.Var(f"v_{var.name}", INT64), ir.Range(ir.const(0, INT64), extent))
+        for var, extent in zip(loops, shape, strict=True)
+    ]
     at = [it.var for it in iters]
 
     def region(touched: tuple[Tensor | ir.Buffer, str]) -> ir.BufferRegion:
@@ -147,8 +172,9 @@ def _realized(
             points.append(ir.Range(ir.const(0, INT64), buffer.shape[-1]))
         return ir.BufferRegion(buffer, tuple(points))
 
-    block = ir.Block(name, tuple(iters), tuple(map(region, reads)), tuple(map(region, writes)),
-                     body(*at))  # fmt: skip
+    block = ir.Block(
+        name, tuple(iters), tuple(map(region, reads)), tuple(map(region, writes)), body(*at)
+    )
     return ir.BlockRealize(tuple(loops), ir.const(True, "bool"), block)
 
 
