@@ -40,6 +40,7 @@ from blockwright.analysis.visits import Level, Touch, Visit, touches
 
 _FEW = 1 << 8  # instances of what is inside the loop that are looked at
 Place = tuple[int, ...]
+_Element = tuple[ir.Buffer, Place]
 _AT_ONCE = (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED)
 _BYTE = -1  # before the position of a byte: no element has a negative index
 
@@ -129,15 +130,35 @@ class _Loop:
 
     def _met(self, known: Env, iterations: Sequence[int], last: bool = False) -> Problem | None:
         """What is wrong between two of some iterations."""
-        before: dict[int, dict[tuple[ir.Buffer, Place], dict[str, Visit]]] = {}
+        before: dict[_Element, dict[tuple[str, int], tuple[Visit, int]]] = {}
         for number in dict.fromkeys(iterations):
             here = self._touched({**known, self.level.var: number}, last)
-            for other, there in before.items():
-                met = self._meeting(there, here) or self._meeting(here, there)
-                if met is not None:
-                    return self._problem(other, number, met)
-            before[number] = here
+            met = [
+                (then, element, (partner, visit))
+                for element, mine in here.items()
+                for (other, _), (partner, then) in before.get(element, {}).items()
+                for how, visit in mine.items()
+                if self._conflict(how, visit, other, partner)
+            ]
+            if met:
+                then, (buffer, place), visits = min(met, key=lambda m: (m[0], m[1][1]))
+                return self._problem(then, number, (buffer, place, visits))
+            for element, mine in here.items():
+                earlier = before.setdefault(element, {})
+                for how, visit in mine.items():
+                    earlier.setdefault((how, id(visit)), (visit, number))
         return None
+
+    def _conflict(self, how: str, visit: Visit, other: str, partner: Visit) -> bool:
+        """Whether two iterations may not touch one element so: one changes it, and not both do by
+        atomic updates.
+
+        Between blocks that the threads of one block run, there are barriers.
+        """
+        waits = self.level.tag not in ("", *BLOCK_AXES)
+        if waits and visit is not partner:
+            return False
+        return "write" in (how, other) or (how != other and "atomic" in (how, other))
 
     def _problem(
         self, one: int, other: int, met: tuple[ir.Buffer, Place, tuple[Visit, Visit]]
@@ -196,21 +217,15 @@ class _Loop:
                  if any(r.buffer is buffer for r in (*v.block.reads, *v.block.writes))]  # fmt: skip
         return all(any(x.stmt is self.level.stmt for x in v.path) for v in users)
 
-    def _touched(self, known: Env, last: bool) -> dict[tuple[ir.Buffer, Place], dict[str, Visit]]:
+    def _touched(self, known: Env, last: bool) -> dict[_Element, dict[str, Visit]]:
         """Element → how it is surely touched and by which block, for one iteration.
 
         `last`: whether the loops around, and the other axes of the launch, are in their last
             iteration, else in their first one.
         """
-        found: dict[tuple[ir.Buffer, Place], dict[str, Visit]] = {}
+        found: dict[_Element, dict[str, Visit]] = {}
         if self._followed is None:
-            self._followed = [
-                (visit, touch) for visit in self.inside
-                if not (combine_lanes(visit, self.level) if self.vectorized
-                        else combines(visit, self.level))
-                for touch in touches(visit)
-                if not self._private(self.names.root(touch.buffer), visit)
-            ]  # fmt: skip
+            self._followed = self._relevant()
         ran: dict[Any, Instances | None] = {}  # touches of one block mostly run together
         for k, (visit, touch) in enumerate(self._followed):
             key = visit.order, touch.spans, touch.guards
@@ -223,23 +238,17 @@ class _Loop:
                 found.setdefault((buffer, place), {}).setdefault(touch.how, visit)
         return found
 
-    def _meeting(
-        self, first: dict[tuple[ir.Buffer, Place], dict[str, Visit]],
-        second: dict[tuple[ir.Buffer, Place], dict[str, Visit]],
-    ) -> tuple[ir.Buffer, Place, tuple[Visit, Visit]] | None:  # fmt: skip
-        """An element that one iteration changes and the other touches otherwise than atomically.
-
-        Between blocks that the threads of one block run, there are barriers.
-        """
-        waits = self.level.tag not in ("", *BLOCK_AXES)
-        for (buffer, place), mine in first.items():
-            for how, visit in mine.items():
-                for other, partner in second.get((buffer, place), {}).items():
-                    if waits and visit is not partner:
-                        continue
-                    if how == "write" or (how == "atomic" and other != "atomic"):
-                        return buffer, place, (visit, partner)
-        return None
+    def _relevant(self) -> list[tuple[Visit, Touch]]:
+        """Touches of memory that the iterations share and that one of them changes."""
+        shared = [
+            (visit, touch) for visit in self.inside
+            if not (combine_lanes(visit, self.level) if self.vectorized
+                    else combines(visit, self.level))
+            for touch in touches(visit)
+            if not self._private(self.names.root(touch.buffer), visit)
+        ]  # fmt: skip
+        changed = {self.names.root(t.buffer) for _, t in shared if t.how != "read"}
+        return [(v, t) for v, t in shared if self.names.root(t.buffer) in changed]
 
     def _ran(self, visit: Visit, touch: Touch, known: Env, last: bool) -> Instances | None:
         """Instances of a touch in one iteration; None where that cannot be told."""

@@ -38,20 +38,22 @@ class FlowMemo:
         Answers share what they have worked out. Expressions that go into a program are made by
         analyzers of their own, so that their form does not depend on what was asked before.
         """
-        return self.answer("facts", _around(tree, at), lambda: _told(tree, at)).copy()
+        return self.answer("facts", around(tree, at), lambda: _told(tree, at)).copy()
 
     def own_facts(self, tree: Tree, at: ir.Stmt | None = None) -> Analyzer:
         """What holds at a statement, as an analyzer that shares nothing with others, for
         expressions that go into a program."""
-        return self.answer("told", _around(tree, at), lambda: _told(tree, at)).afresh()
+        return self.answer("told", around(tree, at), lambda: _told(tree, at)).afresh()
 
 
-def _around(tree: Tree, at: ir.Stmt | None) -> list[Any]:
-    """What tells facts around a statement: what the function states, and all that encloses it."""
+def around(tree: Tree, at: ir.Stmt | None) -> list[Any]:
+    """What tells facts at a statement: what the function states, and all that encloses it."""
     func = tree.func
     nodes: list[Any] = [func.attrs, *func.params, *func.buffers, *stated_conditions(func)]
-    values = ir.value_variables(func)  # a scalar becomes a size when a step makes it an extent
-    nodes += (p for p in func.params if p in values)
+    scalars = [p for p in func.params if p.dtype.is_int]
+    if scalars:  # a scalar becomes a size when a step makes it an extent
+        values = ir.value_variables(func)
+        nodes += (p for p in scalars if p in values)
     for above in () if at is None else tree.ancestors(at):
         if isinstance(above, ir.For):
             nodes += (above.loop_var, above.min, above.extent)

@@ -71,10 +71,12 @@ def reads_elsewhere(block: ir.Block, analyzer: Analyzer) -> list[ir.BufferRegion
     One region per access, in terms of the block's iterators. Where addresses are taken, only the
     signature says what is touched.
     """
+    own = {r.buffer: r for r in block.writes}
+    if _reads_written(block, own):
+        return []
     known = analyzer.copy()
     for it in block.iter_vars:
         known.bind(it.var, it.dom)
-    own = {r.buffer: r for r in block.writes}
     read = [r for r in block.reads if r.buffer in own]
     if not any(c.op in ("address_of", "tensor") for c in ir.collect(block.body, ir.Call)):
         walker = _Walker(known, block)
@@ -82,6 +84,21 @@ def reads_elsewhere(block: ir.Block, analyzer: Analyzer) -> list[ir.BufferRegion
         read = [ir.BufferRegion(buffer, _known_box(box, buffer)) for buffer, boxes in
                 walker.reads.items() if buffer in own for box, _ in boxes]  # fmt: skip
     return [r for r in read if not covers(own[r.buffer].region, r.region, known)]
+
+
+def _reads_written(block: ir.Block, own: Mapping[ir.Buffer, ir.BufferRegion]) -> bool:
+    """Whether a block names the buffers it writes by the very elements it states to write."""
+    for node in ir.walk(block.body):
+        if isinstance(node, (ir.BlockRealize, ir.DeclBuffer)):
+            return False
+        if isinstance(node, ir.Call) and node.op in ("address_of", "tensor"):
+            return False
+        if isinstance(node, (ir.BufferLoad, ir.BufferStore)) and node.buffer in own:
+            stated = own[node.buffer].region
+            if not all(ir.is_const_int(r.extent, 1) and ir.structural_equal(r.min, index)
+                       for r, index in zip(stated, node.indices, strict=True)):  # fmt: skip
+                return False
+    return not block.match_buffers
 
 
 def _known_box(box: Sequence[ir.Range | None], buffer: ir.Buffer) -> tuple[ir.Range, ...]:

@@ -24,7 +24,7 @@ from blockwright import ir
 from blockwright.analysis.cover import apart, apart_along_an_axis, interleaved, plainly_apart
 from blockwright.analysis.facts import symbols_of
 from blockwright.analysis.instances import drives_sums, shared_writes
-from blockwright.analysis.memo import FlowMemo
+from blockwright.analysis.memo import FlowMemo, around
 from blockwright.analysis.regions import reads_elsewhere, relax_region
 from blockwright.analysis.tree import Tree
 from blockwright.arith import Analyzer, IterMapResult, detect_iter_map, is_bijective
@@ -220,7 +220,8 @@ class Siblings:
                     return f"it reads other elements of {read.buffer.name} than those it updates"
             return ""
 
-        return self.memo.answer("elsewhere", [*self._place(block), self.block], find)
+        facts = around(self.tree, self.block.body)
+        return self.memo.answer("elsewhere", [*self._place(block), *facts], find)
 
     def _shared_writes(self, block: ir.Block) -> str:
         """Why instances that differ in a spatial iterator may write one element, in words."""

@@ -423,11 +423,14 @@ class Knowledge:
         return found
 
     def exact(self, expr: Expr) -> Poly:
+        p = self.lift(expr)
+        if not p.wraps and self._space.sorts.is_index(expr):
+            return p
         return exact(self, expr)
 
     def is_value(self, expr: Expr) -> bool:
         """Whether an expression of an index type is a value, whose sums may wrap around."""
-        return self.lift(expr).wraps or not self._space.sorts.is_index(expr)
+        return not self._space.sorts.is_index(expr) or self.lift(expr).wraps
 
     def lower(self, p: Poly, dtype: DType) -> Expr:
         key = (p, dtype)

@@ -51,10 +51,9 @@ def lift(ctx: Rewriter, expr: Expr) -> Poly:
 
 
 def exact(ctx: Rewriter, expr: Expr) -> Poly:
-    """The mathematical value of an expression: its sum, or an opaque atom for a value that may
-    wrap around."""
+    """The mathematical value of a value: its sum, or an opaque atom where it may wrap around."""
     p = ctx.lift(expr)
-    if not ctx.is_value(expr) or _is_atom(p) or _fits(ctx.bounds(p), expr.dtype):
+    if _is_atom(p) or _fits(ctx.bounds(p), expr.dtype):
         return p
     return ctx.space.opaque(ctx.simplify(expr))
 

@@ -41,11 +41,14 @@ def bound_region(
     inner, order = with_domains(analyzer, domains)
     facts = [] if predicate is None else list(_facts(inner, predicate))
     result: list[Range] = []
+    ends: dict[tuple[Poly, int], Poly | None] = {}  # accesses share many
     for position, part in enumerate(region):
         start = inner.exact(part.min)
         stop = inner.space.add(start, inner.exact(part.extent))
-        low = _bound(inner, start, order, facts, LOW)
-        high = _bound(inner, stop, order, facts, HIGH)
+        for end, way in ((start, LOW), (stop, HIGH)):
+            if (end, way) not in ends:
+                ends[end, way] = _bound(inner, end, order, facts, way)
+        low, high = ends[start, LOW], ends[stop, HIGH]
         dtype = part.min.dtype
         if low is None or high is None:
             if shape is None:

@@ -28,36 +28,50 @@ class Rare(Generic[NodeT]):
             if all(issubclass(kind, Stmt) for kind in kinds)
             else (Var, IntImm, Buffer)
         )
+        self._roles: dict[type[Node], int] = {}
         self._below: WeakKeyDictionary[Node, tuple[NodeT, ...]] = WeakKeyDictionary()
 
     def of(self, root: Node) -> list[NodeT]:
         """The nodes of these classes in a tree, in program order, shapes of buffers left out."""
-        stack: list[Node] = [root]
-        while True:
-            found, unknown = self._around(stack[-1])
-            if unknown:
-                stack += unknown
-                continue
-            node = stack.pop()
-            if not stack:
-                return found
-            self._below[node] = tuple(found)
-
-    def _around(self, root: Node) -> tuple[list[NodeT], list[Node]]:
-        """The nodes in a tree; and the loops and blocks in it below which none are known yet."""
-        found: list[NodeT] = [root] if isinstance(root, self.kinds) else []
-        unknown: list[Node] = []
-        stack = [*root.children()[::-1]]
+        found: list[NodeT] = []
+        roles = self._roles
+        stack: list[Node | _End] = [root]
         while stack:
             node = stack.pop()
-            if isinstance(node, (For, Block)):
+            if isinstance(node, _End):
+                self._below[node.node] = tuple(found[node.start :])
+                continue
+            role = roles.get(type(node))
+            if role is None:
+                role = roles[type(node)] = self._role(type(node))
+            if role == _LEAF:
+                continue
+            if role == _REMEMBERED:
                 known = self._below.get(node)
-                if known is None:
-                    unknown.append(node)
-                else:
+                if known is not None:
                     found += known
-            elif not isinstance(node, self._leaves):
-                if isinstance(node, self.kinds):
-                    found.append(node)
-                stack += node.children()[::-1]
-        return found, unknown
+                    continue
+                stack.append(_End(node, len(found)))
+            if isinstance(node, self.kinds):
+                found.append(node)
+            stack += node.children()[::-1]
+        return found
+
+    def _role(self, kind: type[Node]) -> int:
+        if issubclass(kind, (For, Block)):
+            return _REMEMBERED
+        return (
+            _LEAF if issubclass(kind, self._leaves) and not issubclass(kind, self.kinds) else _INNER
+        )
+
+
+_LEAF, _INNER, _REMEMBERED = range(3)
+
+
+class _End:
+    """Marks on the stack of a walk the end of a node, and where what was found below it starts."""
+
+    __slots__ = ("node", "start")
+
+    def __init__(self, node: Node, start: int) -> None:
+        self.node, self.start = node, start

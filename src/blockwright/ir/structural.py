@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -236,25 +237,54 @@ def assert_structural_equal(a: Any, b: Any, *, map_free_vars: bool = False) -> N
 class Programs:
     """Tensor programs by name, in which an equal one is found: equal but for names and visibility.
 
-    Programs are looked up by their structural hash, so that a module with many programs of the same
-    shapes takes time proportional to their number; those with equal hashes are compared.
+    Programs are told apart by the types and shapes of their parameters; those with equal ones by
+    their structural hash, so that a module with many programs of the same shapes takes time
+    proportional to their number; those with equal hashes are compared.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, PrimFunc] = {}
-        self._alike: dict[int, dict[str, None]] = {}
+        self._groups: dict[tuple[object, ...], _Alike] = {}
 
     def add(self, name: str, func: PrimFunc) -> None:
         """Keep a program to be found, in the place of the one that had its name."""
-        bare = _anonymous(func)
-        self._known[name] = bare
-        self._alike.setdefault(structural_hash(bare), {})[name] = None
+        self._known[name] = func
+        self._groups.setdefault(_signature(func), _Alike()).names[name] = None
 
     def equal_to(self, func: PrimFunc) -> str | None:
         """The name of the first that was added and is equal; None where there is none."""
+        group = self._groups.get(_signature(func))
+        if group is None:
+            return None
         bare = _anonymous(func)
-        alike = self._alike.get(structural_hash(bare), ())
-        return next((n for n in alike if structural_equal(self._known[n], bare)), None)
+        for name in group.candidates(bare, self._known):
+            if structural_equal(_anonymous(self._known[name]), bare):
+                return name
+        return None
+
+
+class _Alike:
+    """Names of programs with equal parameters, by structural hash as soon as that is asked for."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, None] = {}
+        self._hashed: dict[int, dict[str, None]] = {}
+
+    def candidates(self, func: PrimFunc, known: dict[str, PrimFunc]) -> Iterable[str]:
+        if len(self.names) == 1 and not self._hashed:
+            return self.names
+        for name in self.names:
+            self._hashed.setdefault(structural_hash(_anonymous(known[name])), {})[name] = None
+        self.names = {}
+        return self._hashed.get(structural_hash(func), ())
+
+
+def _signature(func: PrimFunc) -> tuple[object, ...]:
+    """What tells programs apart at no cost: types and constant extents of their parameters."""
+    return tuple(
+        (buffer.dtype, *(e.value if isinstance(e, E.IntImm) else None for e in buffer.shape))
+        for buffer in func.buffers
+    )
 
 
 _NAMES = ("global_symbol", "tir.is_private")

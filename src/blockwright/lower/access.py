@@ -7,7 +7,7 @@ read anything that it did not write itself?
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from blockwright.arith import Analyzer, bound_region
 from blockwright.arith.condition import conjuncts
@@ -73,9 +73,25 @@ def touched_box(
     accesses: Sequence[Access], buffer: Buffer, analyzer: Analyzer
 ) -> tuple[Range, ...]:
     """The smallest known box that all accesses stay in."""
-    boxes = [bound_region(a.region, dict(a.loops), analyzer, stable(all_of(a.guards)), buffer.shape)
-             for a in accesses]  # fmt: skip
+    boxes: list[tuple[Range, ...]] = []
+    rank = len(buffer.shape)
+    for same in _alike(accesses):
+        first = same[0]
+        ranges = [rng for access in same for rng in access.region]
+        found = bound_region(ranges, dict(first.loops), analyzer, stable(all_of(first.guards)),
+                             buffer.shape * len(same))  # fmt: skip
+        boxes += [found[k * rank : (k + 1) * rank] for k in range(len(same))]
     return tuple(_cover(ranges, analyzer) for ranges in zip(*boxes, strict=True))
+
+
+def _alike(accesses: Sequence[Access]) -> Iterable[list[Access]]:
+    """The accesses, each region once, those within the same loops and conditions together."""
+    groups: dict[tuple[object, ...], dict[tuple[object, ...], Access]] = {}
+    for access in accesses:
+        around = tuple((var, rng.min, rng.extent) for var, rng in access.loops)
+        region = tuple((rng.min, rng.extent) for rng in access.region)
+        groups.setdefault((around, access.guards), {}).setdefault(region, access)
+    return (list(group.values()) for group in groups.values())
 
 
 def _cover(ranges: Sequence[Range], analyzer: Analyzer) -> Range:
