@@ -96,3 +96,21 @@ def test_two_symbols_of_one_name() -> None:
     func = ir.PrimFunc(tuple(handles), tuple(zip(handles, buffers, strict=True)),
                        ir.BlockRealize((), ir.const(True, "bool"), root))  # fmt: skip
     assert [p.code for p in find_problems(func)] == ["BW214"]
+
+
+def test_a_deduced_signature_is_accepted_under_bounds_of_sizes() -> None:
+    """The bounds fold the index further than where the signature was deduced."""
+    func = from_source("""
+@T.prim_func
+def main(s: T.handle, o: T.handle):
+    T.func_attr({"tir_var_lower_bound": {"m": 1}, "tir_var_upper_bound": {"m": 70000}})
+    m = T.int64()
+    S = T.match_buffer(s, (m,))
+    O = T.match_buffer(o, (m,))
+    for i in range(m):
+        with T.block("pick"):
+            vi = T.axis.spatial(m, i)
+            place = T.max(T.max(T.Cast("int32", vi) // 70001, 3) * 7 // 1048576, 70001)
+            O[vi] = S[vi] + S[T.Cast("int64", place % T.Cast("int32", m))]
+""")
+    check_well_formed(func)

@@ -325,7 +325,16 @@ def unstated(block: ir.Block, outside: Analyzer) -> list[_Unstated]:
             have = known.get(region.buffer)
             if have is None or not _covered(have, region, analyzer):
                 found.append((word, region, have))
-    return found
+    if not found:
+        return []
+    # Deduced from the block alone, as for a program without a signature, boxes are larger; these
+    # cannot always be compared with those deduced from more.
+    alone = dict(zip(("reads", "writes"), block_access_regions(block), strict=True))
+    return [
+        (word, region, have)
+        for word, region, have in found
+        if have is None or not any(ir.structural_equal(have, whole) for whole in alone[word])
+    ]
 
 
 def _covered(have: ir.BufferRegion, need: ir.BufferRegion, analyzer: Analyzer) -> bool:
