@@ -15,6 +15,7 @@ import blockwright as bw
 from blockwright.ir import PrimFunc
 from blockwright.schedule import LoopRV, Schedule
 from blockwright.script.ir import from_source
+from blockwright.support import ScheduleError
 
 TEXT = """
 @T.prim_func
@@ -111,3 +112,35 @@ def test_nothing_runs_where_nothing_is(name: str) -> None:
         native(a, fast)
         np.testing.assert_allclose(slow, expected(a), 1e-5, 1e-5)
         np.testing.assert_allclose(fast, expected(a), 1e-5, 1e-5)
+
+
+def test_a_sum_without_terms_keeps_its_initial_value() -> None:
+    """Inside of a block that does not run, the sum would not get one."""
+    func = from_source("""
+@T.prim_func
+def main(a: T.handle, c: T.Buffer((), "float32")):
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    B = T.alloc_buffer((n,), "float32")
+    for k in range(n):
+        with T.block("B"):
+            vk = T.axis.spatial(n, k)
+            B[vk] = A[vk] * T.float32(2)
+        with T.block("S"):
+            vk = T.axis.reduce(n, k)
+            with T.init():
+                c[()] = T.float32(0)
+            c[()] = c[()] + B[vk]
+""")
+    assert isinstance(func, PrimFunc)
+    sch = Schedule(func, verify="full")
+    with pytest.raises(ScheduleError) as refused:
+        sch.store_at("B", at(sch, "B"))
+    assert refused.value.code == "BW365"
+    sch.decompose_reduction("S", at(sch, "S"))
+    sch.store_at("B", at(sch, "B"))
+    native = bw.build(sch.func)["main"]
+    for n in (0, 1, 5):
+        total = np.full((), np.nan, "float32")
+        native(np.arange(n, dtype="float32"), total)
+        assert total == n * (n - 1)

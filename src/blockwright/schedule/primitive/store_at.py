@@ -45,6 +45,8 @@ class StoreAt(Primitive, frozen=True, eq=False):
       element by element in blocks (BW359, BW313), all of them inside the loop (BW322);
     - no value crosses iterations of the loop: it drives no reduction into the buffer, and whatever
       is read has been written before in the same iteration of the loops shared (BW316);
+    - a loop above that drives the reduction of another block runs at least once: else the block's
+      initial value would be lost with the new block (BW365);
     - extents of the loops above depend on no loop (BW350), and none of these is an axis of threads
       that share the buffer's memory (BW352).
 
@@ -117,6 +119,7 @@ class StoreAt(Primitive, frozen=True, eq=False):
         fixed = [*state.tree.loops_above(loop), loop]
         _require_own_memory(state, buffer, fixed)
         _require_contained(state, flow, buffer, fixed, writers, readers)
+        _require_initial_values(state, loop, fixed)
         analyzer = state.analyzer(loop.body)
         box = [_useful(rng, dim, fixed, analyzer) for rng, dim in
                zip(touched_box(state, flow, buffer, fixed, analyzer), buffer.shape,
@@ -190,6 +193,29 @@ def _require_contained(
                        f"compute_at block {makers[-1].name if makers else reader.name} in loop "
                        f"{loop.loop_var.name} first, which computes all that an "
                        "iteration reads")  # fmt: skip
+
+
+def _require_initial_values(state: State, loop: ir.For, fixed: Sequence[ir.For]) -> None:
+    """Where a reduction is empty, its initial value is set; not so inside of a block that does not
+    run."""
+    empty = {
+        f.loop_var: f
+        for f in fixed
+        if not state.facts(f).prove(ir.GT(f.extent, ir.const(0, f.extent.dtype)))
+    }
+    for realize in ir.collect(loop.body, ir.BlockRealize):
+        block = realize.block
+        if block.init is None:
+            continue
+        for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
+            driving = [f for f in empty.values() if ir.uses_var(value, f.loop_var)]
+            if it.iter_type is ir.IterType.REDUCE and driving:
+                name = driving[0].loop_var.name
+                state.fail(f"loop {name} drives the reduction of block {block.name} and may not "
+                           "run; inside of the new block its initial value would be lost",
+                           code="BW365", guilty=[realize, driving[0]],
+                           help=f"decompose_reduction block {block.name} first, or state that the "
+                           f"extent of {name} is positive")  # fmt: skip
 
 
 def _useful(rng: ir.Range, dim: ir.Expr, fixed: Sequence[ir.For], analyzer: Analyzer) -> ir.Range:
