@@ -408,6 +408,37 @@ for tx in T.thread_binding(32, thread="threadIdx.x"):
     assert codes(program(text.format(index="vi"), allocate=allocate), GPU) == []
 
 
+@pytest.mark.parametrize(
+    ("write", "read", "expected"),
+    [
+        ("range(8)", 'T.thread_binding(8, thread="threadIdx.z")', ["BW239"]),
+        ('T.thread_binding(8, thread="threadIdx.z")', "range(8)", ["BW239"]),
+        ("range(8)", "range(8)", []),
+    ],
+)
+@pytest.mark.parametrize("scope", ["shared", "global"])
+def test_the_first_thread_alone_does_what_stands_outside_of_an_axis(
+    write: str, read: str, expected: list[str], scope: str
+) -> None:
+    """Under a condition on another axis no barrier tells the threads of `z` of it, or it of them."""
+    func = program(f"""
+for tx in T.thread_binding(32, thread="threadIdx.x"):
+    with T.block("some"):
+        vx = T.axis.spatial(1, tx)
+        T.where(tx < 1)
+        S = T.alloc_buffer((8,), "float32", scope="{scope}")
+        for i in {write}:
+            with T.block("S"):
+                vi = T.axis.spatial(8, i)
+                S[vi] = A[vx, vi]
+        for j in {read}:
+            with T.block("B"):
+                vj = T.axis.spatial(8, j)
+                B[vx, vj] = S[vj]
+""")
+    assert codes(func, GPU) == expected
+
+
 # ------------------------------------------------------------------------------ who runs what
 SCOPED = """
 for bx in T.thread_binding(4, thread="blockIdx.x"):

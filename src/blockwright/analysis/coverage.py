@@ -185,7 +185,8 @@ class _Read:
         `everyone`: as if all threads shared one copy; `alone`: as if each had its own.
         """
         first = self._shared_loops()
-        boxes = [self._box(w, everyone, alone) for w in self.writers
+        boxes = [(self._box(w, everyone, alone), self._led(w) if alone else ())
+                 for w in self.writers
                  if (w.visit.order < self.visit.order or (self.begun and w.visit is self.visit))
                  and self._may_meet(w, everyone)]  # fmt: skip
         for sizes in sizes_to_try(self.func):
@@ -195,8 +196,11 @@ class _Read:
                     read = [np.broadcast_to(value_of(i, rows.env), (rows.rows,))
                             for i in self.touch.indices]  # fmt: skip
                     missed: Array = np.ones(rows.rows, bool)
-                    for box in boxes:
-                        missed &= ~_inside(read, box, rows)
+                    for box, led in boxes:
+                        own = _inside(read, box, rows)
+                        for level in led:
+                            own &= value_of(ir.compare(ir.EQ, level.var, level.low), rows.env)
+                        missed &= ~own
                     hits = np.flatnonzero(missed)
                     if len(hits):
                         at = rows.at(int(hits[0]))
@@ -269,6 +273,9 @@ class _Read:
                  if self._in_step(level, writer, everyone, alone)}  # fmt: skip
         domains = {level.var: ir.Range(level.low, level.extent) for level in writer.visit.path
                    if level.var not in fixed}  # fmt: skip
+        if alone:  # the first thread reads, and sees what it wrote itself
+            for level in self._only_in(writer.visit.path, self.path):
+                domains[level.var] = ir.Range(level.low, ir.const(1, level.extent.dtype))
         region = ir.BufferRegion(writer.region.buffer,
                                  tuple(ir.substitute(r, writer.visit.values)
                                        for r in writer.region.region))  # fmt: skip
@@ -293,6 +300,21 @@ class _Read:
             return True
         scope = self.touch.buffer.scope
         return not shares(scope, level.tag) or (scope == "global" and level.tag in BLOCK_AXES)
+
+    def _led(self, writer: _Writer) -> list[Level]:
+        """Axes along which the reader runs and the writer does not: the first thread has written
+        what they share."""
+        return self._only_in(self.visit.path, writer.visit.path)
+
+    def _only_in(self, path: Sequence[Level], other: Sequence[Level]) -> list[Level]:
+        """Axes of threads that share the buffer, in one path and not in the other."""
+        tags = {level.tag for level in other}
+        return [
+            level
+            for level in path
+            if level.tag and level.tag not in (*tags, *BLOCK_AXES)
+            and shares(self.touch.buffer.scope, level.tag)
+        ]  # fmt: skip
 
     def _member(self) -> str:
         """Between whom the buffer is not shared."""

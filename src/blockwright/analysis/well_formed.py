@@ -329,7 +329,9 @@ def unstated(block: ir.Block, outside: Analyzer) -> list[_Unstated]:
         return []
     # Deduced from the block alone, as for a program without a signature, boxes are larger; these
     # cannot always be compared with those deduced from more.
-    alone = dict(zip(("reads", "writes"), block_access_regions(block), strict=True))
+    alone: dict[str, list[ir.BufferRegion]] = dict(
+        zip(("reads", "writes"), map(list, block_access_regions(block)), strict=True)
+    )
     return [
         (word, region, have)
         for word, region, have in found

@@ -384,10 +384,11 @@ def _product_tile(
         sch.reorder(keys, rows, head)
     lanes = whole_row(target, width)
     sums = product
-    cut = None if pieces else sum_pieces(sch, product, [keys], Pieces(), ragged=True)
+    cut = None if pieces else sum_pieces(sch, product, [keys], Pieces(unknown=True), ragged=True)
     sch.reverse_compute_at(out, at)
     if cut is not None:
         sums, (keys, rows, head), over = cut
+        sch.annotate(keys, "loop_partition", True)  # the last piece may have a few keys
         _cut(sch, sums, over)
         clear_total(sch, product, over, lanes)
     sch.set_scope(sums, 0, "local")

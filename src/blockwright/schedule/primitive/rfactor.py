@@ -229,8 +229,12 @@ class _Rfactor:
                                 "iterator equals", code="BW332",
                                 guilty=[*inner, self.block],
                                 help="rfactor before the spatial loop is split")  # fmt: skip
-            starts = self._initial(renamed)
-            terms = [ir.if_then_else(guard, t, e) for t, e in zip(terms, starts, strict=True)]
+            none = self._initial(renamed)
+            if (
+                self.reduction.name == "sum"
+            ):  # to add 0.0 would change -0.0, and could not be left out
+                none = [ir.const(-0.0, e.dtype) if e.dtype.is_float else e for e in none]
+            terms = [ir.if_then_else(guard, t, e) for t, e in zip(terms, none, strict=True)]
         elements = self._partial_elements(renamed, self.lane)
         body = step(self.reduction.reducer, elements, terms)
         init = stores(elements, self._initial(renamed))
