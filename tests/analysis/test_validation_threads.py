@@ -420,7 +420,7 @@ for tx in T.thread_binding(32, thread="threadIdx.x"):
 def test_the_first_thread_alone_does_what_stands_outside_of_an_axis(
     write: str, read: str, expected: list[str], scope: str
 ) -> None:
-    """Under a condition on another axis no barrier tells the threads of `z` of it, or it of them."""
+    """Under a condition on another axis no barrier can stand between it and the threads of `z`."""
     func = program(f"""
 for tx in T.thread_binding(32, thread="threadIdx.x"):
     with T.block("some"):

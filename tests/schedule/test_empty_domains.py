@@ -144,3 +144,29 @@ def main(a: T.handle, c: T.Buffer((), "float32")):
         total = np.full((), np.nan, "float32")
         native(np.arange(n, dtype="float32"), total)
         assert total == n * (n - 1)
+
+
+def test_padding_repeats_nothing_where_there_is_nothing() -> None:
+    """Of no elements none is the last one; the copy runs although the block does not."""
+    func = from_source("""
+@T.prim_func
+def main(a: T.handle, b: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    B = T.match_buffer(b, (T.max(n - 1, 0),), "float32")
+    for i in range(T.max(n - 1, 0)):
+        with T.block("B"):
+            vi = T.axis.spatial(T.max(n - 1, 0), i)
+            B[vi] = A[vi + 1]
+""")
+    assert isinstance(func, PrimFunc)
+    sch = Schedule(func, verify="full")
+    sch.pad_einsum("B", [2], mode="clamp")
+    native = bw.build(sch.func, sanitize=("bounds",))["main"]
+    for n in range(5):
+        a = np.arange(n, dtype="float32")
+        slow, fast = (np.full(max(n - 1, 0), np.nan, "float32") for _ in range(2))
+        bw.interpret(sch.func, a, slow)
+        native(a, fast)
+        np.testing.assert_array_equal(slow, a[1:])
+        np.testing.assert_array_equal(fast, a[1:])

@@ -183,7 +183,10 @@ class EinsumPadding:
                         indices[k] = ir.minimum(indices[k], size[0] - 1)
             load = ir.BufferLoad(buffer, tuple(indices))
             if self.mode == "clamp":
-                return load
+                known = self.state.facts(outer)  # the copy may run where the block does not
+                inside = [size[0] > 0 for size in sizes if size and _may_be_empty(known, *size)]
+                if not inside:
+                    return load
             return ir.if_then_else(ir.all_of(inside), load, ir.const(0, buffer.dtype))
 
         domain = [ir.Range(ir.const(0, d.dtype), d) for d in fresh.shape]
@@ -217,3 +220,13 @@ class EinsumPadding:
         return with_signature(
             self.block.replace(iter_vars=iters, body=body, init=init), self.analyzer
         )
+
+
+def _may_be_empty(known: Analyzer, size: ir.Expr, padded: ir.Expr) -> bool:
+    """Whether a dimension that is padded may have no element that padding could repeat."""
+    zero = ir.const(0, size.dtype)
+    if known.prove(ir.GT(size, zero)):
+        return False
+    empty = known.copy()
+    empty.learn(ir.LE(size, zero))
+    return not empty.prove(ir.LE(*ir.match_types(padded, zero)))

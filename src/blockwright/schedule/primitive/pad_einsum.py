@@ -25,7 +25,7 @@ class PadEinsum(Primitive, frozen=True, eq=False):
         block: a block under loops of its own, such as a matrix product or a convolution.
         padding: per iterator, what its extent becomes a multiple of; 1 leaves it.
         mode: what padded elements of the operands hold: "zero", or "clamp" for the nearest
-            element that exists (no branch when reading).
+            element that exists (no branch when reading, unless there may be none: then 0).
 
     Requires:
     - each iterator is run by a plain loop of its own, and there is no predicate (BW322);
