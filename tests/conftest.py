@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import gc
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from blockwright.passes.context import Pass, PassContext
 
 FUZZ = os.environ.get("BLOCKWRIGHT_FUZZ") == "1"
 FUZZ_FACTOR = 50
+USUAL_COLLECTIONS = gc.get_threshold()
 
 # A normal run tries the same few examples every time; `make properties` tries many new ones.
 _SLOW_IS_FINE = (HealthCheck.too_slow,)
@@ -46,6 +48,36 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="rewrite tests/**/golden/<name>.txt with what the tests produce",
     )
+
+
+def pytest_configure() -> None:
+    """Collect garbage rarely: programs, memo tables and tests are many objects that stay.
+
+    By default Python goes through all of them after every few thousand new ones, which took about
+    a seventh of the run. A test that needs a collection asks for it.
+    """
+    gc.set_threshold(200_000, 10, 50)
+
+
+def pytest_collection_finish() -> None:
+    """Set aside what stays until the end: PyTorch, the sources, and all collected tests."""
+    gc.freeze()
+
+
+@pytest.fixture
+def usual_collections() -> Iterator[None]:
+    """Garbage is collected as often as Python does by default, for tests that measure memory."""
+    before = gc.get_threshold()
+    gc.set_threshold(*USUAL_COLLECTIONS)
+    yield
+    gc.set_threshold(*before)
+
+
+@pytest.fixture(scope="module")
+def objects_set_aside() -> None:
+    """A collection, or a list of all objects, goes through those of the module's tests alone."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

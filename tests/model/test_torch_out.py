@@ -346,6 +346,7 @@ def resident(field: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in status.splitlines() if field in line)
 
 
+@pytest.mark.usefixtures("usual_collections")
 def test_no_memory_is_taken_for_results(double: Any) -> None:
     x, out = torch.ones(1 << 22, 4), torch.zeros(1 << 22, 4)
     double(x, out=out)

@@ -74,6 +74,7 @@ class TestLibraryFunctions:
         assert caught.value.code == "BW711"
         assert "blockwright.test.absent" in caught.value.message
 
+    @pytest.mark.usefixtures("usual_collections")
     def test_its_tensors_are_freed(self, ffi: Any) -> None:
         @ffi.register_global_func("blockwright.test.copies", override=True)
         def copies(x: Any, y: Any, out: Any) -> None:

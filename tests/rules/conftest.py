@@ -79,6 +79,6 @@ class Checks:
     loop_kinds = staticmethod(loop_kinds)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def checks() -> type[Checks]:
     return Checks

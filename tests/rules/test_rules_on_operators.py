@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +16,7 @@ from blockwright import ir
 from blockwright.build import build
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
-from blockwright.rules import RULES, apply_rules
+from blockwright.rules import RULES, RuleResult, apply_rules
 from blockwright.target import Target
 
 
@@ -38,14 +39,24 @@ ROWS = [row for row in OPERATORS.values() if row.samples and row.lower is not No
 OTHERS = [rule.name for rule in RULES if rule.name != "fallback"]
 
 
+@cache
+def by_rules(name: str) -> list[tuple[Any, RuleResult]]:
+    """Every sample of an operator, and what the rules make of it. Two tests look at it."""
+    row = OPERATORS[name]
+    cases = [SAMPLES.Case(row, sample, f"s{k}") for k, sample in enumerate(row.samples)]
+    return [(case, apply_rules(case.func, Target("native"))) for case in cases]
+
+
 @pytest.mark.parametrize("disabled", [[], OTHERS], ids=["rules", "fallback"])
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_scheduled_operator_matches_its_oracle(row: Any, disabled: list[str]) -> None:
     """By the rule for its pattern, and by the fallback alone."""
-    cases = [SAMPLES.Case(row, sample, f"s{k}") for k, sample in enumerate(row.samples)]
+    found = by_rules(row.name)
+    cases = [case for case, _ in found]
     scheduled: dict[str, ir.Node] = {}
-    for case in cases:
-        result = apply_rules(case.func, Target("native"), disabled)
+    for case, result in found:
+        if disabled:
+            result = apply_rules(case.func, Target("native"), disabled)
         assert "gave up" not in result.note, result.note
         assert not result.faults, result.faults
         scheduled[case.func.name] = result.func
@@ -75,12 +86,8 @@ def test_a_batch_of_one_is_a_product_like_any_other(
 def test_no_sample_of_single_precision_is_left_to_the_fallback() -> None:
     left: list[str] = []
     for row in ROWS:
-        for k, sample in enumerate(row.samples):
-            case = SAMPLES.Case(row, sample, f"s{k}")
+        for case, result in by_rules(row.name):
             dtypes = {array.dtype.name for array in case.arrays}
-            if (
-                dtypes == {"float32"}
-                and apply_rules(case.func, Target("native")).rule == "fallback"
-            ):
+            if dtypes == {"float32"} and result.rule == "fallback":
                 left.append(f"{row.name} {[array.shape for array in case.arrays]}")
     assert not left

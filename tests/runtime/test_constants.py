@@ -15,6 +15,8 @@ import blockwright as bw
 from blockwright.runtime.constants import Constants, empty, reserved, seal
 from tests.runtime.memory import resident
 
+pytestmark = pytest.mark.usefixtures("usual_collections")
+
 MEBI = 1 << 20
 
 

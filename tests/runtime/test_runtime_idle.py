@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
 import blockwright as bw
 from blockwright.runtime import idle
 from tests.runtime.memory import resident
+
+pytestmark = pytest.mark.usefixtures("usual_collections")
 
 MEBI = 1 << 20
 ROWS, COLUMNS = 16, MEBI  # 64 MiB of single precision

@@ -76,6 +76,7 @@ def test_a_context_lives_as_long_as_its_objects() -> None:
     assert gone() is None
 
 
+@pytest.mark.usefixtures("objects_set_aside")
 def test_a_circle_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     freed: list[int] = []
     gc.collect()

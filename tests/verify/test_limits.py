@@ -70,6 +70,7 @@ def test_what_z3_takes_is_charged_each_time() -> None:
         require_laws("test", largest, least)
 
 
+@pytest.mark.usefixtures("objects_set_aside")
 @pytest.mark.parametrize("units", [30_000, 60_000, 200_000, 400_000, 2_000_000])
 def test_the_same_verdict_after_others(units: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof, "UNITS", units)
@@ -107,6 +108,7 @@ def _judge(times: int) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+@pytest.mark.usefixtures("usual_collections")
 def test_memory_of_many_verdicts() -> None:
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
@@ -117,6 +119,7 @@ def test_memory_of_many_verdicts() -> None:
     assert resident() - before < 240 * PER_VERDICT
 
 
+@pytest.mark.usefixtures("objects_set_aside")
 @pytest.mark.parametrize("units", [30_000, 400_000, 2_000_000])
 def test_nothing_of_a_verdict_stays(
     units: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
