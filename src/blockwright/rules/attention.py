@@ -305,9 +305,15 @@ def _score_tile(
     sch: Schedule, scores: BlockRV, masked: BlockRV, depth: LoopRV, i1: LoopRV, j1: LoopRV,
     lanes: int,
 ) -> None:  # fmt: skip
-    init = sch.decompose_reduction(scores, depth)
+    sums = scores
+    cut = sum_pieces(sch, scores, [depth], Pieces())
+    if cut is not None:
+        sums, (depth, i1, j1), over = cut
+        clear_total(sch, scores, over, lanes)
+        sch.set_scope(sums, 0, "local")
+    init = sch.decompose_reduction(sums, depth)
     vector_rows(sch, init, lanes)
-    vector_tile(sch, scores, j1, i1, lanes)
+    vector_tile(sch, sums, j1, i1, lanes)
     vector_rows(sch, masked, lanes)
 
 
