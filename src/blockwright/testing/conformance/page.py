@@ -35,6 +35,13 @@ which the notes then say.
 | operator | types | passed | refused | wrong | internal |
 |---|---|---|---|---|---|
 """
+_FINDINGS = """
+## Findings
+
+Where results for infinities and NaN differ on purpose, [semantics.md](semantics.md)
+says why (*Imported PyTorch models*).
+
+"""
 _ABSENT = "\n## Not covered\n"
 _UNTRIED = "\n## Without samples\n"
 
@@ -54,7 +61,7 @@ def page(records: Sequence[Record], most: int, untried: Sequence[str] = ()) -> s
     findings = [f"- `{r.operator}`, {f.dtype}, {f.label}: {f.what} {f.code} {f.words}\n"
                 for r in covered for f in r.findings]  # fmt: skip
     if findings:
-        text += "\n## Findings\n" + "".join(findings)
+        text += _FINDINGS + "".join(findings)
     reasons = [f"- `{r.operator}`: {_reasons(r)}\n" for r in covered if r.reasons]
     if reasons:
         text += "\n## Notes\nWhy samples are refused, one reason per code.\n\n" + "".join(reasons)
