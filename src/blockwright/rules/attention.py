@@ -389,18 +389,17 @@ def _product_tile(
     else:
         sch.reorder(keys, rows, head)
     lanes = whole_row(target, width)
-    sums = product
+    sums, few = product, extent(sch, keys) is None
     cut = None if pieces else sum_pieces(sch, product, [keys], Pieces(unknown=True), ragged=True)
     sch.reverse_compute_at(out, at)
     if cut is not None:
         sums, (keys, rows, head), over = cut
-        sch.annotate(keys, "loop_partition", True)  # the last piece may have a few keys
         _cut(sch, sums, over)
         clear_total(sch, product, over, lanes)
     sch.set_scope(sums, 0, "local")
     init = sch.decompose_reduction(sums, keys)
     sch.annotate(keys, OWN_REGISTERS, 1)  # statistics of rows live on behind the loop
-    _cut(sch, sums, keys)
+    _cut(sch, sums, keys, cut is not None and few)  # the last piece may have a few keys
     vector_rows(sch, init, lanes)
     vector_tile(sch, sums, head, rows, lanes)
     vector_rows(sch, out, lanes)

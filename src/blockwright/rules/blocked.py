@@ -20,7 +20,7 @@ from blockwright.rules.inline import block_of, extent, longest, reduces
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 
 LONGEST = 128  # terms that are added one after another
-_BLOCK = 64  # terms of a block
+_BLOCK = 32  # terms of a block
 _UNKNOWN = 1 << 40
 
 

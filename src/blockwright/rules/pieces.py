@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from blockwright import ir
-from blockwright.rules.inline import block_of, extent, reduces
+from blockwright.rules.inline import block_of, extent, longest, reduces
 from blockwright.rules.vectors import inner_loops
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 
@@ -68,6 +68,9 @@ def _cut_pieces(sch: Schedule, k: Sequence[LoopRV], pieces: Pieces, ragged: bool
     """Cut the loops of a long reduction into pieces; returns the loop over these, or None where the
     reduction is short, of unknown length, or has no equal pieces."""
     sizes = [extent(sch, loop) for loop in k]
+    bounds = [longest(sch, loop) for loop in k]
+    if math.prod(sys.maxsize if n is None else n for n in bounds) <= pieces.longest:
+        return None
     found = _piece(sizes, pieces)
     if found is None or not (ragged or cuts_evenly(sizes, pieces)):
         return None
