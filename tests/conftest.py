@@ -56,7 +56,7 @@ def pytest_configure() -> None:
     By default Python goes through all of them after every few thousand new ones, which took about
     a seventh of the run. A test that needs a collection asks for it.
     """
-    gc.set_threshold(200_000, 10, 50)
+    gc.set_threshold(100_000, 10, 10)
 
 
 def pytest_collection_finish() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +14,10 @@ from blockwright import ir
 from blockwright.lower import LowerContext, lower
 from blockwright.lower.sizes import clamp_sizes
 from blockwright.schedule import Schedule
+from blockwright.script.ir import from_source
 from blockwright.support import BlockwrightError, InterpretError
 from blockwright.target import Target
+from blockwright.testing.fuzz.lowering import check_lowering
 
 CHAIN = """
 @T.prim_func
@@ -188,3 +191,55 @@ def test_proved_extents_stay() -> None:
     loop = ir.For(n, ir.const(0, "int32"), left, ir.ForKind.SERIAL, ir.Evaluate(n))
     clamped: Any = clamp_sizes(func.replace(body=loop), LowerContext(Target("x86-64"))).body
     assert isinstance(clamped.extent, ir.Max)
+
+
+DIVIDED = {
+    "a bound of a part of a loop": """
+for i in T.serial(n, annotations={"loop_partition": True}):
+    if i < 100 // n:
+        B[i] = A[i]
+    else:
+        B[i] = T.float32(0)
+""",
+    "a condition that all iterations share": """
+for i in range(n):
+    if 100 // n < 30:
+        B[i] = A[i]
+    else:
+        B[i] = T.float32(0)
+""",
+    "a guard of all iterations": """
+for i in range(n):
+    B[i] = T.float32(0)
+for i in range(n):
+    if 100 // n < 30:
+        B[i] = A[i]
+""",
+    "the size of a buffer": """
+for i in range(n):
+    with T.block("B"):
+        vi = T.axis.spatial(n, i)
+        S = T.alloc_buffer((100 // n + 1,), "float32")
+        for j in range(100 // n + 1):
+            S[j] = A[vi]
+        B[vi] = S[100 // n]
+""",
+}
+
+
+@pytest.mark.parametrize("name", DIVIDED)
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_is_divided_by_a_size_of_0(name: str, seed: int) -> None:
+    """What divides by `n` in a loop over `n` is evaluated there, or by another divisor."""
+    body = textwrap.indent(DIVIDED[name], "    ")
+    func = from_source(f"""
+@T.prim_func
+def main(a: T.handle, b: T.handle):
+    T.func_attr({{"tir_var_lower_bound": {{"n": 0}}, "tir_var_upper_bound": {{"n": 9}}}})
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    B = T.match_buffer(b, (n,), "float32")
+{body}
+""")
+    assert isinstance(func, ir.PrimFunc)
+    assert check_lowering(func, func, seed) is None

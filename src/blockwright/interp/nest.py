@@ -131,7 +131,10 @@ class Nest:
 
     def _try(self, env: Env, lanes: list[int]) -> bool | None:
         """True: done. False: not independent. None: nothing to gain here."""
-        scratch = sum(fn(env) for fn in self.scratch)
+        try:
+            scratch = sum(fn(env) for fn in self.scratch)
+        except InterpretError:
+            return None  # a size that only an iteration may compute
         limit = min(MAX_LANES, _SCRATCH // max(scratch, 1))
         while lanes:
             try:

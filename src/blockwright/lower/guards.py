@@ -34,7 +34,7 @@ from blockwright.arith import Analyzer
 from blockwright.ir import Expr, For, PrimFunc, Stmt, uses_var
 from blockwright.ir import stmt as S
 from blockwright.lower.context import LowerContext, function_analyzer
-from blockwright.lower.rewrite import Analysed, reads_memory
+from blockwright.lower.rewrite import Analysed, defined, reads_memory
 
 
 def merge_guards(func: PrimFunc, context: LowerContext) -> PrimFunc:
@@ -52,7 +52,10 @@ class _MergeGuards(Analysed):
         guard = _guard(body)
         if guard is not None and not uses_var(guard, node.loop_var) and not reads_memory(guard):
             assert isinstance(body, S.IfThenElse)
-            return body.replace(then_case=node.replace(body=body.then_case))
+            outside = defined(guard, self.analyzer)
+            if outside is not None:
+                inner = node.replace(body=body.then_case)
+                return body.replace(condition=outside, then_case=inner)
         return node if body is node.body else node.replace(body=body)
 
     def rewrite_SeqStmt(self, node: S.SeqStmt) -> Stmt:

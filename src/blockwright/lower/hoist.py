@@ -17,6 +17,7 @@ After::
 
 from __future__ import annotations
 
+from blockwright.arith import Analyzer
 from blockwright.ir import (
     Allocate,
     Buffer,
@@ -32,8 +33,8 @@ from blockwright.ir import (
     seq,
 )
 from blockwright.ir import stmt as S
-from blockwright.lower.context import LowerContext
-from blockwright.lower.rewrite import Renamed, Statements, mentions
+from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.rewrite import Renamed, Statements, defined, mentions
 
 
 def hoist_allocations(func: PrimFunc, context: LowerContext) -> PrimFunc:
@@ -43,15 +44,16 @@ def hoist_allocations(func: PrimFunc, context: LowerContext) -> PrimFunc:
     iterations of a parallel loop become scratch memory.
     """
     limit = context.target.memory_scope("local")
-    hoist = _Hoist(context, limit.max_bytes if limit is not None else 0)
+    local_bytes = limit.max_bytes if limit is not None else 0
+    hoist = _Hoist(context, local_bytes, function_analyzer(func))
     body = hoist(func.body)
     return func.replace(body=hoist.wrap(body, hoist.pending))
 
 
 class _Hoist(Statements):
-    def __init__(self, context: LowerContext, local_bytes: int) -> None:
+    def __init__(self, context: LowerContext, local_bytes: int, analyzer: Analyzer) -> None:
         super().__init__()
-        self.context, self.local_bytes = context, local_bytes
+        self.context, self.local_bytes, self.analyzer = context, local_bytes, analyzer
         self.pending: list[Allocate] = []
 
     def rewrite_Allocate(self, node: Allocate) -> Stmt:
@@ -59,8 +61,15 @@ class _Hoist(Statements):
         if any(other.buffer is node.buffer for other in self.pending):
             return body  # one block realized twice: the two lifetimes share the memory
         buffer = self._scope(node.buffer, body)
+        found = [defined(extent, self.analyzer) for extent in buffer.shape]
+        shape = tuple(extent for extent in found if extent is not None)
+        moves = len(shape) == len(found)
+        if moves and any(new is not old for new, old in zip(shape, buffer.shape, strict=True)):
+            buffer = buffer.replace(shape=shape)
         if buffer is not node.buffer:
             body = Renamed(node.buffer, buffer)(body)
+        if not moves:
+            return node.replace(buffer=buffer, body=body)
         self.pending.append(node.replace(buffer=buffer, body=S.Evaluate(const(0, "int32"))))
         return body
 

@@ -47,7 +47,6 @@ from blockwright.analysis.tree import jumps
 from blockwright.arith import Analyzer, eval_set
 from blockwright.arith.condition import conjuncts, room_of
 from blockwright.ir import (
-    BufferLoad,
     Call,
     Expr,
     For,
@@ -75,6 +74,8 @@ from blockwright.lower.rewrite import (
     Analysed,
     Instantiate,
     Statements,
+    defined,
+    reads_memory,
     sequence,
     walk_code,
 )
@@ -113,7 +114,8 @@ class _Cuts(msgspec.Struct, frozen=True):
 class _Partition(Analysed, Statements):
     def __init__(self, analyzer: Analyzer) -> None:
         super().__init__(analyzer)
-        self.bound: set[Var] = set()  # defined inside the loop at hand
+        self.around = analyzer  # knows what holds where the loop at hand may not run
+        self.bound: set[Var] = set()  # defined inside of it
         self.cut: dict[str, None] = {}  # names of loops of which some copy was split, and
         self.whole: dict[str, None] = {}  # those of which one was not
 
@@ -121,6 +123,7 @@ class _Partition(Analysed, Statements):
         if node.annotations.get(ANNOTATION):
             rest = {k: v for k, v in node.annotations.items() if k != ANNOTATION}
             node = node.replace(annotations=rest)
+            self.around = self.analyzer
             with self.inside(node.loop_var, node.dom):
                 found = self._parts(node)
             # Bounds of parts are simplified without taking the loop to have an iteration.
@@ -196,10 +199,13 @@ class _Partition(Analysed, Statements):
                 room = room_of(self.analyzer, condition)
                 if room is None or whole in known or not uses_var(room, node.loop_var):
                     continue
-                if any(isinstance(part, BufferLoad) for part in walk_code(room)):
+                if reads_memory(room):
                     continue  # what it reads may change while the loop runs
                 least = eval_set(room, domains, self.analyzer).min
                 if least is None or uses_var(least, inside):
+                    continue
+                least = defined(least, self.analyzer)
+                if least is None:
                     continue
                 holds = self.analyzer.simplify(E.GE(least, const(0, least.dtype)))
                 if self.analyzer.prove(E.Not(holds)):
@@ -217,7 +223,7 @@ class _Partition(Analysed, Statements):
         room = room_of(self.analyzer, condition)
         if room is None or not uses_var(room, var):
             return None
-        if any(isinstance(part, BufferLoad) for part in walk_code(room)):
+        if reads_memory(room):
             return None  # what it reads may change while the loop runs
         step = self._step(room, var)
         if step == 0:
@@ -227,9 +233,10 @@ class _Partition(Analysed, Statements):
         # room(var) = room(0) + step * var >= 0 for every value of the inner loops
         start = substitute(room, {var: const(0, var.dtype)})
         least = eval_set(start, domains, self.analyzer).min
-        if least is None:
+        if least is None or uses_var(least, {*domains, *self.bound}):
             return None
-        if uses_var(least, {*domains, *self.bound}):
+        least = defined(least, self.around)
+        if least is None:
             return None
         if step > 0:
             return sub(const(0, least.dtype), floordiv(least, const(step, least.dtype))), True
@@ -276,13 +283,16 @@ class _Partition(Analysed, Statements):
         room = room_of(self.analyzer, condition)
         if room is None or not uses_var(room, var):
             return None
-        if any(isinstance(part, BufferLoad) for part in walk_code(room)):
+        if reads_memory(room):
             return None  # what it reads may change while the loop runs
         step = self._step(room, var)
         if step >= 0 or _domains_use(room, var, domains):
             return None
         most = eval_set(substitute(room, {var: const(0, var.dtype)}), domains, self.analyzer).max
         if most is None or uses_var(most, {*domains, *self.bound}):
+            return None
+        most = defined(most, self.around)
+        if most is None:
             return None
         return add(floordiv(most, const(-step, most.dtype)), 1)
 

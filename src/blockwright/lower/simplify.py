@@ -52,6 +52,7 @@ from blockwright.lower.context import LowerContext, function_analyzer
 from blockwright.lower.rewrite import (
     Analysed,
     Instantiate,
+    defined,
     has_effect,
     is_no_op,
     no_op,
@@ -126,7 +127,10 @@ class _Simplify(Analysed):
         if is_no_op(body):
             return body
         if self._invariant(body, node.loop_var):
-            return body.replace(then_case=node.replace(min=low, extent=extent, body=body.then_case))
+            outside = defined(body.condition, self.analyzer)
+            if outside is not None:
+                inner = node.replace(min=low, extent=extent, body=body.then_case)
+                return body.replace(condition=outside, then_case=inner)
         if node.kind is ForKind.SERIAL and isinstance(body, S.SeqStmt) and not early:
             first = self._only_first(body.seq[0], node.loop_var, low)
             if first is not None:
