@@ -82,3 +82,17 @@ def test_antialiasing_is_refused() -> None:
     with pytest.raises(bw.ImporterError) as caught:
         bw.compile(Model(), (torch.randn(1, 1, 4, 4),))
     assert caught.value.code == "BW501"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_halves_are_rounded_to_decimals_in_float32(dtype: torch.dtype) -> None:
+    """With every step in a half type the largest numbers became infinite."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+            return [x.round(decimals=d) for d in (-3, 1)]
+
+    steps = torch.linspace(-1, 1, 301)
+    x = torch.cat([steps, 1e4 * steps, 1e30 * steps, torch.tensor([3.39e38, -0.0])]).to(dtype)
+    for found, wanted in zip(bw.compile(Model(), (x,))(x), Model()(x), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)

@@ -167,5 +167,6 @@ def _round_decimals(imp: Importer, node: Any, x: Any, *, decimals: int = 0) -> A
     if not dtype.is_float:
         raise ImporterError("integers rounded to decimals", code="BW507")
     into, back = ("multiply", "divide") if decimals >= 0 else ("divide", "multiply")
-    whole = imp.builder.op("round", apply(imp, into, x, scale))
-    return apply(imp, back, whole, scale)
+    wide = cast_to(imp, x, _FLOAT32) if dtype.bits < 32 else x
+    whole = imp.builder.op("round", apply(imp, into, wide, scale))
+    return cast_to(imp, apply(imp, back, whole, scale), dtype)

@@ -215,9 +215,19 @@ def _compared(one: Prepared, result: Any) -> Outcome:
         text = difference(result, one.expected, one.wide, _free(one))
         if text and one.scalar is not None:
             text = difference(result, _either(one, result), one.wide, _free(one))
-        if text and one.sample.kind == "special" and _as_decomposed(one, result):
+        doubtful = one.sample.kind == "special" or (text and _off_by_one(result, one.expected))
+        if text and doubtful and _as_decomposed(one, result):
             return Outcome("passed", "as decomposed", text)
     return Outcome("wrong", "", text) if text else Outcome("passed")
+
+
+def _off_by_one(result: Any, expected: Any) -> bool:
+    """Whether integers differ by 1 at most: PyTorch interpolates images of integers in fixed point,
+    where its decomposition rounds what floats give."""
+    pairs = zip(leaves(result), leaves(expected), strict=True)
+    return not kind_difference(result, expected) and all(
+        x.dtype == torch.uint8 and bool(((x.int() - y.int()).abs() <= 1).all()) for x, y in pairs
+    )
 
 
 def _as_decomposed(one: Prepared, result: Any) -> bool:

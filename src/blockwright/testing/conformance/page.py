@@ -23,7 +23,7 @@ four times the distance of PyTorch itself to a run in float64; inputs are as the
 random and empty tensors are not compared, nor integers made of floats that do not fit, for which
 PyTorch defines no value. Where PyTorch's vector code and its scalar code differ at a special value,
 either will do, and so will what PyTorch's decomposition of an operator without a row gives there,
-which the notes then say.
+or for `uint8` where the two differ by 1; the notes then say so.
 
 - **passed**: as PyTorch; **refused**: an error with that code ([errors.md](errors.md)) instead of
   results, for the reason in the notes; **wrong**: other results; **internal**: an error
