@@ -75,3 +75,39 @@ def test_offsets_of_views_are_kept(name: str) -> None:
     bw.build(func)["f"](given, found)
     np.testing.assert_array_equal(found.view("int32"), expected.view("int32"))
     assert np.sum(expected != -5) >= 8
+
+
+def test_the_memory_behind_an_address_keeps_its_layout() -> None:
+    """Rows of `C` are `m` apart for the view; with room for the most of `m` they would be 9."""
+    func = bw.from_source("""
+@T.prim_func
+def f(a: T.handle, b: T.handle, D: T.Buffer((3,), "float32")):
+    T.func_attr({"tir_var_upper_bound": {"m": 9}, "tir_var_lower_bound": {"m": 1}})
+    m = T.int32()
+    A = T.match_buffer(a, (3, m), "float32")
+    B = T.match_buffer(b, (3, m), "float32")
+    C = T.alloc_buffer((3, m), "float32")
+    for i, j in T.grid(3, m):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = A[vi, vj]
+    for i in range(3):
+        line = T.decl_buffer((m,), "float32", elem_offset=i * m, data=T.address_of(C[0, 0]))
+        for j in range(m):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                T.reads(line[vj])
+                B[vi, vj] = line[vj]
+    for i in range(6):
+        for jo, ji in T.grid((i + 6) // 8, 8):
+            if jo * 8 + ji + 1 < i and i < 3:
+                D[i] = C[i, jo * 8 + ji]
+""")
+    native = bw.build(func)["f"]
+    for m in (1, 5, 9):
+        given = np.arange(3 * m, dtype="float32").reshape(3, m)
+        found = np.full((3, m), np.nan, "float32")
+        some = np.zeros(3, "float32")
+        native(given, found, some)
+        np.testing.assert_array_equal(found, given)
+        np.testing.assert_array_equal(some, [0, 0, given[2, 0]])

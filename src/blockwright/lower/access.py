@@ -51,7 +51,7 @@ class Access:
         reads, writes: how.
         loops: the loops between the statement asked about and this place, outermost first.
         guards: conditions under which the place runs.
-        opaque: reached in a way whose layout must not change (a tensor handed out).
+        opaque: reached in a way whose layout must not change (a tensor or an address handed out).
     """
 
     region: tuple[Range, ...]
@@ -239,7 +239,7 @@ class _Finder:
     def _address(self, node: Call) -> None:
         if node.op == "tensor" or not self.stated:
             whole = full_region(self.buffer).region
-            self._record(whole, reads=True, writes=True, opaque=node.op == "tensor")
+            self._record(whole, reads=True, writes=True, opaque=True)
 
     def _add(self, indices: tuple[Expr, ...], *, writes: bool) -> None:
         loops = len(self.loops)
