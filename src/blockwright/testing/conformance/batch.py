@@ -34,6 +34,10 @@ _CONVERSIONS = {"to", "type_as", "int", "long", "short", "char", "byte", "item",
 """Operators that turn floats into integers: those out of range have no value in PyTorch."""
 
 
+_BETWEEN_BYTES = 1e-3
+"""Share of floats that lie so close to the middle of two bytes that rounding errors decide."""
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """What became of a sample: "passed", "export", "refused", "wrong" or "internal"."""
 
@@ -221,13 +225,20 @@ def _compared(one: Prepared, result: Any) -> Outcome:
     return Outcome("wrong", "", text) if text else Outcome("passed")
 
 
-def _off_by_one(result: Any, expected: Any) -> bool:
-    """Whether integers differ by 1 at most: PyTorch interpolates images of integers in fixed point,
-    where its decomposition rounds what floats give."""
-    pairs = zip(leaves(result), leaves(expected), strict=True)
-    return not kind_difference(result, expected) and all(
-        x.dtype == torch.uint8 and bool(((x.int() - y.int()).abs() <= 1).all()) for x, y in pairs
-    )
+def _off_by_one(result: Any, expected: Any, few: bool = False) -> bool:
+    """Whether bytes differ by 1 at most, or only a few do: PyTorch interpolates images of bytes in
+    fixed point, where its decomposition rounds floats, of which some lie between two bytes."""
+    if kind_difference(result, expected):
+        return False
+    for x, y in zip(leaves(result), leaves(expected), strict=True):
+        if x.dtype != torch.uint8:
+            return False
+        off = (x.int() - y.int()).abs()
+        if bool((off > 1).any()):
+            return False
+        if few and float(off.float().mean()) > _BETWEEN_BYTES:
+            return False
+    return True
 
 
 def _as_decomposed(one: Prepared, result: Any) -> bool:
@@ -244,7 +255,9 @@ def _as_decomposed(one: Prepared, result: Any) -> bool:
         with contextlib.suppress(ImporterError):  # where PyTorch cannot decompose all
             parts = decomposed(whole, known)
             found = parts.module()(*copied(one.sample.tensors))
-            same = not difference(result, found, one.wide, _free(one))
+            same = not difference(result, found, one.wide, _free(one)) or _off_by_one(
+                result, found, few=True
+            )
             if same and parts is not whole:
                 return True
     return False
