@@ -154,3 +154,25 @@ def test_any_layout_gives_the_right_answer(exe: Any, make_tokens: Any, layout: s
     found = torch.as_tensor(exe(odd, mask))
     assert torch.equal(found, expected)
     assert exe.copies - before == (0 if layout == "read-only array" else 1)
+
+
+def test_sizes_that_an_export_took_for_others_are_refused() -> None:
+    """Half of four rows less one is one row, whose axis the exporter confuses with that of one
+    repeated column; PyTorch's own guard says so of three rows, where no row is left."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[:-3:2, :, 0].repeat(2, 1, 2)
+
+    free = torch.export.Dim.AUTO
+    x = torch.arange(16).reshape(4, 1, 4, 1)
+    exported = torch.export.export(Model(), (x,), dynamic_shapes=({0: free, 2: free},))
+    compiled = bw.compile(exported)
+    for rows, columns in ((4, 4), (5, 3), (4, 2)):
+        y = torch.arange(rows * columns).reshape(rows, 1, columns, 1)
+        assert torch.equal(compiled(y), Model()(y))
+    with pytest.raises(AssertionError, match="Guard failed"):
+        exported.module()(torch.zeros((3, 1, 4, 1), dtype=torch.int64))
+    with pytest.raises(bw.ArgumentError) as refused:
+        compiled(torch.zeros((3, 1, 4, 1), dtype=torch.int64))
+    assert refused.value.code == "BW704"

@@ -170,3 +170,45 @@ def main(a: T.handle, b: T.handle):
         native(a, fast)
         np.testing.assert_array_equal(slow, a[1:])
         np.testing.assert_array_equal(fast, a[1:])
+
+
+BESIDE: dict[str, Step] = {
+    "cache_index": lambda s: s.cache_index("B", "global"),
+    "cache_read": lambda s: s.cache_read("B", 0, "global"),
+    "cache_write": lambda s: s.cache_write("B", 0, "global"),
+    "reindex, read": lambda s: s.reindex("B", ("read", 0)),
+    "reindex, write": lambda s: s.reindex("B", ("write", 0)),
+    "reindex_cache_write": lambda s: s.reindex_cache_write("B", 0, "global", lambda i, j: (j, i)),
+    "pad_einsum": lambda s: s.pad_einsum("B", [2, 4]),
+    "pad_einsum, clamped": lambda s: s.pad_einsum("B", [2, 4], mode="clamp"),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_copy_beside_a_loop_that_may_not_run(name: str) -> None:
+    """Inside of the loop over `n` columns `max(n - 1, 0) + 2` is `n + 1`; not so beside it."""
+    func = from_source("""
+@T.prim_func
+def main(a: T.handle, b: T.handle):
+    T.func_attr({"tir_var_upper_bound": {"n": 9}, "tir_var_lower_bound": {"n": 0}})
+    n = T.int64()
+    A = T.match_buffer(a, (n, T.max(n - 1, 0) + 3), "float32")
+    B = T.match_buffer(b, (n, T.max(n - 1, 0) + 2), "float32")
+    for i, j in T.grid(n, T.max(n - 1, 0) + 2):
+        with T.block("B"):
+            vi = T.axis.spatial(n, i)
+            vj = T.axis.spatial(T.max(n - 1, 0) + 2, j)
+            B[vi, vj] = A[vi, vj + 1]
+""")
+    assert isinstance(func, PrimFunc)
+    sch = Schedule(func, verify="full")
+    BESIDE[name](sch)
+    assert sch.func is not func
+    native = bw.build(sch.func, sanitize=("bounds",))["main"]
+    for n in range(4):
+        a = np.random.default_rng(n).standard_normal((n, max(n - 1, 0) + 3)).astype("float32")
+        slow, fast = (np.full((n, max(n - 1, 0) + 2), np.nan, "float32") for _ in range(2))
+        bw.interpret(sch.func, a, slow)
+        native(a, fast)
+        np.testing.assert_array_equal(slow, a[:, 1:])
+        np.testing.assert_array_equal(fast, a[:, 1:])

@@ -344,6 +344,10 @@ def copy_nest(
     """A loop nest with one spatial block `target[target_index(v)] = value(v)` for v in a box.
 
     Iterators run over [min, min + extent) of each range; loops start at 0.
+
+    Args:
+        analyzer: knows what holds where the nest will stand, and no more: not what holds in the
+            loops of a block beside it, which may not run.
     """
     from_zero: list[ir.Var] = []
     iters: list[ir.IterVar] = []

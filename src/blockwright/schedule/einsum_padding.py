@@ -190,7 +190,8 @@ class EinsumPadding:
             return ir.if_then_else(ir.all_of(inside), load, ir.const(0, buffer.dtype))
 
         domain = [ir.Range(ir.const(0, d.dtype), d) for d in fresh.shape]
-        nest, made = copy_nest(fresh.name, fresh, lambda v: v, value, domain, self.analyzer)
+        known = self.state.analyzer(self.scope.body)
+        nest, made = copy_nest(fresh.name, fresh, lambda v: v, value, domain, known)
         self.made.append(made)
         self.edit.insert_before(outer, nest)
 
@@ -202,7 +203,7 @@ class EinsumPadding:
         domain = [ir.Range(ir.const(0, d.dtype), d) for d in output.shape]
         nest, made = copy_nest(
             fresh.name, output, lambda v: v, lambda v: ir.BufferLoad(fresh, tuple(v)), domain,
-            self.analyzer,
+            self.state.analyzer(self.scope.body),
         )  # fmt: skip
         self.made.append(made)
         return nest

@@ -12,6 +12,7 @@ All uncovered operators are reported at once, with the source lines they come fr
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
@@ -20,12 +21,13 @@ import numpy as np
 from blockwright import ir
 from blockwright.frontend.torch.converters import CONVERTERS, IGNORED
 from blockwright.frontend.torch.decompose import with_known_operators
+from blockwright.frontend.torch.guards import size_guards
 from blockwright.frontend.torch.memory_format import counted, memory_order
 from blockwright.frontend.torch.mutation import functional, refuse_changes
 from blockwright.frontend.torch.names import origin, target_name
 from blockwright.frontend.torch.operands import torch_dtype
 from blockwright.frontend.torch.symbols import SymbolTable, dynamic_names
-from blockwright.graph import GraphBuilder, constant
+from blockwright.graph import GraphBuilder, constant, shape_value
 from blockwright.runtime.inputs import InputTree
 from blockwright.runtime.results import remember_class
 from blockwright.support import BlockwrightError, ImporterError
@@ -50,6 +52,7 @@ class Importer:
 
     def __init__(self, program: Any, dynamic_shapes: Any = None) -> None:
         self.call = program.call_spec, program.module_call_graph
+        self.exported = program
         program = with_known_operators(functional(program), KNOWN)
         refuse_changes(program)
         self.program = program
@@ -72,10 +75,14 @@ class Importer:
     def run(self) -> ir.IRModule:
         """The module; raises ImporterError listing every problem."""
         bound = self._weights()
+        inputs = [n for n in self.program.graph.nodes if n.op == "placeholder"]
+        for node in inputs:
+            self.values[node.name] = self._placeholder(node, bound)
+        self._check_sizes(inputs)
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
-                self.values[node.name] = self._placeholder(node, bound)
-            elif node.op == "call_function":
+                continue
+            if node.op == "call_function":
                 self.values[node.name] = self._call(node)
             elif node.op == "get_attr":
                 self.values[node.name] = self._attribute(node)
@@ -128,6 +135,20 @@ class Importer:
         )
         self.input_orders[stored.name] = order
         return self.builder.op("permute_dims", stored, axes=counted(order))
+
+    def _check_sizes(self, inputs: Sequence[Any]) -> None:
+        """Casts that fail at a call for whose sizes the program was not exported."""
+        sizes: dict[str, tuple[ir.Expr, ...]] = {}
+        for node in inputs:
+            shape = getattr(node.meta.get("val"), "shape", ())
+            sizes[node.name] = tuple(self.symbols.dim(size) for size in shape)
+        known = self.builder.analyzer
+        for a, b in size_guards(self.exported, sizes):
+            a, b = known.simplify(a), known.simplify(b)
+            if not known.prove_equal(a, b):
+                self.builder.match_cast(
+                    shape_value((a,)), ir.ShapeInfo((b,), 1), "sizes_as_exported"
+                )
 
     def info_of(self, value: Any) -> ir.TensorInfo:
         """Annotation of a fake tensor."""

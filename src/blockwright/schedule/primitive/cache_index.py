@@ -156,7 +156,7 @@ class CacheIndex(Primitive, frozen=True, eq=False):
         nest, made = copy_nest(
             fresh_name(state, f"index_{number}"), buffer, lambda v: v,
             lambda v: ir.substitute(expr, dict(zip(variables, v, strict=True))),
-            [it.dom for it in used], state.analyzer(block),
+            [it.dom for it in used], around,
         )  # fmt: skip
         edit.allocate(state.scope(block), buffer)
         edit.insert_before(at, nest)

@@ -136,7 +136,7 @@ class CacheInplace(Primitive, frozen=True, eq=False):
         box = accessed_box(state, scope, needs, whole_box(state, scope, buffer, "read"))
         whole, made = copy_nest(
             cache.name, cache, lambda v: v, lambda v: ir.BufferLoad(buffer, tuple(v)), box,
-            state.analyzer(block),
+            state.analyzer(state.scope(block).body),
         )  # fmt: skip
         nest, copied = copied_nest(state, scope, at, made, whole, box, needs, makers)
         edit.insert_before(at, nest)
@@ -164,7 +164,7 @@ class CacheInplace(Primitive, frozen=True, eq=False):
         name = fresh_name(state, f"{cache.name}_back")
         whole, made = copy_nest(
             name, buffer, lambda v: v, lambda v: ir.BufferLoad(cache, tuple(v)), box,
-            state.analyzer(block),
+            state.analyzer(state.scope(block).body),
         )  # fmt: skip
         nest, _ = copied_nest(state, scope, at, made, whole, box, own, [], copied)
         edit.insert_after(at, nest)

@@ -115,7 +115,7 @@ class CacheRead(Primitive, frozen=True, eq=False):
         domain = accessed_box(state, scope, needs, whole_box(state, scope, buffer, "read"))
         whole, made = copy_nest(
             name, cache, lambda v: v, lambda v: ir.BufferLoad(buffer, tuple(v)), domain,
-            state.analyzer(block),
+            state.analyzer(state.scope(block).body),
         )  # fmt: skip
         at = self._place(state, scope, producers, consumers)
         makers = [(p, region_of(p.writes, buffer)) for p in producers]

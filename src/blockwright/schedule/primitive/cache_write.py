@@ -105,7 +105,7 @@ class CacheWrite(Primitive, frozen=True, eq=False):
         cache = ir.Buffer(name, buffer.dtype, buffer.shape, scope=self.storage_scope)
         plain, made = copy_nest(
             name, buffer, lambda v: v, lambda v: ir.BufferLoad(cache, tuple(v)), domain,
-            state.analyzer(block),
+            state.analyzer(state.scope(block).body),
         )  # fmt: skip
         users = [b for b in readers(state, scope, buffer) if b not in makers]
         at = anchor(state, state.realize(makers[-1]), scope, map(state.realize, users))

@@ -158,7 +158,7 @@ def reindexed(
         (buffer, indices), (copy, places))  # fmt: skip
     nest, made = copy_nest(
         name, target[0], lambda v: at(target[1], v),
-        lambda v: ir.BufferLoad(source[0], at(source[1], v)), [it.dom for it in used], analyzer,
+        lambda v: ir.BufferLoad(source[0], at(source[1], v)), [it.dom for it in used], around,
     )  # fmt: skip
     edit = Edit(state)
     new = _redirect(block, buffer, copy, places)
