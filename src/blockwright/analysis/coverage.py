@@ -16,7 +16,7 @@ stand where only some of them arrive (BW239).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -179,13 +179,16 @@ class _Read:
                 if all(mine.var is not var for mine in self.visit.path)]  # fmt: skip
 
     # ------------------------------------------------------------------ counterexamples
-    def _refuted(self, everyone: bool = False, alone: bool = False) -> str | None:
+    def _refuted(
+        self, everyone: bool = False, alone: Container[_Writer] = frozenset()
+    ) -> str | None:
         """An instance that reads what no writer can have written, in words.
 
-        `everyone`: as if all threads shared one copy; `alone`: as if each had its own.
+        `everyone`: as if all threads shared one copy; `alone`: writers after which there is no
+            barrier, so that a thread sees what it has written itself.
         """
         first = self._shared_loops()
-        boxes = [(self._box(w, everyone, alone), self._led(w) if alone else ())
+        boxes = [(self._box(w, everyone, w in alone), self._led(w) if w in alone else ())
                  for w in self.writers
                  if (w.visit.order < self.visit.order or (self.begun and w.visit is self.visit))
                  and self._may_meet(w, everyone)]  # fmt: skip
@@ -336,21 +339,19 @@ class _Read:
         kernel = self.visit.kernel
         if kernel is None or self.touch.buffer.scope == "local":
             return None
-        for writer in self.writers:
-            if writer.visit.kernel is not kernel:
-                continue
-            condition = _divergent(writer.visit, self.visit)
-            if condition is None or self._refuted(alone=True) is None:
-                continue
-            return Problem(
-                "BW239",
-                f"block {self.visit.block.name} reads what other threads write to "
-                f"{self.touch.buffer.name}, under a condition that not all threads fulfil: no "
-                "barrier can stand between them",
-                (self.visit.realize, writer.visit.realize, condition),
-                "put the condition on the blocks themselves, not on what is around both",
-            )
-        return None
+        met = {w: _divergent(w.visit, self.visit) for w in self.writers if w.visit.kernel is kernel}
+        apart = {w: condition for w, condition in met.items() if condition is not None}
+        if not apart or self._refuted(alone=apart) is None:
+            return None
+        writer, condition = next(iter(apart.items()))
+        return Problem(
+            "BW239",
+            f"block {self.visit.block.name} reads what other threads write to "
+            f"{self.touch.buffer.name}, under a condition that not all threads fulfil: no "
+            "barrier can stand between them",
+            (self.visit.realize, writer.visit.realize, condition),
+            "put the condition on the blocks themselves, not on what is around both",
+        )
 
 
 def _divergent(a: Visit, b: Visit) -> ir.Node | None:
