@@ -214,3 +214,44 @@ def main(A: T.Buffer((2, 8), "float32"), C: T.Buffer((4, 8), "float32")):
         return
     sch.compute_at(sch.get_block("B"), rows)
     assert_same_meaning(func, sch.func, exact=True)
+
+
+PIPELINED = """
+@T.prim_func
+def main(X: T.Buffer((8,), "float32"), Y: T.Buffer((8,), "float32"), Z: T.Buffer((1,), "float32")):
+    P = T.alloc_buffer((8,), "float32")
+    with T.block("first"):
+        P[0] = X[0]
+    for i in range(7):
+        with T.block("use"):
+            vi = T.axis.spatial(7, i)
+            Y[vi] = P[vi]
+        with T.block("fill"):
+            vi = T.axis.spatial(7, i)
+            P[vi + 1] = X[vi + 1]
+    for j in range(1):
+        with T.block("last"):
+            vj = T.axis.spatial(1, j)
+            Z[vj] = P[vj + 7]
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "code"),
+    [
+        (lambda s: s.compute_inline("fill"), "BW322"),
+        (lambda s: s.compute_at("fill", loop(s, "last", 0)), "BW316"),
+    ],
+)
+def test_what_an_earlier_iteration_wrote_is_not_taken_away(
+    step: Callable[[Schedule], object], code: str
+) -> None:
+    """`use` stands before `fill` and reads what it wrote one iteration before."""
+    func = from_source(PIPELINED)
+    assert isinstance(func, ir.PrimFunc)
+    sch = Schedule(func, verify="full")
+    with pytest.raises(ScheduleError) as refused:
+        step(sch)
+    assert refused.value.code == code
+    sch.reverse_compute_at("last", loop(sch, "fill", 0))  # what it reads is written there
+    assert_same_meaning(func, sch.func)

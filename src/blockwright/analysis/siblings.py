@@ -92,6 +92,15 @@ class Siblings:
                  if self.position[c] > here and self._meets(block, c, r.buffer)}  # fmt: skip
         return sorted(found, key=self.position.__getitem__)
 
+    def carried_readers(self, block: ir.Block) -> list[ir.Block]:
+        """Blocks before `block` that may read what it wrote in an earlier iteration, in program
+        order."""
+        here = self.position[block]
+        found = {c for r in block.writes for c in self.readers.get(r.buffer, ())
+                 if self.position[c] < here and self.tree.common_loops(c, block)
+                 and self._meets(block, c, r.buffer)}  # fmt: skip
+        return sorted(found, key=self.position.__getitem__)
+
     def writers_before(self, block: ir.Block, read: ir.BufferRegion) -> list[ir.Block]:
         """Blocks before `block` that may write a part of what it reads, in program order."""
         here = self.position[block]

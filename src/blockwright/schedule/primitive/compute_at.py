@@ -128,6 +128,11 @@ def computed_at(
                    guilty=[realize],
                    help="move the other side: reverse_compute_at brings a consumer to "
                         "its producer's loop")  # fmt: skip
+    for carried in flow.carried_readers(block):
+        state.fail(f"block {carried.name} reads what block {block.name} wrote in an earlier "
+                   "iteration", code="BW316", guilty=[state.tree.realize(carried), realize],
+                   help="move the block before the loop is pipelined, or give the reader a copy "
+                   "of its own")  # fmt: skip
     for consumer in consumers:
         if not state.tree.is_below(state.tree.realize(consumer), loop):
             state.fail(f"block {consumer.name} reads what block {block.name} writes and is "

@@ -99,6 +99,7 @@ class ComputeInline(Primitive, frozen=True, eq=False):
         rivals = [w for w in flow.writers[store.buffer] if w is not block]
         readers = flow.consumers(block) if rivals else flow.readers.get(store.buffer, [])
         if rivals:
+            readers = [*flow.carried_readers(block), *readers]
             self._alone(state, flow, block, store.buffer, readers)
         for reader in readers:
             self._reads_well(state, flow, block, reader, store.buffer)
