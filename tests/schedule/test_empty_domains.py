@@ -212,3 +212,27 @@ def main(a: T.handle, b: T.handle):
         native(a, fast)
         np.testing.assert_array_equal(slow, a[:, 1:])
         np.testing.assert_array_equal(fast, a[:, 1:])
+
+
+def test_a_copy_reads_nothing_that_a_block_may_not_have_written() -> None:
+    """The one element of `B` has a value only where the loop over `min(n, 1)` runs."""
+    func = from_source("""
+@T.prim_func
+def main(a: T.handle, c: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    C = T.match_buffer(c, (T.min(n, 1),), "float32")
+    B = T.alloc_buffer((3,), "float32")
+    for i in range(T.min(n, 1)):
+        with T.block("B"):
+            vi = T.axis.spatial(T.min(n, 1), i)
+            B[2] = A[vi]
+    for i in range(T.min(n, 1)):
+        with T.block("C"):
+            vi = T.axis.spatial(T.min(n, 1), i)
+            C[vi] = B[2]
+""")
+    assert isinstance(func, PrimFunc)
+    with pytest.raises(ScheduleError) as refused:
+        Schedule(func).cache_read("C", "B", "local")
+    assert refused.value.code == "BW323"

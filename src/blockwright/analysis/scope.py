@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from blockwright import ir
 from blockwright.analysis.cover import Made, covered_in_cases
@@ -245,6 +245,21 @@ class Scope(Siblings):
                 boxes.append(self.region_under((), block, written, analyzer).region)
         return boxes
 
+    def _may_not_run(
+        self, block: ir.Block, told: Sequence[ir.Range], domains: Mapping[ir.Var, ir.Range],
+        analyzer: Analyzer,
+    ) -> bool:  # fmt: skip
+        """Whether a loop of which a box does not tell may have no iteration. Loops that drive a
+        reduction do not count: its elements have a value before the first term."""
+        moving = {v for r in told for e in (r.min, r.extent) for v in ir.free_vars(e)}
+        pairs = zip(block.iter_vars, self.tree.realize(block).iter_values, strict=True)
+        moving |= {v for it, value in pairs if it.iter_type is ir.IterType.REDUCE
+                   for v in ir.free_vars(value)}  # fmt: skip
+        return any(
+            not analyzer.prove(ir.GT(rng.extent, ir.const(0, rng.extent.dtype)))
+            for var, rng in domains.items() if var not in moving
+        )  # fmt: skip
+
     def is_exact(
         self, common: list[ir.For], block: ir.Block, region: ir.BufferRegion, analyzer: Analyzer,
         reading: bool = False, beside: ir.Block | None = None,
@@ -262,11 +277,13 @@ class Scope(Siblings):
         binding = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
                    if reading or it.var not in reduced}  # fmt: skip
         corners: list[ir.Expr] = []
+        told = [ir.substitute(rng, binding) for rng in region.region]
+        if self._may_not_run(block, told, domains, analyzer):
+            return False
         known = analyzer.copy()
         for var, domain in domains.items():
             known.bind(var, domain)
-        for rng, size in zip(region.region, region.buffer.shape, strict=True):
-            box = ir.substitute(rng, binding)
+        for box, size in zip(told, region.buffer.shape, strict=True):
             if not ir.uses_var(box.min, set(domains)):
                 if ir.uses_var(box.extent, set(domains)):
                     return False  # rows of different lengths are no box
