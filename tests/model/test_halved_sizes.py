@@ -48,5 +48,9 @@ def test_parts_of_twice_a_symbol(fn: Callable[[Tensor], Tensor]) -> None:
     sizes: Any = {"x": {0: 2 * torch.export.Dim("n", min=2, max=64)}}
     model = bw.compile(Function(fn), (torch.randn(8, 4),), dynamic_shapes=sizes)
     for rows in (4, 6, 10, 20):
+        if fn is thirds and rows == 4:  # has two parts: the export assumed three
+            with pytest.raises(bw.ArgumentError, match="sizes_as_exported"):
+                model(torch.randn(rows, 4))
+            continue
         x = torch.randn(rows, 4)
         torch.testing.assert_close(model(x), fn(x))
