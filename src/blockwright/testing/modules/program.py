@@ -101,7 +101,8 @@ def _value(arg: Any, values: Sequence[Any]) -> Any:
 
 
 def check_range(call: Call, values: Sequence[Any]) -> None:
-    """Raise `Unspecified` where sums of a call in float64, or the squares in it, may overflow."""
+    """Raise `Unspecified` where sums of a call in float64, or the squares in it, may overflow, or
+    sums with infinite terms in another type: by their order they are infinite or NaN."""
     if call.fn not in _LARGEST:
         return
     for arg in call.args:
@@ -110,6 +111,12 @@ def check_range(call: Call, values: Sequence[Any]) -> None:
             size = value.abs()
             large = torch.isfinite(size) & (size > _LARGEST[call.fn])
             if bool(large.any()):
+                raise Unspecified(call.fn)
+        elif isinstance(value, torch.Tensor) and value.is_floating_point():
+            size = value.abs().to(torch.float64)
+            finite = torch.isfinite(size)
+            most = torch.finfo(value.dtype).max
+            if bool(torch.isinf(size).any()) and float(size[finite].sum()) > most:
                 raise Unspecified(call.fn)
 
 
