@@ -19,6 +19,7 @@ from blockwright.arith import (
     jointly_cover,
     union,
 )
+from blockwright.arith.interval import hull
 from blockwright.arith.overlap import leaves_no_gap
 from blockwright.arith.text import expr_text
 from blockwright.ir import Expr, Range
@@ -254,3 +255,11 @@ def test_windows_of_unknown_number_leave_no_gap_in_either_order() -> None:
     for variables in ({I0: rng(0, N), J: rng(0, 3)}, {J: rng(0, 3), I0: rng(0, N)}):
         assert leaves_no_gap([I0 + J], variables, analyzer)
     assert not leaves_no_gap([I0 * 4 + J], {I0: rng(0, N), J: rng(0, 3)}, analyzer)
+
+
+def test_a_hull_whose_sums_64_bits_do_not_hold() -> None:
+    """In canonical form the coefficient would be 2**80: the ends stay as they are written."""
+    x, large = ir.Var("x", ir.dtype_of("int64")), ir.const(1 << 40, "int64")
+    far = ir.Range(ir.Mul(ir.Mul(x, large), large), ir.const(1, "int64"))
+    near = ir.Range(ir.const(0, "int64"), ir.const(1, "int64"))
+    assert isinstance(hull(far, near, Analyzer()).min, ir.Min)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
 import msgspec
 
 from blockwright.arith.analyzer import Analyzer
 from blockwright.arith.extreme import HIGH, LOW, Domain, extreme, maximum, ordered
 from blockwright.arith.form import Poly, is_index
+from blockwright.arith.render import Unwritable
 from blockwright.ir import Expr, Range, Var, add, const_int, sub
+from blockwright.ir import maximum as maximum_of
+from blockwright.ir import minimum as minimum_of
 from blockwright.support import IRError
 
 
@@ -113,4 +117,7 @@ def _ends(ends: Sequence[Expr | None], analyzer: Analyzer, way: int, *, every: b
         return None
     sums = [analyzer.exact(e) for e in known]
     found = analyzer.minimum(sums) if way == LOW else maximum(analyzer, sums)
-    return analyzer.lower(found, known[0].dtype)
+    try:
+        return analyzer.lower(found, known[0].dtype)
+    except Unwritable:  # as a sum, one of the ends has a coefficient beyond 64 bits
+        return reduce(minimum_of if way == LOW else maximum_of, known)
