@@ -150,10 +150,8 @@ class _Loop:
         return None
 
     def _conflict(self, how: str, visit: Visit, other: str, partner: Visit) -> bool:
-        """Whether two iterations may not touch one element so: one changes it, and not both do by
-        atomic updates.
-
-        Between blocks that the threads of one block run, there are barriers.
+        """Whether two accesses of one element by different iterations race: one writes it, or only
+        one of them is atomic. Barriers separate different blocks run by the threads of a block.
         """
         waits = self.level.tag not in ("", *BLOCK_AXES)
         if waits and visit is not partner:

@@ -276,7 +276,7 @@ class _Read:
                  if self._in_step(level, writer, everyone, alone)}  # fmt: skip
         domains = {level.var: ir.Range(level.low, level.extent) for level in writer.visit.path
                    if level.var not in fixed}  # fmt: skip
-        if alone:  # the first thread reads, and sees what it wrote itself
+        if alone:  # only the first thread along these axes reads; it sees its own write
             for level in self._only_in(writer.visit.path, self.path):
                 domains[level.var] = ir.Range(level.low, ir.const(1, level.extent.dtype))
         region = ir.BufferRegion(writer.region.buffer,
@@ -305,12 +305,12 @@ class _Read:
         return not shares(scope, level.tag) or (scope == "global" and level.tag in BLOCK_AXES)
 
     def _led(self, writer: _Writer) -> list[Level]:
-        """Axes along which the reader runs and the writer does not: the first thread has written
-        what they share."""
+        """Thread axes of the reader that the writer lacks: only the first thread along them runs
+        the write."""
         return self._only_in(self.visit.path, writer.visit.path)
 
     def _only_in(self, path: Sequence[Level], other: Sequence[Level]) -> list[Level]:
-        """Axes of threads that share the buffer, in one path and not in the other."""
+        """Thread axes in `path` but not in `other` whose threads share the buffer."""
         tags = {level.tag for level in other}
         return [
             level

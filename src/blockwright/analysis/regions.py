@@ -87,7 +87,7 @@ def reads_elsewhere(block: ir.Block, analyzer: Analyzer) -> list[ir.BufferRegion
 
 
 def _reads_written(block: ir.Block, own: Mapping[ir.Buffer, ir.BufferRegion]) -> bool:
-    """Whether a block names the buffers it writes by the very elements it states to write."""
+    """Whether every access to a written buffer is to the element that its write region states."""
     for node in ir.walk(block.body):
         if isinstance(node, (ir.BlockRealize, ir.DeclBuffer)):
             return False

@@ -249,8 +249,10 @@ class Scope(Siblings):
         self, block: ir.Block, told: Sequence[ir.Range], domains: Mapping[ir.Var, ir.Range],
         analyzer: Analyzer,
     ) -> bool:  # fmt: skip
-        """Whether a loop of which a box does not tell may have no iteration. Loops that drive a
-        reduction do not count: its elements have a value before the first term."""
+        """Whether a loop whose variable the box does not mention may run zero times.
+
+        Reduction loops do not count: elements are initialized before the first term.
+        """
         moving = {v for r in told for e in (r.min, r.extent) for v in ir.free_vars(e)}
         pairs = zip(block.iter_vars, self.tree.realize(block).iter_values, strict=True)
         moving |= {v for it, value in pairs if it.iter_type is ir.IterType.REDUCE

@@ -93,8 +93,8 @@ class Siblings:
         return sorted(found, key=self.position.__getitem__)
 
     def carried_readers(self, block: ir.Block) -> list[ir.Block]:
-        """Blocks before `block` that may read what it wrote in an earlier iteration, in program
-        order."""
+        """Loop-carried readers: blocks before `block` in a shared loop that may read what it wrote
+        in an earlier iteration, in program order."""
         here = self.position[block]
         found = {c for r in block.writes for c in self.readers.get(r.buffer, ())
                  if self.position[c] < here and self.tree.common_loops(c, block)

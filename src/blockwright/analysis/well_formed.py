@@ -327,8 +327,8 @@ def unstated(block: ir.Block, outside: Analyzer) -> list[_Unstated]:
                 found.append((word, region, have))
     if not found:
         return []
-    # Deduced from the block alone, as for a program without a signature, boxes are larger; these
-    # cannot always be compared with those deduced from more.
+    # The parser deduces signatures from the block alone. These boxes contain the ones deduced with
+    # bounds of sizes, but `covers` cannot always prove it.
     alone: dict[str, list[ir.BufferRegion]] = dict(
         zip(("reads", "writes"), map(list, block_access_regions(block)), strict=True)
     )

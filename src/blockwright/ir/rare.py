@@ -60,16 +60,15 @@ class Rare(Generic[NodeT]):
     def _role(self, kind: type[Node]) -> int:
         if issubclass(kind, (For, Block)):
             return _REMEMBERED
-        return (
-            _LEAF if issubclass(kind, self._leaves) and not issubclass(kind, self.kinds) else _INNER
-        )
+        leaf = issubclass(kind, self._leaves) and not issubclass(kind, self.kinds)
+        return _LEAF if leaf else _INNER
 
 
 _LEAF, _INNER, _REMEMBERED = range(3)
 
 
 class _End:
-    """Marks on the stack of a walk the end of a node, and where what was found below it starts."""
+    """Stack marker: the subtree of `node` is done; its nodes are `found[start:]`."""
 
     __slots__ = ("node", "start")
 

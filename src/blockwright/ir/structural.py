@@ -264,7 +264,8 @@ class Programs:
 
 
 class _Alike:
-    """Names of programs with equal parameters, by structural hash as soon as that is asked for."""
+    """Names of programs with one signature; structural hashes are computed on the first lookup
+    among several."""
 
     def __init__(self) -> None:
         self.names: dict[str, None] = {}
@@ -280,7 +281,7 @@ class _Alike:
 
 
 def _signature(func: PrimFunc) -> tuple[object, ...]:
-    """What tells programs apart at no cost: types and constant extents of their parameters."""
+    """A cheap key for lookup: types and constant extents of the parameter buffers."""
     return tuple(
         (buffer.dtype, *(e.value if isinstance(e, E.IntImm) else None for e in buffer.shape))
         for buffer in func.buffers

@@ -85,7 +85,7 @@ def touched_box(
 
 
 def _alike(accesses: Sequence[Access]) -> Iterable[list[Access]]:
-    """The accesses, each region once, those within the same loops and conditions together."""
+    """Group accesses by their loops and guards; each distinct region once per group."""
     groups: dict[tuple[object, ...], dict[tuple[object, ...], Access]] = {}
     for access in accesses:
         around = tuple((var, rng.min, rng.extent) for var, rng in access.loops)

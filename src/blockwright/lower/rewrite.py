@@ -103,10 +103,9 @@ def reads_memory(root: Node) -> bool:
 
 
 def defined(root: Expr, analyzer: Analyzer) -> Expr | None:
-    """The expression for a place where the program does not evaluate it: the same value where no
-    divisor is 0, and some value where one is.
+    """A form of an expression that is safe to hoist: divisors that may be 0 become `max(d, 1)`.
 
-    None where a divisor may be negative, and 0.
+    The value is the same where no divisor is 0. None where a divisor may be both negative and 0.
     """
     totals = _Defined(analyzer)
     found = totals(root)

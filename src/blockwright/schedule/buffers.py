@@ -346,8 +346,8 @@ def copy_nest(
     Iterators run over [min, min + extent) of each range; loops start at 0.
 
     Args:
-        analyzer: knows what holds where the nest will stand, and no more: not what holds in the
-            loops of a block beside it, which may not run.
+        analyzer: facts that hold where the nest is placed; not those of loops beside it, which
+            may run zero times.
     """
     from_zero: list[ir.Var] = []
     iters: list[ir.IterVar] = []

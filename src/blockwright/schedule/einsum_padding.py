@@ -224,7 +224,7 @@ class EinsumPadding:
 
 
 def _may_be_empty(known: Analyzer, size: ir.Expr, padded: ir.Expr) -> bool:
-    """Whether a dimension that is padded may have no element that padding could repeat."""
+    """Whether a dimension may be empty while its padded copy is not."""
     zero = ir.const(0, size.dtype)
     if known.prove(ir.GT(size, zero)):
         return False

@@ -1,7 +1,7 @@
-"""What an export assumed of sizes, beyond their ranges: checked at every call.
+"""Guards of an exported program on sizes, checked at every call.
 
 PyTorch writes its guards as Python, such as ``L['x'].size()[0] // 2 + (-1) == 1``. Where one fails,
-the exported program may compute something else than the model: sizes of 1 were taken for known.
+the exported program may differ from the model: it was specialized for the sizes of the example.
 """
 
 from __future__ import annotations

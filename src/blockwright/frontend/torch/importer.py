@@ -137,7 +137,7 @@ class Importer:
         return self.builder.op("permute_dims", stored, axes=counted(order))
 
     def _check_sizes(self, inputs: Sequence[Any]) -> None:
-        """Casts that fail at a call for whose sizes the program was not exported."""
+        """Check the export's guards on sizes at every call, by casts of shape values."""
         sizes: dict[str, tuple[ir.Expr, ...]] = {}
         for node in inputs:
             shape = getattr(node.meta.get("val"), "shape", ())

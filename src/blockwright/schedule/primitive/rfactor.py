@@ -230,9 +230,8 @@ class _Rfactor:
                                 guilty=[*inner, self.block],
                                 help="rfactor before the spatial loop is split")  # fmt: skip
             none = self._initial(renamed)
-            if (
-                self.reduction.name == "sum"
-            ):  # to add 0.0 would change -0.0, and could not be left out
+            # The identity of float addition is -0.0: lowering can drop additions of it.
+            if self.reduction.name == "sum":
                 none = [ir.const(-0.0, e.dtype) if e.dtype.is_float else e for e in none]
             terms = [ir.if_then_else(guard, t, e) for t, e in zip(terms, none, strict=True)]
         elements = self._partial_elements(renamed, self.lane)

@@ -196,8 +196,8 @@ def _require_contained(
 
 
 def _require_initial_values(state: State, loop: ir.For, fixed: Sequence[ir.For]) -> None:
-    """Where a reduction is empty, its initial value is set; not so inside of a block that does not
-    run."""
+    """Refuse where a loop that drives an inner reduction may run zero times: an empty reduction
+    still sets its initial value, but not inside a block that never runs."""
     empty = {
         f.loop_var: f
         for f in fixed

@@ -84,7 +84,7 @@ class Usual(Maker):
     def _gather(self) -> Tensor:
         x = self.pick(rank=1)
         count = self.size()
-        if ir.collect(x.shape[0], ir.FloorDiv):  # of a part that may be empty, as many rows
+        if ir.collect(x.shape[0], ir.FloorDiv):  # may be 0: then no row is gathered
             count = x.shape[0]
         rows = self.param([count], "int64")
         return self.compute([count, *x.shape[1:]], lambda *i: x[(rows[i[0]], *i[1:])])
