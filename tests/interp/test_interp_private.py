@@ -63,6 +63,26 @@ def row_of_its_own(x: T.Buffer((4, 8), "float32"), out: T.Buffer((4, 8), "float3
                     out[vi, vh * 2 + vk] = row[vk]
 """)
 
+ROW_OF_A_RAGGED_ROUND = from_source("""
+@T.prim_func
+def row_of_a_ragged_round(x: T.Buffer((4, 8), "float32"), out: T.Buffer((4, 8), "float32")):
+    row = T.alloc_buffer((8,), "float32")
+    for part in range(4):
+        for i in T.parallel(4):
+            for k in range(3):
+                with T.block("row"):
+                    vi = T.axis.spatial(4, i)
+                    vk = T.axis.spatial(8, part * 3 + k)
+                    T.where(part * 3 + k < 8)
+                    row[vk] = x[vi, vk] * T.float32(2)
+            for a, k in T.grid(1, 3):
+                with T.block("out"):
+                    vi = T.axis.spatial(4, i)
+                    vk = T.axis.spatial(8, part * 3 + a * 3 + k)
+                    T.where(part * 3 + a * 3 + k < 8)
+                    out[vi, vk] = row[vk]
+""")
+
 ONE_TOTAL_FOR_ALL = from_source("""
 @T.prim_func
 def one_total_for_all(x: T.Buffer((4, 8), "float32"), out: T.Buffer((4, 8), "float32")):
@@ -81,7 +101,12 @@ CUMULATED = X.cumsum(axis=1, dtype="float32")
 
 @pytest.mark.parametrize(
     ("program", "expected"),
-    [(RUNNING_TOTAL, CUMULATED), (TOTAL_NOBODY_READS, X), (ROW_OF_ITS_OWN, X * 2)],
+    [
+        (RUNNING_TOTAL, CUMULATED),
+        (TOTAL_NOBODY_READS, X),
+        (ROW_OF_ITS_OWN, X * 2),
+        (ROW_OF_A_RAGGED_ROUND, X * 2),
+    ],
 )
 def test_values_outlive_an_iteration_where_another_loop_repeats_it(
     program: ir.PrimFunc, expected: np.ndarray

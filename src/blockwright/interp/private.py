@@ -18,6 +18,8 @@ What threads of a kernel have for themselves is the business of `threads` and `l
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from blockwright.arith import Analyzer
 from blockwright.arith.condition import conjuncts
 from blockwright.ir import (
@@ -196,16 +198,34 @@ class _Beginning:
             return True
         if not self.inner:
             return False
-        known = Analyzer()
-        for loop in self.around:
-            if isinstance(loop, For):
-                known.bind(loop.loop_var, loop.dom)
         first: dict[Var, Expr] = {f.loop_var: f.min for f in self.inner}
         last: dict[Var, Expr] = {f.loop_var: sub(add(f.min, f.extent), 1) for f in self.inner}
-        readers = [n.predicate for n in walk(self.whole) if isinstance(n, BlockRealize)
-                   and any(region.buffer is self.buffer for region in n.block.reads)]  # fmt: skip
-        return any(all(_implies(r, substitute(condition, end), known) for r in readers)
-                   for end in (first, last))  # fmt: skip
+        return any(
+            all(self._runs_only_under(substitute(condition, end), *r) for r in self._readers())
+            for end in (first, last)
+        )
+
+    def _readers(self) -> Iterator[tuple[BlockRealize, Path]]:
+        """Blocks in the parallel loop that read the buffer, with the loops around each."""
+
+        def visit(node: Node, loops: Path) -> Iterator[tuple[BlockRealize, Path]]:
+            if isinstance(node, BlockRealize) and any(
+                region.buffer is self.buffer for region in node.block.reads
+            ):
+                yield node, loops
+            inside = (*loops, node) if isinstance(node, For) else loops
+            for child in node.children():
+                yield from visit(child, inside)
+
+        return visit(self.whole, self.around)
+
+    def _runs_only_under(self, condition: Expr, node: BlockRealize, loops: Path) -> bool:
+        """Whether a condition holds wherever a block inside the given loops runs."""
+        known = Analyzer()
+        for loop in loops:
+            if isinstance(loop, For):
+                known.bind(loop.loop_var, loop.dom)
+        return _implies(node.predicate, condition, known)
 
     def _everywhere(self, condition: Expr) -> bool:
         """Whether all blocks that use the buffer run under the condition."""
