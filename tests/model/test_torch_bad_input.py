@@ -175,4 +175,4 @@ def test_sizes_that_an_export_took_for_others_are_refused() -> None:
         exported.module()(torch.zeros((3, 1, 4, 1), dtype=torch.int64))
     with pytest.raises(bw.ArgumentError) as refused:
         compiled(torch.zeros((3, 1, 4, 1), dtype=torch.int64))
-    assert refused.value.code == "BW704"
+    assert refused.value.code == "BW719"

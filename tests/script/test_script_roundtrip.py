@@ -11,6 +11,7 @@ from blockwright import ir
 from blockwright.ir import Buffer, GraphVar, Node, Var
 from blockwright.ir.printer import script
 from blockwright.script.ir import from_source
+from blockwright.support import ScriptError
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
 
@@ -136,3 +137,38 @@ def test_module_constants_are_references() -> None:
     text = script(module, constants=table)
     assert 'I.module_attrs({"constants": {"w": I.constant("w"), "b": I.constant("b")}})' in text
     ir.assert_structural_equal(from_source(text, constants=table), module)
+
+
+MESSAGES = """
+from blockwright.script import ir as I, relax as R, tir as T
+
+@I.ir_module
+class Module:
+    @T.prim_func
+    def f(n: T.int64, m: T.int64):
+        T.Assert(n < m, "100%% of %d and %d", n, m)
+
+    @R.function
+    def g(x: R.Tensor(("n", 4), "float32")) -> R.Tensor(("n", 4), "float32"):
+        n = T.int64()
+        big = R.match_cast(R.prim_value(n > 4), R.Prim(value=True), "%d rows", n)
+        return x
+"""
+
+
+def test_messages_keep_their_values() -> None:
+    module = from_source(MESSAGES)
+    (check,) = ir.collect(module["f"], ir.AssertStmt)
+    (cast,) = ir.collect(module["g"], ir.MatchCast)
+    assert (check.message, len(check.values)) == ("100%% of %d and %d", 2)
+    assert (cast.message, len(cast.values)) == ("%d rows", 1)
+    ir.assert_structural_equal(module, from_source(module.script()))
+    other = from_source(MESSAGES.replace("n, m)\n", "n, n)\n"))
+    assert not ir.structural_equal(module, other)
+
+
+@pytest.mark.parametrize("message", ["%d", "%d %d %d", "%s %q"])
+def test_messages_have_a_place_for_each_value(message: str) -> None:
+    with pytest.raises(ScriptError, match="does not fit its 2 values") as caught:
+        from_source(MESSAGES.replace("100%% of %d and %d", message))
+    assert caught.value.code == "BW106"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from blockwright.codegen import access, ffi_ir, integers, scratch, streams, streams_shifted
@@ -34,10 +33,11 @@ from blockwright.ir import (
     build,
     walk,
 )
-from blockwright.support import BuildError
+from blockwright.support import BuildError, coded_message
 
 ParallelEmit = Callable[["StmtCompiler", For], None]
 _UNROLL = "llvm.unroll"
+_DIGITS = 20  # of an int64 with its sign
 
 
 class StmtCompiler:
@@ -103,10 +103,18 @@ class StmtCompiler:
         self.context.cleanups.append(lambda: void(self.e.call("void", "bw_scratch_release", block)))
         return block
 
-    def raise_error(self, kind: str, text: str) -> None:
-        """Raises through the FFI and leaves the function."""
+    def raise_error(self, kind: str, text: str, numbers: Sequence[Value] = ()) -> None:
+        """Raises through the FFI and leaves the function; with numbers, the text is a format."""
         strings = self.context.module
-        self.e.call("i32", "bw_raise", strings.string(kind), strings.string(text))
+        if numbers:
+            format = strings.string("%%".join(p.replace("%d", "%lld") for p in text.split("%%")))
+            size = len(text.encode()) + _DIGITS * len(numbers) + 1
+            message = self.e.stack(size, 16)
+            self.e.call("i32", "snprintf", message, int_const(size), format, *numbers,
+                        variadic="ptr, i64, ptr")  # fmt: skip
+        else:
+            message = strings.string(text)
+        self.e.call("i32", "bw_raise", strings.string(kind), message)
         self.context.leave(int_const(-1, "i32"))
 
     # ---------------------------------------------------------------- statements
@@ -159,9 +167,10 @@ class StmtCompiler:
         holds = self.expressions.value(stmt.condition)
         failed = self.e.binary("xor", holds, int_const(1, "i1"))
         with self.e.guarded(failed, likely=False):
-            coded = re.match(r"BW\d{3}: ", stmt.message)
+            coded = coded_message(stmt.message)
             text = stmt.message if coded else f"BW712: assertion failed: {stmt.message}"
-            self.raise_error(ffi_ir.error_kind(text[:5]), text)
+            numbers = [self.expressions.index(value) for value in stmt.values]
+            self.raise_error(ffi_ir.error_kind(text[:5]), text, numbers)
 
     # ---------------------------------------------------------------- loops
     def on_For(self, stmt: For) -> None:

@@ -115,10 +115,20 @@ class GraphBuilder:
         self._bindings.append(ir.VarBinding(variable, value))
         return variable
 
-    def match_cast(self, value: ir.GraphExpr, pattern: ir.Info, name: str = "lv") -> ir.GraphVar:
-        """Bind `value` as having `pattern`; symbols new in it are bound at run time."""
+    def match_cast(
+        self,
+        value: ir.GraphExpr,
+        pattern: ir.Info,
+        name: str = "lv",
+        message: str = "",
+        values: Sequence[ir.Expr] = (),
+    ) -> ir.GraphVar:
+        """Bind `value` as having `pattern`; symbols new in it are bound at run time.
+
+        Where it does not have it, the error is `message`, with `%d` for each of `values`.
+        """
         variable = ir.GraphVar(self._fresh(name), True, info=pattern)
-        self._bindings.append(ir.MatchCast(variable, value, pattern))
+        self._bindings.append(ir.MatchCast(variable, value, pattern, message, tuple(values)))
         return variable
 
     def finish(self, name: str, result: ir.GraphExpr) -> ir.GraphFunction:

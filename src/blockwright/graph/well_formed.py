@@ -80,6 +80,7 @@ class _Checker:
             self.value(binding.value)
             self.symbols.update(ir.symbolic_vars(binding.pattern))
             self.info(binding.pattern, binding)
+            self.expressions(binding.values, binding)
             self.info(binding.var.info, binding)
             self.define(binding.var)
 

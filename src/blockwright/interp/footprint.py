@@ -135,7 +135,7 @@ class Collector:
             case Evaluate():
                 self.expr(node.value)
             case AssertStmt():
-                self.expr(node.condition)
+                self._exprs((node.condition, *node.values))
             case S.Allocate():
                 if node.buffer.scope not in ("global", "local"):
                     raise Opaque

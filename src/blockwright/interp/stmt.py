@@ -18,6 +18,7 @@ from blockwright.interp.lanes import (
     narrowed,
     one_by_one,
     per_lane,
+    pick,
     run_loop,
     run_step,
 )
@@ -44,7 +45,7 @@ from blockwright.ir import (
     walk,
 )
 from blockwright.ir import stmt as S
-from blockwright.support import InterpretError
+from blockwright.support import InterpretError, coded_message
 
 
 class StmtCompiler(LaunchCompiler):
@@ -188,13 +189,17 @@ class StmtCompiler(LaunchCompiler):
         return self.stmt(node.body)
 
     def _assert(self, node: AssertStmt) -> Run:
-        condition, site, text = self.condition(node.condition), self.site(node), node.message
+        condition, site = self.condition(node.condition), self.site(node)
+        values = [self.value(value) for value in node.values]
 
         def check(env: Env) -> None:
             holds = np.asarray(condition(env))
             if not holds.all():
                 lane = int(np.argmin(holds)) if holds.ndim else 0
-                raise site.error(env, "BW753", f"assertion failed: {text}", lane)
+                found = tuple(int(pick(value(env), lane)) for value in values)
+                text = node.message % found if found else node.message
+                coded = coded_message(text) or ("BW753", f"assertion failed: {text}", None)
+                raise site.error(env, *coded[:2], lane, coded[2])
 
         return check
 

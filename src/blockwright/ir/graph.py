@@ -174,11 +174,17 @@ class VarBinding(Binding, frozen=True, eq=False):
 
 
 class MatchCast(Binding, frozen=True, eq=False):
-    """`var` is `value`, checked at run time to have annotation `pattern`; binds new symbols."""
+    """`var` is `value`, checked at run time to have annotation `pattern`; binds new symbols.
+
+    `message` and `values` say what the error is where it does not (see `AssertStmt`); without
+    them, it names the dimension.
+    """
 
     var: GraphVar
     value: GraphExpr
     pattern: Info
+    message: str = ""
+    values: tuple[Expr, ...] = ()
 
 
 class BindingBlock(Node, frozen=True, eq=False):

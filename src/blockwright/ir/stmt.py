@@ -92,10 +92,15 @@ class Evaluate(Stmt, frozen=True, eq=False):
 
 
 class AssertStmt(Stmt, frozen=True, eq=False):
-    """Stops the function with `message` when `condition` is false."""
+    """Stops the function with `message` when `condition` is false.
+
+    With `values`, integers, the message is a format: `%d` for each of them, `%%` for a percent
+    sign.
+    """
 
     condition: Expr
     message: str
+    values: tuple[Expr, ...] = ()
 
 
 class Allocate(Stmt, frozen=True, eq=False):

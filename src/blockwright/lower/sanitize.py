@@ -103,7 +103,7 @@ class _Checks(Analysed):
         return S.While(const(True, "bool"), body)
 
     def rewrite_AssertStmt(self, node: S.AssertStmt) -> Stmt:
-        return sequence([*self._of_reads([node.condition]), node])
+        return sequence([*self._of_reads([node.condition, *node.values]), node])
 
     def rewrite_SeqStmt(self, node: S.SeqStmt) -> Stmt:
         return sequence([self(stmt) for stmt in node.seq])

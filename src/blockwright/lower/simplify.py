@@ -249,7 +249,9 @@ class _Simplify(Analysed):
 
     def rewrite_AssertStmt(self, node: S.AssertStmt) -> Stmt:
         condition = self(node.condition)
-        return no_op() if self._decide(condition) else node.replace(condition=condition)
+        if self._decide(condition):
+            return no_op()
+        return node.replace(condition=condition, values=tuple(self(v) for v in node.values))
 
     def rewrite_Evaluate(self, node: S.Evaluate) -> Stmt:
         value = self(node.value)

@@ -224,11 +224,15 @@ class _Host:
             raise GraphError(f"match_cast of {binding.var.name}: nothing is known of the value's "
                              "shape", code="BW407")  # fmt: skip
         for axis, (wanted, size) in enumerate(zip(expected, actual, strict=True)):
-            if not self.analyzer.prove_equal(wanted, size):
-                message = (f"BW704: match_cast of {binding.var.name}: dimension {axis} is "
-                           f"{dims_text(size)}, which is not {dims_text(wanted)}\n"
-                           "help: pass arguments of sizes that agree")  # fmt: skip
-                self.steps.append(ir.AssertStmt(ir.compare(ir.EQ, wanted, size), message))
+            if self.analyzer.prove_equal(wanted, size):
+                continue
+            holds = size if ir.is_const_int(wanted, 1) and size.dtype.is_bool else (
+                ir.compare(ir.EQ, wanted, size))  # fmt: skip
+            message = binding.message or (
+                f"BW704: match_cast of {binding.var.name}: dimension {axis} is "
+                f"{dims_text(size)}, which is not {dims_text(wanted)}\n"
+                "help: pass arguments of sizes that agree")  # fmt: skip
+            self.steps.append(ir.AssertStmt(holds, message, binding.values))
 
     def _copy(self, value: ir.GraphExpr, out: ir.Buffer) -> None:
         """The result is a parameter, constant, view or repeated value: copy it out."""

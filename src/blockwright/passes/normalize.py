@@ -96,16 +96,20 @@ class _Normalizer(ir.Mutator):
         """Symbols that the pattern introduces stand for the sizes the value has."""
         value = self._named(self(binding.value))
         pattern, info = self(binding.pattern), self.deduced.get(binding.var)
+        values = tuple(self(v) for v in binding.values)
         if isinstance(pattern, ir.TupleInfo) and isinstance(value.info, ir.TupleInfo):
             self._cast_fields(binding, value, pattern, value.info)
             return
-        if value is binding.value and pattern is binding.pattern and info is binding.var.info:
+        same = all(a is b for a, b in zip(values, binding.values, strict=True))
+        same = same and value is binding.value and pattern is binding.pattern
+        if same and info is binding.var.info:
             self.bindings.append(binding)
             return
         self.changed = True
         renewed = binding.var.replace(info=pattern if info is None else info)
         self._memo[binding.var] = renewed
-        self.bindings.append(ir.MatchCast(renewed, value, pattern))
+        renamed = binding.replace(var=renewed, value=value, pattern=pattern, values=values)
+        self.bindings.append(renamed)
 
     def _cast_fields(
         self, cast: ir.MatchCast, value: ir.GraphExpr, pattern: ir.TupleInfo, info: ir.TupleInfo
@@ -115,7 +119,7 @@ class _Normalizer(ir.Mutator):
         for index, (part, known) in enumerate(zip(pattern.fields, info.fields, strict=True)):
             field = self._named(ir.TupleGetItem(value, index, info=known))
             var = ir.GraphVar(f"{cast.var.name}_{index}", True, info=part)
-            self._cast(ir.MatchCast(var, field, part, span=cast.span))
+            self._cast(cast.replace(var=var, value=field, pattern=part))
             fields.append(self(var))
         self._bind(cast.var, ir.TupleExpr(tuple(fields)), ir.VarBinding(cast.var, value))
 

@@ -50,7 +50,7 @@ def _eliminate_common(name: str, function: ir.GraphFunction) -> ir.GraphFunction
         elif isinstance(binding, ir.VarBinding):
             binding = ir.VarBinding(binding.var, replace(binding.value))
         elif isinstance(binding, ir.MatchCast):
-            binding = ir.MatchCast(binding.var, replace(binding.value), binding.pattern)
+            binding = binding.replace(value=replace(binding.value))
         kept.append(binding)
     return flat_function(function, kept, replace(function.body.body))
 

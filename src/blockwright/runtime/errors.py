@@ -9,6 +9,7 @@ Compiled code can raise only a kind and a message through the FFI. Its messages 
   copy and call again), BW707 a read-only array where a result must be written
 - BW708 a symbolic size or an index outside its range, BW709 two arguments disagree on a symbolic
   size
+- BW719 a guard of an exported program does not hold
 - BW710 thread-pool settings, BW712 a failed assertion, BW720 out of memory
 - memory for results that the caller passes is an argument that is written, called "result 1 `out`"
 - of sanitizer builds: BW713 an index outside its buffer, BW714 NaN written, BW715 an element read
@@ -25,6 +26,7 @@ from blockwright.support import (
     BlockwrightError,
     BuildError,
     InterpretError,
+    coded_message,
 )
 
 FFI_ERRORS = (
@@ -39,7 +41,6 @@ FFI_ERRORS = (
 )
 """What the FFI makes of an error's kind; unknown kinds become RuntimeError."""
 
-_MESSAGE = re.compile(r"\A\s*(BW\d{3}): (.*?)(?:\nhelp: (.*))?\s*\Z", re.DOTALL)
 _DLPACK_TYPE = re.compile(r"\b(\w+) \((\d+) bits, (\d+) lanes\)")
 _FAMILIES: dict[str, type[BlockwrightError]] = {
     "BW6": BuildError,
@@ -53,8 +54,8 @@ def error_code(error: BaseException) -> str | None:
     """The code an error of compiled code carries, or None."""
     if isinstance(error, BlockwrightError):
         return error.code
-    found = _MESSAGE.match(str(error))
-    return found[1] if found else None
+    found = coded_message(str(error))
+    return found[0] if found else None
 
 
 def _type_name(found: re.Match[str]) -> str:
@@ -67,10 +68,10 @@ def _type_name(found: re.Match[str]) -> str:
 
 def translate(error: BaseException) -> BaseException:
     """The Blockwright error a coded message stands for; other errors come back unchanged."""
-    found = None if isinstance(error, BlockwrightError) else _MESSAGE.match(str(error))
+    found = None if isinstance(error, BlockwrightError) else coded_message(str(error))
     if found is None:
         return error
-    code, message, remedy = found.groups()
+    code, message, remedy = found
     message = _DLPACK_TYPE.sub(_type_name, message)
     family = _FAMILIES.get(code[:4]) or _FAMILIES.get(code[:3], BlockwrightError)
     return family(message, code=code, help=remedy)

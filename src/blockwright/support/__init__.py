@@ -22,6 +22,7 @@ from blockwright.support.errors import (
     ScriptError,
     TargetError,
     ValidationError,
+    coded_message,
 )
 
 __all__ = [
@@ -43,5 +44,6 @@ __all__ = [
     "Span",
     "TargetError",
     "ValidationError",
+    "coded_message",
     "render_diagnostics",
 ]

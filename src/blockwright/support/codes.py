@@ -191,6 +191,7 @@ CODES: dict[str, str] = {
     "BW507": "An operator is used with arguments that are not covered.",
     "BW508": "The shape of a result depends on data.",
     "BW509": "PyTorch failed to export the model or to decompose an operator.",
+    "BW510": "A guard of an exported PyTorch program is not checked at calls.",
     # ------------------------------------------------------------------------- lowering and build
     "BW600": "A program cannot be built, in a way that no other code names.",
     "BW601": "A program is not in the flat form that code generation takes.",
@@ -259,6 +260,7 @@ CODES: dict[str, str] = {
     "BW716": "Integer division by zero.",
     "BW717": "A sanitizer found a buffer with a negative extent.",
     "BW718": "A sanitizer found an index that 64 bits do not hold.",
+    "BW719": "The sizes of a call violate a guard of the exported PyTorch program.",
     "BW720": "There is no memory for temporary buffers or results.",
     "BW750": "The interpreter stopped, for a reason that no other code names.",
     "BW751": "The interpreter found an access outside of its buffer.",

@@ -5,10 +5,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Self
 
 from blockwright.support.diagnostics import Diagnostic, LateText, Span, render_diagnostics
+
+_CODED = re.compile(r"\A\s*(BW\d{3}): (.*?)(?:\nhelp: (.*))?\s*\Z", re.DOTALL)
+
+
+def coded_message(text: str) -> tuple[str, str, str | None] | None:
+    """Code, message and remedy of a text such as "BW704: ...\\nhelp: ..."; None without a code."""
+    found = _CODED.match(text)
+    return (found[1], found[2], found[3]) if found else None
 
 
 class BlockwrightError(Exception):

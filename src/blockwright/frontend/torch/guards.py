@@ -1,113 +1,190 @@
-"""Guards of an exported program on sizes, checked at every call.
+"""Guards of an exported program, checked at every call.
 
-PyTorch writes its guards as Python, such as ``L['x'].size()[0] // 2 + (-1) == 1``. Where one fails,
-the exported program may differ from the model: it was specialized for the sizes of the example.
+PyTorch's export follows one path through the model, that of the example inputs, and writes down
+what it assumed of sizes on the way: guards, as Python text. Where one fails, the exported program
+may differ from the model.
+
+    (L['x'].size()[1] // 2) % 4 == 0          # L['flat_args'][0] for L['x'] in strict exports
+
+The texts are made by `ShapeGuardPythonPrinter` of `torch.fx.experimental.symbolic_shapes`. Types,
+ranks and constants are not among them: a call checks these anyway.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from blockwright import ir
+from blockwright.arith import Analyzer
+from blockwright.frontend.torch.guard_arithmetic import NotCovered, truth
+from blockwright.support import BlockwrightWarning
 
-_ARITHMETIC: dict[type[ast.operator], Callable[[ir.Expr, ir.Expr], ir.Expr]] = {
-    ast.Add: ir.add,
-    ast.Sub: ir.sub,
-    ast.Mult: ir.mul,
-    ast.FloorDiv: ir.floordiv,
-    ast.Mod: ir.floormod,
-}
-_EXTREMES: dict[str, Callable[[ir.Expr, ir.Expr], ir.Expr]] = {
-    "min": ir.minimum,
-    "max": ir.maximum,
-}
-_SIZES = Mapping[str, Sequence[ir.Expr]]
-
-
-class _Other(Exception):
-    """A guard, or part of one, that is no arithmetic of sizes."""
+_REMEDY = (
+    "export the model again with example inputs of these sizes and compile that program for them; "
+    "dynamic_shapes states the sizes of a program: Dim(name, min=..., max=...), 2 * Dim"
+)
+_UNCHECKED = (
+    "pass only inputs that fulfil them, or export without them: with contiguous example inputs, "
+    "and with fixed sizes where the model branches on them"
+)
 
 
-def size_guards(program: Any, sizes: _SIZES) -> list[tuple[ir.Expr, ir.Expr]]:
-    """Pairs of expressions of sizes that are equal where a guard of an exported program holds.
+@dataclasses.dataclass(frozen=True)
+class Guard:
+    """What the exported program assumes of the sizes of a call.
 
-    ``a >= 2`` becomes ``(max(a, 2), a)``. Guards of other things than sizes are left out: types and
-    ranks are checked anyway, and values of numbers are part of the program.
+    Attributes:
+        text: as PyTorch writes it, with the names of the arguments: ``x.size()[0] > 5``.
+        conditions: hold one after the other; divisors are tested before they divide.
+        found: the sizes in the text, ``x.size()[0]``.
+    """
+
+    text: str
+    conditions: tuple[ir.Expr, ...]
+    found: Mapping[str, ir.Expr]
+
+    def error(self) -> tuple[str, tuple[ir.Expr, ...]]:
+        """Message of a call that fails, as a format, and the values in it."""
+        found = ", ".join(f"{_escaped(name)} = %d" for name in self.found)
+        text = (
+            f"BW719: this program was exported for sizes where {_escaped(self.text)}, "
+            f"got {found}\nhelp: {_REMEDY}"
+        )
+        return text, tuple(self.found.values())
+
+
+def checked_guards(
+    program: Any, shapes: Mapping[str, Sequence[ir.Expr]], known: Analyzer
+) -> list[Guard]:
+    """Guards of an exported program that are to be checked at calls.
+
+    Those that follow from what is `known` of sizes are left out. Warns (BW510) of guards that are
+    not understood.
 
     Args:
-        sizes: the dimensions of each input, by the name of its placeholder.
+        shapes: the dimensions of each input, by the name of its placeholder.
     """
-    found: list[tuple[ir.Expr, ir.Expr]] = []
+    sources = _sources(program)
+    checked: list[Guard] = []
+    unchecked: list[str] = []
     for text in getattr(program, "_guards_code", ()):
         try:
-            found += _equalities(ast.parse(text, mode="eval").body, sizes)
-        except (_Other, SyntaxError):
+            guard = _Reader(sources, shapes).read(text)
+        except (NotCovered, SyntaxError):
+            unchecked.append(_readable(text, sources))
             continue
+        conditions = (known.simplify(c) for c in guard.conditions)
+        kept = tuple(c for c in conditions if not known.prove(c))
+        if kept:
+            checked.append(dataclasses.replace(guard, conditions=kept))
+    if unchecked:
+        message = (
+            "this program was exported under conditions that are not checked when it is called: "
+            + "; ".join(unchecked)
+        )
+        warnings.warn(BlockwrightWarning(message, code="BW510", help=_UNCHECKED), stacklevel=2)
+    return checked
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%%")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """An input: what the user calls it, and its placeholder."""
+
+    text: str
+    placeholder: str
+
+
+def _sources(program: Any) -> dict[str, _Source]:
+    """The inputs by the expressions that stand for them in guards."""
+    import torch.utils._pytree as pytree
+
+    users = [str(name) for name in program.graph_signature.user_inputs]
+    found = {f"L['flat_args'][{k}]": _Source(name, name) for k, name in enumerate(users)}
+    try:
+        args, named = pytree.tree_unflatten(range(len(users)), program.call_spec.in_spec)
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+        return found  # a class that is made of tensors alone
+    graph = program.module_call_graph
+    names: list[str] = list(getattr(graph[0].signature, "forward_arg_names", None) or ())
+    bound = {**dict(zip(names, args, strict=False)), **named}
+    for path, leaf in _leaves(bound):
+        text = str(path[0].key) + pytree.keystr(path[1:])
+        source = found[_normal(f"L{pytree.keystr(path)}")] = _Source(text, users[leaf])
+        found[f"L['flat_args'][{leaf}]"] = source
+    for position, name in enumerate(names[: len(args)]):  # *rest is (rest_0, rest_1)
+        base, _, index = name.rpartition("_")
+        if base and index.isdigit():
+            for path, leaf in _leaves(args[position]):
+                rest = f"[{int(index)}]{pytree.keystr(path)}"
+                source = _Source(f"{base}{rest}", users[leaf])
+                found.setdefault(_normal(f"L['{base}']{rest}"), source)
     return found
 
 
-def _equalities(node: ast.expr, sizes: _SIZES) -> list[tuple[ir.Expr, ir.Expr]]:
-    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
-        return [pair for value in node.values for pair in _equalities(value, sizes)]
-    if not isinstance(node, ast.Compare):
-        raise _Other
-    values = [_value(part, sizes) for part in (node.left, *node.comparators)]
-    return [_equality(op, a, b) for op, a, b in zip(node.ops, values[:-1], values[1:], strict=True)]
+def _leaves(tree: Any) -> list[tuple[Any, int]]:
+    """Paths and leaves of a nest of numbers."""
+    import torch.utils._pytree as pytree
+
+    leaves: list[Any] = pytree.tree_leaves_with_path(tree)
+    return leaves
 
 
-def _equality(op: ast.cmpop, a: ir.Expr, b: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
-    one = ir.const(1, "int64")
-    match op:
-        case ast.Eq():
-            return a, b
-        case ast.GtE():
-            return ir.maximum(a, b), a
-        case ast.LtE():
-            return ir.minimum(a, b), a
-        case ast.Gt():
-            return ir.maximum(a, ir.add(b, one)), a
-        case ast.Lt():
-            return ir.minimum(a, ir.sub(b, one)), a
-        case ast.NotEq():
-            apart = ir.maximum(ir.sub(a, b), ir.sub(b, a))
-            return ir.maximum(apart, one), apart
-        case _:
-            raise _Other
+def _normal(text: str) -> str:
+    return ast.unparse(ast.parse(text, mode="eval"))
 
 
-def _value(node: ast.expr, sizes: _SIZES) -> ir.Expr:
-    match node:
-        case ast.Constant(value=int(number)):
-            return ir.const(number, "int64")
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return ir.sub(ir.const(0, "int64"), _value(operand, sizes))
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
-            return _ARITHMETIC[type(op)](_value(left, sizes), _value(right, sizes))
-        case ast.Call(func=ast.Name(id=name), args=[a, b]) if name in _EXTREMES:
-            return _EXTREMES[name](_value(a, sizes), _value(b, sizes))
-        case ast.Subscript(
-            value=ast.Call(func=ast.Attribute(value=source, attr="size"), args=[]),
-            slice=ast.Constant(value=int(axis)),
-        ):
-            dims = sizes.get(_placeholder(source), ())
-            if axis < len(dims):
-                return dims[axis]
-        case _:
-            pass
-    raise _Other
+class _Reader:
+    """Reads one guard."""
+
+    def __init__(
+        self, sources: Mapping[str, _Source], shapes: Mapping[str, Sequence[ir.Expr]]
+    ) -> None:
+        self.sources, self.shapes = sources, shapes
+        self.found: dict[str, ir.Expr] = {}
+        self.divisors: list[ir.Expr] = []
+
+    def read(self, text: str) -> Guard:
+        condition = truth(ast.parse(text, mode="eval").body, self._size, self.divisors)
+        return Guard(_readable(text, self.sources), (*self.divisors, condition), self.found)
+
+    def _size(self, node: ast.expr) -> ir.Expr:
+        """A size such as ``L['x'].size()[0]``."""
+        match node:
+            case ast.Subscript(
+                value=ast.Call(func=ast.Attribute(value=input_, attr="size"), args=[]),
+                slice=ast.Constant(value=int(axis)),
+            ):
+                source = self.sources.get(ast.unparse(input_))
+                dims = () if source is None else self.shapes.get(source.placeholder, ())
+                if source is not None and axis < len(dims):
+                    self.found[f"{source.text}.size()[{axis}]"] = dims[axis]
+                    return dims[axis]
+            case _:
+                pass
+        raise NotCovered
 
 
-def _placeholder(source: ast.expr) -> str:
-    """The name of the placeholder of an input: `x_0` for ``L['x'][0]``."""
-    match source:
-        case ast.Name():
-            return ""
-        case ast.Subscript(value=value, slice=ast.Constant(value=key)):
-            before = _placeholder(value)
-            return f"{before}_{key}" if before else str(key)
-        case ast.Attribute(value=value, attr=name):
-            return f"{_placeholder(value)}_{name}"
-        case _:
-            raise _Other
+class _Renamed(ast.NodeTransformer):
+    def __init__(self, sources: Mapping[str, _Source]) -> None:
+        self.sources = sources
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        source = self.sources.get(ast.unparse(node))
+        return self.generic_visit(node) if source is None else ast.Name(source.text)
+
+
+def _readable(text: str, sources: Mapping[str, _Source]) -> str:
+    """A guard with the arguments' own names."""
+    try:
+        tree = ast.parse(text, mode="eval")
+    except SyntaxError:
+        return text
+    return ast.unparse(_Renamed(sources).visit(tree))

@@ -21,13 +21,13 @@ import numpy as np
 from blockwright import ir
 from blockwright.frontend.torch.converters import CONVERTERS, IGNORED
 from blockwright.frontend.torch.decompose import with_known_operators
-from blockwright.frontend.torch.guards import size_guards
+from blockwright.frontend.torch.guards import checked_guards
 from blockwright.frontend.torch.memory_format import counted, memory_order
 from blockwright.frontend.torch.mutation import functional, refuse_changes
 from blockwright.frontend.torch.names import origin, target_name
 from blockwright.frontend.torch.operands import torch_dtype
 from blockwright.frontend.torch.symbols import SymbolTable, dynamic_names
-from blockwright.graph import GraphBuilder, constant, shape_value
+from blockwright.graph import GraphBuilder, constant
 from blockwright.runtime.inputs import InputTree
 from blockwright.runtime.results import remember_class
 from blockwright.support import BlockwrightError, ImporterError
@@ -137,18 +137,17 @@ class Importer:
         return self.builder.op("permute_dims", stored, axes=counted(order))
 
     def _check_sizes(self, inputs: Sequence[Any]) -> None:
-        """Check the export's guards on sizes at every call, by casts of shape values."""
-        sizes: dict[str, tuple[ir.Expr, ...]] = {}
+        """Check the export's guards on sizes at every call, by casts of their truth."""
+        shapes: dict[str, tuple[ir.Expr, ...]] = {}
         for node in inputs:
             shape = getattr(node.meta.get("val"), "shape", ())
-            sizes[node.name] = tuple(self.symbols.dim(size) for size in shape)
-        known = self.builder.analyzer
-        for a, b in size_guards(self.exported, sizes):
-            a, b = known.simplify(a), known.simplify(b)
-            if not known.prove_equal(a, b):
-                self.builder.match_cast(
-                    shape_value((a,)), ir.ShapeInfo((b,), 1), "sizes_as_exported"
-                )
+            shapes[node.name] = tuple(self.symbols.dim(size) for size in shape)
+        holds = ir.PrimInfo(ir.dtype_of("bool"), ir.const(True, "bool"))
+        for guard in checked_guards(self.exported, shapes, self.builder.analyzer):
+            message, values = guard.error()
+            for condition in guard.conditions:
+                value = ir.PrimValue(condition, info=ir.PrimInfo(condition.dtype, condition))
+                self.builder.match_cast(value, holds, "guard", message, values)
 
     def info_of(self, value: Any) -> ir.TensorInfo:
         """Annotation of a fake tensor."""

@@ -166,7 +166,10 @@ class ScriptPrinter(InfoPrinter):
     def _binding(self, binding: G.Binding) -> None:
         if isinstance(binding, G.MatchCast):
             self.declare_symbols(binding.value, binding.pattern)
-            text = f"R.match_cast({self.graph(binding.value)}, {self.info(binding.pattern)})"
+            parts = [self.graph(binding.value), self.info(binding.pattern)]
+            if binding.message:
+                parts += [quote(binding.message), *(self.dim(v) for v in binding.values)]
+            text = f"R.match_cast({', '.join(parts)})"
             info = binding.var.info
             same = info is None or structural_equal(info, binding.pattern)
             self._assign(binding, None if same else info, text)

@@ -167,7 +167,11 @@ class StmtPrinter(ExprPrinter):
 
     def _assert(self, stmt: S.AssertStmt) -> None:
         condition = self.expr(stmt.condition)
-        self.out.line(self.marked(stmt, f"assert {condition}, {quote(stmt.message)}"))
+        text = f"assert {condition}, {quote(stmt.message)}"
+        if stmt.values:
+            values = ", ".join(self.expr(value) for value in stmt.values)
+            text = f"T.Assert({condition}, {quote(stmt.message)}, {values})"
+        self.out.line(self.marked(stmt, text))
 
     def _while(self, stmt: S.While) -> None:
         self.out.line(self.marked(stmt, f"while {self.expr(stmt.condition)}:"))

@@ -99,6 +99,13 @@ class _Tensor(_Factory):
         return self(*items) if any(isinstance(a, (tuple, list)) for a in items) else self(items)
 
 
+def scalar(value: Any) -> Expr:
+    """A number or a truth value, or a symbol by its name."""
+    if isinstance(value, (int, str)) and not isinstance(value, bool):
+        return dimension(value)
+    return ir.as_expr(value)
+
+
 class _Shape(_Factory):
     """`R.Shape([n, 4])` or `R.Shape(ndim=2)`."""
 
@@ -111,7 +118,7 @@ class _Prim(_Factory):
     """`R.Prim("int64")` or `R.Prim(value=n)`."""
 
     def __call__(self, dtype: str | DType | None = None, value: Any = None) -> Info:
-        known = None if value is None else dimension(value)
+        known = None if value is None else scalar(value)
         if known is None and dtype is None:
             raise ScriptError("R.Prim needs a type or a value", code="BW106")
         return ir.PrimInfo(known.dtype if known is not None else dtype_of(dtype or "int64"), known)

@@ -273,7 +273,9 @@ class RelaxParser(RelaxEvaluator):
         local = self.outputs is not None and name not in self.outputs
         var = GraphVar(name, local, info=cast.pattern if info is None else info,
                        span=self.span(node))  # fmt: skip
-        self.sequence.bindings.append(ir.MatchCast(var, value, cast.pattern, span=self.span(node)))
+        self.sequence.bindings.append(
+            ir.MatchCast(var, value, cast.pattern, cast.message, cast.values, span=self.span(node))
+        )
         return var
 
     def _symbol_named(self, name: str, made: Var, node: ast.AST) -> Var:

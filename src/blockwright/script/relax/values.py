@@ -16,8 +16,9 @@ import numpy as np
 from blockwright import ir
 from blockwright.ir import DType, Expr, GraphCall, GraphExpr, Info, OpRef, dtype_of
 from blockwright.script.core import items_of, sequence_of
-from blockwright.script.relax.infos import as_info, dimension, dimensions
+from blockwright.script.relax.infos import as_info, dimensions, scalar
 from blockwright.script.tir.evaluator import FunctionRef
+from blockwright.script.tir.values import message_values
 from blockwright.support import ScriptError
 
 _local = threading.local()
@@ -46,8 +47,11 @@ def named_array(name: str) -> Any:
 class MatchCastValue:
     """`R.match_cast(value, pattern)` before it is bound."""
 
-    def __init__(self, value: GraphExpr, pattern: Info) -> None:
+    def __init__(
+        self, value: GraphExpr, pattern: Info, message: str, values: tuple[Expr, ...]
+    ) -> None:
         self.value, self.pattern = value, pattern
+        self.message, self.values = message, values
 
 
 class DataflowMarker:
@@ -196,9 +200,13 @@ def call_pure_packed(func: Any, *args: Any, sinfo_args: Any = None, **attrs: Any
     return graph_call(OpRef("call_pure_packed"), (_extern(func), *args), attrs, sinfo_args)
 
 
-def match_cast(value: Any, pattern: Any) -> MatchCastValue:
-    """The value, checked at run time to have the annotation; binds new symbols."""
-    return MatchCastValue(as_graph(value), as_info(pattern))
+def match_cast(value: Any, pattern: Any, message: str = "", *values: Any) -> MatchCastValue:
+    """The value, checked at run time to have the annotation; binds new symbols.
+
+    The message says what the error is otherwise; it has `%d` for each of the values, integers.
+    """
+    found = message_values(message, values)
+    return MatchCastValue(as_graph(value), as_info(pattern), message, found)
 
 
 def _constant(data: np.ndarray[Any, Any], name: str) -> ir.Constant:
@@ -224,7 +232,7 @@ def constant(key: str, name: str | None = None) -> ir.Constant:
 
 def prim_value(value: Any) -> ir.PrimValue:
     """A scalar of the tensor level as a graph value."""
-    expr = dimension(value) if isinstance(value, (int, str)) else ir.as_expr(value)
+    expr = scalar(value)
     return ir.PrimValue(expr, info=ir.PrimInfo(expr.dtype, expr))
 
 

@@ -37,6 +37,7 @@ from blockwright.script.tir.values import (
     DTypeFactory,
     NodeValue,
     from_first_lane,
+    message_values,
     to_expr,
     to_region,
     vector_indices,
@@ -296,10 +297,14 @@ def evaluate(value: Any) -> None:
     builder.emit(ir.Evaluate(to_expr(value), span=builder.span))
 
 
-def Assert(condition: Any, message: str) -> nullcontext[None]:
-    """Stops with the message when the condition is false; also in front of a body, by `with`."""
+def Assert(condition: Any, message: str, *values: Any) -> nullcontext[None]:
+    """Stops with the message when the condition is false; also in front of a body, by `with`.
+
+    With values, integers, the message is a format that has `%d` for each of them.
+    """
     builder = Builder.current("T.Assert")
-    builder.emit(ir.AssertStmt(to_expr(condition), message, span=builder.span))
+    found = message_values(message, values)
+    builder.emit(ir.AssertStmt(to_expr(condition), message, found, span=builder.span))
     return nullcontext()
 
 

@@ -117,6 +117,18 @@ def to_expr(value: Any, dtype: DType | None = None) -> Expr:
     return ir.as_expr(value)
 
 
+def message_values(message: str, values: Sequence[Any]) -> tuple[Expr, ...]:
+    """The integers of a message, which has `%d` for each where there are any."""
+    try:
+        if values:
+            _ = message % ((0,) * len(values))
+    except (TypeError, ValueError) as error:
+        raise ScriptError(f"the message does not fit its {len(values)} values: {error}",
+                          code="BW106", help="write %d for each of them, and %% for a percent "
+                          "sign") from error  # fmt: skip
+    return tuple(to_expr(v, ir.dtype_of("int64")) for v in values)
+
+
 def number_types(values: Sequence[Any]) -> list[Expr]:
     """Expressions of which the Python numbers take the type of the first real expression."""
     known = [v.dtype for v in map(_maybe_expr, values) if v is not None and not v.dtype.is_handle]

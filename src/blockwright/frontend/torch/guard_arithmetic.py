@@ -1,0 +1,193 @@
+"""Python arithmetic of sizes, as it stands in the guards of an exported program.
+
+Values are int64, float64 or bool, and operators do what Python's do: `/` divides in floating
+point, `//` and `%` round down, `round` rounds halves to even. Values fit their type: a guard on a
+product of sizes is one on a number of elements.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from functools import reduce
+from typing import TypeAlias
+
+from blockwright import ir
+
+_INT, _FLOAT = ir.dtype_of("int64"), ir.dtype_of("float64")
+_HIGHEST_POWER = 8
+
+Size: TypeAlias = Callable[[ast.expr], ir.Expr]
+"""A size of an input; raises NotCovered where the expression is none."""
+
+
+class NotCovered(Exception):
+    """An expression that is no arithmetic of sizes."""
+
+
+_ARITHMETIC: dict[type[ast.operator], Callable[[ir.Expr, ir.Expr], ir.Expr]] = {
+    ast.Add: ir.add,
+    ast.Sub: ir.sub,
+    ast.Mult: ir.mul,
+}
+_WHOLE: dict[type[ast.operator], Callable[[ir.Expr, ir.Expr], ir.Expr]] = {
+    ast.FloorDiv: ir.floordiv,
+    ast.Mod: ir.floormod,
+}
+_BITS: dict[type[ast.operator], str] = {
+    ast.BitAnd: "bitwise_and",
+    ast.BitOr: "bitwise_or",
+    ast.BitXor: "bitwise_xor",
+}
+_COMPARISONS: dict[type[ast.cmpop], type[ir.CompareOp]] = {
+    ast.Eq: ir.EQ,
+    ast.NotEq: ir.NE,
+    ast.Lt: ir.LT,
+    ast.LtE: ir.LE,
+    ast.Gt: ir.GT,
+    ast.GtE: ir.GE,
+}
+
+
+def truth(node: ast.expr, size: Size, divisors: list[ir.Expr]) -> ir.Expr:
+    """A condition. `divisors` takes the conditions under which it can be evaluated: that what is
+    divided by is not zero."""
+    match node:
+        case ast.Constant(value=bool(known)):
+            return ir.const(known, "bool")
+        case ast.BoolOp(op=op, values=[first, *others]):
+            join = ir.logical_and if isinstance(op, ast.And) else ir.logical_or
+            values = [truth(first, size, divisors), *(_alone(v, size) for v in others)]
+            return reduce(join, values)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return ir.logical_not(truth(operand, size, divisors))
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            values = [number(v, size, divisors) for v in (left, *others)]
+            return ir.all_of(
+                _compare(op, a, b) for op, a, b in zip(ops, values, values[1:], strict=False)
+            )
+        case _:
+            raise NotCovered
+
+
+def _alone(node: ast.expr, size: Size) -> ir.Expr:
+    """A condition that is only evaluated where those beside it do not decide: false where it
+    divides by zero."""
+    divisors: list[ir.Expr] = []
+    holds = truth(node, size, divisors)
+    return ir.if_then_else(ir.all_of(divisors), holds, ir.const(False, "bool"))
+
+
+def _compare(op: ast.cmpop, a: ir.Expr, b: ir.Expr) -> ir.Expr:
+    if type(op) not in _COMPARISONS:
+        raise NotCovered
+    return ir.compare(_COMPARISONS[type(op)], *_alike(a, b))
+
+
+def number(node: ast.expr, size: Size, divisors: list[ir.Expr]) -> ir.Expr:
+    """A value, int64 or float64."""
+    match node:
+        case ast.Constant(value=bool()):
+            raise NotCovered
+        case ast.Constant(value=int(known)) if known.bit_length() < _INT.bits:
+            return ir.const(known, _INT)
+        case ast.Constant(value=float(known)):
+            return ir.const(known, _FLOAT)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            value = number(operand, size, divisors)
+            return ir.sub(ir.const(0, value.dtype), value)
+        case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int() | float() as power)):
+            return _power(number(left, size, divisors), power)
+        case ast.BinOp(left=left, op=op, right=right):
+            a, b = number(left, size, divisors), number(right, size, divisors)
+            return _operation(op, a, b, divisors)
+        case ast.IfExp(test=test, body=body, orelse=other):
+            sides = _alike(number(body, size, divisors), number(other, size, divisors))
+            return ir.select(truth(test, size, divisors), *sides)
+        case ast.Call(func=func, args=args, keywords=[]):
+            return _call(ast.unparse(func), [number(a, size, divisors) for a in args])
+        case _:
+            return size(node)
+
+
+def _alike(a: ir.Expr, b: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
+    """Both as integers, or both as floats."""
+    if a.dtype is b.dtype:
+        return a, b
+    return ir.cast_to(a, _FLOAT), ir.cast_to(b, _FLOAT)
+
+
+def _operation(op: ast.operator, a: ir.Expr, b: ir.Expr, divisors: list[ir.Expr]) -> ir.Expr:
+    kind, both_whole = type(op), a.dtype is b.dtype is _INT
+    if kind in _ARITHMETIC:
+        return _ARITHMETIC[kind](*_alike(a, b))
+    if kind in _BITS and both_whole:
+        return ir.call(_BITS[kind], a, b)
+    if kind is ast.Div or (kind in _WHOLE and both_whole):
+        divisors.append(ir.compare(ir.NE, b, ir.const(0, b.dtype)))
+        if kind in _WHOLE:
+            return _WHOLE[kind](a, b)
+        return ir.truediv(ir.cast_to(a, _FLOAT), ir.cast_to(b, _FLOAT))
+    raise NotCovered
+
+
+def _power(base: ir.Expr, exponent: float) -> ir.Expr:
+    """A small whole power, or a root; Python gives a float where one of the two is."""
+    if exponent == 0.5:
+        return _root(base)
+    if exponent != int(exponent) or not 1 <= exponent <= _HIGHEST_POWER:
+        raise NotCovered
+    if isinstance(exponent, float):
+        base = ir.cast_to(base, _FLOAT)
+    return reduce(ir.mul, [base] * int(exponent))
+
+
+def _root(value: ir.Expr) -> ir.Expr:
+    return ir.call("sqrt", ir.cast_to(value, _FLOAT))
+
+
+def _call(name: str, args: list[ir.Expr]) -> ir.Expr:
+    match name, args:
+        case (("min" | "torch.sym_min"), [_, *_]):
+            return reduce(lambda a, b: ir.minimum(*_alike(a, b)), args)
+        case (("max" | "torch.sym_max"), [_, *_]):
+            return reduce(lambda a, b: ir.maximum(*_alike(a, b)), args)
+        case "abs", [value]:
+            return ir.maximum(value, ir.sub(ir.const(0, value.dtype), value))
+        case (("torch.sym_float" | "float"), [value]):
+            return ir.cast_to(value, _FLOAT)
+        case (("torch._sym_sqrt" | "math.sqrt"), [value]):
+            return _root(value)
+        case (("math.trunc" | "int" | "torch.sym_int"), [value]):
+            return ir.cast_to(value, _INT)
+        case "math.floor", [value]:
+            return _rounded_down(value)
+        case "math.ceil", [value]:
+            below = _rounded_down(value)
+            return ir.add(below, _one_if(ir.GT, value, below))
+        case "round", [value]:
+            return _nearest(value)
+        case _:
+            raise NotCovered
+
+
+def _one_if(op: type[ir.CompareOp], a: ir.Expr, b: ir.Expr) -> ir.Expr:
+    return ir.cast_to(ir.compare(op, *_alike(a, b)), _INT)
+
+
+def _rounded_down(value: ir.Expr) -> ir.Expr:
+    """By conversion, which truncates: processors differ in whether they have a floor."""
+    whole = ir.cast_to(value, _INT)
+    return ir.sub(whole, _one_if(ir.GT, whole, value))
+
+
+def _nearest(value: ir.Expr) -> ir.Expr:
+    """The nearest integer, the even one of two."""
+    if value.dtype is _INT:
+        return value
+    below = _rounded_down(value)
+    rest = ir.sub(value, ir.cast_to(below, _FLOAT))
+    half = ir.const(0.5, _FLOAT)
+    odd = ir.floormod(below, ir.const(2, _INT))
+    tie = ir.mul(_one_if(ir.EQ, rest, half), odd)
+    return ir.add(below, ir.add(_one_if(ir.GT, rest, half), tie))
