@@ -176,6 +176,29 @@ def main(x: R.Tensor(("n",), "float32"), y: R.Tensor(("m",), "float32")):
             exe(x, np.ones(4, "f4"))
         assert caught.value.code == "BW704"
         assert "match_cast" in caught.value.message
+        assert "dimension 0 is m = 4, which is not n = 3" in caught.value.message
+
+    def test_match_cast_says_its_own_message(self, parse: Any) -> None:
+        text = r"""
+@R.function
+def main(x: R.Tensor(("n",), "float32"), y: R.Tensor(("m",), "float32")):
+    n = T.int64()
+    m = T.int64()
+    _ = R.match_cast(R.prim_value(n % 4 == m), R.Prim(value=True),
+                     "BW704: 100%% of %d %% 4 is not %d: %%d\nhelp: none of %d", n, m, n + m)
+    return R.exp(x)
+"""
+        exe = bw.compile(parse(text))
+        x = np.ones(5, "f4")
+        np.testing.assert_allclose(exe(x, x[:1]), np.exp(x), rtol=1e-6)
+        with pytest.raises(bw.ArgumentError) as caught:
+            exe(x, np.ones(901, "f4"))
+        with pytest.raises(bw.InterpretError) as interpreted:
+            bw.interpret(exe.lowered, x, np.ones(901, "f4"), x.copy())
+        for error in (caught.value, interpreted.value):
+            assert error.code == "BW704"
+            assert error.message == "100% of 5 % 4 is not 901: %d"
+            assert error.help == "none of 906"
 
     def test_parameters_must_be_tensors_of_known_rank(self, parse: Any) -> None:
         for annotation in ('R.Shape(["m"])', 'R.Tensor(ndim=2, dtype="float32")', "R.Object"):

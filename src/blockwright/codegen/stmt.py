@@ -168,9 +168,10 @@ class StmtCompiler:
         failed = self.e.binary("xor", holds, int_const(1, "i1"))
         with self.e.guarded(failed, likely=False):
             coded = coded_message(stmt.message)
-            text = stmt.message if coded else f"BW712: assertion failed: {stmt.message}"
+            code = coded[0] if coded else "BW712"
+            text = stmt.message if coded else f"{code}: assertion failed: {stmt.message}"
             numbers = [self.expressions.index(value) for value in stmt.values]
-            self.raise_error(ffi_ir.error_kind(text[:5]), text, numbers)
+            self.raise_error(ffi_ir.error_kind(code), text, numbers)
 
     # ---------------------------------------------------------------- loops
     def on_For(self, stmt: For) -> None:

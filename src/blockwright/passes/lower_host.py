@@ -224,15 +224,8 @@ class _Host:
             raise GraphError(f"match_cast of {binding.var.name}: nothing is known of the value's "
                              "shape", code="BW407")  # fmt: skip
         for axis, (wanted, size) in enumerate(zip(expected, actual, strict=True)):
-            if self.analyzer.prove_equal(wanted, size):
-                continue
-            holds = size if ir.is_const_int(wanted, 1) and size.dtype.is_bool else (
-                ir.compare(ir.EQ, wanted, size))  # fmt: skip
-            message = binding.message or (
-                f"BW704: match_cast of {binding.var.name}: dimension {axis} is "
-                f"{dims_text(size)}, which is not {dims_text(wanted)}\n"
-                "help: pass arguments of sizes that agree")  # fmt: skip
-            self.steps.append(ir.AssertStmt(holds, message, binding.values))
+            if not self.analyzer.prove_equal(wanted, size):
+                self.steps.append(_cast_assertion(binding, axis, wanted, size))
 
     def _copy(self, value: ir.GraphExpr, out: ir.Buffer) -> None:
         """The result is a parameter, constant, view or repeated value: copy it out."""
@@ -265,6 +258,27 @@ def _scalar_argument(value: Any) -> ir.Expr:
     if isinstance(value, float):
         return ir.const(value, "float64")
     return ir.as_expr(value, ir.dtype_of("int64"))
+
+
+def _cast_assertion(cast: ir.MatchCast, axis: int, wanted: ir.Expr, size: ir.Expr) -> ir.AssertStmt:
+    """That a size is the one a match_cast wants."""
+    condition = ir.is_const_int(wanted, 1) and size.dtype.is_bool
+    holds = size if condition else ir.compare(ir.EQ, wanted, size)
+    if cast.message:
+        return ir.AssertStmt(holds, cast.message, cast.values)
+    said: list[str] = []
+    values: list[ir.Expr] = []
+    for part in (size, wanted):
+        text = dims_text(part).replace("%", "%%")
+        if part.dtype.is_int and not isinstance(part, ir.IntImm):
+            text += " = %d"
+            values.append(part)
+        said.append(text)
+    message = (
+        f"BW704: match_cast of {cast.var.name}: dimension {axis} is {said[0]}, which is not "
+        f"{said[1]}\nhelp: pass arguments of sizes that agree"
+    )
+    return ir.AssertStmt(holds, message, tuple(values))
 
 
 _OTHERWISE = {
