@@ -2,7 +2,14 @@
 
 from blockwright.analysis.atomics import atomic_misfit, is_atomic_update, updated_atomically
 from blockwright.analysis.empty_reductions import define_empty_reductions
-from blockwright.analysis.facts import facts_at, symbol_facts, symbols_of
+from blockwright.analysis.facts import (
+    facts_at,
+    facts_of_initial,
+    facts_of_loop,
+    reduced_by,
+    symbol_facts,
+    symbols_of,
+)
 from blockwright.analysis.memo import FlowMemo
 from blockwright.analysis.pattern import Pattern, block_pattern, compute_pattern, joined_buffers
 from blockwright.analysis.reducer import (
@@ -58,6 +65,8 @@ __all__ = [
     "declare_reducer",
     "define_empty_reductions",
     "facts_at",
+    "facts_of_initial",
+    "facts_of_loop",
     "find_problems",
     "find_reduction",
     "find_update",
@@ -67,6 +76,7 @@ __all__ = [
     "law_broken_by",
     "make_reducer",
     "match_all",
+    "reduced_by",
     "relax_region",
     "step",
     "stores",

@@ -85,7 +85,8 @@ def _optional(value: Any) -> int | None:
 
 
 def facts_at(tree: Tree, at: ir.Stmt) -> Analyzer:
-    """What holds at a statement: sizes, enclosing loops, iterators of enclosing blocks."""
+    """What holds at a statement: sizes, enclosing loops, iterators of enclosing blocks. In the
+    initial value of a block it is not known that its reduction takes a step."""
     analyzer = symbol_facts(tree.func)
     for node in reversed(list(tree.ancestors(at))):
         if isinstance(node, ir.For):
@@ -93,4 +94,31 @@ def facts_at(tree: Tree, at: ir.Stmt) -> Analyzer:
         elif isinstance(node, ir.Block):
             for it in node.iter_vars:
                 analyzer.bind(it.var, it.dom)
-    return analyzer
+    begun = tree.initial_of(at)
+    return analyzer if begun is None else facts_of_initial(analyzer, tree.realize(begun))
+
+
+def reduced_by(realize: ir.BlockRealize) -> set[ir.Var]:
+    """The reduction iterators of a block with an initial value, and what drives them; nothing for
+    other blocks."""
+    if realize.block.init is None:
+        return set()
+    pairs = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+    reduced = [(it.var, v) for it, v in pairs if it.iter_type is ir.IterType.REDUCE]
+    return {var for it, value in reduced for var in (it, *ir.free_vars(value))}
+
+
+def facts_of_loop(analyzer: Analyzer, loop: ir.For) -> Analyzer:
+    """What of the facts at a loop its extent may rest on. A spatial loop below a reduction loop
+    also says for which points initial values are set where that runs no iteration."""
+    reduced: set[ir.Var] = set()
+    for realize in ir.collect(loop, ir.BlockRealize):
+        reduced |= reduced_by(realize)
+    own = {loop.loop_var, *ir.free_vars(loop.min), *ir.free_vars(loop.extent)}
+    return analyzer if reduced & own else analyzer.without_empty(reduced)
+
+
+def facts_of_initial(analyzer: Analyzer, realize: ir.BlockRealize) -> Analyzer:
+    """What of the facts at a block, or in it, holds for its initial value as well, which is set
+    even where its reduction takes no step."""
+    return analyzer.without_empty(reduced_by(realize))

@@ -54,11 +54,15 @@ def around(tree: Tree, at: ir.Stmt | None) -> list[Any]:
     if scalars:  # a scalar becomes a size when a step makes it an extent
         values = ir.value_variables(func)
         nodes += (p for p in scalars if p in values)
+    part = at
     for above in () if at is None else tree.ancestors(at):
         if isinstance(above, ir.For):
             nodes += (above.loop_var, above.min, above.extent)
         elif isinstance(above, ir.Block):
             nodes += above.iter_vars
+            if part is above.init:
+                nodes += (part, *tree.realize(above).iter_values)
+        part = above
     return nodes
 
 

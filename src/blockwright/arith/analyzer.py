@@ -25,7 +25,19 @@ from blockwright.arith.rewrite import lanes_of
 from blockwright.arith.state import Entry, State
 from blockwright.arith.text import expr_text
 from blockwright.arith.witness import Impossible, Witness, witnesses
-from blockwright.ir import EQ, CompareOp, Expr, IntImm, Not, Range, Var, uses_var
+from blockwright.ir import (
+    EQ,
+    GE,
+    CompareOp,
+    Expr,
+    IntImm,
+    Not,
+    Range,
+    Var,
+    const,
+    const_int,
+    uses_var,
+)
 
 _TRIED = 24  # points tried for a counterexample when a log is open
 
@@ -87,6 +99,23 @@ class Analyzer(Knowledge):
                 other._learn(entry)
             state.reduced[gone] = known = other._shared()
         other._state = known
+        return other
+
+    def without_empty(self, variables: Iterable[Var]) -> Analyzer:
+        """An analyzer that knows the same except what rests on ranges of these variables that are
+        not surely there: a range is told as not empty, and so tells of its extent."""
+        wanted = frozenset(variables)
+        ranges = {
+            var: value
+            for kind, var, value in self._state.entries
+            if kind == "range" and isinstance(value, Range) and var is not None and var in wanted
+        }
+        if all((const_int(r.extent) or 0) > 0 for r in ranges.values()):
+            return self.copy()
+        other = self.without(ranges)
+        for var, dom in ranges.items():
+            if other.prove(GE(dom.extent, const(1, dom.extent.dtype))):
+                other.bind(var, dom)
         return other
 
     # ------------------------------------------------------------------ questions

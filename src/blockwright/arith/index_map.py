@@ -29,6 +29,7 @@ from blockwright.ir import (
     mul,
     sub,
     substitute,
+    uses_var,
 )
 from blockwright.ir.dtype import BOOL, INT64, DType
 from blockwright.support import IRError
@@ -93,7 +94,8 @@ class IndexMap(msgspec.Struct, frozen=True, eq=False):
         domains = self.domains([sizes.get(size, size) for size in shape])
         result: list[Expr] = []
         for index in self.final:
-            top = eval_set(index, domains, analyzer).max
+            own = {v: dom for v, dom in domains.items() if uses_var(index, v)}
+            top = eval_set(index, own, analyzer).max
             if top is None:
                 raise IterMapError("a final index has no upper bound")
             result.append(analyzer.simplify(add(top, 1)))
@@ -115,12 +117,17 @@ class IndexMap(msgspec.Struct, frozen=True, eq=False):
         """The map back from `map_shape(shape)`, and where a final index has no initial one.
 
         The predicate is over the initial variables of the inverse; it is false for a bijection.
+        Both hold where the shape is not empty: nothing is mapped where it is.
         """
         analyzer = analyzer or Analyzer()
         domains = self.domains(shape)
         result = require_iter_map(self.final, domains, None, analyzer, "bijective", pad=True)
-        inverse = _inverted(self, result, shape, self.map_shape(shape, analyzer), analyzer)
-        return inverse, _padding(inverse, shape, self.map_shape(shape, analyzer), analyzer)
+        final_shape, known = self.map_shape(shape, analyzer), analyzer.copy()
+        for size in shape:
+            if const_int(size) is None:
+                known.learn(compare(GE, size, 1))
+        inverse = _inverted(self, result, shape, final_shape, known)
+        return inverse, _padding(inverse, shape, final_shape, known)
 
 
 def _at_most_one(size: Expr, analyzer: Analyzer) -> bool:

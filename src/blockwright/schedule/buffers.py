@@ -310,7 +310,10 @@ def lowest_indices(
 ) -> list[ir.Expr | None]:
     """The least value of each final index on a buffer of this shape; None when unknown."""
     domains = index_map.domains(shape)
-    return [eval_set(index, domains, analyzer).min for index in index_map.final]
+    return [
+        eval_set(index, {v: d for v, d in domains.items() if ir.uses_var(index, v)}, analyzer).min
+        for index in index_map.final
+    ]
 
 
 def visible_outside(state: State, block: ir.Block) -> set[ir.Var]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
 import msgspec
 
 from blockwright import ir
 from blockwright.arith import Analyzer, SubspaceDivision, SubspacePair, subspace_divide
+from blockwright.arith.condition import conjuncts
 from blockwright.schedule.forwarding import Forwarding
 from blockwright.schedule.state import State
 from blockwright.schedule.trial import THEN, called, calls, first_legal
@@ -40,10 +41,16 @@ def divide(
         if not all(_makes(p, v, analyzer) for p, v in zip(found.pairs, values, strict=True)):
             # The predicate leaves one value of an iterator, whose loop then is in no part of it:
             # divided as if there were no predicate, the parts can be compared with its limit.
+            given = None
             whole = subspace_divide(values, domains, own, None, base)
             found = whole and msgspec.structs.replace(
                 whole, outer_predicate=found.outer_predicate, inner_predicate=found.inner_predicate
             )
+    if found is not None and not all(_runs(dom, base) for dom in domains.values()):
+        alone = [_alone(v, domains, own, given, base) for v in values]
+        kept = [p for p in alone if p is not None]
+        found = None if len(kept) < len(alone) else msgspec.structs.replace(
+            found, pairs=tuple(kept))  # fmt: skip
     if found is not None:
         pairs = tuple(
             _with_empty_loops(pair, it, value, own, base)
@@ -57,6 +64,27 @@ def divide(
                    guilty=[*inside[:1], realize],
                    help=_inner_parts(state, block, list(inside)))  # fmt: skip
     return found
+
+
+def _runs(dom: ir.Range, base: Analyzer) -> bool:
+    return base.prove(ir.GE(dom.extent, ir.const(1, dom.extent.dtype)))
+
+
+def _alone(
+    value: ir.Expr, domains: Mapping[ir.Var, ir.Range], inside: Collection[ir.Var],
+    predicate: ir.Expr | None, base: Analyzer,
+) -> SubspacePair | None:  # fmt: skip
+    """The parts of one binding as its own loops make them. Another loop, such as one inside of the
+    new block, may run no iteration where the new block and its initial value have this binding."""
+    used = set(ir.free_vars(value))
+    while more := {v for d in used & domains.keys() for v in ir.collect(domains[d], ir.Var)} - used:
+        used |= more
+    mine = {v: dom for v, dom in domains.items() if v in used or _runs(dom, base)}
+    others = domains.keys() - mine.keys()
+    kept = [c for c in (() if predicate is None else conjuncts(predicate))
+            if not ir.uses_var(c, others)]  # fmt: skip
+    found = subspace_divide([value], mine, inside, ir.all_of(kept) if kept else None, base)
+    return None if found is None else found.pairs[0]
 
 
 def _with_empty_loops(
@@ -233,10 +261,17 @@ class _Simplify(Forwarding):
 
 
 def simplified(block: ir.Block, analyzer: Analyzer, forward: dict[ir.Block, ir.Block]) -> ir.Block:
-    """The block with simplified indices, also in the blocks inside and their signatures."""
-    simplify = _Simplify(analyzer, forward)
-    init = None if block.init is None else simplify(block.init)
-    return block.replace(body=simplify(block.body), init=init)
+    """The block with simplified indices, also in the blocks inside and their signatures.
+
+    Args:
+        analyzer: what is known in the block, where its reduction takes a step.
+    """
+    body = _Simplify(analyzer, forward)(block.body)
+    if block.init is None:
+        return block.replace(body=body)
+    reduced = {it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
+    init = _Simplify(analyzer.without_empty(reduced), forward)(block.init)
+    return block.replace(body=body, init=init)
 
 
 def rebuild(node: ir.Stmt, old: ir.Stmt, new: ir.Stmt) -> ir.Stmt:

@@ -12,7 +12,6 @@ from typing import Any
 from blockwright import ir
 from blockwright.analysis.memory import memory_roots, stating
 from blockwright.analysis.well_formed import find_problems, unstated
-from blockwright.arith import Analyzer
 from blockwright.ir.printer import script
 from blockwright.schedule.explicit import stated_by_user
 from blockwright.schedule.forwarding import Forwarding, with_signature
@@ -170,7 +169,7 @@ class Edit:
             inner = block is not self.state.func.root and block in self._touched
             if not inner or block in self._replaced or block not in self.forward:
                 continue
-            for word, region, _ in unstated(self.latest(block), self._inside(block)):
+            for word, region, _ in unstated(self.latest(block), self.state.signature_facts(block)):
                 self.state.fail(f"after the step block {block.name} {word} {script(region)}, as "
                                 "far as can be shown: more than it states", code="BW366",
                                 guilty=[block], help="take the step before the block is made "
@@ -228,19 +227,9 @@ class Edit:
         kept = tuple(b for b in node.alloc_buffers if b not in freed)
         new = node.replace(body=body, init=init, alloc_buffers=(*kept, *added))
         if self._refresh and node is not self.state.func.root:
-            new = with_signature(new, self._inside(node))
+            new = with_signature(new, self.state.signature_facts(node))
         self.forward[node] = new
         return new
-
-    def _inside(self, block: ir.Block) -> Analyzer:
-        """What a signature may rest on: sizes and the iterators of blocks around. What loops around
-        tell besides is not to be seen in the block, which any other loop may run."""
-        known = self.state.analyzer()
-        for above in self.tree.ancestors(block):
-            if isinstance(above, ir.Block):
-                for it in above.iter_vars:
-                    known.bind(it.var, it.dom)
-        return known
 
 
 def wrap_loops(body: ir.Stmt, loops: Iterable[tuple[ir.Var, ir.Expr]]) -> ir.Stmt:

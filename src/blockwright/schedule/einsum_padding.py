@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from blockwright import ir
+from blockwright.analysis.sizes import nonnegative
 from blockwright.arith import Analyzer, eval_set
 from blockwright.schedule.buffers import copy_nest, fresh_name, nest_of
 from blockwright.schedule.checks import require_filled
@@ -123,7 +124,8 @@ class EinsumPadding:
                    for it in self.block.iter_vars}  # fmt: skip
         end = size
         for index in indices:
-            span = eval_set(index, domains, self.analyzer)
+            own = {v: dom for v, dom in domains.items() if ir.uses_var(index, v)}
+            span = eval_set(index, own, self.analyzer)
             low, high = span.min, span.max
             if low is None or high is None or not self.analyzer.prove(
                 ir.GE(*ir.match_types(low, 0))
@@ -158,8 +160,10 @@ class EinsumPadding:
             seen.add(index)
 
     def _grown(self, buffer: ir.Buffer, sizes: list[tuple[ir.Expr, ir.Expr] | None]) -> ir.Buffer:
+        known = self.state.analyzer(self.scope.body)
         shape = tuple(
-            d if size is None else size[1] for d, size in zip(buffer.shape, sizes, strict=True)
+            d if size is None else nonnegative(size[1], known)
+            for d, size in zip(buffer.shape, sizes, strict=True)
         )
         name = fresh_name(self.state, f"{buffer.name}_pad")
         fresh = ir.Buffer(name, buffer.dtype, shape)
@@ -219,7 +223,8 @@ class EinsumPadding:
         init = self.block.init
         init = None if init is None else self.edit.substitute(init, self.buffers)
         return with_signature(
-            self.block.replace(iter_vars=iters, body=body, init=init), self.analyzer
+            self.block.replace(iter_vars=iters, body=body, init=init),
+            self.state.signature_facts(self.block),
         )
 
 

@@ -41,7 +41,8 @@ def spans(
     counted = None
     found: list[tuple[ir.Expr, ir.Expr] | None] = []
     for position, index in enumerate(indices):
-        ends = eval_set(index, domains, analyzer)
+        own = {v: dom for v, dom in domains.items() if ir.uses_var(index, v)}
+        ends = eval_set(index, own, analyzer)  # where others are empty, this index may not be
         if ends.min is not None and ends.max is not None:
             found.append((ends.min, ends.max))
             continue

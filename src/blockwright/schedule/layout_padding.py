@@ -134,7 +134,7 @@ def filling(state: State, owner: ir.Block, buffer: ir.Buffer) -> dict[ir.Var, in
         return {}
     extents = {it.var: it.dom.extent for it in block.iter_vars}
     found: dict[ir.Var, int] = {}
-    analyzer = state.analyzer(block)
+    analyzer = state.analyzer(owner.body)  # the new shape may be run where the old is empty
     for dim, (index, size) in enumerate(zip(store.indices, buffer.shape, strict=True)):
         extent = extents.get(index) if isinstance(index, ir.Var) else None
         if extent is None or index in found or not analyzer.prove_equal(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blockwright import ir
+from blockwright.analysis import facts_of_loop, reduced_by
 from blockwright.arith import Analyzer
 from blockwright.schedule.state import State
 
@@ -82,16 +83,28 @@ def may_fail(*exprs: ir.Expr, analyzer: Analyzer | None = None) -> bool:
     return not all(analyzer.prove(ir.GT(d, ir.const(0, d.dtype))) for d in divisors)
 
 
+class BindingFacts:
+    """What may be known of the values that a block's iterators get, and of its predicate. Those of
+    spatial iterators also tell where an initial value is set whose reduction takes no step."""
+
+    def __init__(self, realize: ir.BlockRealize, analyzer: Analyzer) -> None:
+        self.stepping = analyzer
+        self.reduced = reduced_by(realize)
+        self.always = analyzer.without_empty(self.reduced) if self.reduced else analyzer
+
+    def of(self, expr: ir.Expr) -> Analyzer:
+        return self.stepping if ir.uses_var(expr, self.reduced) else self.always
+
+
 def simplified_bindings(stmt: ir.Stmt, changed: set[ir.Var], analyzer: Analyzer) -> ir.Stmt:
     """`stmt` with the block bindings that mention changed variables simplified."""
     if isinstance(stmt, ir.BlockRealize):
-        values = tuple(
-            analyzer.simplify(v) if ir.uses_var(v, changed) else v for v in stmt.iter_values
-        )
-        predicate = stmt.predicate
-        if not ir.is_const_int(predicate):
-            predicate = _simplified_condition(predicate, changed, analyzer)
-        return stmt.replace(iter_values=values, predicate=predicate)
+        facts = BindingFacts(stmt, analyzer)
+        values = tuple(facts.of(v).simplify(v) if ir.uses_var(v, changed) else v
+                       for v in stmt.iter_values)  # fmt: skip
+        parts = (c if ir.is_const_int(c) else _simplified_condition(c, changed, facts.of(c))
+                 for c in ir.conditions(stmt.predicate))  # fmt: skip
+        return stmt.replace(iter_values=values, predicate=ir.all_of(parts))
     if isinstance(stmt, ir.Block):
         return stmt
     if isinstance(stmt, ir.For):
@@ -104,12 +117,7 @@ def simplified_bindings(stmt: ir.Stmt, changed: set[ir.Var], analyzer: Analyzer)
 
 
 def _simplified_condition(condition: ir.Expr, changed: set[ir.Var], analyzer: Analyzer) -> ir.Expr:
-    """Conjuncts that always hold are dropped; the others keep their form, operands simplified."""
-    if isinstance(condition, ir.And):
-        return ir.logical_and(
-            _simplified_condition(condition.a, changed, analyzer),
-            _simplified_condition(condition.b, changed, analyzer),
-        )
+    """True for a condition that always holds; another keeps its form, operands simplified."""
     if not ir.uses_var(condition, changed):
         return condition
     if analyzer.prove(condition):
@@ -125,13 +133,15 @@ def moved(stmt: ir.Stmt, var: ir.Var, value: ir.Expr, analyzer: Analyzer) -> ir.
     if isinstance(stmt, ir.Block):
         return stmt
     if isinstance(stmt, ir.For):
-        low, extent = (_put(e, var, value, analyzer) for e in (stmt.min, stmt.extent))
+        known = facts_of_loop(analyzer, stmt)
+        low, extent = (_put(e, var, value, known) for e in (stmt.min, stmt.extent))
         loop = resized(stmt, low, extent, stmt.body)
         inner = analyzer.copy()
         inner.bind(loop.loop_var, loop.dom)
         return loop.replace(body=moved(loop.body, var, value, inner))
     if isinstance(stmt, ir.BlockRealize):
-        values = tuple(_put(v, var, value, analyzer) for v in stmt.iter_values)
+        facts = BindingFacts(stmt, analyzer)
+        values = tuple(_put(v, var, value, facts.of(v)) for v in stmt.iter_values)
         predicate = ir.substitute(stmt.predicate, {var: value})
         return stmt.replace(iter_values=values, predicate=predicate)
 

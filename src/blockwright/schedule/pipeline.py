@@ -52,7 +52,7 @@ class _Emit:
         self.state, self.edit, self.plan, self.parts = state, edit, plan, parts
         self.loop = plan.loop
         self.depth = plan.depth
-        self.analyzer = state.analyzer(plan.loop)
+        self.analyzer = state.loop_facts(plan.loop)
         self.names: set[str] = set()
         self.placed: set[ir.Block] = set()
 
@@ -181,7 +181,7 @@ def _own_block(
     name = fresh_name(state, f"{loop.loop_var.name}_pipeline")
     block = ir.Block(name, tuple(iters), (), (), body, alloc_buffers=tuple(buffers))
     values = tuple(f.loop_var for f in used)
-    block = with_signature(block, state.analyzer(loop))
+    block = with_signature(block, state.signature_facts(loop))
     return ir.BlockRealize(values, ir.const(True, "bool"), block)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from blockwright import ir
+from blockwright.analysis import facts_of_initial
 from blockwright.arith import Analyzer
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.explicit import EXPLICIT, stated_by_user
@@ -34,17 +35,26 @@ class _Relayout(ir.Mutator):
         self.known = state.analyzer(owner)
 
     def rewrite_Block(self, node: ir.Block) -> ir.Block:
-        outer, self.known = self.known, self.known.copy()
+        outer = self.known
+        inside = outer.copy()
         for it in node.iter_vars:
-            self.known.bind(it.var, it.dom)
-        result = self.descend(node)
+            inside.bind(it.var, it.dom)
+
+        def part(child: ir.Node) -> ir.Node:
+            self.known, self._memo = inside, {}  # the same expression may stand elsewhere too
+            if child is node.init:
+                self.known = facts_of_initial(inside, self.state.tree.realize(node))
+            return self(child)
+
+        result = node.map_children(part)
+        self._memo = {}
         if result is not node:
             if node is self.owner:
                 allocs = tuple(self.new if b is self.old else b for b in node.alloc_buffers)
                 result = result.replace(alloc_buffers=allocs)
             elif any(r.buffer is self.old for r in (*node.reads, *node.writes)):
                 self._require_free(node)
-                result = with_signature(result, outer)
+                result = with_signature(result, self.state.signature_facts(node))
             self.edit.forward[node] = result
         self.known = outer
         return result
@@ -66,8 +76,9 @@ class _Relayout(ir.Mutator):
     def rewrite_For(self, node: ir.For) -> ir.For:
         outer, self.known = self.known, self.known.copy()
         self.known.bind(node.loop_var, node.dom)
+        self._memo = {}
         result = self.descend(node)
-        self.known = outer
+        self.known, self._memo = outer, {}
         return result
 
     def rewrite_BufferLoad(self, node: ir.BufferLoad) -> ir.BufferLoad:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from blockwright import ir
-from blockwright.analysis import FlowMemo, Scope, Tree
+from blockwright.analysis import FlowMemo, Scope, Tree, facts_of_initial, facts_of_loop
 from blockwright.analysis.memory import may_overlap, memory_roots
 from blockwright.arith import Analyzer
 from blockwright.ir.printer import script
@@ -138,6 +138,26 @@ class State:
     def facts(self, at: ir.Stmt | None = None) -> Analyzer:
         """The same for questions alone, which share what earlier ones have worked out."""
         return self.memo.facts(self.tree, at)
+
+    def signature_facts(self, at: ir.Stmt) -> Analyzer:
+        """What the signature of a block at a place may rest on: sizes and the iterators of blocks
+        around. What loops around tell besides is not to be seen in the block, which any other loop
+        may run."""
+        known = self.analyzer()
+        for above in self.tree.ancestors(at):
+            if isinstance(above, ir.Block):
+                for it in above.iter_vars:
+                    known.bind(it.var, it.dom)
+        begun = self.tree.initial_of(at)
+        return known if begun is None else facts_of_initial(known, self.tree.realize(begun))
+
+    def initial_facts(self, realize: ir.BlockRealize) -> Analyzer:
+        """What is known where a block stands, or takes no step of its reduction."""
+        return facts_of_initial(self.analyzer(realize), realize)
+
+    def loop_facts(self, loop: ir.For) -> Analyzer:
+        """What is known at a loop, for its extent and for what takes its place."""
+        return facts_of_loop(self.analyzer(loop), loop)
 
     def data_flow(self, scope: ir.Block, *, initial: bool = False) -> Scope:
         """Producers and consumers among the blocks of a scope, or of its initial value."""

@@ -80,7 +80,8 @@ class AtomicUpdate(Primitive, frozen=True, eq=False):
                        "atomic")  # fmt: skip
         call = _atomic(state, block)
         edit = Edit(state)
-        new = with_signature(block.replace(body=ir.Evaluate(call)), state.analyzer(block))
+        known = state.signature_facts(block)
+        new = with_signature(block.replace(body=ir.Evaluate(call)), known)
         edit.replace_block(block, new)
         return edit.finish()
 

@@ -129,7 +129,8 @@ def blockized(
     edit.forward[block] = inner
     realize = ir.BlockRealize(tuple(inner_values), inside, inner)
     body = rebuild(loop, state.tree.realize(block), realize)
-    init = _outer_init(block, mapping, inner_iters, limits, known)
+    steps = {it.var for it in inner_iters if it.iter_type is ir.IterType.REDUCE}
+    init = _outer_init(block, mapping, inner_iters, limits, known.without_empty(steps))
     outer = ir.Block(f"{block.name}_o", tuple(outer_iters), (), (), body, init)
     outer = with_signature(outer, analyzer)
     result = ir.BlockRealize(tuple(outer_values), division.outer_predicate, outer)

@@ -107,7 +107,7 @@ class CacheIndex(Primitive, frozen=True, eq=False):
         if not made:
             return Step(state.func)
         new = _replaced(block, found)
-        edit.replace_block(block, with_signature(new, state.analyzer(block)))
+        edit.replace_block(block, with_signature(new, state.signature_facts(block)))
         edit.refresh_signatures()
         return edit.finish(*made)
 

@@ -97,7 +97,8 @@ class DecomposePadding(Primitive, frozen=True, eq=False):
         straight = _require_straight(state, block, loop, inside)
         fill, made = _filled(state, block, store.replace(value=constant), inside)
         edit = Edit(state)
-        new = with_signature(block.replace(body=store.replace(value=value)), state.analyzer(block))
+        known = state.signature_facts(block)
+        new = with_signature(block.replace(body=store.replace(value=value)), known)
         edit.forward[block] = new
         bounds, rest = _bounds(state, block, condition)
         if straight:
@@ -202,7 +203,7 @@ def _filled(
     iters = tuple(it.replace(var=fresh[it.var]) for it in block.iter_vars)
     name = fresh_name(state, f"{block.name}_pad_const")
     made = ir.Block(name, iters, (), (), ir.substitute(store, fresh))
-    made = with_signature(made, state.analyzer(block))
+    made = with_signature(made, state.signature_facts(block))
     values = tuple(ir.substitute(v, loops) for v in realize.iter_values)
     nest: ir.Stmt = ir.BlockRealize(values, ir.substitute(realize.predicate, loops), made)
     for loop in reversed(inside):

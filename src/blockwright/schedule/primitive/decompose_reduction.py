@@ -107,7 +107,7 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
         _require_unread(state, block, loop)
         nest, made = self._init_nest(state, block, [n for n in inside if n not in reducing])
         edit = Edit(state)
-        update = with_signature(block.replace(init=None), state.analyzer(block))
+        update = with_signature(block.replace(init=None), state.signature_facts(block))
         edit.replace_block(block, update)
         edit.insert_before(loop, nest)
         edit.refresh_signatures()
@@ -138,7 +138,7 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
         ]
         name = fresh_name(state, f"{block.name}_init")
         made = ir.Block(name, tuple(iters), (), (), ir.substitute(block.init, fresh))
-        made = with_signature(made, state.analyzer(block))
+        made = with_signature(made, state.signature_facts(block))
         nest: ir.Stmt = ir.BlockRealize(tuple(values), ir.all_of(kept), made)
         for above in reversed(loops):
             nest = ir.For(renamed[above.loop_var], above.min, above.extent, ir.ForKind.SERIAL, nest)

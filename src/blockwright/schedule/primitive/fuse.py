@@ -75,7 +75,7 @@ class Fuse(Primitive, frozen=True, eq=False):
                        guilty=loops,
                        help=f"the nest is {', '.join(f.loop_var.name for f in path)}: name all of "
                        "them in this order, or reorder those between away first")  # fmt: skip
-        analyzer = state.analyzer(loops[0])
+        analyzer = state.loop_facts(loops[0])
         self._independent(state, loops)
         extents = factors(loops, analyzer)
         dtype = _type_of_all(loops, extents)

@@ -208,7 +208,7 @@ class _Fuse:
         element = ir.BufferLoad(self.store.buffer, index)
         body = step(self.reduction.reducer, [element], self.reduction.terms)
         made = self.block.replace(body=body, init=stores([element], [first]))
-        return with_signature(made, self.state.analyzer(self.block)), predicate
+        return with_signature(made, self.state.signature_facts(self.block)), predicate
 
     def _iterators(self) -> tuple[dict[ir.Var, ir.Expr], ir.Expr]:
         """The epilogue's iterators over those of the reduction; which points have values."""

@@ -92,7 +92,7 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
         for stmt in (*loops, *between):
             require_only_blocks(state, stmt)
         _independent(state, loops, between)
-        analyzer = state.analyzer(loops[0])
+        analyzer = state.loop_facts(loops[0])
         dtype = next((f.loop_var.type for f in loops if f.loop_var.type.bits == 64),
                      loops[0].loop_var.type)  # fmt: skip
         fused = ir.Var("_".join(f.loop_var.name for f in loops) + "_fused", dtype)

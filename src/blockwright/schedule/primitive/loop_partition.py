@@ -75,7 +75,7 @@ class LoopPartition(Primitive, frozen=True, eq=False):
     def apply(self, state: State) -> Step:
         loop = state.loop(self.loop)
         require_plain_loop(state, loop)
-        analyzer = state.analyzer(loop)
+        analyzer = state.loop_facts(loop)
         pieces = self._pieces(state, loop, analyzer)
         made: list[ir.Stmt] = []
         fresh: list[ir.Var] = []

@@ -132,7 +132,7 @@ def _nests(state: State, loops: Sequence[ir.For]) -> list[list[ir.For]]:
 
 def _same_bounds(state: State, nests: list[list[ir.For]]) -> None:
     first = nests[0]
-    analyzer = state.facts(first[0])
+    analyzer = state.loop_facts(first[0])
     for nest in nests[1:]:
         if len(nest) != len(first):
             state.fail(f"loop {nest[-1].loop_var.name} stands {len(nest)} deep in its nest, loop "
@@ -173,7 +173,7 @@ def _over(
         for theirs, var in zip(nest, fresh, strict=True):
             renamed[theirs.loop_var] = ir.cast_to(var, theirs.loop_var.type)
         return edit.substitute(nest[-1].body, renamed)
-    analyzer = state.analyzer(first[0])
+    analyzer = state.loop_facts(first[0])
     running: dict[ir.Var, ir.Expr] = {}  # loops of the first nest → the merged ones
     for mine, theirs, var in zip(first, nest, fresh, strict=True):
         value = _shifted(mine, var, theirs, renamed, running)

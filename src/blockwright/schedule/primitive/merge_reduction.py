@@ -86,7 +86,7 @@ class MergeReduction(Primitive, frozen=True, eq=False):
         merge.check_same_elements()
         merge.check_quiet()
         edit = Edit(state)
-        merged = with_signature(update.replace(init=value), state.analyzer(update))
+        merged = with_signature(update.replace(init=value), state.signature_facts(update))
         edit.replace_block(update, merged)
         edit.replace(state.realize(init), None)
         edit.refresh_signatures()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.schedule.buffers import require_no_readback, trivial_loops
+from blockwright.schedule.buffers import nest_of, require_no_readback, trivial_loops
 from blockwright.schedule.einsum_padding import (
     EinsumPadding,
     accesses_in,
@@ -111,7 +111,7 @@ class PadEinsum(Primitive, frozen=True, eq=False):
         block = state.block(self.block)
         loops = trivial_loops(state, block, self.method)
         self._check(state, block)
-        analyzer = state.analyzer(block)
+        analyzer = state.analyzer(nest_of(state, block, loops))  # buffers and loops stand outside
         padded: dict[ir.Var, tuple[ir.Expr, ir.Expr]] = {}
         for it, unit in zip(block.iter_vars, self.padding, strict=True):
             old = it.dom.extent

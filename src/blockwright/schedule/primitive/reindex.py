@@ -138,14 +138,13 @@ def reindexed(
         _check_written(state, block, buffer, indices)
     else:
         _require_readable(state, block, buffer, indices)
-    analyzer = state.analyzer(block)
+    around = state.analyzer(scope.body)
     own = tuple(it.var for it in used)
     shape = tuple(it.dom.extent for it in used)
     places: tuple[ir.Expr, ...] = own
     if index_map is not None:
         places = _mapped(state, block, buffer, used, index_map)
         shape = _extents(state, block, used, places)
-    around = state.analyzer(scope.body)
     shape = tuple(nonnegative(extent, around) for extent in shape)
     name = fresh_name(state, f"{buffer.name}_reindex" if name is None else name)
     copy = ir.Buffer(name, buffer.dtype, shape, scope=storage_scope)
@@ -162,7 +161,7 @@ def reindexed(
     )  # fmt: skip
     edit = Edit(state)
     new = _redirect(block, buffer, copy, places)
-    edit.replace_block(block, with_signature(new, analyzer))
+    edit.replace_block(block, with_signature(new, state.signature_facts(block)))
     edit.allocate(scope, copy)
     order = state.tree.order
     before = [w for w in writers(state, scope, buffer) if order[w] < order[block]]
@@ -199,8 +198,8 @@ def _mapped(
                         "order")  # fmt: skip
     dtype = ir.widest_type([it.var for it in block.iter_vars])
     mapping = with_index_type(index_map, dtype)
-    analyzer = state.analyzer(block)
-    for it in block.iter_vars:
+    analyzer = state.analyzer(state.scope(block).body)  # the copy stands outside of the loops
+    for it in used:
         analyzer.bind(it.var, it.dom)
     places = mapping.apply([it.var for it in block.iter_vars], analyzer)
     inside = {it.var for it in used}
@@ -220,7 +219,7 @@ def _extents(
     state: State, block: ir.Block, used: list[ir.IterVar], places: tuple[ir.Expr, ...]
 ) -> tuple[ir.Expr, ...]:
     """The smallest shape that holds the places."""
-    analyzer = state.analyzer(block)
+    analyzer = state.analyzer(state.scope(block).body)
     domains = {it.var: it.dom for it in used}
     shape: list[ir.Expr] = []
     for span in spans(places, domains, analyzer):
@@ -299,7 +298,7 @@ def _check_written(
                    guilty=[block],
                    help="an output is indexed by spatial iterators alone; use "
                         "cache_write for this one")  # fmt: skip
-    why = why_not_injective(indices, spatial, state.analyzer(block))
+    why = why_not_injective(indices, spatial, state.analyzer(state.scope(block).body))
     if why:
         state.fail(f"the indices of {buffer.name} are not one to one in the spatial iterators: "
                    f"{why}", code="BW325", guilty=[block],
@@ -314,9 +313,11 @@ def _require_readable(
                       and n.op == "if_then_else") for n in ir.walk(block))  # fmt: skip
     if not conditional and reached(state, block):
         return  # the block itself reads them all
-    analyzer = state.analyzer(block)
+    scope = state.scope(block)
+    analyzer = state.analyzer(scope.body)  # the copy stands outside of the loops
     for it in block.iter_vars:
-        analyzer.bind(it.var, it.dom)
+        if any(ir.uses_var(index, it.var) for index in indices):
+            analyzer.bind(it.var, it.dom)
     for index, size in zip(indices, buffer.shape, strict=True):
         low = ir.GE(*ir.match_types(index, 0))
         if not analyzer.prove(low) or not analyzer.prove(ir.LT(*ir.match_types(index, size))):
@@ -325,7 +326,6 @@ def _require_readable(
                        guilty=[block],
                        help="pad the buffer in a block of its own first, so that each "
                             "read lies inside")  # fmt: skip
-    scope = state.scope(block)
     flow = state.data_flow(scope)
     region = region_of(block.reads, buffer)
     makers = [w for w in flow.writers.get(buffer, ()) if flow.position[w] < flow.position[block]]

@@ -134,7 +134,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         value = with_own_lets(Unmarked(sorts, inside(state, old))(inlined))
         index = tuple(ir.substitute(i, mapping) for i in store.indices)
         body = ir.BufferStore(store.buffer, value, index)
-        new = with_signature(producer.replace(body=body), state.analyzer(old))
+        new = with_signature(producer.replace(body=body), state.signature_facts(old))
         edit.forward[producer] = new
         values = {it.var: v for it, v in zip(producer.iter_vars, old.iter_values, strict=True)}
         predicate = old.predicate

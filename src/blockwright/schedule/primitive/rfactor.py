@@ -158,7 +158,7 @@ class _Rfactor:
                                 "of their own")  # fmt: skip
         require_once(state, block, self.own, "that are factored")
         self.reducing = reducing
-        self.analyzer = state.analyzer(block)
+        self.known = state.signature_facts(block)
         index_type = loop.loop_var.type
         self.lane = ir.Var(f"v{loop.loop_var.name}", index_type)
         self.partials = [self._partial_buffer(e.buffer) for e in reduction.elements]
@@ -239,7 +239,7 @@ class _Rfactor:
         init = stores(elements, self._initial(renamed))
         name = fresh_name(self.state, f"{self.block.name}_rf")
         made = ir.Block(name, tuple(iters), (), (), body, init, annotations=self.block.annotations)
-        made = with_signature(made, self.analyzer)
+        made = with_signature(made, self.known)
         nest: ir.Stmt = ir.BlockRealize(tuple(values), ir.all_of(outer), made)
         for loop in reversed(self.own):
             nest = loop.replace(body=nest)
@@ -284,7 +284,7 @@ class _Rfactor:
         body = step(self.reduction.reducer, elements, self._partial_elements(renamed, lane))
         init = stores(elements, self._initial(renamed))
         final = self.block.replace(iter_vars=tuple(iters), body=body, init=init)
-        final = with_signature(final, self.analyzer)
+        final = with_signature(final, self.known)
         outer = [ir.substitute(c, fresh) for c in self._split_predicate()[0]]
         nest: ir.Stmt = ir.BlockRealize(tuple(values), ir.all_of(outer), final)
         for own in reversed(loops):

@@ -73,7 +73,7 @@ class Split(Primitive, frozen=True, eq=False):
     def apply(self, state: State) -> Step:
         loop = state.loop(self.loop)
         require_plain_loop(state, loop)
-        analyzer = state.analyzer(loop)
+        analyzer = state.loop_facts(loop)
         extents = self._extents(state, loop, analyzer)
         dtype = loop.loop_var.type
         total = extents[0]

@@ -139,7 +139,7 @@ class StoreAt(Primitive, frozen=True, eq=False):
         body = edit.substitute(body, {f.loop_var: it.var for f, it in iters.items()})
         made = with_signature(ir.Block(
             fresh_name(state, f"{buffer.name}_store"), tuple(iters.values()), (), (), body,
-            alloc_buffers=(fresh,)), state.analyzer(scope.body))  # fmt: skip
+            alloc_buffers=(fresh,)), state.signature_facts(loop))  # fmt: skip
         values = tuple(f.loop_var for f in iters)
         edit.replace(loop.body, ir.BlockRealize(values, ir.const(True, "bool"), made))
         edit.free(owner, buffer)

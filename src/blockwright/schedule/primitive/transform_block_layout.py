@@ -75,8 +75,7 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
         block = state.block(self.block)
         loops = trivial_loops(state, block, self.method, _mere_order(state, block, self.index_map))
         require_known_kind(state, state.flow_at(block), block)
-        analyzer = state.analyzer(block)
-        around = state.analyzer(loops[0] if loops else block)
+        around = state.analyzer(nest_of(state, block, loops))
         extents = [it.dom.extent for it in block.iter_vars]
         dtype = ir.widest_type(extents)
         mapping = with_index_type(self.index_map, dtype)
@@ -85,44 +84,40 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
                        f"{len(extents)}", code="BW324", guilty=[block],
                        help="give the map one parameter per iterator of the block, in "
                             "their order")  # fmt: skip
+        kinds = self._kinds(state, block, mapping)
         try:
-            inverse, outside = mapping.non_surjective_inverse(extents, analyzer)
-            # The new loops stand outside of the old ones, which may be empty.
-            shape = mapping.map_shape(extents, around)
+            inverse, outside, shape = _turned(block, mapping, kinds, extents, around)
         except IterMapError as error:
             state.fail(f"the index map is not one to one: {error.reason}", code="BW324",
                        guilty=[block], help="map each point of the domain to a place of its own: "
                        "build it from sums, // and % of the iterators by constants, as in "
                        "lambda i, j: (i // 4, j, i % 4)")  # fmt: skip
-        for low in lowest_indices(mapping, extents, analyzer):
-            if low is None or not analyzer.prove_equal(low, ir.const(0, low.dtype)):
+        for low in lowest_indices(mapping, extents, around):
+            if low is None or not around.prove_equal(low, ir.const(0, low.dtype)):
                 state.fail("a new iterator does not start at 0",
                            code="BW324", guilty=[block],
                            help="subtract the smallest value in the map, so that every result "
                            "starts at 0")  # fmt: skip
-        kinds = self._kinds(state, block, mapping)
         self._require_order(state, block, mapping, extents, shape, kinds)
         fresh = [
             ir.IterVar(ir.Var(f"v{k}", dtype), ir.Range(ir.const(0, dtype), extent), kind)
             for k, (extent, kind) in enumerate(zip(shape, kinds, strict=True))
         ]
-        known = state.analyzer(block)
-        for it in fresh:
-            known.bind(it.var, it.dom)
-        old = inverse.apply([it.var for it in fresh], known)
+        own = _Facts(around, fresh)
+        old = own.values(inverse, block)
         values = {it.var: v for it, v in zip(block.iter_vars, old, strict=True)}
         edit = Edit(state)
         inside = edit.inside(block, values)
-        body = simplified_indices(inside.body, known)
-        init = None if inside.init is None else simplified_indices(inside.init, known)
-        new = with_signature(inside.replace(iter_vars=tuple(fresh), body=body, init=init), known)
+        body = simplified_indices(inside.body, own.stepping)
+        init = None if inside.init is None else simplified_indices(inside.init, own.always)
+        new = inside.replace(iter_vars=tuple(fresh), body=body, init=init)
+        new = with_signature(new, state.signature_facts(block))
         edit.forward[block] = new
         variables = [ir.Var(f"ax{k}", dtype) for k in range(len(fresh))]
         predicate = ir.const(True, "bool")
         if not ir.is_const_int(outside, 0):
-            for var, extent in zip(variables, shape, strict=True):
-                analyzer.bind(var, ir.Range(ir.const(0, dtype), extent))
-            predicate = _inside(inverse.apply(variables, analyzer), extents, analyzer)
+            loops_of = [it.replace(var=v) for it, v in zip(fresh, variables, strict=True)]
+            predicate = _Facts(around, loops_of).inside(inverse, block)
         nest: ir.Stmt = ir.BlockRealize(tuple(variables), predicate, new)
         for var, extent in reversed(list(zip(variables, shape, strict=True))):
             nest = ir.For(var, ir.const(0, dtype), extent, ir.ForKind.SERIAL, nest)
@@ -177,12 +172,64 @@ def _mere_order(state: State, block: ir.Block, mapping: IndexMap) -> str:
     return f"to change the order of loops only, {way} is enough; " if way else ""
 
 
-def _inside(
-    values: Sequence[ir.Expr], extents: Sequence[ir.Expr], analyzer: Analyzer
-) -> ir.Expr:  # fmt: skip
-    """The condition, one part per old iterator, that values lie in [0, extent)."""
-    parts: list[ir.Expr] = []
-    for value, extent in zip(values, extents, strict=True):
-        ends = (ir.GE(*ir.match_types(value, 0)), ir.LT(*ir.match_types(value, extent)))
-        parts += [end for end in ends if not analyzer.prove(end)]
-    return ir.all_of(parts)
+def _turned(
+    block: ir.Block, mapping: IndexMap, kinds: Sequence[ir.IterType], extents: Sequence[ir.Expr],
+    around: Analyzer,
+) -> tuple[IndexMap, ir.Expr, list[ir.Expr]]:  # fmt: skip
+    """The inverse of a map of iterators, where it has no value, and the extents of the new ones.
+
+    Those of spatial iterators rest on none of a reduction, whose domain may be empty: the initial
+    value is set then too.
+    """
+    outputs = tuple(ir.Var(f"ax{k}", e.dtype) for k, e in enumerate(mapping.final))
+    outside: ir.Expr = ir.const(False, "bool")
+    old: dict[int, ir.Expr] = {}
+    shape: dict[int, ir.Expr] = {}
+    for reduced in (False, True):
+        mine = [k for k, it in enumerate(block.iter_vars)
+                if (it.iter_type is ir.IterType.REDUCE) is reduced]  # fmt: skip
+        made = [k for k, kind in enumerate(kinds) if (kind is ir.IterType.REDUCE) is reduced]
+        part = IndexMap(tuple(mapping.initial[k] for k in mine),
+                        tuple(mapping.final[k] for k in made))  # fmt: skip
+        sizes = [extents[k] for k in mine]
+        inverse, nowhere = part.non_surjective_inverse(sizes, around)
+        here = dict(zip(inverse.initial, (outputs[k] for k in made), strict=True))
+        outside = ir.logical_or(outside, ir.substitute(nowhere, here))
+        old |= {k: ir.substitute(e, here) for k, e in zip(mine, inverse.final, strict=True)}
+        shape |= dict(zip(made, part.map_shape(sizes, around), strict=True))
+    inverse = IndexMap(outputs, tuple(old[k] for k in range(len(extents))))
+    return inverse, outside, [shape[k] for k in range(len(outputs))]
+
+
+class _Facts:
+    """What is known of the new iterators, or of the loops over them.
+
+    Attributes:
+        stepping: in a step of the reduction.
+        always: also where the initial value is set of a reduction that takes no step.
+    """
+
+    def __init__(self, around: Analyzer, iters: Sequence[ir.IterVar]) -> None:
+        self.iters = [it.var for it in iters]
+        self.stepping = around.copy()
+        for it in iters:
+            self.stepping.bind(it.var, it.dom)
+        reduced = [it.var for it in iters if it.iter_type is ir.IterType.REDUCE]
+        self.always = self.stepping.without_empty(reduced)
+
+    def _of(self, it: ir.IterVar) -> Analyzer:
+        return self.stepping if it.iter_type is ir.IterType.REDUCE else self.always
+
+    def values(self, inverse: IndexMap, block: ir.Block) -> list[ir.Expr]:
+        """The old iterators in terms of the new ones."""
+        stepping, always = (inverse.apply(self.iters, a) for a in (self.stepping, self.always))
+        return [a if self._of(it) is self.stepping else b
+                for it, a, b in zip(block.iter_vars, stepping, always, strict=True)]  # fmt: skip
+
+    def inside(self, inverse: IndexMap, block: ir.Block) -> ir.Expr:
+        """The condition, one part per old iterator, that its value lies in [0, extent)."""
+        parts: list[ir.Expr] = []
+        for value, it in zip(self.values(inverse, block), block.iter_vars, strict=True):
+            ends = (ir.GE(*ir.match_types(value, 0)), ir.LT(*ir.match_types(value, it.dom.extent)))
+            parts += [end for end in ends if not self._of(it).prove(end)]
+        return ir.all_of(parts)

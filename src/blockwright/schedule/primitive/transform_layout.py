@@ -96,7 +96,7 @@ class TransformLayout(Primitive, frozen=True, eq=False):
         block = state.block(self.block)
         buffer = named_buffer(state, block, self.buffer)
         owner = require_home(state, block, buffer)
-        mapping, shape = self._mapping(state, block, buffer)
+        mapping, shape = self._mapping(state, block, owner, buffer)
         require_elements(state, owner, buffer)
         if buffer in alignments(owner):
             state.fail(f"the alignment of {buffer.name}'s strides is stated, which are about to "
@@ -121,9 +121,10 @@ class TransformLayout(Primitive, frozen=True, eq=False):
         return Step(made.func, {**step.forward, **made.forward})
 
     def _mapping(
-        self, state: State, block: ir.Block, buffer: ir.Buffer
+        self, state: State, block: ir.Block, owner: ir.Block, buffer: ir.Buffer
     ) -> tuple[IndexMap, tuple[ir.Expr, ...]]:
-        """The map over the buffer's type of index, and the shape that holds its results."""
+        """The map over the buffer's type of index, and the shape that holds its results, wherever
+        the owner of the buffer runs: loops around the block say nothing of other accesses."""
         dtype = ir.widest_type(buffer.shape)
         mapping = with_index_type(self.index_map, dtype)
         if len(mapping.initial) != buffer.ndim:
@@ -131,7 +132,7 @@ class TransformLayout(Primitive, frozen=True, eq=False):
                        f"{buffer.ndim} dimensions", code="BW324", guilty=[block],
                        help="give the map one parameter per dimension of the buffer, as "
                             "in lambda i, j: (j, i)")  # fmt: skip
-        analyzer = state.analyzer(block)
+        analyzer = state.analyzer(owner.body)
         domains = mapping.domains(buffer.shape)
         most = MOST_COUNTED if self.assume_injective_transform else 0
         why = why_not_injective(mapping.final, domains, analyzer, most)
@@ -154,7 +155,7 @@ class TransformLayout(Primitive, frozen=True, eq=False):
         mapping: IndexMap, shape: tuple[ir.Expr, ...],
     ) -> tuple[IndexMap, ir.Expr] | None:  # fmt: skip
         """The inverse and where it has no value; None when every new element has an old one."""
-        analyzer = state.analyzer(block)
+        analyzer = state.analyzer(owner.body)
         try:
             inverse, outside = mapping.non_surjective_inverse(buffer.shape, analyzer)
         except IterMapError as error:
