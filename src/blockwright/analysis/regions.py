@@ -42,9 +42,12 @@ def block_access_regions(block: ir.Block, analyzer: Analyzer | None = None) -> R
     for view in block.match_buffers:  # what they show may be chosen by elements
         for rng in view.source.region:
             walker.visit(rng)
-    if block.init is not None:
+    if block.init is not None:  # it is set, too, where the reduction takes no step
+        reduced = [it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE]
+        walker.outside = walker.analyzer = known.without_empty(reduced)
         walker.visit(block.init)
         walker.begin(block.init)
+        walker.analyzer = known
     walker.visit(block.body)
     walker.leave_begun(block.init)
     return walker.result(walker.reads), walker.result(walker.writes)

@@ -10,6 +10,7 @@ from blockwright import ir
 from blockwright.arith import Analyzer, SubspaceDivision, SubspacePair, subspace_divide
 from blockwright.arith.condition import conjuncts
 from blockwright.schedule.forwarding import Forwarding
+from blockwright.schedule.loops import domains_of
 from blockwright.schedule.state import State
 from blockwright.schedule.trial import THEN, called, calls, first_legal
 
@@ -76,10 +77,8 @@ def _alone(
 ) -> SubspacePair | None:  # fmt: skip
     """The parts of one binding as its own loops make them. Another loop, such as one inside of the
     new block, may run no iteration where the new block and its initial value have this binding."""
-    used = set(ir.free_vars(value))
-    while more := {v for d in used & domains.keys() for v in ir.collect(domains[d], ir.Var)} - used:
-        used |= more
-    mine = {v: dom for v, dom in domains.items() if v in used or _runs(dom, base)}
+    mine = domains_of(value, domains)
+    mine |= {v: dom for v, dom in domains.items() if v not in mine and _runs(dom, base)}
     others = domains.keys() - mine.keys()
     kept = [c for c in (() if predicate is None else conjuncts(predicate))
             if not ir.uses_var(c, others)]  # fmt: skip

@@ -14,6 +14,7 @@ from itertools import product
 from typing import Any, cast
 
 from blockwright import ir
+from blockwright.analysis import facts_of_initial
 from blockwright.arith import Analyzer
 from blockwright.schedule.state import State
 
@@ -32,12 +33,13 @@ def marked(expr: ir.Expr, sorts: ir.Sorts) -> ir.Expr:
 
 
 def inside(state: State, realize: ir.BlockRealize) -> Analyzer:
-    """What is known inside a block: where it stands, and the domains of its iterators."""
+    """What is known inside a block, also in its initial value: where it stands, and the domains of
+    its iterators."""
     analyzer = state.analyzer(realize)
     for it in realize.block.iter_vars:
         if not analyzer.knows(it.var):
             analyzer.bind(it.var, it.dom)
-    return analyzer
+    return facts_of_initial(analyzer, realize)
 
 
 def _is_mark(node: Any) -> bool:

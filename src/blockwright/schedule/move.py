@@ -15,6 +15,7 @@ from blockwright.arith import (
     inverse_map,
 )
 from blockwright.schedule.edit import Edit, wrap_loops
+from blockwright.schedule.loops import domains_of
 from blockwright.schedule.state import State, Step
 
 Domains = dict[ir.Var, ir.Range]
@@ -140,17 +141,23 @@ def nest_for(
     loops: list[tuple[ir.Var, ir.Expr]] = []
     predicate: ir.Expr = ir.const(True, "bool")
     spared = False
-    inner = analyzer.copy()
+    stepping = analyzer.copy()
+    reduced: set[ir.Var] = set()  # new loops that, of a block with an initial value, take the steps
     for k, it in enumerate(block.iter_vars):
+        steps = block.init is not None and it.iter_type is ir.IterType.REDUCE
         dom = it.dom if reached is None else reached[it.var]
         rng = within(domains.get(it.var), dom, analyzer)
-        value = rng.min
+        value, var = rng.min, None
         if preserve_unit_loops or not analyzer.prove_equal(rng.extent, _one(rng.extent)):
             var = ir.Var(f"ax{k}", it.var.type)
             loops.append((var, ir.cast_to(rng.extent, var.type)))
             running[var] = ir.Range(ir.const(0, var.type), loops[-1][1])
-            inner.bind(var, running[var])
-            value = inner.simplify(ir.add(rng.min, var))
+            stepping.bind(var, running[var])
+            reduced |= {var} if steps else set()
+            value = ir.add(rng.min, var)
+        inner = stepping if steps or not reduced else stepping.without_empty(reduced)
+        if var is not None:
+            value = inner.simplify(value)
         values.append(ir.cast_to(value, it.var.type))
         for limits in (dom,) if dom is it.dom else (dom, it.dom):
             low = ir.GE(*ir.match_types(value, limits.min))
@@ -176,7 +183,7 @@ def _same_condition(when: ir.Expr, ends: Sequence[ir.Expr], analyzer: Analyzer) 
 
 def _maps_into(value: ir.Expr, dom: ir.Range, running: Domains, analyzer: Analyzer) -> bool:
     """Whether a value is a digit of the loops that takes no more values than the domain has."""
-    found = detect_iter_map([value], running, None, analyzer, "surjective")
+    found = detect_iter_map([value], domains_of(value, running), None, analyzer, "surjective")
     if not found.ok:
         return False
     item = found.indices[0]

@@ -72,7 +72,7 @@ class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
 
     def apply(self, state: State) -> Step:
         block, region = self.new_region(state)
-        found = block_access_regions(block, state.analyzer(block))
+        found = block_access_regions(block, state.signature_facts(block))
         stated = found[self.buf_type == "write"]
         if not any(r.buffer is region.buffer for r in stated):
             state.fail(f"the body of block {block.name} does not {self.buf_type} "
@@ -80,7 +80,7 @@ class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
                        guilty=[block], help="vouch for the ranges in the unsafe "
                        "namespace")  # fmt: skip
         real = region_of(stated, region.buffer)
-        known = state.analyzer(block)
+        known = state.signature_facts(block)
         for it in block.iter_vars:
             known.bind(it.var, it.dom)
         if not _holds(region, real, known):
@@ -115,7 +115,7 @@ class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
                             "or an index per dimension")  # fmt: skip
         dtype = ir.widest_type([it.var for it in block.iter_vars])
         mapping = with_index_type(given, dtype)
-        known = state.analyzer(block)
+        known = state.signature_facts(block)
         for it in block.iter_vars:
             known.bind(it.var, it.dom)
         ends = mapping.apply([it.var for it in block.iter_vars], known)

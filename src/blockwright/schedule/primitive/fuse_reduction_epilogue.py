@@ -213,9 +213,10 @@ class _Fuse:
     def _iterators(self) -> tuple[dict[ir.Var, ir.Expr], ir.Expr]:
         """The epilogue's iterators over those of the reduction; which points have values."""
         realize = self.state.realize(self.block)
-        analyzer = self.state.analyzer(realize)
+        analyzer = self.state.initial_facts(realize)
         for it in self.block.iter_vars:
-            analyzer.bind(it.var, it.dom)
+            if it.iter_type is not ir.IterType.REDUCE:
+                analyzer.bind(it.var, it.dom)
         loads = [n for n in ir.collect(self.store, ir.BufferLoad)
                  if n.buffer is self.result.buffer]  # fmt: skip
         same = all(ir.structural_equal(n.indices, loads[0].indices) for n in loads)

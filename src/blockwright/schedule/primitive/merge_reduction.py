@@ -133,6 +133,9 @@ class _Merge:
         analyzer = self.state.analyzer(self.realize)
         for it in self.update.iter_vars:
             analyzer.bind(it.var, it.dom)
+        steps = {f.loop_var for f in self.reducing}
+        steps |= {it.var for it in self.update.iter_vars if it.iter_type is ir.IterType.REDUCE}
+        analyzer = analyzer.without_empty(steps)  # the initial value is set without a step too
         made: list[ir.Stmt] = []
         for store in stores:
             place = self._place(store.buffer)

@@ -311,12 +311,15 @@ def _require_readable(
     """The elements at the indices exist and are known on the whole domain of the block."""
     conditional = any(isinstance(n, _CHOICES) or (isinstance(n, ir.Call)
                       and n.op == "if_then_else") for n in ir.walk(block))  # fmt: skip
-    if not conditional and reached(state, block):
-        return  # the block itself reads them all
     scope = state.scope(block)
     analyzer = state.analyzer(scope.body)  # the copy stands outside of the loops
-    for it in block.iter_vars:
-        if any(ir.uses_var(index, it.var) for index in indices):
+    used = [any(ir.uses_var(index, it.var) for index in indices) for it in block.iter_vars]
+    some = all(analyzer.prove(ir.GE(it.dom.extent, ir.const(1, it.var.type)))
+               for it, index in zip(block.iter_vars, used, strict=True) if not index)  # fmt: skip
+    if some and not conditional and reached(state, block):
+        return  # the block itself reads them all
+    for it, index in zip(block.iter_vars, used, strict=True):
+        if index:
             analyzer.bind(it.var, it.dom)
     for index, size in zip(indices, buffer.shape, strict=True):
         low = ir.GE(*ir.match_types(index, 0))

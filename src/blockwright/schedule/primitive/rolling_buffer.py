@@ -197,7 +197,7 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         region = next(r for r in block.writes if r.buffer is buffer)
         binding = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)}
         row = ir.substitute(region.region[w.dim].min, binding)
-        analyzer = state.analyzer(realize)
+        analyzer = state.initial_facts(realize)
         inside = analyzer.simplify(ir.sub(*ir.match_types(row, w.low)))
         kept = w.size - w.step
         passed = ir.sub(*ir.match_types(ir.cast_to(w.loop.loop_var, inside.dtype), w.loop.min))
