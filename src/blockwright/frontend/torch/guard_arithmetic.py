@@ -8,7 +8,7 @@ product of sizes is one on a number of elements.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import TypeAlias
 
@@ -56,9 +56,10 @@ def truth(node: ast.expr, size: Size, divisors: list[ir.Expr]) -> ir.Expr:
         case ast.Constant(value=bool(known)):
             return ir.const(known, "bool")
         case ast.BoolOp(op=op, values=[first, *others]):
-            join = ir.logical_and if isinstance(op, ast.And) else ir.logical_or
-            values = [truth(first, size, divisors), *(_alone(v, size) for v in others)]
-            return reduce(join, values)
+            result = truth(first, size, divisors)
+            for other in others:
+                result = _joined(op, result, other, size, divisors)
+            return result
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return ir.logical_not(truth(operand, size, divisors))
         case ast.Compare(left=left, ops=ops, comparators=others):
@@ -70,12 +71,28 @@ def truth(node: ast.expr, size: Size, divisors: list[ir.Expr]) -> ir.Expr:
             raise NotCovered
 
 
-def _alone(node: ast.expr, size: Size) -> ir.Expr:
-    """A condition that is only evaluated where those beside it do not decide: false where it
-    divides by zero."""
-    divisors: list[ir.Expr] = []
-    holds = truth(node, size, divisors)
-    return ir.if_then_else(ir.all_of(divisors), holds, ir.const(False, "bool"))
+def all_in_turn(conditions: Sequence[ir.Expr]) -> ir.Expr:
+    """Whether all conditions hold; each is evaluated only where those before it do."""
+    result: ir.Expr = ir.const(True, "bool")
+    for condition in reversed(conditions):
+        false = ir.const(False, "bool")
+        holds = ir.is_const_int(result, 1)
+        result = condition if holds else ir.if_then_else(condition, result, false)
+    return result
+
+
+def _joined(
+    op: ast.boolop, before: ir.Expr, node: ast.expr, size: Size, divisors: list[ir.Expr]
+) -> ir.Expr:
+    """`before and node`, or `before or node`; `node` is not evaluated where `before` decides."""
+    own: list[ir.Expr] = []
+    holds = truth(node, size, own)
+    both = isinstance(op, ast.And)
+    if own:
+        defined = all_in_turn(own)
+        divisors.append(ir.logical_or(ir.logical_not(before) if both else before, defined))
+        holds = all_in_turn([*own, holds])
+    return ir.logical_and(before, holds) if both else ir.logical_or(before, holds)
 
 
 def _compare(op: ast.cmpop, a: ir.Expr, b: ir.Expr) -> ir.Expr:
@@ -102,12 +119,26 @@ def number(node: ast.expr, size: Size, divisors: list[ir.Expr]) -> ir.Expr:
             a, b = number(left, size, divisors), number(right, size, divisors)
             return _operation(op, a, b, divisors)
         case ast.IfExp(test=test, body=body, orelse=other):
-            sides = _alike(number(body, size, divisors), number(other, size, divisors))
-            return ir.select(truth(test, size, divisors), *sides)
+            return _chosen(test, body, other, size, divisors)
         case ast.Call(func=func, args=args, keywords=[]):
             return _call(ast.unparse(func), [number(a, size, divisors) for a in args])
         case _:
             return size(node)
+
+
+def _chosen(
+    test: ast.expr, body: ast.expr, other: ast.expr, size: Size, divisors: list[ir.Expr]
+) -> ir.Expr:
+    """`body if test else other`, of which one is evaluated."""
+    condition = truth(test, size, divisors)
+    of_body: list[ir.Expr] = []
+    of_other: list[ir.Expr] = []
+    sides = _alike(number(body, size, of_body), number(other, size, of_other))
+    if of_body:
+        divisors.append(ir.logical_or(ir.logical_not(condition), all_in_turn(of_body)))
+    if of_other:
+        divisors.append(ir.logical_or(condition, all_in_turn(of_other)))
+    return ir.if_then_else(condition, *sides)
 
 
 def _alike(a: ir.Expr, b: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
@@ -124,7 +155,8 @@ def _operation(op: ast.operator, a: ir.Expr, b: ir.Expr, divisors: list[ir.Expr]
     if kind in _BITS and both_whole:
         return ir.call(_BITS[kind], a, b)
     if kind is ast.Div or (kind in _WHOLE and both_whole):
-        divisors.append(ir.compare(ir.NE, b, ir.const(0, b.dtype)))
+        if not isinstance(b, (ir.IntImm, ir.FloatImm)) or b.value == 0:
+            divisors.append(ir.compare(ir.NE, b, ir.const(0, b.dtype)))
         if kind in _WHOLE:
             return _WHOLE[kind](a, b)
         return ir.truediv(ir.cast_to(a, _FLOAT), ir.cast_to(b, _FLOAT))
