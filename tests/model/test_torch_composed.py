@@ -21,7 +21,7 @@ FAMILIES: dict[str, Any] = {
     "running": lambda x: (x.cumsum(0), x.long().cumsum(1), x.cumprod(1), (x > 0).cumsum(1),
                           x.half().cumsum(0)),
     "spread": lambda x: (x.std(0), x.var(1, unbiased=False), *torch.var_mean(x, 1),
-                         (1e25 * x).std(),
+                         (1e25 * x).std(), *torch.std_mean(3e38 - 1e30 * x, 1),
                          x.half().var(0), x[:, :1].var(1, unbiased=False),
                          x.double().std(1, keepdim=True)),
     "windows": lambda x: (x.unfold(1, 3, 2), x.t().unfold(0, 2, 1), x[:2, :2].trace(),

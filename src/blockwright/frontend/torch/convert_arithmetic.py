@@ -126,23 +126,29 @@ def _variance(
     imp: Importer, node: Any, x: Any, dim: Any = None, *, correction: Any = None,
     keepdim: bool = False,
 ) -> Any:  # fmt: skip
-    """The mean squared distance to the mean, of which `correction` elements do not count."""
+    """The mean squared distance to the mean, of which `correction` elements do not count.
+
+    It is computed in float64, as PyTorch does: the sum of values and the squares of distances may
+    exceed float32 where the result does not.
+    """
     kind = str(node.target).split(".")[1]
     dtype, shape = x.tensor_info.dtype, dims_of(x)
     rank = len(shape)
     axes = tuple(axis_of(a, rank) for a in dim) if dim and rank else tuple(range(rank))
-    wide = cast_to(imp, x, _FLOAT32) if dtype.bits < 32 else x
-    mean = imp.builder.op("mean", wide, axes=axes, keepdims=True)
-    away = imp.builder.op("subtract", wide, mean)
-    if kind.startswith("std") and dtype is not _FLOAT16:
-        away = cast_to(imp, away, _FLOAT64)  # squares beyond float32 may have a root within it
-    total = imp.builder.op("sum", imp.builder.op("multiply", away, away), axes=axes,
-                           keepdims=bool(keepdim))  # fmt: skip
+    wide = _FLOAT32 if dtype is _FLOAT16 else _FLOAT64
     count: ir.Expr = ir.const(1, "int64")
     for axis in axes:
         count = ir.mul(count, shape[axis])
-    out = imp.builder.op("divide", total, scalar=_degrees(count, correction), scalar_side="right")
-    out = cast_to(imp, imp.builder.op("sqrt", out) if kind.startswith("std") else out, dtype)
+
+    def per(total: Any, correction: Any) -> Any:
+        return imp.builder.op("divide", total, scalar=_degrees(count, correction),
+                              scalar_side="right")  # fmt: skip
+
+    op = imp.builder.op
+    mean = per(op("sum", x, axes=axes, keepdims=True, dtype=wide.name), 0)
+    away = op("subtract", cast_to(imp, x, wide), mean)
+    out = per(op("sum", op("multiply", away, away), axes=axes, keepdims=bool(keepdim)), correction)
+    out = cast_to(imp, op("sqrt", out) if kind.startswith("std") else out, dtype)
     if not kind.endswith("mean"):
         return out
     kept = mean if keepdim else reshape(imp, mean, dims_of(out))
