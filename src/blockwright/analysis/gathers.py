@@ -18,6 +18,7 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.analysis.regions import access_boxes
+from blockwright.analysis.steady import written_buffers
 from blockwright.arith import Analyzer, covers, hull
 
 
@@ -28,7 +29,7 @@ def with_whole_gathers(block: ir.Block) -> ir.Block:
         return block
     named = _Named()
     plain = named.block(block)
-    if plain is None or named.loaded & _written(block):
+    if plain is None or named.loaded & written_buffers(block):
         return block
     known = Analyzer()
     for it in block.iter_vars:
@@ -90,18 +91,6 @@ def _whole(region: ir.BufferRegion) -> ir.BufferRegion:
 
 def _loads(rng: ir.Range) -> bool:
     return bool(ir.collect(rng, ir.BufferLoad))
-
-
-def _written(block: ir.Block) -> set[ir.Buffer]:
-    """All that the block, or one inside of it, may write."""
-    found = {s.buffer for s in ir.collect(block, ir.BufferStore)}
-    for call in ir.collect(block, ir.Call):
-        place = ir.atomic_place(call) if ir.is_atomic(call) else None
-        if place is not None:
-            found.add(place.buffer)
-        elif ir.op_has_effect(call.op):
-            found |= {load.buffer for load in ir.collect(call, ir.BufferLoad)}
-    return found
 
 
 class _Named(ir.Mutator):

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from blockwright import ir
 from blockwright.analysis.atomics import atomic_problem
@@ -18,6 +19,7 @@ from blockwright.analysis.facts import symbol_facts, symbols_of
 from blockwright.analysis.gathers import with_unknown_loads
 from blockwright.analysis.lane_counts import lane_problem
 from blockwright.analysis.regions import block_access_regions, clip_region
+from blockwright.analysis.steady import reduced_over
 from blockwright.analysis.tree import child_stmts
 from blockwright.arith import Analyzer, covers
 from blockwright.ir.printer import script
@@ -311,26 +313,34 @@ def unstated(block: ir.Block, outside: Analyzer) -> list[_Unstated]:
         block: any but the root.
         outside: what is known of sizes and of the iterators of blocks around.
     """
-    if any(isinstance(n, ir.Call) and n.op in ("address_of", "tensor")
-           for n in ir.walk(block.body)):  # fmt: skip
-        return []  # what an address reaches only the signature says
     analyzer = outside.copy()
     for it in block.iter_vars:
         analyzer.bind(it.var, it.dom)
-    reads, writes = block_access_regions(block, outside)
+    begun: set[ir.Buffer] = set()  # set and read also where the reduction takes no step
+    if block.init is not None:
+        begun = set(ir.collect(block.init, ir.Buffer))
+        stepless = analyzer.without_empty(reduced_over(block))
+    else:
+        stepless = analyzer
+    # What an address reaches only the signature says.
+    reads, writes = block_access_regions(block, outside, addresses=False)
     found: list[_Unstated] = []
     for word, touched, stated in (("reads", reads, block.reads), ("writes", writes, block.writes)):
         known = {r.buffer: r for r in stated}
         for region in touched:
             have = known.get(region.buffer)
-            if have is None or not _covered(have, region, analyzer):
+            there = stepless if region.buffer in begun else analyzer
+            if have is None or not _covered(have, region, there):
                 found.append((word, region, have))
     if not found:
         return []
-    # The parser deduces signatures from the block alone. These boxes contain the ones deduced with
-    # bounds of sizes, but `covers` cannot always prove it.
-    alone: dict[str, list[ir.BufferRegion]] = dict(
-        zip(("reads", "writes"), map(list, block_access_regions(block)), strict=True)
+    # A region deduced from the block alone covers every access by its construction (`regions`),
+    # whether or not `covers` can prove that it holds the one deduced with facts about sizes. That
+    # is what the parser and most steps state. Deduced here once more, it depends on nothing that
+    # was stated, other than the signatures of blocks inside, which are checked themselves.
+    deduced = block_access_regions(block, Analyzer(values=outside.space.values), addresses=False)
+    alone: dict[str, Sequence[ir.BufferRegion]] = dict(
+        zip(("reads", "writes"), deduced, strict=True)
     )
     return [
         (word, region, have)

@@ -260,6 +260,11 @@ class Space:
                           help="declare values when the analyzer is made")  # fmt: skip
         self._values.add(var)
 
+    @property
+    def values(self) -> frozenset[Var]:
+        """The variables that were declared to hold values."""
+        return frozenset(self._values)
+
     def is_value(self, var: Var) -> bool:
         """Whether the variable was declared to hold a value."""
         return var in self._values

@@ -16,7 +16,7 @@ from blockwright.arith.analyzer import Analyzer
 from blockwright.arith.condition import conjuncts, reduced, test_of
 from blockwright.arith.extreme import HIGH, LOW, Domain, extreme, maximum
 from blockwright.arith.form import Poly
-from blockwright.arith.interval import with_domains
+from blockwright.arith.interval import IntervalSet, with_domains
 from blockwright.ir import LE, Expr, Range, Var, add, const, is_const_int, match_types, minimum
 from blockwright.ir import maximum as maximum_of
 from blockwright.support import IRError
@@ -24,7 +24,7 @@ from blockwright.support import IRError
 
 def bound_region(
     region: Sequence[Range],
-    domains: Mapping[Var, Range],
+    domains: Mapping[Var, Range | IntervalSet],
     analyzer: Analyzer,
     predicate: Expr | None = None,
     shape: Sequence[Expr] | None = None,

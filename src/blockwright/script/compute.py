@@ -26,6 +26,7 @@ from blockwright.analysis import (
     step,
     stores,
 )
+from blockwright.analysis.value_regions import with_value_regions
 from blockwright.support import IRError
 
 
@@ -376,8 +377,10 @@ class Program:
         temps = tuple(b for b in made if all(b is not o for o in outs))
         body = ir.seq(stmt for _, stmt in self._made if stmt is not None)
         facts = {"global_symbol": self.name, "tir.noalias": True, **(attrs or {})}
-        return ir.prim_func(body, [*self._params, *outs], allocated=temps,
-                            scalars=self._scalars, attrs=facts)  # fmt: skip
+        func = ir.prim_func(
+            body, [*self._params, *outs], allocated=temps, scalars=self._scalars, attrs=facts
+        )
+        return with_value_regions(func)
 
     def _fresh(self, name: str) -> str:
         candidate, number = name, 1

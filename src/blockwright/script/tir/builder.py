@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar, cast
 from blockwright import ir
 from blockwright.analysis import block_access_regions, with_one_box_per_buffer
 from blockwright.analysis.gathers import with_whole_gathers
+from blockwright.analysis.value_regions import with_value_regions
 from blockwright.arith import Analyzer, eval_set
 from blockwright.ir import (
     Block,
@@ -387,8 +388,8 @@ class FuncFrame(StorageFrame):
         if self.private:
             attrs["tir.is_private"] = True
         pairs = tuple((p, self.buffer_map[p]) for p in self.params if p in self.buffer_map)
-        self.result = PrimFunc(tuple(self.params), pairs, self._rooted(self.body()), attrs,
-                               span=self.span)  # fmt: skip
+        func = PrimFunc(tuple(self.params), pairs, self._rooted(self.body()), attrs, span=self.span)
+        self.result = func if builder.failed else with_value_regions(func)
         builder.result = self.result
 
     def _rooted(self, body: Stmt) -> Stmt:
