@@ -68,6 +68,10 @@ STEPS: dict[str, Step] = {
     "transform_block_layout, steps outside": lambda s: s.transform_block_layout(
         "S", lambda i, k: (k // 2, k % 2, i // 4, i % 4)
     ),
+    "steps fused with rows of a tile": lambda s: (
+        s.transform_block_layout("S", lambda i, k: (i // 4, i % 4, k)),
+        s.fuse(*s.get_loops("S")[1:]),
+    ),
     "pad_einsum": lambda s: s.pad_einsum("S", [4, 1]),
     "pad_einsum, steps too": lambda s: s.pad_einsum("S", [4, 4]),
     "transform_layout, of the sums": lambda s: s.transform_layout(

@@ -26,6 +26,7 @@ interpreter begin with this, so that `init` may otherwise run with the first ste
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -155,8 +156,7 @@ class _Define(ir.Mutator):
             fresh[it.var] = ir.Var(it.var.name, it.var.type)
             iters.append(it.replace(var=fresh[it.var]))
             values.append(nest.value(it, value))
-        predicate = [ir.substitute(part, nest.kept) for part in ir.conditions(realize.predicate)
-                     if not ir.uses_var(part, nest.gone)]  # fmt: skip
+        predicate = nest.conditions(realize)
         made = ir.Block(f"{block.name}_init", tuple(iters), (), block.writes, block.init)
         made = ir.substitute(made, {**fresh, **nest.kept})
         stmt: ir.Stmt = ir.BlockRealize(tuple(values), ir.all_of(predicate), made)
@@ -173,11 +173,13 @@ class _Nest:
     Attributes:
         gone: loops of the reduction, and values that depend on them.
         kept: variable or buffer that a statement around the block defines → that of the copy.
+        points: values of iterators that a reduction loop feeds, and what takes their place.
     """
 
     def __init__(self, gone: set[ir.Var]) -> None:
         self.gone = gone
         self.kept: dict[ir.Var | ir.Buffer, ir.Var | ir.Buffer] = {}
+        self.points: list[tuple[ir.Expr, ir.Var]] = []
         self._around: list[Callable[[ir.Stmt], ir.Stmt]] = []  # outermost first
 
     def enter(self, step: _Step) -> None:
@@ -218,8 +220,22 @@ class _Nest:
         if not ir.uses_var(value, self.gone):
             return ir.substitute(value, self.kept)
         var, dom = ir.Var(it.var.name, it.var.type), ir.substitute(it.dom, self.kept)
+        self.points.append((value, var))
         self._around.append(lambda body: ir.For(var, dom.min, dom.extent, ir.ForKind.SERIAL, body))
         return var
+
+    def conditions(self, realize: ir.BlockRealize) -> list[ir.Expr]:
+        """What the predicate says of the points, of whose iterators all have their values; what it
+        says of steps is left out."""
+
+        def of_points(expr: ir.Node) -> Any:
+            for value, var in self.points:
+                if isinstance(expr, ir.Expr) and ir.structural_equal(expr, value):
+                    return var
+            return expr.map_children(of_points)
+
+        parts = [of_points(part) for part in ir.conditions(realize.predicate)]
+        return [ir.substitute(p, self.kept) for p in parts if not ir.uses_var(p, self.gone)]
 
     def around(self, stmt: ir.Stmt) -> ir.Stmt:
         for put in reversed(self._around):
