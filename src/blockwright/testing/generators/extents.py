@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 from blockwright import ir
@@ -10,6 +11,8 @@ from blockwright.script.compute import Tensor
 from blockwright.testing.generators.maker import INT64, Maker
 
 _ANALYZER = Analyzer()
+_FEWER = 0.5
+"""How many sums over parts of fixed axes take fewer steps, down to none, the larger a size is."""
 
 
 class Extents(Maker):
@@ -43,8 +46,14 @@ class Extents(Maker):
         x = self.pick(rank=1)
         extent, place = self._drawn_part(x.shape[-1])
         combiner = self.chance.choice(("sum", "sum", "max"))
+        name = self.name("p")
+        apart = random.Random(f"{self.program.name} {name}")  # leaves other stages as they are
+        rows = [s for s in self.symbols if any(ir.uses_var(n, s) for n in x.shape[:-1])]
+        if rows and ir.const_int(x.shape[-1]) is not None and apart.random() < _FEWER:
+            # Where such a sum takes a step, a size is bounded that is not where it takes none.
+            extent, place = ir.sub(x.shape[-1], apart.choice(rows)), _same
         return self.program.reduce(
-            self.name("p"), x.shape[:-1], [extent], lambda *i: x[(*i[:-1], place(i[-1]))], combiner
+            name, x.shape[:-1], [extent], lambda *i: x[(*i[:-1], place(i[-1]))], combiner
         )
 
     def _blended(self) -> Tensor:
@@ -79,6 +88,10 @@ class Extents(Maker):
         if self.empty and self.chance.random() < 0.3:
             known.append((ir.const(0, INT64), lambda i: i))
         return self.chance.choice([p for p in known if self.empty or not ir.is_const_int(p[0], 0)])
+
+
+def _same(i: ir.Expr) -> ir.Expr:
+    return i
 
 
 def _less_one(size: ir.Expr) -> ir.Expr:
