@@ -119,6 +119,11 @@ def test_sums_without_a_step(name: str, order: str) -> None:
         np.testing.assert_allclose(c, 2 * sums + a[:, 0] + 1, 1e-5, 1e-5)
 
 
+def test_an_initial_value_is_seen_to_fill_what_no_step_reaches() -> None:
+    """`validate` asks whether all that is read was written; for steps, `n` is at most 8."""
+    bw.validate(scheduled(TEXT.replace("LOOPS", ORDERS["outside"]), STEPS["pad_einsum"]))
+
+
 @pytest.mark.parametrize("order", ["RS", "SR"])
 def test_a_moved_sum_keeps_the_condition_on_its_initial_value(order: str) -> None:
     """Where the sum takes a step `n` is 8, and no tile of 4 needs a condition."""

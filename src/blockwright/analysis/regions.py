@@ -120,6 +120,16 @@ def _known_box(box: Sequence[ir.Range | None], buffer: ir.Buffer) -> tuple[ir.Ra
     return tuple(w if rng is None else rng for rng, w in zip(box, whole, strict=True))
 
 
+def domains_of(node: ir.Node, domains: Mapping[ir.Var, ir.Range]) -> dict[ir.Var, ir.Range]:
+    """The domains, among some, of what a node depends on, be it by another domain. Those of
+    other variables may be empty where it has a value."""
+    used, fresh = set[ir.Var](), set(ir.collect(node, ir.Var))
+    while fresh := (fresh & domains.keys()) - used:
+        used |= fresh
+        fresh = {v for f in fresh for v in ir.collect(domains[f], ir.Var)}
+    return {v: dom for v, dom in domains.items() if v in used}
+
+
 def relax_region(
     region: ir.BufferRegion,
     domains: Mapping[ir.Var, ir.Range],
@@ -128,12 +138,17 @@ def relax_region(
 ) -> ir.BufferRegion:
     """The box that covers `region` while the variables of `domains` run over their ranges.
 
-    `predicate` tells which points count: a bound that it states tightens the box.
+    `predicate` tells which points count: a bound that it states tightens the box. Variables on
+    which neither depends tell nothing: an initial value is set where a reduction loop is empty too.
     """
     shape = region.buffer.shape
     ranges = region.region
     if any(ir.uses_var(r, set(domains)) for r in ranges):
-        ranges = bound_region(ranges, domains, analyzer, predicate, shape)
+        own: dict[ir.Var, ir.Range] = {}
+        for part in (*ranges, *(() if predicate is None else (predicate,))):
+            own |= domains_of(part, domains)
+        ranges = bound_region(ranges, {v: d for v, d in domains.items() if v in own}, analyzer,
+                              predicate, shape)  # fmt: skip
     return ir.BufferRegion(region.buffer, tuple(ranges))
 
 

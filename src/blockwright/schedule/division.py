@@ -7,10 +7,10 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 import msgspec
 
 from blockwright import ir
+from blockwright.analysis.regions import domains_of
 from blockwright.arith import Analyzer, SubspaceDivision, SubspacePair, subspace_divide
 from blockwright.arith.condition import conjuncts
 from blockwright.schedule.forwarding import Forwarding
-from blockwright.schedule.loops import domains_of
 from blockwright.schedule.state import State
 from blockwright.schedule.trial import THEN, called, calls, first_legal
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from blockwright import ir
 from blockwright.analysis import facts_of_loop, reduced_by
@@ -81,16 +81,6 @@ def may_fail(*exprs: ir.Expr, analyzer: Analyzer | None = None) -> bool:
     if analyzer is None:
         return bool(divisors)
     return not all(analyzer.prove(ir.GT(d, ir.const(0, d.dtype))) for d in divisors)
-
-
-def domains_of(expr: ir.Expr, domains: Mapping[ir.Var, ir.Range]) -> dict[ir.Var, ir.Range]:
-    """The domains, among some, of what an expression depends on, be it by another domain. Those of
-    other variables may be empty where the expression has a value."""
-    used, fresh = set[ir.Var](), set(ir.free_vars(expr))
-    while fresh := (fresh & domains.keys()) - used:
-        used |= fresh
-        fresh = {v for f in fresh for v in ir.collect(domains[f], ir.Var)}
-    return {v: dom for v, dom in domains.items() if v in used}
 
 
 class BindingFacts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from blockwright import ir
+from blockwright.analysis.regions import domains_of
 from blockwright.arith import (
     Analyzer,
     IterMapError,
@@ -15,7 +16,6 @@ from blockwright.arith import (
     inverse_map,
 )
 from blockwright.schedule.edit import Edit, wrap_loops
-from blockwright.schedule.loops import domains_of
 from blockwright.schedule.state import State, Step
 
 Domains = dict[ir.Var, ir.Range]
