@@ -142,13 +142,14 @@ class _Draw:
         for (loop, extent), kind in zip(loops.items(), kinds, strict=True):
             domain, value = self.chance.choice((
                 (f"{extent}", loop),
+                (f"(1, {extent + 1})", f"{loop} + 1"),
                 ("(-3, 30)", f"{self.atom(names)} * 2 + {loop}"),
-                (f"({self.chance.choice((0, 1))}, {extent + 1})", f"{loop} + 1"),
-            ))  # fmt: skip
+                (f"(0, {extent + 1})", f"{loop} + 1"),
+            )[: 2 if kind == "reduce" else 4])  # fmt: skip
             iterator = self.name("v")
             self.out(at, f"{iterator} = T.axis.{kind}({domain}, {value})")
             inside += [iterator, iterator]
-        if self.happens(0.35):
+        if self.happens(0.35) and "reduce" not in kinds:
             self.out(at, f"T.where({self.condition([*names, *loops])})")
         if self.happens(0.25):
             views = [*views, self.view(inside, at)]

@@ -133,8 +133,8 @@ def fill_box(
     if predicate is None and all(map(_is_fixed, domains.values())):
         return True
     # A condition may cut the map, and a loop end, where the box that is known of it does not.
-    boxes = bound_region(_points(indices), domains, analyzer, predicate)
-    return all(analyzer.prove_equal(*ir.match_types(span, box.extent))
+    boxes = _bounded(indices, domains, analyzer, predicate)
+    return boxes is not None and all(analyzer.prove_equal(*ir.match_types(span, box.extent))
                for span, box in zip(spans, boxes, strict=True))  # fmt: skip
 
 
@@ -272,7 +272,8 @@ def _box(store: ir.BufferStore, place: _Place, analyzer: Analyzer) -> list[Box]:
     predicate = ir.all_of(unsure) if unsure else None
     if not fill_box(moving, moved, predicate, analyzer, place.sizes):
         return []
-    return [bound_region(_points(store.indices), moved, analyzer, predicate)]
+    box = _bounded(store.indices, moved, analyzer, predicate)
+    return [] if box is None else [box]
 
 
 def _one_lane(store: ir.BufferStore) -> tuple[ir.BufferStore, ir.For] | None:
@@ -290,6 +291,18 @@ def _one_lane(store: ir.BufferStore) -> tuple[ir.BufferStore, ir.For] | None:
     single = ir.BufferStore(store.buffer, ir.const(0, store.buffer.dtype), indices)
     return single, ir.For(lane, ir.const(0, lane.dtype), ir.const(lanes, lane.dtype),
                           ir.ForKind.SERIAL, single)  # fmt: skip
+
+
+def _bounded(
+    indices: Sequence[ir.Expr],
+    domains: Mapping[ir.Var, ir.Range],
+    analyzer: Analyzer,
+    predicate: ir.Expr | None,
+) -> Box | None:
+    """The box around what indices take; None where one has no bounds, as a value that wraps."""
+    unknown = [ir.const(-1, i.dtype) for i in indices]
+    box = bound_region(_points(indices), domains, analyzer, predicate, unknown)
+    return None if any(ir.is_const_int(rng.extent, -1) for rng in box) else box
 
 
 def _points(indices: Sequence[ir.Expr]) -> Box:

@@ -48,7 +48,9 @@ class _Fold:
             return self._let(node, values)
         if isinstance(node, ir.BlockRealize):
             return self._realize(node, values)
+        outside = self.analyzer
         if isinstance(node, ir.For):
+            self.analyzer = outside.copy()
             self.analyzer.bind(node.loop_var, node.dom)
 
         def changed(child: ir.Node) -> ir.Node:
@@ -57,6 +59,7 @@ class _Fold:
             return ir.substitute(child, values) if values else child
 
         new = node.map_children(changed)
+        self.analyzer = outside  # a loop may have no iterations
         return ir.seq(new.seq) if isinstance(new, ir.SeqStmt) and new is not node else new
 
     def _let(self, node: ir.LetStmt, values: Mapping[ir.Var, ir.Expr]) -> ir.Stmt:
@@ -73,9 +76,11 @@ class _Fold:
 
     def _realize(self, node: ir.BlockRealize, values: Mapping[ir.Var, ir.Expr]) -> ir.BlockRealize:
         block = node.block
+        outside, self.analyzer = self.analyzer, self.analyzer.copy()
         for it in block.iter_vars:
             self.analyzer.bind(it.var, it.dom)
         body = self.stmt(block.body, {})
+        self.analyzer = outside
         new = block if body is block.body else block.replace(body=body)
         if not values:
             return node if new is block else node.replace(block=new)

@@ -16,6 +16,7 @@ from typing import Any
 from blockwright import ir
 from blockwright.analysis.facts import symbol_facts
 from blockwright.analysis.regions import block_access_regions, relax_region
+from blockwright.analysis.steady import reduced_over
 from blockwright.analysis.storage import DIM_ALIGN, alignments
 from blockwright.analysis.tree import child_stmts
 from blockwright.analysis.views import Placement, placement, shown
@@ -98,19 +99,30 @@ class _Fold(ir.Mutator):
         return new if new is node else ir.seq(new.seq)
 
     def rewrite_For(self, node: ir.For) -> Any:
+        outside, self.analyzer = self.analyzer, self.analyzer.copy()
         self.analyzer.bind(node.loop_var, node.dom)
         self.loops.append(node.loop_var)
         new = self.descend(node)
         self.loops.pop()
+        self.analyzer = outside  # the loop may have no iterations
         return new
 
     def rewrite_Block(self, node: ir.Block) -> Any:
+        outside, self.analyzer = self.analyzer, self.analyzer.copy()
         for it in node.iter_vars:
             self.analyzer.bind(it.var, it.dom)
+        new = self._block(node, outside)
+        self.analyzer = outside
+        return new
+
+    def _block(self, node: ir.Block, outside: Analyzer) -> ir.Block:
         around, self.loops = self.loops, []
         views = self._matched(node)
         body = self(node.body)
-        init = None if node.init is None else self(node.init)
+        init, stepping = node.init, self.analyzer
+        if init is not None:  # it is set, too, where the reduction takes no step
+            self.analyzer = stepping.without_empty(reduced_over(node))
+            init = self(init)
         self.loops = around
         reads, writes = self._regions(node.reads), self._regions(node.writes)
         same = body is node.body and init is node.init and views is node.match_buffers
@@ -119,10 +131,12 @@ class _Fold(ir.Mutator):
         new = node.replace(body=body, init=init, match_buffers=views, reads=reads, writes=writes)
         if (reads or writes) and _declares(node) and not _takes_addresses(new):
             # The address in the declaration counted as an access of everything.
-            reads, writes = block_access_regions(new, self.analyzer)
+            reads, writes = block_access_regions(new, outside)
             return new.replace(reads=reads, writes=writes)
         if init is not None and reads is not node.reads:
-            return new.replace(reads=tuple(r for r in reads if not _states(writes, r)))
+            needed = {r.buffer for r in block_access_regions(new, outside)[0]}
+            kept = (r for r in reads if r.buffer in needed or not _states(writes, r))
+            return new.replace(reads=tuple(kept))
         return new
 
     def _matched(self, block: ir.Block) -> tuple[ir.MatchBufferRegion, ...]:
