@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence, Set
 import msgspec
 
 from blockwright import ir
+from blockwright.analysis.steady import is_steady
 from blockwright.analysis.tree import jumps
 from blockwright.analysis.views import shown
 from blockwright.arith import (
@@ -113,6 +114,8 @@ def fill_box(
         analyzer: what is known of other variables.
         sizes: symbols of the program, which are taken to leave something to run.
     """
+    if predicate is not None and not is_steady(predicate):
+        return False  # only the data says whether it holds anywhere
     if predicate is not None:
         predicate = _somewhere(indices, domains, predicate, analyzer, sizes)
         if predicate is None:
@@ -154,7 +157,7 @@ def _somewhere(
         here = analyzer.simplify(ir.substitute(part, first))
         if ir.uses_var(here, set(domains)):
             kept.append(here)
-        elif not analyzer.prove(here) and not _of_sizes(here, sizes):
+        elif not analyzer.prove(here) and not _holds_for_sizes(here, analyzer, sizes):
             return None
     return ir.all_of(kept)
 
@@ -164,15 +167,20 @@ def _is_fixed(domain: ir.Range) -> bool:
 
 
 def runs(domain: ir.Range, analyzer: Analyzer, sizes: Set[ir.Var]) -> bool:
-    """Whether a loop runs an iteration, as far as that does not depend on sizes alone."""
-    if not ir.is_const_int(domain.extent) and _of_sizes(domain.extent, sizes):
-        return True
-    return analyzer.prove(ir.GE(*ir.match_types(domain.extent, 1)))
+    """Whether a loop runs an iteration, given that no size of the program is 0."""
+    filled = ir.GE(*ir.match_types(domain.extent, 1))
+    return analyzer.prove(filled) or _holds_for_sizes(filled, analyzer, sizes)
 
 
-def _of_sizes(expr: ir.Expr, sizes: Set[ir.Var]) -> bool:
-    """Whether nothing but sizes of the program decides an expression."""
-    return sizes >= set(ir.free_vars(expr)) and not ir.is_const_int(expr)
+def _holds_for_sizes(condition: ir.Expr, analyzer: Analyzer, sizes: Set[ir.Var]) -> bool:
+    """Whether a condition that sizes of the program alone decide holds where none of them is 0."""
+    used = set(ir.free_vars(condition))
+    if not used or not used <= sizes or not is_steady(condition):
+        return False
+    known = analyzer.copy()
+    for size in used:
+        known.learn(ir.GE(size, ir.const(1, size.dtype)))
+    return known.prove(condition)
 
 
 def _alone(var: ir.Var, indices: Sequence[ir.Expr], domains: Mapping[ir.Var, ir.Range]) -> bool:
