@@ -10,6 +10,7 @@ import pytest
 import blockwright as bw
 from blockwright import ir
 from blockwright.analysis import find_problems
+from blockwright.schedule import Schedule
 from tests.analysis.random_blocks import random_blocks
 from tests.analysis.touched_cells import TooLong, unstated_cells
 
@@ -211,6 +212,41 @@ def test_random_blocks_touch_what_they_state() -> None:
             assert not faults, f"seed {seed}, {sizes}"
             compared += 1
     assert compared > 40
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        """
+for j in range(0 - m):
+    Z[()] = 0
+for k in range(3):
+    with T.block("E"):
+        w = T.axis.spatial(3, k)
+        F[w] = C[w, 3] + D[w]
+""",
+        """
+for k in range(3):
+    with T.block("E"):
+        w = T.axis.spatial(3, k)
+        with T.init():
+            Z[()] = Z[()] + 1
+        F[w] = C[w, 3] + D[w]
+""",
+    ],
+    ids=["behind a loop without iterations", "read by an initial value"],
+)
+def test_signatures_in_which_views_are_written_out(body: str) -> None:
+    lines = "".join(" " * 8 + line + "\n" for line in body.strip().splitlines())
+    head = """
+for i in range(4):
+    with T.block("B"):
+        v = T.axis.spatial(4, i)
+        D = T.match_buffer(C[m + 1, 0:40], (40,), "int32")
+"""
+    func = Schedule(program(head + lines)).func
+    assert not func.root.body.body.block.match_buffers
+    assert not [fault for sizes in SIZES for fault in unstated_cells(func, sizes)]
 
 
 def reads(body: str) -> list[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 import blockwright as bw
@@ -253,3 +254,59 @@ def main(A: T.Buffer((5,), "float32"), C: T.Buffer((5,), "float32")):
     with pytest.raises(bw.ScheduleError, match="does not write every element") as caught:
         sch.pad_einsum(sch.get_block("C"), [4])
     assert caught.value.code == "BW323"
+
+
+SUMS = """
+@T.prim_func
+def main(a: T.handle, M: T.Buffer((4,), "int32"), C: T.Buffer((4,), "float32"),
+         D: T.Buffer((), "float32")):
+    n = T.int32()
+    A = T.match_buffer(a, (n,), "float32")
+    for i in range(4):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            {body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "buffer"),
+    [
+        ("for k in range(n - 3):\n                D[()] = A[k]", "D"),
+        ("T.where(n * 2 == i)\n            D[()] = A[vi]", "D"),
+        ("T.where(i < M[3])\n            C[vi] = A[vi]", "C"),
+    ],
+    ids=["loop over what sizes leave", "condition on sizes", "condition on data"],
+)
+def test_what_sizes_or_data_decide_need_not_be_written(body: str, buffer: str) -> None:
+    """The argument keeps its elements where nothing is written; a copy would store others."""
+    sch = bw.Schedule(bw.from_source(SUMS.format(body=body)))
+    with pytest.raises(bw.ScheduleError) as caught:
+        sch.cache_write(sch.get_block("B"), buffer, "global")
+    assert caught.value.code == "BW323"
+
+
+def test_copies_in_place_hold_what_a_block_may_leave_as_it_is() -> None:
+    """The block around reads one element of the row and may write any."""
+    text = """
+@T.prim_func
+def main(M: T.Buffer((4,), "int32"), C: T.Buffer((4, 8), "float32")):
+    for o in range(4):
+        with T.block("row"):
+            vo = T.axis.spatial(4, o)
+            for i in range(8):
+                with T.block("B"):
+                    vi = T.axis.spatial(8, i)
+                    T.reads(M[vo], C[vo, 0])
+                    T.writes(C[vo, vi])
+                    if M[vo] < vi:
+                        C[vo, vi] = C[vo, 0] + T.float32(1)
+"""
+    before = bw.from_source(text)
+    sch = bw.Schedule(before)
+    sch.cache_inplace(sch.get_block("B"), "C", "global")
+    chosen = np.array([0, 3, 7, 9], "int32")
+    results = [np.arange(32, dtype="float32").reshape(4, 8) for _ in range(2)]
+    bw.interpret(before, chosen, results[0])
+    bw.interpret(sch.func, chosen, results[1])
+    np.testing.assert_array_equal(*results)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import reduce
 from typing import Any, cast
 
 from blockwright import ir
@@ -10,7 +11,7 @@ from blockwright.analysis.atomics import has_atomic_update, takes_atomics
 from blockwright.analysis.kernels import axis_of, shares
 from blockwright.analysis.regions import clip_region
 from blockwright.analysis.tree import child_stmts
-from blockwright.arith import Analyzer, IndexMap, covers, eval_set
+from blockwright.arith import Analyzer, IndexMap, covers, eval_set, hull
 from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.state import State
 from blockwright.schedule.trial import first_legal
@@ -106,13 +107,26 @@ def region_of(regions: Sequence[ir.BufferRegion], buffer: ir.Buffer) -> ir.Buffe
 
 def whole_box(state: State, scope: ir.Block, buffer: ir.Buffer, kind: str) -> tuple[ir.Range, ...]:
     """What can be touched of a buffer in a scope: everything in the root; inside another block the
-    part that its signature states."""
-    # A block with an initial value does not state among its reads what it updates.
-    order = (scope.reads, scope.writes) if kind == "read" else (scope.writes, scope.reads)
-    for stated in () if scope is state.func.root else order:
-        if any(r.buffer is buffer for r in stated):
-            return clip_region(region_of(stated, buffer), state.analyzer(scope.body)).region
-    return ir.full_region(buffer).region
+    part that its signature states.
+
+    Args:
+        state: the schedule's.
+        scope: the block around.
+        buffer: what is touched.
+        kind: "read" or "write", of which a missing one stands for the other; "touch" for both, as
+            blocks inside may also read what the initial value of `scope` has begun.
+    """
+    read, written = ([r for r in regions if r.buffer is buffer]
+                     for regions in (scope.reads, scope.writes))  # fmt: skip
+    choices = {"read": read or written, "write": written or read, "touch": [*read, *written]}
+    stated = choices[kind]
+    if scope is state.func.root or not stated:
+        return ir.full_region(buffer).region
+    analyzer = state.analyzer(scope.body)
+    boxes = (clip_region(region, analyzer).region for region in stated)
+    return reduce(
+        lambda a, b: tuple(hull(x, y, analyzer) for x, y in zip(a, b, strict=True)), boxes
+    )
 
 
 def writers(state: State, scope: ir.Block, buffer: ir.Buffer) -> list[ir.Block]:

@@ -133,7 +133,7 @@ class CacheInplace(Primitive, frozen=True, eq=False):
                        code="BW322", guilty=[state.realize(block)],
                        help=f"let a block before it write the values of {buffer.name} that "
                             "it goes on from")  # fmt: skip
-        box = accessed_box(state, scope, needs, whole_box(state, scope, buffer, "read"))
+        box = accessed_box(state, scope, needs, whole_box(state, scope, buffer, "touch"))
         whole, made = copy_nest(
             cache.name, cache, lambda v: v, lambda v: ir.BufferLoad(buffer, tuple(v)), box,
             state.analyzer(state.scope(block).body),

@@ -112,7 +112,8 @@ class CacheRead(Primitive, frozen=True, eq=False):
         name = fresh_name(state, f"{buffer.name}_{self.storage_scope.replace('.', '_')}")
         cache = ir.Buffer(name, buffer.dtype, buffer.shape, scope=self.storage_scope)
         needs = [(c, region_of(c.reads, buffer)) for c in consumers]
-        domain = accessed_box(state, scope, needs, whole_box(state, scope, buffer, "read"))
+        kind = "read" if scope.init is None else "touch"
+        domain = accessed_box(state, scope, needs, whole_box(state, scope, buffer, kind))
         whole, made = copy_nest(
             name, cache, lambda v: v, lambda v: ir.BufferLoad(buffer, tuple(v)), domain,
             state.analyzer(state.scope(block).body),
