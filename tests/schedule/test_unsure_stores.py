@@ -310,3 +310,40 @@ def main(M: T.Buffer((4,), "int32"), C: T.Buffer((4, 8), "float32")):
     bw.interpret(before, chosen, results[0])
     bw.interpret(sch.func, chosen, results[1])
     np.testing.assert_array_equal(*results)
+
+
+FIRST_STEP = """
+@T.prim_func
+def main(A: T.Buffer((4, 4), "float32"), C: T.Buffer((4,), "float32"),
+         D: T.Buffer((8,), "float32")):
+    for i, k in T.grid(4, 4):
+        with T.block("B"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                C[vi] = A[vi, vk]
+                {more}
+            C[vi] = C[vi] + A[vi, vk]
+"""
+
+
+def test_an_initial_value_is_not_given_in_each_step() -> None:
+    """`D` has one element of each row, not those of the later steps."""
+    text = FIRST_STEP.format(more="D[vi + vk] = T.float32(1)")
+    sch = bw.Schedule(bw.from_source(text))
+    with pytest.raises(bw.ScheduleError) as caught:
+        sch.write_at(sch.get_loops(sch.get_block("B"))[1], sch.get_block("B"), "D", "global")
+    assert caught.value.code in ("BW314", "BW323")
+
+
+def test_an_initial_value_that_names_the_step_is_that_of_the_first() -> None:
+    before = bw.from_source(FIRST_STEP.format(more="D[vi] = T.float32(2)"))
+    sch = bw.Schedule(before)
+    block = sch.get_block("B")
+    sch.decompose_reduction(block, sch.get_loops(block)[1])
+    bw.validate(sch.func)
+    a = np.arange(16, dtype="float32").reshape(4, 4)
+    results = [(np.zeros(4, "float32"), np.zeros(8, "float32")) for _ in range(2)]
+    for func, (c, d) in zip((before, sch.func), results, strict=True):
+        bw.interpret(func, a, c, d)
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    np.testing.assert_array_equal(results[0][1], results[1][1])

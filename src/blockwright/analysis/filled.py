@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence, Set
 import msgspec
 
 from blockwright import ir
-from blockwright.analysis.steady import is_steady
+from blockwright.analysis.steady import is_steady, reduced_over
 from blockwright.analysis.tree import jumps
 from blockwright.analysis.views import shown
 from blockwright.arith import (
@@ -56,12 +56,16 @@ def stores_fill(
     if _is_one_store(block.body, region):
         return True
     body = _through_views(block, region.buffer)
-    if all(store.buffer is not region.buffer for store in ir.collect(body, ir.BufferStore)):
+    parts = [body] if block.init is None else [body, block.init]
+    stores = [store for part in parts for store in ir.collect(part, ir.BufferStore)]
+    if all(store.buffer is not region.buffer for store in stores):
         return True
     place = _Place(sizes=sizes)
     boxes = _boxes(body, region.buffer, place, analyzer)
     if block.init is not None:
-        boxes += _boxes(block.init, region.buffer, place, analyzer)
+        moving = reduced_over(block)  # in its first step alone the initial value is given
+        boxes += [box for box in _boxes(block.init, region.buffer, place, analyzer)
+                  if not any(ir.uses_var(rng, moving) for rng in box)]  # fmt: skip
     return jointly_cover(boxes, clip_region(region.region, region.buffer.shape, analyzer), analyzer)
 
 
@@ -121,7 +125,8 @@ def fill_box(
         if predicate is None:
             return False
         predicate = None if ir.is_const_int(predicate, 1) else predicate
-    idle = [v for v, domain in domains.items() if not runs(domain, analyzer, sizes)]
+    idle = [v for v, domain in domains.items()
+            if not (_of_sizes(domain.extent, sizes) or runs(domain, analyzer, sizes))]  # fmt: skip
     found = detect_iter_map(indices, domains, predicate, analyzer, "surjective")
     if found.ok and not idle:
         spans = [analyzer.lower(extent_of(i, analyzer), i.base.dtype) for i in found.indices]
@@ -170,6 +175,11 @@ def runs(domain: ir.Range, analyzer: Analyzer, sizes: Set[ir.Var]) -> bool:
     """Whether a loop runs an iteration, given that no size of the program is 0."""
     filled = ir.GE(*ir.match_types(domain.extent, 1))
     return analyzer.prove(filled) or _holds_for_sizes(filled, analyzer, sizes)
+
+
+def _of_sizes(expr: ir.Expr, sizes: Set[ir.Var]) -> bool:
+    """Whether nothing but sizes of the program decides an expression."""
+    return sizes >= set(ir.free_vars(expr)) and not ir.is_const_int(expr)
 
 
 def _holds_for_sizes(condition: ir.Expr, analyzer: Analyzer, sizes: Set[ir.Var]) -> bool:

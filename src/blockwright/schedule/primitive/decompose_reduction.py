@@ -124,12 +124,13 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
         }
         iters: list[ir.IterVar] = []
         values: list[ir.Expr] = []
-        fresh: dict[ir.Var, ir.Var] = {}
+        fresh: dict[ir.Var, ir.Expr] = {}
         for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
             if it.iter_type is ir.IterType.REDUCE:
+                fresh[it.var] = it.dom.min  # the initial value is that of the first step
                 continue
-            fresh[it.var] = ir.Var(it.var.name, it.var.type)
-            iters.append(it.replace(var=fresh[it.var]))
+            fresh[it.var] = var = ir.Var(it.var.name, it.var.type)
+            iters.append(it.replace(var=var))
             values.append(ir.substitute(value, renamed))
         kept = [
             ir.substitute(c, renamed)
