@@ -125,8 +125,7 @@ def fill_box(
         if predicate is None:
             return False
         predicate = None if ir.is_const_int(predicate, 1) else predicate
-    idle = [v for v, domain in domains.items()
-            if not (_of_sizes(domain.extent, sizes) or runs(domain, analyzer, sizes))]  # fmt: skip
+    idle = [v for v, domain in domains.items() if not runs(domain, analyzer, sizes)]
     found = detect_iter_map(indices, domains, predicate, analyzer, "surjective")
     if found.ok and not idle:
         spans = [analyzer.lower(extent_of(i, analyzer), i.base.dtype) for i in found.indices]
@@ -172,6 +171,13 @@ def _is_fixed(domain: ir.Range) -> bool:
 
 
 def runs(domain: ir.Range, analyzer: Analyzer, sizes: Set[ir.Var]) -> bool:
+    """Whether a loop runs an iteration, as far as that does not depend on sizes alone."""
+    if not ir.is_const_int(domain.extent) and _of_sizes(domain.extent, sizes):
+        return True
+    return analyzer.prove(ir.GE(*ir.match_types(domain.extent, 1)))
+
+
+def _surely_runs(domain: ir.Range, analyzer: Analyzer, sizes: Set[ir.Var]) -> bool:
     """Whether a loop runs an iteration, given that no size of the program is 0."""
     filled = ir.GE(*ir.match_types(domain.extent, 1))
     return analyzer.prove(filled) or _holds_for_sizes(filled, analyzer, sizes)
@@ -280,7 +286,7 @@ def _box(store: ir.BufferStore, place: _Place, analyzer: Analyzer) -> list[Box]:
     moved = {v: d for v, d in place.loops.items() if any(ir.uses_var(i, v) for i in moving)}
     known = analyzer.copy()
     for var, domain in place.loops.items():
-        if var not in moved and not runs(domain, known, place.sizes):
+        if var not in moved and not _surely_runs(domain, known, place.sizes):
             return []  # may run no iteration
         known.bind(var, domain)
     parts = [c for whole in place.conditions for c in conjuncts(whole)]
