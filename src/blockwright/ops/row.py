@@ -37,12 +37,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 def dims_text(*dims: ir.Expr) -> str:
     """Dimensions as a message names them: `n * 4, 384`."""
-    texts: list[str] = []
-    for dim in dims:
-        printer = ScriptPrinter()
-        with printer.plain(dim.dtype):  # numbers of the program's own index type
-            texts.append(printer.expr(dim))
-    return ", ".join(texts)
+    return ", ".join(ScriptPrinter().like(dim, dim.dtype) for dim in dims)
 
 
 class OpContext:

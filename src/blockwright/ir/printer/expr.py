@@ -2,14 +2,14 @@
 
 Each expression is printed so that the parser builds the very same node: an integer literal names
 its type unless that is int32 or the type of the other operand, which a number takes when it is
-parsed. Two plain literals never meet in one operation (Python would fold them).
+parsed. Two plain literals never meet in one operation (Python would fold them). In index positions
+(`index`) the index type of the function takes the place of int32.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeGuard, cast
 
 import numpy as np
@@ -20,7 +20,7 @@ from blockwright.ir.dtype import INT32, DType, dtype_of
 from blockwright.ir.expr import Expr, FloatImm, IntImm, StringImm, Var
 from blockwright.ir.node import Node
 from blockwright.ir.op import OPS, result_type
-from blockwright.ir.printer.writer import Names, Writer, mark
+from blockwright.ir.printer.writer import Names, Writer, index_literal, mark
 from blockwright.ir.reducer import CommReducer
 from blockwright.ir.structural import structural_equal
 
@@ -85,20 +85,6 @@ class ExprPrinter:
         self.out = Writer()
         self.marks = {id(node) for node in marks}
         self.constants: dict[str, Any] = {} if constants is None else constants
-        self._plain_type = INT32
-
-    @contextmanager
-    def plain(self, dtype: DType) -> Generator[None]:
-        """Bare integers stand for `dtype` meanwhile (int64 in shapes of the graph level)."""
-        before, self._plain_type = self._plain_type, dtype
-        try:
-            yield
-        finally:
-            self._plain_type = before
-
-    def is_plain_int(self, node: Any) -> bool:
-        """Whether a literal is printed as a bare Python integer."""
-        return is_literal(node) and node.type is self._plain_type
 
     def marked(self, node: Node, text: str) -> str:
         return mark(text) if self.marks and id(node) in self.marks else text
@@ -120,25 +106,36 @@ class ExprPrinter:
             return f"T.StringImm({quote(node.value)})"
         return self.expr(node)
 
-    def like(self, node: Expr, partner: Expr, level: int = 0) -> str:
-        """Text of an expression where a number takes the type of `partner`, no number itself."""
+    def like(self, node: Expr, dtype: DType, level: int = 0) -> str:
+        """Text of an expression where a bare number has the type `dtype`."""
         if not is_literal(node):
             return self.expr(node, level)
-        return (
-            self.marked(node, str(node.value)) if node.type is partner.dtype else self.typed(node)
-        )
+        return self.marked(node, str(node.value)) if node.type is dtype else self.typed(node)
+
+    def index(self, node: Expr) -> str:
+        """Text of an expression where a bare number has the index type of the function."""
+        if not is_literal(node):
+            return self.expr(node)
+        return self.marked(node, index_literal(node.value, node.type))
 
     def matched(self, *nodes: Expr) -> list[str]:
         """Texts of operands of one type, of which the numbers take the type of the first other."""
         partner = next((node for node in nodes if not is_literal(node)), None)
         if partner is not None:
-            return [self.like(node, partner) for node in nodes]
-        if all(map(self.is_plain_int, nodes)):
+            return [self.like(node, partner.dtype) for node in nodes]
+        if all(node.dtype is INT32 for node in nodes):
             return [self.expr(node) for node in nodes]
-        return [self.typed(nodes[0]), *(self.like(node, nodes[0]) for node in nodes[1:])]
+        return [self.typed(nodes[0]), *(self.like(node, nodes[0].dtype) for node in nodes[1:])]
 
-    def tuple_of(self, nodes: Iterable[Expr]) -> str:
-        items = [self.expr(node) for node in nodes]
+    def matched_indices(self, *nodes: Expr) -> list[str]:
+        """As `matched`, where numbers without another operand have the index type."""
+        first, *others = nodes
+        if all(is_literal(node) and node.dtype is first.dtype for node in nodes):
+            return [self.index(first), *(self.like(node, first.dtype) for node in others)]
+        return self.matched(*nodes)
+
+    def index_tuple(self, nodes: Iterable[Expr]) -> str:
+        items = [self.index(node) for node in nodes]
         return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
 
     def _expr(self, node: Expr) -> tuple[str, int]:
@@ -147,11 +144,7 @@ class ExprPrinter:
         method = self.expressions.get(type(node))
         if method is None:
             return f"<{type(node).__name__}>", _ATOM
-        if self._plain_type is not INT32 and not isinstance(node, (Var, IntImm)):
-            with self.plain(INT32):  # only operands of arithmetic take the type of their partner
-                text, strength = method(self, node)
-        else:
-            text, strength = method(self, node)
+        text, strength = method(self, node)
         return self.marked(node, text), strength
 
     def _infix(self, node: Any) -> tuple[str, int]:
@@ -166,9 +159,9 @@ class ExprPrinter:
             left_level = level + 1 if isinstance(op, E.CompareOp) else level
             if is_literal(op.a):
                 fixed = is_literal(op.b) and op.a.dtype is op.b.dtype
-                text, strength = self.typed(op.a) if fixed else self.like(op.a, op.b), _ATOM
+                text, strength = self.typed(op.a) if fixed else self.like(op.a, op.b.dtype), _ATOM
             left = f"({text})" if strength < left_level else text
-            text = self.marked(op, f"{left} {symbol} {self.like(op.b, op.a, level + 1)}")
+            text = self.marked(op, f"{left} {symbol} {self.like(op.b, op.a.dtype, level + 1)}")
             strength = level
         return text, strength
 
@@ -182,7 +175,7 @@ class ExprPrinter:
     def _int(self, node: IntImm) -> tuple[str, int]:
         if node.type.is_bool:
             return f"T.bool({bool(node.value)})", _ATOM
-        if self.is_plain_int(node):
+        if is_literal(node) and node.type is INT32:
             return str(node.value), _ATOM if node.value >= 0 else _UNARY
         return f"T.{node.type}({node.value})", _ATOM
 
@@ -203,7 +196,7 @@ class ExprPrinter:
     def _function(self, name: str, *args: Expr) -> tuple[str, int]:
         """A call of two or more same-typed operands; one literal states its type if all are."""
         if all(map(is_literal, args)):
-            texts = [self.typed(args[0]), *(self.like(a, args[0]) for a in args[1:])]
+            texts = [self.typed(args[0]), *(self.like(a, args[0].dtype) for a in args[1:])]
         else:
             texts = self.matched(*args)
         return f"T.{name}({', '.join(texts)})", _ATOM
@@ -232,7 +225,7 @@ class ExprPrinter:
         return f"{name}[{self.places(node) or '()'}]", _ATOM
 
     def _ramp(self, node: E.Ramp) -> tuple[str, int]:
-        base, stride = self.matched(node.base, node.stride)
+        base, stride = self.matched_indices(node.base, node.stride)
         return f"T.ramp({base}, {stride}, {node.lanes})", _ATOM
 
     def _broadcast(self, node: E.Broadcast) -> tuple[str, int]:
@@ -267,15 +260,15 @@ class ExprPrinter:
         if len(shape) != len(access.indices):  # not valid, but must be readable
             return self.exprs(access.indices)
         pairs = zip(access.indices, shape, strict=True)
-        return ", ".join(self.like(index, extent) for index, extent in pairs)
+        return ", ".join(self.like(index, extent.dtype) for index, extent in pairs)
 
     def buffer_args(self, node: Buffer) -> str:
         """Shape, type and whatever differs from the defaults."""
-        parts = [self.tuple_of(node.shape), f'"{node.dtype}"']
+        parts = [self.index_tuple(node.shape), f'"{node.dtype}"']
         if node.strides:
-            parts.append(f"strides={self.tuple_of(node.strides)}")
+            parts.append(f"strides={self.index_tuple(node.strides)}")
         if node.offset is not None:
-            parts.append(f"elem_offset={self.expr(node.offset)}")
+            parts.append(f"elem_offset={self.index(node.offset)}")
         if node.scope != "global":
             parts.append(f"scope={quote(node.scope)}")
         if node.data_alignment:
@@ -288,7 +281,7 @@ class ExprPrinter:
 
     def ends(self, start: Expr, extent: Expr) -> list[str]:
         """Start and end of [start, start + extent), from which the parser finds `extent` again."""
-        return self.matched(start, self._stop(start, extent))
+        return self.matched_indices(start, self._stop(start, extent))
 
     def _stop(self, start: Expr, extent: Expr) -> Expr:
         if isinstance(start, IntImm):
@@ -308,10 +301,10 @@ class ExprPrinter:
         """A range of an axis of that extent; numbers among numbers take the type of the extent."""
         one = isinstance(node.extent, IntImm) and node.extent.value == 1
         if one and node.extent.dtype is node.min.dtype:
-            return self.like(node.min, axis)
+            return self.like(node.min, axis.dtype)
         stop = self._stop(node.min, node.extent)
         if is_literal(node.min) and is_literal(stop):
-            return f"{self.like(node.min, axis)}:{self.like(stop, node.min)}"
+            return f"{self.like(node.min, axis.dtype)}:{self.like(stop, node.min.dtype)}"
         return ":".join(self.matched(node.min, stop))
 
     def region(self, node: BufferRegion) -> str:
@@ -328,7 +321,7 @@ class ExprPrinter:
         low, stop = node.min, self._stop(node.min, node.extent)
         ends = [stop] if isinstance(low, IntImm) and low.value == 0 else [low, stop]
         given = [] if value is None else [value]
-        texts = self.matched(*ends, *given)
+        texts = self.matched_indices(*ends, *given)
         domain = texts[0] if len(ends) == 1 else f"({texts[0]}, {texts[1]})"
         return ", ".join([domain, *texts[len(ends) :]])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from blockwright.ir.buffer import Buffer
+from blockwright.ir.dtype import INT32
 from blockwright.ir.expr import Expr, Var
 from blockwright.ir.function import PrimFunc
 from blockwright.ir.node import Node
@@ -29,7 +30,7 @@ class FuncPrinter(StmtPrinter):
         private = attrs.pop("tir.is_private", None) is True
         if not private and "tir.is_private" in func.attrs:
             attrs["tir.is_private"] = func.attrs["tir.is_private"]
-        self.out.line("@T.prim_func(private=True)" if private else "@T.prim_func")
+        start = self.out.position
         with self.names.scope():
             matched: list[tuple[Var, Buffer]] = []
             params = ", ".join(self._params(func, matched))
@@ -46,6 +47,11 @@ class FuncPrinter(StmtPrinter):
                     self.block_interior(func.body.block)
                 else:
                     self.body(func.body)
+        index_dtype = self.out.settle(start)
+        options = ["private=True"] if private else []
+        options += [] if index_dtype is INT32 else [f'index_dtype="{index_dtype}"']
+        called = f"({', '.join(options)})" if options else ""
+        self.out.insert(start, f"@T.prim_func{called}")
 
     def _name_and_attrs(self, attrs: dict[str, Any], key: str | None) -> tuple[str, dict[str, Any]]:
         """How the function is spelled after `def`, and the attributes this does not tell."""

@@ -16,8 +16,7 @@ class InfoPrinter(FuncPrinter):
     """Prints annotations. In signatures, where Python knows no symbols yet, they are quoted."""
 
     def dim(self, node: Expr, quoted: bool = False) -> str:
-        with self.plain(INT64):
-            text = self.expr(node)
+        text = self.like(node, INT64)
         return quote(text) if quoted and not isinstance(node, IntImm) else text
 
     def dims(self, nodes: Iterable[Expr], quoted: bool = False) -> str:

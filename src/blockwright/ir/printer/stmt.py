@@ -100,7 +100,7 @@ class StmtPrinter(ExprPrinter):
     def _scoping(self, stmt: Any, tail: bool) -> str:
         """Header text; defines what the statement defines."""
         if isinstance(stmt, S.LetStmt):
-            value = self.expr(stmt.value)
+            value = self.like(stmt.value, stmt.var.type) if tail else self.expr(stmt.value)
             name = self.names.define(stmt.var, stmt.var.name)
             if tail:
                 return f"{name}: T.{stmt.var.type} = {value}"
@@ -108,7 +108,7 @@ class StmtPrinter(ExprPrinter):
         if isinstance(stmt, S.AttrStmt):
             if is_launch(stmt):
                 axis = stmt.node
-                call = f"T.launch_thread({quote(axis.thread_tag)}, {self.expr(stmt.value)})"
+                call = f"T.launch_thread({quote(axis.thread_tag)}, {self.index(stmt.value)})"
                 name = self.names.define(axis.var, axis.var.name)
                 return f"{name} = {call}" if tail else f"with {call} as {name}:"
             subject = self._axis(stmt.node) if isinstance(stmt.node, IterVar) else None
@@ -193,7 +193,7 @@ class StmtPrinter(ExprPrinter):
     def _for(self, stmt: For) -> None:
         nest = self._grid(stmt)
         if len(nest) > 1:
-            header = f"T.grid({', '.join(self.expr(loop.extent) for loop in nest)})"
+            header = f"T.grid({', '.join(self.index(loop.extent) for loop in nest)})"
         else:
             header = self._loop_call(stmt)
         with self.names.scope():
@@ -218,7 +218,7 @@ class StmtPrinter(ExprPrinter):
 
     def _loop_call(self, stmt: For) -> str:
         if is_zero(stmt.min):
-            bounds = self.expr(stmt.extent)
+            bounds = self.index(stmt.extent)
         else:
             bounds = ", ".join(self.ends(stmt.min, stmt.extent))
         if stmt.kind is ForKind.SERIAL and not stmt.annotations:

@@ -3,18 +3,24 @@
 A marked node is wrapped in two private characters while its text is put together; the line writer
 takes them out again and underlines what stood between them. So no printing method has to count
 columns, and an error can show a program with the guilty nodes underlined.
+
+An integer in an index position is written the same way, with its type, until the whole function is
+printed: only then is it known which type most of them have (`Writer.settle`).
 """
 
 from __future__ import annotations
 
 import keyword
 import re
+from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from blockwright.ir.dtype import INT32, INT64, DType
 from blockwright.ir.node import Node
 
 _OPEN, _CLOSE = "\ue000", "\ue001"
+_INDEX = re.compile("\ue002(\\w+):(-?\\d+)\ue003")
 _RESERVED = frozenset({"T", "R", "I", "cls", "range", "float", "min", "max"})
 _NOT_NAME = re.compile(r"\W")
 
@@ -73,11 +79,23 @@ def mark(text: str) -> str:
     return f"{_OPEN}{text}{_CLOSE}"
 
 
+def index_literal(value: int, dtype: DType) -> str:
+    """An integer in an index position, bare where its type is the index type of the function."""
+    return f"\ue002{dtype}:{value}\ue003"
+
+
+def _settled(text: str, dtype: DType) -> str:
+    """A line whose index literals are bare where they have the type, and state it elsewhere."""
+    if "\ue002" not in text:
+        return text
+    return _INDEX.sub(lambda m: m[2] if m[1] == dtype.name else f"T.{m[1]}({m[2]})", text)
+
+
 class Writer:
     """Collects lines at the current indentation."""
 
     def __init__(self) -> None:
-        self._lines: list[str] = []
+        self._lines: list[tuple[str, str]] = []  # indentation and text
         self._depth = 0
 
     @contextmanager
@@ -89,23 +107,52 @@ class Writer:
             self._depth -= 1
 
     def line(self, text: str = "") -> None:
-        pad = "    " * self._depth if text else ""
-        if _OPEN not in text:
-            self._lines.append(pad + text)
-            return
-        plain: list[str] = []
-        carets: list[str] = []
-        level = 0
-        for char in text:
-            if char == _OPEN:
-                level += 1
-            elif char == _CLOSE:
-                level -= 1
-            else:
-                plain.append(char)
-                carets.append("^" if level else " ")
-        self._lines.append(pad + "".join(plain))
-        self._lines.append((pad + "".join(carets)).rstrip())
+        self._lines.append((self._padding(text), text))
+
+    def insert(self, position: int, text: str) -> None:
+        """A line before the one at `position`, at the current indentation."""
+        self._lines.insert(position, (self._padding(text), text))
+
+    def _padding(self, text: str) -> str:
+        return "    " * self._depth if text else ""
+
+    @property
+    def position(self) -> int:
+        """The position of the next line."""
+        return len(self._lines)
+
+    def settle(self, start: int) -> DType:
+        """Write out the index literals from line `start` on.
+
+        Returns:
+            The type of those that are bare, of which there are most.
+        """
+        lines = self._lines
+        found = Counter(m[1] for _, text in lines[start:] for m in _INDEX.finditer(text))
+        dtype = INT64 if found["int64"] > found["int32"] else INT32
+        lines[start:] = [(pad, _settled(text, dtype)) for pad, text in lines[start:]]
+        return dtype
 
     def text(self) -> str:
-        return "\n".join(self._lines)
+        out: list[str] = []
+        for pad, text in self._lines:
+            out += _underlined(pad, _settled(text, INT32))
+        return "\n".join(out)
+
+
+def _underlined(pad: str, text: str) -> list[str]:
+    """A line, followed by one with carets where it has marks."""
+    if _OPEN not in text:
+        return [pad + text]
+    plain: list[str] = []
+    carets: list[str] = []
+    level = 0
+    for char in text:
+        if char == _OPEN:
+            level += 1
+        elif char == _CLOSE:
+            level -= 1
+        else:
+            plain.append(char)
+            carets.append("^" if level else " ")
+    return [pad + "".join(plain), (pad + "".join(carets)).rstrip()]

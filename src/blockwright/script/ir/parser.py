@@ -6,54 +6,67 @@ import ast
 from collections.abc import Mapping
 from typing import Any, cast
 
-from blockwright.ir import GraphFunction, IRModule, Node, PrimFunc
+from blockwright.ir import DType, GraphFunction, IRModule, Node, PrimFunc
+from blockwright.ir.dtype import INT32
 from blockwright.script import relax, tir
 from blockwright.script.core import Problem, Reporter, Script, text_script
+from blockwright.script.core.report import wrap
 from blockwright.script.ir import functions
 from blockwright.script.relax.parser import RelaxParser
 from blockwright.script.relax.values import constant_table
 from blockwright.script.tir.evaluator import ModuleRef
 from blockwright.script.tir.macro import is_macro, macro_of
 from blockwright.script.tir.parser import TirParser
+from blockwright.script.tir.values import index_type
 from blockwright.support import ScriptError
 from blockwright.support.kinds import require_kind
 from blockwright.support.stack import deep
 
-_LEVELS = {"prim_func": "T", "function": "R"}
+# Decorators and their options.
+_DECORATORS = {
+    "prim_func": ("private", "check_well_formed", "index_dtype"),
+    "function": ("private", "check_well_formed", "pure"),
+}
 
 
-class Options:
-    """What a decorator says: the dialect and its options."""
-
-    def __init__(self, level: str, private: bool = False, pure: bool = True) -> None:
-        self.level, self.private, self.pure = level, private, pure
-
-
-def _options(node: ast.FunctionDef) -> Options:
-    """Read the decorator of a function without running it."""
+def _decorator(node: ast.FunctionDef, script: Script, reporter: Reporter) -> tuple[str, Any]:
+    """The name of the decorator of a function, and the options that it states."""
     for decorator in node.decorator_list:
         call = decorator if isinstance(decorator, ast.Call) else None
         name = ast.unparse(call.func if call is not None else decorator).split(".")[-1]
-        if name in _LEVELS:
-            given = {k.arg: k.value for k in call.keywords} if call is not None else {}
-            flags: dict[str, bool] = {}
-            for key in ("private", "pure"):
-                value = given.get(key)
-                if isinstance(value, ast.Constant):
-                    flags[key] = bool(value.value)
-            return Options(_LEVELS[name], **flags)
+        if name in _DECORATORS:
+            evaluator, known = TirParser(script, reporter), _DECORATORS[name]
+            options: dict[str, Any] = {}
+            for item in () if call is None else call.keywords:
+                if item.arg not in known:
+                    given = "**" if item.arg is None else item.arg
+                    raise Problem("BW106", f"@{name} has no option {given!r}", item.value,
+                                  f"its options are {', '.join(known)}")  # fmt: skip
+                options[item.arg] = evaluator.eval(item.value)
+                if item.arg == "index_dtype":
+                    options[item.arg] = _index_type(options[item.arg], item.value)
+            return name, options
     raise Problem("BW112", f"function {node.name!r} has no dialect", node,
                   "put @T.prim_func or @R.function above it")  # fmt: skip
+
+
+def _index_type(name: Any, node: ast.expr) -> DType:
+    try:
+        return index_type(name)
+    except ScriptError as error:
+        raise wrap(error, node) from None
 
 
 def parse_function(
     node: ast.FunctionDef, script: Script, reporter: Reporter
 ) -> PrimFunc | GraphFunction | None:
     """A function of either level, or None when problems were reported."""
-    options = _options(node)
-    if options.level == "T":
-        return TirParser(script, reporter).function(node, options.private)
-    return RelaxParser(script, reporter).function(node, options.private, options.pure)
+    name, options = _decorator(node, script, reporter)
+    private = bool(options.get("private", False))
+    if name == "prim_func":
+        index_dtype = options.get("index_dtype", INT32)
+        return TirParser(script, reporter).function(node, private, index_dtype)
+    return RelaxParser(script, reporter).function(node, private, bool(options.get("pure", True)))
 
 
 def parse_module(script: Script, reporter: Reporter | None = None) -> IRModule:

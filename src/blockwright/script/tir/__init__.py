@@ -7,6 +7,9 @@
                 vi = T.axis.spatial(128, i)
                 B[vi] = A[vi] + 1.0
 
+A Python integer in an index position (a shape, a bound of a loop, …) is int32, or what
+`@T.prim_func(index_dtype="int64")` states.
+
 Besides the names below there are one function per builtin operation (`T.exp`, `T.sqrt`, …) and one
 name per data type (`T.float32`, `T.int8x16`, …), made when first asked for.
 """
@@ -19,7 +22,7 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.analysis.well_formed import find_problems
-from blockwright.ir import OPS, PrimFunc, dtype_of
+from blockwright.ir import OPS, DType, PrimFunc, dtype_of
 from blockwright.script.core import (
     Reporter,
     Script,
@@ -48,7 +51,7 @@ from blockwright.script.tir.parser import TirParser
 from blockwright.script.tir.reducers import *  # noqa: F403
 from blockwright.script.tir.statements import *  # noqa: F403
 from blockwright.script.tir.statements import Buffer_ as Buffer
-from blockwright.script.tir.values import DTypeFactory
+from blockwright.script.tir.values import DTypeFactory, index_type
 from blockwright.support import IRError
 from blockwright.support.stack import deep
 
@@ -79,27 +82,37 @@ class DeferredFunction:
         self.raw_function = func
 
 
-def prim_func(func: Any = None, *, private: bool = False, check_well_formed: bool = True) -> Any:
+def prim_func(
+    func: Any = None,
+    *,
+    private: bool = False,
+    check_well_formed: bool = True,
+    index_dtype: str | DType = "int32",
+) -> Any:
     """Decorator: parse a function into a `PrimFunc`.
 
     `private` functions get no entry for callers outside the module. Names that the dialect does
     not define are looked up in the Python scope around the function. Unless told otherwise, the
     program is checked: a signature that is written must cover what the block does.
+
+    `index_dtype`, "int32" or "int64", is the type of Python integers in index positions: shapes,
+    strides and offsets of buffers, bounds of loops, domains and values of block iterators and
+    `T.ramp`, where no expression stands beside them. An index into a buffer has the type of the
+    extent of its dimension. A macro takes the index type of the function that it is expanded into.
     """
-    if func is None:
-        return _Configured(private, check_well_formed)
-    return _parse(func, private, check_well_formed)
+    configured = _Configured(private, check_well_formed, index_type(index_dtype))
+    return configured if func is None else configured.parse(func)
 
 
 class _Configured:
     """`@T.prim_func(private=True)`; with the IR builder, `with T.prim_func():`."""
 
-    def __init__(self, private: bool, check: bool) -> None:
-        self.private, self.check = private, check
+    def __init__(self, private: bool, check: bool, index_dtype: DType) -> None:
+        self.private, self.check, self.index_dtype = private, check, index_dtype
         self._frame: FuncFrame | None = None
 
     def __enter__(self) -> None:
-        self._frame = FuncFrame("main", self.private)
+        self._frame = FuncFrame("main", self.private, self.index_dtype)
         self._frame.__enter__()
 
     def __exit__(self, *error: Any) -> None:
@@ -107,25 +120,24 @@ class _Configured:
         self._frame.__exit__(*error)
 
     def __call__(self, func: FunctionType) -> Any:
-        return _parse(func, self.private, self.check)
+        return self.parse(func)
 
+    def parse(self, func: FunctionType) -> PrimFunc | DeferredFunction:
+        frame, env = caller_environment(2)
+        if in_module_class(func, frame):
+            return DeferredFunction(func)
+        return self._parsed(decorated_function(func, env))
 
-def _parse(func: FunctionType, private: bool, check: bool) -> PrimFunc | DeferredFunction:
-    frame, env = caller_environment(2)
-    if in_module_class(func, frame):
-        return DeferredFunction(func)
-    return _parsed(decorated_function(func, env), private, check)
-
-
-@deep
-def _parsed(script: Script, private: bool, check: bool) -> PrimFunc:
-    reporter = Reporter(script)
-    result = TirParser(script, reporter).function(script.function, private)
-    if result is not None and check:
-        reporter.found.extend(find_problems(result))
-    if result is None or reporter.found:
-        reporter.fail()
-    return result
+    @deep
+    def _parsed(self, script: Script) -> PrimFunc:
+        reporter = Reporter(script)
+        parser = TirParser(script, reporter)
+        result = parser.function(script.function, self.private, self.index_dtype)
+        if result is not None and self.check:
+            reporter.found.extend(find_problems(result))
+        if result is None or reporter.found:
+            reporter.fail()
+        return result
 
 
 def __getattr__(name: str) -> Any:

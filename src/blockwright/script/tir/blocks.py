@@ -25,9 +25,11 @@ from blockwright.script.tir.builder import (
 from blockwright.script.tir.values import (
     NodeValue,
     extent_of,
-    number_types,
+    index_types,
+    is_number,
     regions,
     to_expr,
+    to_index,
 )
 from blockwright.support import ScriptError
 
@@ -36,10 +38,10 @@ from blockwright.support import ScriptError
 def _loop(kind: ForKind, start: Any, stop: Any, annotations: Mapping[str, Any] | None,
           thread: str = "") -> LoopNest:  # fmt: skip
     if stop is None:
-        extent = to_expr(start)
+        extent = to_index(start)
         low: Expr = ir.const(0, extent.dtype)
     else:
-        low, high = number_types((start, stop))
+        low, high = index_types((start, stop))
         extent = extent_of(low, high)
     if not extent.dtype.is_int:
         raise ScriptError(f"a loop over {extent.dtype} is not possible", code="BW107")
@@ -101,10 +103,12 @@ def _domain(spec: Any, like: Any = None) -> Range:
     if pair is not None:
         if len(pair) != 2:
             raise ScriptError("a domain is an extent or a pair (begin, end)", code="BW107")
-        low, high = number_types([*pair, like] if isinstance(like, Expr) else pair)[:2]
+        low, high = index_types([*pair, like] if isinstance(like, Expr) else pair)[:2]
         return Range(low, extent_of(low, high))
-    plain = isinstance(spec, int) and isinstance(like, Expr) and like.dtype.is_int
-    extent = to_expr(spec, like.dtype if plain and isinstance(like, Expr) else None)
+    if is_number(spec) and isinstance(like, Expr) and like.dtype.is_int:
+        extent = ir.const(spec, like.dtype)
+    else:
+        extent = to_index(spec)
     return Range(ir.const(0, extent.dtype), extent)
 
 
@@ -154,7 +158,7 @@ def bind(axis: Var, value: Any) -> None:
     frame = current_block("T.bind")
     for position, item in enumerate(frame.iter_vars):
         if item.var is axis:
-            frame.values[position] = to_expr(value, axis.dtype if isinstance(value, int) else None)
+            frame.values[position] = to_expr(value, axis.dtype if is_number(value) else None)
             return
     raise ScriptError("T.bind names no axis of this block", code="BW107")
 
@@ -165,12 +169,12 @@ class _Axis:
     def _declare(self, kind: IterType, domain: Any, value: Any, dtype: Any) -> Var:
         builder = Builder.current("T.axis")
         frame = builder.frame(BlockFrame, "T.axis", "directly in a block")
-        if dtype is not None and isinstance(domain, int):
+        if dtype is not None and is_number(domain):
             domain = ir.const(domain, dtype)
-        node = None if value is None else value if isinstance(value, int) else to_expr(value)
+        node = None if value is None or is_number(value) else to_expr(value)
         dom = _domain(domain, node)
-        if isinstance(node, int):
-            node = ir.const(node, dom.extent.dtype)
+        if is_number(value):
+            node = ir.const(value, dom.extent.dtype)
         return frame.axis(builder, builder.take_name("v"), dom, kind, node)
 
     def spatial(self, domain: Any, value: Any = None, dtype: Any = None) -> Var:

@@ -31,6 +31,7 @@ from blockwright.ir import (
     Stmt,
     Var,
 )
+from blockwright.ir.dtype import INT32, DType
 from blockwright.support import ScriptError, Span
 
 Wrap = Callable[[Stmt], Stmt]
@@ -69,6 +70,13 @@ class Builder:
     def active(cls) -> Builder | None:
         found: list[Builder] = getattr(cls._local, "stack", [])
         return found[-1] if found else None
+
+    @classmethod
+    def index_dtype(cls) -> DType:
+        """The type of bare integers in index positions: that of the function being built."""
+        builder = cls.active()
+        func = builder.frames[0] if builder is not None and builder.frames else None
+        return func.index_dtype if isinstance(func, FuncFrame) else INT32
 
     def __enter__(self) -> Self:
         found: list[Builder] = getattr(self._local, "stack", [])
@@ -370,10 +378,11 @@ def _loop_name(name: str) -> str:
 class FuncFrame(StorageFrame):
     """A function being built."""
 
-    def __init__(self, name: str, private: bool) -> None:
+    def __init__(self, name: str, private: bool, index_dtype: DType = INT32) -> None:
         super().__init__()
         self.name = name
         self.private = private
+        self.index_dtype = index_dtype
         self.params: list[Var] = []
         self.buffer_map: dict[Var, Buffer] = {}
         self.attrs: dict[str, Any] | None = None

@@ -13,7 +13,7 @@ from blockwright import ir
 from blockwright.ir import Buffer, DType, Expr, IterType, IterVar, Range, Var, dtype_of
 from blockwright.script.core import items_of, sequence_of
 from blockwright.script.tir.expressions import And, Or, builtin, vector_load
-from blockwright.script.tir.values import number_types, to_expr
+from blockwright.script.tir.values import index_types, number_types, to_expr
 from blockwright.support import ScriptError
 
 
@@ -111,7 +111,7 @@ def Call(dtype: str | DType, op: str, args: Sequence[Any]) -> Expr:
 
 def Range_(begin: Any, end: Any = None) -> Range:
     """`T.Range(begin, end)`, or `T.Range(extent)`."""
-    low, high = number_types((0, begin) if end is None else (begin, end))
+    low, high = index_types((0, begin) if end is None else (begin, end))
     return Range(low, ir.sub(high, low))
 
 

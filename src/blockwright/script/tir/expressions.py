@@ -19,6 +19,7 @@ from blockwright.script.core import Evaluator, Problem, items_of, special_form
 from blockwright.script.tir.builder import Builder
 from blockwright.script.tir.values import (
     from_first_lane,
+    index_types,
     number_types,
     to_expr,
     vector_indices,
@@ -199,8 +200,8 @@ def cast(value: Any, dtype: str | DType) -> Expr:
 
 
 def ramp(base: Any, stride: Any, lanes: int) -> Expr:
-    """base, base + stride, …; base where there is one lane."""
-    x, y = ir.match_types(*_pair(base, stride))
+    """base, base + stride, …; base where there is one lane. It is a vector of indices."""
+    x, y = ir.match_types(*index_types((base, stride)))
     count = _lanes(lanes)
     return ir.Ramp(x, y, count) if count > 1 else x
 

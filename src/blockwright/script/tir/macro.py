@@ -12,7 +12,8 @@
 A *hygienic* macro sees its parameters and the Python scope in which it was defined, so that it
 means the same wherever it is called. With `hygienic=False` its other names are looked up where it
 is called, first among the names of the script, and only then where it was defined. Either way a
-name that the body assigns lives in the body; variables of the program are always distinct.
+name that the body assigns lives in the body; variables of the program are always distinct. Python
+integers in index positions have the `index_dtype` of the function that the macro is expanded into.
 """
 
 from __future__ import annotations

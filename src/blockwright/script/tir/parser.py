@@ -13,7 +13,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar
 
 from blockwright import ir
-from blockwright.ir import Buffer, Expr, PrimFunc, Stmt, Var
+from blockwright.ir import Buffer, DType, Expr, PrimFunc, Stmt, Var
+from blockwright.ir.dtype import INT32
 from blockwright.script.core import (
     POISON,
     MetaVar,
@@ -57,10 +58,12 @@ class TirParser(TirEvaluator):
         self._symbols: dict[str, Var] = {}  # dimensions that the signature names by strings
 
     # ----------------------------------------------------------------------------------- functions
-    def function(self, node: ast.FunctionDef, private: bool = False) -> PrimFunc | None:
+    def function(
+        self, node: ast.FunctionDef, private: bool = False, index_dtype: DType = INT32
+    ) -> PrimFunc | None:
         """The function, or None when problems were reported."""
         before = len(self.reporter.found)
-        frame = FuncFrame(node.name, private)
+        frame = FuncFrame(node.name, private, index_dtype)
         with self.builder, self.scope():
             self.builder.span = self.span(node)
             with self.reporter.statement(node), frame:

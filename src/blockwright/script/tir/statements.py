@@ -39,6 +39,7 @@ from blockwright.script.tir.values import (
     from_first_lane,
     message_values,
     to_expr,
+    to_index,
     to_region,
     vector_indices,
 )
@@ -58,7 +59,7 @@ def make_buffer(
     builder = Builder.active()
     buffer = Buffer(
         name, dtype_of(dtype), _extents(shape), _extents(strides or ()),
-        None if elem_offset is None else to_expr(elem_offset), scope, align if align > 0 else 0,
+        None if elem_offset is None else to_index(elem_offset), scope, align if align > 0 else 0,
         offset_factor, tuple(axis_separators or ()), span=builder.span if builder else None,
     )  # fmt: skip
     if builder is not None and buffer_type.startswith("auto"):
@@ -81,7 +82,7 @@ def _options(args: Sequence[Any], options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _extents(shape: Any) -> tuple[Expr, ...]:
-    out = tuple(to_expr(item) for item in items_of(shape))
+    out = tuple(to_index(item) for item in items_of(shape))
     for item in out:
         if not item.dtype.is_int:
             raise ScriptError(f"a dimension is {item.dtype}, not an integer", code="BW107")
@@ -184,7 +185,7 @@ def allocate_const(
         buffer = make_buffer(name, extents, dtype)
         places = np.ndindex(*(s or 0 for s in sizes))
         stores = [ir.BufferStore(buffer, ir.const(v.item(), buffer.dtype),
-                                 tuple(ir.const(i, "int32") for i in at))
+                                 vector_indices(buffer, at))
                   for at, v in zip(places, values, strict=True)]  # fmt: skip
         return buffer, lambda body: ir.Allocate(buffer, ir.seq([*stores, body]),
                                                 dict(annotations or {}))  # fmt: skip
@@ -331,7 +332,7 @@ def launch_thread(thread: str | Var, extent: Any) -> ScopeFrame:
     if not tag:
         raise ScriptError("this variable is no thread axis", code="BW107",
                           help='write tx = T.env_thread("threadIdx.x")')  # fmt: skip
-    size = to_expr(extent, known.type if known is not None else None)
+    size = to_index(extent) if known is None else to_expr(extent, known.type)
 
     def make(name: str) -> tuple[Var, Wrap]:
         var = Builder.current().define(Var(name, size.dtype)) if known is None else known

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
+
+import numpy as np
 
 from blockwright import ir
 from blockwright.ir import Buffer, BufferRegion, DType, Expr, IntImm, Node, Range, Var
+from blockwright.ir.dtype import INT32, INT64
 from blockwright.script.core import items_of
 from blockwright.script.tir.builder import Builder
 from blockwright.support import ScriptError
@@ -117,6 +120,39 @@ def to_expr(value: Any, dtype: DType | None = None) -> Expr:
     return ir.as_expr(value)
 
 
+def is_number(value: Any) -> TypeGuard[int]:
+    """Whether a script value is a bare integer."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def index_type(name: str | DType) -> DType:
+    """The type that `index_dtype=` names."""
+    kind = ir.dtype_of(name) if name in ("int32", "int64") else name
+    if kind not in (INT32, INT64):
+        raise ScriptError(f"index_dtype is {name!r}, and an index is int32 or int64",
+                          code="BW107", help='write index_dtype="int64"')  # fmt: skip
+    return kind
+
+
+def to_index(value: Any) -> Expr:
+    """A script value in an index position, where a bare integer has the function's index type.
+
+    One that int32 does not have is int64, as it is elsewhere.
+    """
+    kind = Builder.index_dtype()
+    fits = is_number(value) and kind.min_value <= value <= kind.max_value
+    return to_expr(value, kind if fits else None)
+
+
+def index_types(values: Sequence[Any]) -> list[Expr]:
+    """As `number_types` in index positions: numbers among numbers have the index type."""
+    if not all(map(is_number, values)):
+        return number_types(values)
+    found = [to_index(value) for value in values]
+    kind = ir.widest_type(found)
+    return [ir.cast_to(value, kind) for value in found]
+
+
 def message_values(message: str, values: Sequence[Any]) -> tuple[Expr, ...]:
     """The integers of a message, which has `%d` for each where there are any."""
     try:
@@ -146,7 +182,7 @@ def _maybe_expr(value: Any) -> Expr | None:
 
 
 def point(item: Any) -> Range:
-    index = to_expr(item)
+    index = to_index(item)
     return Range(index, ir.const(1, index.dtype))
 
 
@@ -223,10 +259,9 @@ def vector_indices(buffer: Buffer, items: Sequence[Any]) -> tuple[Expr, ...]:
 def index_of(buffer: Buffer, position: int, item: Any) -> Expr:
     """An index; a number has the type of the extent of its dimension."""
     kind = buffer.shape[position].dtype if position < buffer.ndim else None
-    plain = isinstance(item, int) and not isinstance(item, bool)
-    if plain and kind is not None and kind.min_value <= item <= kind.max_value:
+    if is_number(item) and kind is not None and kind.min_value <= item <= kind.max_value:
         return ir.const(item, kind)
-    return to_expr(item)
+    return to_index(item)
 
 
 def _placed(buffer: Buffer, position: int, index: Expr) -> Expr:

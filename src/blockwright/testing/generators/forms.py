@@ -138,7 +138,8 @@ def with_short_indices(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
     numbers = (n for n in ir.walk(func) if isinstance(n, ir.IntImm) and n.dtype.bits == 64)
     if any(not -(2**31) <= n.value < 2**31 for n in numbers):
         return func
-    text = re.sub(r"T\.int64\((\d*)\)", lambda m: m[1] or "T.int32()", script(func))
+    text = script(func).replace('index_dtype="int64"', 'index_dtype="int32"')
+    text = re.sub(r"T\.int64\((\d*)\)", lambda m: m[1] or "T.int32()", text)
     read = from_source(re.sub(r"(\bat\d+): T\.int64 =", r"\1: T.int32 =", text))  # named values
     assert isinstance(read, ir.PrimFunc)
     return read
