@@ -38,6 +38,8 @@ INDEX_POSITIONS = {
     "unroll": "for i in T.unroll(§1, §8):\n    A[i, 0] = 1.0",
     "thread_binding": "for t in T.thread_binding(§8, thread='threadIdx.x'):\n    A[t, 0] = 1.0",
     "launch_thread": "t = T.launch_thread('threadIdx.x', §8)\nA[t, 0] = 1.0",
+    "env_thread": "t = T.env_thread('threadIdx.x', KIND)\n"
+    "with T.launch_thread(t, §8):\n    A[t, 0] = 1.0",
     "axis": "with T.block('b'):\n    v = T.axis.spatial(§8, §3)\n    A[v, 0] = 1.0",
     "axis from": "with T.block('b'):\n    v = T.axis.opaque((§2, §8), §3)\n    A[v, 0] = 1.0",
     "bind": "with T.block([§8, T.reduce_axis(§0, §4)], 'b') as [v, k]:\n"
@@ -72,12 +74,12 @@ def program(statements: str, options: str = "") -> ir.PrimFunc:
 
 
 def stated(text: str, dtype: str) -> str:
-    return re.sub(r"§(\d+)", rf"T.{dtype}(\1)", text)
+    return re.sub(r"§(\d+)", rf"T.{dtype}(\1)", text).replace("KIND", f"'{dtype}'")
 
 
 @pytest.mark.parametrize("text", INDEX_POSITIONS.values(), ids=list(INDEX_POSITIONS))
 def test_a_bare_integer_in_an_index_position_has_the_index_type(text: str) -> None:
-    bare = text.replace("§", "")
+    bare = text.replace("§", "").replace(", KIND", "")
     for dtype in ("int32", "int64"):
         found = program(bare, f'index_dtype="{dtype}"')
         wanted = program(stated(text, dtype))
@@ -91,6 +93,12 @@ def test_values_keep_their_types(text: str) -> None:
     found = program(text, 'index_dtype="int64"')
     ir.assert_structural_equal(found, program(text))
     ir.assert_structural_equal(from_source(script(found)), found)
+
+
+def test_the_type_of_a_named_value_is_stated_once() -> None:
+    func = program("x: T.int64 = 3\nA[x, 0] = 1.0")
+    assert "x: T.int64 = 3" in script(func)
+    ir.assert_structural_equal(from_source(script(func)), func)
 
 
 def test_an_expression_gives_its_type_to_the_numbers_beside_it() -> None:

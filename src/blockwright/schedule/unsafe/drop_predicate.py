@@ -47,9 +47,9 @@ class DropPredicate(UnsafePrimitive, frozen=True, eq=False):
             n = T.int64()
             A = T.match_buffer(a, (n,), "float32")
             B = T.match_buffer(b, (n,), "float32")
-            for i_0, i_1 in T.grid((n + T.int64(7)) // T.int64(8), T.int64(8)):
+            for i_0, i_1 in T.grid((n + 7) // 8, T.int64(8)):
                 with T.block("B"):
-                    vi = T.axis.spatial(n, i_0 * T.int64(8) + i_1)
+                    vi = T.axis.spatial(n, i_0 * 8 + i_1)
                     B[vi] = A[vi] + T.float32(1)
     """
 

@@ -316,10 +316,11 @@ def attr(node: Any, key: str, value: Any) -> ScopeFrame:
     return ScopeFrame(lambda _: (None, lambda body: ir.AttrStmt(node, key, expr, body)), "")
 
 
-def env_thread(tag: str, dtype: str | DType = "int32") -> Var:
-    """The variable of a thread axis that `T.launch_thread` opens later."""
+def env_thread(tag: str, dtype: str | DType | None = None) -> Var:
+    """The variable of a thread axis that `T.launch_thread` opens later; of the index type."""
     builder = Builder.current("T.env_thread")
-    var = builder.define(Var(builder.take_name("thread"), dtype_of(dtype)))
+    kind = Builder.index_dtype() if dtype is None else dtype_of(dtype)
+    var = builder.define(Var(builder.take_name("thread"), kind))
     builder.threads[var] = tag
     return var
 
