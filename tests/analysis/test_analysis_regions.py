@@ -270,3 +270,21 @@ for i, k in T.grid(64, 64):
 """)
     scope = Scope(Tree(func), func.root)
     assert scope.uncovered(scope.blocks[1]) != ""
+
+
+def test_reads_stand_in_order_of_first_access() -> None:
+    """Also those of elements that the initial value does not give, whatever the buffers' hashes."""
+    names = "abcdef"
+    params = ", ".join(f'{n}: T.Buffer((8,), "float32")' for n in names)
+    init = "".join(f"\n                {n}[vi % 2] = T.float32(0)" for n in names)
+    body = "".join(f"\n            {n}[vi % 2] = {n}[vi // 2] + T.float32(1)" for n in names)
+    func = from_source(f"""
+@T.prim_func
+def updates({params}):
+    for i, k in T.grid(8, 8):
+        with T.block("updates"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():{init}{body}
+""")
+    (block,) = [b for b in ir.blocks(func.body) if b.name == "updates"]
+    assert [region.buffer.name for region in block.reads] == list(names)

@@ -56,12 +56,12 @@ def named_twice(
 ) -> tuple[ir.Buffer, ir.Buffer] | None:
     """Two names under which a statement accesses one memory, if it writes it."""
     names: dict[ir.Buffer, dict[ir.Buffer, None]] = {}
-    written: set[ir.Buffer] = set()
+    written: dict[ir.Buffer, None] = {}
     for access in (*ir.collect(stmt, ir.BufferStore), *ir.collect(stmt, ir.BufferLoad)):
         root = roots.get(access.buffer, access.buffer)
         names.setdefault(root, {})[access.buffer] = None
         if isinstance(access, ir.BufferStore):
-            written.add(root)
+            written[root] = None
     for root in written:
         if len(names[root]) > 1:
             first, second, *_ = names[root]

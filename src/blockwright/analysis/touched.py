@@ -113,13 +113,15 @@ class Walker:
         moving = reduced_over(block)
         begun = set(self.writes) & {s.buffer for s in ir.collect(init, ir.BufferStore)}
         begun |= {r.buffer for b in ir.collect(init, ir.Block) for r in b.writes}
-        for buffer in begun & set(self.reads):
+        for buffer in [b for b in self.reads if b in begun]:
             made = [box for box in filled_boxes(init, buffer, self.outside)
                     if not any(ir.uses_var(rng, moving) for rng in box)]  # fmt: skip
-            left = [(box, known) for box, known in self.reads.pop(buffer)
+            left = [(box, known) for box, known in self.reads[buffer]
                     if not is_within(box, made, known)]  # fmt: skip
             if left:
                 self.reads[buffer] = left
+            else:
+                del self.reads[buffer]
         later, self.reads = self.reads, self.first
         for buffer, boxes in later.items():
             self.reads.setdefault(buffer, []).extend(boxes)
