@@ -91,6 +91,24 @@ def test_elementwise_consumers_become_the_epilogue_of_a_contraction(
     np.testing.assert_allclose(bw.compile(parse(text))(x, w, z), np.exp(x @ w) + z, rtol=1e-5)
 
 
+@pytest.mark.parametrize("batch", [0, 3])
+def test_a_value_passed_twice_has_one_region(
+    batch: int, parse: Any, run: Any, callees: Any
+) -> None:
+    text = f"""
+@R.function
+def main(x: R.Tensor(({batch}, 4, 4), "float32"), z: R.Tensor(({batch}, 4, 4), "float32")):
+    y = R.add(R.matmul(x, x), z)
+    return y
+"""
+    module = run(parse(text), *FUSION)
+    (name,) = callees(module)
+    for block in ir.blocks(module[name].body):
+        assert len({region.buffer for region in block.reads}) == len(block.reads)
+    x, z = np.random.default_rng(0).standard_normal((2, batch, 4, 4)).astype("f4")
+    np.testing.assert_allclose(bw.compile(parse(text))(x, z), x @ x + z, rtol=1e-5, atol=1e-5)
+
+
 def test_a_value_needed_twice_is_computed_once(parse: Any, run: Any, callees: Any) -> None:
     text = main(f"a = {call('pear', 'x', 'w')}", f"b = {call('apple', 'a')}", "c = R.add(a, b)",
                 result="(a, c)")  # fmt: skip

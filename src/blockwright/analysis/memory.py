@@ -1,8 +1,9 @@
 """The form of a program in which a buffer is a memory, and a loop variable an index.
 
-`plain_memory` writes out named indices, folds the views whose elements are known, and states the
-memory behind other views in the signatures of the blocks that use them: all of it, so that they
-depend on everybody else who uses it. A program without such names is returned as it is.
+`plain_memory` joins the regions of one buffer in a signature, writes out named indices, and folds
+the views whose elements are known. The memory behind other views is stated in the signatures of the
+blocks that use them: all of it, so that they depend on everybody else who uses it. A program in
+this form is returned as it is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from blockwright import ir
 from blockwright.analysis.fold_names import fold_names
 from blockwright.analysis.fold_views import fold_views
+from blockwright.analysis.regions import with_one_box_per_buffer
 
 _views: ir.Rare[ir.DeclBuffer] = ir.Rare(ir.DeclBuffer)
 
@@ -122,4 +124,16 @@ def _is_full(region: ir.BufferRegion) -> bool:
 def plain_memory(func: ir.PrimFunc) -> ir.PrimFunc:
     """The function in the form in which a buffer is a memory, as far as it has one; see the
     module."""
-    return state_memory(fold_views(fold_names(func)))
+    return state_memory(fold_views(fold_names(_with_joined_regions(func))))
+
+
+def _with_joined_regions(func: ir.PrimFunc) -> ir.PrimFunc:
+    """The function with one region per buffer in each half of a signature."""
+    if all(with_one_box_per_buffer(block) is block for block in ir.blocks(func.body)):
+        return func
+
+    def joined(node: ir.Node) -> ir.Node | None:
+        block = with_one_box_per_buffer(node) if isinstance(node, ir.Block) else node
+        return None if block is node else block
+
+    return func.replace(body=ir.rewrite_bottom_up(func.body, joined))

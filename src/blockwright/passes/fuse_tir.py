@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from blockwright import ir
+from blockwright.analysis import with_one_box_per_buffer
 from blockwright.passes.context import PassContext
 from blockwright.passes.legalize import BOUND_ATTRS, ProgramTable, with_scalar_symbols
 from blockwright.passes.rewrite import (
@@ -74,7 +75,8 @@ class _Renew(ir.Mutator):
             self.own(buffer)
         for match in node.match_buffers:
             self.own(match.buffer)
-        return self.descend(node).replace(name=unique_name(node.name, self._names))
+        block = self.descend(node).replace(name=unique_name(node.name, self._names))
+        return with_one_box_per_buffer(block)  # two parameters may be one value here
 
 
 def unique_name(name: str, taken: set[str]) -> str:
