@@ -73,13 +73,23 @@ class Integers:
         a, b = self._pair(dtype, depth)
         if self.chance.random() < 0.2:
             a, b = b, a
+        a = self._wrapping(a, b)
         return ir.binary(self.chance.choice((ir.Add, ir.Sub, ir.Sub, ir.Mul)), a, b)
+
+    def _wrapping(self, a: ir.Expr, *others: ir.Expr) -> ir.Expr:
+        """The first operand; a leaf where all operands are numbers, which are indices: these do
+        not wrap around."""
+        leaves = (ir.BufferLoad, ir.Var)
+        if any(isinstance(n, leaves) for operand in (a, *others) for n in ir.walk(operand)):
+            return a
+        return ir.cast_to(self.chance.choice(self.leaves), a.dtype)
 
     def _quotient(self, dtype: DType, depth: int) -> ir.Expr:
         divisor = self.number(dtype)
         if ir.is_const_int(divisor, 0):
             divisor = ir.call("bitwise_or", self.value(dtype, 0), ir.const(1, dtype))
-        return ir.binary(self.chance.choice(_DIVIDE), self.value(dtype, depth), divisor)
+        dividend = self._wrapping(self.value(dtype, depth), divisor)
+        return ir.binary(self.chance.choice(_DIVIDE), dividend, divisor)
 
     def _extremum(self, dtype: DType, depth: int) -> ir.Expr:
         return ir.binary(self.chance.choice((ir.Min, ir.Max)), *self._pair(dtype, depth))
@@ -95,7 +105,7 @@ class Integers:
         op = self.chance.choice(("shift_left", "shift_right", "bitwise_and", "bitwise_not", "abs"))
         if op.startswith("shift"):
             amount = self.chance.choice((0, 1, 2, dtype.bits - 2, dtype.bits - 1))
-            return ir.call(op, a, ir.const(amount, dtype))
+            return ir.call(op, self._wrapping(a), ir.const(amount, dtype))
         if op == "bitwise_and":
             return ir.call(op, a, self.number(dtype))
         return a if op == "abs" and dtype.kind == "uint" else ir.call(op, a)
