@@ -103,6 +103,14 @@ def update_alone(s: Schedule) -> None:
     s.decompose_reduction("B", s.get_loops("B")[1])
 
 
+def terms_in_a_block_of_their_own(s: Schedule) -> None:
+    """The initial value is set inside the kernel, and threads wait for it."""
+    ko, ki = s.split(s.get_loops("B")[1], [1, None])
+    s.bind(ko, "threadIdx.y")
+    s.bind(ki, "threadIdx.x")
+    s.blockize(ki)
+
+
 FORMS: list[Callable[[Schedule], None]] = [
     whole,
     inner,
@@ -111,6 +119,7 @@ FORMS: list[Callable[[Schedule], None]] = [
     rows_on_blocks,
     rows_on_threads,
     update_alone,
+    terms_in_a_block_of_their_own,
 ]
 
 

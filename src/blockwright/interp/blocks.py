@@ -296,7 +296,7 @@ class BlockCompiler(HardwareCompiler):
         return combine
 
     def _block_body(self, block: Block) -> Run:
-        steps = [*self._begin(block), self.stmt(block.body)]
+        steps = [*self._begin(block), *self.after_barrier(block.body)]
         if len(steps) == 1:
             return steps[0]
 

@@ -44,6 +44,10 @@ class CallCompiler(AtomicCompiler):
         """A closure that runs a statement; the full compiler knows all of them."""
         raise NotImplementedError
 
+    def after_barrier(self, part: Stmt) -> list[Run]:
+        """A statement, behind a barrier where it shares memory with blocks that have run."""
+        return [self.stmt(part)]
+
     def _evaluate(self, node: Evaluate) -> Run:
         value = node.value
         if isinstance(value, Call) and value.op in ("address_of", "tensor"):

@@ -164,13 +164,13 @@ class LaunchCompiler(BlockCompiler):
     # --------------------------------------------------------------------------------- waiting
     def sequence(self, node: SeqStmt) -> list[Run]:
         """The parts of a list, with barriers between those that hand values over."""
-        runs: list[Run] = []
-        for part in node.seq:
-            rivals = self._rivals(part)
-            if rivals:
-                runs.append(_wait_for(rivals))
-            runs.append(self.stmt(part))
-        return runs
+        return [run for part in node.seq for run in self.after_barrier(part)]
+
+    def after_barrier(self, part: Stmt) -> list[Run]:
+        """A statement, behind a barrier where it shares memory with blocks that have run."""
+        rivals = self._rivals(part)
+        run = self.stmt(part)
+        return [_wait_for(rivals), run] if rivals else [run]
 
     def _rivals(self, part: Stmt) -> frozenset[Block]:
         launch = self.launch
