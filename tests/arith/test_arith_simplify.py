@@ -172,6 +172,20 @@ def test_values_wrap_so_their_sums_are_not_compared() -> None:
     assert known.const_bounds(value + 1) == (-(1 << 31), (1 << 31) - 1)
 
 
+def test_an_index_among_values_is_not_multiplied_by_a_large_number(analyzer: Analyzer) -> None:
+    """The sum wraps around as it should, but a product of an index alone may not."""
+    value = ir.load(ir.Buffer("A", ir.dtype_of("int64"), (const(16),)), I0)
+    large = (1 << 63) - 2
+    for expr, expected in [
+        ((value + I0) * large, f"(i + A[i]) * {large}"),
+        ((value - J * 3) * (1 << 62), f"(j + A[i]) * {1 << 62}"),  # modulo 2**64
+        ((value + I0) * large - I0 * 5, f"((i + A[i]) * {large - 5}) + (A[i] * 5)"),
+        (const(large) - I0 - value, f"((0 - i) - A[i]) + {large}"),
+        ((value + I0) * 3, "(i * 3) + (A[i] * 3)"),
+    ]:
+        assert expr_text(analyzer.simplify(expr)) == expected
+
+
 def test_unsigned_and_small_integers_keep_their_shape() -> None:
     byte = ir.var("b", "uint8")
     assert expr_text(simplify(byte - 1 < byte)) == "(b - 1) < b"

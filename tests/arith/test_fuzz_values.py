@@ -131,8 +131,9 @@ class World:
         known = {} if self.index is None else {self.index: Range(num(0), num(5))}
         return Analyzer(known, values=[self.held])
 
-    def overflows(self, expr: Expr, point: Point) -> bool:
-        """Whether an index in the expression leaves its type, which index arithmetic never does."""
+    def overflows(self, expr: Expr, point: Point, bits: int = 0) -> bool:
+        """Whether an index in the expression leaves its type, of at least so many bits, which index
+        arithmetic never does."""
         sorts = ir.Sorts({self.held})
         for node in ir.walk(expr):
             if isinstance(node, ir.BinaryOp) and sorts.is_index(node):
@@ -141,7 +142,7 @@ class World:
                 exact = evaluate(node.args[0], point) << evaluate(node.args[1], point)
             else:
                 continue
-            if wrap(exact, node.dtype) != exact:
+            if node.dtype.bits >= bits and wrap(exact, node.dtype) != exact:
                 return True
         return False
 
@@ -197,6 +198,7 @@ def test_simplified_values_agree_at_the_ends_of_every_type() -> None:
             shown = {expr_text(k): v for k, v in point.items()}
             value = evaluate(expr, point)
             assert value == evaluate(simple, point), f"{text} at {shown}"
+            assert not world.overflows(simple, point, bits=64), f"index of {text} at {shown}"
             assert value == evaluate(again, point), f"{expr_text(again)}, again: {text} at {shown}"
             assert value or not proved, f"proved, but false: {expr_text(expr)} at {shown}"
             if not boolean and dtype.kind == "int" and dtype.bits >= 32:

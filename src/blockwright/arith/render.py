@@ -7,6 +7,8 @@ from blockwright.ir import Add, Cast, Expr, FloorDiv, FloorMod, Max, Min, Mul, S
 from blockwright.ir.dtype import INT64, DType
 from blockwright.support import IRError
 
+_FAR = 1 << 31  # products of an index and less than this are taken to fit 64 bits
+
 
 class Unwritable(IRError):
     """A canonical sum has a number that no integer type holds."""
@@ -14,7 +16,36 @@ class Unwritable(IRError):
 
 def render(ctx: Rewriter, p: Poly, dtype: DType) -> Expr:
     """`p` as an expression of an index type."""
-    return render_units(ctx, ctx.units(p), dtype)
+    wrapping = _render_wrapping(ctx, p, dtype) if p.wraps and dtype.bits >= INT64.bits else None
+    return render_units(ctx, ctx.units(p), dtype) if wrapping is None else wrapping
+
+
+def _render_wrapping(ctx: Rewriter, p: Poly, dtype: DType) -> Expr | None:
+    """A sum that wraps around and has large numbers; None for others.
+
+    No index is multiplied by, or added to, such a number: index arithmetic must not leave 64 bits.
+    Before: (a[i] + i) * C
+    After:  the same, not a[i] * C + i * C
+    """
+    space = ctx.space
+    values, indices = [], []
+    for mono, coefficient in p.terms:
+        loose = any(space.atoms[number].wraps for number in mono)
+        (values if loose else indices).append((mono, coefficient))
+    if indices and abs(p.const) >= _FAR:
+        rest = ctx.lower(space.sub(p, space.const(p.const)), dtype)
+        return space.node(Add, rest, number(ctx, p.const, dtype))
+    factor = next((c for _, c in indices if abs(c) >= _FAR), None)
+    if factor is None:
+        return None
+    value = next((mono for mono, c in values if c == factor), values[0][0])
+    terms = {mono: 1 for mono, c in indices if c == factor} | {value: 1}
+    inner = space.make(terms, 0)
+    product = space.node(Mul, ctx.lower(inner, dtype), number(ctx, factor, dtype))
+    rest_sum = space.wrapped(space.sub(p, space.scale(inner, factor)), dtype.bits)
+    if rest_sum is space.zero:
+        return product
+    return space.node(Add, product, ctx.lower(rest_sum, dtype))
 
 
 def render_units(ctx: Rewriter, units: tuple[Unit, ...], dtype: DType) -> Expr:
