@@ -10,6 +10,7 @@ import pytest
 from blockwright import ir
 from blockwright.interp import interpret, register_packed
 from blockwright.script.compute import Program
+from blockwright.script.ir import from_source
 from blockwright.support import InterpretError
 
 I64, F32, HANDLE = (ir.dtype_of(t) for t in ("int64", "float32", "handle"))
@@ -244,3 +245,24 @@ def test_buffers_of_vectors() -> None:
     x, y = np.arange(12, dtype=np.float32).reshape(3, 4), np.zeros(3, np.float32)
     interpret(flat([a, b], loop(i, 3, ir.BufferStore(b, total, (i,)))), x, y)
     np.testing.assert_array_equal(y, x.sum(1))
+
+
+def test_bounds_are_not_evaluated_where_no_iteration_does() -> None:
+    """The inner loop divides by the number of iterations of the outer one."""
+    func = from_source("""
+@T.prim_func(index_dtype="int64")
+def rows(a: T.handle, b: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n, 9), "float32")
+    B = T.match_buffer(b, (n, 9), "float32")
+    for i in range(n):
+        for k in range(T.min((i + 9) // n, 9)):
+            with T.block("B"):
+                vi = T.axis.spatial(n, i)
+                vk = T.axis.spatial(9, k)
+                B[vi, vk] = A[vi, vk]
+""")
+    for n, copied in [(0, 0), (1, 9), (3, 9)]:
+        out = np.zeros((n, 9), "float32")
+        interpret(func, np.ones_like(out), out)
+        assert out.sum() == copied

@@ -214,6 +214,8 @@ def expand(env: Env, loops: Iterable[Loop], limit: int) -> Env:
     """One lane per existing lane and iteration of the loops; no lanes when a loop is empty."""
     new = list(env)
     for loop in loops:
+        if new[0] == 0:
+            break  # nothing runs that could evaluate the bounds
         low, count, lanes = loop.low(new), loop.extent(new), new[0]
         varies = type(count) is np.ndarray
         top = max(0, int(count.max(initial=0)) if varies else int(count))
