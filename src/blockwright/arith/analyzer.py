@@ -28,19 +28,14 @@ from blockwright.arith.witness import Impossible, Witness, witnesses
 from blockwright.ir import (
     EQ,
     GE,
-    GT,
-    LE,
-    LT,
     CompareOp,
     Expr,
     IntImm,
-    Mul,
     Not,
     Range,
     Var,
     const,
     const_int,
-    substitute,
     uses_var,
 )
 
@@ -124,20 +119,6 @@ class Analyzer(Knowledge):
         return other
 
     # ------------------------------------------------------------------ questions
-    def is_nonzero(self, expr: Expr) -> bool:
-        """Whether an expression is surely not 0: by its bounds, or because a range that is told
-        would be empty where one of its factors were 0, as `i in [0, n * m)` tells of `m`."""
-        if isinstance(expr, Mul):
-            return self.is_nonzero(expr.a) and self.is_nonzero(expr.b)
-        zero = const(0, expr.dtype)
-        if self.prove(GT(expr, zero)) or self.prove(LT(expr, zero)):
-            return True
-        if not isinstance(expr, Var):
-            return False
-        ranges = [v for kind, _, v in self._state.entries if kind == "range"]
-        extents = [r.extent for r in ranges if isinstance(r, Range) and uses_var(r.extent, expr)]
-        return any(self.prove(LE(substitute(e, {expr: zero}), const(0, e.dtype))) for e in extents)
-
     def prove(self, condition: Expr) -> bool:
         """Whether the condition surely holds."""
         proved = self._prove(condition, ())
