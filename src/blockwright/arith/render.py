@@ -28,7 +28,8 @@ def _render_wrapping(ctx: Rewriter, p: Poly, dtype: DType) -> Expr | None:
     After:  the same, not a[i] * C + i * C
     """
     space = ctx.space
-    values, indices = [], []
+    values: list[tuple[Mono, int]] = []
+    indices: list[tuple[Mono, int]] = []
     for mono, coefficient in p.terms:
         loose = any(space.atoms[number].wraps for number in mono)
         (values if loose else indices).append((mono, coefficient))
