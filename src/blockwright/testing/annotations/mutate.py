@@ -150,13 +150,14 @@ class _Mutation:
 
     def dim(self, dim: ir.Expr | None) -> ir.Expr:
         draw = self.chance.random()
-        kind = "int64" if dim is None else dim.dtype
+        kind = ir.dtype_of("int64") if dim is None else dim.dtype
         if self.symbols and draw < 0.3:
             return self.chance.choice(self.symbols)
         if draw < 0.36:
             return ir.Var(self.chance.choice(("n", "m", "fresh")), ir.dtype_of("int64"))
         if dim is None or draw < 0.5:
-            return ir.const(self.chance.choice((0, 1, 2, 3, 4, 5, 6, 8, -1, 1 << 62)), kind)
+            large = 1 << (kind.bits - 2)
+            return ir.const(self.chance.choice((0, 1, 2, 3, 4, 5, 6, 8, -1, large)), kind)
         one, two = ir.const(1, kind), ir.const(2, kind)
         forms = (
             lambda: ir.add(dim, one), lambda: ir.sub(dim, one), lambda: ir.mul(dim, two),
