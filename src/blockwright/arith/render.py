@@ -7,7 +7,7 @@ from blockwright.ir import Add, Cast, Expr, FloorDiv, FloorMod, Max, Min, Mul, S
 from blockwright.ir.dtype import INT64, DType
 from blockwright.support import IRError
 
-_FAR = 1 << 31  # products of an index and less than this are taken to fit 64 bits
+_FAR = 1 << 31  # index times a smaller coefficient is assumed to fit 64 bits
 
 
 class Unwritable(IRError):
@@ -21,9 +21,10 @@ def render(ctx: Rewriter, p: Poly, dtype: DType) -> Expr:
 
 
 def _render_wrapping(ctx: Rewriter, p: Poly, dtype: DType) -> Expr | None:
-    """A sum that wraps around and has large numbers; None for others.
+    """Renders a wrapping sum that has large coefficients; None for any other sum.
 
-    No index is multiplied by, or added to, such a number: index arithmetic must not leave 64 bits.
+    Index arithmetic must not overflow 64 bits, so a large factor or constant is applied to a
+    subexpression that contains a value, which may wrap, and never to indices alone.
     Before: (a[i] + i) * C
     After:  the same, not a[i] * C + i * C
     """

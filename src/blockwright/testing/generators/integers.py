@@ -77,8 +77,8 @@ class Integers:
         return ir.binary(self.chance.choice((ir.Add, ir.Sub, ir.Sub, ir.Mul)), a, b)
 
     def _wrapping(self, a: ir.Expr, *others: ir.Expr) -> ir.Expr:
-        """The first operand; a leaf where all operands are numbers, which are indices: these do
-        not wrap around."""
+        """`a`, or a random leaf where every operand is constant: arithmetic on constants alone
+        counts as index arithmetic, which must not overflow."""
         leaves = (ir.BufferLoad, ir.Var)
         if any(isinstance(n, leaves) for operand in (a, *others) for n in ir.walk(operand)):
             return a

@@ -97,8 +97,8 @@ def _compare(program: Program, executable: Any, given: list[torch.Tensor]) -> Ve
 def _free(
     program: Program, inputs: Sequence[Any], actual: Any, expected: Any, wide: Any
 ) -> list[Any]:
-    """Masks of the elements that other roundings on the way explain, or other places of an overflow
-    that PyTorch's own result suffers from: its run in float64 gives something else altogether."""
+    """Masks of the elements that are not judged: other roundings explain the difference, or
+    PyTorch's own result overflowed, so that its float64 run disagrees, and ours is not finite."""
     runs = [_eager(program, inputs, seed) for seed in range(_RUNS)]
     runs = [r for r in runs if r is not None]
     masks: list[Any] = []
