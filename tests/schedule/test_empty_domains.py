@@ -236,3 +236,35 @@ def main(a: T.handle, c: T.handle):
     with pytest.raises(ScheduleError) as refused:
         Schedule(func).cache_read("C", "B", "local")
     assert refused.value.code == "BW323"
+
+
+def test_a_size_of_zero_divides_nothing_where_a_copy_is_moved_to() -> None:
+    """The first block runs in `m * 5` of the shared loop's iterations: where none divides by m."""
+    func = from_source("""
+@T.prim_func(index_dtype="int64")
+def main(a: T.handle, b: T.handle, c: T.handle):
+    m = T.int64()
+    A = T.match_buffer(a, (5, m, m), "float32")
+    B = T.match_buffer(b, (5, m, m), "float32")
+    C = T.match_buffer(c, (5, m, m), "float32")
+    for i, j, k in T.grid(5, m, m):
+        with T.block("B"):
+            vi, vj, vk = T.axis.remap("SSS", [i, j, k])
+            B[vi, vj, vk] = A[vi, vj, vk]
+    for i, j, k in T.grid(5, m, m):
+        with T.block("C"):
+            vi, vj, vk = T.axis.remap("SSS", [i, j, k])
+            C[4 - vi, vj, vk] = A[4 - vi, vj, vk]
+""")
+    sch = Schedule(func)
+    rows = sch.fuse(*sch.get_loops("B")[:2])
+    sch.horizontal_fuse(rows, sch.get_loops("C")[0])
+    copy = sch.cache_read("C", 0, "global")
+    sch.compute_at(copy, sch.get_loops("C")[0])
+    assert "// T.max(m, 1)" in sch.func.script()
+    for m in (0, 1, 3):
+        a = np.arange(5 * m * m, dtype=np.float32).reshape(5, m, m)
+        b, c = np.zeros_like(a), np.zeros_like(a)
+        bw.interpret(sch.func, a, b, c)
+        np.testing.assert_array_equal(b, a)
+        np.testing.assert_array_equal(c, a)

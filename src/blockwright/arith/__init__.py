@@ -1,6 +1,7 @@
 """Index arithmetic: canonical forms, simplifier, prover, regions, iterator maps."""
 
 from blockwright.arith.analyzer import Analyzer, simplify
+from blockwright.arith.defined import defined
 from blockwright.arith.index_map import IndexMap, inverse_map
 from blockwright.arith.interval import IntervalSet, eval_set, hull, intersect, union
 from blockwright.arith.itermap import Level, detect_iter_map, is_bijective, require_iter_map
@@ -33,6 +34,7 @@ __all__ = [
     "bound_region",
     "clip_region",
     "covers",
+    "defined",
     "detect_iter_map",
     "eval_set",
     "hull",

@@ -28,14 +28,21 @@ from blockwright.arith.witness import Impossible, Witness, witnesses
 from blockwright.ir import (
     EQ,
     GE,
+    GT,
+    LE,
+    LT,
     CompareOp,
     Expr,
     IntImm,
+    Mul,
+    Node,
     Not,
     Range,
     Var,
     const,
     const_int,
+    rewrite_bottom_up,
+    structural_equal,
     uses_var,
 )
 
@@ -119,6 +126,25 @@ class Analyzer(Knowledge):
         return other
 
     # ------------------------------------------------------------------ questions
+    def is_nonzero(self, expr: Expr) -> bool:
+        """Whether an expression is surely not 0: by its bounds, or because a range that is told
+        would be empty if it were 0, as `i in [0, n * ceil(m / 32))` tells of `ceil(m / 32)`."""
+        if isinstance(expr, Mul):
+            return self.is_nonzero(expr.a) and self.is_nonzero(expr.b)
+        zero = const(0, expr.dtype)
+        if self.prove(GT(expr, zero)) or self.prove(LT(expr, zero)):
+            return True
+
+        def vanishes(node: Node) -> Expr | None:
+            return zero if isinstance(node, Expr) and structural_equal(node, expr) else None
+
+        for kind, _, told in self._state.entries:
+            if kind == "range" and isinstance(told, Range):
+                extent = rewrite_bottom_up(told.extent, vanishes)
+                if extent is not told.extent and self.prove(LE(extent, const(0, extent.dtype))):
+                    return True
+        return False
+
     def prove(self, condition: Expr) -> bool:
         """Whether the condition surely holds."""
         proved = self._prove(condition, ())

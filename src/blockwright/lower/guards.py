@@ -30,11 +30,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from blockwright.arith import Analyzer
+from blockwright.arith import Analyzer, defined
 from blockwright.ir import Expr, For, PrimFunc, Stmt, uses_var
 from blockwright.ir import stmt as S
 from blockwright.lower.context import LowerContext, function_analyzer
-from blockwright.lower.rewrite import Analysed, defined, reads_memory
+from blockwright.lower.rewrite import Analysed, reads_memory
 
 
 def merge_guards(func: PrimFunc, context: LowerContext) -> PrimFunc:

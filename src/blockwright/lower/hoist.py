@@ -17,7 +17,7 @@ After::
 
 from __future__ import annotations
 
-from blockwright.arith import Analyzer
+from blockwright.arith import Analyzer, defined
 from blockwright.ir import (
     Allocate,
     Buffer,
@@ -34,7 +34,7 @@ from blockwright.ir import (
 )
 from blockwright.ir import stmt as S
 from blockwright.lower.context import LowerContext, function_analyzer
-from blockwright.lower.rewrite import Renamed, Statements, defined, mentions
+from blockwright.lower.rewrite import Renamed, Statements, mentions
 
 
 def hoist_allocations(func: PrimFunc, context: LowerContext) -> PrimFunc:

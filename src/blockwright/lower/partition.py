@@ -44,7 +44,7 @@ from functools import reduce
 import msgspec
 
 from blockwright.analysis.tree import jumps
-from blockwright.arith import Analyzer, eval_set
+from blockwright.arith import Analyzer, defined, eval_set
 from blockwright.arith.condition import conjuncts, room_of
 from blockwright.ir import (
     Call,
@@ -74,7 +74,6 @@ from blockwright.lower.rewrite import (
     Analysed,
     Instantiate,
     Statements,
-    defined,
     reads_memory,
     sequence,
     walk_code,

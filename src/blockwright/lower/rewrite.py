@@ -102,35 +102,6 @@ def reads_memory(root: Node) -> bool:
     return any(isinstance(node, E.BufferLoad) for node in walk_code(root)) or has_effect(root)
 
 
-def defined(root: Expr, analyzer: Analyzer) -> Expr | None:
-    """A form of an expression that is safe to hoist: divisors that may be 0 become `max(d, 1)`.
-
-    The value is the same where no divisor is 0. None where a divisor may be both negative and 0.
-    """
-    totals = _Defined(analyzer)
-    found = totals(root)
-    return None if totals.failed else found
-
-
-class _Defined(Mutator):
-    def __init__(self, analyzer: Analyzer) -> None:
-        super().__init__()
-        self.analyzer, self.failed = analyzer, False
-
-    def __call__(self, node: Any) -> Any:
-        node = super().__call__(node)
-        if not isinstance(node, (E.Div, E.Mod, E.FloorDiv, E.FloorMod)) or not node.dtype.is_int:
-            return node
-        divisor, zero = node.b, const(0, node.b.dtype)
-        known = isinstance(divisor, IntImm) or any(
-            self.analyzer.prove(order(divisor, zero)) for order in (E.GT, E.LT)
-        )
-        if known:
-            return node
-        self.failed |= not self.analyzer.prove(E.GE(divisor, zero))
-        return node.replace(b=E.Max(divisor, const(1, divisor.dtype)))
-
-
 def stable(condition: Expr) -> Expr:
     """The parts of a condition that go on holding whatever the statements under it do."""
     return build.all_of(part for part in conjuncts(condition) if not reads_memory(part))

@@ -25,7 +25,7 @@ import contextlib
 from typing import Any, TypeGuard
 
 from blockwright.analysis.tree import jumps
-from blockwright.arith import Analyzer
+from blockwright.arith import Analyzer, defined
 from blockwright.arith.condition import conjuncts
 from blockwright.arith.form import is_index
 from blockwright.ir import (
@@ -52,7 +52,6 @@ from blockwright.lower.context import LowerContext, function_analyzer
 from blockwright.lower.rewrite import (
     Analysed,
     Instantiate,
-    defined,
     has_effect,
     is_no_op,
     no_op,

@@ -11,6 +11,7 @@ from blockwright.arith import (
     IterMapError,
     bound_region,
     covers,
+    defined,
     detect_iter_map,
     hull,
     inverse_map,
@@ -146,7 +147,7 @@ def nest_for(
     for k, it in enumerate(block.iter_vars):
         steps = block.init is not None and it.iter_type is ir.IterType.REDUCE
         dom = it.dom if reached is None else reached[it.var]
-        rng = within(domains.get(it.var), dom, analyzer)
+        rng = _defined_range(state, block, it, within(domains.get(it.var), dom, analyzer), analyzer)
         value, var = rng.min, None
         if preserve_unit_loops or not analyzer.prove_equal(rng.extent, _one(rng.extent)):
             var = ir.Var(f"ax{k}", it.var.type)
@@ -171,6 +172,23 @@ def nest_for(
     if when is not None and spared:
         predicate = ir.logical_and(when, predicate)
     return wrap_loops(ir.BlockRealize(tuple(values), predicate, block), loops)
+
+
+def _defined_range(
+    state: State, block: ir.Block, it: ir.IterVar, rng: ir.Range, analyzer: Analyzer
+) -> ir.Range:
+    """A range that can be evaluated at every iteration of the loops around: divisors that may be 0
+    there become `max(d, 1)`. Blocks that need a part of the range divide by them themselves."""
+    low, extent = defined(rng.min, analyzer), defined(rng.extent, analyzer)
+    if low is None or extent is None:
+        state.fail(
+            f"the range of {it.var.name} of {block.name} that is needed divides by what may be "
+            "negative and 0",
+            code="BW357",
+            guilty=[state.tree.realize(block)],
+            help="choose a loop further out",
+        )
+    return rng if low is rng.min and extent is rng.extent else ir.Range(low, extent)
 
 
 def _same_condition(when: ir.Expr, ends: Sequence[ir.Expr], analyzer: Analyzer) -> bool:
