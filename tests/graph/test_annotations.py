@@ -241,6 +241,12 @@ def test_an_annotation_beside_a_cast_is_checked_too() -> None:
     bw.validate(module(f"z: R.Tensor((k, 4)) = {cast}\nreturn z", SIZES))
 
 
+@pytest.mark.parametrize("pattern", ["R.Object", 'R.Tuple(R.Object, R.Tensor((4,), "float32"))'])
+def test_a_cast_to_any_value_is_the_value(pattern: str) -> None:
+    body = f"p = (x, R.add(x, x))\nz = R.match_cast(p, {pattern})\nreturn R.subtract(z[1], z[0])"
+    np.testing.assert_array_equal(bw.compile(module(body))(X), X)
+
+
 def test_symbols_of_a_cast_stand_for_the_sizes_of_the_value() -> None:
     body = (
         'm = T.int64()\nz = R.match_cast(x, R.Tensor((m, 4), "float32"))\n'

@@ -100,6 +100,9 @@ class _Normalizer(ir.Mutator):
         if isinstance(pattern, ir.TupleInfo) and isinstance(value.info, ir.TupleInfo):
             self._cast_fields(binding, value, pattern, value.info)
             return
+        if isinstance(pattern, ir.ObjectInfo):  # any value is one: nothing to check
+            self._bind(binding.var, value, ir.VarBinding(binding.var, value))
+            return
         same = all(a is b for a, b in zip(values, binding.values, strict=True))
         same = same and value is binding.value and pattern is binding.pattern
         if same and info is binding.var.info:

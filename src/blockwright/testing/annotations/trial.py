@@ -174,9 +174,8 @@ def _sizes(function: ir.GraphFunction, rng: np.random.Generator, alike: bool) ->
 
 
 def _array(info: ir.Info | None, sizes: oracle.Sizes, rng: np.random.Generator) -> Any:
-    assert isinstance(info, ir.TensorInfo)
-    assert info.shape is not None
-    assert info.dtype is not None
+    if not isinstance(info, ir.TensorInfo) or info.shape is None or info.dtype is None:
+        raise oracle.Undefined("a parameter whose type the module leaves open")
     shape = tuple(max(0, oracle.number(d, sizes)) for d in info.shape)
     if info.dtype.is_bool:
         return rng.integers(0, 2, shape).astype(np.bool_)
