@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from blockwright import ir
+from blockwright.analysis import find_violations
 from blockwright.interp import interpret
 from blockwright.ir.printer import script
 from blockwright.schedule import Schedule, ScheduleError
@@ -146,12 +147,14 @@ def with_short_indices(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
 
 
 def with_one_memory(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
-    """The program with parameters that may be one memory, if two have one shape; `make_arrays`
-    gives some of them one array."""
+    """The program with parameters that may be one memory, if two have one shape and it is valid
+    then (parallel iterations may meet); `make_arrays` gives some of them one array."""
     del chance
     floats = [b for b in func.buffers if b.dtype.is_float]
-    alike = any(_same(a.shape, b.shape) for k, a in enumerate(floats) for b in floats[:k])
-    return func.replace(attrs={**func.attrs, "tir.noalias": False}) if alike else func
+    if not any(_same(a.shape, b.shape) for k, a in enumerate(floats) for b in floats[:k]):
+        return func
+    changed = func.replace(attrs={**func.attrs, "tir.noalias": False})
+    return func if find_violations(changed) else changed
 
 
 def _same(a: Sequence[ir.Expr], b: Sequence[ir.Expr]) -> bool:
