@@ -77,6 +77,14 @@ def test_the_schedule_means_the_same(checks: Any, name: str) -> None:
     checks.taken_by("columns", func, *sizes)
 
 
+@pytest.mark.parametrize("rows", [5, S])
+def test_an_axis_of_at_most_one_element(checks: Any, rows: Size) -> None:
+    """`compute_at` leaves no loop of it around the sums."""
+    func = softmax(2, rows, N)
+    func = func.replace(attrs={**func.attrs, "tir_var_upper_bound": {"n": 1}})
+    checks.taken_by("columns", func, {"n": 0, "s": 3}, {"n": 1, "s": 3})
+
+
 def test_all_steps_of_a_stretch_of_columns_are_one_task(checks: Any) -> None:
     kinds = checks.loop_kinds(checks.taken_by("columns", softmax(2, 90, 20)).func)
     assert kinds.count("parallel") == 1

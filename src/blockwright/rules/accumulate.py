@@ -6,7 +6,7 @@ from blockwright import ir
 from blockwright.rules.blocked import Level, next_level, sums_floats
 from blockwright.rules.inline import block_of, extent, reduces
 from blockwright.rules.tiles import steps_at_once
-from blockwright.rules.vectors import inner_loops, lanes_for, vectorize_last
+from blockwright.rules.vectors import inner_loops, lanes_for, spatial_loops, vectorize_last
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.target import Target
 
@@ -26,7 +26,7 @@ def accumulate(
     block = block_of(sch, handle)
     loops = inner_loops(sch, handle, row)
     rows = [loop for loop in loops if reduces(sch, block, loop)]
-    *others, columns = [loop for loop in loops if all(loop != r for r in rows)]
+    *others, columns = spatial_loops(sch, handle, loops)
     if not rows:  # of one term each
         vectorize_last(sch, handle, columns, target)
         return
@@ -76,7 +76,7 @@ def _sum_steps_apart(
     block = block_of(sch, partial)
     own = inner_loops(sch, partial, vectors)
     (k1,) = [loop for loop in own if reduces(sch, block, loop)]
-    (lane,) = [loop for loop in own if loop != k1]
+    (lane,) = spatial_loops(sch, partial, own)
     sch.reorder(k1, lane)
     first = sch.decompose_reduction(partial, k1)
     sch.vectorize(lane)
@@ -87,7 +87,8 @@ def _sum_steps_apart(
 
 def _accumulate_level(sch: Schedule, level: Level, target: Target, ragged: bool) -> None:
     """The sums of blocks are added to the totals, all columns after each block."""
-    (columns,) = inner_loops(sch, level.total, level.loop)
+    own = inner_loops(sch, level.total, level.loop)
+    (columns,) = spatial_loops(sch, level.total, own)
     sch.compute_at(level.partial, level.loop)
     lanes = min(lanes_for(block_of(sch, level.total), target), extent(sch, columns) or 1 << 10)
     sch.split(columns, [None, lanes])

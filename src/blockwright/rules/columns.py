@@ -20,7 +20,7 @@ from blockwright.rules.facts import extent_of, fusing_map, is_spatial, leaf_bloc
 from blockwright.rules.inline import block_of, extent, inline_where
 from blockwright.rules.rule import Rule, Variant
 from blockwright.rules.tiles import column_stretch
-from blockwright.rules.vectors import inner_loops, vectorize_last
+from blockwright.rules.vectors import inner_loops, spatial_loops, vectorize_last
 from blockwright.schedule import BlockRV, Schedule
 from blockwright.target import Target
 
@@ -112,7 +112,8 @@ def apply(sch: Schedule, target: Target, long: bool = False) -> None:
         if not is_spatial(block_of(sch, handle)):
             accumulate(sch, handle, task, target, ragged, long)
             continue
-        vectorize_last(sch, handle, inner_loops(sch, handle, task)[-1], target)
+        *_, lane = spatial_loops(sch, handle, inner_loops(sch, handle, task))
+        vectorize_last(sch, handle, lane, target)
         chunks = inner_loops(sch, handle, task)[-2:-1]
         if ragged and chunks:
             sch.annotate(chunks[0], "loop_partition", True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from blockwright import ir
-from blockwright.rules.inline import block_of, extent
+from blockwright.rules.inline import block_of, extent, reduces
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.target import Target
 
@@ -16,6 +18,13 @@ def inner_loops(sch: Schedule, handle: BlockRV, row: LoopRV | None) -> list[Loop
     outer = sch.get(row)
     position = next(k for k, loop in enumerate(loops) if sch.get(loop) is outer)
     return loops[position + 1 :]
+
+
+def spatial_loops(sch: Schedule, handle: BlockRV, loops: Sequence[LoopRV]) -> list[LoopRV]:
+    """The spatial ones of some loops of a block; a new loop that runs once where there is none, as
+    after `compute_at` of a block whose axis has at most one element."""
+    block = block_of(sch, handle)
+    return [k for k in loops if not reduces(sch, block, k)] or [sch.add_unit_loop(handle)]
 
 
 def cut_tail(sch: Schedule, chunks: LoopRV, size: int | None, lanes: int) -> None:
