@@ -312,6 +312,47 @@ def main(M: T.Buffer((4,), "int32"), C: T.Buffer((4, 8), "float32")):
     np.testing.assert_array_equal(*results)
 
 
+OWN_VALUES = """
+@T.prim_func
+def main(A: T.Buffer((4, 3), "float32"), B: T.Buffer((4,), "float32")):
+    C = T.alloc_buffer((5, 2), "float32")
+    with T.block("first"):
+        v = T.axis.spatial(5, 4)
+        C[v, 0] = T.float32(7)
+    for i, j, k in T.grid(4, 1, 3):
+        with T.block("C"):
+            vi = T.axis.spatial(4, i)
+            vj = T.axis.spatial(2, j)
+            vk = T.axis.reduce(3, k)
+            T.reads(C[vi, vj], A[vi, vk])
+            T.writes(C[vi, 0])
+            {body}
+    for i in range(4):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            B[vi] = C[vi, 0]
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        """with T.init():
+                C[vi, 0] = T.float32(0)
+            C[vi, 0] = C[vi, vj] + A[vi, vk]""",
+        """C[vi, 0] = A[vi, 0]
+            C[vi, 0] = C[vi, vj] + A[vi, vk]""",
+    ],
+    ids=["initial value", "statement before"],
+)
+def test_what_a_block_reads_of_its_own_was_not_written_before(body: str) -> None:
+    """vj is 0, so each element that is read is one that the block itself wrote."""
+    sch = bw.Schedule(bw.from_source(OWN_VALUES.format(body=body)))
+    with pytest.raises(bw.ScheduleError) as caught:
+        sch.cache_inplace(sch.get_block("C"), "C", "global")
+    assert caught.value.code == "BW323"
+
+
 FIRST_STEP = """
 @T.prim_func
 def main(A: T.Buffer((4, 4), "float32"), C: T.Buffer((4,), "float32"),

@@ -23,7 +23,7 @@ remainder out of serial loops again, where allocating once is enough.
 from __future__ import annotations
 
 from blockwright.analysis.sizes import nonnegative
-from blockwright.arith import Analyzer
+from blockwright.arith import Analyzer, defined
 from blockwright.ir import (
     Allocate,
     Buffer,
@@ -213,9 +213,14 @@ class _Compact(Analysed):
                 for r, n in zip(ranges, buffer.shape, strict=True))  # fmt: skip
         if all(same):
             return node
-        shape = tuple(nonnegative(rng.extent, self.analyzer) for rng in ranges)
+        # What needs the box may not run, and other accesses count from its start too.
+        total = [defined(e, self.analyzer) for r in ranges
+                 for e in (r.min, nonnegative(r.extent, self.analyzer))]  # fmt: skip
+        known = tuple(e for e in total if e is not None)
+        if len(known) < len(total):
+            return node
+        starts, shape = known[::2], known[1::2]
         new = buffer.replace(shape=shape)
-        starts = tuple(rng.min for rng in ranges)
         body = _Rebase(buffer, new, starts)(node.body)
         return node.replace(buffer=new, body=body)
 

@@ -109,8 +109,9 @@ def fail_unwritten(
     """Refuse a copy of elements that blocks, or those before the scope, may not have written."""
     makers = makers or written_before(state, scope, buffer)[0]
     names = " and ".join(f"block {maker.name}" for maker, _ in makers)
-    state.fail(f"{names or 'what stands before it'} does not write every element of {buffer.name} "
-               "that the copy would read", code="BW323",
+    verb = "do" if len(makers) > 1 else "does"
+    state.fail(f"{names or 'what stands before it'} {verb} not write every element of "
+               f"{buffer.name} that the copy would read", code="BW323",
                guilty=[state.tree.realize(maker) for maker, _ in makers],
                help="copy before the buffer is padded, or at another place")  # fmt: skip
 
@@ -154,8 +155,15 @@ def surely_reads(state: State, block: ir.Block, region: ir.BufferRegion) -> bool
     if any(isinstance(n, _CONDITIONAL) or (isinstance(n, ir.Call) and n.op == "if_then_else")
            for n in ir.walk(block.body)):  # fmt: skip
         return False
-    return any(isinstance(n, ir.BufferLoad) and n.buffer is region.buffer
-               for n in ir.walk(block.body))  # fmt: skip
+    writes = any(r.buffer is region.buffer for r in block.writes)
+    if writes and block.init is not None:
+        return False  # it may read what it began with itself
+    for stmt in block.body.seq if isinstance(block.body, ir.SeqStmt) else (block.body,):
+        if any(load.buffer is region.buffer for load in ir.collect(stmt, ir.BufferLoad)):
+            return True
+        if writes:
+            return False  # it may read what this statement wrote
+    return False
 
 
 _CONDITIONAL = (ir.Block, ir.For, ir.While, ir.IfThenElse, ir.Select, ir.And, ir.Or)
