@@ -147,7 +147,7 @@ def test_float_remainders(dtype: str, evaluate: Evaluate) -> None:
         assert same(row + 0.0, expected + 0.0)
 
 
-@pytest.mark.parametrize("constant", [0.0, 2.5])
+@pytest.mark.parametrize("constant", [0.0, 2.5, np.nan, -np.nan, np.inf])
 def test_extrema_with_a_constant_pass_nan_on(constant: float, evaluate: Evaluate) -> None:
     x = np.array([*_FLOAT_SPECIAL, 4.0, 5.0, -6.0, 0.25], np.float32)
     c = ir.const(constant, "float32x16")

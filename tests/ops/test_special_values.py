@@ -5,7 +5,9 @@ One model per element type holds all operators of a kind, so that there are few 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -120,6 +122,29 @@ def test_operators_of_special_values(dtype: str, count: int) -> None:
         text = differences(got, fn(*args), row not in EITHER_ZERO, row in OVERFLOWS)
         wrong += [f"{name}: {text}"] if text else []
     assert not wrong, "\n".join(wrong)
+
+
+F = torch.nn.functional
+WITH_NUMBER: list[Callable[[Tensor, float], Tensor]] = [
+    lambda x, n: torch.clamp(x, min=n), lambda x, n: torch.clamp(x, max=n),
+    lambda x, n: torch.clamp(x, n, n), lambda x, n: F.hardtanh(x, n, math.inf),
+    lambda x, n: F.elu(x, n), lambda x, n: F.leaky_relu(x, n),
+    lambda x, n: F.threshold(x, n, 5.0), lambda x, n: F.threshold(x, 0.5, n),
+    lambda x, n: F.softplus(x, 1.0, n), lambda x, n: x + n, lambda x, n: x * n,
+    lambda x, n: x == n, lambda x, n: x != n, lambda x, n: x < n, lambda x, n: x >= n,
+    lambda x, n: torch.nan_to_num(x, n), lambda x, n: x.masked_fill(x > 0, n),
+    lambda x, n: torch.where(x > n, x, n), lambda x, n: torch.add(x, x, alpha=n),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_numbers_that_are_no_finite_ones(dtype: str) -> None:
+    x = specials(dtype)
+    found = [partial(f, n=n) for n in (math.nan, math.inf, -math.inf) for f in WITH_NUMBER]
+    model = bw.compile(Several(found), (x,))
+    for place, (fn, got) in enumerate(zip(found, model(x), strict=True)):
+        text = differences(got, fn(x), zeros=False, overflows=False)
+        assert not text, f"{place % len(WITH_NUMBER)} of {fn.keywords}: {text}"
 
 
 def reductions(x: Tensor) -> list[Tensor]:

@@ -14,7 +14,15 @@ from typing import Any, ClassVar
 from blockwright.codegen import access, calls, integers, types
 from blockwright.codegen.context import Context
 from blockwright.codegen.real import Real
-from blockwright.codegen.values import Value, element_of, int_const, lane_consts, lanes_of, vector
+from blockwright.codegen.values import (
+    Value,
+    element_of,
+    int_const,
+    is_nan_const,
+    lane_consts,
+    lanes_of,
+    vector,
+)
 from blockwright.ir import BufferLoad, DType, Expr, Var, op_row, walk
 from blockwright.ir import expr as E
 from blockwright.support import BuildError
@@ -190,6 +198,10 @@ class ExprCompiler:
         a reduction that is the new element, and the result so far waits for nothing more.
         """
         e = self.e
+        for operand in (a, b):
+            if is_nan_const(operand):
+                return operand
+        # Constants are not NaN from here on.
         first = e.compare(order, a, b)
         if self.context.options.nnan or not a.text.startswith("%"):
             return e.select(first, a, b)  # when a is no NaN, the select already gives b's

@@ -65,6 +65,16 @@ def float_const(value: float, type_: str) -> Value:
     return Value(type_, _splat(type_, text))
 
 
+def is_nan_const(value: Value) -> bool:
+    """Whether the value is a floating constant, or one in all lanes, that is NaN."""
+    if value.text.startswith("%") or "0x" not in value.text:
+        return False
+    digits = value.text.rstrip(")").rpartition("0x")[2]
+    if digits.startswith("H"):
+        return int(digits[1:], 16) & 0x7FFF > 0x7C00
+    return int(digits, 16) & (1 << 63) - 1 > 0x7FF << 52
+
+
 def _half_bytes(value: float) -> bytes:
     try:
         return struct.pack("<e", value)

@@ -24,9 +24,9 @@ def _number(value: float, like: Any) -> Any:
 
 
 def _exponential(x: Any, slope: float, alpha: float) -> Any:
-    """x where positive, else alpha · (exp(slope · x) - 1)."""
+    """alpha · (exp(slope · x) - 1) where x is negative, else x."""
     below = ir.call("expm1", x * _number(slope, x)) * _number(alpha, x)
-    return ir.select(x > _number(0, x), x, below)
+    return ir.select(x < _number(0, x), below, x)
 
 
 def _log_sigmoid(x: Any) -> Any:
@@ -42,19 +42,19 @@ ROWS: tuple[OpRow, ...] = (
     unary(
         "selu",
         lambda x: _exponential(x, 1.0, _SELU_ALPHA) * _number(_SELU_SCALE, x),
-        reference(lambda x: _SELU_SCALE * np.where(x > 0, x, _SELU_ALPHA * np.expm1(x))),
+        reference(lambda x: _SELU_SCALE * np.where(x < 0, _SELU_ALPHA * np.expm1(x), x)),
         onnx=("Selu",),
         samples=_PLAIN,
-        doc="1.0507 · x where positive, else 1.7581 · (exp(x) - 1).",
+        doc="1.7581 · (exp(x) - 1) where x is negative, else 1.0507 · x.",
     ),
     unary(
         "celu",
         lambda x, alpha: _exponential(x, 1.0 / alpha, alpha),
-        reference(lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(x / alpha))),
+        reference(lambda x, alpha: np.where(x < 0, alpha * np.expm1(x / alpha), x)),
         attrs={"alpha": 1.0},
         onnx=("Celu",),
         samples=(*_PLAIN, Sample((floats(3, 5),), {"alpha": 0.5})),
-        doc="x where positive, else alpha · (exp(x / alpha) - 1).",
+        doc="alpha · (exp(x / alpha) - 1) where x is negative, else x.",
     ),
     unary(
         "log_sigmoid",

@@ -290,12 +290,16 @@ ROWS: tuple[OpRow, ...] = (
     ),
     unary(
         "elu",
-        lambda x, alpha: ir.select(x > 0, x, ir.call("expm1", x) * _number(alpha, x)),
-        reference(lambda x, alpha: np.where(x > 0, x, np.expm1(x) * alpha)),
+        lambda x, alpha: ir.select(x < 0, ir.call("expm1", x) * _number(alpha, x), x),
+        reference(lambda x, alpha: np.where(x < 0, np.expm1(x) * alpha, x)),
         attrs={"alpha": 1.0},
         onnx=("Elu",),
-        samples=(*_PLAIN, Sample((floats(3, 5),), {"alpha": 0.3})),
-        doc="x where positive, else alpha · (exp(x) - 1).",
+        samples=(
+            *_PLAIN,
+            Sample((floats(3, 5),), {"alpha": 0.3}),
+            Sample((special(),), {"alpha": float("nan")}),
+        ),
+        doc="alpha · (exp(x) - 1) where x is negative, else x.",
     ),
     unary(
         "gelu",
@@ -368,6 +372,8 @@ ROWS: tuple[OpRow, ...] = (
         samples=(
             Sample((floats(7, 3),), {"min": -1.0, "max": 0.5}, 0.0),
             Sample((special(),), {"min": 1e-9}, 0.0),
+            Sample((special(),), {"min": float("nan")}, 0.0),
+            Sample((special(dtype="float16"),), {"max": float("nan")}, 0.0),
             Sample((ints(5),), {"max": 2}, 0.0),
             Sample((floats(3),), {}, 0.0),
         ),
