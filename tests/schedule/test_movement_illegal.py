@@ -418,7 +418,7 @@ for i in range(32):
                 C[vi] = T.float32(0)
             C[vi] = C[vi] + A[vi, vk]
 """, lambda s: s.decompose_reduction(block(s, "C"), loop(s, "C", 0)), "BW323",
-        "reads the result before block C"),
+        "reads C in iterations of loop i before those"),
     "decompose_reduction: guarded nest": (
         """
 for i in range(32):

@@ -8,10 +8,11 @@ from blockwright import ir
 from blockwright.analysis import BlockKind
 from blockwright.arith import Analyzer
 from blockwright.arith.condition import conjuncts
-from blockwright.schedule.buffers import fresh_name, require_in_blocks, require_shared
+from blockwright.schedule.buffers import fresh_name, require_shared
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.handle import BlockRV, LoopRV
+from blockwright.schedule.initial_order import require_constant_first
 from blockwright.schedule.loops import resized
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
@@ -37,7 +38,8 @@ class DecomposePadding(Primitive, frozen=True, eq=False):
       BW351);
     - the block is one store of a choice between a value and one that reads no memory, on a
       condition over its iterators and sizes (BW333);
-    - the block is complete (BW314), and no block before it in the loop uses its result (BW323);
+    - the block is complete (BW314), and no block in the loop reads elements of its result before
+      the iteration that writes them (BW323);
     - no parallel or thread-bound loop from that one on has, in each iteration, the written buffer
       for itself (BW317).
 
@@ -164,7 +166,7 @@ def _negated(condition: ir.Expr) -> ir.Expr:
 
 def _require_straight(state: State, block: ir.Block, loop: ir.For, inside: list[ir.For]) -> bool:
     """Whether the block is all that the loop holds. Fails where something else than loops decides
-    what runs, or where a block before it would see the constant."""
+    what runs, or where a block in the loop would see the constant."""
     for node in state.tree.deciding(state.realize(block), loop):
         state.fail(f"a statement between loop {loop.loop_var.name} and block {block.name} "
                    "decides what runs", code="BW351", guilty=[node],
@@ -176,17 +178,9 @@ def _require_straight(state: State, block: ir.Block, loop: ir.For, inside: list[
                        code="BW350", guilty=[inner],
                        help="choose a loop further outside, around the one that the "
                             "extent depends on")  # fmt: skip
-    written = block.writes[0].buffer
-    require_in_blocks(state, loop, written)
-    require_shared(state, inside, written, "a constant that is written before")
+    require_shared(state, inside, block.writes[0].buffer, "a constant that is written before")
+    require_constant_first(state, block, loop)
     below = state.tree.child_blocks(loop)
-    for other in below[: below.index(block)]:
-        if any(r.buffer is written for r in other.reads):
-            state.fail(f"block {other.name} reads {written.name} before block {block.name} in loop "
-                       f"{loop.loop_var.name}, where the constant would show", code="BW323",
-                       guilty=[state.realize(other), state.realize(block)],
-                       help="choose a loop that the two blocks do not share, or a loop "
-                            "inside of the shared ones")  # fmt: skip
     return len(below) == 1 and all(
         f.body is (inside[k + 1] if k + 1 < len(inside) else state.realize(block))
         for k, f in enumerate(inside)

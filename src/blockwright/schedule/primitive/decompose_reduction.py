@@ -7,11 +7,12 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.analysis import BlockKind
 from blockwright.schedule.advice import parted
-from blockwright.schedule.buffers import fresh_name, require_in_blocks
+from blockwright.schedule.buffers import fresh_name
 from blockwright.schedule.checks import require_once
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.handle import BlockRV, LoopRV
+from blockwright.schedule.initial_order import require_initial_first
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
 from blockwright.schedule.trial import called, calls, legal
@@ -31,8 +32,8 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
     - each instance runs once (BW315);
     - from the loop to the block there are only loops (BW351); their extents, and the conditions
       of the predicate, do not mix spatial loops with reduction loops (BW350, BW364);
-    - no block in `loop` reads the result before the block, or writes what the initial value is
-      made of (BW323).
+    - no block in `loop` reads elements of the result before the iteration that sets their initial
+      value, or writes elements that an initial value of a later iteration reads (BW323).
 
     The loops above the initial value are serial copies without annotations. A reduction that runs
     zero times has the initial value as result, before this step as after it.
@@ -104,7 +105,7 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
         require_reduction(state, block)
         _require_straight(state, block, loop)
         _require_separate(state, block, inside, reducing)
-        _require_unread(state, block, loop)
+        require_initial_first(state, block, loop, reducing)
         nest, made = self._init_nest(state, block, [n for n in inside if n not in reducing])
         edit = Edit(state)
         update = with_signature(block.replace(init=None), state.signature_facts(block))
@@ -217,31 +218,3 @@ def _require_separate(
             state.fail("a condition of the predicate mixes spatial and reduction loops",
                        code="BW364", guilty=[condition, block],
                        help="split the loops separately")  # fmt: skip
-
-
-def _require_unread(state: State, block: ir.Block, loop: ir.For) -> None:
-    """Nothing in the loop reads the result before the block, where initial values would show, or
-    makes what the initial value reads, which then stands before the loop."""
-    scope = state.scope(block)
-    written = {r.buffer for r in block.writes}
-    assert block.init is not None
-    needed = {n.buffer for n in ir.collect(block.init, ir.BufferLoad)}
-    require_in_blocks(state, loop, *written, unchanged=needed)
-    for other in state.data_flow(scope).blocks:
-        if other is block:
-            return
-        if not state.tree.is_below(state.realize(other), loop):
-            continue
-        made = [r.buffer.name for r in other.writes if r.buffer in needed]
-        if made:
-            state.fail(f"block {other.name} writes {made[0]} in loop {loop.loop_var.name}, and the "
-                       f"initial value of block {block.name} is made of it", code="BW323",
-                       guilty=[state.realize(other), state.realize(block)],
-                       help="choose a loop that the two blocks do not share, or take the step "
-                            f"before {made[0]} is made in that loop")  # fmt: skip
-        if any(r.buffer in written for r in other.reads):
-            state.fail(f"block {other.name} reads the result before block {block.name} in loop "
-                       f"{loop.loop_var.name}", code="BW323",
-                       guilty=[state.realize(other), state.realize(block)],
-                       help="choose a loop that the two blocks do not share, or move "
-                            "the reader out of it first")  # fmt: skip
