@@ -12,8 +12,10 @@ from blockwright.support import IRError
 
 _KINDS = ("int", "uint", "float", "bfloat", "float8_e4m3fn", "float8_e5m2", "bool", "handle")
 _PATTERN = re.compile(
-    r"(?:(bool|handle|float8_e4m3fn|float8_e5m2)|(uint|int|bfloat|float)(\d+))(?:x(\d+))?\Z"
+    r"(?:(bool|handle|float8_e4m3fn|float8_e5m2|e4m3_float8|e5m2_float8)"
+    r"|(uint|int|bfloat|float)(\d+))(?:x(\d+))?\Z"
 )
+_OLDER = {"e4m3_float8": "float8_e4m3fn", "e5m2_float8": "float8_e5m2"}  # names of older programs
 _FLOAT_BITS = (16, 32, 64)
 _SHORT = {
     "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16",
@@ -136,7 +138,7 @@ def dtype_of(spec: str | DType | np.dtype[np.generic]) -> DType:
                       "float8_e4m3fn, float8_e5m2")  # fmt: skip
     if fixed is not None:
         width = {"bool": 1, "handle": 64}.get(fixed, 8)
-        return DType(fixed, width, count)
+        return DType(_OLDER.get(fixed, fixed), width, count)
     return DType(kind, int(bits), count)
 
 

@@ -13,7 +13,7 @@ from blockwright import ir
 from blockwright.ir import Buffer, DType, Expr, IterType, IterVar, Range, Var, dtype_of
 from blockwright.script.core import items_of, sequence_of
 from blockwright.script.tir.expressions import And, Or, builtin, vector_load
-from blockwright.script.tir.values import index_types, number_types, to_expr
+from blockwright.script.tir.values import call_type, index_types, number_types, to_expr
 from blockwright.support import ScriptError
 
 
@@ -53,8 +53,6 @@ REPLACED: dict[str, str] = {
     "thread_return": "write `return` in serial code, or guard the statements with `if`",
     "handle_add_byte_offset": "write T.address_of(A[i, j])",
     "float8_e4m3": "its type here is T.float8_e4m3fn",
-    "e4m3_float8": "its type here is T.float8_e4m3fn",
-    "e5m2_float8": "its type here is T.float8_e5m2",
     **dict.fromkeys(
         ("float8_e3m4", "float8_e4m3b11fnuz", "float8_e4m3fnuz", "float8_e5m2fnuz",
          "float8_e8m0fnu", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn"),
@@ -106,7 +104,7 @@ def BufferLoad(buffer: Buffer, indices: Sequence[Any]) -> Expr:
 
 def Call(dtype: str | DType, op: str, args: Sequence[Any]) -> Expr:
     """A builtin operation by name, arguments in a list."""
-    return ir.Call(op.removeprefix("tir."), tuple(map(to_expr, args)), dtype_of(dtype))
+    return ir.Call(op.removeprefix("tir."), tuple(map(to_expr, args)), call_type(dtype))
 
 
 def Range_(begin: Any, end: Any = None) -> Range:

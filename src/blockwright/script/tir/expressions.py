@@ -18,6 +18,7 @@ from blockwright.ir.printer.expr import implied_type
 from blockwright.script.core import Evaluator, Problem, items_of, special_form
 from blockwright.script.tir.builder import Builder
 from blockwright.script.tir.values import (
+    call_type,
     from_first_lane,
     index_types,
     number_types,
@@ -56,6 +57,10 @@ def _names_type(name: str) -> bool:
     return True
 
 
+def _names_result(name: str) -> bool:
+    return name in ("", "void") or _names_type(name)
+
+
 def builtin(name: str) -> Callable[..., Expr]:
     """The function for a row of the builtin operation table."""
     row = ir.op_row(name)
@@ -66,7 +71,7 @@ def builtin(name: str) -> Callable[..., Expr]:
             raise ScriptError(f"T.{name} takes {row.arity} argument{'s' * (row.arity != 1)}, "
                               f"got {len(values)}",
                               code="BW106")  # fmt: skip
-        known = implied_type(name, values) if dtype is None else dtype
+        known = implied_type(name, values) if dtype is None else call_type(dtype)
         return ir.call(name, *values, dtype=None if row.elementwise and dtype is None else known)
 
     call.__name__ = call.__qualname__ = name
@@ -82,7 +87,7 @@ def call_intrin(*args: Any, dtype: str | DType | None = None) -> Expr:
         raise ScriptError("T.call_intrin takes a result type, a name and arguments", code="BW106",
                           help='write T.call_intrin("float32", "tir.exp", x)')  # fmt: skip
     name = values.pop(0).removeprefix("tir.")
-    return ir.Call(name, tuple(to_expr(a) for a in values), dtype_of(dtype))
+    return ir.Call(name, tuple(to_expr(a) for a in values), call_type(dtype))
 
 
 def if_then_else(
@@ -324,9 +329,9 @@ def call_pure_extern(*args: Any, dtype: str | DType = "int32") -> Expr:
 
 def _by_name(op: str, args: Sequence[Any], dtype: str | DType) -> Expr:
     values = list(args)
-    if len(values) > 1 and isinstance(values[1], str) and _names_type(str(values[0])):
+    if len(values) > 1 and isinstance(values[1], str) and _names_result(str(values[0])):
         dtype = values.pop(0)
-    return ir.Call(op, tuple(map(to_expr, values)), dtype_of(dtype))
+    return ir.Call(op, tuple(map(to_expr, values)), call_type(dtype))
 
 
 def reinterpret(*args: Any, dtype: str | DType = "int32") -> Expr:

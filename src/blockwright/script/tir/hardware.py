@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from blockwright import ir
-from blockwright.ir import DType, Expr, dtype_of
-from blockwright.script.tir.values import to_expr
+from blockwright.ir import DType, Expr
+from blockwright.script.tir.values import call_type, to_expr
 from blockwright.support import ScriptError
 
 FIRST, SECOND = "first", "second"
@@ -77,7 +77,7 @@ def hardware_call(name: str) -> Callable[..., Expr]:
         if name in _VOTES and not nodes[1].dtype.is_bool:
             raise ScriptError(f"T.{name} votes on a condition, not on {nodes[1].dtype}",
                               code="BW107", help="write x != 0")  # fmt: skip
-        return ir.Call(name, nodes, dtype_of(result if dtype is None else dtype))
+        return ir.Call(name, nodes, call_type(result if dtype is None else dtype))
 
     call.__name__ = call.__qualname__ = name
     return call

@@ -81,8 +81,25 @@ def _options(args: Sequence[Any], options: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in {**given, **options}.items() if v is not None}
 
 
+def _with_symbols(strides: Any) -> tuple[Any, ...]:
+    """Strides of which a string, as in `strides=("s0", "s1")`, names a new symbol.
+
+    The symbol has the stride of the memory that the buffer is matched with. It belongs to this
+    buffer: another buffer with the same string has a symbol of its own.
+    """
+    items = items_of(strides)
+    symbols = {name: Var(name, Builder.index_dtype()) for name in items if isinstance(name, str)}
+    return tuple(symbols[item] if isinstance(item, str) else item for item in items)
+
+
 def _extents(shape: Any) -> tuple[Expr, ...]:
-    out = tuple(to_index(item) for item in items_of(shape))
+    items = items_of(shape)
+    for item in items:
+        if isinstance(item, str):
+            raise ScriptError(f"{item!r} names no size of this buffer", code="BW107",
+                              help=f"write {item} = T.int32() before; strings name the strides of "
+                              "T.match_buffer and the sizes of a T.Buffer parameter")  # fmt: skip
+    out = tuple(map(to_index, items))
     for item in out:
         if not item.dtype.is_int:
             raise ScriptError(f"a dimension is {item.dtype}, not an integer", code="BW107")
@@ -115,6 +132,8 @@ def match_buffer(
     if options.pop("data", None) is not None:
         raise ScriptError("T.match_buffer takes its memory from the parameter or region",
                           code="BW106", help="leave data out")  # fmt: skip
+    if "strides" in options:
+        options["strides"] = _with_symbols(options["strides"])
     builder = Builder.current("T.match_buffer")
     name = builder.take_name("buffer")
     if isinstance(source, Var):

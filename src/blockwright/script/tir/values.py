@@ -120,6 +120,11 @@ def to_expr(value: Any, dtype: DType | None = None) -> Expr:
     return ir.as_expr(value)
 
 
+def call_type(dtype: str | DType) -> DType:
+    """The result type that a call states; one without a result, "" or "void", has int32."""
+    return INT32 if dtype in ("", "void") else ir.dtype_of(dtype)
+
+
 def is_number(value: Any) -> TypeGuard[int]:
     """Whether a script value is a bare integer."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
