@@ -54,6 +54,13 @@ def test_number_and_kind_of_arguments(make: Any) -> None:
     assert error(f, mask, 2.5)[1].endswith("got a float")
 
 
+def test_symbols_that_are_solved_for_are_not_negative(make: Any) -> None:
+    f = make([("x", "float32", (n + 3,))])
+    f(np.zeros(3, np.float32))
+    code, text = error(f, np.zeros(2, np.float32))
+    assert (code, text) == ("BW708", "size `n`: expected at least 0, got -1")
+
+
 def test_missing_tensors_are_named_through_the_plain_ffi(make: Any) -> None:
     f = make([("mask", "bool", (4,))], raw=True)
     with pytest.raises(TypeError, match=r"BW702: argument 1 `mask` of f: expected .*, got None"):

@@ -28,6 +28,7 @@ class Symbols:
         self._expressions = ExprCompiler(self.context)
         self._origin: dict[Var, str] = {}
         self._pending: list[tuple[str, int, Expr, Value]] = []
+        self._solved: set[Var] = set()
 
     def bind_shape(self, buffer: Buffer, extents: Sequence[Value], tensor: Value) -> None:
         """Constant extents are compared, new symbols bound, known ones compared."""
@@ -98,6 +99,7 @@ class Symbols:
         )  # fmt: skip
         quotient = e.binary("sdiv", moved, int_const(factor))
         self.known[var] = types.cast(e, quotient, _INT64, var.dtype)
+        self._solved.add(var)
 
     def check_expressions(self) -> None:
         """Extents such as `2 * n`, once all symbols are known."""
@@ -115,16 +117,16 @@ class Symbols:
                              "a scalar parameter")  # fmt: skip
 
     def check_bounds(self, attrs: Mapping[str, Any], symbols: Sequence[Var]) -> None:
-        """Declared bounds of the symbolic sizes."""
+        """Declared bounds of the symbolic sizes; those that are solved for may be negative."""
         e = self.e
         for var in symbols:
             value = self.index(var)
-            low = dict(attrs.get("tir_var_lower_bound", {})).get(var.name)
+            low = max(0, int(dict(attrs.get("tir_var_lower_bound", {})).get(var.name, 0)))
             high = dict(attrs.get("tir_var_upper_bound", {})).get(var.name)
             where = self._origin.get(var)
             subject = f"size `{var.name}`" + (f" ({where})" if where else "")
-            if low is not None and int(low) > 0:
-                fine = e.compare("sge", value, int_const(int(low)))
+            if low or var in self._solved:
+                fine = e.compare("sge", value, int_const(low))
                 text = f"expected at least {low}, got %lld"
                 self.check.require_about(subject, fine, "BW708", text, "pass larger tensors", value)
             if high is not None:

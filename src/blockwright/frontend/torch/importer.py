@@ -66,11 +66,11 @@ class Importer:
 
     def _bounds(self) -> dict[str, Any]:
         """Ranges are wanted before the first parameter is made: visit all input sizes."""
-        for node in self.program.graph.nodes:
-            if node.op == "placeholder":
-                for size in getattr(node.meta.get("val"), "shape", ()):
-                    self.symbols.dim(size)
-        return self.symbols.bounds()
+        inputs = [node for node in self.program.graph.nodes if node.op == "placeholder"]
+        sizes = [size for node in inputs for size in getattr(node.meta.get("val"), "shape", ())]
+        for size in sizes:
+            self.symbols.dim(size)
+        return self.symbols.bounds(sizes)
 
     def run(self) -> ir.IRModule:
         """The module; raises ImporterError listing every problem."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Any, cast
 
 from blockwright import ir
 from blockwright.support import ImporterError
 
 _UNBOUNDED = 1 << 40
+_FIRST = 2  # at which the exporter starts the range of a symbol that it makes
 _FINEST = 1 << 10  # the largest denominator of a number that sizes are multiplied by
 _WHOLE = frozenset({"TruncToInt", "FloorToInt"})
 _ALLOWED = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
@@ -21,15 +23,14 @@ class SymbolTable:
     def __init__(self, range_constraints: Any, names: dict[str, str]) -> None:
         self._vars: dict[str, ir.Var] = {}
         self._names = names
-        self._ranges = {str(symbol): bounds for symbol, bounds in range_constraints.items()}
+        self._declared = list(range_constraints.items())
+        self._ranges = {str(symbol): bounds for symbol, bounds in self._declared}
 
     def dim(self, size: Any) -> ir.Expr:
         """An int or SymInt as an expression."""
         if isinstance(size, int):
             return ir.const(size, "int64")
-        node = getattr(size, "node", None)
-        expression = node.expr if node is not None else size
-        return self._convert(expression)
+        return self._convert(_expression(size))
 
     def _convert(self, expression: Any) -> ir.Expr:
         """A sympy expression of sizes: sums, products, powers, floor divisions, min and max."""
@@ -82,16 +83,24 @@ class SymbolTable:
             self._vars[name] = found
         return found
 
-    def bounds(self) -> dict[str, dict[str, int]]:
-        """Function attributes with the declared ranges of all symbols seen."""
+    def bounds(self, sizes: Iterable[Any] = ()) -> dict[str, dict[str, int]]:
+        """Function attributes with the declared ranges of all symbols seen.
+
+        Args:
+            sizes: dimensions of the inputs, as ints or SymInts.
+        """
+        plain = {str(expression) for expression in map(_expression, sizes)
+                 if getattr(expression, "is_Symbol", False)}  # fmt: skip
         lower: dict[str, int] = {}
         upper: dict[str, int] = {}
         for name, var in self._vars.items():
             bounds = self._ranges.get(name)
             if bounds is None:
                 continue
-            lower[var.name] = max(0, _finite(bounds.lower, 0))
-            high = _finite(bounds.upper, _UNBOUNDED)
+            low, high = _ends(bounds)
+            if name not in plain:
+                low, high = self._of_computed_sizes(name, low, high)
+            lower[var.name] = max(0, low)
             if high < _UNBOUNDED:
                 upper[var.name] = high
         out: dict[str, dict[str, int]] = {}
@@ -100,6 +109,47 @@ class SymbolTable:
         if lower:
             out["tir_var_lower_bound"] = lower
         return out
+
+    def _of_computed_sizes(self, name: str, low: int, high: int) -> tuple[int, int]:
+        """The range of a symbol that inputs hold only within sums and products: `8*s`.
+
+        The exporter starts every symbol of its own at 2, and states what the user declared as the
+        range of the size: `{8*s: [8, 128], s: [2, 16]}`. What a model assumed on its way is a guard
+        of the program (see `guards`).
+        """
+        found: list[tuple[int, int]] = []
+        for expression, bounds in self._declared:
+            factor, offset = _linear(expression, name)
+            if factor > 0 and str(expression) != name:
+                least, most = _ends(bounds)
+                least = -((offset - max(0, least)) // factor)
+                most = (most - offset) // factor if most < _UNBOUNDED else most
+                found.append((least, most))
+        if found and low <= _FIRST:
+            low = max(least for least, _ in found)
+        return low, min([high, *(most for _, most in found)])
+
+
+def _expression(size: Any) -> Any:
+    """The sympy expression of a SymInt; other sizes as they are."""
+    node = getattr(size, "node", None)
+    return size if node is None else node.expr
+
+
+def _linear(expression: Any, name: str) -> tuple[int, int]:
+    """(a, b) of an expression a·s + b of the symbol s called `name`; (0, 0) of others."""
+    symbols = expression.free_symbols
+    if {str(symbol) for symbol in symbols} != {name}:
+        return 0, 0
+    (symbol,) = symbols
+    terms = expression.as_coefficients_dict()
+    factor, offset = terms.get(symbol, 0), terms.get(1, 0)
+    exact = factor * symbol + offset == expression and factor == int(factor)
+    return (int(factor), int(offset)) if exact else (0, 0)
+
+
+def _ends(bounds: Any) -> tuple[int, int]:
+    return _finite(bounds.lower, 0), _finite(bounds.upper, _UNBOUNDED)
 
 
 def _finite(value: Any, default: int) -> int:
