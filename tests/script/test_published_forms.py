@@ -8,9 +8,10 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
+from blockwright.analysis.memory import memory_roots
 from blockwright.ir import PrimFunc, assert_structural_equal
 from blockwright.script.ir import from_source
-from blockwright.support import ScriptError
+from blockwright.support import ScheduleError, ScriptError, ValidationError
 
 VECTORS = 'A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32")'
 
@@ -97,3 +98,94 @@ T.tvm_storage_sync("shared")
 def test_older_names_of_eight_bit_floats(name: str, known: str) -> None:
     assert ir.dtype_of(name) is ir.dtype_of(known)
     program(f'C = T.alloc_buffer((4,), "{name}")\nC[0] = T.{name}(0)')
+
+
+# ------------------------------------------------------------------------------- named pointers
+POINTERS = [
+    "p: T.handle = C.data",
+    'p: T.handle("float32") = C.data',
+    'p: T.handle("float32", "global") = T.address_of(C[0])',
+    'p: T.let[T.handle("float32", "global")] = C.data',
+    "p = C.data",
+    'q: T.handle("float32") = C.data\nE = T.decl_buffer((4, 2), data=q)\np = E.data',
+    "p = T.handle()\nT.let(p, C.data)",
+    "p = T.LetStmt(C.data)",
+]
+SHARED = """
+D = T.decl_buffer((8,), "float32", data=p)
+for i in range(8):
+    with T.block("X"):
+        vi = T.axis.spatial(8, i)
+        C[vi] = A[vi] + 1.0
+for i in range(8):
+    with T.block("Y"):
+        vi = T.axis.spatial(8, i)
+        B[vi] = D[7 - vi] * 2.0
+"""
+EIGHTS = ", ".join(f'{name}: T.Buffer((8,), "float32")' for name in "ABC")
+
+
+@pytest.mark.parametrize("text", POINTERS)
+def test_a_buffer_on_a_named_pointer_is_a_view(text: str) -> None:
+    func = program(text + SHARED, EIGHTS)
+    assert not ir.collect(func.body, ir.LetStmt)  # the address is written out
+    sch = bw.Schedule(func)
+    assert not ir.collect(sch.func.body, ir.DeclBuffer)  # which folds the view
+    first, second = (sch.get_loops(name)[0] for name in "XY")
+    with pytest.raises(ScheduleError, match="in other iterations of loop"):
+        sch.merge(first, second)
+
+
+def test_a_named_pointer_in_native_code() -> None:
+    func = program(POINTERS[1] + SHARED, EIGHTS)
+    _, b, _ = run(func, ramp(8), np.zeros(8, "float32"), np.zeros(8, "float32"))
+    np.testing.assert_array_equal(b, (ramp(8)[::-1] + 1) * 2)
+
+
+def test_an_index_is_read_where_the_pointer_is_named() -> None:
+    func = program("""
+p: T.handle("float32") = T.address_of(B[T.Cast("int32", A[1])])
+A[1] = 7.0
+D = T.decl_buffer((4,), "float32", data=p)
+D[0] = 3.0
+""")
+    _, b = run(func, ramp(16), np.zeros(16, "float32"))
+    assert np.flatnonzero(b).tolist() == [1]
+
+
+@pytest.mark.parametrize("end", ["", "\nT.call_extern('g', p)"])
+def test_what_a_call_reaches_by_a_named_pointer(end: str) -> None:
+    """The pointer comes from a call that was given an address of A."""
+    func = program(
+        'p: T.handle("float32") = T.call_extern("handle", "f", A.data)\n'
+        'D = T.decl_buffer((16,), "float32", data=p)\n'
+        'for i in range(16):\n    with T.block("X"):\n        vi = T.axis.spatial(16, i)\n'
+        "        D[vi] = 1.0" + end.replace("\n", "\n        ")
+    )
+    state = bw.Schedule(func)
+    block = next(b for b in ir.blocks(state.func.body) if b.name == "X")
+    assert "A" in [r.buffer.name for r in block.writes]
+    assert memory_roots(func)[ir.collect(func.body, ir.DeclBuffer)[0].buffer] is func.buffers[0]
+
+
+def test_a_pointer_that_is_named_in_the_ir() -> None:
+    """A program made without the parser keeps its name, and the view its memory."""
+    func = program("D = T.decl_buffer((16,), data=A.data)\nD[0] = B[0]")
+    view = func.body
+    assert isinstance(view, ir.DeclBuffer)
+    name = ir.Var("p", ir.dtype_of("handle"))
+    named = func.replace(body=ir.LetStmt(name, view.source, view.replace(source=name)))
+    bw.validate(named)
+    assert memory_roots(named) == {view.buffer: func.buffers[0]}
+    assert_structural_equal(from_source(named.script()), func)
+
+
+@pytest.mark.parametrize("choice", ["T.Select", "T.if_then_else"])
+def test_a_view_has_one_memory(choice: str) -> None:
+    with pytest.raises(ValidationError, match="on the memory of A or B") as caught:
+        program(
+            f"p = {choice}(A[0] > 1, A.data, B.data)\nD = T.decl_buffer((4,), data=p)\nD[0]=1.0"
+        )
+    assert caught.value.code == "BW256"
+    program(f"p = {choice}(A[0] > 1, A.data, T.address_of(A[4]))\n"
+            "D = T.decl_buffer((4,), data=p)\nD[0] = 1.0")  # fmt: skip

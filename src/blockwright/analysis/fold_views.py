@@ -18,7 +18,7 @@ from blockwright.analysis.facts import symbol_facts
 from blockwright.analysis.regions import block_access_regions, relax_region
 from blockwright.analysis.steady import reduced_over
 from blockwright.analysis.storage import DIM_ALIGN, alignments
-from blockwright.analysis.tree import child_stmts
+from blockwright.analysis.tree import child_stmts, takes_addresses
 from blockwright.analysis.views import Placement, placement, shown
 from blockwright.arith import Analyzer, hull
 
@@ -129,7 +129,7 @@ class _Fold(ir.Mutator):
         if same and reads is node.reads and writes is node.writes:
             return node
         new = node.replace(body=body, init=init, match_buffers=views, reads=reads, writes=writes)
-        if (reads or writes) and _declares(node) and not _takes_addresses(new):
+        if (reads or writes) and _declares(node) and not takes_addresses(new.body):
             # The address in the declaration counted as an access of everything.
             reads, writes = block_access_regions(new, outside)
             return new.replace(reads=reads, writes=writes)
@@ -228,11 +228,6 @@ def _translates(use: ir.Node, view: ir.Buffer, place: Placement) -> bool:
 def _declares(block: ir.Block) -> bool:
     """Whether a declaration of a view stands inside of a block."""
     return any(isinstance(n, ir.DeclBuffer) for n in ir.walk(block.body))
-
-
-def _takes_addresses(block: ir.Block) -> bool:
-    return any(isinstance(n, ir.Call) and n.op in ("address_of", "tensor")
-               for n in ir.walk(block.body))  # fmt: skip
 
 
 def _states(regions: Sequence[ir.BufferRegion], wanted: ir.BufferRegion) -> bool:

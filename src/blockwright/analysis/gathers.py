@@ -19,6 +19,7 @@ from typing import Any
 from blockwright import ir
 from blockwright.analysis.regions import access_boxes
 from blockwright.analysis.steady import written_buffers
+from blockwright.analysis.tree import takes_addresses
 from blockwright.arith import Analyzer, covers, hull
 
 
@@ -112,10 +113,7 @@ class _Named(ir.Mutator):
 
     def block(self, block: ir.Block) -> ir.Block | None:
         """The body of a block with names; None where regions of it are only stated."""
-        addresses = ("address_of", "tensor")
-        if any(c.op in addresses for c in ir.collect(block, ir.Call)):
-            return None
-        if ir.collect(block, ir.MatchBufferRegion):
+        if takes_addresses(block) or ir.collect(block, ir.MatchBufferRegion):
             return None
         init = None if block.init is None else self(block.init)
         return block.replace(body=self(block.body), init=init, reads=(), writes=())

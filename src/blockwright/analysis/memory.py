@@ -17,6 +17,7 @@ from blockwright.analysis.fold_views import fold_views
 from blockwright.analysis.regions import with_one_box_per_buffer
 
 _views: ir.Rare[ir.DeclBuffer] = ir.Rare(ir.DeclBuffer)
+_names: ir.Rare[ir.LetStmt] = ir.Rare(ir.LetStmt)
 
 
 def memory_roots(func: ir.PrimFunc) -> dict[ir.Buffer, ir.Buffer]:
@@ -27,18 +28,46 @@ def memory_roots(func: ir.PrimFunc) -> dict[ir.Buffer, ir.Buffer]:
     """
     direct = _overlapping(func)
     pointers: dict[ir.Var, ir.Buffer] = {}
-    for node in _views.of(func.body):
-        loads = ir.collect(node.source, ir.BufferLoad)
-        if loads:
-            direct[node.buffer] = loads[0].buffer
-            continue
-        for var in ir.collect(node.source, ir.Var):
-            if var.dtype.is_handle and pointers.setdefault(var, node.buffer) is not node.buffer:
-                direct[node.buffer] = pointers[var]
+    views = _views.of(func.body)
+    named = named_pointers(func) if views else {}
+    for node in views:
+        for memory in memories(node.source, named)[:1]:  # a valid program has no second one
+            if isinstance(memory, ir.Buffer):
+                direct[node.buffer] = memory
+            elif pointers.setdefault(memory, node.buffer) is not node.buffer:
+                direct[node.buffer] = pointers[memory]
     for view in direct:
         while direct[view] in direct:
             direct[view] = direct[direct[view]]
     return direct
+
+
+def named_pointers(func: ir.PrimFunc) -> dict[ir.Var, ir.Expr]:
+    """The pointers that have names in a function, with their values."""
+    return {n.var: n.value for n in _names.of(func.body) if n.var.type.is_handle}
+
+
+def memories(pointer: ir.Expr, named: Mapping[ir.Var, ir.Expr]) -> list[ir.Buffer | ir.Var]:
+    """The buffers whose elements a pointer may point to, by the addresses that it is computed
+    from; of addresses that the program is given, their variables."""
+    found: dict[ir.Buffer | ir.Var, None] = {}
+    stack: list[ir.Node] = [pointer]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ir.Call) and node.op in ("address_of", "tensor"):
+            found |= dict.fromkeys(p.buffer for p in node.args if isinstance(p, ir.BufferLoad))
+        elif isinstance(node, ir.Var):
+            if node in named:
+                stack.append(named[node])
+            elif node.type.is_handle:
+                found[node] = None
+        elif isinstance(node, ir.Let):
+            stack.append(ir.substitute(node.body, {node.var: node.value}))
+        elif isinstance(node, ir.Select) or getattr(node, "op", "") == "if_then_else":
+            stack.extend(node.children()[:0:-1])  # not the condition
+        elif not isinstance(node, ir.BufferLoad):
+            stack.extend(node.children()[::-1])
+    return list(found)
 
 
 def may_overlap(func: ir.PrimFunc) -> bool:

@@ -23,6 +23,7 @@ from __future__ import annotations
 from blockwright import ir
 from blockwright.analysis.facts import symbol_facts
 from blockwright.analysis.regions import block_access_regions
+from blockwright.analysis.tree import takes_addresses
 from blockwright.arith import Analyzer
 
 
@@ -50,7 +51,7 @@ class _OwnReads(ir.Mutator):
         block: ir.Block = self.descend(node)
         self.outside = before
         both = _both(block) & _begun(block)
-        if not both or _gives_addresses(block):
+        if not both or takes_addresses(block):
             return block
         needed = {r.buffer for r in block_access_regions(block, self.outside)[0]}
         reads = tuple(r for r in block.reads if r.buffer not in both - needed)
@@ -65,8 +66,3 @@ def _begun(block: ir.Block) -> set[ir.Buffer]:
             found |= {s.buffer for s in ir.collect(each.init, ir.BufferStore)}
             found |= {r.buffer for b in ir.collect(each.init, ir.Block) for r in b.writes}
     return found
-
-
-def _gives_addresses(block: ir.Block) -> bool:
-    """Whether only the signature says what the block touches."""
-    return any(call.op in ("address_of", "tensor") for call in ir.collect(block, ir.Call))

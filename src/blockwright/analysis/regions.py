@@ -28,6 +28,7 @@ from functools import reduce
 from blockwright import ir
 from blockwright.analysis.boxes import Box
 from blockwright.analysis.touched import Walker
+from blockwright.analysis.tree import is_address, takes_addresses
 from blockwright.arith import Analyzer, bound_region, covers, hull
 from blockwright.arith import clip_region as clip_box
 
@@ -91,7 +92,7 @@ def reads_elsewhere(block: ir.Block, analyzer: Analyzer) -> list[ir.BufferRegion
     for it in block.iter_vars:
         known.bind(it.var, it.dom)
     read = [r for r in block.reads if r.buffer in own]
-    if not any(c.op in ("address_of", "tensor") for c in ir.collect(block.body, ir.Call)):
+    if not takes_addresses(block.body):
         walker = Walker(known, block)
         walker.visit(block.body)
         read = [ir.BufferRegion(buffer, _known_box(box, buffer)) for buffer, boxes in
@@ -102,9 +103,7 @@ def reads_elsewhere(block: ir.Block, analyzer: Analyzer) -> list[ir.BufferRegion
 def _reads_written(block: ir.Block, own: Mapping[ir.Buffer, ir.BufferRegion]) -> bool:
     """Whether every access to a written buffer is to the element that its write region states."""
     for node in ir.walk(block.body):
-        if isinstance(node, (ir.BlockRealize, ir.DeclBuffer)):
-            return False
-        if isinstance(node, ir.Call) and node.op in ("address_of", "tensor"):
+        if isinstance(node, (ir.BlockRealize, ir.DeclBuffer)) or is_address(node):
             return False
         if isinstance(node, (ir.BufferLoad, ir.BufferStore)) and node.buffer in own:
             stated = own[node.buffer].region

@@ -18,6 +18,19 @@ def child_stmts(node: ir.Stmt) -> Sequence[ir.Stmt]:
     return [child for child in node.children() if isinstance(child, ir.Stmt)]
 
 
+def takes_addresses(node: ir.Node) -> bool:
+    """Whether memory is reached by address in a program part: by one that is taken there, or by a
+    pointer that has a name. Then the signatures alone say what is touched."""
+    return any(map(is_address, ir.walk(node)))
+
+
+def is_address(node: ir.Node) -> bool:
+    """Whether a node takes an address, or is a pointer that has a name."""
+    if isinstance(node, ir.Var):
+        return node.type.is_handle
+    return isinstance(node, ir.Call) and node.op in ("address_of", "tensor")
+
+
 def _body(node: Any) -> Sequence[ir.Stmt]:
     return (node.body,)
 

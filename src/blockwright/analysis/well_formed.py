@@ -18,9 +18,10 @@ from blockwright.analysis.atomics import atomic_problem
 from blockwright.analysis.facts import symbol_facts, symbols_of
 from blockwright.analysis.gathers import with_unknown_loads
 from blockwright.analysis.lane_counts import lane_problem
+from blockwright.analysis.memory import memories, memory_roots, named_pointers
 from blockwright.analysis.regions import block_access_regions, clip_region
 from blockwright.analysis.steady import reduced_over
-from blockwright.analysis.tree import child_stmts
+from blockwright.analysis.tree import child_stmts, is_address
 from blockwright.arith import Analyzer, covers
 from blockwright.ir.printer import script
 from blockwright.support import Diagnostic, ValidationError
@@ -153,6 +154,7 @@ class _Checker:
         elif isinstance(node, (ir.Allocate, ir.DeclBuffer)):
             if isinstance(node, ir.DeclBuffer):
                 self.use(node.source)
+                self.one_memory(node)
             self.declare(node.buffer)
             self.stmt(node.body)
             self.visible.discard(node.buffer)
@@ -210,6 +212,18 @@ class _Checker:
             self.outside.pop(var, None)
         if not root:
             self.signature(block)
+
+    def one_memory(self, node: ir.DeclBuffer) -> None:
+        """A declared buffer is a view of one memory, for everything that asks what is touched."""
+        if is_address(node.source) and isinstance(node.source, ir.Call):
+            return
+        found = memories(node.source, named_pointers(self.func))
+        roots = memory_roots(self.func) if len(found) > 1 else {}
+        apart = {roots.get(m, m) if isinstance(m, ir.Buffer) else m: m.name for m in found}
+        if len(apart) > 1:
+            names = " or ".join(apart.values())
+            self.report("BW256", f"buffer {node.buffer.name} is declared on the memory of {names}",
+                        node, "declare a buffer on each, and choose between elements")  # fmt: skip
 
     def declare(self, buffer: ir.Buffer) -> None:
         for part in (*buffer.shape, *buffer.strides):

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from blockwright.analysis.memory import memories, named_pointers
 from blockwright.codegen.abi import emit_entry
 from blockwright.codegen.context import Context, Memory, Options
 from blockwright.codegen.emitter import FunctionEmitter, ModuleEmitter
@@ -28,6 +29,7 @@ from blockwright.ir import (
     PrimFunc,
     Sorts,
     StringImm,
+    Var,
     is_atomic,
     value_variables,
     walk,
@@ -155,8 +157,9 @@ def written_parameters(module: IRModule) -> dict[str, frozenset[int]]:
 def _written(func: PrimFunc, callee_writes: Callable[[str], frozenset[int]],
              functions: Mapping[str, PrimFunc]
              ) -> frozenset[int]:  # fmt: skip
-    root: dict[Buffer, int] = {b: i for i, (_, b) in enumerate(signature(func).buffers)}
+    root: dict[Buffer | Var, int] = {b: i for i, (_, b) in enumerate(signature(func).buffers)}
     out: set[int] = set()
+    named = named_pointers(func)
 
     def touch(expr: Any) -> None:
         while isinstance(expr, Call) and expr.op in ("address_of", "tensor"):
@@ -166,11 +169,9 @@ def _written(func: PrimFunc, callee_writes: Callable[[str], frozenset[int]],
 
     for node in walk(func.body):
         if isinstance(node, DeclBuffer):
-            source = node.source
-            if isinstance(source, Call) and source.op == "address_of":
-                place = source.args[0]
-                if isinstance(place, BufferLoad) and place.buffer in root:
-                    root[node.buffer] = root[place.buffer]
+            for memory in memories(node.source, named):
+                if memory in root:
+                    root[node.buffer] = root[memory]
         elif isinstance(node, BufferStore) and node.buffer in root:
             out.add(root[node.buffer])
         elif is_atomic(node):

@@ -55,6 +55,8 @@ class Builder:
         self.fresh: set[Var] = set()
         self.broadcasting: set[Buffer] = set()  # of buffer_type "auto"
         self.threads: dict[Var, str] = {}  # axes of T.env_thread and their tags
+        # Named pointers: what is written for one, if anything, and what it reaches.
+        self.pointers: dict[Var, tuple[Expr | None, Expr]] = {}
         self.span: Span | None = None
         self.failed = False
         self.result: PrimFunc | None = None  # of the last function that was finished
@@ -302,10 +304,13 @@ class BlockFrame(StorageFrame):
             self.init, tuple(self.alloc_buffers), tuple(self.match_buffers), self.annotations,
             self.exec_scope, span=self.span,
         )  # fmt: skip
+        known = builder.pointers
+        block = ir.substitute(block, {p: out for p, (out, _) in known.items() if out is not None})
         if not self.iter_vars:
             block = self._with_loops_bound(block, builder)
         if (self.reads is None or self.writes is None) and not builder.failed:
-            reads, writes = block_access_regions(block)
+            reached = {p: reached for p, (_, reached) in known.items()}
+            reads, writes = block_access_regions(ir.substitute(block, reached))
             block = block.replace(
                 reads=reads if self.reads is None else self.reads,
                 writes=writes if self.writes is None else self.writes,

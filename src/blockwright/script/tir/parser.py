@@ -29,6 +29,7 @@ from blockwright.script.tir import blocks, statements
 from blockwright.script.tir.builder import Builder, Frame, FrameOf, FuncFrame, LoopNest, ScopeFrame
 from blockwright.script.tir.evaluator import TirEvaluator
 from blockwright.script.tir.macro import Macro
+from blockwright.script.tir.pointers import name_pointer
 from blockwright.script.tir.syntax import (
     loop_names,
     names_of,
@@ -233,6 +234,10 @@ class TirParser(TirEvaluator):
             self.bind(target.id, value)
 
     def let(self, name: str, value: Expr, node: ast.stmt) -> None:
+        if value.dtype.is_handle:
+            self.builder.span = self.span(node)
+            self.bind(name, name_pointer(value, name).rest())
+            return
         var = Var(name, value.dtype, span=self.span(node))
         span = self.span(node)
         frame = ScopeFrame(
@@ -258,7 +263,9 @@ class TirParser(TirEvaluator):
         if not isinstance(node.target, ast.Name) or node.value is None:
             raise Problem("BW103", "an annotated name needs a value", node)
         kind = self.eval(node.annotation)
-        if not isinstance(kind, DTypeFactory):
+        # T.handle("float32") is a call, which makes a variable.
+        pointer = isinstance(kind, Var) and kind in self.builder.fresh and kind.type.is_handle
+        if not isinstance(kind, DTypeFactory) and not pointer:
             raise Problem("BW107", f"{ast.unparse(node.annotation)!r} is not a type",
                           node.annotation, "write x: T.int32 = …")  # fmt: skip
         value = to_expr(self.eval(node.value), kind.dtype)

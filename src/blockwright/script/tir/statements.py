@@ -31,6 +31,7 @@ from blockwright.script.tir.builder import (
     frozen,
 )
 from blockwright.script.tir.classic import first_element
+from blockwright.script.tir.pointers import name_pointer
 from blockwright.script.tir.values import (
     BufferSlice,
     BufferSpec,
@@ -367,6 +368,8 @@ def LetStmt(value: Any, dtype: str | DType | None = None, *, var: Var | None = N
     if var is not None:
         return let(var, value)
     node = to_expr(value, None if dtype is None else dtype_of(dtype))
+    if node.dtype.is_handle:
+        return name_pointer(node, "p")
 
     def make(name: str) -> tuple[Var, Wrap]:
         var = Builder.current().define(Var(name, node.dtype))
@@ -385,6 +388,8 @@ class _LetFactory:
         node = to_expr(value, var.dtype)
         if body is not None:
             return ir.Let(var, node, to_expr(body))
+        if node.dtype.is_handle:
+            return name_pointer(node, var.name, var)
         return ScopeFrame(lambda _: (var, lambda rest: ir.LetStmt(var, node, rest)), var.name)
 
     def __getitem__(self, kind: Any) -> Any:

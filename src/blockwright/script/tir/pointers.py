@@ -1,0 +1,65 @@
+"""Named pointers, `p: T.handle("float32") = A.data`, written out where they are used.
+
+The address stands in the program at each use, so that every question about memory finds the buffer
+it was taken of: `T.decl_buffer(shape, data=p)` is `T.decl_buffer(shape, data=A.data)`, and a call
+that is given `p` is given the address of an element of `A`. An index that is read from memory is
+read where the pointer is named; it becomes a named value.
+
+What a call returned is no address to write out and stays a variable.
+"""
+
+from __future__ import annotations
+
+from blockwright import ir
+from blockwright.ir import BufferLoad, Call, Expr, Stmt, Var
+from blockwright.script.tir.builder import Builder, ScopeFrame, Wrap
+from blockwright.script.tir.classic import first_element
+
+
+def name_pointer(value: Expr, default: str, var: Var | None = None) -> ScopeFrame:
+    """A frame in which a name, or the variable `var` declared before, stands for a pointer."""
+
+    def make(name: str) -> tuple[Expr, Wrap]:
+        builder = Builder.current()
+        known = builder.define(Var(name, value.dtype, span=builder.span)) if var is None else var
+        span, kept = builder.span, list[tuple[Var, Expr]]()
+        address = _written_out(value, name, kept)
+        if address is None:
+            builder.pointers[known] = None, _reached(value)
+            return known, lambda body: ir.LetStmt(known, value, body, span=span)
+        builder.pointers[known] = address, address
+
+        def wrap(body: Stmt) -> Stmt:
+            for index, read in reversed(kept):
+                body = ir.LetStmt(index, read, body, span=span)
+            return ir.substitute(body, {known: address})
+
+        return address, wrap
+
+    return ScopeFrame(make, default)
+
+
+def _written_out(pointer: Expr, name: str, kept: list[tuple[Var, Expr]]) -> Expr | None:
+    """The address in a form that means the same at each use; adds indices to name to `kept`."""
+    if isinstance(pointer, Var):
+        return pointer
+    if not isinstance(pointer, Call) or pointer.op not in ("address_of", "constant_data"):
+        return None
+    place = pointer.args[0]
+    if not isinstance(place, BufferLoad):
+        return pointer
+    indices: list[Expr] = []
+    for index in place.indices:
+        if any(isinstance(part, (BufferLoad, Call)) for part in ir.walk(index)):
+            named = Var(f"{name}_{len(kept)}", index.dtype)
+            kept.append((named, index))
+            index = named
+        indices.append(index)
+    return pointer.replace(args=(place.replace(indices=tuple(indices)),))
+
+
+def _reached(value: Expr) -> Expr:
+    """An expression that takes the addresses from which a pointer was computed."""
+    places = [call.args[0] for call in ir.collect(value, Call) if call.op == "address_of"]
+    buffers = dict.fromkeys(place.buffer for place in places if isinstance(place, BufferLoad))
+    return Call("call_extern", tuple(map(first_element, buffers)), value.dtype)
