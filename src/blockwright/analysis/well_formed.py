@@ -51,6 +51,10 @@ MOST_LOOPS = 500
 @deep
 def find_problems(func: ir.PrimFunc) -> list[Diagnostic]:
     """Everything that is wrong with a function; empty when it is well formed."""
+    wrong = ir.attribute_problems(func.attrs)
+    if wrong:  # whatever is known of sizes rests on them
+        return [Diagnostic(code, f"{func.name}: {text}", func.span, help, ())
+                for code, text, help in wrong]  # fmt: skip
     innermost = _loop_beyond_the_limit(func.body)
     if innermost is not None:
         message = (
@@ -168,6 +172,10 @@ class _Checker:
                     self.use(child)
             if isinstance(node, ir.BufferStore):
                 self.access(node)
+            elif isinstance(node, ir.AssertStmt):
+                problem = ir.message_problem(node.message, node.values)
+                if problem is not None:
+                    self.report(problem[0], problem[1], node, problem[2])
 
     def realize(self, node: ir.BlockRealize) -> None:
         block = node.block

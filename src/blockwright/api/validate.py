@@ -39,7 +39,8 @@ def validate(
     problems: list[Diagnostic] = []
     for function in functions:
         if isinstance(function, ir.PrimFunc):
-            problems += find_violations(function, machine) or _pipelines(function)
+            problems += (find_violations(function, machine) or _unknown_bounds(function)
+                         or _pipelines(function))  # fmt: skip
         elif isinstance(function, ir.GraphFunction):
             try:
                 check_graph(function, module)
@@ -53,6 +54,14 @@ def validate(
             )
     if problems:
         raise ValidationError.collect(problems)
+
+
+def _unknown_bounds(function: ir.PrimFunc) -> list[Diagnostic]:
+    """Declared bounds of names that are no variable of a program; programs that passes make may
+    keep those of their callers."""
+    names = {v.name for v in (*function.params, *ir.collect(function, ir.Var))}
+    return [Diagnostic(code, f"{function.name}: {text}", function.span, help)
+            for code, text, help in ir.unknown_bounds(function.attrs, names)]  # fmt: skip
 
 
 def _pipelines(function: ir.PrimFunc) -> list[Diagnostic]:

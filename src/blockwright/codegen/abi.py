@@ -21,7 +21,17 @@ from blockwright.codegen.emitter import FunctionEmitter, ModuleEmitter
 from blockwright.codegen.ffi_ir import ANY_SIZE, ANY_VALUE, SYMBOL_PREFIX
 from blockwright.codegen.signature import Signature, signature
 from blockwright.codegen.values import Value, int_const
-from blockwright.ir import Buffer, DType, Expr, IntImm, PrimFunc, Var, build, structural_equal
+from blockwright.ir import (
+    Buffer,
+    DType,
+    Expr,
+    IntImm,
+    PrimFunc,
+    Var,
+    build,
+    const_int,
+    structural_equal,
+)
 from blockwright.support import BuildError
 
 ENTRY_TICKS = "tir.entry_ticks"
@@ -97,8 +107,15 @@ class _Entry:
 
     # ---------------------------------------------------------------- clock
     def _clock(self) -> Value | None:
-        wanted = self.func.attrs.get(ENTRY_TICKS, False)
-        return self.e.call("i64", "bw_clock") if wanted else None
+        if not self.func.attrs.get(ENTRY_TICKS, False):
+            return None
+        last = self.sign.outputs[-1][1] if self.sign.outputs else None
+        size = const_int(last.shape[0]) if last is not None and last.ndim == 1 else None
+        if last is None or last.dtype.name != "int64" or size is None or size < ENTRY_READINGS:
+            raise BuildError(f"{ENTRY_TICKS} of {self.name} needs a last result of int64, of "
+                             f"{ENTRY_READINGS} elements or more", code="BW619",
+                             help="leave the attribute out: only profiles set it")  # fmt: skip
+        return self.e.call("i64", "bw_clock")
 
     def _keep(self, ticks: Sequence[Value | None]) -> None:
         """Stores readings at the beginning of the last result."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -103,11 +104,17 @@ class StmtCompiler:
         self.context.cleanups.append(lambda: void(self.e.call("void", "bw_scratch_release", block)))
         return block
 
-    def raise_error(self, kind: str, text: str, numbers: Sequence[Value] = ()) -> None:
-        """Raises through the FFI and leaves the function; with numbers, the text is a format."""
+    def raise_error(
+        self, kind: str, text: str, numbers: Sequence[Value] = (), unsigned: Sequence[bool] = ()
+    ) -> None:
+        """Raises through the FFI and leaves the function; with numbers of 64 bits, the text is a
+        format."""
         strings = self.context.module
         if numbers:
-            format = strings.string("%%".join(p.replace("%d", "%lld") for p in text.split("%%")))
+            places = iter("%llu" if flag else "%lld" for flag in unsigned)
+            format = strings.string(
+                re.sub("%[%d]", lambda m: m[0] if m[0] == "%%" else next(places), text)
+            )
             size = len(text.encode()) + _DIGITS * len(numbers) + 1
             message = self.e.stack(size, 16)
             self.e.call("i32", "snprintf", message, int_const(size), format, *numbers,
@@ -171,7 +178,8 @@ class StmtCompiler:
             code = coded[0] if coded else "BW712"
             text = stmt.message if coded else f"{code}: assertion failed: {stmt.message}"
             numbers = [self.expressions.index(value) for value in stmt.values]
-            self.raise_error(ffi_ir.error_kind(code), text, numbers)
+            unsigned = [value.dtype.kind == "uint" for value in stmt.values]
+            self.raise_error(ffi_ir.error_kind(code), text, numbers, unsigned)
 
     # ---------------------------------------------------------------- loops
     def on_For(self, stmt: For) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 from typing import Any, cast
 
+import msgspec
+
 from blockwright import ir
 from blockwright.analysis.coverage import coverage_problems
 from blockwright.analysis.kernels import kernels
@@ -20,6 +22,7 @@ from blockwright.ops.row import dims_text
 from blockwright.support import GraphError
 
 _POINTERS = ("address_of", "tensor")
+_READERS = ("assume", "prefetch", "print")  # calls with an effect that write no memory
 
 
 def deduce_tir_call(
@@ -49,6 +52,8 @@ def _callee(call: ir.GraphCall, module: ir.IRModule) -> ir.PrimFunc:
     if not isinstance(callee, ir.PrimFunc):
         raise GraphError(f"{target.name} is a graph function, not a tensor program", code="BW415",
                          help=f"call it as cls.{target.name}(…)")  # fmt: skip
+    for code, text, help in ir.attribute_problems(callee.attrs):
+        raise GraphError(f"{target.name}: {text}", code=code, help=help)
     return callee
 
 
@@ -199,6 +204,12 @@ def require_plain(
 ) -> None:
     """Raise unless a program reads its first buffers and writes the others, all compact."""
     name, buffers = callee.name, callee.buffers
+    stated = callee.attrs.get("num_outputs", 0)
+    if stated and not overwritten and stated != results:
+        raise GraphError(f"num_outputs of {name} is {stated}; the call has {results} results",
+                         code="BW403",
+                         help="leave num_outputs out, or state the results of the call"
+                         )  # fmt: skip
     if len(buffers) != arguments + results:
         raise GraphError(f"{name} has {len(buffers)} buffers; the call has {arguments} arguments "
                          f"and {results} results", code="BW403")  # fmt: skip
@@ -210,15 +221,21 @@ def require_plain(
             raise GraphError(f"buffer {buffer.name} of {name} has strides or an offset; values of "
                              "a graph are compact", code="BW416",
                              help="drop strides and elem_offset of the buffer")  # fmt: skip
-    stored, handed_on = _stored_buffers(callee)
+    uses = _uses(callee)
     for number, buffer in enumerate(buffers):
         if number < arguments and number not in overwritten:
-            if buffer in stored:
+            if buffer in uses.written:
                 raise GraphError(f"{name} writes {buffer.name}, which the call passes as an "
                                  "argument", code="BW416",
-                                 help="write to a buffer of its own, and make that the result"
+                                 help="write to a buffer of its own, and make that the result; "
+                                 "around a call that takes an address, state T.reads and T.writes"
                                  )  # fmt: skip
-        elif buffer not in stored and buffer not in handed_on:
+            if buffer in uses.unstated:
+                raise GraphError(f"{name} gives the address of {buffer.name}, an argument, to a "
+                                 "call that may write there", code="BW416",
+                                 help="put the call into a block with T.reads and T.writes"
+                                 )  # fmt: skip
+        elif buffer not in uses.written and buffer not in uses.handed_on:
             raise GraphError(f"{name} does not write {buffer.name}, which the call takes for a "
                              "result", code="BW416")  # fmt: skip
     if not overwritten:
@@ -270,26 +287,60 @@ def _is_compact(buffer: ir.Buffer) -> bool:
     return True
 
 
-def _stored_buffers(callee: ir.PrimFunc) -> tuple[set[ir.Buffer], set[ir.Buffer]]:
-    """Parameter buffers that the program stores to, and those whose address it hands on."""
+class _Uses(msgspec.Struct):
+    """What a program does with its parameter buffers.
+
+    Attributes:
+        written: by stores, by atomic updates, or as the signature of a block says.
+        handed_on: their address is given to a call such as `call_extern`.
+        unstated: so, and no block around states what the call reads and writes.
+    """
+
+    written: set[ir.Buffer]
+    handed_on: set[ir.Buffer]
+    unstated: set[ir.Buffer]
+
+
+def _uses(callee: ir.PrimFunc) -> _Uses:
+    """How a program uses its parameter buffers, and views of them."""
     root = {b: b for b in callee.buffers}
-    stored: set[ir.Buffer] = set()
-    handed_on: set[ir.Buffer] = set()
+    uses = _Uses(set(), set(), set())
+    inside = _calls_with_signature(callee)
     for node in ir.walk(callee.body):
         if isinstance(node, ir.DeclBuffer):
             _same_memory(root, node.buffer, _pointed_to(node.source))
         elif isinstance(node, ir.Block):
             for view in node.match_buffers:
                 _same_memory(root, view.buffer, view.source.buffer)
+            uses.written.update(root[r.buffer] for r in node.writes if r.buffer in root)
         elif isinstance(node, ir.BufferStore) and node.buffer in root:
-            stored.add(root[node.buffer])
+            uses.written.add(root[node.buffer])
         elif isinstance(node, ir.Call):
-            for arg in node.args:
-                buffer = _pointed_to(arg)
-                pointer = isinstance(arg, ir.Call) or node.op in _POINTERS or ir.is_atomic(node)
-                if pointer and buffer in root:
-                    handed_on.add(root[buffer])
-    return stored, handed_on
+            _add_call(node, root, uses, node in inside)
+    return uses
+
+
+def _add_call(
+    call: ir.Call, root: dict[ir.Buffer, ir.Buffer], uses: _Uses, has_signature: bool
+) -> None:
+    if ir.is_atomic(call):
+        place = _pointed_to(call.args[0])
+        if place in root:
+            uses.written.add(root[place])
+        return
+    writes = ir.op_has_effect(call.op) and call.op not in _READERS
+    for arg in call.args:
+        buffer = _pointed_to(arg)
+        if buffer in root and (isinstance(arg, ir.Call) or call.op in _POINTERS):
+            uses.handed_on.add(root[buffer])
+            if writes and not has_signature:
+                uses.unstated.add(root[buffer])
+
+
+def _calls_with_signature(callee: ir.PrimFunc) -> set[ir.Node]:
+    """Calls inside of blocks that state what they access; the root block states nothing."""
+    return {call for block in ir.blocks(callee.body) if block.reads or block.writes
+            for call in ir.collect(block, ir.Call)}  # fmt: skip
 
 
 def _same_memory(

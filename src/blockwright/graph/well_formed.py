@@ -47,6 +47,13 @@ class _Checker:
         finally:
             self.visible, self.symbols = before
 
+    def attributes(self, function: ir.GraphFunction) -> None:
+        """Attributes hold what they take, and bounds are those of symbols of the function."""
+        problems = ir.attribute_problems(function.attrs)
+        symbols = {v.name for v in ir.collect(function, ir.Var)}
+        for code, text, help in problems or ir.unknown_bounds(function.attrs, symbols):
+            self.problem(code, f"{function.name}: {text}", function, help)
+
     def function(self, function: ir.GraphFunction) -> None:
         with self.scope():
             for param in function.params:
@@ -81,6 +88,10 @@ class _Checker:
             self.symbols.update(ir.symbolic_vars(binding.pattern))
             self.info(binding.pattern, binding)
             self.expressions(binding.values, binding)
+            problem = ir.message_problem(binding.message, binding.values)
+            if problem is not None:
+                name = binding.var.name
+                self.problem(problem[0], f"match_cast of {name}: {problem[1]}", binding, problem[2])
             self.info(binding.var.info, binding)
             self.define(binding.var)
 
@@ -176,7 +187,9 @@ class _Checker:
 def check_structure(function: ir.GraphFunction, module: ir.IRModule | None = None) -> None:
     """Raise ValidationError listing what is not well formed, whatever the annotations say."""
     checker = _Checker(module)
-    checker.function(function)
+    checker.attributes(function)
+    if not checker.problems:
+        checker.function(function)
     if checker.problems:
         raise ValidationError.collect(checker.problems)
 

@@ -7,6 +7,13 @@ Submodules: `dtype`, `node`, `expr`, `buffer`, `stmt`, `reducer`, `function`, `g
 import importlib
 
 from blockwright.ir.atomic import atomic_name, atomic_place, atomic_value, is_atomic
+from blockwright.ir.attributes import (
+    BOUND_ATTRS,
+    attribute_problems,
+    numeric_attrs,
+    plain_attributes,
+    unknown_bounds,
+)
 from blockwright.ir.buffer import (
     Buffer,
     BufferRegion,
@@ -115,6 +122,7 @@ from blockwright.ir.graph import (
     VarBinding,
     symbolic_vars,
 )
+from blockwright.ir.messages import message_problem
 from blockwright.ir.node import Node, set_printer, show
 from blockwright.ir.op import OPS, OpRow, op_has_effect, op_row, register_op
 from blockwright.ir.rare import Rare
@@ -167,6 +175,7 @@ def _print_lazily(node: Node) -> str:
 set_printer(_print_lazily)
 
 __all__ = [
+    "BOUND_ATTRS",
     "EQ",
     "GE",
     "GT",
@@ -266,6 +275,7 @@ __all__ = [
     "atomic_name",
     "atomic_place",
     "atomic_value",
+    "attribute_problems",
     "binary",
     "blocks",
     "call",
@@ -292,10 +302,13 @@ __all__ = [
     "loops",
     "match_types",
     "maximum",
+    "message_problem",
     "minimum",
     "mul",
+    "numeric_attrs",
     "op_has_effect",
     "op_row",
+    "plain_attributes",
     "point",
     "point_region",
     "prim_func",
@@ -312,6 +325,7 @@ __all__ = [
     "substitute",
     "symbolic_vars",
     "truediv",
+    "unknown_bounds",
     "uses_var",
     "value_variables",
     "var",

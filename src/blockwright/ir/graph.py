@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from blockwright.ir.dtype import DType
@@ -87,10 +88,20 @@ class GraphVar(GraphExpr, frozen=True, eq=False):
 
 
 class Constant(GraphExpr, frozen=True, eq=False):
-    """A tensor known at compile time. `name` tells where it came from (a parameter's path)."""
+    """A tensor known at compile time. `name` tells where it came from (a parameter's path).
+
+    Its bytes are in the order of this machine, whatever the array that it is made from has.
+    """
 
     data: np.ndarray[Any, Any]
     name: str = ""
+
+    def __post_init__(self) -> None:
+        data = np.asarray(self.data)
+        if not data.dtype.isnative:
+            data = data.astype(data.dtype.newbyteorder("="))
+        if data is not self.data:
+            msgspec.structs.force_setattr(self, "data", data)
 
 
 class PrimValue(GraphExpr, frozen=True, eq=False):

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from blockwright.ir import expr as E
+from blockwright.ir.attributes import BOUND_ATTRS
 from blockwright.ir.buffer import Buffer, IterVar, MatchBufferRegion
 from blockwright.ir.dtype import DType
 from blockwright.ir.expr import Var
@@ -37,9 +38,6 @@ from blockwright.support import IRError
 
 _Pair = tuple[Held, Held, str]
 """Two values to compare and the path that leads to them."""
-
-
-_BOUND_ATTRS = ("tir_var_lower_bound", "tir_var_upper_bound")
 
 
 class _Mismatch(Exception):
@@ -186,7 +184,7 @@ def _bounds(function: Node, symbol: Var) -> list[Any]:
     if not isinstance(function, (PrimFunc, GraphFunction)):
         return []
     attrs = function.attrs
-    return [attrs.get(key, {}).get(symbol.name) for key in _BOUND_ATTRS]
+    return [attrs.get(key, {}).get(symbol.name) for key in BOUND_ATTRS]
 
 
 def _shape_vars(p: Buffer, q: Buffer) -> list[tuple[Var, Var]]:

@@ -12,6 +12,7 @@ never from names:
     nothing); for reductions, which read a row once into cache, any light producer, and also for
     the operand that a product lays out in panels, reading each element once.
 What only relabels a group's result, as a reshape does, is left outside: as a view it costs nothing.
+Programs of a group compute with the same freedoms (`tir.fp_contract`, `tir.nnan`).
 Only values with a single consumer are swallowed, so no work is done twice and no cycle can arise.
 """
 
@@ -48,6 +49,7 @@ class _Facts:
         self.kind = str(func.attrs.get("compute_pattern", "Opaque"))
         self.movement, self.view = is_movement(func), bool(func.attrs.get("tir.view"))
         self.contraction = has_contraction(func)
+        self.numeric = ir.numeric_attrs(func)
         self.joins = is_joined(func)
 
 
@@ -63,6 +65,7 @@ class _Node:
         self.func = func
         self.kind, self.movement, self.view = facts.kind, facts.movement, facts.view
         self.contraction, self.joins = facts.contraction, facts.joins
+        self.numeric = facts.numeric
         self.args = [a for a in tir_args(binding.value) if isinstance(a, ir.GraphVar)]
         self.group = _Group(self)
 
@@ -102,6 +105,8 @@ class _Fuser:
                 name = tir_callee(binding.value)
                 if name is not None and not isinstance(binding.var.info, ir.TupleInfo):
                     func: ir.PrimFunc = module[name]
+                    if not _takes_types(func, tir_symbols(binding.value)):
+                        continue
                     known = facts.get(name) or facts.setdefault(name, _Facts(func))
                     self.nodes[binding.var] = _Node(position, binding, func, known)
         for used in used_vars(function.body.body):
@@ -137,6 +142,8 @@ class _Fuser:
                 continue
             if anchor.kind not in ANCHORS or group.sink is not producer:
                 continue
+            if node.numeric != producer.numeric:
+                continue
             if self._single_use(producer) and self._epilogue_fits(node, producer):
                 self._merge(group, node.group)
                 return
@@ -160,6 +167,8 @@ class _Fuser:
             if producer is None or producer.group is node.group:
                 continue
             if producer.group.sink is not producer or not self._single_use(producer):
+                continue
+            if node.numeric != producer.numeric:
                 continue
             if producer.group.anchor is not None:
                 fits = self._window_fits(node, producer)
@@ -223,6 +232,14 @@ class _Fuser:
         """Groups of more than one call."""
         unique = {id(n.group): n.group for n in self.nodes.values()}
         return [g for g in unique.values() if len(g.nodes) > 1]
+
+
+def _takes_types(func: ir.PrimFunc, given: Sequence[ir.Expr]) -> bool:
+    """Whether scalar parameters have the types of what a call gives them. In a fused program the
+    value would stand where the parameter does, and neither fit into its type nor wrap around."""
+    handles = {handle for handle, _ in func.buffer_map}
+    scalars = [p for p in func.params if p not in handles]
+    return all(p.dtype is v.dtype for p, v in zip(scalars, given, strict=True))
 
 
 def has_contraction(func: ir.PrimFunc) -> bool:

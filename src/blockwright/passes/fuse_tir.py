@@ -14,7 +14,7 @@ from typing import Any
 from blockwright import ir
 from blockwright.analysis import with_one_box_per_buffer
 from blockwright.passes.context import PassContext
-from blockwright.passes.legalize import BOUND_ATTRS, ProgramTable, with_scalar_symbols
+from blockwright.passes.legalize import ProgramTable, with_scalar_symbols
 from blockwright.passes.rewrite import (
     call_tir,
     flat_function,
@@ -142,10 +142,12 @@ class _Fused:
         self.temps += [renewed.own(buffer) for buffer in root.alloc_buffers]
         self.stmts.append(renewed(root.body))
         self.ops.append(str(callee.attrs.get("op", callee.name)))
+        self.attrs = ir.numeric_attrs(callee)  # those of all callees: `fuse_ops` sees to it
 
     def _function(self, out: ir.Buffer) -> ir.PrimFunc:
         attrs = {"global_symbol": self.function.name, "tir.noalias": True, "op": "+".join(self.ops)}
-        attrs |= {k: v for k, v in self.function.attrs.items() if k in BOUND_ATTRS}
+        attrs |= self.attrs
+        attrs |= {k: v for k, v in self.function.attrs.items() if k in ir.BOUND_ATTRS}
         return ir.prim_func(ir.seq(self.stmts), [*self.params, out], allocated=self.temps,
                             scalars=self.scalars, attrs=attrs)  # fmt: skip
 
@@ -167,7 +169,7 @@ def _key(function: ir.GraphFunction) -> object:
             None if made is None or None in args else (made, tir_callee(binding.value), args)
         )
         places[binding.var] = len(places)
-    bounds = any(name in function.attrs for name in BOUND_ATTRS)
+    bounds = any(name in function.attrs for name in ir.BOUND_ATTRS)
     return None if bounds or None in steps else (tuple(steps), places.get(function.body.body))
 
 

@@ -21,7 +21,6 @@ from blockwright.passes.rewrite import call_tir, flat_function, graph_functions,
 from blockwright.support import GraphError
 
 VIEW_OPS = frozenset({"reshape", "flatten", "expand_dims", "squeeze"})
-BOUND_ATTRS = ("tir_var_upper_bound", "tir_var_lower_bound")
 
 
 class ProgramTable:
@@ -58,7 +57,7 @@ def symbol_attrs(func: ir.PrimFunc, caller: ir.GraphFunction) -> dict[str, Any]:
     mentioned = {v.name for b in func.buffers for d in b.shape for v in ir.free_vars(d)}
     mentioned |= {p.name for p in func.params}
     out: dict[str, Any] = {}
-    for key in BOUND_ATTRS:
+    for key in ir.BOUND_ATTRS:
         kept = {n: v for n, v in caller.attrs.get(key, {}).items() if n in mentioned}
         if kept:
             out[key] = kept

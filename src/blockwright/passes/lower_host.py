@@ -22,7 +22,7 @@ from blockwright.codegen.signature import signature
 from blockwright.graph import function_analyzer
 from blockwright.ops.row import dims_text
 from blockwright.passes.context import PassContext
-from blockwright.passes.legalize import BOUND_ATTRS, with_scalar_symbols
+from blockwright.passes.legalize import with_scalar_symbols
 from blockwright.passes.plan_memory import ALIGNMENT, MemoryPlan, is_view, plan_memory
 from blockwright.passes.rewrite import (
     graph_functions,
@@ -79,7 +79,7 @@ class _Host:
 
     def _function(self, buffers: list[ir.Buffer], count: int, body: ir.Stmt) -> ir.PrimFunc:
         handles = tuple(ir.Var(f"{b.name}_handle", _HANDLE) for b in buffers)
-        attrs = {k: v for k, v in self.function.attrs.items() if k in BOUND_ATTRS}
+        attrs = {k: v for k, v in self.function.attrs.items() if k in ir.BOUND_ATTRS}
         attrs |= {"global_symbol": self.name, "num_outputs": count, "tir.is_host": True}
         return ir.PrimFunc(handles, tuple(zip(handles, buffers, strict=True)), body, attrs)
 
@@ -186,14 +186,17 @@ class _Host:
 
     def _narrowed(self, symbol: ir.Var, value: ir.Expr) -> ir.Expr:
         """A size in the type in which the callee takes it; one that does not fit is an error."""
-        kind = symbol.dtype
-        if value.dtype is kind:
+        kind, given = symbol.dtype, value.dtype
+        if given is kind:
             return value
         low, high = self.analyzer.const_bounds(value)
-        if low is None or low < kind.min_value or high is None or high > kind.max_value:
-            most = ir.const(kind.max_value, value.dtype)
-            message = f"BW708: {symbol.name} does not fit {kind}"
-            self.steps.append(ir.AssertStmt(ir.compare(ir.LE, value, most), message))
+        message = f"BW708: {symbol.name} does not fit {kind}"
+        ends = ((ir.GE, kind.min_value, low is not None and low >= kind.min_value),
+                (ir.LE, kind.max_value, high is not None and high <= kind.max_value))  # fmt: skip
+        for holds, end, proved in ends:
+            if not proved and given.min_value <= end <= given.max_value:
+                checked = ir.compare(holds, value, ir.const(end, given))
+                self.steps.append(ir.AssertStmt(checked, message))
         return ir.cast_to(value, kind)
 
     def _library(self, value: ir.GraphCall, outs: list[ir.GraphExpr]) -> None:

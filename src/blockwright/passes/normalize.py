@@ -46,7 +46,7 @@ class _Normalizer(ir.Mutator):
     def __init__(self, function: ir.GraphFunction, module: ir.IRModule, deduced: Deduced) -> None:
         super().__init__()
         self._memo |= deduced.symbols
-        self.deduced = deduced.infos
+        self.deduced = dict(deduced.infos)
         self.function = function
         self.module = module
         self.analyzer = function_analyzer(function)
@@ -119,12 +119,22 @@ class _Normalizer(ir.Mutator):
     ) -> None:
         """A tuple is cast field by field."""
         fields: list[ir.GraphExpr] = []
+        whole = self.deduced.get(cast.var)
         for index, (part, known) in enumerate(zip(pattern.fields, info.fields, strict=True)):
-            field = self._named(ir.TupleGetItem(value, index, info=known))
+            field = self._field(value, index, known)
             var = ir.GraphVar(f"{cast.var.name}_{index}", True, info=part)
+            if isinstance(whole, ir.TupleInfo):
+                self.deduced[var] = whole.fields[index]
             self._cast(cast.replace(var=var, value=field, pattern=part))
             fields.append(self(var))
         self._bind(cast.var, ir.TupleExpr(tuple(fields)), ir.VarBinding(cast.var, value))
+
+    def _field(self, value: ir.GraphExpr, index: int, info: ir.Info) -> ir.GraphExpr:
+        """A field of a tuple: the value that it was made of, where that is known."""
+        whole = self.tuples.get(value, value) if isinstance(value, ir.GraphVar) else value
+        if isinstance(whole, ir.TupleExpr):
+            return self._named(whole.fields[index])
+        return self._named(ir.TupleGetItem(value, index, info=info))
 
     def _annotated(self, value: ir.GraphExpr) -> ir.GraphExpr:
         """An operand with its annotation: deduced, whatever a script states beside it."""

@@ -12,6 +12,7 @@ from blockwright.passes.channels_last import channels_last
 from blockwright.passes.choose_key_pieces import choose_key_pieces
 from blockwright.passes.choose_winograd import choose_winograd
 from blockwright.passes.context import Pass, PassContext
+from blockwright.passes.drop_marks import drop_marks
 from blockwright.passes.fold_constants import fold_constants
 from blockwright.passes.fold_scales import fold_scales
 from blockwright.passes.fuse_ops import fuse_ops
@@ -33,6 +34,7 @@ STAGES: tuple[Stage, ...] = (
         "LowerOperatorToTensorProgram",
         (
             ("normalize", normalize),
+            ("drop_marks", drop_marks),
             ("fold_scales", fold_scales),
             ("channels_last", channels_last),
             ("eliminate_common", eliminate_common),

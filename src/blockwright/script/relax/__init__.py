@@ -50,6 +50,7 @@ from blockwright.script.relax.values import tuple_ as tuple
 from blockwright.script.tir import DeferredFunction
 from blockwright.script.tir.evaluator import ModuleRef
 from blockwright.script.tir.macro import macro
+from blockwright.script.tir.values import function_attributes
 from blockwright.support.stack import deep
 
 call_dps_packed = call_dps_library
@@ -102,7 +103,7 @@ function = FunctionOptions()
 
 def func_attr(attrs: Mapping[Any, Any]) -> dict[Any, Any]:
     """Attributes of the function."""
-    return dict(attrs)
+    return function_attributes(attrs, "R.func_attr")
 
 
 def dtype(name: Any) -> DType:

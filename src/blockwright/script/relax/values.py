@@ -210,8 +210,9 @@ def match_cast(value: Any, pattern: Any, message: str = "", *values: Any) -> Mat
 
 
 def _constant(data: np.ndarray[Any, Any], name: str) -> ir.Constant:
-    dims = tuple(ir.const(int(d), "int64") for d in data.shape)
-    return ir.Constant(data, name, info=ir.TensorInfo(dims, dtype_of(data.dtype)))
+    made = ir.Constant(data, name)
+    dims = tuple(ir.const(int(d), "int64") for d in made.data.shape)
+    return made.replace(info=ir.TensorInfo(dims, dtype_of(made.data.dtype)))
 
 
 def const(value: Any, dtype: str | DType | None = None, shape: Any = None,

@@ -38,6 +38,7 @@ from blockwright.script.tir.values import (
     DTypeFactory,
     NodeValue,
     from_first_lane,
+    function_attributes,
     message_values,
     to_expr,
     to_index,
@@ -309,7 +310,7 @@ def arg(name: str, kind: Any) -> Any:
 def func_attr(attrs: Mapping[str, Any]) -> None:
     builder = Builder.current("T.func_attr")
     frame = builder.frame(FuncFrame, "T.func_attr", "at the start of the function")
-    frame.attrs = {**(frame.attrs or {}), **attrs}
+    frame.attrs = {**(frame.attrs or {}), **function_attributes(attrs, "T.func_attr")}
 
 
 def evaluate(value: Any) -> None:

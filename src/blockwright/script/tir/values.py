@@ -7,8 +7,8 @@ where it is used, so the subscript stays a `BufferSlice` until then.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeGuard
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 
@@ -158,16 +158,29 @@ def index_types(values: Sequence[Any]) -> list[Expr]:
     return [ir.cast_to(value, kind) for value in found]
 
 
-def message_values(message: str, values: Sequence[Any]) -> tuple[Expr, ...]:
+def message_values(message: Any, values: Sequence[Any]) -> tuple[Expr, ...]:
     """The integers of a message, which has `%d` for each where there are any."""
-    try:
-        if values:
-            _ = message % ((0,) * len(values))
-    except (TypeError, ValueError) as error:
-        raise ScriptError(f"the message does not fit its {len(values)} values: {error}",
-                          code="BW106", help="write %d for each of them, and %% for a percent "
-                          "sign") from error  # fmt: skip
-    return tuple(to_expr(v, ir.dtype_of("int64")) for v in values)
+    int64 = ir.dtype_of("int64")
+    found = tuple(to_expr(v, int64 if is_number(v) else None) for v in values)
+    problem = ir.message_problem(message, found)
+    if problem is not None:
+        code, text, remedy = problem
+        raise ScriptError(text, code=code, help=remedy)
+    return found
+
+
+def function_attributes(attrs: Any, construct: str) -> dict[str, Any]:
+    """The attributes that `func_attr` gives a function. Raises: ScriptError BW107, BW252, BW620
+    for values that they do not take."""
+    if not isinstance(attrs, Mapping):
+        raise ScriptError(f"{construct} takes a dict, not {attrs!r}", code="BW107",
+                          help=f'write {construct}({{"name": value}})')  # fmt: skip
+    found = ir.plain_attributes(cast("Mapping[str, Any]", attrs))
+    problems = ir.attribute_problems(found)
+    if problems:
+        code, text, remedy = problems[0]
+        raise ScriptError(text, code=code, help=remedy)
+    return found
 
 
 def number_types(values: Sequence[Any]) -> list[Expr]:

@@ -1,0 +1,88 @@
+"""Attributes of functions that say what a program computes: which there are, and their values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from blockwright.ir.expr import IntImm
+from blockwright.ir.function import PrimFunc
+
+BOUND_ATTRS = ("tir_var_upper_bound", "tir_var_lower_bound")
+"""Declared bounds of symbolic sizes: name of the symbol → integer."""
+
+NUMERIC_ATTRS = ("tir.fp_contract", "tir.nnan")
+"""Freedoms that generated code has with floating-point numbers."""
+
+_NUMBERS = (*BOUND_ATTRS, "num_outputs")
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+Problem = tuple[str, str, str]
+
+
+def numeric_attrs(func: PrimFunc) -> dict[str, Any]:
+    """The numeric freedoms of a program that differ from the default."""
+    found = {key: func.attrs[key] for key in NUMERIC_ATTRS if func.attrs.get(key)}
+    if found.get("tir.fp_contract") == "on":
+        del found["tir.fp_contract"]
+    return found
+
+
+def attribute_problems(attrs: Mapping[str, Any]) -> list[Problem]:
+    """Code, text and remedy of every attribute of a function whose value it does not take."""
+    problems = [p for key in BOUND_ATTRS for p in _bound_problems(key, attrs.get(key, {}))]
+    if not problems:
+        problems += _contradictions(attrs)
+    count: Any = attrs.get("num_outputs", 0)
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        problems.append(("BW252", f"the attribute num_outputs is {count!r}, which is no number of "
+                         "results", "write how many of the last buffers are results"))  # fmt: skip
+    contract: Any = attrs.get("tir.fp_contract", "on")
+    if contract not in ("on", "off"):
+        problems.append(("BW620", f"tir.fp_contract is {contract!r}", 'use "on" or "off"'))
+    return problems
+
+
+def _bound_problems(key: str, bounds: Any) -> list[Problem]:
+    remedy = f'write {{"{key}": {{"n": 1024}}}}'
+    if not isinstance(bounds, Mapping):
+        text = f"the attribute {key} is {bounds!r}, and it maps names of symbols to integers"
+        return [("BW252", text, remedy)]
+    wrong = {name: value for name, value in cast("Mapping[Any, Any]", bounds).items()
+             if not _is_bound(name, value)}  # fmt: skip
+    return [("BW252", f"{key} of {name!r} is {value!r}, and a bound is a named symbol's integer",
+             remedy) for name, value in wrong.items()]  # fmt: skip
+
+
+def _is_bound(name: Any, value: Any) -> bool:
+    number = isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(name, str) and number and _LEAST <= value <= _MOST
+
+
+def _contradictions(attrs: Mapping[str, Any]) -> list[Problem]:
+    upper, lower = (attrs.get(key, {}) for key in BOUND_ATTRS)
+    return [("BW252", f"{name} is declared to be at least {lower[name]} and at most {upper[name]}",
+             "declare a range that has values")
+            for name in upper if lower.get(name, upper[name]) > upper[name]]  # fmt: skip
+
+
+def unknown_bounds(attrs: Mapping[str, Any], symbols: Iterable[str]) -> list[Problem]:
+    """A problem for every bound whose name is none of a function's symbols."""
+    known = sorted(set(symbols))
+    names = {name for key in BOUND_ATTRS for name in attrs.get(key, {})} - set(known)
+    listed = ", ".join(known) or "none"
+    return [("BW252", f"a bound is declared of {name}, which is no symbol of the function",
+             f"its symbols: {listed}") for name in sorted(names)]  # fmt: skip
+
+
+def plain_attributes(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes as the text of a program states them; what counts or bounds is a plain number
+    where the text says `T.int64(5)`."""
+    return {key: _plain(value) if key in _NUMBERS else value for key, value in attrs.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, IntImm) and not value.dtype.is_bool:
+        return value.value
+    if isinstance(value, dict):
+        return {key: _plain(v) for key, v in cast("dict[Any, Any]", value).items()}
+    return value

@@ -1,0 +1,38 @@
+"""DropMarks: what an imported program says of itself and passes would believe is dropped.
+
+Before:  @T.prim_func(private=True) def f(...): T.func_attr({"tir.view": True}); ...
+After:   the same program without the attribute
+
+The attributes below are notes of one pass to the next, and later passes act on them without looking
+at the program: a `tir.view` relabels the memory of its argument and is never run. Only passes make
+them; on a program that comes from outside they may be wrong. What decides how a program computes
+(`tir.fp_contract`, `tir.noalias`, declared bounds …) stays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blockwright import ir
+from blockwright.codegen.abi import ENTRY_TICKS
+from blockwright.passes.context import PassContext
+from blockwright.rules.facts import AWAY_PARAMS, COLD_PARAMS, CONSTANT_PARAMS
+
+MARKS = frozenset({
+    "compute_pattern", "op", "primitive", "tir.is_host", "tir.view",
+    AWAY_PARAMS, COLD_PARAMS, CONSTANT_PARAMS, ENTRY_TICKS,
+})  # fmt: skip
+
+
+def drop_marks(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+    """Remove the attributes that only passes may set from all functions."""
+    functions = {name: _unmarked(function) for name, function in module.functions.items()}
+    same = all(functions[name] is module.functions[name] for name in functions)
+    return module if same else module.replace(functions=functions)
+
+
+def _unmarked(function: ir.Node) -> Any:
+    if not isinstance(function, (ir.PrimFunc, ir.GraphFunction)) or not MARKS & set(function.attrs):
+        return function
+    attrs = {key: value for key, value in function.attrs.items() if key not in MARKS}
+    return function.replace(attrs=attrs)
