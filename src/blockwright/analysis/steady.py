@@ -39,8 +39,8 @@ def reduced_over(block: ir.Block) -> set[ir.Var]:
     }
 
 
-def written_buffers(block: ir.Block) -> set[ir.Buffer]:
-    """All that the block, or one inside of it, may write."""
+def written_buffers(block: ir.Stmt) -> set[ir.Buffer]:
+    """All that a statement, such as a block, may write, or one inside of it."""
     found = {s.buffer for s in ir.collect(block, ir.BufferStore)}
     for call in ir.collect(block, ir.Call):
         place = ir.atomic_place(call) if ir.is_atomic(call) else None

@@ -16,7 +16,7 @@ from blockwright.schedule.buffers import home, region_of
 from blockwright.schedule.checks import require_kind
 from blockwright.schedule.edit import wrap_loops
 from blockwright.schedule.forwarding import with_signature
-from blockwright.schedule.loops import may_fail
+from blockwright.schedule.guards import may_divide_by_0
 from blockwright.schedule.move import Domains, merge, nest_for
 from blockwright.schedule.state import State, Step
 
@@ -226,7 +226,7 @@ def box_at(
         box = [hull(a, b, analyzer) for a, b in zip(box or part, part, strict=True)]
     # Of a loop that runs nothing, sizes may be divisors; its copy might stand where others run.
     whole = ir.full_region(regions[0][1].buffer).region
-    return tuple(w if may_fail(r.min, r.extent, analyzer=analyzer) else r
+    return tuple(w if may_divide_by_0([r.min, r.extent], analyzer) else r
                  for r, w in zip(box, whole, strict=True))  # fmt: skip
 
 

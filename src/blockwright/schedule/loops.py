@@ -1,4 +1,4 @@
-"""Helpers of the loop primitives: guards and simplified block bindings."""
+"""Helpers of the loop primitives: names, extents and simplified block bindings."""
 
 from __future__ import annotations
 
@@ -52,35 +52,6 @@ def resized(loop: ir.For, low: ir.Expr, extent: ir.Expr, body: ir.Stmt) -> ir.Fo
     """The loop with other bounds; a thread axis it is bound to has them too."""
     new = loop.replace(min=low, extent=extent, body=body)
     return new if new.thread is None else new.replace(thread=new.thread.replace(dom=new.dom))
-
-
-def guarded(stmt: ir.Stmt, condition: ir.Expr, foreign: bool = False) -> ir.Stmt:
-    """`stmt` where `condition` holds: blocks get it as predicate, other statements an `if`.
-
-    `foreign`: the loops around are not those that the statement stood in. Where the condition fails
-    it might then divide by 0, before it comes to the predicate: what divides gets an `if` too.
-    """
-    if isinstance(stmt, ir.BlockRealize) and not (foreign and may_fail(stmt.predicate)):
-        return stmt.replace(predicate=ir.logical_and(stmt.predicate, condition))
-    if isinstance(stmt, ir.For) and foreign and may_fail(stmt.min, stmt.extent):
-        return ir.IfThenElse(condition, stmt)
-    if isinstance(stmt, (ir.For, ir.SeqStmt)):
-        return stmt.map_children(
-            lambda c: guarded(c, condition, foreign) if isinstance(c, ir.Stmt) else c
-        )
-    return ir.IfThenElse(condition, stmt)
-
-
-def may_fail(*exprs: ir.Expr, analyzer: Analyzer | None = None) -> bool:
-    """Whether something is divided by 0, or by what is not known to be more."""
-    divisors = [
-        n.b for e in exprs for n in ir.walk(e)
-        if isinstance(n, ir.FloorDiv | ir.FloorMod | ir.Div | ir.Mod) and n.dtype.is_int
-        and not ir.const_int(n.b)
-    ]  # fmt: skip
-    if analyzer is None:
-        return bool(divisors)
-    return not all(analyzer.prove(ir.GT(d, ir.const(0, d.dtype))) for d in divisors)
 
 
 class BindingFacts:

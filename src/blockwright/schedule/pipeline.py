@@ -15,7 +15,8 @@ from blockwright.schedule.buffers import fresh_name
 from blockwright.schedule.checks import with_own_buffers
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.forwarding import with_signature
-from blockwright.schedule.loops import guarded, moved
+from blockwright.schedule.guards import guarded
+from blockwright.schedule.loops import moved
 from blockwright.schedule.renew import copied
 from blockwright.schedule.stages import Plan
 from blockwright.schedule.state import State, Step
@@ -113,7 +114,7 @@ class _Emit:
                 continue
             part = self._instance(k, self._iteration(k, time), self.analyzer)
             if not self.analyzer.prove(condition):
-                part = guarded(part, condition, foreign=True)
+                part = guarded(part, condition, self.analyzer)
             found.append(self._copy(part, word))
         return found
 

@@ -22,6 +22,7 @@ import msgspec
 from blockwright import ir
 from blockwright.analysis.cover import apart
 from blockwright.schedule.checks import require_only_blocks, require_plain_loop
+from blockwright.schedule.guards import require_lasting
 from blockwright.schedule.move import body_parts
 from blockwright.schedule.state import State
 
@@ -65,6 +66,7 @@ def plan(state: State, loop: ir.For, stages: Sequence[int], orders: Sequence[int
     parts = body_parts(loop)
     order = _order(state, loop, parts, stages, orders)
     require_only_blocks(state, loop)
+    require_lasting(state, [loop], [loop])
     found = _Planner(state, loop, parts, tuple(s - min(stages) for s in stages), order)
     found.run()
     return Plan(loop, parts, found.stages, order, found.versions(), found.private)

@@ -9,6 +9,7 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.schedule.checks import require_chain, require_plain_loop
 from blockwright.schedule.edit import Edit, wrap_loops
+from blockwright.schedule.guards import evaluated_early, require_lasting
 from blockwright.schedule.handle import LoopRV
 from blockwright.schedule.loops import factors, loop_names, simplified_bindings
 from blockwright.schedule.record import Primitive, Returns
@@ -26,7 +27,8 @@ class Fuse(Primitive, frozen=True, eq=False):
     Requires:
     - each loop is the only statement of the one before it;
     - all are serial and carry no annotation;
-    - no bound depends on an outer one of the loops.
+    - no bound depends on an outer one of the loops, or is loaded from what the loops write; bounds
+      of inner loops can be evaluated where an outer one does not run (BW350).
 
     Before::
 
@@ -77,7 +79,10 @@ class Fuse(Primitive, frozen=True, eq=False):
                        "them in this order, or reorder those between away first")  # fmt: skip
         analyzer = state.loop_facts(loops[0])
         self._independent(state, loops)
-        extents = factors(loops, analyzer)
+        again = loops[1:] if ir.is_const_int(loops[0].min) else loops
+        require_lasting(state, again, [loops[0]])
+        inner = [evaluated_early(state, f, loops[: k + 1]) for k, f in enumerate(loops[1:])]
+        extents = factors([loops[0], *inner], analyzer)
         dtype = _type_of_all(loops, extents)
         sizes = [ir.cast_to(e, dtype) for e in extents]
         parts = list(range(len(loops)))

@@ -11,8 +11,9 @@ from blockwright.schedule.checks import (
     require_whole,
 )
 from blockwright.schedule.edit import Edit
+from blockwright.schedule.guards import guarded, require_lasting
 from blockwright.schedule.handle import LoopRV
-from blockwright.schedule.loops import guarded, moved, resized, times_run
+from blockwright.schedule.loops import moved, resized, times_run
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
 
@@ -32,7 +33,9 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
       annotations: serial, parallel, or bound to one axis of thread blocks (BW312);
     - all that they do, and what stands between them, happens in blocks (BW313);
     - no block below one of them touches what a block below another one, or between them, writes
-      (BW372).
+      (BW372), nor do their bounds read what one of them writes (BW350).
+
+    What divides or loads in bounds and predicates gets an `if` around it.
 
     Before::
 
@@ -91,6 +94,7 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
         between = [s for s in parent.seq[first : last + 1] if s not in loops]
         for stmt in (*loops, *between):
             require_only_blocks(state, stmt)
+        require_lasting(state, loops, [*loops, *between])
         _independent(state, loops, between)
         analyzer = state.loop_facts(loops[0])
         dtype = next((f.loop_var.type for f in loops if f.loop_var.type.bits == 64),
@@ -107,9 +111,9 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
             value = ir.cast_to(analyzer.simplify(fused - ends[k] + begin), loop.loop_var.type)
             part = moved(loop.body, loop.loop_var, value, analyzer)
             if k < len(loops) - 1:
-                part = guarded(part, ir.LT(fused, ends[k + 1]), foreign=True)
+                part = guarded(part, ir.LT(fused, ends[k + 1]), analyzer)
             if k:
-                part = guarded(part, ir.GE(fused, ends[k]), foreign=True)
+                part = guarded(part, ir.GE(fused, ends[k]), analyzer)
             parts.append(part)
         edit = Edit(state)
         edit.replace(loops[0], new.replace(body=ir.seq(parts)))

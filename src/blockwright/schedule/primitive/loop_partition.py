@@ -9,6 +9,7 @@ from blockwright.arith import Analyzer
 from blockwright.schedule.checks import require_plain_loop, with_own_buffers
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.forwarding import with_signature
+from blockwright.schedule.guards import require_lasting
 from blockwright.schedule.handle import LoopRV
 from blockwright.schedule.loops import moved, simplified_bindings
 from blockwright.schedule.record import Factor, Primitive, Returns
@@ -30,7 +31,8 @@ class LoopPartition(Primitive, frozen=True, eq=False):
         preserve_unit_iters: keep loops that run once.
 
     Requires:
-    - the loop is serial and not annotated;
+    - the loop is serial and not annotated, and does not write what its bounds are loaded from
+      (BW350);
     - the pieces provably do not take more than there is;
     - parallel loops inside share no buffer that each of their iterations had for itself (BW317).
 
@@ -75,6 +77,7 @@ class LoopPartition(Primitive, frozen=True, eq=False):
     def apply(self, state: State) -> Step:
         loop = state.loop(self.loop)
         require_plain_loop(state, loop)
+        require_lasting(state, [loop], [loop])
         analyzer = state.loop_facts(loop)
         pieces = self._pieces(state, loop, analyzer)
         made: list[ir.Stmt] = []

@@ -11,6 +11,7 @@ from blockwright.arith.text import expr_text
 from blockwright.schedule.advice import in_step
 from blockwright.schedule.checks import require_only_blocks, require_plain_loop
 from blockwright.schedule.edit import Edit
+from blockwright.schedule.guards import require_lasting
 from blockwright.schedule.handle import LoopRV
 from blockwright.schedule.loops import simplified_bindings
 from blockwright.schedule.record import Primitive, Returns
@@ -33,7 +34,8 @@ class Merge(Primitive, frozen=True, eq=False):
       element that they write, and writes none that they touch;
     - from the nest's outermost loop down to the given one each loop is the only statement of the
       one before it, and all are serial and not annotated;
-    - loops of the same depth have the same number of iterations;
+    - loops of the same depth have the same number of iterations, which is not loaded from what the
+      nests write (BW350);
     - where two blocks of different nests touch an element that one of them writes, they do so in
       one iteration of the merged loops.
 
@@ -83,6 +85,7 @@ class Merge(Primitive, frozen=True, eq=False):
                        help="give one loop of each nest that shall become one")  # fmt: skip
         loops = [state.loop(handle) for handle in self.loops]
         nests = _nests(state, loops)
+        require_lasting(state, [f for nest in nests for f in nest], _from_to(state, nests))
         _same_bounds(state, nests)
         blocks = [require_only_blocks(state, nest[0]) for nest in nests]
         flow = state.flow_at(loops[0])
@@ -128,6 +131,14 @@ def _nests(state: State, loops: Sequence[ir.For]) -> list[list[ir.For]]:
                    guilty=loops,
                    help="give one loop of each nest, first nest first")  # fmt: skip
     return nests
+
+
+def _from_to(state: State, nests: list[list[ir.For]]) -> list[ir.Stmt]:
+    """The statements from the first nest to the last."""
+    parent = state.tree.parent[nests[0][0]]
+    assert isinstance(parent, ir.SeqStmt)
+    first, last = (parent.seq.index(nests[k][0]) for k in (0, -1))
+    return list(parent.seq[first : last + 1])
 
 
 def _same_bounds(state: State, nests: list[list[ir.For]]) -> None:

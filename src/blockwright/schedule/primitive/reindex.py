@@ -32,6 +32,7 @@ from blockwright.schedule.buffers import (
 from blockwright.schedule.copies import fail_unwritten, is_held
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.forwarding import with_signature
+from blockwright.schedule.guards import may_fail
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.injective import spans, why_not_injective
 from blockwright.schedule.record import BufferName, Primitive, Returns
@@ -51,9 +52,9 @@ class Reindex(Primitive, frozen=True, eq=False):
       blocks (BW325, BW350, BW362);
     - the outermost loop around the block holds no other block that writes the buffer, nor, when
       the block writes it, one that reads it (BW323);
-    - read: the indices are inside the buffer on the whole domain, and what they name has been
-      written; this needs proof when the block does not run on its whole domain, or reads under a
-      condition (BW361, BW363);
+    - read: the indices are inside the buffer on the whole domain and divide by no 0, and what they
+      name has been written; this needs proof when the block does not run on its whole domain, or
+      reads under a condition (BW361, BW363);
     - written: the indices are one to one in the spatial iterators, the block runs on its whole
       domain (BW325, BW361), is the only writer in the scope, and does not read the buffer
       (BW323).
@@ -321,6 +322,11 @@ def _require_readable(
     for it, index in zip(block.iter_vars, used, strict=True):
         if index:
             analyzer.bind(it.var, it.dom)
+    if may_fail(indices, analyzer):
+        state.fail(f"block {block.name} guards its reads of {buffer.name}: without the guard an "
+                   "index may divide by 0", code="BW363", guilty=[block],
+                   help=f'use cache_read("{block.name}", "{buffer.name}", "local"), which copies '
+                   "in the buffer's own layout")  # fmt: skip
     for index, size in zip(indices, buffer.shape, strict=True):
         low = ir.GE(*ir.match_types(index, 0))
         if not analyzer.prove(low) or not analyzer.prove(ir.LT(*ir.match_types(index, size))):

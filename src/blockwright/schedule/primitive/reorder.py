@@ -15,6 +15,7 @@ from blockwright.schedule.checks import (
 )
 from blockwright.schedule.distribution import beside, loose_chain, require_distributable
 from blockwright.schedule.edit import Edit
+from blockwright.schedule.guards import evaluated_early, require_lasting
 from blockwright.schedule.handle import LoopRV
 from blockwright.schedule.record import Primitive
 from blockwright.schedule.reduction import require_any_order, require_first_terms
@@ -35,7 +36,8 @@ class Reorder(Primitive, frozen=True, eq=False):
     - where other statements stand beside them, the loops outside are serial and not annotated
       (BW312), and the blocks of these statements and those of the nest meet in an element that one
       of them writes only within one iteration of these loops (BW316);
-    - no bound of a loop uses a loop that would come inside it;
+    - no bound of a loop uses a loop that would come inside it, or is loaded from what the loops
+      write; where that loop may not run, the bound can be evaluated all the same (BW350);
     - no parallel loop would come inside one that is bound to a thread axis (BW312);
     - every block inside is complete, a reduction, an update or nothing but atomic updates, and
       reads in an iteration only what is written in the same one or before the nest; its iterators
@@ -106,6 +108,9 @@ class Reorder(Primitive, frozen=True, eq=False):
             require_once(state, block, inside, "that change places")
             require_any_order(state, block, path, order)
             require_first_terms(state, block, path, order)
+        require_lasting(state, path, [path[0]])
+        early = {f: evaluated_early(state, f, _outer(path, order, f)) for f in order}
+        order = [early[f] for f in order]
         edit = Edit(state)
         body = path[-1].body
         for loop in reversed(order):
@@ -123,6 +128,11 @@ def _require_outside_of_kernels(state: State, order: Sequence[ir.For]) -> None:
             bound = loop
         elif bound is not None and bound.thread and loop.kind is ir.ForKind.PARALLEL:
             refuse_in_kernel(state, loop, bound, bound.thread.thread_tag)
+
+
+def _outer(path: list[ir.For], order: Sequence[ir.For], loop: ir.For) -> list[ir.For]:
+    """Loops around a loop that come inside of it."""
+    return [f for f in path[: path.index(loop)] if f in order[order.index(loop) :]]
 
 
 def _trimmed(path: list[ir.For], order: list[ir.For]) -> tuple[list[ir.For], list[ir.For]]:

@@ -42,7 +42,8 @@ class SoftwarePipeline(Primitive, frozen=True, eq=False):
 
     Requires:
     - one entry per statement, none negative, no place twice (BW304);
-    - all that the loop does happens in blocks (BW313);
+    - all that the loop does happens in blocks (BW313), which do not write what its bounds are
+      loaded from (BW350);
     - what a statement needs from another one of the same iteration comes earlier: in an earlier
       stage, or in the same stage and earlier in `orders` (BW370); effects such as printing, and
       assertions, keep their order (BW370);

@@ -11,8 +11,9 @@ from blockwright.arith import Analyzer
 from blockwright.arith.text import expr_text
 from blockwright.schedule.checks import require_plain_loop
 from blockwright.schedule.edit import Edit, wrap_loops
+from blockwright.schedule.guards import guarded, require_lasting
 from blockwright.schedule.handle import LoopRV
-from blockwright.schedule.loops import guarded, loop_names, simplified_bindings
+from blockwright.schedule.loops import loop_names, simplified_bindings
 from blockwright.schedule.record import Factor, Primitive, Returns
 from blockwright.schedule.state import State, Step
 
@@ -23,14 +24,16 @@ class Split(Primitive, frozen=True, eq=False):
     Args:
         loop: the loop.
         factors: extents of the new loops; one may be None and is then chosen so that the product
-            covers the loop. Where the product may exceed the extent, blocks get a predicate.
+            covers the loop. Where the product may exceed the extent, blocks get a predicate, or an
+            `if` where theirs, or a bound, divides or loads and could fail there.
         preserve_unit_iters: keep loops that run once.
         disable_predication: leave the predicate out; the product must then provably not exceed
             the extent.
         names: of the new loops; the default numbers them after the loop.
 
     Requires:
-    - the loop is serial and not annotated;
+    - the loop is serial and not annotated, and does not write what its bounds are loaded from
+      (BW350);
     - at most one factor is None;
     - symbolic factors are sizes of the program, provably positive by their stated range
       (`tir_var_lower_bound`); that one divides an extent is stated by an assertion at the head
@@ -73,7 +76,9 @@ class Split(Primitive, frozen=True, eq=False):
     def apply(self, state: State) -> Step:
         loop = state.loop(self.loop)
         require_plain_loop(state, loop)
+        require_lasting(state, [loop], [loop])
         analyzer = state.loop_facts(loop)
+        runs = analyzer.prove(ir.GT(loop.extent, ir.const(0, loop.extent.dtype)))
         extents = self._extents(state, loop, analyzer)
         dtype = loop.loop_var.type
         total = extents[0]
@@ -109,10 +114,11 @@ class Split(Primitive, frozen=True, eq=False):
             value = value * extent if k else value
             value = value + fresh[k] if k in fresh else value
         body = edit.substitute(loop.body, {loop.loop_var: _shifted(value, loop.min)})
-        if not exact:
-            body = guarded(body, ir.LT(*ir.match_types(value, loop.extent)))
         for k, var in fresh.items():
             analyzer.bind(var, ir.Range(ir.const(0, dtype), extents[k]))
+        if not exact:
+            inside = ir.LT(*ir.match_types(value, loop.extent))
+            body = guarded(body, inside, analyzer, set(fresh.values()) if runs else None)
         body = simplified_bindings(body, set(fresh.values()), analyzer)
         nest = wrap_loops(body, [(var, extents[k]) for k, var in fresh.items()])
         edit.replace(loop, nest)
