@@ -22,6 +22,7 @@ from blockwright.build.steps import get_ready
 from blockwright.passes import STAGES, PassContext, run_pipeline
 from blockwright.rules import RULES, apply_rules
 from blockwright.runtime import constants
+from blockwright.runtime.refused import require_storage
 from blockwright.support import ImporterError, OptionError
 from blockwright.support.garbage import few_collections
 from blockwright.support.kinds import require_kind
@@ -198,6 +199,9 @@ def _export(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: An
         if isinstance(value, np.ndarray):
             raise OptionError("example_inputs holds a NumPy array; PyTorch exports with tensors",
                               code="BW908", help="torch.from_numpy(x)")  # fmt: skip
+    for place, value in enumerate(pytree.tree_leaves(tuple(example_inputs))):
+        if isinstance(value, torch.Tensor):
+            require_storage(value, f"example input {place + 1}")
     # The exporter takes one tensor given twice for one input; the model's callers will not.
     distinct = pytree.tree_map_only(torch.Tensor, torch.clone, tuple(example_inputs))
     modes = [(module, module.training) for module in model.modules()]

@@ -12,6 +12,7 @@ from blockwright.ir.node import show
 from blockwright.ir.printer.graph import ScriptPrinter
 
 _MESSAGE_SIZE = 768
+_FIRST_PAGE = 4096
 OVERLAPS = "it is written and overlaps"
 ONE_COPY = "pass a copy of one of them"
 
@@ -115,6 +116,7 @@ class Checker:
         """Where its elements begin."""
         data = self.e.call_local("ptr", "bw_tensor_data", tensor)
         self.aligned(data, extents, buffer)
+        self.present(data, extents)
         return data
 
     def is_tensor(self, tensor: Value, slot: Value, buffer: Buffer) -> None:
@@ -209,6 +211,19 @@ class Checker:
         self.require(fine, "BW706",
                      f"expected memory aligned to {nbytes} bytes, got an address %lld bytes off",
                      "pass an aligned copy", low)  # fmt: skip
+
+    def present(self, data: Value, extents: Sequence[Value]) -> None:
+        """There is memory: an address below the first page is an offset from no memory at all."""
+        e = self.e
+        fine = e.compare("uge", e.convert("ptrtoint", data, "i64"), int_const(_FIRST_PAGE))
+        for extent in extents:
+            fine = e.binary("or", fine, e.compare("eq", extent, int_const(0)))
+        self.require(
+            fine,
+            "BW702",
+            "expected a tensor with memory, got one without",
+            "pass a tensor whose elements are in memory, outside of FakeTensorMode",
+        )
 
     def extent(self, axis: int, found: Value, expected: Value, text: str, code: str = "BW704"
                ) -> None:  # fmt: skip

@@ -35,6 +35,7 @@ from blockwright.ir import (
     value_variables,
     walk,
 )
+from blockwright.runtime.results import has_shared_elements
 from blockwright.support import InterpretError
 from blockwright.support.stack import deep, in_room
 
@@ -324,6 +325,9 @@ def _array(func: PrimFunc, buffer: Buffer, arg: Any, written: bool) -> Array:
     if not isinstance(arg, np.ndarray):
         kind = type(arg).__name__
         raise InterpretError(f"{where} must be a NumPy array, not {kind}", code="BW702")
+    if isinstance(arg, np.ma.MaskedArray):
+        raise InterpretError(f"{where} is a masked array", code="BW702",
+                             help="pass .filled(value), or the mask as an argument")  # fmt: skip
     array = cast(Array, arg)
     if array.dtype != buffer.dtype.numpy():
         raise InterpretError(f"{where} must hold {buffer.dtype}, not {array.dtype}", code="BW703")
@@ -335,6 +339,9 @@ def _array(func: PrimFunc, buffer: Buffer, arg: Any, written: bool) -> Array:
         )
     if written and not array.flags.writeable:
         raise InterpretError(f"{where} is written but the array is read-only", code="BW707")
+    if written and has_shared_elements(array):
+        raise InterpretError(f"{where} is written, and its own elements share memory",
+                             code="BW706", help="pass a copy")  # fmt: skip
     return array
 
 

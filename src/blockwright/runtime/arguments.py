@@ -10,48 +10,33 @@ where the caller has memory for them, it follows the arguments, and nothing come
 
 from __future__ import annotations
 
-import ctypes
-import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
 
+from blockwright.runtime.arrays import (
+    DEVICE_CPU,
+    DLPACK_KINDS,
+    converted,
+    elements,
+    is_number,
+    is_numpy,
+    is_torch,
+    lend_writable,
+    marked_read_only,
+    misaligned,
+    on_host,
+    to_numpy,
+    with_dtype,
+    write_back,
+)
 from blockwright.runtime.errors import FFI_ERRORS, error_code, translate
 from blockwright.runtime.ffi import tvm_ffi
-from blockwright.runtime.results import describe, require_apart
+from blockwright.runtime.refused import refuse_numpy, refuse_torch
+from blockwright.runtime.results import describe, require_apart, require_distinct
 from blockwright.support import ArgumentError
-
-_HEADER_SIZE, _DTYPE_OFFSET, _DEVICE_CPU = 24, 20, 1
-_DLPACK_KINDS = {
-    "bfloat16": 4,
-    "float8_e3m4": 7,
-    "float8_e4m3": 8,
-    "float8_e4m3b11fnuz": 9,
-    "float8_e4m3fn": 10,
-    "float8_e4m3fnuz": 11,
-    "float8_e5m2": 12,
-    "float8_e5m2fnuz": 13,
-    "float8_e8m0fnu": 14,
-}
-"""NumPy extension types by name: their DLPack type codes, which NumPy itself does not know."""
-
-_DLPACK_FLAGS = 24
-"""Where a versioned capsule's tensor keeps its flags: version, context and deleter stand before."""
-
-_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", ctypes.pythonapi)
-)
-
-_NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
-
-
-class _Interface:
-    """Lends memory to NumPy; keeps its owner alive."""
-
-    def __init__(self, owner: Any, interface: dict[str, Any]) -> None:
-        self.owner, self.__array_interface__ = owner, interface
 
 
 class NativeFunction:
@@ -96,34 +81,37 @@ class NativeFunction:
     def __call__(self, *args: Any) -> Any:
         """Calls the function. Raises: ArgumentError (BW7xx) naming the argument and the remedy."""
         kind: type[Any] | None = None
-        for value in args:
-            class_ = value.__class__
-            if class_ is np.ndarray:
-                if not value.flags.carray:
-                    return self._call_with_copies(args, everything=False)
-            elif class_ is _torch_tensor or class_ is _torch_parameter:
-                # The FFI would ignore a pending negation.
-                if not value.is_contiguous() or value.is_neg():
-                    return self._call_with_copies(args, everything=False)
-            elif class_ not in _SIMPLE:
-                _find_torch()
-                return self._call_with_copies(args, everything=False)
-            else:
-                continue
-            kind = kind or class_
         try:
-            result = self._call(*args)
+            for value in args:
+                class_ = value.__class__
+                if class_ is _numpy_array:
+                    if not value.flags.carray:
+                        break
+                elif class_ is _torch_tensor or class_ is _torch_parameter:
+                    # The FFI would ignore a pending negation, and that the memory was given back.
+                    if not value.is_contiguous() or value.is_neg() or not value.untyped_storage():
+                        break
+                elif class_ not in _SIMPLE:
+                    _find_torch()
+                    break
+                else:
+                    continue
+                kind = kind or class_
+            else:
+                result = self._call(*args)
+                if type(result) is kind or result is None:
+                    return result
+                return converted(result, kind or self._usual_kind())
         except BufferError:  # an element type or byte order that the exchange protocol lacks
-            return self._call_with_copies(args, everything=False)
+            pass
         except FFI_ERRORS as error:
-            if error_code(error) == "BW706":  # memory for results may be all that needs a copy
-                everything = not self._is_result(len(args) - 1)
-                return self._call_with_copies(args, everything=everything)
-            self._check_arguments(args)
-            raise translate(error) from None
-        if result is None or type(result) is kind:
-            return result
-        return _convert(result, kind or self._usual_kind())
+            if error_code(error) != "BW706":
+                self._check_arguments(args)
+                raise translate(error) from None
+            # Memory for results may be all that needs a copy.
+            everything = not self._is_result(len(args) - 1)
+            return self._call_with_copies(args, everything=everything)
+        return self._call_with_copies(args, everything=False)
 
     def _usual_kind(self) -> type[Any]:
         """The class of results when no argument is an array."""
@@ -142,9 +130,12 @@ class NativeFunction:
                 copies += 1
                 if self.written is None or index in self.written:
                     back.append((value, copy))
-            if kind is None and not _is_number(value):
+            if kind is None and not is_number(value):
                 kind = value.__class__
             ready.append(adapted)
+        if back:
+            for index, value in self._written_memory(args):
+                require_distinct(value, self._label(index))
         if back and self._is_result(len(args) - 1):
             require_apart(self._written_memory(args), self._label)
         try:
@@ -156,8 +147,8 @@ class NativeFunction:
             raise translate(error) from None
         self.copies += copies
         for original, copy in back:
-            _write_back(original, copy)
-        return result if result is None else _convert(result, kind or self._usual_kind())
+            write_back(original, copy)
+        return result if result is None else converted(result, kind or self._usual_kind())
 
     def _is_result(self, index: int) -> bool:
         return bool(self.results) and index >= len(self.parameters)
@@ -166,16 +157,18 @@ class NativeFunction:
         """What a call writes, results among it; what lies on devices is left out."""
         for index, value in enumerate(args):
             written = self._is_result(index) or index in (self.written or ())
-            if written and _on_host(value):
-                yield index, _elements(value)
+            if written and on_host(value):
+                yield index, elements(value)
 
     def _check_arguments(self, args: Sequence[Any]) -> None:
-        """Some of torch's devices, and large numbers, cannot even be handed over; their error says
-        nothing of it."""
+        """Some of torch's devices and tensors, and large numbers, cannot even be handed over; their
+        error says nothing of it."""
         for index, value in enumerate(args):
-            if _is_number(value):
+            if is_number(value):
                 self._number(index, value)
-            if _is_torch(value) and value.device.type not in ("cpu", "cuda"):
+            elif is_torch(value):
+                refuse_torch(value, self._label(index))
+            if is_torch(value) and value.device.type not in ("cpu", "cuda"):
                 raise ArgumentError(
                     f"{self._label(index)} is on device '{value.device}', not the CPU",
                     code="BW705",
@@ -190,11 +183,11 @@ class NativeFunction:
         """
         if self._is_result(index):
             everything = False
-        elif _is_number(value):
+        elif is_number(value):
             return self._number(index, value), None
-        if _is_numpy(value):
+        if is_numpy(value):
             return self._adapt_numpy(index, value, everything)
-        if _is_torch(value):
+        if is_torch(value):
             return self._adapt_torch(index, value, everything)
         if isinstance(value, tvm_ffi().Tensor) or hasattr(value, "__dlpack__"):
             return self._adapt_dlpack(index, value, everything)
@@ -219,8 +212,9 @@ class NativeFunction:
                              code="BW707", help="pass a writable array")  # fmt: skip
 
     def _adapt_numpy(self, index: int, value: np.ndarray, everything: bool) -> tuple[Any, Any]:
+        refuse_numpy(value, self._label(index))
         dtype = value.dtype
-        special = _DLPACK_KINDS.get(dtype.name)
+        special = DLPACK_KINDS.get(dtype.name)
         if special is None and dtype.kind not in "biufc":
             raise ArgumentError(
                 f"{self._label(index)} has NumPy data type {dtype}, which compiled code lacks",
@@ -238,29 +232,24 @@ class NativeFunction:
             if self.written is None:
                 copy = value = value.copy()
             else:
-                value = _lend_writable(value)
+                value = lend_writable(value)
         if special is None:
             return value, copy
-        return _with_dtype(value, special), copy
+        return with_dtype(value, special), copy
 
     def _adapt_torch(self, index: int, value: Any, everything: bool) -> tuple[Any, Any]:
         torch: Any = sys.modules["torch"]
-        if value.layout != torch.strided:
-            raise ArgumentError(
-                f"{self._label(index)} is a sparse tensor ({value.layout})",
-                code="BW702",
-                help="pass .to_dense()",
-            )
+        refuse_torch(value, self._label(index))
         value = value.detach()
         plain = value.resolve_conj().resolve_neg()
-        fits = plain is value and plain.is_contiguous() and not _misaligned(plain)
+        fits = plain is value and plain.is_contiguous() and not misaligned(plain)
         if everything or not fits:
             copy = plain.clone(memory_format=torch.contiguous_format)
             return copy, copy
         return plain, None
 
     def _adapt_dlpack(self, index: int, value: Any, everything: bool) -> tuple[Any, Any]:
-        if self._is_result(index) and _marked_read_only(value):
+        if self._is_result(index) and marked_read_only(value):
             raise self._read_only(index)
         try:
             tensor = tvm_ffi().from_dlpack(value)
@@ -270,11 +259,11 @@ class NativeFunction:
                 f"{str(error).strip()}",
                 code="BW702",
             ) from error
-        on_host = tensor.device.dlpack_device_type() == _DEVICE_CPU
-        if on_host and (everything or not tensor.is_contiguous() or _misaligned(tensor)):
-            copy = np.array(_to_numpy(tensor), order="C", copy=True)
-            special = _DLPACK_KINDS.get(copy.dtype.name)
-            return (copy if special is None else _with_dtype(copy, special)), copy
+        on_host = tensor.device.dlpack_device_type() == DEVICE_CPU
+        if on_host and (everything or not tensor.is_contiguous() or misaligned(tensor)):
+            copy = np.array(to_numpy(tensor), order="C", copy=True)
+            special = DLPACK_KINDS.get(copy.dtype.name)
+            return (copy if special is None else with_dtype(copy, special)), copy
         return tensor, None
 
     def _label(self, index: int) -> str:
@@ -286,25 +275,10 @@ class NativeFunction:
         return f"argument {index + 1}{name} of {self.name}"
 
 
-_FRAMEWORKS = {"jax": "jax.dlpack", "jaxlib": "jax.dlpack"}
-"""Package of an array class to the module whose `from_dlpack` makes such arrays, if not itself."""
-
 _SIMPLE = frozenset((bool, int, float))
+_numpy_array = np.ndarray  # a global of its own: calls of small models take about a microsecond
 _torch_tensor: Any = None
 _torch_parameter: Any = None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, _NUMBERS)
-
-
-def _is_numpy(value: Any) -> bool:
-    return isinstance(value, np.ndarray)
-
-
-def _is_torch(value: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def _find_torch() -> None:
@@ -313,123 +287,3 @@ def _find_torch() -> None:
     torch: Any = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "Tensor"):
         _torch_tensor, _torch_parameter = torch.Tensor, torch.nn.Parameter
-
-
-def _marked_read_only(value: Any) -> bool:
-    """Whether the exchange protocol, in its versions that can, marks an array as read-only."""
-    try:
-        capsule = value.__dlpack__(max_version=(1, 0))
-        head = _capsule_pointer(capsule, b"dltensor_versioned")
-    except (TypeError, ValueError, AttributeError, BufferError):
-        return False
-    return bool(ctypes.c_uint64.from_address(head + _DLPACK_FLAGS).value & 1)
-
-
-def as_numpy(value: Any) -> Any:
-    """A NumPy array over host memory of another framework; other things as they are."""
-    if not _on_host(value):
-        return value
-    if _marked_read_only(value):
-        return np.from_dlpack(value)
-    return _to_numpy(tvm_ffi().from_dlpack(value))
-
-
-def _on_host(value: Any) -> bool:
-    if _is_torch(value):
-        return bool(value.device.type == "cpu")
-    device = getattr(value, "__dlpack_device__", None)
-    return device is not None and bool(device()[0] == _DEVICE_CPU)
-
-
-def _misaligned(tensor: Any) -> bool:
-    """Whether a tensor's first element is at no multiple of its size; torch's and the FFI's."""
-    size = tensor.element_size() if _is_torch(tensor) else max(1, tensor.dtype.itemsize)
-    return bool(tensor.data_ptr() % size)
-
-
-def _elements(value: Any) -> np.ndarray:
-    """The memory of an array, as an array of its shape whose elements have no type."""
-    if _is_numpy(value):
-        return value
-    if not _is_torch(value):
-        return as_numpy(value)
-    size = value.element_size()
-    strides = tuple(step * size for step in value.stride())
-    interface = {"version": 3, "shape": tuple(value.shape), "typestr": f"|V{size}",
-                 "strides": strides, "data": (value.data_ptr(), False)}  # fmt: skip
-    return np.asarray(_Interface(value, interface))
-
-
-def _lend_writable(array: np.ndarray) -> np.ndarray:
-    """The same memory without the read-only mark, which the exchange protocol cannot express."""
-    interface = dict(array.__array_interface__)
-    interface["data"] = (interface["data"][0], False)
-    if array.dtype.name in _DLPACK_KINDS:
-        interface["typestr"] = f"<u{array.dtype.itemsize}"
-        interface["descr"] = [("", interface["typestr"])]
-        return np.asarray(_Interface(array, interface)).view(array.dtype)
-    return np.asarray(_Interface(array, interface))
-
-
-def _with_dtype(array: np.ndarray, code: int) -> Any:
-    """A tensor over `array` whose element type is one that NumPy cannot export.
-
-    The words are exported as integers; then the type in the tensor object, which stands at a fixed
-    place of its public layout, is set.
-    """
-    bits = 8 * array.dtype.itemsize
-    tensor = tvm_ffi().from_dlpack(array.view(f"u{array.dtype.itemsize}"))
-    place = tensor.__chandle__() + _HEADER_SIZE + _DTYPE_OFFSET
-    ctypes.c_uint32.from_address(place).value = code | bits << 8 | 1 << 16
-    return tensor
-
-
-def _to_numpy(tensor: Any) -> np.ndarray:
-    """A NumPy array over a tensor in host memory, for all element types."""
-    try:
-        return np.from_dlpack(tensor)
-    except (BufferError, RuntimeError):
-        name = str(tensor.dtype)
-        if name not in _DLPACK_KINDS:
-            raise
-    ml_dtypes = importlib.import_module("ml_dtypes")
-    dtype = np.dtype(getattr(ml_dtypes, name))
-    strides = tuple(s * dtype.itemsize for s in tensor.strides)
-    interface = {
-        "version": 3,
-        "shape": tuple(tensor.shape),
-        "typestr": f"<u{dtype.itemsize}",
-        "strides": strides,
-        "data": (tensor.data_ptr(), False),
-    }
-    return np.asarray(_Interface(tensor, interface)).view(dtype)
-
-
-def _convert(value: Any, kind: type[Any]) -> Any:
-    """A result in the framework `kind` belongs to; arrays become tuples."""
-    ffi = tvm_ffi()
-    if isinstance(value, ffi.Tensor):
-        if kind is np.ndarray:
-            return _to_numpy(value)
-        if kind.__module__.partition(".")[0] == "torch":
-            return sys.modules["torch"].from_dlpack(value)
-        if issubclass(kind, np.ndarray):
-            return _to_numpy(value)
-        package = kind.__module__.partition(".")[0]
-        framework: Any = sys.modules.get(_FRAMEWORKS.get(package, package))
-        read = getattr(framework, "from_dlpack", None)
-        return value if read is None or isinstance(value, kind) else read(value)
-    if isinstance(value, ffi.Array):
-        return tuple(_convert(item, kind) for item in value)
-    return value
-
-
-def _write_back(original: Any, copy: Any) -> None:
-    if _is_numpy(original):
-        if original.flags.writeable:
-            original[...] = copy
-    elif _is_torch(original):
-        original.detach().copy_(copy)
-    else:
-        target = _to_numpy(tvm_ffi().from_dlpack(original))
-        target[...] = copy

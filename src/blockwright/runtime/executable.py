@@ -77,12 +77,14 @@ class Executable:
         entry = library.function(metadata.main)
         self._function = NativeFunction(entry, metadata.main, names, (), results, library,
                                         self.signature.framework)  # fmt: skip
+        self._run = self._function.__call__  # a bound method: quicker than to call the object
         self._count = len(names)
         self._orders = MemoryOrders(self.signature.parameters, self.signature.results)
         self._usual = self._orders.usual
         self._simple = self.signature.outputs_tree in (None, 0)
         tree = self.signature.inputs_tree
         self._inputs = None if tree is None else msgspec.convert(tree, InputTree)
+        self._direct = self._usual and self._simple and self._inputs is None
 
     def __repr__(self) -> str:
         params = ", ".join(
@@ -103,6 +105,8 @@ class Executable:
 
         Raises: ArgumentError (BW7xx) naming the argument or result, the rule and the remedy.
         """
+        if self._direct and not named and out is None and len(inputs) == self._count:
+            return self._run(*inputs)
         if named or self._inputs is not None:
             inputs = self._tensors(inputs, named)
         if len(inputs) != self._count:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from blockwright.runtime.arguments import as_numpy
+from blockwright.runtime.arrays import as_numpy
 from blockwright.runtime.artefact import Parameter
 from blockwright.support import ArgumentError
 

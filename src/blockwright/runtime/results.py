@@ -141,9 +141,7 @@ def require_apart(memory: Iterable[tuple[int, np.ndarray]], label: Callable[[int
     """
     earlier: list[tuple[int, np.ndarray]] = []
     for index, array in memory:
-        if _broadcast(array):
-            raise ArgumentError(f"{label(index)}: its own elements share memory", code="BW706",
-                                help="pass an array that is not broadcast")  # fmt: skip
+        require_distinct(array, label(index))
         for other, before in earlier:
             if _meet(array, before):
                 raise ArgumentError(
@@ -153,9 +151,39 @@ def require_apart(memory: Iterable[tuple[int, np.ndarray]], label: Callable[[int
         earlier.append((index, array))
 
 
-def _broadcast(array: np.ndarray) -> bool:
-    axes = zip(array.strides, array.shape, strict=True)
-    return array.size > 0 and any(step == 0 and size > 1 for step, size in axes)
+def require_distinct(array: np.ndarray, label: str) -> None:
+    """No two elements of an array that is written share memory.
+
+    Raises: ArgumentError (BW706).
+    """
+    if has_shared_elements(array):
+        raise ArgumentError(f"{label}: its own elements share memory",
+                            code="BW706", help="pass an array that is not broadcast")  # fmt: skip
+
+
+def has_shared_elements(array: np.ndarray) -> bool:
+    """Whether elements of an array share memory with each other."""
+    axes = [(abs(step), size) for step, size in zip(array.strides, array.shape, strict=True)]
+    axes = sorted(axis for axis in axes if axis[1] > 1)
+    if array.size < 2 or array.flags.c_contiguous:
+        return False
+    reach = array.itemsize  # bytes from the first element of the inner axes to behind the last
+    for step, size in axes:
+        if step < reach:
+            return _meets_itself(axes, array.itemsize)
+        reach += (size - 1) * step
+    return False
+
+
+def _meets_itself(axes: list[tuple[int, int]], itemsize: int) -> bool:
+    """The same by looking at the place of each element."""
+    if not axes[0][0]:
+        return True
+    places = np.zeros(1, np.int64)
+    for step, size in axes:
+        places = np.add.outer(places, np.arange(size, dtype=np.int64) * step).reshape(-1)
+    places.sort()
+    return bool((np.diff(places) < itemsize).any())
 
 
 def _meet(a: np.ndarray, b: np.ndarray) -> bool:

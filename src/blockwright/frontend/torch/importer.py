@@ -29,6 +29,7 @@ from blockwright.frontend.torch.operands import torch_dtype
 from blockwright.frontend.torch.symbols import SymbolTable, dynamic_names
 from blockwright.graph import GraphBuilder, constant
 from blockwright.runtime.inputs import InputTree
+from blockwright.runtime.refused import require_data
 from blockwright.runtime.results import remember_class
 from blockwright.support import BlockwrightError, ImporterError
 
@@ -36,11 +37,12 @@ KNOWN = frozenset(CONVERTERS) | IGNORED
 """Overloads that are imported as they are; others are decomposed."""
 
 
-def to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
-    """A parameter as a contiguous array; bfloat16 keeps its bits."""
+def to_numpy(tensor: Any, path: str) -> np.ndarray[Any, Any]:
+    """The parameter at `path` as a contiguous array; bfloat16 keeps its bits."""
     import ml_dtypes
     import torch
 
+    require_data(tensor, f"the model's {path!r}")
     value = tensor.detach().cpu().contiguous()
     if value.dtype is torch.bfloat16:
         return value.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
@@ -109,7 +111,7 @@ class Importer:
     def _placeholder(self, node: Any, bound: dict[str, Any]) -> Any:
         if node.name in bound:
             path = self.values[f"{node.name}.path"]
-            return constant(to_numpy(bound[node.name]), path)
+            return constant(to_numpy(bound[node.name], path), path)
         value = node.meta.get("val")
         if isinstance(value, (int, float, bool, str)) or value is None:
             self.input_leaves.append(_Constant(repr(value)))
@@ -158,7 +160,7 @@ class Importer:
         value: Any = self.program.graph_module
         for part in str(node.target).split("."):
             value = getattr(value, part)
-        return constant(to_numpy(value), str(node.target))
+        return constant(to_numpy(value, str(node.target)), str(node.target))
 
     def _call(self, node: Any) -> Any:
         name = target_name(node.target)

@@ -1,0 +1,179 @@
+"""Arrays of any framework as NumPy arrays and DLPack tensors over the same memory, and back."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import sys
+from typing import Any
+
+import numpy as np
+
+from blockwright.runtime.ffi import tvm_ffi
+
+_HEADER_SIZE, _DTYPE_OFFSET, DEVICE_CPU = 24, 20, 1
+DLPACK_KINDS = {
+    "bfloat16": 4,
+    "float8_e3m4": 7,
+    "float8_e4m3": 8,
+    "float8_e4m3b11fnuz": 9,
+    "float8_e4m3fn": 10,
+    "float8_e4m3fnuz": 11,
+    "float8_e5m2": 12,
+    "float8_e5m2fnuz": 13,
+    "float8_e8m0fnu": 14,
+}
+"""NumPy extension types by name: their DLPack type codes, which NumPy itself does not know."""
+
+_DLPACK_FLAGS = 24
+"""Where a versioned capsule's tensor keeps its flags: version, context and deleter stand before."""
+
+_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
+_NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
+
+
+_FRAMEWORKS = {"jax": "jax.dlpack", "jaxlib": "jax.dlpack"}
+"""Package of an array class to the module whose `from_dlpack` makes such arrays, if not itself."""
+
+
+class _Interface:
+    """Lends memory to NumPy; keeps its owner alive."""
+
+    def __init__(self, owner: Any, interface: dict[str, Any]) -> None:
+        self.owner, self.__array_interface__ = owner, interface
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, _NUMBERS)
+
+
+def is_numpy(value: Any) -> bool:
+    return isinstance(value, np.ndarray)
+
+
+def is_torch(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def marked_read_only(value: Any) -> bool:
+    """Whether the exchange protocol, in its versions that can, marks an array as read-only."""
+    try:
+        capsule = value.__dlpack__(max_version=(1, 0))
+        head = _capsule_pointer(capsule, b"dltensor_versioned")
+    except (TypeError, ValueError, AttributeError, BufferError):
+        return False
+    return bool(ctypes.c_uint64.from_address(head + _DLPACK_FLAGS).value & 1)
+
+
+def as_numpy(value: Any) -> Any:
+    """A NumPy array over host memory of another framework; other things as they are."""
+    if not on_host(value):
+        return value
+    if marked_read_only(value):
+        return np.from_dlpack(value)
+    return to_numpy(tvm_ffi().from_dlpack(value))
+
+
+def on_host(value: Any) -> bool:
+    if is_torch(value):
+        return bool(value.device.type == "cpu")
+    device = getattr(value, "__dlpack_device__", None)
+    return device is not None and bool(device()[0] == DEVICE_CPU)
+
+
+def misaligned(tensor: Any) -> bool:
+    """Whether a tensor's first element is at no multiple of its size; torch's and the FFI's."""
+    size = tensor.element_size() if is_torch(tensor) else max(1, tensor.dtype.itemsize)
+    return bool(tensor.data_ptr() % size)
+
+
+def elements(value: Any) -> np.ndarray:
+    """The memory of an array, as an array of its shape whose elements have no type."""
+    if is_numpy(value):
+        return value
+    if not is_torch(value):
+        return as_numpy(value)
+    size = value.element_size()
+    strides = tuple(step * size for step in value.stride())
+    interface = {"version": 3, "shape": tuple(value.shape), "typestr": f"|V{size}",
+                 "strides": strides, "data": (value.data_ptr(), False)}  # fmt: skip
+    return np.asarray(_Interface(value, interface))
+
+
+def lend_writable(array: np.ndarray) -> np.ndarray:
+    """The same memory without the read-only mark, which the exchange protocol cannot express."""
+    interface = dict(array.__array_interface__)
+    interface["data"] = (interface["data"][0], False)
+    if array.dtype.name in DLPACK_KINDS:
+        interface["typestr"] = f"<u{array.dtype.itemsize}"
+        interface["descr"] = [("", interface["typestr"])]
+        return np.asarray(_Interface(array, interface)).view(array.dtype)
+    return np.asarray(_Interface(array, interface))
+
+
+def with_dtype(array: np.ndarray, code: int) -> Any:
+    """A tensor over `array` whose element type is one that NumPy cannot export.
+
+    The words are exported as integers; then the type in the tensor object, which stands at a fixed
+    place of its public layout, is set.
+    """
+    bits = 8 * array.dtype.itemsize
+    tensor = tvm_ffi().from_dlpack(array.view(f"u{array.dtype.itemsize}"))
+    place = tensor.__chandle__() + _HEADER_SIZE + _DTYPE_OFFSET
+    ctypes.c_uint32.from_address(place).value = code | bits << 8 | 1 << 16
+    return tensor
+
+
+def to_numpy(tensor: Any) -> np.ndarray:
+    """A NumPy array over a tensor in host memory, for all element types."""
+    try:
+        return np.from_dlpack(tensor)
+    except (BufferError, RuntimeError):
+        name = str(tensor.dtype)
+        if name not in DLPACK_KINDS:
+            raise
+    ml_dtypes = importlib.import_module("ml_dtypes")
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    strides = tuple(s * dtype.itemsize for s in tensor.strides)
+    interface = {
+        "version": 3,
+        "shape": tuple(tensor.shape),
+        "typestr": f"<u{dtype.itemsize}",
+        "strides": strides,
+        "data": (tensor.data_ptr(), False),
+    }
+    return np.asarray(_Interface(tensor, interface)).view(dtype)
+
+
+def converted(value: Any, kind: type[Any]) -> Any:
+    """A result in the framework `kind` belongs to; arrays become tuples."""
+    ffi = tvm_ffi()
+    if isinstance(value, ffi.Tensor):
+        if kind is np.ndarray:
+            return to_numpy(value)
+        if kind.__module__.partition(".")[0] == "torch":
+            return sys.modules["torch"].from_dlpack(value)
+        if issubclass(kind, np.ndarray):
+            return to_numpy(value)
+        package = kind.__module__.partition(".")[0]
+        framework: Any = sys.modules.get(_FRAMEWORKS.get(package, package))
+        read = getattr(framework, "from_dlpack", None)
+        return value if read is None or isinstance(value, kind) else read(value)
+    if isinstance(value, ffi.Array):
+        return tuple(converted(item, kind) for item in value)
+    return value
+
+
+def write_back(original: Any, copy: Any) -> None:
+    if is_numpy(original):
+        if original.flags.writeable:
+            original[...] = copy
+    elif is_torch(original):
+        original.detach().copy_(copy)
+    else:
+        target = to_numpy(tvm_ffi().from_dlpack(original))
+        target[...] = copy
