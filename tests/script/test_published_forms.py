@@ -189,3 +189,132 @@ def test_a_view_has_one_memory(choice: str) -> None:
     assert caught.value.code == "BW256"
     program(f"p = {choice}(A[0] > 1, A.data, T.address_of(A[4]))\n"
             "D = T.decl_buffer((4,), data=p)\nD[0] = 1.0")  # fmt: skip
+
+
+# ------------------------------------------------------------------------- loops and their indices
+@pytest.mark.parametrize(
+    ("loop", "wanted"),
+    [
+        ("range(0, 16, 4)", range(0, 16, 4)),
+        ("range(15, 2, -3)", range(15, 2, -3)),
+        ("range(9, 3, 2)", range(9, 3, 2)),
+        ("T.serial(2, 15, step=3)", range(2, 15, 3)),
+        ("T.serial(7, step=T.int32(3))", range(0, 7, 3)),
+        ("T.parallel(3, 16, step=5)", range(3, 16, 5)),
+        ("T.vectorized(0, 16, step=2)", range(0, 16, 2)),
+        ("T.unroll(5, 16, step=4)", range(5, 16, 4)),
+        ("range(n + 9, n, -2)", range(14, 5, -2)),
+    ],
+)
+def test_loops_with_a_step(loop: str, wanted: range) -> None:
+    func = program(f"for i in {loop}:\n    B[i] = A[i] + 1.0", VECTORS + ", n: T.int32")
+    a, fast, slow = ramp(16), np.zeros(16, "float32"), np.zeros(16, "float32")
+    bw.interpret(func, a, slow, 5)
+    bw.build(func)["main"](a, fast, 5)
+    np.testing.assert_array_equal(fast, slow)
+    np.testing.assert_array_equal(fast, [k + 1 if k in wanted else 0 for k in range(16)])
+
+
+def test_a_block_in_a_loop_with_a_step() -> None:
+    text = 'for i in {}:\n    with T.block("B"):\n        vi = T.axis.spatial(16, {})\n        '
+    func = program(text.format("range(2, 16, 4)", "i") + "B[i] = A[vi] + 1.0")
+    assert_structural_equal(
+        func, program(text.format("range(4)", "2 + i * 4") + "B[vi] = A[vi] + 1.0")
+    )
+    _, b = run(func, ramp(16), np.zeros(16, "float32"))
+    assert np.flatnonzero(b).tolist() == [2, 6, 10, 14]
+
+
+@pytest.mark.parametrize("loop", ["range(0, 16, n)", "T.serial(16, step=0)", "range(0, 16, 1.5)"])
+def test_a_step_is_a_constant(loop: str) -> None:
+    with pytest.raises(ScriptError, match="a constant other than 0") as caught:
+        program(f"for i in {loop}:\n    B[i] = A[i]", VECTORS + ", n: T.int32")
+    assert caught.value.code == "BW106"
+
+
+def test_loop_variables_in_a_block_with_iterators() -> None:
+    func = program("""
+for i, k in T.grid(4, 4):
+    with T.block("B"):
+        vi, vk = T.axis.remap("SR", [i, k])
+        T.where(i < 3)
+        T.reads(A[i * 4 + k])
+        T.writes(B[i])
+        with T.init():
+            B[i] = 0.0
+        B[vi] = B[i] + A[vi * 4 + k]
+""")
+    plain = program("""
+for i, k in T.grid(4, 4):
+    with T.block("B"):
+        vi, vk = T.axis.remap("SR", [i, k])
+        T.where(i < 3)
+        T.reads(A[vi * 4 + vk])
+        T.writes(B[vi])
+        with T.init():
+            B[vi] = 0.0
+        B[vi] = B[vi] + A[vi * 4 + vk]
+""")
+    assert_structural_equal(func, plain)
+    sch = bw.Schedule(func)
+    sch.decompose_reduction("B", sch.get_loops("B")[0])
+    _, b = run(sch.func, ramp(16), np.zeros(16, "float32"))
+    assert b[:4].tolist() == [6, 22, 38, 0]
+
+
+@pytest.mark.parametrize("block", ['"B"', '[4], "B"'])
+def test_a_loop_variable_that_no_iterator_is_bound_to(block: str) -> None:
+    inner = 'for i in range(4):\n        with T.block("B"):\n            vi = T.axis.spatial(4, i)'
+    if block != '"B"':
+        inner = f"if True:\n        with T.block({block}) as [vi]:"
+    func = program(f"for k in range(4):\n    {inner}\n            B[vi] = B[vi] + A[vi * 4 + k]")
+    kinds = [it.iter_type.name for b in ir.blocks(func.body) for it in b.iter_vars]
+    assert kinds == ["SPATIAL", "OPAQUE"]
+    _, b = run(func, ramp(16), np.zeros(16, "float32"))
+    assert b[:4].tolist() == [6, 22, 38, 54]
+    sch = bw.Schedule(func)
+    with pytest.raises(ScheduleError):
+        sch.parallel(sch.get_loops("B")[0])
+
+
+def test_a_conditional_expression_is_lazy() -> None:
+    func = program("""
+for i in range(16):
+    with T.block("B"):
+        vi = T.axis.spatial(16, i)
+        B[vi] = A[vi - 8] if vi >= 8 else 0.5
+""")
+    plain = program("""
+for i in range(16):
+    with T.block("B"):
+        vi = T.axis.spatial(16, i)
+        B[vi] = T.if_then_else(vi >= 8, A[vi - 8], 0.5)
+""")
+    assert_structural_equal(func, plain)
+    _, b = run(func, ramp(16), np.zeros(16, "float32"))
+    assert b.tolist() == [0.5] * 8 + list(range(8))
+
+
+def test_a_thread_axis_whose_extent_the_attribute_states() -> None:
+    axis = 'T.iter_var(tx, None, "ThreadIndex", "threadIdx.x")'
+    func = program(f'tx = T.int32()\nT.attr({axis}, "thread_extent", 16)\nB[tx] = A[tx]')
+    plain = program('tx = T.launch_thread("threadIdx.x", 16)\nB[tx] = A[tx]')
+    assert_structural_equal(func, plain)
+    with pytest.raises(ScriptError, match="the axis tx has no domain"):
+        program(f'tx = T.int32()\nT.attr({axis}, "pragma", 1)\nB[tx] = A[tx]')
+
+
+# ------------------------------------------------------------------------ arguments of a schedule
+def test_arguments_of_the_classic_schedule() -> None:
+    text = (
+        'for i in range(16):\n    with T.block("B"):\n        v = T.axis.spatial(16, i)\n        '
+    )
+    func = program(text + "B[v] = A[v]")
+    for mask in ("all", "none", 1, 0):
+        sch = bw.Schedule(func, seed=1, debug_mask=mask, error_render_level="fast")
+        sch.split(sch.get_loops("B")[0], [4, None])
+    wrong = ({"debug_mask": "some"}, {"error_render_level": "loud"}, {"enable_check": False})
+    for options in wrong:
+        with pytest.raises(ScheduleError) as caught:
+            bw.Schedule(func, **options)
+        assert caught.value.code == "BW304"

@@ -30,6 +30,19 @@ def _require(value: Any, kind: type, what: str, remedy: str) -> None:
     require_kind(value, kind, what, ScheduleError, "BW304", remedy)
 
 
+def _require_classic(debug_mask: Any, error_render_level: Any, enable_check: Any) -> None:
+    whole = isinstance(debug_mask, int) and not isinstance(debug_mask, bool)
+    if not whole and debug_mask not in ("none", "all"):
+        raise ScheduleError(f"debug_mask={debug_mask!r} is no mask", code="BW304",
+                            help='use "none", "all" or a number')  # fmt: skip
+    if error_render_level not in ("detail", "fast", "none"):
+        raise ScheduleError(f"error_render_level={error_render_level!r} is no level", code="BW304",
+                            help='use "detail", "fast" or "none"')  # fmt: skip
+    if enable_check is not True:
+        raise ScheduleError(f"enable_check={enable_check!r}: {_LEVELS['off']}", code="BW304",
+                            help="leave enable_check out")  # fmt: skip
+
+
 class Schedule(Compose, Shown):
     """Rewrites a program step by step, each step checked.
 
@@ -41,6 +54,10 @@ class Schedule(Compose, Shown):
             step that is refuted (BW390) or cannot be decided (BW391) is refused, also one of
             `sch.unsafe`.
         seed: of what the schedule draws; None for something else on every run.
+        debug_mask: as the classic schedule takes it: "all", or a number other than 0, for checks
+            of the program after every step, which are those of `verify="full"`.
+        error_render_level: "detail", "fast" or "none"; the message of an error is the same in each.
+        enable_check: True; a step is always checked.
 
     Raises:
         ScheduleError: on an illegal step, a bad argument, an unknown name or a dead handle. The
@@ -52,7 +69,14 @@ class Schedule(Compose, Shown):
         program: ir.PrimFunc | ir.IRModule,
         verify: Verify | str = "check",
         seed: int | None = 0,
+        *,
+        debug_mask: str | int = "none",
+        error_render_level: str = "detail",
+        enable_check: bool = True,
     ) -> None:
+        _require_classic(debug_mask, error_render_level, enable_check)
+        if verify == "check" and debug_mask not in ("none", 0):
+            verify = "full"
         if verify not in ("check", "full", "prove"):
             why = _LEVELS.get(verify)
             raise ScheduleError(f"verify={verify!r} is not a level" + (f": {why}" if why else ""),

@@ -299,8 +299,7 @@ class Evaluator:
         condition = self.operand(self.eval(node.test))
         if not self.is_ir(condition):
             return self.eval(node.body if condition else node.orelse)
-        raise Problem("BW104", "`a if c else b` needs a condition known while parsing", node,
-                      "write T.if_then_else(c, a, b)")  # fmt: skip
+        raise Problem("BW104", "`a if c else b` needs a condition known while parsing", node)
 
     # --------------------------------------------------------------------- functions and sequences
     def eval_ListComp(self, node: ast.ListComp | ast.GeneratorExp) -> Any:

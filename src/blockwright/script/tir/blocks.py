@@ -36,7 +36,10 @@ from blockwright.support import ScriptError
 
 # ------------------------------------------------------------------------------------------ loops
 def _loop(kind: ForKind, start: Any, stop: Any, annotations: Mapping[str, Any] | None,
-          thread: str = "") -> LoopNest:  # fmt: skip
+          thread: str = "", step: Any = None) -> LoopNest:  # fmt: skip
+    stride = 1 if step is None else _constant_step(step)
+    if stride != 1:
+        return _strided(kind, *((0, start) if stop is None else (start, stop)), stride, annotations)
     if stop is None:
         extent = to_index(start)
         low: Expr = ir.const(0, extent.dtype)
@@ -48,27 +51,66 @@ def _loop(kind: ForKind, start: Any, stop: Any, annotations: Mapping[str, Any] |
     return LoopNest([LoopSpec(low, extent, kind, thread, annotations)])
 
 
+def _constant_step(step: Any) -> int:
+    value = ir.const_int(step) if isinstance(step, Expr) else step
+    if not is_number(value) or value == 0:
+        raise ScriptError("the step of a loop is a constant other than 0", code="BW106",
+                          help="loop over the count, and write the step into the index: i * step"
+                          )  # fmt: skip
+    return int(value)
+
+
+def _strided(
+    kind: ForKind, start: Any, stop: Any, step: int, annotations: Mapping[str, Any] | None
+) -> LoopNest:
+    """A loop over the number of steps; the script's index is `start + i * step`."""
+    low, high = index_types((start, stop))
+    first, last = (low, high) if step > 0 else (high, low)
+    span, size = extent_of(first, last), abs(step)
+    if isinstance(span, ir.IntImm):
+        count: Expr = ir.const(max(0, -(-span.value // size)), span.type)
+    else:
+        count = ir.floordiv(
+            ir.add(span, ir.const(size - 1, span.dtype)), ir.const(size, span.dtype)
+        )
+    nest = _loop(kind, count, None, annotations)
+
+    def index(var: Var) -> Expr:
+        return ir.add(low, ir.mul(var, ir.const(step, low.dtype)))
+
+    nest.specs[0].index = index
+    return nest
+
+
 Annotations = Mapping[str, Any] | None
 
 
-def serial(start: Any, stop: Any = None, *, annotations: Annotations = None) -> LoopNest:
-    """A loop over [0, start), or [start, stop)."""
-    return _loop(ForKind.SERIAL, start, stop, annotations)
+def serial(
+    start: Any, stop: Any = None, *, annotations: Annotations = None, step: Any = None
+) -> LoopNest:
+    """A loop over [0, start), or [start, stop); with a constant step, over every step-th."""
+    return _loop(ForKind.SERIAL, start, stop, annotations, step=step)
 
 
-def parallel(start: Any, stop: Any = None, *, annotations: Annotations = None) -> LoopNest:
+def parallel(
+    start: Any, stop: Any = None, *, annotations: Annotations = None, step: Any = None
+) -> LoopNest:
     """A loop whose iterations may run at the same time."""
-    return _loop(ForKind.PARALLEL, start, stop, annotations)
+    return _loop(ForKind.PARALLEL, start, stop, annotations, step=step)
 
 
-def vectorized(start: Any, stop: Any = None, *, annotations: Annotations = None) -> LoopNest:
+def vectorized(
+    start: Any, stop: Any = None, *, annotations: Annotations = None, step: Any = None
+) -> LoopNest:
     """A loop that becomes vector operations."""
-    return _loop(ForKind.VECTORIZED, start, stop, annotations)
+    return _loop(ForKind.VECTORIZED, start, stop, annotations, step=step)
 
 
-def unroll(start: Any, stop: Any = None, *, annotations: Annotations = None) -> LoopNest:
+def unroll(
+    start: Any, stop: Any = None, *, annotations: Annotations = None, step: Any = None
+) -> LoopNest:
     """A loop that is written out."""
-    return _loop(ForKind.UNROLLED, start, stop, annotations)
+    return _loop(ForKind.UNROLLED, start, stop, annotations, step=step)
 
 
 def thread_binding(start: Any, stop: Any = None, thread: str = "", *,

@@ -14,7 +14,6 @@ from blockwright import ir
 from blockwright.analysis import block_access_regions, with_one_box_per_buffer
 from blockwright.analysis.gathers import with_whole_gathers
 from blockwright.analysis.value_regions import with_value_regions
-from blockwright.arith import Analyzer, eval_set
 from blockwright.ir import (
     Block,
     BlockRealize,
@@ -32,6 +31,7 @@ from blockwright.ir import (
     Var,
 )
 from blockwright.ir.dtype import INT32, DType
+from blockwright.script.tir.loop_domains import loop_name, widest
 from blockwright.support import ScriptError, Span
 
 Wrap = Callable[[Stmt], Stmt]
@@ -216,9 +216,11 @@ class LoopSpec:
     """One loop of a nest before it has a variable."""
 
     def __init__(self, low: Expr, extent: Expr, kind: ForKind, thread: str = "",
-                 annotations: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+                 annotations: Mapping[str, Any] | None = None,
+                 index: Callable[[Var], Expr] | None = None) -> None:  # fmt: skip
         self.low, self.extent, self.kind, self.thread = low, extent, kind, thread
         self.annotations = frozen(dict(annotations or {}))
+        self.index = index  # what the script calls the index, where that is not the loop variable
 
 
 class LoopNest(Frame):
@@ -228,6 +230,7 @@ class LoopNest(Frame):
         super().__init__()
         self.specs, self.grid = specs, grid
         self.vars: list[Var] = []
+        self.indices: list[Expr] = []
 
     def entered(self, builder: Builder) -> Any:
         names = [builder.take_name(f"i{k}") for k in range(len(self.specs))]
@@ -235,7 +238,9 @@ class LoopNest(Frame):
             builder.define(Var(name, spec.extent.dtype, span=self.span))
             for name, spec in zip(names, self.specs, strict=True)
         ]
-        return self.vars if self.grid and len(self.vars) != 1 else self.vars[0]
+        pairs = zip(self.vars, self.specs, strict=True)
+        self.indices = [spec.index(var) if spec.index else var for var, spec in pairs]
+        return self.indices if self.grid and len(self.vars) != 1 else self.indices[0]
 
     def finished(self, builder: Builder) -> None:
         body = self.body()
@@ -282,6 +287,7 @@ class BlockFrame(StorageFrame):
         self.annotations: dict[str, Any] = {}
         self.match_buffers: list[MatchBufferRegion] = []
         self.init: Stmt | None = None
+        self._added = 0  # iterators for loop variables that the block uses
 
     def entered(self, builder: Builder) -> Any:
         names = [builder.take_name(f"v{k}") for k in range(len(self.domains))]
@@ -306,8 +312,7 @@ class BlockFrame(StorageFrame):
         )  # fmt: skip
         known = builder.pointers
         block = ir.substitute(block, {p: out for p, (out, _) in known.items() if out is not None})
-        if not self.iter_vars:
-            block = self._with_loops_bound(block, builder)
+        block = self._with_loops_bound(block, builder)
         if (self.reads is None or self.writes is None) and not builder.failed:
             reached = {p: reached for p, (_, reached) in known.items()}
             reads, writes = block_access_regions(ir.substitute(block, reached))
@@ -319,65 +324,58 @@ class BlockFrame(StorageFrame):
         builder.emit(self._realize(block))
 
     def _with_loops_bound(self, block: Block, builder: Builder) -> Block:
-        """The block with an opaque iterator for each loop around it whose variable it uses.
+        """The block with an iterator for each loop around it whose variable it uses.
 
-        Classic programs let a block without iterators use loop variables; here a block sees the
-        loops around it through its iterators alone, so that each step can rely on the bindings.
+        Classic programs use loop variables in blocks; here a block sees the loops around it through
+        its iterators alone, so that each step can rely on the bindings. An iterator that is bound
+        to the variable stands for it; else the block gets an opaque one.
         """
         loops: dict[Var, Range] = {}
+        strided: set[Expr] = set()  # indices of loops with a step
         for frame in builder.frames:
             if isinstance(frame, BlockFrame):
                 loops = {}
             elif isinstance(frame, LoopNest):
                 loops.update(zip(frame.vars, (Range(s.low, s.extent) for s in frame.specs),
                                  strict=True))  # fmt: skip
-        used = [var for var in loops if ir.uses_var(block, {var})]
-        if not used:
+                strided.update(i for i in frame.indices if not isinstance(i, Var))
+        inside = block.replace(iter_vars=())  # a domain depends on no loop
+        if not ir.uses_var(inside, set(loops)):
             return block
-        fresh = {var: Var(f"v{var.name}", var.type, span=var.span) for var in used}
-        for var in used:
-            domain = _widest(loops[var], loops)
-            self.iter_vars.append(IterVar(fresh[var], domain, IterType.OPAQUE, span=self.span))
-            self.values.append(var)
-        return ir.substitute(block, fresh).replace(iter_vars=tuple(self.iter_vars))
+        pairs = [(value, axis.var) for value, axis in zip(self.values, self.iter_vars, strict=True)
+                 if value is not None and value.dtype is axis.var.type]  # fmt: skip
+        indices: dict[ir.Node, Var] = {value: var for value, var in pairs if value in strided}
+        if indices:
+            inside = ir.rewrite_bottom_up(inside, indices.get)
+        known = {value: var for value, var in pairs if isinstance(value, Var) and value in loops}
+        for var in loops:
+            if var not in known and ir.uses_var(inside, {var}):
+                known[var] = Var(f"v{var.name}", var.type, span=var.span)
+                domain = widest(loops[var], loops)
+                self.iter_vars.append(IterVar(known[var], domain, IterType.OPAQUE, span=self.span))
+                self.values.append(var)
+                self._added += 1
+        return ir.substitute(inside, known).replace(iter_vars=tuple(self.iter_vars))
 
     def _realize(self, block: Block) -> Stmt:
         predicate = ir.const(True, "bool") if self.predicate is None else self.predicate
         bound = [v for v in self.values if v is not None]
         if len(bound) == len(self.values):
             return BlockRealize(tuple(bound), predicate, block, span=self.span)
-        if bound:
+        stated = self.values[: len(self.values) - self._added]
+        if any(v is not None for v in stated):
             free = [
                 a.var.name for a, v in zip(self.iter_vars, self.values, strict=True) if v is None
             ]
             raise ScriptError(f"block {self.name!r} binds only some of its iterators",
                               code="BW108", help=f"bind {', '.join(free)} too, or none of them "
                               "to get a loop nest over the whole domain")  # fmt: skip
-        loops = [Var(_loop_name(a.var.name), a.var.type) for a in self.iter_vars]
-        stmt: Stmt = BlockRealize(tuple(loops), predicate, block, span=self.span)
-        for var, axis in zip(reversed(loops), reversed(self.iter_vars), strict=True):
+        axes = self.iter_vars[: len(stated)]
+        loops = [Var(loop_name(a.var.name), a.var.type) for a in axes]
+        stmt: Stmt = BlockRealize((*loops, *bound), predicate, block, span=self.span)
+        for var, axis in zip(reversed(loops), reversed(axes), strict=True):
             stmt = For(var, axis.dom.min, axis.dom.extent, ForKind.SERIAL, stmt, span=self.span)
         return stmt
-
-
-def _widest(domain: Range, loops: Mapping[Var, Range]) -> Range:
-    """The domain of a loop over all iterations of the loops that its ends depend on."""
-    if not ir.uses_var(domain, set(loops)):
-        return domain
-    analyzer = Analyzer()
-    low = eval_set(domain.min, loops, analyzer).min
-    high = eval_set(ir.add(domain.min, domain.extent), loops, analyzer).max
-    if low is None or high is None:
-        raise ScriptError("the range of a loop around this block depends on another loop in a way "
-                          "that has no bounds", code="BW107",
-                          help="give the block an iterator of its own: "
-                          "v = T.axis.opaque(extent, i)")  # fmt: skip
-    return Range(low, analyzer.simplify(ir.sub(high, low)))
-
-
-def _loop_name(name: str) -> str:
-    """The loop of iterator `vi` is `i`; of `i` it is `i_0`."""
-    return name[1:] if len(name) > 1 and name[0] == "v" and name[1].isalpha() else f"{name}_0"
 
 
 class FuncFrame(StorageFrame):

@@ -118,11 +118,31 @@ _ITER_KINDS = {"DataPar": IterType.SPATIAL, "ThreadIndex": IterType.SPATIAL,
                "Opaque": IterType.OPAQUE}  # fmt: skip
 
 
-def iter_var(var: Var, dom: Any, iter_type: str = "DataPar", thread_tag: str = "") -> IterVar:
-    """A thread axis or iterator as the subject of `T.attr`."""
+class OpenAxis:
+    """A thread axis of which the `T.attr` around it states the extent."""
+
+    def __init__(self, var: Var, kind: IterType, tag: str) -> None:
+        self.var, self.kind, self.tag = var, kind, tag
+
+    def over(self, key: str, value: Any) -> IterVar:
+        """The axis over the extent that is the value of an attribute."""
+        if key not in ("thread_extent", "virtual_thread"):
+            raise ScriptError(f"the axis {self.var.name} has no domain", code="BW107",
+                              help='write T.iter_var(v, (0, n), …), or "thread_extent" as the key '
+                              "of T.attr")  # fmt: skip
+        extent = to_expr(value, self.var.type)
+        return IterVar(self.var, Range(ir.const(0, extent.dtype), extent), self.kind, self.tag)
+
+
+def iter_var(
+    var: Var, dom: Any, iter_type: str = "DataPar", thread_tag: str = ""
+) -> IterVar | OpenAxis:
+    """A thread axis or iterator as the subject of `T.attr`, which states an extent left None."""
     if iter_type not in _ITER_KINDS:
         raise ScriptError(f"{iter_type!r} is no kind of iterator", code="BW106",
                           help=f"one of {', '.join(_ITER_KINDS)}")  # fmt: skip
+    if dom is None:
+        return OpenAxis(var, _ITER_KINDS[iter_type], thread_tag)
     pair = sequence_of(dom)
     domain = dom if isinstance(dom, Range) else Range_(*(pair if pair is not None else [dom]))
     return IterVar(var, domain, _ITER_KINDS[iter_type], thread_tag)

@@ -87,6 +87,13 @@ class TirEvaluator(Evaluator):
             return BufferSlice(value, tuple(items))
         return ir.BufferLoad(value, vector_indices(value, items), span=self.span(node))
 
+    def eval_IfExp(self, node: ast.IfExp) -> Any:
+        condition = self.operand(self.eval(node.test))
+        if not self.is_ir(condition):
+            return self.eval(node.body if condition else node.orelse)
+        a, b = self.eval(node.body), self.eval(node.orelse)
+        return expressions.if_then_else(condition, a, b)
+
     def binary(self, op: ast.operator, a: Any, b: Any, node: ast.BinOp) -> Any:
         built = expressions.operator_of(op, a, b)
         return super().binary(op, a, b, node) if built is None else built

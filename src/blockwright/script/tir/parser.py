@@ -328,7 +328,7 @@ class TirParser(TirEvaluator):
             self.builder.hints = loop_names(parts, wanted)
         with source, self.scope():
             for part, place in parts:
-                self.assign_plain(part, source.vars[place])
+                self.assign_plain(part, source.indices[place])
             self.body(node.body)
 
     def _iterable(self, node: ast.expr) -> Any:
@@ -336,11 +336,11 @@ class TirParser(TirEvaluator):
             node.func.id == "range") and self.lookup("range", node) is builtins.range  # fmt: skip
         if is_range and isinstance(node, ast.Call):
             bounds = [self.eval(a) for a in node.args]
-            if not 1 <= len(bounds) <= 2:
-                raise Problem("BW106", "a loop takes range(stop) or range(start, stop)", node,
-                              "a step is written into the index: i * step")  # fmt: skip
+            if not 1 <= len(bounds) <= 3:
+                raise Problem("BW106", "a loop takes range(stop) or range(start, stop, step)", node)
             annotations = next((self.eval(k.value) for k in node.keywords), None)
-            return blocks.serial(*bounds, annotations=annotations)
+            step = bounds.pop() if len(bounds) == 3 else None
+            return blocks.serial(*bounds, annotations=annotations, step=step)
         return self.eval(node)
 
     def _unrolled(self, node: ast.For, source: Any) -> None:
@@ -386,6 +386,10 @@ class TirParser(TirEvaluator):
                 self.builder.hints = names_of(item.optional_vars)
                 result = stack.enter_context(value)
                 self.builder.hints = []
+                if isinstance(result, Var) and isinstance(
+                    item.optional_vars, (ast.List, ast.Tuple)
+                ):
+                    result = [result]  # `with T.block([n]) as [i]`
                 if item.optional_vars is not None:
                     self.assign(item.optional_vars, result, node)
             self.body(node.body)

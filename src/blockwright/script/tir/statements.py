@@ -30,7 +30,7 @@ from blockwright.script.tir.builder import (
     Wrap,
     frozen,
 )
-from blockwright.script.tir.classic import first_element
+from blockwright.script.tir.classic import OpenAxis, first_element
 from blockwright.script.tir.pointers import name_pointer
 from blockwright.script.tir.values import (
     BufferSlice,
@@ -333,6 +333,9 @@ def Assert(condition: Any, message: str, *values: Any) -> nullcontext[None]:
 def attr(node: Any, key: str, value: Any) -> ScopeFrame:
     if isinstance(node, NodeValue):
         node = node.node
+    if isinstance(node, OpenAxis):
+        node = node.over(key, value)
+        value = node.dom.extent
     expr = to_expr(value)
     return ScopeFrame(lambda _: (None, lambda body: ir.AttrStmt(node, key, expr, body)), "")
 
