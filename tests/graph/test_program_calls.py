@@ -57,6 +57,10 @@ def refused(built: ir.IRModule) -> str:
     ["Y[vi] = X[vi]", "T.evaluate(T.call_extern('int32', 'f', X.access_ptr('w', offset=vi)))"],
     ["Y[vi] = X[vi]", "T.evaluate(T.call_extern('int32', 'f', T.address_of(X[vi])))"],
     ["Y[vi] = X[vi]", "T.evaluate(T.call_packed('f', X[vi]))", "X[vi] = T.float32(0)"],
+    ["p: T.handle('float32') = X.data", "D = T.decl_buffer((4,), 'float32', data=p)",
+     "D[vi] = T.float32(1)", "Y[vi] = X[vi]"],
+    ["D = T.decl_buffer((4,), 'float32', data=X.data)", "E = T.decl_buffer((2, 2), data=D.data)",
+     "E[0, 0] = T.float32(1)", "Y[vi] = X[vi]"],
 ])  # fmt: skip
 def test_an_argument_is_not_written(lines: list[str]) -> None:
     assert refused(module(lines)) == "BW416"
@@ -84,6 +88,20 @@ class M:
         bw.validate(built)
     else:
         assert refused(built) == "BW416"
+
+
+def test_a_pointer_with_a_name_leads_to_its_buffer() -> None:
+    built = module(["Y[vi] = X[vi]"])
+    func: ir.PrimFunc = built["f"]
+    p = ir.Var("p", ir.dtype_of("handle"))
+    x, y = func.buffers
+    zero = (ir.const(0, "int32"),)
+    view = ir.Buffer("D", x.dtype, x.shape)
+    stores = ir.seq([ir.BufferStore(b, ir.const(1.0, "float32"), zero) for b in (view, y)])
+    at = ir.Call("address_of", (ir.BufferLoad(x, zero),), p.dtype)
+    body = ir.LetStmt(p, at, ir.DeclBuffer(view, p, stores))
+    changed = func.replace(body=func.body.replace(block=func.root.replace(body=body)))
+    assert refused(built.with_function("f", changed)) == "BW416"
 
 
 def test_atomic_updates_of_a_result_are_writes() -> None:
@@ -185,3 +203,56 @@ def main(x: R.Tensor((2, 3), "{plain.dtype.name}")):
         x = b.param("x", ir.TensorInfo((ir.const(4, "int64"),), ir.dtype_of("float32")))
         exe = bw.compile(b.finish("main", b.op("add", x, np.arange(4).astype(">f4"))))
         np.testing.assert_array_equal(exe(X), X + X)
+
+
+class TestWithoutBlocks:
+    """Programs of loops and stores alone are compiled as they are, and checked like others."""
+
+    LOOPS = {
+        "map": "for i in range(4):\n    Y[i] = X[i] + T.float32(1)",
+        "vector": "Y[0:4] = X[0:4] + T.float32(1)",
+        "steps": "for i in range(4):\n    Y[i] = X[i]\n    for j in range(2):\n"
+                 "        Y[i] = Y[i] + T.float32(0.5)",
+        "first": "for i, j in T.grid(4, 3):\n    if j == 0:\n        Y[i] = X[i] - T.float32(2)\n"
+                 "    Y[i] = Y[i] + T.float32(1)",
+        "while": "k = T.alloc_buffer((1,), 'int32')\nk[0] = 0\nwhile k[0] < 4:\n"
+                 "    Y[k[0]] = X[k[0]] + T.float32(1)\n    k[0] = k[0] + 1",
+        "break": "for i in range(9):\n    if i == 4:\n        break\n"
+                 "    Y[i] = X[i] + T.float32(1)",
+        "parallel": "for i in T.parallel(4):\n    Y[i] = X[i] + T.float32(1)",
+    }  # fmt: skip
+    UNWRITTEN = {
+        "itself": "for i in range(4):\n    Y[i] = Y[i] + X[i]",
+        "tail": "for i in range(3):\n    Y[i] = X[i]\nfor i in range(4):\n    Y[i] = Y[i] + X[i]",
+        "later": "for i in range(3):\n    Y[i] = Y[i + 1]\nfor i in range(4):\n    Y[i] = X[i]",
+        "atomic": "for i in range(4):\n    T.evaluate(T.atomic_add(Y[i], X[i]))",
+        "vector": "Y[0:4] = Y[0:4] + X[0:4]",
+    }  # fmt: skip
+
+    def built(self, bodies: dict[str, str], result: str) -> ir.IRModule:
+        programs: list[str] = []
+        calls: list[str] = []
+        for number, body in enumerate(bodies.values()):
+            lines = "\n".join(f"        {line}" for line in body.splitlines())
+            programs.append(
+                f"    @T.prim_func(private=True)\n    def f{number}({BUFFERS}):\n{lines}"
+            )
+            calls.append(f"        y{number} = R.call_tir(cls.f{number}, (x,), "
+                         'out_sinfo=R.Tensor((4,), "float32"))')  # fmt: skip
+        values = ", ".join(result.format(f"y{number}") for number in range(len(bodies)))
+        main = "    @R.function\n    def main(x: R.Tensor((4,), 'float32')):"
+        text = "\n".join([*programs, main, *calls, f"        return {values},"])
+        return bw.from_source(f"@I.ir_module\nclass M:\n{text}\n")
+
+    @pytest.mark.parametrize("result", ["{}", "R.negative({})", "R.flip(R.exp({}), axis=0)"])
+    def test_they_are_called_and_fused(self, result: str) -> None:
+        built = self.built(self.LOOPS, result)
+        bw.validate(built)
+        found = bw.compile(built)(X)
+        expected = {"{}": X + 1, "R.negative({})": -X - 1}.get(result, np.exp(X + 1)[::-1])
+        for name, value in zip(self.LOOPS, found, strict=True):
+            np.testing.assert_allclose(value, expected, rtol=1e-6, err_msg=name)
+
+    @pytest.mark.parametrize("name", UNWRITTEN)
+    def test_a_result_holds_nothing_before(self, name: str) -> None:
+        assert refused(self.built({name: self.UNWRITTEN[name]}, "{}")) == "BW416"

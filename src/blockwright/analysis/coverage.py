@@ -27,6 +27,7 @@ from blockwright.analysis.enumerate import (
     Instances,
     Span,
     Unknown,
+    end_lanes,
     instances,
     shown,
     sizes_to_try,
@@ -195,25 +196,34 @@ class _Read:
         for sizes in sizes_to_try(self.func):
             try:
                 rows = self._instances(sizes, first)
-                if rows.rows:
-                    read = [np.broadcast_to(value_of(i, rows.env), (rows.rows,))
-                            for i in self.touch.indices]  # fmt: skip
-                    missed: Array = np.ones(rows.rows, bool)
-                    for box, led in boxes:
-                        own = _inside(read, box, rows)
-                        for level in led:
-                            own &= value_of(ir.compare(ir.EQ, level.var, level.low), rows.env)
-                        missed &= ~own
-                    hits = np.flatnonzero(missed)
-                    if len(hits):
-                        at = rows.at(int(hits[0]))
-                        element = ", ".join(str(int(c[hits[0]])) for c in read)
-                        place = f"{self.touch.buffer.name}[{element}]"
-                        known = shown(at, at)
-                        return f"{place} at {known}" if known else place
+                for indices in end_lanes(self.touch.indices) if rows.rows else ():
+                    place = self._missed(rows, indices, boxes)
+                    if place is not None:
+                        return place
             except Unknown:
                 return None
         return None
+
+    def _missed(
+        self, rows: Instances, indices: Sequence[ir.Expr],
+        boxes: Sequence[tuple[tuple[ir.Range, ...], Sequence[Level]]],
+    ) -> str | None:  # fmt: skip
+        """The first instance whose element lies in no box, in words."""
+        read = [np.broadcast_to(value_of(i, rows.env), (rows.rows,)) for i in indices]
+        missed: Array = np.ones(rows.rows, bool)
+        for box, led in boxes:
+            own = _inside(read, box, rows)
+            for level in led:
+                own &= value_of(ir.compare(ir.EQ, level.var, level.low), rows.env)
+            missed &= ~own
+        hits = np.flatnonzero(missed)
+        if not len(hits):
+            return None
+        at = rows.at(int(hits[0]))
+        element = ", ".join(str(int(c[hits[0]])) for c in read)
+        place = f"{self.touch.buffer.name}[{element}]"
+        known = shown(at, at)
+        return f"{place} at {known}" if known else place
 
     def _instances(self, sizes: Env, first: set[ir.Var]) -> Instances:
         """Instances of the read that happen in the first iteration of the shared loops."""

@@ -8,7 +8,7 @@ last; arithmetic is NumPy's on 64-bit integers, one row per instance.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard, cast
 
 import numpy as np
@@ -85,6 +85,20 @@ def _binary(expr: ir.BinaryOp | ir.CompareOp | ir.And | ir.Or, a: Any, b: Any) -
     if divide is None or np.any(np.equal(b, 0)):
         raise Unknown
     return divide(a, b)
+
+
+def end_lanes(indices: Sequence[ir.Expr]) -> list[Sequence[ir.Expr]]:
+    """The indices of an element; of a vector, those of its first and of its last lane."""
+    lanes = max((i.dtype.lanes for i in indices), default=1)
+    if lanes == 1:
+        return [indices]
+    return [[_lane(i, lane) for i in indices] for lane in (0, lanes - 1)]
+
+
+def _lane(index: ir.Expr, lane: int) -> ir.Expr:
+    if isinstance(index, ir.Ramp):
+        return ir.add(index.base, ir.mul(index.stride, ir.const(lane, index.stride.dtype)))
+    return index.value if isinstance(index, ir.Broadcast) else index
 
 
 def sizes_to_try(func: ir.PrimFunc) -> list[Env]:

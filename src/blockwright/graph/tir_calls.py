@@ -9,20 +9,17 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 from typing import Any, cast
 
-import msgspec
-
 from blockwright import ir
 from blockwright.analysis.coverage import coverage_problems
 from blockwright.analysis.kernels import kernels
 from blockwright.analysis.memory import plain_memory
+from blockwright.analysis.statement_blocks import with_root, with_statement_blocks
 from blockwright.analysis.visits import visits
 from blockwright.arith import Analyzer
+from blockwright.graph.buffer_uses import uses_of_buffers
 from blockwright.graph.relate import differ, info_text
 from blockwright.ops.row import dims_text
 from blockwright.support import GraphError
-
-_POINTERS = ("address_of", "tensor")
-_READERS = ("assume", "prefetch", "print")  # calls with an effect that write no memory
 
 
 def deduce_tir_call(
@@ -221,7 +218,7 @@ def require_plain(
             raise GraphError(f"buffer {buffer.name} of {name} has strides or an offset; values of "
                              "a graph are compact", code="BW416",
                              help="drop strides and elem_offset of the buffer")  # fmt: skip
-    uses = _uses(callee)
+    uses = uses_of_buffers(callee)
     for number, buffer in enumerate(buffers):
         if number < arguments and number not in overwritten:
             if buffer in uses.written:
@@ -245,9 +242,9 @@ def require_plain(
 def _require_written(callee: ir.PrimFunc, results: int) -> None:
     """Raise where a program reads elements of its results that it has not written."""
     own = set(callee.buffers[len(callee.buffers) - results :]) if results else set[ir.Buffer]()
-    if not any(_reads_first(block, own) for block in ir.blocks(callee.body)):
+    if not any(_reads_first(block, own) for block in ir.blocks(with_root(callee).body)):
         return
-    func = plain_memory(callee.with_attrs(num_outputs=results))
+    func = with_statement_blocks(plain_memory(callee.with_attrs(num_outputs=results)))
     for problem in coverage_problems(func, visits(func, kernels(func))):
         if any(r.buffer in own for b in problem.guilty for r in _reads(b)):
             raise GraphError(f"{callee.name}: {problem.message}; a result holds nothing before",
@@ -285,73 +282,3 @@ def _is_compact(buffer: ir.Buffer) -> bool:
             return False
         stride = ir.mul(stride, ir.cast_to(dim, stride.dtype))
     return True
-
-
-class _Uses(msgspec.Struct):
-    """What a program does with its parameter buffers.
-
-    Attributes:
-        written: by stores, by atomic updates, or as the signature of a block says.
-        handed_on: their address is given to a call such as `call_extern`.
-        unstated: so, and no block around states what the call reads and writes.
-    """
-
-    written: set[ir.Buffer]
-    handed_on: set[ir.Buffer]
-    unstated: set[ir.Buffer]
-
-
-def _uses(callee: ir.PrimFunc) -> _Uses:
-    """How a program uses its parameter buffers, and views of them."""
-    root = {b: b for b in callee.buffers}
-    uses = _Uses(set(), set(), set())
-    inside = _calls_with_signature(callee)
-    for node in ir.walk(callee.body):
-        if isinstance(node, ir.DeclBuffer):
-            _same_memory(root, node.buffer, _pointed_to(node.source))
-        elif isinstance(node, ir.Block):
-            for view in node.match_buffers:
-                _same_memory(root, view.buffer, view.source.buffer)
-            uses.written.update(root[r.buffer] for r in node.writes if r.buffer in root)
-        elif isinstance(node, ir.BufferStore) and node.buffer in root:
-            uses.written.add(root[node.buffer])
-        elif isinstance(node, ir.Call):
-            _add_call(node, root, uses, node in inside)
-    return uses
-
-
-def _add_call(
-    call: ir.Call, root: dict[ir.Buffer, ir.Buffer], uses: _Uses, has_signature: bool
-) -> None:
-    if ir.is_atomic(call):
-        place = _pointed_to(call.args[0])
-        if place in root:
-            uses.written.add(root[place])
-        return
-    writes = ir.op_has_effect(call.op) and call.op not in _READERS
-    for arg in call.args:
-        buffer = _pointed_to(arg)
-        if buffer in root and (isinstance(arg, ir.Call) or call.op in _POINTERS):
-            uses.handed_on.add(root[buffer])
-            if writes and not has_signature:
-                uses.unstated.add(root[buffer])
-
-
-def _calls_with_signature(callee: ir.PrimFunc) -> set[ir.Node]:
-    """Calls inside of blocks that state what they access; the root block states nothing."""
-    return {call for block in ir.blocks(callee.body) if block.reads or block.writes
-            for call in ir.collect(block, ir.Call)}  # fmt: skip
-
-
-def _same_memory(
-    root: dict[ir.Buffer, ir.Buffer], buffer: ir.Buffer, source: ir.Buffer | None
-) -> None:
-    if source in root:
-        root[buffer] = root[source]
-
-
-def _pointed_to(expr: ir.Node) -> ir.Buffer | None:
-    """The buffer that a pointer expression leads into."""
-    while isinstance(expr, ir.Call) and expr.op in _POINTERS:
-        expr = expr.args[0]
-    return expr.buffer if isinstance(expr, ir.BufferLoad) else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blockwright import ir
+from blockwright.passes.add_roots import add_roots
 from blockwright.passes.channels_last import channels_last
 from blockwright.passes.choose_key_pieces import choose_key_pieces
 from blockwright.passes.choose_winograd import choose_winograd
@@ -35,6 +36,7 @@ STAGES: tuple[Stage, ...] = (
         (
             ("normalize", normalize),
             ("drop_marks", drop_marks),
+            ("add_roots", add_roots),
             ("fold_scales", fold_scales),
             ("channels_last", channels_last),
             ("eliminate_common", eliminate_common),

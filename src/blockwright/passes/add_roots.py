@@ -1,0 +1,21 @@
+"""AddRoots: the body of every imported tensor program is a root block.
+
+Before:  @T.prim_func def f(...): for i in range(4): Y[i] = X[i]     # no block
+After:   the same statements in the root block
+
+The passes behind may then ask any program for its blocks; one that has none is lowered as it is.
+"""
+
+from __future__ import annotations
+
+from blockwright import ir
+from blockwright.analysis.statement_blocks import with_root
+from blockwright.passes.context import PassContext
+
+
+def add_roots(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
+    """Put the bodies of tensor programs without a root block into one."""
+    functions = {name: with_root(f) if isinstance(f, ir.PrimFunc) else f
+                 for name, f in module.functions.items()}  # fmt: skip
+    same = all(functions[name] is module.functions[name] for name in functions)
+    return module if same else module.replace(functions=functions)
