@@ -66,6 +66,7 @@ EXPRESSIONS = {
     **dict.fromkeys("bitwise_and bitwise_or bitwise_xor shift_left shift_right floordiv floormod "
                     "truncdiv truncmod ceildiv FloorDiv FloorMod Mod div indexdiv indexmod".split(),
                     "T.{name}(n, 3)"),
+    "ldexp": "T.ldexp(A[0, 0], n)",
     **dict.fromkeys("And Or all any".split(), "T.{name}(n > 0, n < 4)"),
     **dict.fromkeys("Not likely ignore_loop_partition".split(), "T.{name}(n > 0)"),
     **dict.fromkeys("Select if_then_else".split(), "T.{name}(n > 0, A[0, 0], T.float32(1))"),

@@ -318,3 +318,48 @@ def test_arguments_of_the_classic_schedule() -> None:
         with pytest.raises(ScheduleError) as caught:
             bw.Schedule(func, **options)
         assert caught.value.code == "BW304"
+
+
+# --------------------------------------------------------------------------- expressions by name
+@pytest.mark.parametrize(
+    ("kind", "power"), [("float32", "int32"), ("float64", "int64"), ("float16", "int8")]
+)
+def test_ldexp_rounds_once(kind: str, power: str) -> None:
+    func = program(
+        'for i in range(n):\n    with T.block("Y"):\n        vi = T.axis.spatial(n, i)\n'
+        "        Y[vi] = T.ldexp(X[vi], E[vi])",
+        f'X: T.Buffer(("n",), "{kind}"), E: T.Buffer(("n",), "{power}"), '
+        f'Y: T.Buffer(("n",), "{kind}")',
+    )
+    rng, whole = np.random.default_rng(0), np.iinfo(power)
+    bits = rng.integers(0, 1 << 62, 600).astype(f"uint{np.dtype(kind).itemsize * 8}").view(kind)
+    x = np.concatenate([[0.0, -0.0, np.inf, np.nan, 1.0, 3.0], bits]).astype(kind)
+    e = rng.integers(max(whole.min, -2300), min(whole.max, 2300), x.size).astype(power)
+    e[::2] = np.clip(e[::2] // 8, -128, 127)
+    e[-2:] = whole.min, whole.max
+    with np.errstate(all="ignore"):
+        want = np.ldexp(x, np.clip(e, -5000, 5000).astype("int32"))
+    _, _, y = run(func, x, e, np.zeros_like(x))
+    np.testing.assert_array_equal(y, want)
+    np.testing.assert_array_equal(np.signbit(y[:2]), [False, True])
+
+
+def test_an_offset_into_several_dimensions() -> None:
+    func = program(
+        'D = T.decl_buffer((4,), data=A.access_ptr("r", offset=6))\n'
+        "for i in range(4):\n    B[i] = D[i]\n"
+        'for i in range(2):\n    T.call_extern("f", A.access_ptr("w", offset=i * 8))',
+        'A: T.Buffer((4, 4), "float32"), B: T.Buffer((16,), "float32")',
+    )
+    plain = program(
+        "D = T.decl_buffer((4,), data=T.address_of(A[1, 2]))\n"
+        "for i in range(4):\n    B[i] = D[i]\n"
+        'for i in range(2):\n    T.call_extern("f", T.address_of(A[i * 8 // 4, i * 8 % 4]))',
+        'A: T.Buffer((4, 4), "float32"), B: T.Buffer((16,), "float32")',
+    )
+    assert_structural_equal(func, plain)
+    with pytest.raises(ScriptError, match="which has strides, names no element"):
+        program(
+            "C = T.decl_buffer((4,), data=A.data, strides=(4,))\n"
+            'T.call_extern("f", C.access_ptr("r", offset=1))'
+        )

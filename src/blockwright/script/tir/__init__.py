@@ -46,6 +46,7 @@ from blockwright.script.tir.expressions import (
     shuffle,
 )
 from blockwright.script.tir.hardware import HARDWARE, hardware_call
+from blockwright.script.tir.ldexp import ldexp
 from blockwright.script.tir.macro import Macro, inline, macro
 from blockwright.script.tir.parser import TirParser
 from blockwright.script.tir.reducers import *  # noqa: F403
@@ -57,7 +58,7 @@ from blockwright.support.stack import deep
 
 __all__ = [
     "Broadcast", "Buffer", "Macro", "Ptr", "Ramp", "Range", "Shuffle", "SizeVar", "Var", "boolean",
-    "buffer", "inline", "macro", "prim_func", "ptr",
+    "buffer", "inline", "ldexp", "macro", "prim_func", "ptr",
 ]  # fmt: skip
 __all__ += blocks.__all__
 __all__ += classic.__all__

@@ -33,7 +33,6 @@ REPLACED: dict[str, str] = {
     "index_map": "maps are arguments of schedule steps: sch.transform_layout(block, buffer, f)",
     "call_kernel": "a program calls programs of its module: cls.kernel(…)",
     "isnullptr": "a buffer parameter is never null; pass a flag as a scalar parameter",
-    "ldexp": "write x * T.exp2(n), or x * T.reinterpret of the power of two",
     "CallEffectKind": "effects are facts of the operation table, blockwright.ir.OPS",
     "func_ret": "a program writes its results into buffers that are parameters",
     "void": "a call without a result has the type int32; leave the type out",
@@ -194,10 +193,28 @@ def tvm_access_ptr(
     if ir.is_const_int(moved, 0):
         return data
     place = data.args[0] if isinstance(data, ir.Call) and data.op == "address_of" else None
-    if not isinstance(place, ir.BufferLoad) or len(place.indices) != 1:
-        raise ScriptError("an offset into several dimensions names no element", code="BW107",
+    if not isinstance(place, ir.BufferLoad) or not place.indices:
+        raise ScriptError("this pointer takes no offset", code="BW107",
                           help="write T.address_of(A[i, j])")  # fmt: skip
-    return data.replace(args=(place.replace(indices=(ir.add(place.indices[0], moved),)),))
+    return data.replace(args=(place.replace(indices=_moved(place, moved)),))
+
+
+def _moved(place: ir.BufferLoad, offset: Expr) -> tuple[Expr, ...]:
+    """The indices of the element that is `offset` elements of memory after another one."""
+    buffer, indices = place.buffer, place.indices
+    if len(indices) == 1 and set(map(ir.const_int, buffer.strides)) <= {1}:
+        return (ir.add(indices[0], offset),)
+    if buffer.strides:
+        raise ScriptError(f"an offset into {buffer.name}, which has strides, names no element",
+                          code="BW107", help="write T.address_of(A[i, j])")  # fmt: skip
+    position = indices[0]
+    for index, extent in zip(indices[1:], buffer.shape[1:], strict=True):
+        position = ir.add(ir.mul(position, extent), index)
+    position, digits = ir.add(position, offset), list[Expr]()
+    for extent in buffer.shape[:0:-1]:
+        digits.insert(0, ir.floormod(position, extent))
+        position = ir.floordiv(position, extent)
+    return (position, *digits)
 
 
 # --------------------------------------------------------------------------------------- targets
