@@ -409,3 +409,36 @@ def main(a: T.handle, c: T.handle):
     sch.double_buffer(sch.get_block("B"), 0)
     for n in (0, 1, 3):
         assert_same_meaning(func, sch.func, sizes={"n": n}, exact=True)
+
+
+TERMS = """
+@T.prim_func
+def main(x: T.handle, C: T.Buffer((1,), "float32")):
+    T.func_attr({"tir_var_lower_bound": {"m": LEAST}})
+    m = T.int32()
+    A = T.match_buffer(x, (m,), "float32")
+    B = T.alloc_buffer((m,), "float32")
+    for i in range(m):
+        with T.block("load"):
+            vi = T.axis.spatial(m, i)
+            B[vi] = A[vi] * 2.0
+        with T.block("use"):
+            vj = T.axis.spatial(1, 0)
+            vk = T.axis.reduce(m, i)
+            with T.init():
+                C[vj] = T.float32(7)
+            C[vj] = C[vj] + B[vk]
+"""
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_a_pipeline_inside_of_a_sum_keeps_its_initial_value(least: int) -> None:
+    func = from_source(TERMS.replace("LEAST", str(least)))
+    sch = Schedule(func, verify="full")
+    inner = sch.split(outer_loop(sch), [None, 3])[1]
+    if least:
+        sch.software_pipeline(inner, [0, 1])
+        assert_same_meaning(func, sch.func, sizes={"m": 8})
+        return
+    with pytest.raises(ScheduleError, match=r"BW365.*initial value would be lost"):
+        sch.software_pipeline(inner, [0, 1])

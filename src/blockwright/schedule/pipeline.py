@@ -17,6 +17,7 @@ from blockwright.schedule.edit import Edit
 from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.guards import guarded
 from blockwright.schedule.loops import moved
+from blockwright.schedule.reduction import require_initial_values
 from blockwright.schedule.renew import copied
 from blockwright.schedule.stages import Plan
 from blockwright.schedule.state import State, Step
@@ -168,6 +169,7 @@ def _own_block(
     buffers: list[ir.Buffer],
 ) -> ir.Stmt:  # fmt: skip
     """The pipeline as a block that allocates its buffers: each visit has its own."""
+    require_initial_values(state, loop, around)
     reduced = _reduced(state, loop, around)
     used = [f for f in around if ir.uses_var(nest, f.loop_var)]
     iters: list[ir.IterVar] = []

@@ -203,3 +203,26 @@ def _accumulates(block: ir.Block) -> bool:
         return False
     element = ir.BufferLoad(store.buffer, store.indices)
     return any(ir.structural_equal(side, element) for side in (store.value.a, store.value.b))
+
+
+def require_initial_values(state: State, loop: ir.For, fixed: Sequence[ir.For]) -> None:
+    """Refuse where a loop that drives an inner reduction may run zero times: an empty reduction
+    still sets its initial value, but not inside a block that never runs."""
+    empty = {
+        f.loop_var: f
+        for f in fixed
+        if not state.facts(f).prove(ir.GT(f.extent, ir.const(0, f.extent.dtype)))
+    }
+    for realize in ir.collect(loop.body, ir.BlockRealize):
+        block = realize.block
+        if block.init is None:
+            continue
+        for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
+            driving = [f for f in empty.values() if ir.uses_var(value, f.loop_var)]
+            if it.iter_type is ir.IterType.REDUCE and driving:
+                name = driving[0].loop_var.name
+                state.fail(f"loop {name} drives the reduction of block {block.name} and may not "
+                           "run; inside of the new block its initial value would be lost",
+                           code="BW365", guilty=[realize, driving[0]],
+                           help=f"decompose_reduction block {block.name} first, or state that the "
+                           f"extent of {name} is positive")  # fmt: skip

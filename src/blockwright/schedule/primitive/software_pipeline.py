@@ -49,7 +49,9 @@ class SoftwarePipeline(Primitive, frozen=True, eq=False):
       assertions, keep their order (BW370);
     - a value that one iteration leaves to a later one is there when that runs; a buffer that would
       be overwritten too early is allocated in the block around the loop, used in the loop only and
-      written by every iteration before it is read, so that it can have versions (BW371).
+      written by every iteration before it is read, so that it can have versions (BW371);
+    - where versions get a block of their own, the loops around it that drive a reduction inside
+      surely run (BW365).
 
     Before::
 

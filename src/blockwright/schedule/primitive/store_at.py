@@ -17,6 +17,7 @@ from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.order import require_straight
 from blockwright.schedule.record import Primitive, Returns
+from blockwright.schedule.reduction import require_initial_values
 from blockwright.schedule.state import State, Step
 from blockwright.schedule.storage import (
     moved_accesses,
@@ -119,7 +120,7 @@ class StoreAt(Primitive, frozen=True, eq=False):
         fixed = [*state.tree.loops_above(loop), loop]
         _require_own_memory(state, buffer, fixed)
         _require_contained(state, flow, buffer, fixed, writers, readers)
-        _require_initial_values(state, loop, fixed)
+        require_initial_values(state, loop, fixed)
         analyzer = state.analyzer(loop.body)
         box = [_useful(rng, dim, fixed, analyzer) for rng, dim in
                zip(touched_box(state, flow, buffer, fixed, analyzer), buffer.shape,
@@ -193,29 +194,6 @@ def _require_contained(
                        f"compute_at block {makers[-1].name if makers else reader.name} in loop "
                        f"{loop.loop_var.name} first, which computes all that an "
                        "iteration reads")  # fmt: skip
-
-
-def _require_initial_values(state: State, loop: ir.For, fixed: Sequence[ir.For]) -> None:
-    """Refuse where a loop that drives an inner reduction may run zero times: an empty reduction
-    still sets its initial value, but not inside a block that never runs."""
-    empty = {
-        f.loop_var: f
-        for f in fixed
-        if not state.facts(f).prove(ir.GT(f.extent, ir.const(0, f.extent.dtype)))
-    }
-    for realize in ir.collect(loop.body, ir.BlockRealize):
-        block = realize.block
-        if block.init is None:
-            continue
-        for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
-            driving = [f for f in empty.values() if ir.uses_var(value, f.loop_var)]
-            if it.iter_type is ir.IterType.REDUCE and driving:
-                name = driving[0].loop_var.name
-                state.fail(f"loop {name} drives the reduction of block {block.name} and may not "
-                           "run; inside of the new block its initial value would be lost",
-                           code="BW365", guilty=[realize, driving[0]],
-                           help=f"decompose_reduction block {block.name} first, or state that the "
-                           f"extent of {name} is positive")  # fmt: skip
 
 
 def _useful(rng: ir.Range, dim: ir.Expr, fixed: Sequence[ir.For], analyzer: Analyzer) -> ir.Range:
