@@ -98,3 +98,27 @@ def main(A: T.Buffer((8,), "int32"), C: T.Buffer((8,), "bool")):
     assert isinstance(func, ir.PrimFunc)
     for found in results(func):
         np.testing.assert_array_equal(found, [True] + 7 * [False])
+
+
+VECTORS = """
+@T.prim_func
+def main(A: T.Buffer((16,), "float32"), C: T.Buffer((16,), "float32")):
+    B = T.alloc_buffer((16,), "float32")
+    for i in range(4):
+        with T.block("B"):
+            vi = T.axis.spatial(4, i)
+            B[vi * 4:vi * 4 + 4] = A[vi * 4:vi * 4 + 4] * T.Broadcast(T.float32(2), 4)
+    for i in range(4):
+        with T.block("C"):
+            vi = T.axis.spatial(4, i)
+            C[T.Ramp(vi * 4, 1, 4)] = B[T.Ramp(vi * 4, 1, 4)]
+"""
+
+
+def test_stores_of_vectors_are_not_inlined() -> None:
+    schedule = bw.Schedule(bw.from_source(VECTORS))
+    with pytest.raises(bw.ScheduleError, match=r"BW359.*stores vectors to B"):
+        schedule.compute_inline("B")
+    with pytest.raises(bw.ScheduleError, match=r"BW359.*stores vectors to B"):
+        schedule.reverse_compute_inline("C")
+    schedule.sample_compute_location("B")

@@ -213,6 +213,8 @@ def test_numbers_are_used_like_numbers(sch: Schedule) -> None:
         ("sample_categorical", ([1, 2], [1.0]), "BW304", "2 candidates have 1 weights"),
         ("sample_categorical", ([], []), "BW304", "no probabilities"),
         ("sample_categorical", ([1, 2], [1.0, -1.0]), "BW304", "no probabilities"),
+        ("sample_categorical", ([1, 2], [math.nan, 1.0]), "BW304", "no probabilities"),
+        ("sample_categorical", ([1, 2], [1.0, math.inf]), "BW304", "no probabilities"),
         ("sample_categorical", ([1, 2], [1.0, 1.0], 2), "BW304", "no position among 2"),
         ("sample_perfect_tile", ("i", 0), "BW304", "a tile of 0 factors"),
         ("sample_perfect_tile", ("i", 2, 0), "BW304", "allows no factor"),

@@ -95,6 +95,8 @@ def test_graph_problems_at_once(golden) -> None:
         ("A[0] = T.axis", "BW107"),
         ("A[0] = A", "BW107"),
         ("A[0:n] = 0", "BW107"),
+        ("C = T.alloc_buffer((4,), elem_offset='off')", "BW107"),
+        ("C = T.alloc_buffer((4,), elem_offset=1.5)", "BW107"),
         ("A[0] = T.int8(300)", "BW107"),
         ("A[0] = n / 2", "BW107"),
         ("x: T.int64 = n", "BW107"),

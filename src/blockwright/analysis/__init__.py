@@ -33,7 +33,13 @@ from blockwright.analysis.regions import (
 )
 from blockwright.analysis.scope import Scope
 from blockwright.analysis.siblings import BlockKind
-from blockwright.analysis.storage import DIM_ALIGN, AlignRow, aligned_strides, alignments
+from blockwright.analysis.storage import (
+    DIM_ALIGN,
+    AlignRow,
+    align_rows,
+    aligned_strides,
+    alignments,
+)
 from blockwright.analysis.tree import Tree, child_stmts
 from blockwright.analysis.validation import find_violations
 from blockwright.analysis.well_formed import check_well_formed, find_problems
@@ -50,6 +56,7 @@ __all__ = [
     "Reduction",
     "Scope",
     "Tree",
+    "align_rows",
     "aligned_strides",
     "alignments",
     "atomic_misfit",

@@ -19,8 +19,10 @@ from blockwright.analysis.facts import symbol_facts, symbols_of
 from blockwright.analysis.gathers import with_unknown_loads
 from blockwright.analysis.lane_counts import lane_problem
 from blockwright.analysis.memory import memories, memory_roots, named_pointers
+from blockwright.analysis.notes import explicit_problem
 from blockwright.analysis.regions import block_access_regions, clip_region
 from blockwright.analysis.steady import reduced_over
+from blockwright.analysis.storage import alignment_problem
 from blockwright.analysis.tree import child_stmts, is_address
 from blockwright.arith import Analyzer, covers
 from blockwright.ir.printer import script
@@ -218,6 +220,9 @@ class _Checker:
         self.visible |= hidden
         for var in hidden:
             self.outside.pop(var, None)
+        for problem in (alignment_problem(block), explicit_problem(block)):
+            if problem:
+                self.report("BW257", f"annotation of block {block.name}: {problem}", block)
         if not root:
             self.signature(block)
 

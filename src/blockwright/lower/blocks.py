@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from blockwright.analysis import DIM_ALIGN, REDUCER_KEY, define_empty_reductions
+from blockwright.analysis import DIM_ALIGN, REDUCER_KEY, align_rows, define_empty_reductions
 from blockwright.ir import (
     Block,
     BlockRealize,
@@ -203,10 +203,9 @@ class _Blocks(Mutator):
         return regions
 
     def _note_alignment(self, block: Block) -> None:
-        for index, axis, factor, offset in block.annotations.get(DIM_ALIGN, ()):
-            buffer = self(block.writes[int(index)].buffer)
-            rows = self.align.setdefault(buffer, [])
-            rows.append((int(axis), int(factor), int(offset)))
+        for index, row in align_rows(block):
+            buffer = self(block.writes[index].buffer)
+            self.align.setdefault(buffer, []).append(row)
 
     def rewrite_For(self, node: For) -> Stmt:
         if node.kind is ForKind.THREAD_BINDING and self.machine == "cpu":

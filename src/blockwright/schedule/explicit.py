@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blockwright import ir
+from blockwright.analysis.notes import EXPLICIT, explicit_names
 from blockwright.arith import Analyzer, covers, hull
-
-EXPLICIT = "explicit_read_region"
-"""Annotation of a block: names of buffers of which it states more than its body reads."""
 
 
 def stated_by_user(block: ir.Block) -> tuple[str, ...]:
     """Names of the buffers of which a block states more than its body reads."""
-    return tuple(block.annotations.get(EXPLICIT, ()))
+    return explicit_names(block, block.reads)
 
 
 def with_explicit(block: ir.Block, before: Sequence[ir.BufferRegion]) -> ir.Block:
@@ -31,7 +29,7 @@ def with_explicit(block: ir.Block, before: Sequence[ir.BufferRegion]) -> ir.Bloc
     known = Analyzer()
     for it in block.iter_vars:
         known.bind(it.var, it.dom)
-    names = stated_by_user(block)
+    names = explicit_names(block, before)
     reads = list(block.reads)
     kept: list[str] = []
     for stated in before:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from blockwright import ir
+from blockwright.analysis.notes import EXPLICIT
 from blockwright.analysis.regions import block_access_regions
 from blockwright.arith import Analyzer
-from blockwright.schedule.explicit import EXPLICIT, with_explicit
+from blockwright.schedule.explicit import with_explicit
 
 
 class Forwarding(ir.Mutator):

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from blockwright import ir
 from blockwright.analysis import facts_of_initial
+from blockwright.analysis.notes import EXPLICIT
 from blockwright.arith import Analyzer
 from blockwright.schedule.edit import Edit
-from blockwright.schedule.explicit import EXPLICIT, stated_by_user
+from blockwright.schedule.explicit import stated_by_user
 from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.state import State
 

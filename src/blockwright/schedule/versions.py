@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from blockwright import ir
-from blockwright.analysis import DIM_ALIGN
+from blockwright.analysis import DIM_ALIGN, AlignRow, align_rows
 from blockwright.analysis.regions import block_access_regions
 from blockwright.analysis.sizes import nonnegative
 from blockwright.arith import Analyzer, IntervalSet, eval_set, union
@@ -214,9 +214,8 @@ class UseVersions(ir.Mutator):
     def rewrite_Block(self, node: ir.Block) -> Any:
         new = self.descend(node)
         notes = {k: v for k, v in node.annotations.items() if k != DOUBLE_BUFFER}
-        rows = notes.get(DIM_ALIGN)
-        if rows is not None:
-            notes[DIM_ALIGN] = tuple(self._aligned(node, tuple(row)) for row in rows)
+        if DIM_ALIGN in notes:
+            notes[DIM_ALIGN] = tuple(self._aligned(node, *row) for row in align_rows(node))
         if notes != node.annotations:
             new = new.replace(annotations=notes)
         if new is not node:
@@ -242,11 +241,11 @@ class UseVersions(ir.Mutator):
             writes=tuple(writes.get(r.buffer, r) for r in block.writes),
         )
 
-    def _aligned(self, node: ir.Block, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _aligned(self, node: ir.Block, index: int, row: AlignRow) -> tuple[int, ...]:
         """A row of alignments in terms of the dimensions of the new buffer."""
-        version = self.versions.get(node.writes[int(row[0])].buffer)
-        moved = version is not None and version.count > 1 and int(row[1]) >= 0
-        return (row[0], int(row[1]) + 1, *row[2:]) if moved else row
+        version = self.versions.get(node.writes[index].buffer)
+        moved = version is not None and version.count > 1
+        return (index, row[0] + 1, *row[1:]) if moved else (index, *row)
 
     # ------------------------------------------------------------------ accesses
     def _version(self, version: Version) -> tuple[ir.Expr, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from blockwright import ir
+from blockwright.analysis.notes import explicit_problem
+from blockwright.analysis.storage import alignment_problem
 from blockwright.analysis.streaming import KEYS, streaming_problem
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV, LoopRV
@@ -75,6 +77,13 @@ class Annotate(Primitive, frozen=True, eq=False):
                            help=f'annotate(loop, "{self.ann_key}", number) on a serial or '
                            "parallel loop")  # fmt: skip
         values = {**node.annotations, self.ann_key: self.ann_val}
+        if isinstance(node, ir.Block):
+            made = node.replace(annotations=values)
+            problem = alignment_problem(made) or explicit_problem(made)
+            if problem:
+                state.fail(problem, code="BW304", guilty=[node],
+                           help="storage_align and annotate_buffer_access give these annotations"
+                           )  # fmt: skip
         if isinstance(node, ir.For) and {STAGE, ORDER} <= values.keys():
             asked_plan(state, node, values)
         return with_annotations(state, node, values)

@@ -6,10 +6,11 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis import block_access_regions, clip_region
+from blockwright.analysis.notes import EXPLICIT
 from blockwright.arith import Analyzer, covers
 from blockwright.schedule.buffers import accessed_buffer, region_of, with_index_type
 from blockwright.schedule.edit import Edit
-from blockwright.schedule.explicit import EXPLICIT, stated_by_user
+from blockwright.schedule.explicit import stated_by_user
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import NewRanges, Primitive
 from blockwright.schedule.state import State, Step

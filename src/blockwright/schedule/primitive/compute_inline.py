@@ -86,7 +86,7 @@ class ComputeInline(Primitive, frozen=True, eq=False):
         require_idempotent(state, flow, block)
         require_straight(state, scope, [realize])
         require_implied_predicate(state, block)
-        store = single_store(state, block)
+        store = element_store(state, block)
         if flow.is_output(block):
             state.fail(f"block {block.name} writes an output of the scope", code="BW322",
                        guilty=[realize],
@@ -224,6 +224,17 @@ def single_store(state: State, block: ir.Block) -> ir.BufferStore:
                    help="store to the buffer itself instead of to T.match_buffer of a region of "
                         "it, or use compute_at")  # fmt: skip
     return block.body
+
+
+def element_store(state: State, block: ir.Block) -> ir.BufferStore:
+    """The same, where it stores one element."""
+    store = single_store(state, block)
+    if store.predicate is not None or any(not i.dtype.is_scalar for i in store.indices):
+        state.fail(f"block {block.name} stores vectors to {store.buffer.name}, not elements",
+                   code="BW359", guilty=[state.tree.realize(block)],
+                   help="inline before the block is written with vectors, or use "
+                        "compute_at")  # fmt: skip
+    return store
 
 
 def require_element_reads(state: State, reader: ir.Block, buffer: ir.Buffer) -> None:

@@ -24,6 +24,7 @@ from blockwright.schedule.order import (
     require_straight,
 )
 from blockwright.schedule.primitive.compute_inline import (
+    element_store,
     iterators_of,
     require_element_reads,
     single_store,
@@ -168,11 +169,11 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
                        help="the block reads inputs only: compute_inline puts it into "
                             "its consumers")  # fmt: skip
         require_complete(state, flow, before[-1])
-        buffer = single_store(state, before[-1]).buffer
+        buffer = element_store(state, before[-1]).buffer
         found: list[tuple[ir.Block, ir.BufferStore]] = []
         for producer in flow.writers[buffer]:
             require_complete(state, flow, producer)
-            found.append((producer, single_store(state, producer)))
+            found.append((producer, element_store(state, producer)))
         others = [r for r in flow.readers[buffer] if r is not block]
         if buffer not in own or others:
             who = f"block {others[0].name} reads it too" if others else "it outlives the scope"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from blockwright.schedule.record import Primitive, Returns
@@ -58,9 +59,9 @@ class SampleCategorical(Primitive, frozen=True, eq=False):
         if count != len(self.probs):
             state.fail(f"{count} candidates have {len(self.probs)} weights", code="BW304",
                        help="give one weight per candidate")  # fmt: skip
-        if min(self.probs, default=0) < 0 or sum(self.probs) <= 0:
+        if not all(0 <= p < math.inf for p in self.probs) or not 0 < sum(self.probs) < math.inf:
             state.fail("the weights are no probabilities", code="BW304",
-                       help="give numbers from 0 up, at least one of them positive")  # fmt: skip
+                       help="give finite numbers from 0 up, at least one positive")  # fmt: skip
         chosen = self.decision
         if chosen is None:
             (chosen,) = state.random.choices(range(count), self.probs)

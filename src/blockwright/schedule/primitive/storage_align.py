@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from blockwright.analysis import DIM_ALIGN
+from blockwright.analysis import DIM_ALIGN, align_rows
 from blockwright.schedule.buffers import accessed_buffer, require_home, require_layout_free
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.primitive.annotate import with_annotations
@@ -90,8 +90,6 @@ class StorageAlign(Primitive, frozen=True, eq=False):
         require_layout_free(state, owner, buffer)
         index = next(k for k, r in enumerate(block.writes) if r.buffer is buffer)
         axis = self.axis % buffer.ndim
-        kept = [
-            row for row in block.annotations.get(DIM_ALIGN, ()) if tuple(row[:2]) != (index, axis)
-        ]
-        rows = (*(tuple(r) for r in kept), (index, axis, self.factor, self.offset))
+        kept = [(k, *row) for k, row in align_rows(block) if (k, row[0]) != (index, axis)]
+        rows = (*kept, (index, axis, self.factor, self.offset))
         return with_annotations(state, block, {**block.annotations, DIM_ALIGN: rows})

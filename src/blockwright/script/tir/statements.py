@@ -61,7 +61,7 @@ def make_buffer(
     builder = Builder.active()
     buffer = Buffer(
         name, dtype_of(dtype), _extents(shape), _extents(strides or ()),
-        None if elem_offset is None else to_index(elem_offset), scope, align if align > 0 else 0,
+        None if elem_offset is None else _offset(elem_offset), scope, align if align > 0 else 0,
         offset_factor, tuple(axis_separators or ()), span=builder.span if builder else None,
     )  # fmt: skip
     if builder is not None and buffer_type.startswith("auto"):
@@ -106,6 +106,16 @@ def _extents(shape: Any) -> tuple[Expr, ...]:
         if not item.dtype.is_int:
             raise ScriptError(f"a dimension is {item.dtype}, not an integer", code="BW107")
     return out
+
+
+def _offset(value: Any) -> Expr:
+    offset = to_index(value)
+    if not (offset.dtype.is_int and offset.dtype.is_scalar):
+        given = repr(value) if isinstance(value, str) else f"of type {offset.dtype}"
+        raise ScriptError(f"elem_offset is {given}, not an integer", code="BW107",
+                          help="a name of an offset is a variable: off = T.int32() before"
+                          )  # fmt: skip
+    return offset
 
 
 class _BufferFactory:
