@@ -72,7 +72,6 @@ def refused(built: ir.IRModule) -> str:
         "R.Tuple(R.Tensor)",
         "R.Shape([4])",
         'R.Prim("float32")',
-        'R.Tensor((4,), "float32", device="cuda")',
     ],
 )
 @pytest.mark.parametrize("place", ["binding", "alias", "constant", "result"])

@@ -21,6 +21,7 @@ from blockwright.analysis.lane_counts import lane_problem
 from blockwright.analysis.memory import memories, memory_roots, named_pointers
 from blockwright.analysis.notes import explicit_problem
 from blockwright.analysis.regions import block_access_regions, clip_region
+from blockwright.analysis.sizes import divides_by_zero
 from blockwright.analysis.steady import reduced_over
 from blockwright.analysis.storage import alignment_problem
 from blockwright.analysis.tree import child_stmts, is_address
@@ -245,7 +246,9 @@ class _Checker:
         self.define(buffer)
 
     def size(self, buffer: ir.Buffer) -> None:
-        """The bytes of a buffer of constant shape can be counted."""
+        """Extents divide by no 0; the bytes of a buffer of constant shape can be counted."""
+        if any(map(divides_by_zero, buffer.shape)):
+            self.report("BW250", f"an extent of buffer {buffer.name} divides by 0", buffer)
         extents = [ir.const_int(n) for n in buffer.shape]
         count = math.prod(n for n in extents if n is not None)
         if None not in extents and count * buffer.dtype.nbytes * buffer.dtype.lanes >= 1 << 63:

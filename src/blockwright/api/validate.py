@@ -43,7 +43,7 @@ def validate(
                          or _pipelines(function))  # fmt: skip
         elif isinstance(function, ir.GraphFunction):
             try:
-                check_graph(function, module)
+                check_graph(function, module, None if machine is None else machine.kind)
             except ValidationError as error:
                 problems += error.diagnostics
         elif module is None:

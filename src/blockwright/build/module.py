@@ -229,7 +229,7 @@ def build(
     directory = dump_directory()
     for function in module.functions.values():
         if isinstance(function, GraphFunction):
-            check_graph(function, module)
+            check_graph(function, module, chosen.kind)
     programs = {n: f for n, f in module.functions.items() if isinstance(f, PrimFunc)}
     if remembered is None or on_pass is not None or directory is not None:
         problems = [p for func in programs.values() for p in find_violations(func, chosen)]

@@ -188,6 +188,9 @@ class _Entry:
                 raise BuildError(f"result {buffer.name} of {self.name} has strides", code="BW671",
                                  help="leave the strides out, or pass it as an argument that "
                                  "is written")  # fmt: skip
+        for param, buffer in self.sign.outputs:
+            for axis, extent in enumerate(buffer.shape):
+                self.symbols.require_divisors(self.label[param], axis, extent)
         shapes = [[self.symbols.index(d) for d in b.shape] for _, b in self.sign.outputs]
         self._require_sizes(shapes)
         theirs, ours, join = (e.fresh(n) for n in ("lent", "new", "results"))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from blockwright.analysis.sizes import linear_in
+from blockwright.analysis.sizes import linear_in, nonzero_divisors
 from blockwright.codegen import types
 from blockwright.codegen.abi_checks import Checker, extent_text, plain
 from blockwright.codegen.context import Context, Options
 from blockwright.codegen.emitter import FunctionEmitter
 from blockwright.codegen.expr import ExprCompiler
 from blockwright.codegen.values import Value, int_const
-from blockwright.ir import Buffer, DType, Expr, IntImm, Sorts, Var, build, collect
+from blockwright.ir import Buffer, DType, Expr, IntImm, Sorts, Var, build, collect, structural_equal
 from blockwright.support import BuildError
 
 _INT64 = DType("int", 64)
@@ -28,6 +28,8 @@ class Symbols:
         self._expressions = ExprCompiler(self.context)
         self._origin: dict[Var, str] = {}
         self._pending: list[tuple[str, int, Expr, Value]] = []
+        self._solved: set[Var] = set()
+        self._nonzero: list[Expr] = []
         self._solved: set[Var] = set()
 
     def bind_shape(self, buffer: Buffer, extents: Sequence[Value], tensor: Value) -> None:
@@ -106,7 +108,19 @@ class Symbols:
         for subject, axis, extent, found in self._pending:
             self.check.subject = subject
             self._require_known(extent)
+            self.require_divisors(subject, axis, extent)
             self.check.extent(axis, found, self.index(extent), extent_text(extent))
+
+    def require_divisors(self, subject: str, axis: int, extent: Expr) -> None:
+        """An extent such as `6 // n` divides by no 0."""
+        for holds in nonzero_divisors([extent]):
+            if any(structural_equal(holds, other) for other in self._nonzero):
+                continue
+            self._nonzero.append(holds)
+            self._require_known(holds)
+            text = f"dimension {axis}, {plain(extent_text(extent))}: integer division by zero"
+            self.check.require_about(subject, self._expressions.value(holds), "BW716", text,
+                                     "pass tensors of other sizes")  # fmt: skip
 
     def _require_known(self, expr: Expr) -> None:
         missing = [v.name for v in collect(expr, Var) if v not in self.known]

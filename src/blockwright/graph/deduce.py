@@ -41,6 +41,7 @@ def deduce_call(
         outer: symbols of the functions around, which a local function shares with its caller.
     """
     if isinstance(call.op, ir.OpRef):
+        _one_device(call, infos)
         return _operator(call, call.op.name, analyzer, module, infos)
     if isinstance(call.op, ir.ExternFunc):
         return _stated(call)
@@ -57,6 +58,21 @@ def deduce_call(
         for param, info in zip(callee.params, given, strict=True):
             binding.match(param, info)
     return binding.result(callee.ret)
+
+
+def _one_device(call: ir.GraphCall, infos: Sequence[ir.Info | None] | None) -> None:
+    """The tensors that an operator is given do not lie on different devices."""
+    found: dict[str, None] = {}
+    queue = [a.info for a in call.args] if infos is None else list(infos)
+    for info in queue:
+        if isinstance(info, ir.TupleInfo):
+            queue += info.fields
+        elif isinstance(info, ir.TensorInfo) and info.device:
+            found[info.device] = None
+    if len(found) > 1:
+        name = call.op.name if isinstance(call.op, ir.OpRef) else "the function"
+        raise GraphError(f"{name}: its arguments lie on different devices: {', '.join(found)}",
+                         code="BW401", help="annotate one device for all of them")  # fmt: skip
 
 
 def _callee(op: ir.GraphExpr, module: ir.IRModule | None) -> ir.CallableInfo | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from blockwright import ir
+from blockwright.analysis.sizes import divides_by_zero
 from blockwright.arith import Analyzer
 from blockwright.ir.printer.graph import ScriptPrinter
 
@@ -12,7 +13,35 @@ def info_text(info: ir.Info | None) -> str:
     return "no annotation" if info is None else ScriptPrinter().info(info)
 
 
+_KINDS = {"": "", "cpu": "cpu", "llvm": "cpu", "cuda": "cuda", "gpu": "cuda"}
+"""Devices of annotations, without their numbers: the kinds of target that they are."""
+
 _MOST_BYTES = 2**63 - 1
+
+
+def kind_of_device(device: str) -> str | None:
+    """The kind of target that a device such as "cuda:0" is; None where there is no such device."""
+    name, colon, number = device.partition(":")
+    return _KINDS.get(name) if number.isdigit() or not colon else None
+
+
+def device_problem(info: ir.Info, target: str | None) -> tuple[str, str] | None:
+    """Why a program cannot have a tensor on the device of an annotation, and the remedy.
+
+    Arguments: `target` is the kind of the target, if that is known.
+    """
+    if not isinstance(info, ir.TensorInfo) or not info.device:
+        return None
+    kind = kind_of_device(info.device)
+    if kind is None:
+        known = ", ".join(sorted({k for k in _KINDS.values() if k}))
+        return f"there is no device {info.device!r}", f"devices: {known}, also with a number"
+    if target is not None and kind != target:
+        return (
+            f"device {info.device!r} is not the target, which is a {target}",
+            "leave the device out of annotations, and move tensors to the target before a call",
+        )
+    return None
 
 
 def impossible_size(info: ir.Info) -> str | None:
@@ -29,6 +58,8 @@ def impossible_size(info: ir.Info) -> str | None:
         value = ir.const_int(dim)
         if not dim.dtype.is_int or (value is not None and value < 0):
             return "a size is an integer, at least 0"
+        if value is None and divides_by_zero(dim):
+            return "a size divides by 0"
         total *= 1 if value is None else max(value, 1)
     return f"{total} bytes are more than there can be" if total > _MOST_BYTES else None
 

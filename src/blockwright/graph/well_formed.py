@@ -7,10 +7,16 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from blockwright import ir
+from blockwright.analysis.sizes import divides_by_zero
 from blockwright.graph.builder import parameter_symbols
 from blockwright.graph.check_annotations import Deduced
 from blockwright.graph.deduce import STATED
-from blockwright.graph.relate import impossible_size, info_text
+from blockwright.graph.relate import (
+    device_problem,
+    impossible_size,
+    info_text,
+)
+from blockwright.ops.row import dims_text
 from blockwright.ops.table import OPERATORS
 from blockwright.support import Diagnostic, ValidationError
 from blockwright.support.stack import deep
@@ -27,8 +33,8 @@ def expressions_in(attribute: Any) -> list[ir.Expr]:
 
 
 class _Checker:
-    def __init__(self, module: ir.IRModule | None) -> None:
-        self.module = module
+    def __init__(self, module: ir.IRModule | None, kind: str | None = None) -> None:
+        self.module, self.kind = module, kind
         self.bound: set[ir.GraphVar] = set()  # anywhere: a variable is bound once
         self.visible: set[ir.GraphVar] = set()
         self.symbols: set[ir.Var] = set()
@@ -102,12 +108,14 @@ class _Checker:
         self.visible.add(variable)
 
     def info(self, info: ir.Info | None, node: ir.Node) -> None:
-        """Sizes of an annotation are integers, not negative, of symbols that are bound."""
+        """Sizes of an annotation are integers, not negative, of symbols that are bound; its device
+        is one that programs run on."""
         if isinstance(info, ir.TupleInfo):
             for field in info.fields:
                 self.info(field, node)
         if info is None or info in self._seen:
             return
+        self.device(info, node)
         ndim = -1
         dims: tuple[ir.Expr, ...] | None = None
         if isinstance(info, ir.TensorInfo):
@@ -127,8 +135,19 @@ class _Checker:
         if self.expressions(dims or (), node):
             self._seen.add(info)
 
+    def device(self, info: ir.Info, node: ir.Node) -> None:
+        if isinstance(info, ir.CallableInfo):
+            for part in (*(info.params or ()), info.ret):
+                self.device(part, node)
+        why = device_problem(info, self.kind)
+        if why is not None:
+            self.problem("BW258", f"{info_text(info)}: {why[0]}", node, why[1])
+
     def expressions(self, dims: Sequence[ir.Expr], node: ir.Node) -> bool:
-        """Whether the symbols of expressions are bound; each that is not is a problem."""
+        """Whether expressions divide by no 0 and their symbols are bound."""
+        for dim in dims:
+            if divides_by_zero(dim):
+                self.problem("BW250", f"{dims_text(dim)} divides by 0", node)
         missing = {s.name for dim in dims for s in ir.free_vars(dim) if s not in self.symbols}
         for name in sorted(missing):
             self.problem("BW226", f"symbol {name} is not bound by any parameter or match_cast",
@@ -184,9 +203,14 @@ class _Checker:
             self.problem("BW205", f"no function {reference.name!r} in the module", reference)
 
 
-def check_structure(function: ir.GraphFunction, module: ir.IRModule | None = None) -> None:
-    """Raise ValidationError listing what is not well formed, whatever the annotations say."""
-    checker = _Checker(module)
+def check_structure(
+    function: ir.GraphFunction, module: ir.IRModule | None = None, kind: str | None = None
+) -> None:
+    """Raise ValidationError listing what is not well formed, whatever the annotations say.
+
+    Arguments: `kind` is that of the target, where there is one; no tensor lies on other devices.
+    """
+    checker = _Checker(module, kind)
     checker.attributes(function)
     if not checker.problems:
         checker.function(function)
@@ -195,14 +219,17 @@ def check_structure(function: ir.GraphFunction, module: ir.IRModule | None = Non
 
 
 @deep
-def check_graph(function: ir.GraphFunction, module: ir.IRModule | None = None) -> None:
+def check_graph(
+    function: ir.GraphFunction, module: ir.IRModule | None = None, kind: str | None = None
+) -> None:
     """Check the structure of a graph function; where it is right, every annotation.
 
-    Without a module nothing is known of the functions that are called by name.
+    Without a module nothing is known of the functions that are called by name. `kind` is the kind
+    of the target, where there is one.
 
     Raises: ValidationError listing all problems.
     """
-    check_structure(function, module)
+    check_structure(function, module, kind)
     problems = Deduced(function, module).problems
     if problems:
         raise ValidationError.collect(problems)

@@ -35,6 +35,7 @@ class PassContext:
             did not.
         notes: what passes want the user to know, such as a kernel scheduled by the fallback rule.
         decisions: pass name → what it decided, a line for each decision; `show` gives them.
+        size_checks: graph function → what a call checks of its sizes before it computes anything.
         timings: pass name → seconds.
         queries: unproved arithmetic conditions, when the option `log_queries` is set.
         remembered: what earlier compilations worked out; None: everything is done anew.
@@ -56,6 +57,7 @@ class PassContext:
         self.refusals: dict[str, tuple[tuple[str, str], ...]] = {}
         self.notes: list[str] = []
         self.decisions: dict[str, list[str]] = {}
+        self.size_checks: dict[str, tuple[ir.AssertStmt, ...]] = {}
         self.timings: dict[str, float] = {}
         self.queries: list[Query] = []
         self.remembered: Remembered | None = None

@@ -14,6 +14,7 @@ declarations would make a deep tree.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from blockwright import ir
@@ -46,8 +47,12 @@ def address(buffer: ir.Buffer) -> ir.Expr:
 class _Host:
     """Builds the host program of one graph function."""
 
-    def __init__(self, name: str, function: ir.GraphFunction, module: ir.IRModule) -> None:
+    def __init__(
+        self, name: str, function: ir.GraphFunction, module: ir.IRModule,
+        checks: Sequence[ir.AssertStmt] = (),
+    ) -> None:  # fmt: skip
         self.name = name
+        self.checks = checks  # of sizes, before anything else
         self.function = function
         self.module = module
         self.analyzer: Analyzer = function_analyzer(function)
@@ -75,6 +80,7 @@ class _Host:
             body = ir.DeclBuffer(buffer, source, body)
         if self.plan.storages:
             body = ir.Allocate(self.arena, body)
+        body = ir.seq([*self.checks, body])
         return self._function([*inputs, *(b for _, b in outputs)], len(outputs), body)
 
     def _function(self, buffers: list[ir.Buffer], count: int, body: ir.Stmt) -> ir.PrimFunc:
@@ -312,7 +318,7 @@ def lower_host(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     constants: dict[str, Any] = dict(module.attrs.get("constants", {}))
     plans: dict[str, MemoryPlan] = {}
     for name, function in graph_functions(module):
-        host = _Host(name, function, module)
+        host = _Host(name, function, module, ctx.size_checks.get(name, ()))
         functions[name] = host.build()
         functions.update(host.extra)
         constants.update(host.constants)

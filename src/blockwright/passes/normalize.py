@@ -15,6 +15,7 @@ from blockwright.graph import Deduced, check_structure, constant, deduce_call, f
 from blockwright.ops.table import OPERATORS
 from blockwright.passes.context import PassContext
 from blockwright.passes.rewrite import flat_function, map_graph_functions, tuple_info
+from blockwright.passes.size_checks import size_checks
 from blockwright.support import GraphError
 
 _CONTROL = (ir.If, ir.GraphFunction)
@@ -28,7 +29,7 @@ def normalize(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """
 
     def one(name: str, function: ir.GraphFunction) -> ir.GraphFunction:
-        check_structure(function, module)
+        check_structure(function, module, ctx.target.kind)
         deduced = Deduced(function, module)
         if deduced.problems:
             raise GraphError.collect(deduced.problems)
@@ -37,7 +38,9 @@ def normalize(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
                 kind = "a branch" if isinstance(binding.value, ir.If) else "a local function"
                 raise GraphError(f"{name}: {binding.var.name} is {kind}, which cannot be compiled",
                                  code="BW410", help="use R.where, or call from Python")  # fmt: skip
-        return _Normalizer(function, module, deduced).run()
+        normal = _Normalizer(function, module, deduced).run()
+        ctx.size_checks[name] = size_checks(normal)
+        return normal
 
     return map_graph_functions(module, one)
 

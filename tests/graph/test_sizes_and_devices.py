@@ -1,0 +1,135 @@
+"""Sizes that a call cannot have, and devices that the target is not."""
+
+from __future__ import annotations
+
+import textwrap
+
+import numpy as np
+import pytest
+
+import blockwright as bw
+from blockwright import ir
+from blockwright.analysis.sizes import divides_by_zero, nonzero_divisors
+from blockwright.arith import Analyzer
+from blockwright.support import ArgumentError, BlockwrightError
+
+VECTOR = 'x: R.Tensor(("n",), "float32")'
+ON = 'x: R.Tensor((4,), "float32", device="{}"), y: R.Tensor((4,), "float32", device="{}")'
+
+
+def module(body: str, params: str = VECTOR, result: str = "") -> ir.IRModule:
+    arrow = f" -> {result}" if result else ""
+    main = f"@R.function\ndef main({params}){arrow}:\n{textwrap.indent(body, '    ')}\n"
+    return bw.from_source(f"@I.ir_module\nclass M:\n{textwrap.indent(main, '    ')}\n")
+
+
+def codes(built: ir.IRModule) -> list[str]:
+    """What validation for the target and compilation refuse a module with; "" where it is fine."""
+    found: list[str] = []
+    for check in (lambda m: bw.validate(m, "native"), bw.compile):
+        try:
+            check(built)
+            found.append("")
+        except BlockwrightError as error:
+            found.append(error.code)
+    return found
+
+
+def call(compiled: bw.Executable, *sizes: int) -> str:
+    """The code of the error of a call with vectors of those sizes; "" of none."""
+    try:
+        compiled(*(np.ones(n, "float32") for n in sizes))
+    except ArgumentError as error:
+        return error.code
+    return ""
+
+
+# ---------------------------------------------------------------------------------------- devices
+@pytest.mark.parametrize("device", ["cuda:0", "gpu", "foo:7", "cuda:x"])
+def test_devices_that_the_target_is_not(device: str) -> None:
+    tensor = f'R.Tensor((4,), "float32", device="{device}")'
+    cast = f"y = R.match_cast(x, {tensor})\nreturn R.add(y, y)"
+    host = 'x: R.Tensor((4,), "float32")'
+    assert codes(module("return R.add(x, x)", f"x: {tensor}")) == ["BW258"] * 2
+    assert codes(module(cast, host)) == ["BW258"] * 2
+    assert codes(module("return R.add(x, x)", host, tensor)) == ["BW258"] * 2
+    assert codes(module("return t[0]", f"t: R.Tuple({tensor})")) == ["BW258"] * 2
+
+
+def test_devices_of_one_operator() -> None:
+    with pytest.raises(BlockwrightError, match="different devices: cuda, cpu") as caught:
+        bw.validate(module("return R.add(x, y)", ON.format("cuda", "cpu")))
+    assert caught.value.code == "BW401"
+    bw.validate(module("return R.add(x, y)", ON.format("cuda", "cuda")))
+    assert codes(module("return R.add(x, y)", ON.format("cpu", "cpu:0"))) == ["BW401"] * 2
+
+
+def test_the_target_itself() -> None:
+    assert codes(module("return R.add(x, y)", ON.format("cpu", "cpu"))) == ["", ""]
+
+
+# ------------------------------------------------------------------------------------------ sizes
+@pytest.mark.parametrize("size", ["n // 0", "n % 0", "3 + 6 // (2 * n - n - n)"])
+@pytest.mark.parametrize("body", [
+    "return R.zeros(R.shape([{}]), dtype='float32')",
+    "y: R.Tensor(({},), 'float32') = R.add(x, x)\nreturn y",
+    "s = R.shape([{}])\nreturn x",
+    "y = R.match_cast(x, R.Tensor(({},), 'float32'))\nreturn y",
+])  # fmt: skip
+def test_sizes_that_divide_by_the_constant_zero(size: str, body: str) -> None:
+    assert codes(module(body.format(size))) == ["BW250"] * 2
+
+
+def test_extents_of_programs_that_divide_by_the_constant_zero() -> None:
+    program = """
+@T.prim_func
+def f(a: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    B = T.alloc_buffer((n // 0,), "float32")
+    A[0] = T.float32(1)
+"""
+    with pytest.raises(BlockwrightError) as caught:
+        bw.validate(bw.from_source(program))
+    assert caught.value.code == "BW250"
+
+
+@pytest.mark.parametrize("body", [
+    "return R.zeros(R.shape([{}]), dtype='float32')",
+    "return R.sum(R.zeros(R.shape([{}]), dtype='float32'))",
+    "y = R.match_cast(x, R.Tensor(({},), 'float32'))\nreturn R.sum(x)",
+])  # fmt: skip
+def test_sizes_of_results_and_values_in_calls(body: str) -> None:
+    """36 // (n - 6): by zero at 6, negative at 5, of the cast another one than n at 8."""
+    compiled = bw.compile(module(body.format("36 // (n - 6)")))
+    wrong = "BW704" if "cast" in body else ""
+    assert [call(compiled, n) for n in (6, 5, 8)] == ["BW716", "BW708", wrong]
+
+
+def test_divisions_in_parameters() -> None:
+    compiled = bw.compile(
+        module("return R.add(x, x)", f'{VECTOR}, y: R.Tensor(("6 // n",), "float32")')
+    )
+    assert [call(compiled, 2, 3), call(compiled, 0, 0), call(compiled, 2, 2)] == [
+        "", "BW716", "BW704",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "fine", "negative"), [("n + 3", 3, 2), ("2 * n + 4", 4, 2),
+                                                        ("5 - n", 5, 6)])  # fmt: skip
+def test_symbols_that_are_solved_for_are_not_negative(size: str, fine: int, negative: int) -> None:
+    compiled = bw.compile(module("return R.add(x, x)", f'x: R.Tensor(("{size}",), "float32")'))
+    assert [call(compiled, fine), call(compiled, negative)] == ["", "BW708"]
+
+
+def test_conditions_for_divisors() -> None:
+    n, m = ir.var("n", "int64"), ir.var("m", "int64")
+    zero = ir.const(0, "int64")
+    assert divides_by_zero(ir.add(n, ir.FloorDiv(n, zero)))
+    assert not divides_by_zero(ir.FloorDiv(zero, n))
+    assert not nonzero_divisors([ir.floordiv(n, 2), ir.floormod(n, -3)])
+    twice = nonzero_divisors([ir.FloorDiv(m, n), ir.FloorMod(m, n)])
+    assert [repr(holds) for holds in twice] == ["n != 0"]
+    chosen = ir.Select(ir.compare(ir.GT, n, zero), ir.FloorDiv(m, n), zero)
+    (holds,) = nonzero_divisors([chosen])
+    assert Analyzer().prove(ir.substitute(holds, {n: zero}))
