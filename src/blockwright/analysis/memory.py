@@ -2,8 +2,8 @@
 
 `plain_memory` joins the regions of one buffer in a signature, writes out named indices, and folds
 the views whose elements are known. The memory behind other views is stated in the signatures of the
-blocks that use them: all of it, so that they depend on everybody else who uses it. A program in
-this form is returned as it is.
+blocks that use them: all of it, so that they depend on everybody else who uses it; and so is what
+is read around blocks (`surroundings`). A program in this form is returned as it is.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from blockwright import ir
 from blockwright.analysis.fold_names import fold_names
 from blockwright.analysis.fold_views import fold_views
 from blockwright.analysis.regions import with_one_box_per_buffer
+from blockwright.analysis.surroundings import Loaded, is_full, loaded_around, stating_loads
 
 _views: ir.Rare[ir.DeclBuffer] = ir.Rare(ir.DeclBuffer)
 _names: ir.Rare[ir.LetStmt] = ir.Rare(ir.LetStmt)
@@ -101,15 +102,15 @@ def named_twice(
 
 
 def state_memory(func: ir.PrimFunc) -> ir.PrimFunc:
-    """The function with the memory behind views in the signatures of blocks that use these."""
-    roots = memory_roots(func)
-    return _State(roots).of(func) if roots else func
+    """The function with the memory behind views, and what is read around blocks, in signatures."""
+    roots, loaded = memory_roots(func), loaded_around(func)
+    return _State(roots, loaded).of(func) if roots or loaded else func
 
 
 class _State(ir.Mutator):
-    def __init__(self, roots: Mapping[ir.Buffer, ir.Buffer]) -> None:
+    def __init__(self, roots: Mapping[ir.Buffer, ir.Buffer], loaded: Loaded) -> None:
         super().__init__()
-        self.roots = roots
+        self.roots, self.loaded = roots, loaded
 
     def of(self, func: ir.PrimFunc) -> ir.PrimFunc:
         body = self(func.body)
@@ -119,7 +120,7 @@ class _State(ir.Mutator):
         return node
 
     def rewrite_Block(self, node: ir.Block) -> Any:
-        new = self.descend(node)
+        new = stating_loads(self.descend(node), self.loaded.get(node, ()))
         return stating(new, self.roots)
 
 
@@ -136,18 +137,11 @@ def _whole(
 ) -> tuple[ir.BufferRegion, ...]:
     wide = dict.fromkeys(roots[r.buffer] for r in regions if r.buffer in roots)
     stated = {r.buffer: r for r in regions}
-    missing = [b for b in wide if b not in stated or not _is_full(stated[b])]
+    missing = [b for b in wide if b not in stated or not is_full(stated[b])]
     if not missing:
         return regions
     kept = tuple(r for r in regions if r.buffer not in missing)
     return (*kept, *map(ir.full_region, missing))
-
-
-def _is_full(region: ir.BufferRegion) -> bool:
-    return all(
-        ir.is_const_int(r.min, 0) and ir.structural_equal(r.extent, size)
-        for r, size in zip(region.region, region.buffer.shape, strict=True)
-    )
 
 
 def plain_memory(func: ir.PrimFunc) -> ir.PrimFunc:

@@ -26,6 +26,7 @@ from blockwright.analysis.facts import symbols_of
 from blockwright.analysis.instances import drives_sums, shared_writes
 from blockwright.analysis.memo import FlowMemo, around
 from blockwright.analysis.regions import reads_elsewhere, relax_region
+from blockwright.analysis.surroundings import Loaded, loaded_around
 from blockwright.analysis.tree import Tree
 from blockwright.arith import Analyzer, IterMapResult, detect_iter_map, is_bijective
 from blockwright.arith.condition import conjuncts
@@ -78,6 +79,10 @@ class Siblings:
     def sizes(self) -> frozenset[ir.Var]:
         """Symbols of the program."""
         return frozenset(symbols_of(self.tree.func))
+
+    @cached_property
+    def _loaded(self) -> Loaded:
+        return loaded_around(self.tree.func)
 
     # ------------------------------------------------------------------ relations
     def producers(self, block: ir.Block) -> list[ir.Block]:
@@ -161,6 +166,8 @@ class Siblings:
             for bound in (*realize.iter_values, realize.predicate):
                 if ir.uses_var(bound, names.keys()):
                     return BlockKind.OTHER, "named values decide which of its instances run"
+        if decides := self.decides_itself(block):
+            return BlockKind.OTHER, decides
         if types - {ir.IterType.SPATIAL, ir.IterType.REDUCE}:
             return BlockKind.OTHER, "it has iterators that are neither spatial nor reductions"
         other = self._shared_writes(block)
@@ -202,6 +209,13 @@ class Siblings:
             elsewhere = self._reads_elsewhere(block)
             return (BlockKind.OTHER, elsewhere) if elsewhere else (BlockKind.UPDATE, "")
         return BlockKind.OTHER, "it has reduction iterators but neither initial value nor update"
+
+    def decides_itself(self, block: ir.Block) -> str:
+        """What a block writes of the data that decide for which points it runs, in words."""
+        written = {r.buffer for r in block.writes}
+        read = [b.name for b in self._loaded.get(block, ()) if b in written]
+        what = "which is read to decide whether and where it runs"
+        return f"it writes {read[0]}, {what}" if read else ""
 
     def _starts_late(self, block: ir.Block) -> str:
         """A reduction iterator that loops run through from another than its least value."""

@@ -147,11 +147,12 @@ class _Walker:
 
 # ----------------------------------------------------------------------------------- accesses
 def touches(visit: Visit) -> list[Touch]:
-    """What the body of a block without inner blocks touches; not its initial value."""
+    """What a block without inner blocks touches: its body, not its initial value, and what decides
+    where it runs."""
     found: list[Touch] = []
     starts = [rng.min for view in visit.block.match_buffers for rng in view.source.region]
-    for access, when in _loads(starts, (), visit):
-        found.append(_touch(access, "read", visit, (), when))
+    decides = (visit.realize.predicate, *visit.realize.iter_values)
+    _touch_loads((*decides, *starts), visit, (), (), found)
     _touch_stmt(visit.block.body, visit, (), (), found)
     return found
 
@@ -167,10 +168,12 @@ def _touch_stmt(
         case ir.For() if jumps(stmt.body):
             pass  # what follows the jump may not happen
         case ir.For():
+            _touch_loads((stmt.min, stmt.extent), visit, spans, guards, found)
             low, count = visit.resolved(stmt.min), visit.resolved(stmt.extent)
             spans = (*spans, Span(stmt.loop_var, low, count))
             _touch_stmt(stmt.body, visit, spans, guards, found)
         case ir.IfThenElse():
+            _touch_loads((stmt.condition,), visit, spans, guards, found)
             condition = visit.resolved(stmt.condition)
             _touch_stmt(stmt.then_case, visit, spans, (*guards, condition), found)
             if stmt.else_case is not None:
@@ -178,25 +181,30 @@ def _touch_stmt(
         case ir.AttrStmt() | ir.Allocate() | ir.DeclBuffer():
             _touch_stmt(stmt.body, visit, spans, guards, found)
         case ir.LetStmt():
-            for access, when in _loads((stmt.value,), guards, visit):
-                found.append(_touch(access, "read", visit, spans, when))
+            _touch_loads((stmt.value,), visit, spans, guards, found)
             _touch_stmt(
                 ir.substitute(stmt.body, {stmt.var: stmt.value}), visit, spans, guards, found
             )
         case ir.BufferStore():
-            for access, when in _loads((stmt.value, *stmt.indices), guards, visit):
-                found.append(_touch(access, "read", visit, spans, when))
+            _touch_loads((stmt.value, *stmt.indices), visit, spans, guards, found)
             if stmt.predicate is None:
                 found.append(_touch(stmt, "write", visit, spans, guards))
         case ir.Evaluate() if ir.is_atomic(stmt.value):
             place = ir.atomic_place(stmt.value)
             inside = (stmt.value.args[1], *(() if place is None else place.indices))
-            for access, when in _loads(inside, guards, visit):
-                found.append(_touch(access, "read", visit, spans, when))
+            _touch_loads(inside, visit, spans, guards, found)
             if place is not None:
                 found.append(_touch(place, "atomic", visit, spans, guards))
         case _:
             pass  # what else there is touches memory in ways not followed here
+
+
+def _touch_loads(
+    exprs: Sequence[ir.Expr], visit: Visit, spans: tuple[Span, ...], guards: tuple[ir.Expr, ...],
+    found: list[Touch],
+) -> None:  # fmt: skip
+    for access, when in _loads(exprs, guards, visit):
+        found.append(_touch(access, "read", visit, spans, when))
 
 
 def _touch(

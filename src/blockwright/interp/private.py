@@ -29,6 +29,7 @@ from blockwright.ir import (
     BlockRealize,
     Buffer,
     BufferStore,
+    DeclBuffer,
     Expr,
     For,
     ForKind,
@@ -122,6 +123,8 @@ class _Finder:
                 self.visit(size, path)
             self.visit(node.body, path)
         else:
+            if isinstance(node, DeclBuffer):
+                self.visit(node.buffer.elem_offset, path)
             for child in node.children():
                 self.visit(child, path)
 

@@ -23,6 +23,7 @@ remainder out of serial loops again, where allocating once is enough.
 from __future__ import annotations
 
 from blockwright.analysis.sizes import nonnegative
+from blockwright.analysis.surroundings import loads_of_layout
 from blockwright.arith import Analyzer, defined
 from blockwright.ir import (
     Allocate,
@@ -119,6 +120,8 @@ class _Place(Analysed, Statements):
                     return None
                 return stmt.replace(body=self._sink(node, stmt.body))
             case Allocate():
+                if any(load.buffer is buffer for load in loads_of_layout(stmt.buffer)):
+                    return None
                 return stmt.replace(body=self._sink(node, stmt.body))
             case S.AttrStmt() | S.DeclBuffer() if _feeds_threads(stmt.body, buffer):
                 beside = [c for c in stmt.children() if c is not stmt.body]

@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from blockwright.analysis.surroundings import loads_of_layout
 from blockwright.arith import Analyzer
 from blockwright.arith.condition import conjuncts
 from blockwright.ir import (
@@ -293,5 +294,12 @@ def has_effect(root: Node) -> bool:
 
 
 def mentions(root: Node, buffer: Buffer) -> bool:
-    """Whether the buffer occurs in the tree."""
-    return any(node is buffer for node in walk_code(root))
+    """Whether the buffer occurs in the tree, also in the size or offset of one made there."""
+    for node in walk_code(root):
+        if node is buffer:
+            return True
+        if isinstance(node, (S.Allocate, S.DeclBuffer)) and any(
+            load.buffer is buffer for load in loads_of_layout(node.buffer)
+        ):
+            return True
+    return False

@@ -10,6 +10,7 @@ from blockwright import ir
 from blockwright.analysis.atomics import has_atomic_update, takes_atomics
 from blockwright.analysis.kernels import axis_of, shares
 from blockwright.analysis.regions import clip_region
+from blockwright.analysis.surroundings import loads_at, loads_of_layout, made_buffers
 from blockwright.analysis.tree import child_stmts
 from blockwright.arith import Analyzer, IndexMap, covers, eval_set, hull
 from blockwright.schedule.forwarding import with_signature
@@ -181,6 +182,13 @@ def require_elements(state: State, stmt: ir.Stmt, buffer: ir.Buffer) -> None:
             not i.dtype.is_scalar for i in node.indices)  # fmt: skip
         address = isinstance(node, ir.Call) and node.op in ("address_of", "tensor") and any(
             isinstance(a, ir.BufferLoad) and a.buffer is buffer for a in node.args)  # fmt: skip
+        sized = any(
+            load.buffer is buffer for b in made_buffers(node) for load in loads_of_layout(b)
+        )
+        if sized:
+            state.fail(f"an element of {buffer.name} is the size or offset of another buffer",
+                       code="BW359", guilty=[node], help="declare that buffer with a size that is "
+                       "known before the program runs")  # fmt: skip
         if view or wide or address:
             what = "a view" if view else "vectors" if wide else "its address"
             state.fail(f"{buffer.name} is used through {what}, not element by element",
@@ -217,6 +225,13 @@ def require_in_blocks(
     for node, used in _outside_blocks(top):
         # Whoever gets an address may write there.
         changes = isinstance(used, ir.BufferStore) or isinstance(node, ir.Evaluate)
+        if used.buffer in buffers and isinstance(node, ir.BlockRealize):
+            block = node.block.name
+            state.fail(f"{used.buffer.name} is read to decide whether or where block {block} runs: "
+                       f"by its predicate, by the value of an iterator or by the size of its "
+                       "buffers", code="BW313", guilty=[node],
+                       help=f"read it inside of the block, for example with an `if` in the body of "
+                       f"{block} in place of T.where")  # fmt: skip
         if used.buffer in buffers or (changes and used.buffer in unchanged):
             verb = "used" if used.buffer in buffers else "changed"
             state.fail(f"{used.buffer.name} is {verb} outside blocks, where no signature says how",
@@ -227,11 +242,13 @@ def require_in_blocks(
 def _outside_blocks(
     top: ir.Block | ir.For,
 ) -> Iterator[tuple[ir.Stmt, ir.BufferLoad | ir.BufferStore]]:
-    """The statements below that stand in no block, with each load and store that they hold."""
+    """The statements below that stand in no block, with each load and store that they hold, and
+    the loads that decide which points blocks run for."""
     stack: list[ir.Stmt] = [top.body]
     while stack:
         node = stack.pop()
         if isinstance(node, (ir.BlockRealize, ir.Block)):
+            yield from ((node, load) for load in loads_at(node))
             continue
         below = list(child_stmts(node))
         stack += below

@@ -186,7 +186,8 @@ def require_compact_flow(
     inside = set(blocks)
     for block in blocks:
         other = flow.kind(block) is BlockKind.OTHER
-        updated = freely_updated(block, blocks) if other and atomic else frozenset[ir.Buffer]()
+        free = other and atomic and not any(map(flow.decides_itself, blocks))
+        updated = freely_updated(block, blocks) if free else frozenset[ir.Buffer]()
         known = not other or not all(r.buffer in updated or r.buffer in own() for r in block.writes)
         if known:
             require_known_kind(state, flow, block)

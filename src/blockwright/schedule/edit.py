@@ -11,6 +11,7 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.analysis.memory import memory_roots, stating
+from blockwright.analysis.surroundings import Loaded, loaded_around, stating_loads
 from blockwright.analysis.well_formed import find_problems, unstated
 from blockwright.ir.printer import script
 from blockwright.schedule.explicit import stated_by_user
@@ -35,19 +36,22 @@ _NAMING = (ir.LetStmt, ir.DeclBuffer, ir.Allocate)
 
 
 class _States(ir.Mutator):
-    """States the memory behind views in signatures; notes blocks that change."""
+    """States the memory behind views, and what is read around blocks, in signatures; notes blocks
+    that change."""
 
     def __init__(
-        self, roots: dict[ir.Buffer, ir.Buffer], forward: dict[ir.Block, ir.Block]
-    ) -> None:
+        self, roots: Mapping[ir.Buffer, ir.Buffer], loaded: Loaded,
+        forward: dict[ir.Block, ir.Block],
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.roots, self.forward = roots, forward
+        self.roots, self.loaded, self.forward = roots, loaded, forward
 
     def rewrite_Buffer(self, node: ir.Buffer) -> ir.Buffer:
         return node
 
     def rewrite_Block(self, node: ir.Block) -> Any:
-        new = stating(self.descend(node), self.roots)
+        new = stating_loads(self.descend(node), self.loaded.get(node, ()))
+        new = stating(new, self.roots)
         if new is not node:
             self.forward[node] = new
         return new
@@ -142,10 +146,12 @@ class Edit:
         return Step(func, self.forward, final)
 
     def _with_memory(self, func: ir.PrimFunc) -> ir.PrimFunc:
-        """The function with the memory behind views stated by all who use it, also by blocks whose
-        signatures the step has found anew."""
-        roots = memory_roots(func)
-        return func.replace(body=_States(roots, self.forward)(func.body)) if roots else func
+        """The function with the memory behind views, and what is read around blocks, stated by all
+        who use it, also by blocks whose signatures the step has found anew."""
+        roots, loaded = memory_roots(func), loaded_around(func)
+        if not roots and not loaded:
+            return func
+        return func.replace(body=_States(roots, loaded, self.forward)(func.body))
 
     def _require_defined(self, func: ir.PrimFunc) -> None:
         """What statements name is defined where they stand now. Of loops and blocks the primitives

@@ -100,6 +100,9 @@ def _atomic(state: State, block: ir.Block) -> ir.Call:
         state.fail(f"block {block.name} is not one update of an element: {why}", code="BW338",
                    guilty=[block, *ir.collect(block.body, ir.BufferStore)],
                    help=_otherwise(state, block))  # fmt: skip
+    if decides := state.flow_at(block).decides_itself(block):
+        state.fail(f"block {block.name} is not one update of an element: {decides}", code="BW338",
+                   guilty=[state.tree.realize(block)], help=_otherwise(state, block))  # fmt: skip
     buffer, name = store.buffer, _OPERATIONS.get(found.name)
     if name is None:
         state.fail(f"the update of {buffer.name} in block {block.name} does not combine the "

@@ -80,7 +80,7 @@ def combines_lanes(state: State, loop: ir.For) -> bool:
         if ir.uses_var(value, loop.loop_var) and it.iter_type is not ir.IterType.REDUCE:
             return False
     found = find_update(block)
-    if isinstance(found, NoReduction):
+    if isinstance(found, NoReduction) or state.flow_at(loop).decides_itself(block):
         return False
     reduced = {it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
     return not any(ir.uses_var(index, reduced)

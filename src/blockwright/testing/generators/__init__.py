@@ -21,6 +21,7 @@ from blockwright.testing.generators.forms import FORMS
 from blockwright.testing.generators.names import with_second_names
 from blockwright.testing.generators.nests import Nests
 from blockwright.testing.generators.parts import Parts
+from blockwright.testing.generators.steered import with_data_conditions
 from blockwright.testing.generators.unusual import Unusual
 from blockwright.testing.generators.usual import Usual
 
@@ -38,6 +39,7 @@ loops out of the ordinary (`nests`), whose extents may be 0 (`extents`), that us
 parts (`parts`), or that reduce side by side or atomically (`beside`)."""
 
 _NAMED = 0.25
+_STEERED = 0.1  # of programs have a block that data let run
 """How many programs with unusual stages have second names."""
 _EMPTY = 0.15
 """How many of them may have tensors without elements in fixed shapes."""
@@ -75,7 +77,7 @@ def random_program(
     second = random.Random(f"{seed} second names")
     if second.random() < _NAMED:
         made = with_second_names(made, second)
-    for change, share in FORMS:
+    for change, share in (*FORMS, (with_data_conditions, _STEERED)):
         if second.random() < share:
             made = change(made, second)
     return made
