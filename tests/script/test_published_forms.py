@@ -8,7 +8,7 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
-from blockwright.analysis.memory import memory_roots
+from blockwright.analysis.memory import memory_roots, plain_memory
 from blockwright.ir import PrimFunc, assert_structural_equal
 from blockwright.script.ir import from_source
 from blockwright.support import ScheduleError, ScriptError, ValidationError
@@ -177,6 +177,8 @@ def test_a_pointer_that_is_named_in_the_ir() -> None:
     named = func.replace(body=ir.LetStmt(name, view.source, view.replace(source=name)))
     bw.validate(named)
     assert memory_roots(named) == {view.buffer: func.buffers[0]}
+    assert_structural_equal(plain_memory(named), plain_memory(func))
+    assert bw.verify(func, named).verdict == "proved"
     assert_structural_equal(from_source(named.script()), func)
 
 
@@ -363,3 +365,17 @@ def test_an_offset_into_several_dimensions() -> None:
             "C = T.decl_buffer((4,), data=A.data, strides=(4,))\n"
             'T.call_extern("f", C.access_ptr("r", offset=1))'
         )
+
+
+def test_a_view_that_depends_on_a_loop_stays_the_same_buffer_in_a_block() -> None:
+    func = program("""
+for i in range(4):
+    line = T.decl_buffer((4,), data=A.data, elem_offset=i * 4)
+    for j in range(0, 4, 1):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[i * 4 + vj] = line[j]
+""")
+    assert len({b for b in ir.collect(func.body, ir.Buffer) if b.name == "line"}) == 1
+    _, b = run(func, ramp(16), np.zeros(16, "float32"))
+    np.testing.assert_array_equal(b, ramp(16))

@@ -1,9 +1,10 @@
 """The form of a program in which a buffer is a memory, and a loop variable an index.
 
-`plain_memory` joins the regions of one buffer in a signature, writes out named indices, and folds
-the views whose elements are known. The memory behind other views is stated in the signatures of the
-blocks that use them: all of it, so that they depend on everybody else who uses it; and so is what
-is read around blocks (`surroundings`). A program in this form is returned as it is.
+`plain_memory` joins the regions of one buffer in a signature, writes out named pointers and
+indices, and folds the views whose elements are known. The memory behind other views is stated in
+the signatures of the blocks that use them: all of it, so that they depend on everybody else who
+uses it; and so is what is read around blocks (`surroundings`). A program in this form is returned
+as it is.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from typing import Any
 from blockwright import ir
 from blockwright.analysis.fold_names import fold_names
 from blockwright.analysis.fold_views import fold_views
+from blockwright.analysis.pointers import fold_pointers, memories, named_pointers
 from blockwright.analysis.regions import with_one_box_per_buffer
 from blockwright.analysis.surroundings import Loaded, is_full, loaded_around, stating_loads
 
 _views: ir.Rare[ir.DeclBuffer] = ir.Rare(ir.DeclBuffer)
-_names: ir.Rare[ir.LetStmt] = ir.Rare(ir.LetStmt)
 
 
 def memory_roots(func: ir.PrimFunc) -> dict[ir.Buffer, ir.Buffer]:
@@ -41,34 +42,6 @@ def memory_roots(func: ir.PrimFunc) -> dict[ir.Buffer, ir.Buffer]:
         while direct[view] in direct:
             direct[view] = direct[direct[view]]
     return direct
-
-
-def named_pointers(func: ir.PrimFunc) -> dict[ir.Var, ir.Expr]:
-    """The pointers that have names in a function, with their values."""
-    return {n.var: n.value for n in _names.of(func.body) if n.var.type.is_handle}
-
-
-def memories(pointer: ir.Expr, named: Mapping[ir.Var, ir.Expr]) -> list[ir.Buffer | ir.Var]:
-    """The buffers whose elements a pointer may point to, by the addresses that it is computed
-    from; of addresses that the program is given, their variables."""
-    found: dict[ir.Buffer | ir.Var, None] = {}
-    stack: list[ir.Node] = [pointer]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, ir.Call) and node.op in ("address_of", "tensor"):
-            found |= dict.fromkeys(p.buffer for p in node.args if isinstance(p, ir.BufferLoad))
-        elif isinstance(node, ir.Var):
-            if node in named:
-                stack.append(named[node])
-            elif node.type.is_handle:
-                found[node] = None
-        elif isinstance(node, ir.Let):
-            stack.append(ir.substitute(node.body, {node.var: node.value}))
-        elif isinstance(node, ir.Select) or getattr(node, "op", "") == "if_then_else":
-            stack.extend(node.children()[:0:-1])  # not the condition
-        elif not isinstance(node, ir.BufferLoad):
-            stack.extend(node.children()[::-1])
-    return list(found)
 
 
 def may_overlap(func: ir.PrimFunc) -> bool:
@@ -147,7 +120,7 @@ def _whole(
 def plain_memory(func: ir.PrimFunc) -> ir.PrimFunc:
     """The function in the form in which a buffer is a memory, as far as it has one; see the
     module."""
-    return state_memory(fold_views(fold_names(_with_joined_regions(func))))
+    return state_memory(fold_views(fold_names(fold_pointers(_with_joined_regions(func)))))
 
 
 def _with_joined_regions(func: ir.PrimFunc) -> ir.PrimFunc:

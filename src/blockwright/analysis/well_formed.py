@@ -18,13 +18,14 @@ from blockwright.analysis.atomics import atomic_problem
 from blockwright.analysis.facts import symbol_facts, symbols_of
 from blockwright.analysis.gathers import with_unknown_loads
 from blockwright.analysis.lane_counts import lane_problem
-from blockwright.analysis.memory import memories, memory_roots, named_pointers
+from blockwright.analysis.memory import memory_roots
 from blockwright.analysis.notes import explicit_problem
+from blockwright.analysis.pointers import address, memories, named_pointers
 from blockwright.analysis.regions import block_access_regions, clip_region
 from blockwright.analysis.sizes import divides_by_zero
 from blockwright.analysis.steady import reduced_over
 from blockwright.analysis.storage import alignment_problem
-from blockwright.analysis.tree import child_stmts, is_address
+from blockwright.analysis.tree import child_stmts
 from blockwright.arith import Analyzer, covers
 from blockwright.ir.printer import script
 from blockwright.support import Diagnostic, ValidationError
@@ -229,7 +230,7 @@ class _Checker:
 
     def one_memory(self, node: ir.DeclBuffer) -> None:
         """A declared buffer is a view of one memory, for everything that asks what is touched."""
-        if is_address(node.source) and isinstance(node.source, ir.Call):
+        if address(node.source) is not None:
             return
         found = memories(node.source, named_pointers(self.func))
         roots = memory_roots(self.func) if len(found) > 1 else {}

@@ -32,6 +32,7 @@ class _OneName(ir.Mutator):
     def __init__(self, func: ir.PrimFunc) -> None:
         super().__init__()
         self.places: dict[ir.Buffer, tuple[ir.Buffer, At]] = {}
+        self.pointers: dict[ir.Var, ir.Expr] = {}
         self.padded = {r.buffer for b in ir.blocks(func.body)
                        if "buffer_dim_align" in b.annotations for r in b.writes}  # fmt: skip
 
@@ -41,6 +42,20 @@ class _OneName(ir.Mutator):
         return node
 
     # ------------------------------------------------------------------ definitions
+    def rewrite_LetStmt(self, node: ir.LetStmt) -> Any:
+        if not node.var.type.is_handle:
+            return self.descend(node)
+        value = self(node.value)
+        if not isinstance(value, ir.Call) or value.op != "address_of":
+            raise Unknown(f"the pointer {node.var.name} is to an unknown memory")
+        if any(ir.collect(i, ir.BufferLoad) for i in value.args[0].children()):
+            raise Unknown(f"where the pointer {node.var.name} points is read from memory")
+        self.pointers[node.var] = value
+        return self(node.body)
+
+    def rewrite_Var(self, node: ir.Var) -> ir.Expr:
+        return self.pointers.get(node, node)
+
     def rewrite_DeclBuffer(self, node: ir.DeclBuffer) -> Any:
         source = self(node.source)
         first = source.args[0] if isinstance(source, ir.Call) and source.args else None

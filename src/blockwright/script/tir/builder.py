@@ -31,7 +31,7 @@ from blockwright.ir import (
     Var,
 )
 from blockwright.ir.dtype import INT32, DType
-from blockwright.script.tir.loop_domains import loop_name, widest
+from blockwright.script.tir.loop_domains import loop_name, outer_buffers, uses_beside, widest
 from blockwright.support import ScriptError, Span
 
 Wrap = Callable[[Stmt], Stmt]
@@ -344,18 +344,19 @@ class BlockFrame(StorageFrame):
             return block
         pairs = [(value, axis.var) for value, axis in zip(self.values, self.iter_vars, strict=True)
                  if value is not None and value.dtype is axis.var.type]  # fmt: skip
+        # A buffer from outside may have an offset or a size of a loop: it stays the same buffer.
+        kept: dict[ir.Node, ir.Node] = {buffer: buffer for buffer in outer_buffers(inside)}
         indices: dict[ir.Node, Var] = {value: var for value, var in pairs if value in strided}
-        if indices:
-            inside = ir.rewrite_bottom_up(inside, indices.get)
+        inside = ir.substitute(inside, {**kept, **indices})
         known = {value: var for value, var in pairs if isinstance(value, Var) and value in loops}
         for var in loops:
-            if var not in known and ir.uses_var(inside, {var}):
+            if var not in known and uses_beside(inside, var, kept):
                 known[var] = Var(f"v{var.name}", var.type, span=var.span)
                 domain = widest(loops[var], loops)
                 self.iter_vars.append(IterVar(known[var], domain, IterType.OPAQUE, span=self.span))
                 self.values.append(var)
                 self._added += 1
-        return ir.substitute(inside, known).replace(iter_vars=tuple(self.iter_vars))
+        return ir.substitute(inside, {**kept, **known}).replace(iter_vars=tuple(self.iter_vars))
 
     def _realize(self, block: Block) -> Stmt:
         predicate = ir.const(True, "bool") if self.predicate is None else self.predicate

@@ -1,12 +1,12 @@
-"""Loops around a block: their names, and the domains of iterators that stand for them."""
+"""Loops around a block: their names, where they are used, and domains of iterators for them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from blockwright import ir
 from blockwright.arith import Analyzer, eval_set
-from blockwright.ir import Range, Var
+from blockwright.ir import Buffer, Range, Var
 from blockwright.support import ScriptError
 
 
@@ -28,3 +28,32 @@ def widest(domain: Range, loops: Mapping[Var, Range]) -> Range:
 def loop_name(name: str) -> str:
     """The loop of iterator `vi` is `i`; of `i` it is `i_0`."""
     return name[1:] if len(name) > 1 and name[0] == "v" and name[1].isalpha() else f"{name}_0"
+
+
+def outer_buffers(block: ir.Block) -> set[Buffer]:
+    """The buffers that a block uses and that are defined outside of it."""
+    used, own = set[Buffer](), set[Buffer]()
+    stack: list[ir.Node] = [block]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Buffer):
+            used.add(node)
+            continue
+        if isinstance(node, ir.Block):
+            own.update(node.alloc_buffers)
+        elif isinstance(node, (ir.MatchBufferRegion, ir.Allocate, ir.DeclBuffer)):
+            own.add(node.buffer)
+        stack += node.children()
+    return used - own
+
+
+def uses_beside(root: ir.Node, var: Var, buffers: Container[ir.Node]) -> bool:
+    """Whether a variable occurs elsewhere than in the layout of some buffers."""
+    stack: list[ir.Node] = [root]
+    while stack:
+        node = stack.pop()
+        if node is var:
+            return True
+        if node not in buffers:
+            stack += node.children()
+    return False

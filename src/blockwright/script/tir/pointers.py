@@ -11,6 +11,7 @@ What a call returned is no address to write out and stays a variable.
 from __future__ import annotations
 
 from blockwright import ir
+from blockwright.analysis.pointers import address, may_change
 from blockwright.ir import BufferLoad, Call, Expr, Stmt, Var
 from blockwright.script.tir.builder import Builder, ScopeFrame, Wrap
 from blockwright.script.tir.classic import first_element
@@ -23,34 +24,30 @@ def name_pointer(value: Expr, default: str, var: Var | None = None) -> ScopeFram
         builder = Builder.current()
         known = builder.define(Var(name, value.dtype, span=builder.span)) if var is None else var
         span, kept = builder.span, list[tuple[Var, Expr]]()
-        address = _written_out(value, name, kept)
-        if address is None:
+        written = _written_out(value, name, kept)
+        if written is None:
             builder.pointers[known] = None, _reached(value)
             return known, lambda body: ir.LetStmt(known, value, body, span=span)
-        builder.pointers[known] = address, address
+        builder.pointers[known] = written, written
 
         def wrap(body: Stmt) -> Stmt:
             for index, read in reversed(kept):
                 body = ir.LetStmt(index, read, body, span=span)
-            return ir.substitute(body, {known: address})
+            return ir.substitute(body, {known: written})
 
-        return address, wrap
+        return written, wrap
 
     return ScopeFrame(make, default)
 
 
 def _written_out(pointer: Expr, name: str, kept: list[tuple[Var, Expr]]) -> Expr | None:
     """The address in a form that means the same at each use; adds indices to name to `kept`."""
-    if isinstance(pointer, Var):
-        return pointer
-    if not isinstance(pointer, Call) or pointer.op not in ("address_of", "constant_data"):
-        return None
-    place = pointer.args[0]
-    if not isinstance(place, BufferLoad):
-        return pointer
+    place = address(pointer)
+    if not isinstance(pointer, Call) or place is None:
+        return pointer if isinstance(pointer, Var) else None
     indices: list[Expr] = []
     for index in place.indices:
-        if any(isinstance(part, (BufferLoad, Call)) for part in ir.walk(index)):
+        if may_change(index):
             named = Var(f"{name}_{len(kept)}", index.dtype)
             kept.append((named, index))
             index = named

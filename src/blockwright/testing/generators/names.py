@@ -29,7 +29,8 @@ class _View(NamedTuple):
 
 
 def with_second_names(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
-    """The program with views of some buffers, and with named values in front of some blocks."""
+    """The program with views of some buffers, and with named values in front of some blocks. Every
+    second view is declared on a named pointer."""
     root = func.root
     assert isinstance(func.body, ir.BlockRealize)
     taken = [b for b in (*func.buffers, *root.alloc_buffers)
@@ -37,10 +38,14 @@ def with_second_names(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
     chosen = chance.sample(taken, min(len(taken), chance.randint(1, 3)))
     views = {b: _view(b, chance.choice(KINDS), k) for k, b in enumerate(chosen)}
     body = _Rename(views, chance)(root.body)
-    for buffer, view in views.items():
+    for number, (buffer, view) in enumerate(views.items()):
         first = tuple(ir.const(0, n.dtype) for n in buffer.shape)
         source = ir.call("address_of", ir.BufferLoad(buffer, first), dtype="handle")
-        body = ir.DeclBuffer(view.buffer, source, body)
+        if number % 2:
+            pointer = ir.Var(f"pointer{number}", source.dtype)
+            body = ir.LetStmt(pointer, source, ir.DeclBuffer(view.buffer, pointer, body))
+        else:
+            body = ir.DeclBuffer(view.buffer, source, body)
     return func.replace(body=func.body.replace(block=root.replace(body=body)))
 
 

@@ -1,0 +1,79 @@
+"""Named pointers: the memory that they reach, and programs without the names.
+
+Before::
+
+    p: T.handle = T.address_of(A[0])
+    D = T.decl_buffer((64,), data=p)
+
+After::
+
+    D = T.decl_buffer((64,), data=T.address_of(A[0]))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from blockwright import ir
+
+_names: ir.Rare[ir.LetStmt] = ir.Rare(ir.LetStmt)
+
+
+def named_pointers(func: ir.PrimFunc) -> dict[ir.Var, ir.Expr]:
+    """The pointers that have names in a function, with their values, in program order."""
+    return {n.var: n.value for n in _names.of(func.body) if n.var.type.is_handle}
+
+
+def memories(pointer: ir.Expr, named: Mapping[ir.Var, ir.Expr]) -> list[ir.Buffer | ir.Var]:
+    """The buffers whose elements a pointer may point to, by the addresses that it is computed
+    from; of addresses that the program is given, their variables."""
+    found: dict[ir.Buffer | ir.Var, None] = {}
+    stack: list[ir.Node] = [pointer]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ir.Call) and node.op in ("address_of", "tensor"):
+            found |= dict.fromkeys(p.buffer for p in node.args if isinstance(p, ir.BufferLoad))
+        elif isinstance(node, ir.Var):
+            if node in named:
+                stack.append(named[node])
+            elif node.type.is_handle:
+                found[node] = None
+        elif isinstance(node, ir.Let):
+            stack.append(ir.substitute(node.body, {node.var: node.value}))
+        elif isinstance(node, ir.Select) or getattr(node, "op", "") == "if_then_else":
+            stack.extend(node.children()[:0:-1])  # not the condition
+        elif not isinstance(node, ir.BufferLoad):
+            stack.extend(node.children()[::-1])
+    return list(found)
+
+
+def address(pointer: ir.Expr) -> ir.BufferLoad | None:
+    """The element that an expression takes the address of, and does nothing else."""
+    place = pointer.args[0] if isinstance(pointer, ir.Call) and pointer.op == "address_of" else None
+    return place if isinstance(place, ir.BufferLoad) else None
+
+
+def may_change(index: ir.Expr) -> bool:
+    """Whether an index may have another value later, where the variables in it have the same."""
+    return any(isinstance(part, (ir.BufferLoad, ir.Call)) for part in ir.walk(index))
+
+
+def fold_pointers(func: ir.PrimFunc) -> ir.PrimFunc:
+    """The function with addresses in the place of their names; see the module. A pointer keeps its
+    name where its index may change, and where a call returned it."""
+    steady: dict[ir.Var, ir.Expr] = {}
+    for var, value in named_pointers(func).items():
+        pointer = ir.substitute(value, steady)
+        place = address(pointer)
+        fixed = place is not None and not any(map(may_change, place.indices))
+        if fixed or isinstance(pointer, ir.Var):
+            steady[var] = pointer
+    if not steady:
+        return func
+
+    def unnamed(node: ir.Node) -> ir.Node | None:
+        if isinstance(node, ir.SeqStmt):
+            return ir.seq(node.seq)
+        return node.body if isinstance(node, ir.LetStmt) and node.var in steady else None
+
+    return func.replace(body=ir.substitute(ir.rewrite_bottom_up(func.body, unnamed), steady))
