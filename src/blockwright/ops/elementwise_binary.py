@@ -82,10 +82,12 @@ def binary(
     samples: tuple[Sample, ...] = (),
     doc: str = "",
     special_body: Callable[[Any, Any], Body | None] | None = None,
+    keeps_divisor: bool = False,
 ) -> OpRow:
     """A row for `out[i…] = body(a[i…], b[i…])` with broadcasting.
 
-    `special_body(scalar, dtype)` may give a cheaper body for a scalar right operand.
+    `special_body(scalar, dtype)` may give a cheaper body for a scalar right operand;
+    `keeps_divisor` is that of `TorchCall`.
     """
 
     def deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
@@ -111,7 +113,7 @@ def binary(
                  torch if torch is not None else (f"aten.{name}.Tensor", f"aten.{name}.Scalar"),
                  onnx, samples, doc,
                  TorchCall(types="float" if kind == "float" else "promoted",
-                           bools=kind in ("any", "bits"), exact=to_bool))  # fmt: skip
+                           bools=kind in ("any", "bits"), keeps_divisor=keeps_divisor))  # fmt: skip
 
 
 def _floats_differ_in_sign(a: Any, b: Any) -> Any:
@@ -241,6 +243,7 @@ ROWS: tuple[OpRow, ...] = (
         onnx=("Mul",),
         samples=(*_BASIC, *_WHOLE),
         torch=("aten.mul.Tensor", "aten.mul.Scalar"),
+        keeps_divisor=True,
         doc="a · b.",
     ),
     binary(
@@ -251,6 +254,7 @@ ROWS: tuple[OpRow, ...] = (
         onnx=("Div",),
         samples=_BASIC,
         torch=("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor"),
+        keeps_divisor=True,
         doc="a / b of floats.",
     ),
     binary(
@@ -259,6 +263,7 @@ ROWS: tuple[OpRow, ...] = (
         _floor_divide_oracle,
         samples=(*_DIVIDING, *_EXACT),
         torch=("aten.floor_divide.default", "aten.floor_divide.Scalar"),
+        keeps_divisor=True,
         doc="Largest whole number not above a / b.",
     ),
     binary(

@@ -84,14 +84,15 @@ class TorchCall(msgspec.Struct, frozen=True):
             "own": each operand keeps its own.
             The result of the row is cast to the type of the overload's result.
         bools: the row takes bools; without, they enter as integers.
-        exact: a number is rounded to the operands' type before the row sees it. Without, rows that
-            compute narrow floats in float32 round their result only.
+        keeps_divisor: a number on the right, or a tensor of one element, enters half precision
+            unrounded: the row computes in float32 and rounds its result only, as PyTorch's kernels
+            of products and quotients do. All other numbers are rounded to the operands' type first.
     """
 
     attrs: Mapping[str, str] = {}
     types: Literal["promoted", "float", "result", "own"] = "own"
     bools: bool = False
-    exact: bool = False
+    keeps_divisor: bool = False
 
 
 Deduce = Callable[[OpContext, Sequence[ir.Info], Attrs], ir.Info]

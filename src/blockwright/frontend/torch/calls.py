@@ -9,7 +9,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from blockwright import ir
-from blockwright.frontend.torch.operands import Converter, cast_to, is_tensor, result_type
+from blockwright.frontend.torch.operands import (
+    Converter,
+    cast_to,
+    has_one_element,
+    is_half,
+    is_tensor,
+    result_type,
+)
 from blockwright.frontend.torch.promotion import common_type, float_type, number_in
 from blockwright.ops.row import OpRow
 from blockwright.ops.table import OPERATORS
@@ -23,7 +30,7 @@ _WITHOUT_MEANING = frozenset(
     {"memory_format", "dtype", "layout", "device", "pin_memory", "non_blocking", "generator",
      "sparse_grad"}
 )  # fmt: skip
-_INT32 = ir.dtype_of("int32")
+_INT32, _FLOAT32 = ir.dtype_of("int32"), ir.dtype_of("float32")
 
 
 def row_converter(row: OpRow) -> Converter:
@@ -49,6 +56,8 @@ def apply(
         dtype = float_type(dtype) if types == "float" else dtype
     if dtype is not None and dtype.is_bool and not row.torch_call.bools:
         return cast_to(imp, apply(imp, name, *operands, dtype=_INT32, **attrs), dtype)
+    if dtype is not None and row.torch_call.keeps_divisor and unrounded(operands[-1], dtype):
+        return cast_to(imp, apply(imp, name, *operands, dtype=_FLOAT32, **attrs), dtype)
     tensors = [v for v in operands if is_tensor(v)]
     numbers = [v for v in operands if not is_tensor(v)]
     if dtype is not None:
@@ -59,8 +68,16 @@ def apply(
         raise ImporterError(f"{name} of {len(numbers)} numbers", code="BW507",
                             help="make one of them a tensor")  # fmt: skip
     side = "left" if not is_tensor(operands[0]) else "right"
-    scalar = number_in(numbers[0], dtype, exact=row.torch_call.exact)
+    kept = row.torch_call.keeps_divisor and side == "right"
+    scalar = number_in(numbers[0], dtype, rounded=not kept)
     return imp.builder.op(name, *tensors, scalar=scalar, scalar_side=side, **attrs)
+
+
+def unrounded(divisor: Any, dtype: ir.DType) -> bool:
+    """Whether a divisor or factor is a tensor of one element that half precision would round."""
+    if not is_tensor(divisor) or not is_half(dtype) or divisor.tensor_info.dtype is dtype:
+        return False
+    return has_one_element(divisor)
 
 
 def sorted_arguments(

@@ -12,11 +12,13 @@ from blockwright.frontend.torch.operands import (
     cast_to,
     dims_of,
     element_of,
+    has_one_element,
+    is_half,
     is_tensor,
     reshape,
     result_type,
 )
-from blockwright.frontend.torch.promotion import common_type, stored_number
+from blockwright.frontend.torch.promotion import common_type, number_in, stored_number
 from blockwright.ops.table import OPERATORS
 from blockwright.support import ImporterError
 
@@ -41,10 +43,21 @@ def _rsub(imp: Importer, node: Any, a: Any, b: Any, alpha: Any = 1) -> Any:
 
 
 def _scaled_sum(imp: Importer, node: Any, name: str, a: Any, b: Any, alpha: Any) -> Any:
+    """a ± alpha · b. In half precision only the operands and the result are rounded."""
     dtype = common_type((a, b))
     if isinstance(alpha, ir.Expr) or alpha != 1:
+        if is_half(dtype):
+            a, b, alpha = (_as_float32(imp, value, dtype) for value in (a, b, alpha))
+            dtype = _FLOAT32
         b = apply(imp, "multiply", b, alpha, dtype=dtype) if is_tensor(b) else b * alpha
     return cast_to(imp, apply(imp, name, a, b, dtype=dtype), result_type(node))
+
+
+def _as_float32(imp: Importer, value: Any, dtype: ir.DType) -> Any:
+    """A tensor or number rounded to `dtype`, as float32."""
+    if is_tensor(value):
+        return cast_to(imp, cast_to(imp, value, dtype), _FLOAT32)
+    return number_in(value, dtype)
 
 
 @TABLE.overload("aten.div.Tensor_mode", "aten.div.Scalar_mode")
@@ -59,9 +72,16 @@ def _div_mode(imp: Importer, node: Any, a: Any, b: Any, *, rounding_mode: str | 
 
 
 def _truncated(imp: Importer, a: Any, b: Any) -> Any:
-    """The quotient without its fraction; of integers, from the floored one."""
-    if common_type((a, b)).is_float:
-        return apply(imp, "trunc", apply(imp, "divide", a, b))
+    """The quotient without its fraction; of integers, from the floored one.
+
+    In half precision PyTorch rounds the quotient to it first, unless it divides by one number.
+    """
+    dtype = common_type((a, b))
+    if dtype.is_float:
+        if is_half(dtype) and (not is_tensor(b) or has_one_element(b)):
+            dtype = _FLOAT32
+            a = a if not is_tensor(a) else cast_to(imp, a, dtype)
+        return apply(imp, "trunc", apply(imp, "divide", a, b, dtype=dtype))
     rest = apply(imp, "fmod", a, b)
     return apply(imp, "floor_divide", apply(imp, "subtract", a, rest), b)
 

@@ -3,7 +3,7 @@
 Values are graph expressions for tensors, `ir.Expr` or Python numbers for sizes and scalars. Which
 overloads are an operator row, the row says (`OpRow.torch`), and most are called as `calls` reads
 from their schema. What a row cannot say is written here and in the other files of converters:
-`convert_arithmetic`, `convert_layers`, `convert_shapes`, `convert_sizes`.
+`convert_arithmetic`, `convert_layers`, `convert_shapes`, `convert_sizes`, `convert_thresholds`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from blockwright.frontend.torch import (
     convert_layers,
     convert_shapes,
     convert_sizes,
+    convert_thresholds,
 )
 from blockwright.frontend.torch.calls import row_converter
 from blockwright.frontend.torch.operands import (
@@ -255,7 +256,7 @@ TABLE.overload("aten.new_zeros.default", "aten.empty.memory_format", "aten.empty
 def _all_converters() -> dict[str, Converter]:
     """Overload → converter: each row says which overloads it is; compositions come beside them."""
     families = (TABLE, convert_arithmetic.TABLE, convert_layers.TABLE, convert_shapes.TABLE,
-                convert_sizes.TABLE)  # fmt: skip
+                convert_sizes.TABLE, convert_thresholds.TABLE)  # fmt: skip
     own = {name: fn for family in families for name, fn in family.rows.items()}
     found = {name: own.get(row.name) or row_converter(row)
              for row in OPERATORS.values() for name in row.torch}  # fmt: skip

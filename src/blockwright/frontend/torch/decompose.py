@@ -68,8 +68,11 @@ def rewritten(program: Any, table: dict[Any, Any]) -> Any:
 
     Raises: ImporterError BW509 when PyTorch fails to.
     """
+    from torch import _C
+
+    dispatch: Any = _C  # below autograd, which decomposes a few operators, asked or not
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), dispatch._AutoDispatchBelowAutograd():
             warnings.simplefilter("ignore")  # PyTorch warns of what it calls itself
             return program.run_decompositions(table)
     except BlockwrightError:
@@ -111,7 +114,7 @@ def decomposition(op: Any) -> Callable[..., Any] | None:
     """How PyTorch writes an operator by means of others; None where it does not."""
     for table in _tables():
         if op in table:
-            return table[op]
+            return _on_common_types(op, table[op])
     composite = getattr(op, "_can_decompose", None)  # operators of Python have none
     if composite is None or not composite():
         return None
@@ -120,6 +123,32 @@ def decomposition(op: Any) -> Callable[..., Any] | None:
         return op.decompose(*args, **kwargs)
 
     return written_out
+
+
+def _on_common_types(op: Any, how: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition, on tensors without axes that are rounded to the half type beside them.
+
+    So do PyTorch's kernels, where its decompositions compute all in float32.
+    """
+    import torch
+
+    if torch.Tag.pointwise not in getattr(op, "tags", ()):
+        return how
+
+    def rounded(*args: Any, **kwargs: Any) -> Any:
+        given = [a for a in (*args, *kwargs.values())
+                 if isinstance(a, torch.Tensor) and a.is_floating_point()]  # fmt: skip
+        common = {tensor.dtype for tensor in given if tensor.ndim}
+        if len(common) != 1 or not common <= {torch.float16, torch.bfloat16}:
+            return how(*args, **kwargs)
+        (dtype,) = common
+
+        def entered(value: Any) -> Any:
+            return value.to(dtype) if any(value is tensor for tensor in given) else value
+
+        return how(*map(entered, args), **{name: entered(v) for name, v in kwargs.items()})
+
+    return rounded
 
 
 def _uncovered(missing: dict[Any, list[Any]]) -> ImporterError:

@@ -77,6 +77,15 @@ def dims_of(value: ir.GraphExpr) -> tuple[ir.Expr, ...]:
     return shape
 
 
+def is_half(dtype: ir.DType) -> bool:
+    return dtype.is_float and dtype.bits < 32
+
+
+def has_one_element(value: ir.GraphExpr) -> bool:
+    """Whether a tensor is known to have one element: PyTorch's kernels take it for a number."""
+    return all(ir.is_const_int(dim, 1) for dim in dims_of(value))
+
+
 def axis_of(axis: int, rank: int) -> int:
     return axis % rank if rank else 0
 

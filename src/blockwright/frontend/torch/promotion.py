@@ -84,22 +84,25 @@ def float_type(dtype: ir.DType) -> ir.DType:
     return dtype if dtype.is_float else default_float()
 
 
-def number_in(value: Any, dtype: ir.DType, *, exact: bool = False) -> Any:
+def number_in(value: Any, dtype: ir.DType, *, rounded: bool = True) -> Any:
     """A number as an operand of type `dtype`; integers wrap, as PyTorch's do.
 
     Args:
-        exact: the number is rounded to `dtype` at once. Otherwise arithmetic on narrow floats keeps
-            it as it is, and rounds only its result.
+        rounded: a number beside narrow floats is rounded to their type.
     """
+    narrow = rounded and dtype.is_float and dtype.bits < 32
     if isinstance(value, ir.Expr):
-        return value
+        return ir.cast_to(value, dtype) if narrow else value
     if dtype.is_bool:
         return bool(value)
     if dtype.is_int:
         bits = int(value) & ((1 << dtype.bits) - 1)
         return bits - (1 << dtype.bits) if bits > dtype.max_value else bits
     number = float(value)
-    return float(np.asarray(number).astype(dtype.numpy())) if exact else number
+    if not narrow:
+        return number
+    with np.errstate(over="ignore"):  # by way of float32, as in PyTorch
+        return float(np.asarray(np.float32(number)).astype(dtype.numpy()))
 
 
 def stored_number(value: Any, dtype: ir.DType) -> Any:
