@@ -439,3 +439,29 @@ def test_threads_that_write_one_vector_race(threads: int) -> None:
     with pytest.raises(InterpretError, match="race") as caught:
         run(SAME_VECTOR.format(threads=threads, to="0"))
     assert caught.value.code == "BW761"
+
+
+OWN_SIZES = """
+@T.prim_func
+def main(N: T.Buffer((8,), "int32"), C: T.Buffer((8,), "int32")):
+    for i in T.thread_binding(8, thread="threadIdx.x"):
+        with T.block("U"):
+            vi = T.axis.spatial(8, i)
+            t = T.alloc_buffer((N[7 - vi] + 1,), "int32", scope="local")
+            for j in range(N[7 - vi] + 1):
+                t[j] = vi * 10 + j
+            C[vi] = t[N[7 - vi]]
+"""
+
+
+def test_buffers_of_threads_have_sizes_of_their_own() -> None:
+    counts = np.array([3, 1, 4, 1, 5, 0, 2, 6], "int32")
+    found = np.zeros(8, "int32")
+    bw.interpret(bw.from_source(OWN_SIZES), counts, found)
+    np.testing.assert_array_equal(found, np.arange(8) * 10 + counts[::-1])
+
+
+def test_a_thread_stays_inside_of_its_own_size() -> None:
+    func = bw.from_source(OWN_SIZES.replace("= t[N[7 - vi]]", "= t[3]"))
+    with pytest.raises(bw.InterpretError, match=r"BW751.*t\[3\] is outside"):
+        bw.interpret(func, np.array([3, 3, 3, 3, 2, 3, 3, 3], "int32"), np.zeros(8, "int32"))

@@ -11,6 +11,7 @@ from blockwright.analysis import DIM_ALIGN, AlignRow, aligned_strides
 from blockwright.interp.calls import CallGlobal, Run
 from blockwright.interp.combine import combined_axes
 from blockwright.interp.hardware import HardwareCompiler
+from blockwright.interp.lane_sizes import agreed, by_size
 from blockwright.interp.lanes import Env, Fn, State, compress, narrowed, same
 from blockwright.interp.memory import Pointer, Storage, View, compact_strides
 from blockwright.interp.team import Team
@@ -65,7 +66,7 @@ class BlockCompiler(HardwareCompiler):
         here = self.here
 
         def allocate(env: Env) -> None:
-            sizes = tuple(fn(env) for fn in shape)
+            sizes = tuple(agreed(env, fn(env), buffer) for fn in shape)
             if any(n < 0 for n in sizes):
                 raise InterpretError(f"buffer {buffer.name} has a negative extent: its shape is "
                                      f"{sizes}", code="BW766", span=here)  # fmt: skip
@@ -296,7 +297,11 @@ class BlockCompiler(HardwareCompiler):
         return combine
 
     def _block_body(self, block: Block) -> Run:
-        steps = [*self._begin(block), *self.after_barrier(block.body)]
+        begin, (*waits, run) = self._begin(block), self.after_barrier(block.body)
+        sizes = [self.index(n) for b in block.alloc_buffers for n in b.shape if not is_const_int(n)]
+        if self.launch is not None and sizes and not collect(block.body, Block):
+            return by_size(sizes, waits, [*begin, run])
+        steps = [*begin, *waits, run]
         if len(steps) == 1:
             return steps[0]
 

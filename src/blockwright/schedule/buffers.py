@@ -13,7 +13,7 @@ from blockwright.analysis.regions import clip_region
 from blockwright.analysis.surroundings import loads_at, loads_of_layout, made_buffers
 from blockwright.analysis.tree import child_stmts
 from blockwright.arith import Analyzer, IndexMap, covers, eval_set, hull
-from blockwright.schedule.forwarding import with_signature
+from blockwright.schedule.forwarding import rewritten_accesses, with_signature
 from blockwright.schedule.state import State
 from blockwright.schedule.trial import first_legal
 from blockwright.target.scopes import SCOPES_HELP, is_known_scope
@@ -407,14 +407,13 @@ def copy_nest(
 def simplified_indices(stmt: ir.Stmt, analyzer: Analyzer) -> Any:
     """The statement with the indices of all accesses simplified."""
 
-    def change(node: ir.Node) -> ir.Node | None:
-        if isinstance(node, (ir.BufferLoad, ir.BufferStore)):
-            indices = tuple(analyzer.simplify(i) for i in node.indices)
-            if any(new is not old for new, old in zip(indices, node.indices, strict=True)):
-                return node.replace(indices=indices)
-        return None
+    def change(node: ir.BufferLoad | ir.BufferStore) -> ir.Node:
+        indices = tuple(analyzer.simplify(i) for i in node.indices)
+        if any(new is not old for new, old in zip(indices, node.indices, strict=True)):
+            return node.replace(indices=indices)
+        return node
 
-    return ir.rewrite_bottom_up(stmt, change)
+    return rewritten_accesses(stmt, change)
 
 
 def trivial_loops(state: State, block: ir.Block, step: str, instead: str = "") -> list[ir.For]:

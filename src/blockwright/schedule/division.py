@@ -245,6 +245,9 @@ class _Simplify(Forwarding):
         super().__init__(forward)
         self.analyzer = analyzer
 
+    def rewrite_Buffer(self, node: ir.Buffer) -> ir.Buffer:
+        return node
+
     def rewrite_BufferRegion(self, node: ir.BufferRegion) -> ir.BufferRegion:
         simplify = self.analyzer.simplify
         ranges = tuple(ir.Range(simplify(r.min), simplify(r.extent)) for r in node.region)

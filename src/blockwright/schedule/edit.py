@@ -15,16 +15,28 @@ from blockwright.analysis.surroundings import Loaded, loaded_around, stating_loa
 from blockwright.analysis.well_formed import find_problems, unstated
 from blockwright.ir.printer import script
 from blockwright.schedule.explicit import stated_by_user
-from blockwright.schedule.forwarding import Forwarding, with_signature
+from blockwright.schedule.forwarding import Forwarding, defined_buffers, with_signature
 from blockwright.schedule.state import State, Step, Target
 
 
 class _Substitute(Forwarding):
-    """Replace variables and buffers; note blocks that change."""
+    """Replace variables and buffers in a statement; note blocks that change."""
 
-    def __init__(self, mapping: Mapping[Any, ir.Node], forward: dict[ir.Block, ir.Block]) -> None:
+    def __init__(
+        self, stmt: ir.Stmt, mapping: Mapping[Any, ir.Node], forward: dict[ir.Block, ir.Block]
+    ) -> None:
         super().__init__(forward)
         self._memo.update(mapping)
+        self._stmt = stmt
+        self._own: set[ir.Buffer] | None = None
+
+    def rewrite_Buffer(self, node: ir.Buffer) -> ir.Buffer:
+        """Buffers that the statement defines follow in their shapes. Those from outside do not:
+        what is loaded there is loaded where they are defined."""
+        new = self.descend(node)
+        if new is not node and self._own is None:
+            self._own = defined_buffers(self._stmt)
+        return new if self._own is not None and node in self._own else node
 
     def rewrite_SeqStmt(self, node: ir.SeqStmt) -> ir.Stmt:
         new = self.descend(node)
@@ -78,7 +90,7 @@ class Edit:
         for old in mapping:
             if isinstance(old, ir.Buffer):
                 self.state.require_one_name(old)
-        return _Substitute(mapping, self.forward)(stmt) if mapping else stmt
+        return _Substitute(stmt, mapping, self.forward)(stmt) if mapping else stmt
 
     def inside(self, block: ir.Block, mapping: Mapping[Any, ir.Node]) -> ir.Block:
         """What stands inside a block, its own buffers and views included, with iterators replaced;

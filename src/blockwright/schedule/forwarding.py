@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from blockwright import ir
@@ -47,6 +48,36 @@ class AccessRewrite(Forwarding):
     def restated(self, block: ir.Block) -> ir.Block:
         """A changed block with the signature that it shall have."""
         return block
+
+
+def defined_buffers(stmt: ir.Stmt) -> set[ir.Buffer]:
+    """The buffers that a statement defines: those of blocks in it, views, and allocations."""
+    found: set[ir.Buffer] = set()
+    for node in ir.walk(stmt):
+        if isinstance(node, ir.Block):
+            found.update(node.alloc_buffers)
+        elif isinstance(node, (ir.MatchBufferRegion, ir.Allocate, ir.DeclBuffer)):
+            found.add(node.buffer)
+    return found
+
+
+def rewritten_accesses(
+    stmt: ir.Stmt, change: Callable[[ir.BufferLoad | ir.BufferStore], ir.Node]
+) -> Any:
+    """The statement with its accesses changed, those in indices first; buffers, whose shapes may
+    load too, stay as they are."""
+
+    class _Rewrite(ir.Mutator):
+        def rewrite_Buffer(self, node: ir.Buffer) -> ir.Buffer:
+            return node
+
+        def rewrite_BufferLoad(self, node: ir.BufferLoad) -> ir.Node:
+            return change(self.descend(node))
+
+        def rewrite_BufferStore(self, node: ir.BufferStore) -> ir.Node:
+            return change(self.descend(node))
+
+    return _Rewrite()(stmt)
 
 
 def with_signature(block: ir.Block, analyzer: Analyzer | None = None) -> ir.Block:

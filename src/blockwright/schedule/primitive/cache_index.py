@@ -15,7 +15,7 @@ from blockwright.schedule.buffers import (
     visible_outside,
 )
 from blockwright.schedule.edit import Edit
-from blockwright.schedule.forwarding import with_signature
+from blockwright.schedule.forwarding import rewritten_accesses, with_signature
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
@@ -218,10 +218,10 @@ def _replaced(block: ir.Block, found: list[tuple[ir.Expr, ir.Expr]]) -> ir.Block
                 return lookup
         return index.map_children(lambda c: looked_up(c) if isinstance(c, ir.Expr) else c)
 
-    def change(node: ir.Node) -> ir.Node | None:
-        if isinstance(node, ir.BufferLoad):
-            return node.replace(indices=tuple(looked_up(i) for i in node.indices))
-        return None
+    def change(node: ir.BufferLoad | ir.BufferStore) -> ir.Node:
+        if isinstance(node, ir.BufferStore):
+            return node
+        return node.replace(indices=tuple(looked_up(i) for i in node.indices))
 
-    body = ir.rewrite_bottom_up(block.body, change)
+    body = rewritten_accesses(block.body, change)
     return block.replace(body=body)

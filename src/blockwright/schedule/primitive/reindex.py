@@ -31,7 +31,7 @@ from blockwright.schedule.buffers import (
 )
 from blockwright.schedule.copies import fail_unwritten, is_held
 from blockwright.schedule.edit import Edit
-from blockwright.schedule.forwarding import with_signature
+from blockwright.schedule.forwarding import rewritten_accesses, with_signature
 from blockwright.schedule.guards import may_fail
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.injective import spans, why_not_injective
@@ -356,11 +356,9 @@ _CHOICES = (ir.IfThenElse, ir.Select, ir.And, ir.Or)
 def _redirect(
     block: ir.Block, buffer: ir.Buffer, copy: ir.Buffer, own: tuple[ir.Expr, ...]
 ) -> ir.Block:
-    def change(node: ir.Node) -> ir.Node | None:
-        if isinstance(node, (ir.BufferLoad, ir.BufferStore)) and node.buffer is buffer:
-            return node.replace(buffer=copy, indices=own)
-        return None
+    def change(node: ir.BufferLoad | ir.BufferStore) -> ir.Node:
+        return node.replace(buffer=copy, indices=own) if node.buffer is buffer else node
 
-    body = ir.rewrite_bottom_up(block.body, change)
-    init = None if block.init is None else ir.rewrite_bottom_up(block.init, change)
+    body = rewritten_accesses(block.body, change)
+    init = None if block.init is None else rewritten_accesses(block.init, change)
     return block.replace(body=body, init=init)

@@ -1,0 +1,45 @@
+"""Buffers whose sizes differ between the threads that run together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from blockwright.interp.calls import Run
+from blockwright.interp.lanes import Env, Fn, compress
+from blockwright.ir import Buffer
+from blockwright.support import InterpretError
+
+
+def agreed(env: Env, size: Any, buffer: Buffer) -> Any:
+    """A size of a buffer, which the lanes that run together agree on."""
+    if type(size) is not np.ndarray:
+        return size
+    if len(size) and np.all(size == size[0]):
+        return int(size[0])
+    raise InterpretError(f"buffer {buffer.name} has different sizes in different threads, and "
+                         "not in a block without blocks inside", code="BW757", span=buffer.span,
+                         help="allocate the largest size")  # fmt: skip
+
+
+def by_size(sizes: list[Fn], waits: list[Run], steps: list[Run]) -> Run:
+    """The steps by threads whose buffers have one size after the other, behind a barrier."""
+
+    def body(env: Env) -> None:
+        for wait in waits:
+            wait(env)
+        found = [fn(env) for fn in sizes]
+        varied = [n for n in found if type(n) is np.ndarray]
+        if not varied or not len(varied[0]):
+            groups = [env]
+        else:
+            _, which = np.unique(np.stack(varied), axis=1, return_inverse=True)
+            which = which.reshape(-1)
+            many = which.max() > 0
+            groups = [compress(env, which == k) for k in np.unique(which)] if many else [env]
+        for group in groups:
+            for step in steps:
+                step(group)
+
+    return body
