@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import errno
 import inspect
+import os
+import pickle
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -119,3 +124,98 @@ def test_methods_of_schedules_refuse_other_kinds_with_a_code(name: str, wrong: A
             method(*arguments)
         assert caught.value.code.startswith("BW3")
     assert sch.func is before
+
+
+COMPILE: list[tuple[dict[str, Any], str]] = [
+    *(({"options": {"disabled_rules": rules}}, "BW928") for rules in (None, 5, "gemm", [None])),
+    *(({"options": {"stages": stages}}, "BW928") for stages in
+      (None, 5, [], ["x"], [("x",)], [("x", 5)], [("x", [("y", 3)])], [("x", ())])),
+    *(({"progress": progress}, "BW928") for progress in (5, "x")),
+    *(({"verify": verify}, "BW927") for verify in (None, "x", [True], np.array([1, 2]))),
+    *(({"example_inputs": given}, "BW908") for given in (5, "x", b"x", {"x": 1}, None)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "code"), COMPILE, ids=lambda value: str(value)[:40])
+def test_compile_refuses_arguments_of_other_kinds(arguments: dict[str, Any], code: str) -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(bw.BlockwrightError) as caught:
+        bw.compile(torch.nn.ReLU(), **{"example_inputs": (torch.ones(2),), **arguments})
+    assert caught.value.code == code
+    assert caught.value.help
+
+
+def test_compile_points_from_a_class_to_its_objects() -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(bw.OptionError, match=r"cannot compile the class Linear") as caught:
+        bw.compile(torch.nn.Linear, (torch.ones(2),))
+    assert caught.value.code == "BW902"
+
+
+@pytest.fixture(scope="module")
+def model() -> bw.CompiledModel:
+    text = """
+@I.ir_module
+class M:
+    @R.function
+    def main(x: R.Tensor((8,), "float32")):
+        return R.exp(x)
+"""
+    return bw.compile(bw.from_source(text))
+
+
+def test_compiled_code_is_not_pickled(model: bw.CompiledModel) -> None:
+    for found in (model, model.library, model.library["main"], model.library.loaded()):
+        for act in (pickle.dumps, copy.deepcopy):
+            with pytest.raises(bw.BlockwrightError) as caught:
+                act(found)
+            assert caught.value.code == "BW929"
+        assert copy.copy(found) is found
+
+
+def test_stages_and_kernels_are_names(model: bw.CompiledModel) -> None:
+    for arguments, code in (((["schedule"],), "BW904"), (("asm", ["main"]), "BW905")):
+        with pytest.raises(bw.OptionError) as caught:
+            model.show(*arguments)
+        assert caught.value.code == code
+
+
+@pytest.mark.parametrize("path", ["", "\0", b"a\0b"])
+def test_paths_of_artefacts(path: Any, model: bw.CompiledModel) -> None:
+    for act in (model.save, bw.load):
+        with pytest.raises(bw.BlockwrightError, match=r"the path of an artefact") as caught:
+            act(path)
+        assert caught.value.code == "BW805"
+
+
+def test_arguments_by_name() -> None:
+    module = bw.build(PROGRAM)
+    x, y = np.arange(8, dtype="float32"), np.zeros(8, "float32")
+    module["double"](b=y, a=x)
+    assert (y == 2 * x).all()
+    module(x, b=y)
+    for arguments, named in (((x,), {"c": y}), ((x, y), {"b": y}), ((), {"b": y})):
+        with pytest.raises(bw.ArgumentError) as caught:
+            module["double"](*arguments, **named)
+        assert caught.value.code == "BW701"
+
+
+def test_long_doubles() -> None:
+    x = np.zeros(8, "longdouble")
+    with pytest.raises(bw.ArgumentError) as caught:
+        bw.build(PROGRAM)["double"](x, np.zeros(8, "float32"))
+    assert caught.value.code == "BW703"
+
+
+def test_code_is_loaded_where_no_file_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    x, y = np.arange(8, dtype="float32"), np.zeros(8, "float32")
+    bw.build(PROGRAM)["double"](x, y)  # through a file in memory
+    assert (y == 2 * x).all()
+    monkeypatch.setattr(os, "memfd_create", full)
+    with pytest.raises(bw.BlockwrightError, match="No space left") as caught:
+        bw.build(PROGRAM)["double"](x, y)
+    assert caught.value.code == "BW805"

@@ -117,3 +117,9 @@ def test_unwritable_results(tmp_path: Path) -> None:
     with pytest.raises(OptionError) as caught:
         save_array(tmp_path / "file", "x", np.zeros(1))
     assert caught.value.code == "BW915"
+
+
+def test_random_arguments_that_no_memory_holds() -> None:
+    with pytest.raises(OptionError, match="no memory") as caught:
+        random_inputs(["ids=99999999999x999999"], PARAMETERS, 0, {})
+    assert caught.value.code == "BW920"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from difflib import get_close_matches
 from pathlib import Path
@@ -79,7 +79,8 @@ def compile(
     if effort not in EFFORTS:
         raise OptionError(f"effort must be one of {', '.join(EFFORTS)}, got {effort!r}",
                           code="BW901", help="schedules are constructed, not searched")  # fmt: skip
-    if verify not in (False, True, "prove"):
+    asked: Any = verify  # an array would be compared element by element
+    if not isinstance(asked, (int, str)) or asked not in (False, True, "prove"):
         raise OptionError(f"verify cannot be {verify!r}", code="BW927",
                           help='use True, False or "prove"')  # fmt: skip
     if verify:
@@ -87,6 +88,12 @@ def compile(
     if options is not None:
         require_kind(options, dict, "options are a dict", OptionError, "BW928",
                      'write options={"name": value}')  # fmt: skip
+    if progress is not None and not callable(progress):
+        raise OptionError(f"progress is a function, not {type(progress).__name__}", code="BW928",
+                          help="it is called with (stage, finished, total)")  # fmt: skip
+    if isinstance(model, type):
+        raise OptionError(f"cannot compile the class {model.__name__}", code="BW902",
+                          help=f"pass an instance: {model.__name__}(…)")  # fmt: skip
     settings = dict(options or {})
     _check_options(settings)
     machine = Target(target)
@@ -104,6 +111,9 @@ def _check_options(settings: dict[str, Any]) -> None:
     if isinstance(rules, str):
         raise OptionError("disabled_rules is a list of names", code="BW928",
                           help=f'write ["{rules}"]')  # fmt: skip
+    require_kind(rules, (list, tuple, set, frozenset, dict), "disabled_rules is a list of names",
+                 OptionError, "BW928", 'write ["name"]')  # fmt: skip
+    _check_stages(settings.get("stages", STAGES))
     _check_names("schedule rule", rules, [rule.name for rule in RULES])
     for name in ("log_queries", "winograd"):
         require_kind(settings.get(name, False), bool, f"{name} is True or False", OptionError,
@@ -114,6 +124,26 @@ def _check_options(settings: dict[str, Any]) -> None:
     ):
         raise OptionError("instruments is a list of functions", code="BW928",
                           help='write options={"instruments": [function]}')  # fmt: skip
+
+
+def _check_stages(stages: Any) -> None:
+    """Stages are pairs of a name and passes, which are pairs of a name and a function."""
+
+    def is_pair(value: Any) -> bool:
+        found = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else ()
+        return len(found) == 2 and isinstance(found[0], str)
+
+    def is_stage(value: Any) -> bool:
+        if not is_pair(value) or not isinstance(value[1], (list, tuple)):
+            return False
+        passes = cast("Sequence[Any]", value[1])
+        return all(is_pair(each) and callable(each[1]) for each in passes)
+
+    given = cast("Sequence[Any]", stages) if isinstance(stages, (list, tuple)) else ()
+    if not given or not all(map(is_stage, given)):
+        raise OptionError("stages is a list of stages, each with a name and its passes",
+                          code="BW928", help="leave it out, or change a copy of "
+                          "blockwright.passes.pipeline.STAGES")  # fmt: skip
 
 
 def _check_names(what: str, given: Iterable[Any], known: Sequence[str]) -> None:
@@ -144,6 +174,9 @@ def _compile(
     with query_log() if settings.get("log_queries") else nullcontext(context.queries) as log:
         context.queries = log
         lowered = run_pipeline(imported, context, settings.get("stages", STAGES))
+        if not isinstance(lowered["main"], ir.PrimFunc):
+            raise OptionError("after the stages main still is a graph function", code="BW928",
+                              help="keep the stage DynShapeAwareMemoryPlanning")  # fmt: skip
         started = time.perf_counter()
         proofs = schedules.prove(context, verify == "prove") if verify else None
         context.timings["verify"] = time.perf_counter() - started
@@ -193,17 +226,23 @@ def _export(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: An
     if isinstance(example_inputs, torch.Tensor):
         raise OptionError("example_inputs is one tensor, not a sequence of arguments", code="BW908",
                           help="bw.compile(model, (x,))")  # fmt: skip
+    given: Any = example_inputs
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+        kind = type(cast("Any", given)).__name__
+        raise OptionError(f"example_inputs is a {kind}, not a sequence of arguments", code="BW908",
+                          help="bw.compile(model, (x,))")  # fmt: skip
+    example_inputs = tuple(example_inputs)
     if sum(1 for _ in model.modules()) > _LARGE:
         get_ready(apply_rules)
     for value in example_inputs:
         if isinstance(value, np.ndarray):
             raise OptionError("example_inputs holds a NumPy array; PyTorch exports with tensors",
                               code="BW908", help="torch.from_numpy(x)")  # fmt: skip
-    for place, value in enumerate(pytree.tree_leaves(tuple(example_inputs))):
+    for place, value in enumerate(pytree.tree_leaves(example_inputs)):
         if isinstance(value, torch.Tensor):
             require_storage(value, f"example input {place + 1}")
     # The exporter takes one tensor given twice for one input; the model's callers will not.
-    distinct = pytree.tree_map_only(torch.Tensor, torch.clone, tuple(example_inputs))
+    distinct = pytree.tree_map_only(torch.Tensor, torch.clone, example_inputs)
     modes = [(module, module.training) for module in model.modules()]
     try:
         with torch.no_grad():

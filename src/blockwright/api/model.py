@@ -23,7 +23,7 @@ from blockwright.passes.plan_memory import MemoryPlan
 from blockwright.passes.size_text import size_text
 from blockwright.passes.work import work_of
 from blockwright.runtime.arguments import NativeFunction
-from blockwright.runtime.artefact import Metadata, Parameter, Signature
+from blockwright.runtime.artefact import Metadata, Parameter, Signature, require_path
 from blockwright.runtime.executable import Executable
 from blockwright.runtime.profile import (
     KernelCall,
@@ -35,7 +35,7 @@ from blockwright.runtime.profile import (
 from blockwright.runtime.roofline import Roofline
 from blockwright.runtime.sizes import bind_symbols, evaluate_size
 from blockwright.runtime.threads import num_threads
-from blockwright.support import ArgumentError, ArtefactError, OptionError
+from blockwright.support import ArgumentError, OptionError
 from blockwright.support.kinds import require_kind
 
 # What `show` calls a stage → the pass after which the module is shown.
@@ -91,6 +91,9 @@ class CompiledModel(Executable):
         and the scheduled program. "asm" shows the code of the kernels themselves;
         `library.source("asm", kernel, complete=True)` also the entries that check arguments.
         """
+        require_kind(stage, str, "a stage is a name", OptionError, "BW904", 'write show("asm")')
+        require_kind(kernel, (str, type(None)), "a kernel is a name", OptionError, "BW905",
+                     'write show("asm", "name")')  # fmt: skip
         if stage in ("llvm", "asm", "lowered"):
             return self.library.source(stage, kernel)
         if stage not in SHOWN:
@@ -255,8 +258,7 @@ class CompiledModel(Executable):
         Blockwright when its name ends in `.so`. Returns the size in bytes.
         Raises: ArtefactError (BW805) when the file cannot be written; nothing is left behind.
         """
-        require_kind(path, (str, os.PathLike), "the path of an artefact is text or a Path",
-                     ArtefactError, "BW805", 'write model.save("model.bwx")')  # fmt: skip
+        require_path(path, 'write model.save("model.bwx")')
         return self.library.save(path, self.metadata)
 
 

@@ -29,6 +29,7 @@ from blockwright.runtime.constants import Constants
 from blockwright.runtime.library import Library, load_image
 from blockwright.support import BuildError, OptionError, ValidationError
 from blockwright.support.kinds import require_kind
+from blockwright.support.uncopied import Uncopied
 from blockwright.target import Target
 
 
@@ -40,12 +41,14 @@ class Timing(msgspec.Struct, frozen=True):
     samples: tuple[float, ...]
 
 
-class Module:
+class Module(Uncopied):
     """Compiled functions, callable by name on NumPy, torch and other DLPack arrays.
 
     Attributes: `target`; `compiled` (units, objects, image); `program`, what it was made from, and
     `lowered`, the same as flat loops.
     """
+
+    instead = "build its program where it is needed (programs can be pickled), or save a model"
 
     def __init__(
         self, program: IRModule, compiled: Compiled, lowered: IRModule | None = None
@@ -98,13 +101,13 @@ class Module:
         _ = compiled.library  # there must be one
         return write_artefact(path, compiled.objects, compiled.options, metadata, compiled.segments)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **named: Any) -> Any:
         """Calls the only function."""
         names = self.names()
         if len(names) != 1:
             raise BuildError(f"the module has {len(names)} functions", code="BW607",
                              help='call one by name: module["name"](…)')  # fmt: skip
-        return self[names[0]](*args)
+        return self[names[0]](*args, **named)
 
     def loaded(self) -> Library:
         """The library in this process. Raises: BuildError BW604 for code of another machine."""

@@ -56,7 +56,12 @@ def random_inputs(
             raise OptionError(f"--random {text}: {shape!r} is not a shape", code="BW920",
                               help="write sizes with x between them, such as 2x16")  # fmt: skip
         sizes = tuple(int(part) for part in shape.split("x")) if shape else ()
-        found[name] = _random(generator, sizes, _dtype(kind or known[name].dtype))
+        dtype = _dtype(kind or known[name].dtype)
+        try:
+            found[name] = _random(generator, sizes, dtype)
+        except (MemoryError, ValueError, OverflowError) as error:
+            raise OptionError(f"--random {text}: there is no memory for such an array",
+                              code="BW920", help="use smaller sizes") from error  # fmt: skip
     return found
 
 

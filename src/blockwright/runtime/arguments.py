@@ -37,9 +37,10 @@ from blockwright.runtime.ffi import tvm_ffi
 from blockwright.runtime.refused import refuse_numpy, refuse_torch
 from blockwright.runtime.results import describe, require_apart, require_distinct
 from blockwright.support import ArgumentError
+from blockwright.support.uncopied import Uncopied
 
 
-class NativeFunction:
+class NativeFunction(Uncopied):
     """A compiled function, callable with arrays and numbers.
 
     Attributes:
@@ -78,8 +79,13 @@ class NativeFunction:
     def __repr__(self) -> str:
         return f"<compiled function {self.name}({', '.join(self.parameters)})>"
 
-    def __call__(self, *args: Any) -> Any:
-        """Calls the function. Raises: ArgumentError (BW7xx) naming the argument and the remedy."""
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Calls the function, with arguments by position or by name.
+
+        Raises: ArgumentError (BW7xx) naming the argument and the remedy.
+        """
+        if named:
+            args = self._by_position(args, named)
         kind: type[Any] | None = None
         try:
             for value in args:
@@ -113,6 +119,23 @@ class NativeFunction:
             return self._call_with_copies(args, everything=everything)
         return self._call_with_copies(args, everything=False)
 
+    def _by_position(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+        """All arguments of a call in the order of the parameters and results."""
+        names = (*self.parameters, *self.results)
+        given = dict(zip(names, args, strict=False))
+        for name, value in named.items():
+            if name not in names or name in given:
+                what = "is given twice" if name in given else "does not exist"
+                raise ArgumentError(f"argument `{name}` of {self.name} {what}", code="BW701",
+                                    help=f"arguments: {', '.join(names) or 'none'}")  # fmt: skip
+            given[name] = value
+        missing = [name for name in self.parameters if name not in given]
+        if missing:
+            raise ArgumentError(f"{self.name}: arguments missing: {', '.join(missing)}",
+                                code="BW701", help="pass each parameter once")  # fmt: skip
+        order = [name for name in names if name in given]
+        return (*(given[name] for name in order), *args[len(names) :])
+
     def _usual_kind(self) -> type[Any]:
         """The class of results when no argument is an array."""
         framework: Any = sys.modules.get(self.framework) if self.framework else None
@@ -140,6 +163,10 @@ class NativeFunction:
             require_apart(self._written_memory(args), self._label)
         try:
             result = self._call(*ready)
+        except BufferError as error:
+            raise ArgumentError(f"an argument of {self.name} cannot be handed over: {error}",
+                                code="BW703",
+                                help="convert it to a common number type") from None  # fmt: skip
         except FFI_ERRORS as error:
             if error_code(error) == "BW706" and not everything:
                 return self._call_with_copies(args, everything=True)
@@ -215,7 +242,7 @@ class NativeFunction:
         refuse_numpy(value, self._label(index))
         dtype = value.dtype
         special = DLPACK_KINDS.get(dtype.name)
-        if special is None and dtype.kind not in "biufc":
+        if special is None and (dtype.kind not in "biufc" or dtype.char in "gG"):  # long double
             raise ArgumentError(
                 f"{self._label(index)} has NumPy data type {dtype}, which compiled code lacks",
                 code="BW703",

@@ -139,8 +139,7 @@ def read_metadata(
     path: str | os.PathLike[str], *, verify: Literal["full", "head"] = "head"
 ) -> Metadata:
     """Checks an artefact and returns its description without loading it; raises as above."""
-    require_kind(path, (str, os.PathLike), "the path of an artefact is text or a Path",
-                 ArtefactError, "BW805", 'write bw.load("model.bwx")')  # fmt: skip
+    require_path(path, 'write bw.load("model.bwx")')
     name = os.fspath(path)
     try:
         with open(path, "rb", buffering=0) as file:
@@ -163,6 +162,16 @@ def read_metadata(
         reason = error.strerror or str(error)
         raise ArtefactError(f"cannot read {name}: {reason}", code="BW805") from error
     return metadata
+
+
+def require_path(path: Any, remedy: str) -> None:
+    """Raises: ArtefactError (BW805) unless `path` can be that of a file."""
+    require_kind(path, (str, os.PathLike), "the path of an artefact is text or a Path",
+                 ArtefactError, "BW805", remedy)  # fmt: skip
+    name = os.fsdecode(path)
+    if not name or "\0" in name:
+        fault = "holds a NUL character" if name else "is empty"
+        raise ArtefactError(f"the path of an artefact {fault}", code="BW805", help=remedy)
 
 
 def _damaged(name: str) -> ArtefactError:

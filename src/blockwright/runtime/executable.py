@@ -18,6 +18,7 @@ from blockwright.runtime.results import flatten, unflatten
 from blockwright.runtime.roofline import Roofline
 from blockwright.runtime.sizes import bind_symbols, evaluate_size
 from blockwright.support import ArgumentError, OptionError
+from blockwright.support.uncopied import Uncopied
 
 _OUT = "`out=` is memory for the results; pass the parameter `out` by position"
 
@@ -58,7 +59,7 @@ def _item_size(dtype: str) -> int:
     return max(1, int(digits) // 8) if digits and not dtype.startswith("float8") else 1
 
 
-class Executable:
+class Executable(Uncopied):
     """A compiled model.
 
     `exe(*inputs)` gives the model's own output structure, in the framework of the first tensor; of

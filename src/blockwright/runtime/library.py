@@ -25,6 +25,7 @@ from blockwright.runtime.errors import translate
 from blockwright.runtime.ffi import tvm_ffi
 from blockwright.runtime.idle import Watched, watch
 from blockwright.support import ArtefactError
+from blockwright.support.uncopied import Uncopied
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from blockwright.runtime.constants import Constants  # with threads: artefacts do without
 
 
-class Library:
+class Library(Uncopied):
     """A loaded library. Attributes: `path` it came from, `module` (the FFI's module object)."""
 
     # (Slots are emptied in this order: the module is gone when its memory is looked at.)
@@ -71,9 +72,10 @@ def load_image(
     Arguments: `name` becomes part of the file's name, for profilers; `constants` are what the code
     reads outside of the image, kept as long as somebody can call it.
     """
-    directory = tempfile.mkdtemp(prefix="blockwright-")
-    path = Path(directory, f"{name}-{os.getpid()}-{next(_counter)}.so")
+    directory = ""
     try:
+        directory = tempfile.mkdtemp(prefix="blockwright-")
+        path = Path(directory, f"{name}-{os.getpid()}-{next(_counter)}.so")
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700), "wb") as file:
             file.write(image)
         return _loaded(path, constants)
@@ -81,11 +83,22 @@ def load_image(
         # A directory mounted without permission to execute: memory needs none.
         if "failed to map segment" not in error.message:
             raise
+    except OSError:
+        pass  # no such directory, or no space in it
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
-    handle = os.memfd_create(name)
-    with open(os.dup(handle), "wb") as file:
-        file.write(image)
+        if directory:
+            shutil.rmtree(directory, ignore_errors=True)
+    try:
+        handle = os.memfd_create(name)
+        with open(os.dup(handle), "wb") as file:
+            file.write(image)
+    except OSError as error:
+        raise ArtefactError(
+            f"cannot write the compiled code to a temporary file: {error.strerror or error}",
+            code="BW805",
+            help="free space in the directory for temporary files, or name another (TMPDIR); "
+            "lift the limit on the size of files (ulimit -f)",
+        ) from error
     _memory_files.append(handle)  # the number must not be used again: the loader remembers it
     return _loaded(Path(f"/proc/self/fd/{handle}"), constants)
 

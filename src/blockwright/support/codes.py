@@ -321,5 +321,6 @@ CODES: dict[str, str] = {
     "BW926": "Proofs need a solver that is not installed.",
     "BW927": "There is no such way to verify a compilation.",
     "BW928": "Unknown compile option or schedule rule.",
+    "BW929": "Compiled code cannot be pickled or copied.",
 }
 """The rule that each code stands for, in the order of the codes."""
