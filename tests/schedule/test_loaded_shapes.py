@@ -73,7 +73,7 @@ STEPS: dict[str, tuple[str, Step]] = {
     "reindex": (SHAPE, lambda s: s.reindex("U", ("read", 0))),
     "transform_block_layout": (SHAPE, lambda s: s.transform_block_layout("N", tiles)),
     "store_at": (SHAPE, stored),
-    "cache_read of the shape": (INNER, lambda s: s.cache_read("O", "A", "local")),
+    "cache_read inside": (INNER, lambda s: s.cache_read("N", "A", "local")),
     "blockize around": (INNER, lambda s: s.blockize(first(s, "O"))),
     "transform_block_layout around": (INNER, lambda s: s.transform_block_layout("O", tiles)),
 }
