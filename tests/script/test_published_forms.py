@@ -110,6 +110,7 @@ POINTERS = [
     'q: T.handle("float32") = C.data\nE = T.decl_buffer((4, 2), data=q)\np = E.data',
     "p = T.handle()\nT.let(p, C.data)",
     "p = T.LetStmt(C.data)",
+    'p = T.LetStmt(C.data, T.handle("float32"))',
 ]
 SHARED = """
 D = T.decl_buffer((8,), "float32", data=p)
@@ -157,7 +158,8 @@ D[0] = 3.0
 def test_what_a_call_reaches_by_a_named_pointer(end: str) -> None:
     """The pointer comes from a call that was given an address of A."""
     func = program(
-        'p: T.handle("float32") = T.call_extern("handle", "f", A.data)\n'
+        'o: T.handle = T.call_extern("handle", "h", A.data)\n'
+        'p: T.handle("float32") = T.call_extern("handle", "f", o)\n'
         'D = T.decl_buffer((16,), "float32", data=p)\n'
         'for i in range(16):\n    with T.block("X"):\n        vi = T.axis.spatial(16, i)\n'
         "        D[vi] = 1.0" + end.replace("\n", "\n        ")
@@ -166,6 +168,24 @@ def test_what_a_call_reaches_by_a_named_pointer(end: str) -> None:
     block = next(b for b in ir.blocks(state.func.body) if b.name == "X")
     assert "A" in [r.buffer.name for r in block.writes]
     assert memory_roots(func)[ir.collect(func.body, ir.DeclBuffer)[0].buffer] is func.buffers[0]
+
+
+def test_pointers_from_a_struct_are_memory_of_their_own() -> None:
+    func = program(
+        """
+a: T.handle("float32") = T.call_extern("handle", "get", args, 0)
+A = T.decl_buffer((4,), data=a)
+b: T.handle("float32") = T.call_extern("handle", "get", args, 1)
+B = T.decl_buffer((4,), data=b)
+D = T.decl_buffer((2,), data=b)
+B[0] = A[0] + D[1]
+""",
+        "args: T.handle",
+    )
+    views = [node.buffer for node in ir.collect(func.body, ir.DeclBuffer)]
+    assert memory_roots(func) == {views[2]: views[1]}
+    with pytest.raises(ScriptError, match="an address, not a number"):
+        program('p: T.handle("float32") = 3\nT.call_extern("f", p)')
 
 
 def test_a_pointer_that_is_named_in_the_ir() -> None:

@@ -15,10 +15,15 @@ from blockwright.analysis.pointers import address, may_change
 from blockwright.ir import BufferLoad, Call, Expr, Stmt, Var
 from blockwright.script.tir.builder import Builder, ScopeFrame, Wrap
 from blockwright.script.tir.classic import first_element
+from blockwright.support import ScriptError
 
 
 def name_pointer(value: Expr, default: str, var: Var | None = None) -> ScopeFrame:
     """A frame in which a name, or the variable `var` declared before, stands for a pointer."""
+
+    if isinstance(value, ir.IntImm):
+        raise ScriptError("a pointer is an address, not a number", code="BW107",
+                          help="write A.data or T.address_of(A[i, j])")  # fmt: skip
 
     def make(name: str) -> tuple[Expr, Wrap]:
         builder = Builder.current()
@@ -26,7 +31,8 @@ def name_pointer(value: Expr, default: str, var: Var | None = None) -> ScopeFram
         span, kept = builder.span, list[tuple[Var, Expr]]()
         written = _written_out(value, name, kept)
         if written is None:
-            builder.pointers[known] = None, _reached(value)
+            before = {p: reached for p, (_, reached) in builder.pointers.items()}
+            builder.pointers[known] = None, _reached(ir.substitute(value, before))
             return known, lambda body: ir.LetStmt(known, value, body, span=span)
         builder.pointers[known] = written, written
 

@@ -377,11 +377,15 @@ def launch_thread(thread: str | Var, extent: Any) -> ScopeFrame:
     return ScopeFrame(make, "thread")
 
 
-def LetStmt(value: Any, dtype: str | DType | None = None, *, var: Var | None = None) -> ScopeFrame:
-    """A variable for the body of `with … as x`; `var` is one declared before."""
+def LetStmt(value: Any, dtype: Any = None, *, var: Var | None = None) -> ScopeFrame:
+    """A variable for the body of `with … as x`; `var` is one declared before.
+
+    `dtype` is the type of a number, as a string or as it stands in annotations.
+    """
     if var is not None:
         return let(var, value)
-    node = to_expr(value, None if dtype is None else dtype_of(dtype))
+    kind = dtype.dtype if isinstance(dtype, (DTypeFactory, Var)) else dtype
+    node = to_expr(value, None if kind is None else dtype_of(kind))
     if node.dtype.is_handle:
         return name_pointer(node, "p")
 
