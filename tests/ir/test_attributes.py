@@ -79,7 +79,12 @@ def test_values_of_another_kind_are_refused(key: str, value: Any) -> None:
 def test_bounds_are_of_symbols_of_the_function() -> None:
     for text in (PROGRAM, GRAPH):
         for key in ("tir_var_upper_bound", "tir_var_lower_bound"):
-            assert refused(bw.from_source(text.format(attrs={key: {"m": 3}}))) == "BW252"
+            built = bw.from_source(text.format(attrs={key: {"m": 3}}))
+            assert refused(built) == "BW252"
+            if text is GRAPH:
+                with pytest.raises(bw.ValidationError) as caught:
+                    bw.compile(built)
+                assert caught.value.code == "BW252"
             bw.validate(bw.from_source(text.format(attrs={key: {"n": 3}})))
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from blockwright import ir
 from blockwright.api.model import CompiledModel
 from blockwright.api.proofs import ScheduleProofs
+from blockwright.api.validate import unknown_bounds
 from blockwright.arith import query_log
 from blockwright.build import build
 from blockwright.build.dump import dump_directory, dump_passes
@@ -23,7 +24,7 @@ from blockwright.passes import STAGES, PassContext, run_pipeline
 from blockwright.rules import RULES, apply_rules
 from blockwright.runtime import constants
 from blockwright.runtime.refused import require_storage
-from blockwright.support import ImporterError, OptionError
+from blockwright.support import ImporterError, OptionError, ValidationError
 from blockwright.support.garbage import few_collections
 from blockwright.support.kinds import require_kind
 from blockwright.target import Target
@@ -198,10 +199,17 @@ def import_model(
     model: Any, example_inputs: Sequence[Any] | None = None, dynamic_shapes: Any = None
 ) -> ir.IRModule:
     """The graph-level module of a model of any supported kind."""
-    if isinstance(model, ir.IRModule):
-        return model
     if isinstance(model, ir.GraphFunction):
-        return ir.IRModule({"main": model.replace(attrs={**model.attrs, "global_symbol": "main"})})
+        attrs = {**model.attrs, "global_symbol": "main"}
+        return import_model(ir.IRModule({"main": model.replace(attrs=attrs)}))
+    if isinstance(model, ir.IRModule):
+        problems = [p for f in model.functions.values()
+                    if isinstance(f, (ir.GraphFunction, ir.PrimFunc))
+                    and not ir.attribute_problems(f.attrs)
+                    for p in unknown_bounds(f)]  # fmt: skip
+        if problems:
+            raise ValidationError.collect(problems)
+        return model
     if isinstance(model, (str, Path)):
         raise OptionError(f"cannot compile the file {Path(model).name!r}", code="BW902", help=KINDS)
     kinds = {base.__name__ for base in type(model).__mro__}

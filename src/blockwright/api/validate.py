@@ -39,11 +39,12 @@ def validate(
     problems: list[Diagnostic] = []
     for function in functions:
         if isinstance(function, ir.PrimFunc):
-            problems += (find_violations(function, machine) or _unknown_bounds(function)
+            problems += (find_violations(function, machine) or unknown_bounds(function)
                          or _pipelines(function))  # fmt: skip
         elif isinstance(function, ir.GraphFunction):
             try:
                 check_graph(function, module, None if machine is None else machine.kind)
+                problems += unknown_bounds(function)
             except ValidationError as error:
                 problems += error.diagnostics
         elif module is None:
@@ -56,10 +57,12 @@ def validate(
         raise ValidationError.collect(problems)
 
 
-def _unknown_bounds(function: ir.PrimFunc) -> list[Diagnostic]:
-    """Declared bounds of names that are no variable of a program; programs that passes make may
-    keep those of their callers."""
-    names = {v.name for v in (*function.params, *ir.collect(function, ir.Var))}
+def unknown_bounds(function: ir.PrimFunc | ir.GraphFunction) -> list[Diagnostic]:
+    """Declared bounds of names that are no symbol of a function.
+
+    Asked of what users hand in alone: functions that passes make may keep those of their callers.
+    """
+    names = {v.name for v in ir.collect(function, ir.Var)}
     return [Diagnostic(code, f"{function.name}: {text}", function.span, help)
             for code, text, help in ir.unknown_bounds(function.attrs, names)]  # fmt: skip
 

@@ -8,6 +8,7 @@ from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.graph.tir_calls import deduce_tir_call
 from blockwright.graph.unify import Binding
+from blockwright.ops.attribute_kinds import check_attribute
 from blockwright.ops.row import REQUIRED, OpContext, OpRow
 from blockwright.ops.table import OPERATORS
 from blockwright.support import BlockwrightError, GraphError
@@ -132,17 +133,18 @@ def _operator(
 
 
 def _check_arguments(row: OpRow, call: ir.GraphCall, infos: Sequence[ir.Info]) -> None:
-    """The number of arguments, and the names of attributes."""
+    """The number of arguments, and the names and kinds of attributes."""
     least = sum(not name.endswith(("?", "*")) for name in row.args)
     most = None if any(name.endswith("*") for name in row.args) else len(row.args)
     if len(infos) < least or (most is not None and len(infos) > most):
         raise GraphError(f"{row.name}: takes ({', '.join(row.args)}), got {len(infos)} arguments",
                          code="BW401")  # fmt: skip
-    for name in call.attrs:
+    for name, value in call.attrs.items():
         if name not in row.attrs:
             known = ", ".join(row.attrs) or "none"
             raise GraphError(f"{row.name}: has no attribute {name!r}", code="BW401",
                              help=f"its attributes: {known}")  # fmt: skip
+        check_attribute(row, name, value)
     for name, default in row.attrs.items():
         if default is REQUIRED and name not in call.attrs:
             raise GraphError(f"{row.name}: needs the attribute {name!r}", code="BW401")

@@ -54,10 +54,8 @@ class _Checker:
             self.visible, self.symbols = before
 
     def attributes(self, function: ir.GraphFunction) -> None:
-        """Attributes hold what they take, and bounds are those of symbols of the function."""
-        problems = ir.attribute_problems(function.attrs)
-        symbols = {v.name for v in ir.collect(function, ir.Var)}
-        for code, text, help in problems or ir.unknown_bounds(function.attrs, symbols):
+        """Attributes hold what they take."""
+        for code, text, help in ir.attribute_problems(function.attrs):
             self.problem(code, f"{function.name}: {text}", function, help)
 
     def function(self, function: ir.GraphFunction) -> None:

@@ -98,7 +98,7 @@ class Steps(msgspec.Struct, frozen=True):
     ) -> Tensor:  # fmt: skip
         axes = [*("o" + k.lower() if k in self.taps else k.lower() for k in self.layout),
                 *("k" + k.lower() for k in self._long)]  # fmt: skip
-        over = [self.taps[letter] for letter in self._long]
+        over = [self.taps.get(letter, ONE) for letter in self._long]  # an axis that stays has none
         return fold(program, name, in_order(self.layout, self.shape), over,
                     lambda *i: term(*self.place(i)), combiner, dtype, axes)  # fmt: skip
 
