@@ -10,6 +10,7 @@ import pytest
 from blockwright import ir
 from blockwright.interp import interpret
 from blockwright.script.compute import Program
+from blockwright.script.ir import from_source
 
 I64 = ir.dtype_of("int64")
 TRUE = ir.const(True, "bool")
@@ -258,3 +259,21 @@ def test_strided_parameters_see_the_caller_s_memory() -> None:
     memory = np.zeros(8, np.float32)
     interpret(function([a], body), memory[::2])
     assert memory.tolist() == [2, 0, 2, 0, 2, 0, 2, 0]
+
+
+def test_bounds_inside_an_empty_loop_are_not_evaluated() -> None:
+    func = from_source("""
+@T.prim_func
+def main(a: T.handle, C: T.Buffer((8,), "int32")):
+    n = T.int32()
+    A = T.match_buffer(a, (n,), "int32")
+    for i in range(n):
+        for j in range(6 // n):
+            with T.block("U"):
+                vi = T.axis.spatial(n, i)
+                vj = T.axis.spatial(8, j)
+                C[vj] = A[vi]
+""")
+    found = np.zeros(8, "int32")
+    interpret(func, np.zeros(0, "int32"), found)
+    assert not found.any()

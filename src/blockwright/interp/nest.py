@@ -144,6 +144,8 @@ class Nest:
             except TooManyLanes:
                 lanes = self._closed(set(lanes[1:]))
                 continue
+            except InterpretError:
+                return None  # a bound that only an iteration of a step loop may compute
             if inner[0] == 0:
                 return True
             if inner[0] < 2 * (env[0] or 1):
