@@ -399,3 +399,34 @@ for i in range(4):
     assert len({b for b in ir.collect(func.body, ir.Buffer) if b.name == "line"}) == 1
     _, b = run(func, ramp(16), np.zeros(16, "float32"))
     np.testing.assert_array_equal(b, ramp(16))
+
+
+def test_a_reduction_over_threads_writes_its_result() -> None:
+    """As the classic lowering of cross-thread reductions prints it."""
+    func = program(
+        """
+for i in T.serial(4):
+    with T.block("row"):
+        vi0 = T.axis.spatial(4, i)
+        T.reads([A[i, 0:4]])
+        T.writes([B[i]])
+        sum0 = T.alloc_buffer([1], dtype="float32", strides=[1], scope="local")
+        for k in T.thread_binding(0, 4, thread="threadIdx.x"):
+            with T.block("reduce"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                T.reads([A[vi, vk]])
+                T.writes([sum0[0]])
+                T.attr(T.comm_reducer(lambda x, y: x + y, [T.float32(0)]), "reduce_scope",
+                       T.reinterpret(T.uint64(0), dtype="handle"))
+                T.evaluate(T.tvm_thread_allreduce(T.uint32(1), A[vi, vk], True, sum0[0], k,
+                                                  dtype="handle"))
+            with T.block("write_back"):
+                vi = T.axis.spatial(4, i)
+                T.where(k == 0)
+                B[vi] = sum0[0]
+""",
+        'A: T.Buffer((4, 4), "float32"), B: T.Buffer((4,), "float32")',
+    )
+    call = next(c for c in ir.collect(func.body, ir.Call) if c.op == "tvm_thread_allreduce")
+    reduce = next(b for b in ir.blocks(func.body) if b.name == "reduce")
+    assert call.args[-1] is reduce.iter_vars[1].var

@@ -166,6 +166,8 @@ class Walker:
             self._atomic(node)
         elif isinstance(node, ir.Call) and node.op in ("address_of", "tensor"):
             self._address(node.args[0])
+        elif isinstance(node, ir.Call) and node.op == "tvm_thread_allreduce":
+            self._all_reduce(node)
         elif not isinstance(node, ir.Buffer):
             for child in node.children():
                 self.visit(child)
@@ -179,6 +181,20 @@ class Walker:
             whole = ir.full_region(target.buffer).region
             self._box(self.reads, target.buffer, whole, None)
             self._box(self.writes, target.buffer, whole, None)
+
+    def _all_reduce(self, node: ir.Call) -> None:
+        """A reduction over threads has its results as places: it writes them and reads nothing.
+
+        Its arguments are n, n values, a condition, n places and the axes of the threads.
+        """
+        count = (ir.const_int(node.args[0]) if node.args else None) or 0
+        for k, arg in enumerate(node.args):
+            if not isinstance(arg, ir.BufferLoad) or not 2 + count <= k < 2 + 2 * count:
+                self.visit(arg)
+                continue
+            self._touch(self.writes, arg.buffer, arg.indices)
+            for index in arg.indices:
+                self.visit(index)
 
     def _atomic(self, node: ir.Call) -> None:
         """An atomic update reads and writes its element and no other."""
