@@ -98,3 +98,8 @@ def test_all_problems_are_reported_at_once() -> None:
         ir.VarBinding(variable("v"), ir.TupleExpr((Z, ir.TupleGetItem(Y, 0)))),
     )
     assert codes(function((X,), bindings, Y)) == ["BW405", "BW225", "BW224", "BW225"]
+
+
+def test_parameters_have_different_names() -> None:
+    other = variable("x")
+    assert codes(function((X, other), (), X)) == ["BW253"]

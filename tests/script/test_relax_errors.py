@@ -98,3 +98,18 @@ def test_uses_and_results(body: str, code: str) -> None:
 
 def test_parameters_have_different_names() -> None:
     assert code_and_line("return x", f"{VECTOR}, {VECTOR}") == ("BW111", 2)
+
+
+@pytest.mark.parametrize("params", [
+    'x: R.Tensor(("x",), "float32")',
+    'x: R.Tensor(("n", "2 * x"), "float32")',
+    'y: R.Tensor(("x",), "float32"), x: R.Tensor((4,), "float32")',
+    'y: R.Shape(["y"])',
+    'y: R.Tuple(R.Tensor(("n",), "float32"), R.Tensor(("y",), "float32"))',
+])  # fmt: skip
+def test_a_symbol_and_a_parameter_have_names_of_their_own(params: str) -> None:
+    name = "y" if params.startswith("y") else "x"
+    with pytest.raises(bw.ScriptError) as caught:
+        bw.from_source(f"@R.function\ndef main({params}):\n    return {name}\n")
+    assert "BW111" in [d.code for d in caught.value.diagnostics]
+    assert caught.value.help

@@ -65,6 +65,10 @@ class _Checker:
                 if param.info is None:
                     self.problem("BW221", f"parameter {param.name} has no annotation", param)
                 self.symbols.update(parameter_symbols(param.info))
+            called = [p.name for p in function.params]
+            for name in sorted({n for n in called if called.count(n) > 1}):
+                self.problem("BW253", f"two parameters are called {name}", function,
+                             "arguments are given by name, too; rename one")  # fmt: skip
             names = [s.name for s in self.symbols]
             for name in sorted({n for n in names if names.count(n) > 1}):
                 self.problem("BW222", f"two different symbols are both called {name}", function,

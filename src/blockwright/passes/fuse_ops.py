@@ -19,6 +19,7 @@ Only values with a single consumer are swallowed, so no work is done twice and n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 
 from blockwright import ir
 from blockwright.analysis import Pattern, block_pattern
@@ -327,14 +328,16 @@ def _primitive(
     inputs: list[ir.GraphExpr] = []
     params: list[ir.GraphVar] = []
     mapping: dict[ir.Node, ir.Node] = {}
+    known = {param.name for param in caller.params}
     for node in group.nodes:
         for arg in tir_args(node.binding.value):
             if arg in mapping or (isinstance(arg, ir.GraphVar) and arg in inside):
                 continue
             # Errors of a kernel name its inputs: keep the names that users know.
-            label = f"p{len(params)}"
+            label = next(n for k in count(len(params)) if (n := f"p{k}") not in known)
             if isinstance(arg, ir.GraphVar) and arg in caller.params:
                 label = arg.name
+            known.add(label)
             param = ir.GraphVar(label, False, info=arg.info)
             params.append(param)
             inputs.append(arg)
@@ -351,7 +354,8 @@ def _primitive(
     body = ir.SeqExpr((block,), result, info=result.info)
     if symbols:
         shape = ir.ShapeExpr(tuple(symbols), info=ir.ShapeInfo(tuple(symbols), len(symbols)))
-        params.append(ir.GraphVar("s", False, info=shape.info))
+        label = next(n for n in ("s", *(f"s{k}" for k in count())) if n not in known)
+        params.append(ir.GraphVar(label, False, info=shape.info))
         inputs.append(shape)
     return ir.GraphFunction(tuple(params), body, result.info, attrs), tuple(inputs)
 

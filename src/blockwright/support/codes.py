@@ -95,6 +95,7 @@ CODES: dict[str, str] = {
     "BW250": "An annotation has an invalid size, or its rank differs from ndim.",
     "BW251": "A tensor annotation has a vector or handle element type.",
     "BW252": "An attribute of a function has a value of another type or range than it takes.",
+    "BW253": "Two parameters of a graph function have one name.",
     "BW254": "Lane counts of the indices, mask and value of an access differ.",
     "BW255": "A buffer has more bytes than 63 bits count.",
     "BW256": "A buffer is declared on a pointer into one of several buffers.",

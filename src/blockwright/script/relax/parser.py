@@ -56,6 +56,9 @@ class Sequence:
         return ir.SeqExpr(tuple(self.blocks), body)
 
 
+_RENAME = "give the symbol or the parameter another name"
+
+
 class RelaxParser(RelaxEvaluator):
     """Parses one function and the functions nested in it."""
 
@@ -67,6 +70,7 @@ class RelaxParser(RelaxEvaluator):
         self.attrs: dict[str, Any] = {}
         self.outputs: set[str] | None = None  # names that leave the dataflow block, when in one
         self._symbol_types: dict[str, str] = {}
+        self._defined_now = ""  # the parameter whose annotation is read
         self._counts: Counter[str] = Counter()
 
     # ----------------------------------------------------------------------------------- functions
@@ -112,15 +116,21 @@ class RelaxParser(RelaxEvaluator):
         return args.args
 
     def _param(self, arg: ast.arg) -> GraphVar | None:
-        twice = arg.arg in self.scopes[-1] and isinstance(self.scopes[-1][arg.arg], GraphVar)
+        known = self.scopes[-1].get(arg.arg)
         self.bind(arg.arg, POISON)
+        self._defined_now = arg.arg
         with self.reporter.statement(arg):
-            if twice:
+            if isinstance(known, GraphVar):
                 raise Problem("BW111", f"there are two parameters {arg.arg!r}", arg)
+            if isinstance(known, Var):
+                raise Problem("BW111", f"{arg.arg!r} is a symbol of a parameter before", arg,
+                              _RENAME)  # fmt: skip
             info = None if arg.annotation is None else self._info(arg.annotation)
+            self._defined_now = ""
             param = GraphVar(arg.arg, info=info, span=self.span(arg))
             self.bind(arg.arg, param)
             return param
+        self._defined_now = ""
         return None
 
     def _info(self, node: ast.expr) -> Info:
@@ -159,6 +169,9 @@ class RelaxParser(RelaxEvaluator):
             raise ScriptError(f"{text!r} is not a dimension", code="BW107",
                               help='write "n" or "n * 2"') from None  # fmt: skip
         for part in ast.walk(tree):
+            if isinstance(part, ast.Name) and part.id == self._defined_now:
+                raise ScriptError(f"{part.id!r} is the parameter itself, no symbol of its shape",
+                                  code="BW111", help=_RENAME)  # fmt: skip
             if isinstance(part, ast.Name) and not self._is_known(part.id):
                 kind = self._symbol_types.get(part.id, "int64")
                 self.bind(part.id, Var(part.id, ir.dtype_of(kind)))
