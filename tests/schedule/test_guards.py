@@ -111,6 +111,10 @@ GUARDED: dict[str, tuple[str, Step]] = {
     "divided condition": (DIVIDED_CONDITION, split(0, 3, None)),
     "divided condition in lanes": (DIVIDED_CONDITION, lanes),
     "condition of a sum": (REDUCTION, split(1, None, 4)),
+    "condition of a padding": (
+        DIVIDED_CONDITION.replace("range(7)", "range(8)").replace("9 // (7 - i) > 1", "i < 7")
+        .replace("D[vi] + 1", "T.if_then_else(9 // (7 - vi) > 1, D[vi], 0)"),
+        lambda s: s.decompose_padding("U", s.get_loops("U")[0])),
     "loops side by side": (
         TWO, lambda s: s.horizontal_fuse(s.get_loops("U")[0], s.get_loops("V")[0])),
 }  # fmt: skip

@@ -51,6 +51,17 @@ def guarded(
     return ir.IfThenElse(condition, stmt)
 
 
+def narrowed(
+    realize: ir.BlockRealize, conditions: Iterable[ir.Expr], analyzer: Analyzer
+) -> ir.Stmt:
+    """The block where further conditions hold too, which are evaluated where its predicate holds:
+    that becomes an `if` around the block where they may fail."""
+    condition = ir.all_of(conditions)
+    if ir.is_const_int(realize.predicate, 1) or not may_fail([condition], analyzer):
+        return realize.replace(predicate=ir.logical_and(realize.predicate, condition))
+    return ir.IfThenElse(realize.predicate, realize.replace(predicate=condition))
+
+
 def may_fail(
     exprs: Iterable[ir.Expr], analyzer: Analyzer, moving: Set[ir.Var] | None = None
 ) -> bool:

@@ -11,6 +11,7 @@ from blockwright.arith.condition import conjuncts
 from blockwright.schedule.buffers import fresh_name, require_shared
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.forwarding import with_signature
+from blockwright.schedule.guards import narrowed
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.initial_order import require_constant_first
 from blockwright.schedule.loops import resized
@@ -108,8 +109,9 @@ class DecomposePadding(Primitive, frozen=True, eq=False):
             edit.replace(loop, moved)
         else:
             values = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)}
-            where = ir.logical_and(realize.predicate, ir.substitute(condition, values))
-            edit.replace(realize, realize.replace(block=new, predicate=where))
+            where = ir.substitute(condition, values)
+            known = state.facts(realize)
+            edit.replace(realize, narrowed(realize.replace(block=new), [where], known))
         edit.insert_before(loop, fill)
         edit.refresh_signatures()
         return edit.finish(made)
@@ -278,8 +280,11 @@ def _shrunk(
         value = analyzer.simplify(ir.add(*ir.match_types(loop.loop_var, first)))
         values[k] = ir.cast_to(value, it.var.type)
     bound = {it.var: v for it, v in zip(block.iter_vars, values, strict=True)}
-    predicate = ir.all_of([realize.predicate, *(ir.substitute(c, bound) for c in rest)])
-    nest: ir.Stmt = ir.BlockRealize(tuple(values), predicate, new)
+    nest: ir.Stmt = narrowed(
+        ir.BlockRealize(tuple(values), realize.predicate, new),
+        [ir.substitute(c, bound) for c in rest],
+        state.facts(realize),
+    )
     for loop in reversed(inside):
         nest = resized(loop, loop.min, sizes.get(loop.loop_var, loop.extent), nest)
     return nest

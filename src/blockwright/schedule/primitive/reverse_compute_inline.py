@@ -11,6 +11,7 @@ from blockwright.schedule.buffers import require_in_blocks
 from blockwright.schedule.checks import require_complete
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.forwarding import with_signature
+from blockwright.schedule.guards import narrowed
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.kept_values import Unmarked, inside, marked
 from blockwright.schedule.order import (
@@ -138,7 +139,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         new = with_signature(producer.replace(body=body), state.signature_facts(old))
         edit.forward[producer] = new
         values = {it.var: v for it, v in zip(producer.iter_vars, old.iter_values, strict=True)}
-        predicate = old.predicate
+        more: list[ir.Expr] = []
         analyzer = state.analyzer(old)
         for it in producer.iter_vars:
             analyzer.bind(it.var, it.dom)
@@ -149,12 +150,12 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
                 ir.LT(*ir.match_types(at, it.dom.min + it.dom.extent)),
             ):
                 if not analyzer.prove(condition):
-                    predicate = ir.logical_and(predicate, ir.substitute(condition, values))
+                    more.append(ir.substitute(condition, values))
         for index, output in zip(read, made.indices, strict=True):  # an element that is read
             hit = ir.EQ(*ir.match_types(ir.substitute(index, mapping), output))
             if not analyzer.prove(hit):
-                predicate = ir.logical_and(predicate, ir.substitute(hit, values))
-        edit.replace(old, old.replace(block=new, predicate=predicate))
+                more.append(ir.substitute(hit, values))
+        edit.replace(old, narrowed(old.replace(block=new), more, state.facts(old)))
 
     @staticmethod
     def _producers(
