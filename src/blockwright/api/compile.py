@@ -20,6 +20,7 @@ from blockwright.build import build
 from blockwright.build.dump import dump_directory, dump_passes
 from blockwright.build.remembered import Remembered
 from blockwright.build.steps import get_ready
+from blockwright.ir.fields import field_problems
 from blockwright.passes import STAGES, PassContext, run_pipeline
 from blockwright.rules import RULES, apply_rules
 from blockwright.runtime import constants
@@ -199,6 +200,8 @@ def import_model(
     model: Any, example_inputs: Sequence[Any] | None = None, dynamic_shapes: Any = None
 ) -> ir.IRModule:
     """The graph-level module of a model of any supported kind."""
+    if isinstance(model, (ir.IRModule, ir.GraphFunction)) and (wrong := field_problems(model)):
+        raise ValidationError.collect(wrong)
     if isinstance(model, ir.GraphFunction):
         attrs = {**model.attrs, "global_symbol": "main"}
         return import_model(ir.IRModule({"main": model.replace(attrs=attrs)}))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from blockwright import ir
 from blockwright.analysis import find_violations
 from blockwright.graph import check_graph
+from blockwright.ir.fields import field_problems
 from blockwright.schedule.prefetch import with_pipelines
 from blockwright.support import Diagnostic, OptionError, ScheduleError, ValidationError
 from blockwright.target import Target
@@ -30,6 +33,9 @@ def validate(
         ValidationError: lists all problems of all functions.
         OptionError: BW902 for anything that is no program.
     """
+    given: Any = func_or_module
+    if isinstance(given, ir.Node) and (wrong := field_problems(given)):
+        raise ValidationError.collect(wrong)
     module = None
     if isinstance(func_or_module, ir.IRModule):
         module, functions = func_or_module, tuple(func_or_module.functions.values())

@@ -21,7 +21,8 @@ from blockwright.codegen.elf import link
 from blockwright.codegen.function import Unit
 from blockwright.codegen.listing import own_code
 from blockwright.graph import check_graph
-from blockwright.ir import GraphFunction, IRModule, PrimFunc
+from blockwright.ir import GraphFunction, IRModule, Node, PrimFunc
+from blockwright.ir.fields import field_problems
 from blockwright.lower import LowerOptions, OnPass, lower
 from blockwright.runtime.arguments import NativeFunction
 from blockwright.runtime.artefact import Metadata
@@ -224,6 +225,9 @@ def build(
         BuildError: BW6xx, naming the function and the rule.
         OptionError: BW917 for an unknown sanitizer.
     """
+    given: Any = program
+    if remembered is None and isinstance(given, Node) and (wrong := field_problems(given)):
+        raise ValidationError.collect(wrong)
     module = as_module(program)
     chosen = Target(target)
     require_kind(sanitize, (tuple, list, set, frozenset), "sanitize is a list of names",

@@ -101,6 +101,7 @@ CODES: dict[str, str] = {
     "BW256": "A buffer is declared on a pointer into one of several buffers.",
     "BW257": "An annotation of a block does not name its regions in the form that it should.",
     "BW258": "An annotation states a device that there is not, or that the target is not.",
+    "BW259": "A field of a node, or a name of a module, holds something of another kind.",
     # ----------------------------------------------------------------------------------- schedule
     "BW300": "A schedule step is illegal, in a way that no other code names.",
     "BW301": "A handle stands for no block or loop of this schedule, or no longer.",

@@ -1,0 +1,129 @@
+"""Nodes made by hand: whether their fields hold what the annotations of the classes say.
+
+Nothing else looks at that: a node is made in a microsecond, and a program has many.
+
+    ir.TupleGetItem(x, "a")     # TupleGetItem.index is a str, not an int
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import Any, cast
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.ir.node import Node
+from blockwright.support import Diagnostic, Span
+
+_Test = Callable[[Any], bool]
+_WIDER: dict[Any, tuple[type, ...]] = {
+    int: (int, np.integer),
+    float: (float, int, np.floating, np.integer),
+    bool: (bool, np.bool_),
+}
+_MOST = 20  # problems of one program that are listed
+
+
+def field_problems(root: Node) -> list[Diagnostic]:
+    """The fields, of all nodes that can be reached, that hold something of another kind (BW259)."""
+    found: list[Diagnostic] = []
+    seen: set[int] = set()
+    queue: list[Any] = [root]
+    while queue and len(found) < _MOST:
+        value = queue.pop()
+        if isinstance(value, Node):
+            if id(value) not in seen:
+                seen.add(id(value))
+                found += _of_node(value)
+                queue += [getattr(value, name) for name in reversed(value.__struct_fields__)]
+        elif isinstance(value, (tuple, list)):
+            queue += reversed(cast("list[Any]", value))
+        elif isinstance(value, Mapping):
+            queue += reversed(list(cast("Mapping[Any, Any]", value).values()))
+    return found
+
+
+def _of_node(node: Node) -> list[Diagnostic]:
+    span = node.span if isinstance(node.span, Span) else None
+    kind = type(node).__name__
+    found: list[Diagnostic] = []
+    for name, (holds, expected) in _tests(type(node)).items():
+        value = getattr(node, name)
+        if not holds(value):
+            text = f"{kind}.{name} holds {_shown(value)}, which is not {expected}"
+            found.append(Diagnostic("BW259", text, span))
+    if isinstance(node, ir.IRModule) and not found:
+        for name, function in node.functions.items():
+            if not isinstance(function, (ir.PrimFunc, ir.GraphFunction)):
+                what = f"{name!r} of the module is {_shown(function)}, which is no function"
+                found.append(Diagnostic("BW259", what, span))
+    return found
+
+
+def _shown(value: Any) -> str:
+    """A value in words, down to the first item that is none of the usual kinds."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return repr(value)[:60]
+    if isinstance(value, (tuple, list)):
+        kinds = dict.fromkeys(type(item).__name__ for item in cast("Iterable[Any]", value))
+        return f"a {type(cast('Any', value)).__name__} of {', '.join(kinds) or 'nothing'}"
+    return f"an object of class {type(value).__name__}"
+
+
+@cache
+def _tests(kind: type[Node]) -> dict[str, tuple[_Test, str]]:
+    """Per field of a class the test of what it holds, and in words what that is."""
+    hints = typing.get_type_hints(kind, localns={**vars(ir), "np": np, "Any": Any})
+    return {
+        name: (_test(hints[name]), _words(hints[name]))
+        for name in kind.__struct_fields__
+        if hints[name] is not Any
+    }
+
+
+def _test(annotation: Any) -> _Test:
+    if annotation is Any:
+        return lambda value: True
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        tests = [_test(arg) for arg in args]
+        return lambda value: any(test(value) for test in tests)
+    if origin is tuple and args[-1] is Ellipsis:
+        each = _test(args[0])
+        return lambda value: (
+            isinstance(value, (tuple, list)) and all(map(each, cast("Iterable[Any]", value)))
+        )
+    if origin is tuple:
+        parts = [_test(arg) for arg in args]
+        return lambda value: (
+            isinstance(value, (tuple, list))
+            and len(cast("list[Any]", value)) == len(parts)
+            and all(test(v) for test, v in zip(parts, cast("list[Any]", value), strict=True))
+        )
+    if origin is dict:
+        key, item = map(_test, args)
+        return lambda value: (
+            isinstance(value, Mapping)
+            and all(key(k) and item(v) for k, v in cast("Mapping[Any, Any]", value).items())
+        )
+    kind = _WIDER.get(annotation, origin or annotation)
+    return lambda value: isinstance(value, kind)
+
+
+def _words(annotation: Any) -> str:
+    """An annotation in words: "a tuple of Expr", "Var or None"."""
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(map(_words, args))
+    if origin is tuple and args[-1] is Ellipsis:
+        return f"a tuple of {_words(args[0])}"
+    if origin is tuple:
+        return f"a pair of {' and '.join(map(_words, args))}"
+    if origin is dict:
+        return f"a dict with {_words(args[0])} as keys and {_words(args[1])} as values"
+    name = "None" if annotation is types.NoneType else (origin or annotation).__name__
+    return "anything" if annotation is Any else name
