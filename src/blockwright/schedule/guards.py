@@ -56,10 +56,13 @@ def narrowed(
 ) -> ir.Stmt:
     """The block where further conditions hold too, which are evaluated where its predicate holds:
     that becomes an `if` around the block where they may fail."""
-    condition = ir.all_of(conditions)
-    if ir.is_const_int(realize.predicate, 1) or not may_fail([condition], analyzer):
-        return realize.replace(predicate=ir.logical_and(realize.predicate, condition))
-    return ir.IfThenElse(realize.predicate, realize.replace(predicate=condition))
+    more = tuple(conditions)
+    if ir.is_const_int(realize.predicate, 1) or not may_fail(more, analyzer):
+        joined = realize.predicate
+        for condition in more:
+            joined = ir.logical_and(joined, condition)
+        return realize.replace(predicate=joined)
+    return ir.IfThenElse(realize.predicate, realize.replace(predicate=ir.all_of(more)))
 
 
 def may_fail(
