@@ -16,9 +16,9 @@ from blockwright.support import ScheduleError, ScriptError, ValidationError
 VECTORS = 'A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32")'
 
 
-def program(body: str, params: str = VECTORS) -> PrimFunc:
+def program(body: str, params: str = VECTORS, options: str = "") -> PrimFunc:
     lines = "\n".join(f"    {line}" for line in body.strip("\n").split("\n"))
-    func = from_source(f"@T.prim_func\ndef main({params}):\n{lines}\n")
+    func = from_source(f"@T.prim_func({options})\ndef main({params}):\n{lines}\n")
     assert isinstance(func, PrimFunc)
     assert_structural_equal(from_source(func.script()), func)
     bw.validate(func)
@@ -239,7 +239,7 @@ def test_loops_with_a_step(loop: str, wanted: range) -> None:
 
 def test_a_block_in_a_loop_with_a_step() -> None:
     text = 'for i in {}:\n    with T.block("B"):\n        vi = T.axis.spatial(16, {})\n        '
-    func = program(text.format("range(2, 16, 4)", "i") + "B[i] = A[vi] + 1.0")
+    func = program(text.format("range(2, 16, 4)", "i") + "B[vi] = A[vi] + 1.0")
     assert_structural_equal(
         func, program(text.format("range(4)", "2 + i * 4") + "B[vi] = A[vi] + 1.0")
     )
@@ -254,8 +254,22 @@ def test_a_step_is_a_constant(loop: str) -> None:
     assert caught.value.code == "BW106"
 
 
+UNCHECKED = "check_well_formed=False"
+
+
+def test_a_forgotten_binding_is_found() -> None:
+    with pytest.raises(ValidationError, match="uses the loop variable k") as caught:
+        program("""
+for i, k in T.grid(4, 4):
+    with T.block("B"):
+        vi = T.axis.spatial(4, i)
+        B[vi] = A[k]
+""")
+    assert caught.value.code == "BW212"
+
+
 def test_loop_variables_in_a_block_with_iterators() -> None:
-    func = program("""
+    text = """
 for i, k in T.grid(4, 4):
     with T.block("B"):
         vi, vk = T.axis.remap("SR", [i, k])
@@ -265,7 +279,8 @@ for i, k in T.grid(4, 4):
         with T.init():
             B[i] = 0.0
         B[vi] = B[i] + A[vi * 4 + k]
-""")
+"""
+    func = program(text, options=UNCHECKED)
     plain = program("""
 for i, k in T.grid(4, 4):
     with T.block("B"):
@@ -289,7 +304,8 @@ def test_a_loop_variable_that_no_iterator_is_bound_to(block: str) -> None:
     inner = 'for i in range(4):\n        with T.block("B"):\n            vi = T.axis.spatial(4, i)'
     if block != '"B"':
         inner = f"if True:\n        with T.block({block}) as [vi]:"
-    func = program(f"for k in range(4):\n    {inner}\n            B[vi] = B[vi] + A[vi * 4 + k]")
+    text = f"for k in range(4):\n    {inner}\n            B[vi] = B[vi] + A[vi * 4 + k]"
+    func = program(text, options=UNCHECKED)
     kinds = [it.iter_type.name for b in ir.blocks(func.body) for it in b.iter_vars]
     assert kinds == ["SPATIAL", "OPAQUE"]
     _, b = run(func, ramp(16), np.zeros(16, "float32"))
@@ -394,7 +410,7 @@ for i in range(4):
     for j in range(0, 4, 1):
         with T.block("B"):
             vi, vj = T.axis.remap("SS", [i, j])
-            B[i * 4 + vj] = line[j]
+            B[vi * 4 + vj] = line[vj]
 """)
     assert len({b for b in ir.collect(func.body, ir.Buffer) if b.name == "line"}) == 1
     _, b = run(func, ramp(16), np.zeros(16, "float32"))
@@ -426,6 +442,7 @@ for i in T.serial(4):
                 B[vi] = sum0[0]
 """,
         'A: T.Buffer((4, 4), "float32"), B: T.Buffer((4,), "float32")',
+        UNCHECKED,
     )
     call = next(c for c in ir.collect(func.body, ir.Call) if c.op == "tvm_thread_allreduce")
     reduce = next(b for b in ir.blocks(func.body) if b.name == "reduce")

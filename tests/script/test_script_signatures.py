@@ -82,8 +82,8 @@ def test_what_a_block_takes_from_outside_is_refused_too() -> None:
         def main(A: T.Buffer((16, 4), "float32")):
             for i, j in T.grid(16, 4):
                 with T.block("A"):
-                    vi = T.axis.spatial(j + 1, i)
-                    A[vi, 0] = T.float32(0)
+                    vi = T.axis.spatial(16, i)
+                    A[vi, j] = T.float32(0)
 
 
 def test_modules_are_checked_and_the_check_can_be_left_out() -> None:

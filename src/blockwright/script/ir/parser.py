@@ -65,7 +65,8 @@ def parse_function(
     private = bool(options.get("private", False))
     if name == "prim_func":
         index_dtype = options.get("index_dtype", INT32)
-        return TirParser(script, reporter).function(node, private, index_dtype)
+        checked = bool(options.get("check_well_formed", True))
+        return TirParser(script, reporter).function(node, private, index_dtype, checked)
     return RelaxParser(script, reporter).function(node, private, bool(options.get("pure", True)))
 
 

@@ -113,7 +113,7 @@ class _Configured:
         self._frame: FuncFrame | None = None
 
     def __enter__(self) -> None:
-        self._frame = FuncFrame("main", self.private, self.index_dtype)
+        self._frame = FuncFrame("main", self.private, self.index_dtype, self.check)
         self._frame.__enter__()
 
     def __exit__(self, *error: Any) -> None:
@@ -133,7 +133,7 @@ class _Configured:
     def _parsed(self, script: Script) -> PrimFunc:
         reporter = Reporter(script)
         parser = TirParser(script, reporter)
-        result = parser.function(script.function, self.private, self.index_dtype)
+        result = parser.function(script.function, self.private, self.index_dtype, self.check)
         if result is not None and self.check:
             reporter.found.extend(find_problems(result))
         if result is None or reporter.found:

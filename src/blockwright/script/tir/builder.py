@@ -328,8 +328,12 @@ class BlockFrame(StorageFrame):
 
         Classic programs use loop variables in blocks; here a block sees the loops around it through
         its iterators alone, so that each step can rely on the bindings. An iterator that is bound
-        to the variable stands for it; else the block gets an opaque one.
+        to the variable stands for it; else the block gets an opaque one. In a block that states
+        iterators a loop variable is a mistake (BW212), unless the function is not checked.
         """
+        func = builder.frames[0]
+        if self.iter_vars and isinstance(func, FuncFrame) and func.checked:
+            return block
         loops: dict[Var, Range] = {}
         strided: set[Expr] = set()  # indices of loops with a step
         for frame in builder.frames:
@@ -380,12 +384,16 @@ class BlockFrame(StorageFrame):
 
 
 class FuncFrame(StorageFrame):
-    """A function being built."""
+    """A function being built; of one that is not `checked`, blocks with iterators may use loop
+    variables besides."""
 
-    def __init__(self, name: str, private: bool, index_dtype: DType = INT32) -> None:
+    def __init__(
+        self, name: str, private: bool, index_dtype: DType = INT32, checked: bool = True
+    ) -> None:
         super().__init__()
         self.name = name
         self.private = private
+        self.checked = checked
         self.index_dtype = index_dtype
         self.params: list[Var] = []
         self.buffer_map: dict[Var, Buffer] = {}

@@ -60,11 +60,12 @@ class TirParser(TirEvaluator):
 
     # ----------------------------------------------------------------------------------- functions
     def function(
-        self, node: ast.FunctionDef, private: bool = False, index_dtype: DType = INT32
-    ) -> PrimFunc | None:
+        self, node: ast.FunctionDef, private: bool = False, index_dtype: DType = INT32,
+        checked: bool = True,
+    ) -> PrimFunc | None:  # fmt: skip
         """The function, or None when problems were reported."""
         before = len(self.reporter.found)
-        frame = FuncFrame(node.name, private, index_dtype)
+        frame = FuncFrame(node.name, private, index_dtype, checked)
         with self.builder, self.scope():
             self.builder.span = self.span(node)
             with self.reporter.statement(node), frame:
