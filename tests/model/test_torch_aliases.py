@@ -74,6 +74,21 @@ def test_a_change_shows_where_pytorch_shows_it(function: Any, agrees: Any) -> No
     agrees(function, torch.randn(3, 4))
 
 
+@pytest.mark.parametrize(
+    ("offset", "axes", "shape"),
+    [(0, (0, 1), (3, 4)), (1, (0, 1), (4, 3)), (-1, (-1, 1), (3, 2, 4))],
+)
+def test_changes_of_diagonals(
+    offset: int, axes: tuple[int, int], shape: tuple[int, ...], agrees: Any
+) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        y.diagonal(offset, *axes).zero_()
+        return y
+
+    agrees(function, torch.randn(*shape))
+
+
 def test_layers_in_place_stay_whole(compile_torch: Any) -> None:
     """Changing the fresh result of a layer needs no rewriting, which would take layers apart."""
     model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(inplace=True))
@@ -163,7 +178,8 @@ def test_dataclasses_are_kept(tmp_path: Any) -> None:
 def test_the_mode_of_the_model_is_left_alone() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)).train()
     model[0].eval()
-    bw.compile(model, (torch.randn(2, 4),))
+    with pytest.warns(bw.BlockwrightWarning, match="training mode"):
+        bw.compile(model, (torch.randn(2, 4),))
     assert [m.training for m in model.modules()] == [True, False, True]
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import blockwright as bw
+from blockwright.frontend.torch import warn_of_training
 
 
 class Spectral(nn.Module):
@@ -123,8 +124,31 @@ def test_an_unknown_target_is_refused() -> None:
 
 def test_training_mode_is_left_before_export(compile_torch: Any, compare_with_torch: Any) -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5)).train()
-    exe = bw.compile(model, (torch.randn(3, 8),))
+    with pytest.warns(bw.BlockwrightWarning, match=r"This concerns 1 \(Dropout\)") as caught:
+        exe = bw.compile(model, (torch.randn(3, 8),))
+    assert [getattr(w.message, "code", None) for w in caught] == ["BW511"]
     compare_with_torch(exe, model.eval(), [torch.randn(3, 8)])
+
+
+def test_parts_that_depend_on_the_mode_are_named() -> None:
+    tracked = nn.InstanceNorm1d(4, track_running_stats=True)
+    parts = [
+        nn.BatchNorm1d(4),
+        tracked,
+        nn.Dropout2d(0.1),
+        nn.RReLU(),
+        nn.LSTM(4, 4, 2, dropout=0.1),
+    ]
+    others = [
+        nn.InstanceNorm1d(4),
+        nn.Dropout(0.0),
+        nn.LSTM(4, 4),
+        nn.LayerNorm(4),
+        nn.BatchNorm1d(4).eval(),
+    ]
+    with pytest.warns(bw.BlockwrightWarning, match=r"0 \(BatchNorm1d\), .* and 2 more"):
+        warn_of_training(nn.ModuleList([*parts, *others]))
+    warn_of_training(nn.ModuleList(others))
 
 
 def test_one_tensor_given_for_two_inputs_is_two_inputs(compare_with_torch: Any) -> None:

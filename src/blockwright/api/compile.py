@@ -234,6 +234,8 @@ def _export(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: An
     import torch
     import torch.utils._pytree as pytree
 
+    from blockwright.frontend.torch import warn_of_training
+
     if isinstance(example_inputs, torch.Tensor):
         raise OptionError("example_inputs is one tensor, not a sequence of arguments", code="BW908",
                           help="bw.compile(model, (x,))")  # fmt: skip
@@ -254,6 +256,7 @@ def _export(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: An
             require_storage(value, f"example input {place + 1}")
     # The exporter takes one tensor given twice for one input; the model's callers will not.
     distinct = pytree.tree_map_only(torch.Tensor, torch.clone, example_inputs)
+    warn_of_training(model)
     modes = [(module, module.training) for module in model.modules()]
     try:
         with torch.no_grad():

@@ -7,6 +7,7 @@ tensor's element type, so that it never widens a result.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -160,10 +161,22 @@ def _power_of_scalar(scalar: Any, dtype: ir.DType) -> Body | None:
             -1: lambda x: ir.const(1, x.dtype) / x,
             -2: lambda x: ir.const(1, x.dtype) / (x * x),
         }
+    if dtype.name == "float16":
+        small |= {0.5: lambda x: ir.call("sqrt", _above_zero(x)),
+                  -0.5: lambda x: ir.call("rsqrt", _above_zero(x))}  # fmt: skip
     chosen = small.get(scalar) if isinstance(scalar, (int, float)) else None
     if chosen is None and dtype.is_int and isinstance(scalar, int) and scalar >= 0:
         return lambda x, _: _whole_power(x, scalar)
     return None if chosen is None else lambda x, _: chosen(x)
+
+
+def _above_zero(x: Any) -> Any:
+    """x, but +0 for -0 and +∞ for -∞, of which `pow` takes roots otherwise than `sqrt` does.
+
+    PyTorch takes `pow` for float16, and `sqrt` for the other types.
+    """
+    zero, infinity = ir.const(0, x.dtype), ir.const(math.inf, x.dtype)
+    return ir.select(ir.EQ(x, zero), zero, ir.select(ir.EQ(x, -infinity), infinity, x))
 
 
 def _whole_power(x: Any, exponent: int) -> Any:
@@ -194,6 +207,14 @@ def _bits(call: str, logical: Callable[[Any, Any], Any]) -> Body:
     return lambda a, b: logical(a, b) if a.dtype.is_bool else ir.call(call, a, b)
 
 
+def _present(a: Any, b: Any, chosen: Any) -> Any:
+    """`chosen` of two numbers; the other one where one is NaN."""
+    if not a.dtype.is_float:
+        return chosen
+    rest = ir.select(ir.call("isnan", b), a, chosen)
+    return ir.select(ir.call("isnan", a), b, rest)
+
+
 def _extreme(number: Callable[[Any, Any], Any], logical: Callable[[Any, Any], Any]) -> Body:
     return lambda a, b: logical(a, b) if a.dtype.is_bool else number(a, b)
 
@@ -221,8 +242,10 @@ _EXACT = (
     Sample((values(1.0, -1.0, 6.0, -6.0, 0.0),), {"scalar": 0.1}, tolerance=0.0),
 )
 _BITS = (Sample((ints(3, 5), ints(5))), Sample((bools(3, 5), bools(3, 5))),
-         Sample((ints(4, dtype="int64"),), {"scalar": 5}))  # fmt: skip
-_SHIFT = (Sample((ints(3, 5), ints(5, low=0, high=8))), Sample((ints(4),), {"scalar": 2}))
+         Sample((ints(4, dtype="int64"),), {"scalar": 5}),
+         Sample((ints(4),), {"scalar": 6, "scalar_side": "left"}))  # fmt: skip
+_SHIFT = (Sample((ints(3, 5), ints(5, low=0, high=8))), Sample((ints(4),), {"scalar": 2}),
+          Sample((ints(5, low=0, high=8),), {"scalar": -3, "scalar_side": "left"}))  # fmt: skip
 _EXTREME = (*_BASIC, *_WHOLE, Sample((bools(4), bools(4))))
 
 ROWS: tuple[OpRow, ...] = (
@@ -270,7 +293,12 @@ ROWS: tuple[OpRow, ...] = (
         "remainder",
         _remainder,
         lambda a, b: np.remainder(a, b),
-        samples=(*_DIVIDING, *_EXACT),
+        samples=(
+            *_DIVIDING,
+            *_EXACT,
+            Sample((ints(5, low=1),), {"scalar": 7, "scalar_side": "left"}),
+        ),
+        torch=("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor"),
         doc="a - b · floor(a / b): the sign of the divisor.",
     ),
     binary(
@@ -322,6 +350,36 @@ ROWS: tuple[OpRow, ...] = (
         doc="Length of the vector (a, b).",
     ),
     binary(
+        "copysign",
+        lambda a, b: ir.call("copysign", a, b),
+        np.copysign,
+        kind="float",
+        samples=(
+            *_BASIC[:2],
+            Sample((floats(3, 5),), {"scalar": -0.0}),
+            Sample((special(), special())),
+        ),
+        doc="The size of a with the sign of b.",
+    ),
+    binary(
+        "fmin",
+        lambda a, b: _present(a, b, _extreme(ir.minimum, ir.logical_and)(a, b)),
+        np.fmin,
+        kind="any",
+        torch=("aten.fmin.default",),
+        samples=_EXTREME,
+        doc="The smaller element; the other one where one is NaN.",
+    ),
+    binary(
+        "fmax",
+        lambda a, b: _present(a, b, _extreme(ir.maximum, ir.logical_or)(a, b)),
+        np.fmax,
+        kind="any",
+        torch=("aten.fmax.default",),
+        samples=_EXTREME,
+        doc="The larger element; the other one where one is NaN.",
+    ),
+    binary(
         "minimum",
         _extreme(ir.minimum, ir.logical_and),
         np.minimum,
@@ -349,6 +407,7 @@ ROWS: tuple[OpRow, ...] = (
         torch=(
             "aten.bitwise_and.Tensor",
             "aten.bitwise_and.Scalar",
+            "aten.bitwise_and.Scalar_Tensor",
             "aten.__and__.Tensor",
             "aten.__and__.Scalar",
         ),
@@ -364,6 +423,7 @@ ROWS: tuple[OpRow, ...] = (
         torch=(
             "aten.bitwise_or.Tensor",
             "aten.bitwise_or.Scalar",
+            "aten.bitwise_or.Scalar_Tensor",
             "aten.__or__.Tensor",
             "aten.__or__.Scalar",
         ),
@@ -379,6 +439,7 @@ ROWS: tuple[OpRow, ...] = (
         torch=(
             "aten.bitwise_xor.Tensor",
             "aten.bitwise_xor.Scalar",
+            "aten.bitwise_xor.Scalar_Tensor",
             "aten.__xor__.Tensor",
             "aten.__xor__.Scalar",
         ),
@@ -391,7 +452,13 @@ ROWS: tuple[OpRow, ...] = (
         lambda a, b: ir.call("shift_left", a, b),
         np.left_shift,
         kind="int",
-        torch=("aten.__lshift__.Tensor", "aten.__lshift__.Scalar"),
+        torch=(
+            "aten.__lshift__.Tensor",
+            "aten.__lshift__.Scalar",
+            "aten.bitwise_left_shift.Tensor",
+            "aten.bitwise_left_shift.Tensor_Scalar",
+            "aten.bitwise_left_shift.Scalar_Tensor",
+        ),
         samples=_SHIFT,
         doc="Bits moved up; amounts below the width.",
     ),
@@ -400,7 +467,13 @@ ROWS: tuple[OpRow, ...] = (
         lambda a, b: ir.call("shift_right", a, b),
         np.right_shift,
         kind="int",
-        torch=("aten.__rshift__.Tensor", "aten.__rshift__.Scalar"),
+        torch=(
+            "aten.__rshift__.Tensor",
+            "aten.__rshift__.Scalar",
+            "aten.bitwise_right_shift.Tensor",
+            "aten.bitwise_right_shift.Tensor_Scalar",
+            "aten.bitwise_right_shift.Scalar_Tensor",
+        ),
         samples=_SHIFT,
         doc="Bits moved down, copying the sign.",
     ),

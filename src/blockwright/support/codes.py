@@ -198,6 +198,7 @@ CODES: dict[str, str] = {
     "BW508": "The shape of a result depends on data.",
     "BW509": "PyTorch failed to export the model or to decompose an operator.",
     "BW510": "A guard of an exported PyTorch program is not checked at calls.",
+    "BW511": "A model in training mode is compiled as for inference.",
     # ------------------------------------------------------------------------- lowering and build
     "BW600": "A program cannot be built, in a way that no other code names.",
     "BW601": "A program is not in the flat form that code generation takes.",

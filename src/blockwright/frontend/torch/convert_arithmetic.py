@@ -86,6 +86,22 @@ def _truncated(imp: Importer, a: Any, b: Any) -> Any:
     return apply(imp, "floor_divide", apply(imp, "subtract", a, rest), b)
 
 
+@TABLE.overload("prims.div.default")
+def _quotient(imp: Importer, node: Any, a: Any, b: Any) -> Any:
+    """The quotient; of integers, without its fraction."""
+    is_float = common_type((a, b)).is_float
+    return apply(imp, "divide", a, b) if is_float else _truncated(imp, a, b)
+
+
+@TABLE.overload("aten.signbit.default", "prims.signbit.default")
+def _signbit(imp: Importer, node: Any, x: Any) -> Any:
+    """Whether a number has a minus, as zeros and NaN may."""
+    dtype = x.tensor_info.dtype
+    if dtype.is_float:
+        x = apply(imp, "copysign", 1.0, x)
+    return apply(imp, "less", cast_to(imp, x, _INT32) if dtype.is_bool else x, 0)
+
+
 @TABLE.row("power")
 def _pow(imp: Importer, node: Any, a: Any, b: Any) -> Any:
     dtype = common_type((a, b))
@@ -93,7 +109,8 @@ def _pow(imp: Importer, node: Any, a: Any, b: Any) -> Any:
         raise ImporterError(f"PyTorch's exporter takes a power of {dtype} for {result_type(node)}",
                             code="BW507", help="use logical operators on bools")  # fmt: skip
     known = is_tensor(a) and isinstance(b, (int, float))
-    if known and (b == 2 or (b == 0.5 and dtype.is_float)):
+    root = b == 0.5 and dtype.is_float and dtype is not _FLOAT16  # there PyTorch takes pow
+    if known and (b == 2 or root):
         a = cast_to(imp, a, dtype)
         out = apply(imp, "multiply", a, a) if b == 2 else imp.builder.op("sqrt", a)
     else:
@@ -136,6 +153,7 @@ def _masked_fill(imp: Importer, node: Any, x: Any, mask: Any, value: Any) -> Any
 
 
 @TABLE.row("astype")
+@TABLE.overload("prims.convert_element_type.default")
 def _cast(imp: Importer, node: Any, x: Any, *ignored: Any, **also_ignored: Any) -> Any:
     return cast_to(imp, x, result_type(node))
 

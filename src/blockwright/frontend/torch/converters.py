@@ -194,9 +194,9 @@ def _dropout(imp: Importer, node: Any, x: Any, p: float, train: bool = False) ->
 
 @TABLE.overload(
     "aten.clone.default", "aten.contiguous.default", "aten.detach.default", "aten.alias.default",
-    "aten.detach_.default", "aten.lift_fresh_copy.default",
+    "aten.detach_.default", "aten.lift_fresh_copy.default", "prims.copy_strided.default",
 )  # fmt: skip
-def _identity(imp: Importer, node: Any, x: Any, **ignored: Any) -> Any:
+def _identity(imp: Importer, node: Any, x: Any, *strides: Any, **ignored: Any) -> Any:
     return x
 
 
@@ -241,7 +241,7 @@ def _fill(imp: Importer, node: Any, x: Any, value: Any) -> Any:
     return imp.builder.op("broadcast_to", value, shape_value(node_shape(imp, node)))
 
 
-@TABLE.overload("aten.scalar_tensor.default")
+@TABLE.overload("aten.scalar_tensor.default", "prims.scalar_tensor.default")
 def _scalar_tensor(imp: Importer, node: Any, value: Any, **ignored: Any) -> Any:
     return _full(imp, node, value)
 
@@ -260,6 +260,10 @@ def _all_converters() -> dict[str, Converter]:
     own = {name: fn for family in families for name, fn in family.rows.items()}
     found = {name: own.get(row.name) or row_converter(row)
              for row in OPERATORS.values() for name in row.torch}  # fmt: skip
+    for row in OPERATORS.values():
+        if row.torch_call.types in ("promoted", "float") or row.name == "where":
+            for name in row.torch:  # decompositions may end in the primitive of the same name
+                found.setdefault(f"prims.{name.split('.')[1]}.default", found[name])
     for family in families:
         found.update(family.overloads)
     return found

@@ -78,12 +78,14 @@ def rewritten(program: Any, table: dict[Any, Any]) -> Any:
     except BlockwrightError:
         raise
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
         names = ", ".join(sorted(str(op) for op in table)) or "operators in place"
-        raise ImporterError(
-            f"PyTorch could not rewrite {names}: {reason}", code="BW509",
-            help="leave the operators that it names out of what is compiled",
-        ) from error  # fmt: skip
+        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        help = "leave the operators that it names out of what is compiled"
+        if "entirely functional graph" in reason:  # an assertion about the graph of all operators
+            reason = "its own decomposition of one of them writes into a tensor in place"
+            help = "compute a new tensor instead of writing into a view, as by torch.where"
+        raise ImporterError(f"PyTorch could not rewrite {names}: {reason}", code="BW509",
+                            help=help) from error  # fmt: skip
 
 
 def decompositions(operators: Iterable[Any]) -> dict[Any, Any]:
@@ -112,6 +114,9 @@ def _tables() -> tuple[Any, Any]:
 
 def decomposition(op: Any) -> Callable[..., Any] | None:
     """How PyTorch writes an operator by means of others; None where it does not."""
+    own = _OWN.get(target_name(op))
+    if own is not None:
+        return own
     for table in _tables():
         if op in table:
             return _on_common_types(op, table[op])
@@ -123,6 +128,23 @@ def decomposition(op: Any) -> Callable[..., Any] | None:
         return op.decompose(*args, **kwargs)
 
     return written_out
+
+
+def _diagonal_scatter(x: Any, diagonal: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """`x` with another diagonal, in functional form: PyTorch's decomposition writes in place."""
+    import torch
+    from torch.nn.functional import pad
+
+    matrices = x.movedim((dim1, dim2), (-2, -1))
+    rows, columns = matrices.shape[-2:]
+    first = max(-offset, 0)
+    found = pad(diagonal, (first, rows - first - diagonal.shape[-1])).unsqueeze(-1)
+    row = torch.arange(rows, device=x.device).unsqueeze(-1)
+    inside = torch.arange(columns, device=x.device) == row + offset
+    return torch.where(inside, found, matrices).movedim((-2, -1), (dim1, dim2))
+
+
+_OWN: dict[str, Callable[..., Any]] = {"aten.diagonal_scatter.default": _diagonal_scatter}
 
 
 def _on_common_types(op: Any, how: Callable[..., Any]) -> Callable[..., Any]:

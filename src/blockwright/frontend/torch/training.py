@@ -1,0 +1,43 @@
+"""Modules in training mode, which are compiled as for inference."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from blockwright.support import BlockwrightWarning
+
+_SHOWN = 3
+
+
+def warn_of_training(model: Any) -> None:
+    """Warn (BW511) of parts of a model that compute something else in the mode that they are in.
+
+    These are layers of dropout, and norms with statistics of their own: in training mode they take
+    the statistics of the batch.
+    """
+    found = [f"{name or 'the model'} ({type(part).__name__})"
+             for name, part in model.named_modules() if part.training and _depends_on_mode(part)
+             ]  # fmt: skip
+    if found:
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        message = (
+            "the model is in training mode and is compiled as for inference: without dropout, with "
+            f"the stored statistics of norms. This concerns {', '.join(found[:_SHOWN])}{more}"
+        )
+        warnings.warn(BlockwrightWarning(message, code="BW511", help="call model.eval() before"),
+                      stacklevel=3)  # fmt: skip
+
+
+def _depends_on_mode(part: Any) -> bool:
+    from torch import nn
+    from torch.nn.modules import batchnorm, dropout
+
+    kinds: Any = batchnorm, dropout
+    if isinstance(part, kinds[0]._NormBase):
+        return getattr(part, "running_mean", None) is not None
+    if isinstance(part, kinds[1]._DropoutNd):
+        return part.p > 0
+    if isinstance(part, (nn.RNNBase, nn.MultiheadAttention)):
+        return part.dropout > 0
+    return isinstance(part, nn.RReLU)
