@@ -97,3 +97,16 @@ def test_a_declared_range_has_values() -> None:
 def test_constants_of_the_dialect_are_numbers() -> None:
     text = PROGRAM.format(attrs='{"tir_var_upper_bound": {"n": T.int64(8)}}')
     assert bw.from_source(text).attrs["tir_var_upper_bound"] == {"n": 8}
+
+
+@pytest.mark.parametrize("attrs", [
+    {"input_orders": 5}, {"input_orders": {"x": 5}}, {"input_orders": {"x": (0, 0)}},
+    {"input_orders": {"x": (0, 1)}}, {"output_orders": 5}, {"output_orders": ((), ())},
+    {"inputs_tree": 5}, {"outputs_tree": "x"}, {"outputs_tree": {"tuple": [0, 1]}},
+    {"framework": 5}, {"constants": 5}, {"constants": {"w": 3}},
+])  # fmt: skip
+def test_attributes_of_a_module_fit_its_function(attrs: dict[str, Any]) -> None:
+    module = bw.from_source(CALLS)
+    with pytest.raises(bw.ValidationError) as caught:
+        bw.compile(module.replace(attrs=attrs))
+    assert caught.value.code == "BW252"

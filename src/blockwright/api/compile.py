@@ -13,6 +13,7 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.api.model import CompiledModel
+from blockwright.api.module_attributes import check_module_attributes
 from blockwright.api.proofs import ScheduleProofs
 from blockwright.api.validate import unknown_bounds
 from blockwright.arith import query_log
@@ -212,6 +213,7 @@ def import_model(
                     for p in unknown_bounds(f)]  # fmt: skip
         if problems:
             raise ValidationError.collect(problems)
+        check_module_attributes(model)
         return model
     if isinstance(model, (str, Path)):
         raise OptionError(f"cannot compile the file {Path(model).name!r}", code="BW902", help=KINDS)

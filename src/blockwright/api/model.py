@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from blockwright import __version__, ir
+from blockwright.api.module_attributes import check_module_attributes
 from blockwright.api.proofs import Proofs
 from blockwright.arith import simplify
 from blockwright.build import Module, build
@@ -266,6 +267,7 @@ def describe(imported: ir.IRModule, lowered: ir.IRModule, context: PassContext) 
     """The description that an artefact carries."""
     host: ir.PrimFunc = lowered["main"]
     count = int(host.attrs["num_outputs"])
+    check_module_attributes(imported, count)
     inputs, outputs = (host.buffers[: len(host.buffers) - count],
                        host.buffers[len(host.buffers) - count :])  # fmt: skip
     orders: dict[str, Any] = imported.attrs.get("input_orders", {})

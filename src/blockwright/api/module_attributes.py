@@ -1,0 +1,85 @@
+"""Attributes of a module that say how its arguments and results lie and nest.
+
+Importers write them, and compiled models rest on them: `input_orders` and `output_orders` are the
+orders of stored axes, `inputs_tree` and `outputs_tree` how values nest, `constants` arrays by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+
+from blockwright import ir
+from blockwright.runtime.inputs import InputTree
+from blockwright.support import ValidationError
+
+
+def check_module_attributes(module: ir.IRModule, count: int | None = None) -> None:
+    """Raise ValidationError BW252 for an attribute that does not fit the function "main".
+
+    Arguments: `count` is the number of results, once it is known.
+    """
+    attrs, main = module.attrs, module.functions.get("main")
+    if not isinstance(main, ir.GraphFunction):
+        return
+    _require(isinstance(attrs.get("framework", ""), str), "framework", "is a name")
+    constants: Any = attrs.get("constants", {})
+    arrays = isinstance(constants, Mapping) and all(
+        isinstance(a, np.ndarray) for a in cast("Mapping[Any, Any]", constants).values()
+    )
+    _require(arrays, "constants", "maps names to arrays")
+    ranks = {p.name: p.info.rank for p in main.params if isinstance(p.info, ir.TensorInfo)}
+    orders: Any = attrs.get("input_orders", {})
+    fits = isinstance(orders, Mapping) and all(
+        _is_order(order, ranks.get(name, -1))
+        for name, order in cast("Mapping[Any, Any]", orders).items()
+    )
+    _require(fits, "input_orders", "maps parameters to orders of their axes")
+    results = attrs.get("output_orders", ())
+    fits = isinstance(results, (list, tuple))
+    listed = cast("Sequence[Any]", results) if fits else ()
+    fits = fits and all(map(_is_order, listed))
+    if "output_orders" in attrs and count is not None:
+        fits = fits and len(listed) == count
+    _require(fits, "output_orders", "has the order of axes of each result")
+    _require(_is_tree(attrs.get("outputs_tree"), count), "outputs_tree",
+             "nests the numbers of results")  # fmt: skip
+    if attrs.get("inputs_tree") is not None:
+        try:
+            msgspec.convert(attrs["inputs_tree"], InputTree)
+        except msgspec.ValidationError as error:
+            _require(False, "inputs_tree", f"nests the parameters: {error}")
+
+
+def _require(holds: bool, name: str, what: str) -> None:
+    if not holds:
+        raise ValidationError(f"the attribute {name} of the module {what}", code="BW252",
+                              help="leave it out: importers make it")  # fmt: skip
+
+
+def _is_order(order: Any, rank: int = -1) -> bool:
+    """Whether something numbers axes from 0, of that rank where it is known; () states none."""
+    if not isinstance(order, (list, tuple)):
+        return False
+    axes = cast("Sequence[Any]", order)
+    numbers = all(type(axis) is int for axis in axes)
+    known = not axes or rank < 0 or len(axes) == rank
+    return numbers and known and sorted(axes) == list(range(len(axes)))
+
+
+def _is_tree(tree: Any, count: int | None) -> bool:
+    if tree is None or type(tree) is int:
+        return tree is None or (tree >= 0 and (count is None or tree < count))
+    if not isinstance(tree, Mapping) or not tree:
+        return False
+    kind, content = next(iter(cast("Mapping[Any, Any]", tree).items()))
+    if kind == "dict" and isinstance(content, Mapping):
+        items = tuple(cast("Mapping[Any, Any]", content).values())
+    elif kind in ("tuple", "list") and isinstance(content, (list, tuple)):
+        items = tuple(cast("Sequence[Any]", content))
+    else:
+        return False
+    return all(_is_tree(item, count) for item in items)
