@@ -19,7 +19,7 @@ Only values with a single consumer are swallowed, so no work is done twice and n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import count
+from itertools import chain, count
 
 from blockwright import ir
 from blockwright.analysis import Pattern, block_pattern
@@ -354,7 +354,7 @@ def _primitive(
     body = ir.SeqExpr((block,), result, info=result.info)
     if symbols:
         shape = ir.ShapeExpr(tuple(symbols), info=ir.ShapeInfo(tuple(symbols), len(symbols)))
-        label = next(n for n in ("s", *(f"s{k}" for k in count())) if n not in known)
+        label = next(n for n in chain(("s",), (f"s{k}" for k in count())) if n not in known)
         params.append(ir.GraphVar(label, False, info=shape.info))
         inputs.append(shape)
     return ir.GraphFunction(tuple(params), body, result.info, attrs), tuple(inputs)
