@@ -47,7 +47,7 @@ def test_keys_depend_on_every_part() -> None:
     assert len(keys) == 6
 
 
-@pytest.mark.parametrize("damage", [b"", b"BWOBJ1\0\0", b"x" * 200])
+@pytest.mark.parametrize("damage", [b"", b"BWOBJ2\0\0", b"x" * 200])
 def test_damaged_files_are_ignored_and_replaced(damage: bytes, tmp_path: Path) -> None:
     cache, key = ObjectCache(tmp_path), ObjectCache.key("p")
     cache.put(key, b"good")
@@ -60,6 +60,16 @@ def test_damaged_files_are_ignored_and_replaced(damage: bytes, tmp_path: Path) -
     content[-1] ^= 1
     file.write_bytes(content)
     assert cache.get(key) is None
+
+
+def test_a_copy_of_another_entry_is_ignored(tmp_path: Path) -> None:
+    cache, keys = ObjectCache(tmp_path), [ObjectCache.key(name) for name in "ab"]
+    for key in keys:
+        cache.put(key, key.encode())
+    files = [tmp_path / key[:2] / f"{key[2:]}.o" for key in keys]
+    files[1].write_bytes(files[0].read_bytes())
+    assert cache.get(keys[1]) is None
+    assert cache.get(keys[0]) == keys[0].encode()
 
 
 def test_least_recently_used_go_first(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+import warnings
 
 import numpy as np
 import pytest
@@ -133,3 +134,34 @@ def test_conditions_for_divisors() -> None:
     chosen = ir.Select(ir.compare(ir.GT, n, zero), ir.FloorDiv(m, n), zero)
     (holds,) = nonzero_divisors([chosen])
     assert Analyzer().prove(ir.substitute(holds, {n: zero}))
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "uint32", "uint64"])
+def test_symbols_of_other_types(kind: str) -> None:
+    body = f"n = T.{kind}()\nreturn R.add(x, R.zeros(R.shape([n]), dtype='float32'))"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert codes(module(body)) == ["BW250"] * 2
+
+
+def test_sizes_whose_factors_are_too_large() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        body = "return R.zeros(R.shape([n * 2**40, 2**40 * n]), dtype='float32')"
+        assert codes(module(body)) == ["BW250"] * 2
+
+
+@pytest.mark.parametrize(("value", "kind", "fits"), [
+    ("1.5", "int32", False), ("[1, 2.5]", "int64", False), ("9", "int4", False),
+    ("300", "uint8", False), ("float('nan')", "int32", False), ("1.0", "int32", True),
+    ("2**63", "uint64", True), ("2**53 + 1", "int64", True), ("True", "int32", True),
+    ("0.1", "float32", True), ("[]", "int64", True),
+])  # fmt: skip
+def test_numbers_of_constants(value: str, kind: str, fits: bool) -> None:
+    text = f"return R.const({value}, '{kind}')"
+    if fits:
+        bw.validate(module(text))
+        return
+    with pytest.raises(BlockwrightError) as caught:
+        module(text)
+    assert caught.value.code in ("BW107", "BW109")

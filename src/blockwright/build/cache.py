@@ -2,9 +2,9 @@
 
 One file per object, under the user's cache directory or BLOCKWRIGHT_CACHE_DIR. Files appear
 complete or not at all, so any number of processes may share a directory. A file starts with a
-digest of what follows; one that does not match is ignored and replaced. Files lie in folders by
-the first characters of their keys; when the folder of a new file is beyond its share of the limit,
-those used longest ago go first: what a new file costs does not grow with all there are.
+digest of its key and what follows; one that does not match is ignored and replaced. Files lie in
+folders by the first characters of their keys; when the folder of a new file is beyond its share of
+the limit, those used longest ago go first: what a new file costs does not grow with all there are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from blockwright.support import BlockwrightWarning
 
-_MAGIC = b"BWOBJ1\0\0"
+_MAGIC = b"BWOBJ2\0\0"
 _DIGEST = 16
 DEFAULT_LIMIT = 1 << 30
 _FOLDERS = 256
@@ -61,7 +61,7 @@ class ObjectCache:
     def get(self, key: str) -> bytes | None:
         """The object, or None when it is absent or damaged."""
         path = self._path(key)
-        found = None if path is None else _read(path)
+        found = None if path is None else _read(path, key)
         if found is None:
             self.misses += 1
             return None
@@ -77,7 +77,7 @@ class ObjectCache:
         if path is None:
             return
         try:
-            _write(path, data)
+            _write(path, key, data)
         except OSError as error:
             assert self.directory is not None
             _warn_once(self.directory, error)
@@ -118,23 +118,29 @@ def _make_room(folder: Path, limit: int, newest: str) -> None:
                 total -= size
 
 
-def _read(path: Path) -> bytes | None:
+def _read(path: Path, key: str) -> bytes | None:
     try:
         data = path.read_bytes()
     except OSError:
         return None
     head = len(_MAGIC) + _DIGEST
     body = data[head:]
-    expected = _MAGIC + hashlib.blake2b(body, digest_size=_DIGEST).digest()
-    return body if data[:head] == expected else None
+    return body if data[:head] == _head(key, body) else None
 
 
-def _write(path: Path, data: bytes) -> None:
+def _head(key: str, body: bytes) -> bytes:
+    """What a file starts with: a copy of another entry has the digest of another key."""
+    digest = hashlib.blake2b(key.encode(), digest_size=_DIGEST)
+    digest.update(body)
+    return _MAGIC + digest.digest()
+
+
+def _write(path: Path, key: str, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     try:
         with open(handle, "wb") as file:
-            file.write(_MAGIC + hashlib.blake2b(data, digest_size=_DIGEST).digest())
+            file.write(_head(key, data))
             file.write(data)
         os.replace(temporary, path)
     except OSError:

@@ -47,7 +47,8 @@ def device_problem(info: ir.Info, target: str | None) -> tuple[str, str] | None:
 def impossible_size(info: ir.Info) -> str | None:
     """Why no tensor has the sizes that an annotation states: one is negative, or all are too many.
 
-    Sizes that are zero make no tensor small: strides are products of the others.
+    Sizes that are zero make no tensor small: strides are products of the others. So do symbols,
+    which count as 1; of a product of one and a number that number counts.
     """
     if isinstance(info, ir.TupleInfo):
         return next((why for f in info.fields if (why := impossible_size(f))), None)
@@ -60,8 +61,15 @@ def impossible_size(info: ir.Info) -> str | None:
             return "a size is an integer, at least 0"
         if value is None and divides_by_zero(dim):
             return "a size divides by 0"
-        total *= 1 if value is None else max(value, 1)
+        total *= max(_factor(dim) if value is None else value, 1)
     return f"{total} bytes are more than there can be" if total > _MOST_BYTES else None
+
+
+def _factor(dim: ir.Expr) -> int:
+    """The number by which symbols of a size are multiplied, if that is all there is to it."""
+    if isinstance(dim, ir.Mul):
+        return _factor(dim.a) * _factor(dim.b)
+    return (ir.const_int(dim) or 1) if isinstance(dim, ir.IntImm) else 1
 
 
 def implied(stated: ir.Info, deduced: ir.Info, analyzer: Analyzer) -> bool:

@@ -21,6 +21,7 @@ from blockwright.ops.table import OPERATORS
 from blockwright.support import Diagnostic, ValidationError
 from blockwright.support.stack import deep
 
+_SIZES = (ir.dtype_of("int64"), ir.dtype_of("int32"))
 _GRAPH_OPS = STATED | {"shape_of"}
 
 
@@ -131,6 +132,11 @@ class _Checker:
         kind = info.dtype if isinstance(info, ir.TensorInfo) else None
         if kind is not None and (kind.is_handle or not kind.is_scalar):
             self.problem("BW251", f"{info_text(info)}: elements of a tensor are numbers", node)
+        for symbol in dict.fromkeys(s for dim in dims or () for s in ir.free_vars(dim)):
+            if symbol.dtype not in _SIZES:
+                text = f"size {symbol.name} is {symbol.dtype}: sizes are int64 or int32"
+                self.problem("BW250", f"{info_text(info)}: {text}", node,
+                             f"write {symbol.name} = T.int64()")  # fmt: skip
         why = impossible_size(info)
         if why is not None:
             self.problem("BW250", f"{info_text(info)}: {why}", node)

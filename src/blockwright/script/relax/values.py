@@ -215,14 +215,32 @@ def _constant(data: np.ndarray[Any, Any], name: str) -> ir.Constant:
     return made.replace(info=ir.TensorInfo(dims, dtype_of(made.data.dtype)))
 
 
+def _require_numbers(value: Any, data: np.ndarray[Any, Any], dtype: DType) -> None:
+    """The numbers are ones of the type; floating-point types round them."""
+    if dtype.is_int and dtype.bits < 8:
+        raise ScriptError(f"there are no constants of {dtype}", code="BW107",
+                          help="use int8 or uint8, and cast")  # fmt: skip
+    given = np.asarray(value)
+    if dtype.is_int and given.dtype.kind in "fiub" and not np.array_equal(given, data):
+        raise ScriptError(f"{value!r} does not fit {dtype}"[:200], code="BW107",
+                          help="use another type, or numbers of this one")  # fmt: skip
+
+
 def const(value: Any, dtype: str | DType | None = None, shape: Any = None,
           name: str = "") -> ir.Constant:  # fmt: skip
-    """A constant spelled out."""
+    """A constant spelled out.
+
+    Raises: ScriptError: BW107 for numbers that the type does not have, and masked arrays.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise ScriptError("a constant has no mask", code="BW107", help="pass .filled(value)")
     if dtype is None and not isinstance(value, np.ndarray):
         first = np.asarray(value).dtype.kind
         dtype = {"f": "float32", "b": "bool"}.get(first, "int32")
     kind = None if dtype is None else dtype_of(dtype).numpy()
     data = np.asarray(value, dtype=kind)
+    if dtype is not None:
+        _require_numbers(value, data, dtype_of(dtype))
     return _constant(data if shape is None else data.reshape(shape), name)
 
 
