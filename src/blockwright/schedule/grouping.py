@@ -63,7 +63,7 @@ def grouped(
         old = state.tree.realize(block)
         body = [rebuild(part, old, inner.realize) for part in body]
     outer.require_map(state.tree.loops_above(inside[0]), parts[0])
-    _require_own_names(state, body, parts)
+    require_own_names(state, body, parts)
     own = _own_buffers(state, blocks, inside)
     name = "_".join(block.name for block in inside) + "_o"
     made = ir.Block(name, tuple(outer.iters), (), (), ir.seq(body), alloc_buffers=tuple(own))
@@ -77,14 +77,14 @@ def grouped(
     return made
 
 
-def _require_own_names(state: State, body: Sequence[ir.Stmt], parts: Sequence[ir.Stmt]) -> None:
-    """Statements that go into the new block beside its blocks use no loop around it."""
+def require_own_names(state: State, body: Sequence[ir.Stmt], parts: Sequence[ir.Stmt]) -> None:
+    """Statements that go into a new block in place of `parts` use no loop around it."""
     loops = {f.loop_var: f for f in state.tree.loops_above(parts[0])}
     for made, part in zip(body, parts, strict=True):
-        used = next((v for v in ir.free_vars(made) if v in loops), None)
+        used = next((v for v in ir.collect(made, ir.Var) if v in loops), None)
         if used is not None:
-            state.fail(f"a statement beside the blocks uses loop {used.name}, which is outside of "
-                       "the new block", code="BW313", guilty=[part, loops[used]],
+            state.fail(f"a statement that goes into the new block uses loop {used.name}, which is "
+                       "outside of it", code="BW313", guilty=[part, loops[used]],
                        help="wrap the statement in a block and give that too, or give blocks "
                        "between which no such statement stands")  # fmt: skip
 

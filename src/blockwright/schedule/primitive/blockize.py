@@ -20,7 +20,7 @@ from blockwright.schedule.division import (
 )
 from blockwright.schedule.edit import Edit, wrap_loops
 from blockwright.schedule.forwarding import with_signature
-from blockwright.schedule.grouping import grouped, parts_around
+from blockwright.schedule.grouping import grouped, parts_around, require_own_names
 from blockwright.schedule.handle import BlockRV, LoopRV
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
@@ -129,6 +129,7 @@ def blockized(
     edit.forward[block] = inner
     realize = ir.BlockRealize(tuple(inner_values), inside, inner)
     body = rebuild(loop, state.tree.realize(block), realize)
+    require_own_names(state, [body], [loop])
     steps = {it.var for it in inner_iters if it.iter_type is ir.IterType.REDUCE}
     init = _outer_init(block, mapping, inner_iters, limits, known.without_empty(steps))
     outer = ir.Block(f"{block.name}_o", tuple(outer_iters), (), (), body, init)

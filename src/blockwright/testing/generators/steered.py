@@ -13,11 +13,10 @@ from blockwright.testing.arrays import make_arrays
 
 def with_data_conditions(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
     """The program with a block that runs where an element that it reads, or the one at the other
-    end of the row, says so. What it leaves unwritten nobody may read."""
-    places = [n for n in ir.collect(func.root.body, ir.BlockRealize)
-              if ir.is_const_int(n.predicate, 1) and not ir.blocks(n.block.body)]  # fmt: skip
+    end of the row, says so. What it leaves unwritten nobody reads."""
+    places = [n for n in ir.collect(func.root.body, ir.BlockRealize) if _may_be_steered(func, n)]
     for realize in chance.sample(places, len(places)):
-        loads = list(_plain_loads(realize))
+        loads = list(_plain_loads(func, realize))
         if not loads:
             continue
         load = chance.choice(loads)
@@ -29,16 +28,28 @@ def with_data_conditions(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFun
     return func
 
 
-def _plain_loads(realize: ir.BlockRealize) -> Iterator[ir.BufferLoad]:
-    """What the block surely loads, and the elements that it stores, where its loops stand."""
+def _may_be_steered(func: ir.PrimFunc, realize: ir.BlockRealize) -> bool:
+    """Whether a block without a sum writes a result that nobody reads, at each visit."""
+    block, read = realize.block, {n.buffer for n in ir.collect(func.root.body, ir.BufferLoad)}
+    plain = block.init is None and not ir.blocks(block.body)
+    spatial = all(it.iter_type is ir.IterType.SPATIAL for it in block.iter_vars)
+    views = any(ir.collect(func.root.body, ir.DeclBuffer))
+    unread = not any(r.buffer in read for r in block.writes) and not views
+    return plain and spatial and unread and ir.is_const_int(realize.predicate, 1)
+
+
+def _plain_loads(func: ir.PrimFunc, realize: ir.BlockRealize) -> Iterator[ir.BufferLoad]:
+    """What the block surely loads, and what it stores in place of values of the caller, where its
+    loops stand."""
     at = dict(zip((it.var for it in realize.block.iter_vars), realize.iter_values, strict=True))
     body = realize.block.body
     if not isinstance(body, ir.BufferStore):
         return
     lazy = [c for c in ir.collect(body, ir.Call) if c.op == "if_then_else"]
     inside = {load for call in lazy for load in ir.collect(call, ir.BufferLoad)}
-    own = ir.BufferLoad(body.buffer, body.indices)
-    for load in (*ir.collect(body.value, ir.BufferLoad), own):
+    given = body.buffer in func.buffers and body.buffer not in func.outputs
+    own = [ir.BufferLoad(body.buffer, body.indices)] if given else []
+    for load in (*ir.collect(body.value, ir.BufferLoad), *own):
         if load not in inside and not any(ir.collect(i, ir.BufferLoad) for i in load.indices):
             yield ir.substitute(load, at)
 
