@@ -84,8 +84,10 @@ class NativeFunction(Uncopied):
 
         Raises: ArgumentError (BW7xx) naming the argument and the remedy.
         """
-        if named:
-            args = self._by_position(args, named)
+        return self.call(self._by_position(args, named) if named else args)
+
+    def call(self, args: tuple[Any, ...]) -> Any:
+        """The same with all arguments by position, in a tuple: the quick way of models."""
         kind: type[Any] | None = None
         try:
             for value in args:

@@ -78,7 +78,7 @@ class Executable(Uncopied):
         entry = library.function(metadata.main)
         self._function = NativeFunction(entry, metadata.main, names, (), results, library,
                                         self.signature.framework)  # fmt: skip
-        self._run = self._function.__call__  # a bound method: quicker than to call the object
+        self._run = self._function.call
         self._count = len(names)
         self._orders = MemoryOrders(self.signature.parameters, self.signature.results)
         self._usual = self._orders.usual
@@ -107,7 +107,7 @@ class Executable(Uncopied):
         Raises: ArgumentError (BW7xx) naming the argument or result, the rule and the remedy.
         """
         if self._direct and not named and out is None and len(inputs) == self._count:
-            return self._run(*inputs)
+            return self._run(inputs)
         if named or self._inputs is not None:
             inputs = self._tensors(inputs, named)
         if len(inputs) != self._count:
