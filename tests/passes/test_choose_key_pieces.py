@@ -86,7 +86,7 @@ def test_a_call_or_the_options_may_decide() -> None:
         (1000, r"65536 keys do not come in several pieces of 1000"),
         (65536, r"do not come in several pieces of 65536"),
         (0, r"keys_at_once=0 is no positive number of keys"),
-        (True, r"keys_at_once=True is no positive number of keys"),
+        (True, r"keys_at_once is True, which is not an integer"),
     ],
 )
 def test_pieces_that_cannot_be_are_refused(piece: Any, why: str) -> None:

@@ -108,11 +108,11 @@ def _pow(imp: Importer, node: Any, a: Any, b: Any) -> Any:
     if dtype is not result_type(node):
         raise ImporterError(f"PyTorch's exporter takes a power of {dtype} for {result_type(node)}",
                             code="BW507", help="use logical operators on bools")  # fmt: skip
-    known = is_tensor(a) and isinstance(b, (int, float))
-    root = b == 0.5 and dtype.is_float and dtype is not _FLOAT16  # there PyTorch takes pow
-    if known and (b == 2 or root):
+    number = b if is_tensor(a) and isinstance(b, (int, float)) else None
+    root = number == 0.5 and dtype.is_float and dtype is not _FLOAT16  # there PyTorch takes pow
+    if number == 2 or root:
         a = cast_to(imp, a, dtype)
-        out = apply(imp, "multiply", a, a) if b == 2 else imp.builder.op("sqrt", a)
+        out = apply(imp, "multiply", a, a) if number == 2 else imp.builder.op("sqrt", a)
     else:
         out = apply(imp, "power", a, b)
     return cast_to(imp, out, dtype)
