@@ -353,6 +353,39 @@ def test_what_a_block_reads_of_its_own_was_not_written_before(body: str) -> None
     assert caught.value.code == "BW323"
 
 
+COPIED_OUTSIDE: list[Step] = [
+    lambda s: s.cache_write("B", 0, "global"),
+    lambda s: s.cache_inplace("B", "B", "global"),
+    lambda s: s.reindex("B", ("write", 0)),
+]
+
+
+@pytest.mark.parametrize("act", COPIED_OUTSIDE, ids=["cache_write", "cache_inplace", "reindex"])
+def test_what_each_parallel_iteration_has_for_itself_is_not_copied_outside(act: Step) -> None:
+    """Nobody reads B: a copy of it stands outside of the loop, which all iterations fill."""
+    sch = bw.Schedule(
+        bw.from_source("""
+@T.prim_func
+def main(A: T.Buffer((4,), "float32"), C: T.Buffer((4,), "float32")):
+    B = T.alloc_buffer((4,), "float32")
+    for i in T.parallel(4):
+        for j in range(4):
+            with T.block("first"):
+                vj = T.axis.spatial(4, j)
+                B[vj] = A[vj]
+        for j in range(4):
+            with T.block("B"):
+                vj = T.axis.spatial(4, j)
+                B[vj] = B[vj] + T.float32(1)
+        with T.block("C"):
+            vi = T.axis.spatial(4, i)
+            C[vi] = A[vi]
+""")
+    )
+    with pytest.raises(bw.ScheduleError):
+        act(sch)
+
+
 FIRST_STEP = """
 @T.prim_func
 def main(A: T.Buffer((4, 4), "float32"), C: T.Buffer((4,), "float32"),

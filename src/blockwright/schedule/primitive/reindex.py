@@ -29,7 +29,7 @@ from blockwright.schedule.buffers import (
     with_index_type,
     writers,
 )
-from blockwright.schedule.copies import fail_unwritten, is_held
+from blockwright.schedule.copies import concurrent, fail_unwritten, is_held
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.forwarding import rewritten_accesses, with_signature
 from blockwright.schedule.guards import may_fail
@@ -173,7 +173,7 @@ def reindexed(
     else:
         edit.insert_before(_first_behind_copies(scope, outer), nest)
     edit.refresh_signatures()
-    return edit.finish(made)
+    return concurrent(state, edit.finish(made))
 
 
 def _first_behind_copies(scope: ir.Block, last: ir.Stmt) -> ir.Stmt:
