@@ -138,14 +138,17 @@ def _boxed(
 
 
 def concurrent(state: State, step: Step) -> Step:
-    """The step, if loops around the copies that it made, and around the blocks that write what is
-    copied, may still run the way their kinds say: what was each iteration's own is shared where
-    the copy stands outside."""
+    """The step, if loops around the copies that it made, and parallel loops around the blocks that
+    write what is copied, may still run the way their kinds say: what was each iteration's own is
+    shared where the copy stands outside."""
     made = [block for block in step.results if isinstance(block, ir.Block)]
     after = state.following(step.func)
     copied = {r.buffer for block in made for r in block.reads}
     writers = [b for b in after.tree.blocks if any(r.buffer in copied for r in b.writes)]
-    loops = dict.fromkeys(f for b in (*made, *writers) for f in after.tree.loops_above(b))
+    loops = dict.fromkeys(f for b in made for f in after.tree.loops_above(b))
+    for loop in dict.fromkeys(f for b in writers for f in after.tree.loops_above(b)):
+        if loop.kind is ir.ForKind.PARALLEL:
+            loops[loop] = None
     for loop in loops:
         require_kind(after, loop)
     return step
