@@ -124,16 +124,18 @@ def test_what_no_block_writes_may_steer(form: str) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
-def test_sums_that_stop_by_their_own_value() -> None:
+@pytest.mark.parametrize("read", ["C[i]", "D[i // 2]"], ids=["buffer", "view"])
+def test_sums_that_stop_by_their_own_value(read: str) -> None:
     text = """
 @T.prim_func
 def f(A: T.Buffer((8, 8), "int32"), C: T.Buffer((8,), "int32")):
+    D = T.decl_buffer((4,), "int64", data=C.data)
     for i, k in T.grid(8, 8):
         with T.block("U"):
             vi, vk = T.axis.remap("SR", [i, k])
-            T.where(C[i] < 5)
+            T.where(READ < 5)
             C[vi] = C[vi] + A[vi, vk]
-"""
+""".replace("READ", read)
     acts: list[Act] = [
         lambda s: s.vectorize(s.get_loops("U")[1]),
         lambda s: s.rfactor(s.get_loops("U")[1], 0),

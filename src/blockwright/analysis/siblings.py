@@ -25,6 +25,7 @@ from blockwright.analysis.cover import apart, apart_along_an_axis, interleaved, 
 from blockwright.analysis.facts import symbols_of
 from blockwright.analysis.instances import drives_sums, shared_writes
 from blockwright.analysis.memo import FlowMemo, around
+from blockwright.analysis.memory import memory_roots
 from blockwright.analysis.regions import reads_elsewhere, relax_region
 from blockwright.analysis.surroundings import Loaded, loaded_around
 from blockwright.analysis.tree import Tree
@@ -212,8 +213,9 @@ class Siblings:
 
     def decides_itself(self, block: ir.Block) -> str:
         """What a block writes of the data that decide for which points it runs, in words."""
-        written = {r.buffer for r in block.writes}
-        read = [b.name for b in self._loaded.get(block, ()) if b in written]
+        roots = memory_roots(self.tree.func) if self._loaded else {}
+        written = {roots.get(r.buffer, r.buffer) for r in block.writes}
+        read = [b.name for b in self._loaded.get(block, ()) if roots.get(b, b) in written]
         what = "which is read to decide whether and where it runs"
         return f"it writes {read[0]}, {what}" if read else ""
 

@@ -1,4 +1,4 @@
-"""What statements around a block read to decide whether, where and how often it runs.
+"""Data-dependent control of blocks: reads by predicates, iterator values, bounds and conditions.
 
 The predicate and the iterator values of a realize, bounds of the loops around it, conditions, and
 the shapes of what is allocated may load from buffers. No signature of the body mentions these
@@ -74,6 +74,11 @@ def is_full(region: ir.BufferRegion) -> bool:
 def loads_at(node: ir.Stmt) -> list[ir.BufferLoad]:
     """The loads in a statement's own expressions: conditions, bounds, values, shapes."""
     return [load for expr in _expressions(node) for load in _in_expression(expr)]
+
+
+def loaded_buffers(exprs: Iterable[ir.Expr]) -> set[ir.Buffer]:
+    """The buffers that expressions load from."""
+    return {load.buffer for expr in exprs for load in _in_expression(expr)}
 
 
 def made_buffers(node: ir.Node) -> tuple[ir.Buffer, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence, Set
 
 from blockwright import ir
 from blockwright.analysis.steady import written_buffers
+from blockwright.analysis.surroundings import loaded_buffers
 from blockwright.arith import Analyzer, defined
 from blockwright.schedule.state import State
 
@@ -98,14 +99,14 @@ def _fails(node: ir.Node, analyzer: Analyzer) -> bool:
 def require_lasting(state: State, loops: Sequence[ir.For], within: Sequence[ir.Stmt]) -> None:
     """Nothing in some statements writes what the bounds of the loops are loaded from: the step
     evaluates them anew in between."""
-    loaded = {loop: _memory(state, _loads([loop.min, loop.extent])) for loop in loops}
+    loaded = {loop: memory(state, loaded_buffers([loop.min, loop.extent])) for loop in loops}
     if not any(loaded.values()):
         return
     written: set[ir.Buffer] = set()
     for stmt in within:
         written |= written_buffers(stmt)
         written |= {r.buffer for block in state.tree.child_blocks(stmt) for r in block.writes}
-    written = _memory(state, written)
+    written = memory(state, written)
     for loop, buffers in loaded.items():
         for buffer in buffers & written:
             state.fail(
@@ -118,11 +119,7 @@ def require_lasting(state: State, loops: Sequence[ir.For], within: Sequence[ir.S
             )
 
 
-def _loads(exprs: Iterable[ir.Expr]) -> set[ir.Buffer]:
-    return {n.buffer for e in exprs for n in ir.collect(e, ir.BufferLoad)}
-
-
-def _memory(state: State, buffers: Iterable[ir.Buffer]) -> set[ir.Buffer]:
+def memory(state: State, buffers: Iterable[ir.Buffer]) -> set[ir.Buffer]:
     """The buffers that stand for the memory of these."""
     return {state.roots.get(b, b) for b in buffers}
 

@@ -9,15 +9,17 @@ a later one is stored to, or writes elements that it reads.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import NoReturn
 
 from blockwright import ir
 from blockwright.analysis.cover import apart
 from blockwright.analysis.memory import stating
+from blockwright.analysis.surroundings import loaded_buffers
 from blockwright.arith import Analyzer
 from blockwright.schedule.buffers import require_in_blocks
 from blockwright.schedule.forwarding import with_signature
+from blockwright.schedule.guards import memory
 from blockwright.schedule.state import State
 
 _ANY_ORDER = (ir.ForKind.PARALLEL, ir.ForKind.THREAD_BINDING)
@@ -76,9 +78,9 @@ class _Order:
         above = self.state.tree.loops_above(self.block)
         inside = above[len(self.outer) + 1 :]
         within = [*realize.iter_values, realize.predicate, *(e for f in inside for e in _ends(f))]
-        used = _loaded(within)
+        used = memory(self.state, loaded_buffers(within))
         writers = [(b, used) for b in self._others()]
-        writers.append((self.block, used | _loaded(_ends(self.loop))))
+        writers.append((self.block, used | memory(self.state, loaded_buffers(_ends(self.loop)))))
         for writer, asked in writers:
             for written in writer.writes:
                 if written.buffer in asked:
@@ -202,10 +204,6 @@ class _Order:
 
 def _ends(loop: ir.For) -> tuple[ir.Expr, ir.Expr]:
     return loop.min, loop.extent
-
-
-def _loaded(exprs: Iterable[ir.Expr]) -> set[ir.Buffer]:
-    return {n.buffer for e in exprs for n in ir.collect(e, ir.BufferLoad)}
 
 
 def _other_iterations(loop: ir.For, analyzer: Analyzer) -> Iterator[tuple[ir.Var, Analyzer]]:

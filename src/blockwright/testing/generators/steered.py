@@ -1,4 +1,4 @@
-"""Blocks that run where data say so: loads in predicates, in conditions and in loop bounds."""
+"""Blocks with data-dependent predicates, conditions and loop bounds."""
 
 from __future__ import annotations
 
