@@ -12,7 +12,7 @@ from blockwright.testing.modules import judge as judge_file
 from blockwright.testing.modules.campaign import play
 from blockwright.testing.modules.draw import draw
 from blockwright.testing.modules.judge import judge
-from blockwright.testing.modules.program import Call, Program, Ref, run
+from blockwright.testing.modules.program import Call, Program, Ref, Unspecified, run
 from blockwright.testing.modules.reduce import reduced
 from blockwright.testing.modules.script import as_script
 
@@ -153,3 +153,26 @@ def test_numbers_of_values_follow_when_a_value_becomes_an_input() -> None:
         reduced(program, keep)
         for smaller in tried:
             run(smaller, smaller.inputs)
+
+
+@pytest.mark.parametrize(
+    ("factors", "depends"),
+    [
+        ([1e30, 1e30, 0.0, 1.0], True),
+        ([1e30, 1e30, 1e-30, 1.0], True),
+        ([1e-30, 1e-30, 1e30, 1.0], True),
+        ([1e30, 1e30, 2.0, 1.0], False),
+        ([1e-30, 1e-30, 0.5, 1.0], False),
+        ([1e30, 1e-30, 0.0, 2.0], False),
+    ],
+)
+def test_products_that_depend_on_the_order_are_not_judged(
+    factors: list[float], depends: bool
+) -> None:
+    call = Call("torch.prod", (Ref(0), 0))
+    program = Program((torch.tensor(factors),), frozenset(), (call,), (1,), False)
+    if depends:
+        with pytest.raises(Unspecified):
+            run(program, program.inputs, specified=True)
+    else:
+        assert run(program, program.inputs, specified=True)

@@ -102,9 +102,12 @@ def _value(arg: Any, values: Sequence[Any]) -> Any:
 
 def check_range(call: Call, values: Sequence[Any]) -> None:
     """Raise `Unspecified` where sums of a call in float64, or the squares in it, may overflow, or
-    sums with infinite terms in another type: by their order they are infinite or NaN."""
+    sums with infinite terms or partial products in another type: the result depends on the order
+    in which elements are combined."""
     if call.fn not in _LARGEST:
         return
+    if call.fn == "torch.prod" and _product_depends_on_order(call, values):
+        raise Unspecified(call.fn)
     for arg in call.args:
         value = _value(arg, values)
         if isinstance(value, torch.Tensor) and value.dtype is torch.float64:
@@ -118,6 +121,26 @@ def check_range(call: Call, values: Sequence[Any]) -> None:
             most = torch.finfo(value.dtype).max
             if bool(torch.isinf(size).any()) and float(size[finite].sum()) > most:
                 raise Unspecified(call.fn)
+
+
+def _product_depends_on_order(call: Call, values: Sequence[Any]) -> bool:
+    """Whether some order overflows or underflows before factors of the other kind bring it back.
+
+    `big` and `small` are the largest and the smallest magnitude that a partial product can have.
+    Without factors below 1 an overflow ends at infinity in every order, and without factors above
+    1 an underflow ends at 0."""
+    value = _value(call.args[0], values)
+    if not value.is_floating_point():
+        return False
+    size, range_ = value.abs().to(torch.float64), torch.finfo(value.dtype)
+    others = [_value(a, values) for a in call.args[1:]]
+    keywords = {k: _value(a, values) for k, a in call.kwargs.items() if k != "dtype"}
+    big = torch.prod(size.clamp(min=1), *others, **keywords)
+    small = torch.prod(size.clamp(max=1), *others, **keywords)
+    nonzero = torch.where(size == 0, 1.0, size).clamp(max=1)
+    overflows = (big > range_.max) & (small < 1)
+    underflows = (torch.prod(nonzero, *others, **keywords) < range_.tiny) & (big > 1)
+    return bool((overflows | underflows).any())
 
 
 _LARGEST: dict[str, float] = {
