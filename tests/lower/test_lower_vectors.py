@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
 from blockwright import ir
 from blockwright.arith import Analyzer
+from blockwright.interp import interpret
 from blockwright.lower import lower
 from blockwright.script import tir as T
 
@@ -205,3 +209,29 @@ def test_a_sum_over_lanes_is_added_where_its_element_exists() -> None:
     (guard,) = ir.collect(lower(sums, "x86-64-v3").body, ir.IfThenElse)
     assert ir.free_vars(guard.condition)  # the row's, which no lane changes
     assert ir.collect(guard.then_case, ir.BufferStore)
+
+
+@pytest.mark.parametrize(("n", "divisor"), [(0, 0), (5, 3), (16, -3)])
+def test_a_divisor_that_all_lanes_share_is_not_0_where_no_lane_runs(n: int, divisor: int) -> None:
+    """A size, an element, and the extent of a loop divide under a mask that is false everywhere."""
+
+    @T.prim_func(index_dtype="int64")
+    def divide(
+        n: T.int64, A: T.Buffer((16,), "int32"), D: T.Buffer((1,), "int32"),
+        B: T.Buffer((16,), "int32"),
+    ):  # fmt: skip
+        for v in T.vectorized(16):
+            if v < n:
+                B[v] = A[v] // D[0] + T.Cast("int32", v // n + 7 % n + (v + 7 // n) % n)
+                for _ in range(8 // n):
+                    B[v] = B[v] + A[v] % D[0]
+
+    lowered = lower(divide, "x86-64-v4")
+    assert any(load.predicate is not None for load in ir.collect(lowered.body, ir.BufferLoad))
+    a, d = np.arange(16, dtype="int32"), np.array([divisor], "int32")
+    expected, result = np.full(16, 3, "int32"), np.full(16, 3, "int32")
+    for v in range(n):
+        expected[v] = a[v] // divisor + (v // n + 7 % n + (v + 7 // n) % n)
+        expected[v] += 8 // n * (a[v] % divisor)
+    interpret(lowered, n, a, d, result)
+    np.testing.assert_array_equal(result, expected)

@@ -8,7 +8,7 @@ would not have run touch no memory and divide by no zero.
 
 from __future__ import annotations
 
-from blockwright.arith import Analyzer
+from blockwright.arith import Analyzer, defined
 from blockwright.arith.form import is_index
 from blockwright.ir import (
     OPS,
@@ -87,16 +87,30 @@ class Lanes(Mutator):
 
     def _binary(self, node: E.BinaryOp) -> Expr:
         a, b = self(node.a), self(node.b)
+        divides = isinstance(node, (E.FloorDiv, E.FloorMod, E.Div, E.Mod)) and a.dtype.is_int
+        if divides and self.mask is not None:
+            b = self._nonzero(b, self.mask)
         if a is node.a and b is node.b:
             return node
+        if a.dtype.lanes == b.dtype.lanes == node.dtype.lanes == 1:
+            return type(node)(a, b)
         self._scalar_source(node)
-        if isinstance(node, (E.FloorDiv, E.FloorMod, E.Div, E.Mod)) and a.dtype.is_int:
-            affine = self._affine_again(node)
-            if affine is not None:
-                return affine
-            if self.mask is not None and b.dtype.lanes > 1 and not isinstance(b, E.Broadcast):
-                b = select(self.mask, b, const(1, b.dtype))
-        return vector_binary(type(node), a, b)
+        affine = self._affine_again(node) if divides else None
+        return vector_binary(type(node), a, b) if affine is None else affine
+
+    def _nonzero(self, divisor: Expr, mask: Expr) -> Expr:
+        """A divisor that is not 0 in lanes that do not run either."""
+        if divisor.dtype.lanes > 1 and not isinstance(divisor, E.Broadcast):
+            return select(mask, divisor, const(1, divisor.dtype))
+        value = divisor.value if isinstance(divisor, E.Broadcast) else divisor
+        if const_int(value) or self.analyzer.is_nonzero(value):
+            return divisor
+        one, zero = const(1, value.dtype), const(0, value.dtype)
+        if self.analyzer.prove(E.GE(value, zero)):
+            value = E.Max(value, one)
+        else:
+            value = E.Select(E.NE(value, zero), value, one)
+        return broadcast(value, divisor.dtype.lanes) if divisor.dtype.lanes > 1 else value
 
     rewrite_Add = rewrite_Sub = rewrite_Mul = rewrite_FloorDiv = rewrite_FloorMod = _binary
     rewrite_Min = rewrite_Max = rewrite_Div = rewrite_Mod = _binary
@@ -105,6 +119,8 @@ class Lanes(Mutator):
         """The ramp of an expression that is affine in the lane though it does not look so."""
         if any(isinstance(key, Var) and key is not self.var for key in self._memo):
             return None  # let variables hide the lane
+        if self.mask is not None and defined(node, self.analyzer) is not node:
+            return None  # the base of the ramp would divide where no lane runs
         analyzer = self.analyzer.copy()
         one = const(1, self.var.dtype)
         inner = const(max(1, self.count - 1), self.var.dtype)
@@ -141,6 +157,8 @@ class Lanes(Mutator):
         value = self(node.value)
         if value is node.value:
             return node
+        if value.dtype.lanes == node.value.dtype.lanes == 1:
+            return E.Cast(node.type, value)
         self._scalar_source(node)
         widened = node.type.is_int and node.type.bits > value.dtype.bits
         # int32 of int64 steps holds modulo 2**32; the other way round no lane may wrap around.

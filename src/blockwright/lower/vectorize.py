@@ -189,10 +189,11 @@ class _Body:
             case S.IfThenElse():
                 return self._branch(node, lanes)
             case For():
-                if lanes(node.min) is not node.min or lanes(node.extent) is not node.extent:
+                low, extent = lanes(node.min), lanes(node.extent)
+                if low.dtype.lanes > 1 or extent.dtype.lanes > 1:
                     raise CannotVectorize(f"the range of loop {node.loop_var.name} varies by lane")
                 inner = lanes.inside(node.loop_var, node.dom)
-                return node.replace(body=self.stmt(node.body, inner))
+                return node.replace(min=low, extent=extent, body=self.stmt(node.body, inner))
             case S.LetStmt():
                 value = lanes(node.value)
                 var = lanes.bind(node.var, value)
