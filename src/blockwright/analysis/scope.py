@@ -249,10 +249,13 @@ class Scope(Siblings):
         self, block: ir.Block, told: Sequence[ir.Range], domains: Mapping[ir.Var, ir.Range],
         analyzer: Analyzer,
     ) -> bool:  # fmt: skip
-        """Whether a loop whose variable the box does not mention may run zero times.
+        """Whether a loop whose variable the box does not mention may run zero times, or the first
+        step of a reduction be left out.
 
-        Reduction loops do not count: elements are initialized before the first term.
+        Other reduction loops do not count: elements are initialized before the first term.
         """
+        if block.init is not None and not self.begins(block):
+            return True
         moving = {v for r in told for e in (r.min, r.extent) for v in ir.free_vars(e)}
         pairs = zip(block.iter_vars, self.tree.realize(block).iter_values, strict=True)
         moving |= {v for it, value in pairs if it.iter_type is ir.IterType.REDUCE

@@ -23,6 +23,7 @@ from functools import cached_property
 from blockwright import ir
 from blockwright.analysis.cover import apart, apart_along_an_axis, interleaved, plainly_apart
 from blockwright.analysis.facts import symbols_of
+from blockwright.analysis.first_steps import takes_first_step
 from blockwright.analysis.instances import drives_sums, shared_writes
 from blockwright.analysis.memo import FlowMemo, around
 from blockwright.analysis.memory import memory_roots
@@ -200,6 +201,8 @@ class Siblings:
             missing = [r.buffer.name for r in block.reads if r.buffer in written]
             if missing:
                 return BlockKind.OTHER, f"it reads {missing[0]}, which it gives no initial value"
+            if not self.begins(block):
+                return BlockKind.OTHER, "its loops may not take the first step of its domain"
             used = set(ir.collect(block.init, ir.Buffer))
             for view in block.match_buffers:  # steps that part the two would leave it behind
                 if view.buffer in used:
@@ -232,6 +235,14 @@ class Siblings:
             if not analyzer.prove(ir.GE(*ir.match_types(value, start))):
                 return it.var.name
         return ""
+
+    def begins(self, block: ir.Block) -> bool:
+        """Whether a block with an initial value sets it for every element that it visits."""
+        realize, loops = self.tree.realize(block), self.tree.loops_above(block)
+        return self.memo.answer(
+            "begins", self._place(block),
+            lambda: takes_first_step(realize, loops, lambda at: self.memo.facts(self.tree, at)),
+        )  # fmt: skip
 
     def _reads_elsewhere(self, block: ir.Block) -> str:
         """Why an instance may read elements that other instances of the block update, in words."""

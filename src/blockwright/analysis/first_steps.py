@@ -1,0 +1,62 @@
+"""Whether reductions set the initial value of everything that they visit.
+
+`init` runs with the first step of a reduction, and without one only where a domain is empty. Where
+loops or a predicate leave out all the steps, or the first one, of a domain that has elements, the
+results keep what they held before::
+
+    for i, k in T.grid(8, n):  # n may be 0
+        with T.block("C"):
+            vi = T.axis.spatial(8, i)
+            vk = T.axis.reduce(16, k)
+            with T.init():
+                C[vi] = 0
+
+Steps that store initial values elsewhere, or that take the results as written, ask for this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from blockwright import ir
+from blockwright.arith import Analyzer
+from blockwright.arith.condition import conjuncts
+
+
+def takes_first_step(
+    realize: ir.BlockRealize, loops: Sequence[ir.For], facts: Callable[[ir.Stmt], Analyzer]
+) -> bool:
+    """Whether a reduction provably takes its first step wherever all its domains have elements.
+
+    Args:
+        realize: the block where it stands.
+        loops: the loops above it, outermost first.
+        facts: what holds at a statement.
+    """
+    pairs = list(zip(realize.block.iter_vars, realize.iter_values, strict=True))
+    reduced = [(it, value) for it, value in pairs if it.iter_type is ir.IterType.REDUCE]
+    driving = [f for f in loops if any(ir.uses_var(value, f.loop_var) for _, value in reduced)]
+    known = facts(driving[0] if driving else realize).copy()
+    for it, _ in pairs:
+        known.learn(_positive(it.dom.extent))
+    first: dict[ir.Var, ir.Expr] = {}
+    for loop in loops[loops.index(driving[0]) :] if driving else ():
+        low, extent = ir.substitute(loop.min, first), ir.substitute(loop.extent, first)
+        if loop not in driving:
+            known.bind(loop.loop_var, ir.Range(low, extent))
+        elif known.prove(_positive(extent)):
+            first[loop.loop_var] = ir.cast_to(low, loop.loop_var.type)
+        else:
+            return False
+    return all(
+        known.prove_equal(*ir.match_types(ir.substitute(value, first), it.dom.min))
+        for it, value in reduced
+    ) and all(
+        known.prove(ir.substitute(condition, first))
+        for condition in conjuncts(realize.predicate)
+        if ir.uses_var(condition, first.keys())
+    )
+
+
+def _positive(extent: ir.Expr) -> ir.Expr:
+    return ir.compare(ir.GT, extent, ir.const(0, extent.dtype))
