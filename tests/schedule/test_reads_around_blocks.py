@@ -10,6 +10,7 @@ import pytest
 import blockwright as bw
 from blockwright import ir
 from blockwright.schedule import LoopRV, Schedule
+from blockwright.testing import assert_same_meaning
 
 AROUND = {
     "predicate": """
@@ -176,3 +177,59 @@ def f(A: T.Buffer((8,), "int32"), C: T.Buffer((4,), "int32")):
     bw.interpret(sch.func, given, found[0])
     bw.build(sch.func)(given, found[1])
     np.testing.assert_array_equal(found, [given[3:7]] * 2)
+
+
+SPARSE = """
+@T.prim_func
+def main(P: T.Buffer((6,), "int32"), V: T.Buffer((12,), "int32"), Y: T.Buffer((5,), "int32")):
+    for i in range(5):
+        with T.block("row"):
+            vi = T.axis.spatial(5, i)
+            Y[vi] = 0
+            for j in range(1):
+                for k in range({0}):
+                    with T.block("nz"):
+                        vk = T.axis.opaque(12, P[vi] + k)
+                        Y[vi] = Y[vi] + V[vk]
+"""
+GATED = """
+@T.prim_func
+def main(P: T.Buffer((6,), "int32"), V: T.Buffer((12,), "int32"), Y: T.Buffer((5,), "int32")):
+    B = T.alloc_buffer((12,), "int32")
+    for i in range(12):
+        with T.block("B"):
+            vi = T.axis.spatial(12, i)
+            B[vi] = V[vi] * 3
+    for i in range(5):
+        with T.block("row"):
+            vi = T.axis.spatial(5, i)
+            T.where(P[5] > 3)
+            Y[vi] = B[vi * 2]
+"""
+SPARSE_ROWS = np.array([0, 3, 3, 7, 11, 12], "int32")
+
+
+@pytest.mark.parametrize("step", [
+    lambda s: s.split(s.get_loops("row")[0], [None, 2]),
+    lambda s: s.parallel(s.get_loops("row")[0]),
+    lambda s: s.cache_read("row", "V", "global"),
+])  # fmt: skip
+@pytest.mark.parametrize("count", ["P[vi + 1] - P[vi]", "P[vi + 1 - j] - P[vi]"])
+def test_outer_blocks_state_what_is_read_around_inner_ones(
+    step: Callable[[Schedule], object], count: str
+) -> None:
+    func = bw.from_source(SPARSE.format(count))
+    sch = Schedule(func, verify="full")
+    step(sch)
+    arrays = [SPARSE_ROWS, np.arange(12, dtype="int32"), np.zeros(5, "int32")]
+    assert_same_meaning(func, sch.func, arrays=arrays)
+
+
+def test_a_block_around_a_gated_one_states_the_gate() -> None:
+    func = bw.from_source(GATED)
+    sch = Schedule(func, verify="full")
+    loop = sch.get_loops("row")[0]
+    sch.compute_at("B", loop)
+    sch.store_at("B", loop)
+    arrays = [SPARSE_ROWS, np.arange(12, dtype="int32"), np.zeros(5, "int32")]
+    assert_same_meaning(func, sch.func, arrays=arrays)

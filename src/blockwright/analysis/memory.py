@@ -17,7 +17,13 @@ from blockwright.analysis.fold_names import fold_names
 from blockwright.analysis.fold_views import fold_views
 from blockwright.analysis.pointers import fold_pointers, memories, named_pointers
 from blockwright.analysis.regions import with_one_box_per_buffer
-from blockwright.analysis.surroundings import Loaded, is_full, loaded_around, stating_loads
+from blockwright.analysis.surroundings import (
+    Loaded,
+    is_full,
+    loaded_around,
+    stating_inside,
+    stating_loads,
+)
 
 _views: ir.Rare[ir.DeclBuffer] = ir.Rare(ir.DeclBuffer)
 
@@ -94,6 +100,8 @@ class _State(ir.Mutator):
 
     def rewrite_Block(self, node: ir.Block) -> Any:
         new = stating_loads(self.descend(node), self.loaded.get(node, ()))
+        if self.loaded:
+            new = stating_inside(new)
         return stating(new, self.roots)
 
 

@@ -218,7 +218,8 @@ class Siblings:
         """What a block writes of the data that decide for which points it runs, in words."""
         roots = memory_roots(self.tree.func) if self._loaded else {}
         written = {roots.get(r.buffer, r.buffer) for r in block.writes}
-        read = [b.name for b in self._loaded.get(block, ()) if roots.get(b, b) in written]
+        loaded = [r.buffer for r in self._loaded.get(block, ())]
+        read = [b.name for b in loaded if roots.get(b, b) in written]
         what = "which is read to decide whether and where it runs"
         return f"it writes {read[0]}, {what}" if read else ""
 

@@ -18,6 +18,10 @@ Before::
 After::
 
             T.reads(A[vi], N[0:8])
+
+In a block inside of another one, an element that no loop between the two moves is stated alone, as
+the outer block states no more. Where the outer block states a part of what the inner one does, it
+states all of the buffer too.
 """
 
 from __future__ import annotations
@@ -25,42 +29,93 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, MutableMapping
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from blockwright import ir
 from blockwright.analysis.tree import child_stmts
 
-Loaded = Mapping[ir.Block, tuple[ir.Buffer, ...]]
-"""Blocks whose surroundings load from buffers, and these."""
+Loaded = Mapping[ir.Block, tuple[ir.BufferRegion, ...]]
+"""Blocks whose surroundings load from buffers, and the parts of these."""
 
 _known: MutableMapping[ir.Stmt, bool] = WeakKeyDictionary()
 """Loops and blocks, and whether statements in them load where blocks may stand."""
 
 
 def loaded_around(func: ir.PrimFunc) -> Loaded:
-    """The buffers that are read around each block, inside of the block that it stands in."""
+    """What is read around each block, inside of the block that it stands in."""
     if not _may_load(func.body):
         return {}
-    found: dict[ir.Block, dict[ir.Buffer, None]] = {}
-    stack: list[tuple[ir.Stmt, tuple[ir.Buffer, ...]]] = [(func.body, ())]
+    found: dict[ir.Block, tuple[ir.BufferRegion, ...]] = {}
+    stack: list[tuple[ir.Stmt, _Around]] = [(func.body, _Around())]
     while stack:
         node, around = stack.pop()
-        loaded = (*around, *(load.buffer for load in loads_at(node)))
+        inside = around.within(node)
         if isinstance(node, ir.BlockRealize):
-            if loaded:
-                found.setdefault(node.block, {}).update(dict.fromkeys(loaded))
-            stack += [(child, ()) for child in child_stmts(node.block)]
+            if inside.loads:
+                found[node.block] = inside.regions()
+            outer = None if node is func.body else node.block
+            stack += [(child, _Around(outer)) for child in child_stmts(node.block)]
         else:
-            stack += [(child, loaded) for child in child_stmts(node)]
-    return {block: tuple(buffers) for block, buffers in found.items()}
+            stack += [(child, inside) for child in child_stmts(node)]
+    return found
 
 
-def stating_loads(block: ir.Block, buffers: Iterable[ir.Buffer]) -> ir.Block:
-    """A block whose signature states that it reads all of some buffers."""
-    stated = {r.buffer: r for r in block.reads}
-    wide = [b for b in dict.fromkeys(buffers) if b not in stated or not is_full(stated[b])]
-    if not wide:
-        return block
-    kept = tuple(r for r in block.reads if r.buffer not in wide)
-    return block.replace(reads=(*kept, *map(ir.full_region, wide)))
+class _Around(msgspec.Struct, frozen=True, eq=False):
+    """What stands between a block, the root aside, and a statement inside of it."""
+
+    block: ir.Block | None = None
+    loads: tuple[ir.BufferLoad, ...] = ()
+    moving: frozenset[ir.Var] = frozenset()
+
+    def within(self, node: ir.Stmt) -> _Around:
+        """The same for what stands in a statement."""
+        loads = loads_at(node)
+        own = node.loop_var if isinstance(node, ir.For) else None
+        if isinstance(node, ir.LetStmt):
+            own = node.var
+        if not loads and own is None:
+            return self
+        moving = self.moving if own is None else self.moving | {own}
+        return _Around(self.block, (*self.loads, *loads), moving)
+
+    def regions(self) -> tuple[ir.BufferRegion, ...]:
+        return tuple(dict.fromkeys(map(self._region, self.loads)))
+
+    def _region(self, load: ir.BufferLoad) -> ir.BufferRegion:
+        fixed = not any(
+            isinstance(n, ir.BufferLoad) or n in self.moving
+            for index in load.indices
+            for n in ir.walk(index)
+        )
+        if self.block is None or not fixed:
+            return ir.full_region(load.buffer)
+        return ir.BufferRegion(
+            load.buffer, tuple(ir.Range(i, ir.const(1, i.dtype)) for i in load.indices)
+        )
+
+
+def stating_loads(block: ir.Block, loaded: Iterable[ir.BufferRegion]) -> ir.Block:
+    """A block whose signature states what is read around it."""
+    reads = {r.buffer: r for r in block.reads}
+    for region in loaded:
+        known = reads.get(region.buffer)
+        if known is None:
+            reads[region.buffer] = region
+        elif not (is_full(known) or ir.structural_equal(known, region)):
+            del reads[region.buffer]
+            reads[region.buffer] = ir.full_region(region.buffer)
+    stated = tuple(reads.values())
+    return block if stated == block.reads else block.replace(reads=stated)
+
+
+def stating_inside(block: ir.Block) -> ir.Block:
+    """A block that states all of the buffers of which it states a part, and a block inside of it
+    all."""
+    whole = {r.buffer for inner in ir.blocks(block.body) for r in inner.reads if is_full(r)}
+    reads = tuple(
+        ir.full_region(r.buffer) if r.buffer in whole and not is_full(r) else r for r in block.reads
+    )
+    return block if reads == block.reads else block.replace(reads=reads)
 
 
 def is_full(region: ir.BufferRegion) -> bool:

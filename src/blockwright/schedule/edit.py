@@ -11,7 +11,7 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.analysis.memory import memory_roots, stating
-from blockwright.analysis.surroundings import Loaded, loaded_around, stating_loads
+from blockwright.analysis.surroundings import Loaded, loaded_around, stating_inside, stating_loads
 from blockwright.analysis.well_formed import find_problems, unstated
 from blockwright.ir.printer import script
 from blockwright.schedule.explicit import stated_by_user
@@ -63,6 +63,8 @@ class _States(ir.Mutator):
 
     def rewrite_Block(self, node: ir.Block) -> Any:
         new = stating_loads(self.descend(node), self.loaded.get(node, ()))
+        if self.loaded:
+            new = stating_inside(new)
         new = stating(new, self.roots)
         if new is not node:
             self.forward[node] = new
