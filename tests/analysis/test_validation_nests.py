@@ -405,3 +405,32 @@ def main(b: T.handle):
                 v1 = T.axis.spatial(m + 1, f % m + a)
                 B[v0, v1] = T.float32(1)
 """)) == []  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("init", "first", "expected"),
+    [
+        ("with T.init():", "G[vi] = 0.0", []),
+        ("if vk == 0:", "G[vi] = 0.0", []),
+        ("if vk == 0:", "A[vi, 0] = 0.0", ["BW235"]),
+    ],
+)
+def test_blocks_inside_read_what_the_block_around_them_stores(
+    init: str, first: str, expected: list[str]
+) -> None:
+    body = f"""
+for i, k in T.grid(32, 8):
+    with T.block("outer"):
+        vi, vk = T.axis.remap("SR", [i, k])
+        {init}
+            {first}
+        for l in range(4):
+            with T.block("inner"):
+                vl = T.axis.reduce(4, l)
+                G[vi] = G[vi] + A[vi, vk * 4 + vl]
+for i in range(32):
+    with T.block("B"):
+        vi = T.axis.spatial(32, i)
+        B[vi, 0] = G[vi]
+"""
+    assert codes(program(body, allocate='G = T.alloc_buffer((32,), "float32")')) == expected

@@ -233,3 +233,29 @@ def test_a_block_around_a_gated_one_states_the_gate() -> None:
     sch.store_at("B", loop)
     arrays = [SPARSE_ROWS, np.arange(12, dtype="int32"), np.zeros(5, "int32")]
     assert_same_meaning(func, sch.func, arrays=arrays)
+
+
+COUNTED = """
+@T.prim_func
+def main(A: T.Buffer((6,), "int32"), L: T.Buffer((6,), "int32"), C: T.Buffer((6,), "int32")):
+    M = T.alloc_buffer((6,), "int32")
+    for i in range(6):
+        with T.block("P"):
+            vi = T.axis.spatial(6, i)
+            M[vi] = L[vi] % 4
+    for i in range(6):
+        {0}
+            with T.block("U"):
+                vi = T.axis.spatial(6, i)
+                C[vi] = C[vi] + A[vi]
+"""
+
+
+@pytest.mark.parametrize("around", ["for k in range(M[i]):", "if M[i] > 1:"])
+def test_what_is_read_around_a_block_alone_gets_another_layout(around: str) -> None:
+    func = bw.from_source(COUNTED.format(around))
+    sch = Schedule(func, verify="full")
+    sch.transform_layout("P", ("write", 0), lambda i: (i % 2, i // 2))
+    arrays = [np.arange(k, k + 6, dtype="int32") for k in range(3)]
+    assert_same_meaning(func, sch.func, arrays=arrays)
+    assert "M[i % 2, i // 2]" in sch.text()

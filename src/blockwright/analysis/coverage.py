@@ -38,6 +38,7 @@ from blockwright.analysis.kernels import BLOCK_AXES, shares
 from blockwright.analysis.memory import memory_roots
 from blockwright.analysis.problems import Problem
 from blockwright.analysis.regions import relax_region
+from blockwright.analysis.tree import child_stmts
 from blockwright.analysis.visits import Level, Touch, Visit, touches
 from blockwright.arith import Analyzer, is_bijective
 
@@ -104,11 +105,28 @@ class _Writer:
 
 
 def _delegates(visit: Visit, buffer: ir.Buffer, found: Sequence[Visit]) -> bool:
-    """Whether a block inside states the writes of this one more exactly."""
+    """Whether blocks inside state the writes of this one more exactly: all of them."""
     if any(m.source.buffer is buffer for m in visit.block.match_buffers):
+        return False
+    if _stores_itself(visit.block, buffer):
         return False
     return any(visit.block in other.around and any(r.buffer is buffer for r in other.block.writes)
                for other in found[visit.order + 1 :])  # fmt: skip
+
+
+def _stores_itself(block: ir.Block, buffer: ir.Buffer) -> bool:
+    """Whether statements of a block, or of its initial value, that stand in no block inside of it
+    may store to a buffer."""
+    stack: list[ir.Stmt] = [block.body] if block.init is None else [block.init, block.body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ir.BufferStore) and node.buffer is buffer:
+            return True
+        if isinstance(node, ir.Evaluate) and buffer in ir.collect(node, ir.Buffer):
+            return True
+        if not isinstance(node, ir.BlockRealize):
+            stack += child_stmts(node)
+    return False
 
 
 def _accesses_outside_blocks(body: ir.Stmt, buffers: set[ir.Buffer]) -> bool:

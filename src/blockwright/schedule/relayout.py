@@ -49,11 +49,12 @@ class _Relayout(ir.Mutator):
 
         result = node.map_children(part)
         self._memo = {}
-        if result is not node:
+        stated = any(r.buffer is self.old for r in (*node.reads, *node.writes))
+        if result is not node or stated:  # a block may state what is read around it alone
             if node is self.owner:
                 allocs = tuple(self.new if b is self.old else b for b in node.alloc_buffers)
                 result = result.replace(alloc_buffers=allocs)
-            elif any(r.buffer is self.old for r in (*node.reads, *node.writes)):
+            elif stated:
                 self._require_free(node)
                 result = with_signature(result, self.state.signature_facts(node))
             self.edit.forward[node] = result
