@@ -189,3 +189,26 @@ def test_shared_elements_by_looking_at_each() -> None:
                 sum(a * b for a, b in zip(at, steps, strict=True)) for at in np.ndindex(shape)
             ]
             assert has_shared_elements(strided(shape, steps)) == (len(set(places)) < len(places))
+
+
+STRIDED = bw.from_source("""
+@T.prim_func
+def main(a: T.handle, c: T.handle, n: T.int64):
+    A = T.match_buffer(a, (n, 4), "float32", strides=("row", 1))
+    C = T.match_buffer(c, (n, 4), "float32", strides=(8, 1))
+    for i, j in T.grid(n, 4):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = A[vi, vj] + T.float32(1)
+""")
+
+
+def test_strides_that_lead_to_no_element_may_be_any() -> None:
+    """NumPy gives the strides of empty arrays as 0."""
+    call = bw.build(STRIDED)
+    call(np.zeros((0, 4), "float32"), np.zeros((0, 4), "float32"), 0)
+    one = np.zeros((1, 4), "float32")
+    call(np.ones((1, 4), "float32"), one, 1)
+    assert one.tolist() == [[2.0] * 4]
+    with pytest.raises(ArgumentError, match=r"BW706.*expected stride 8"):
+        call(np.ones((2, 4), "float32"), np.zeros((2, 4), "float32"), 2)

@@ -58,8 +58,10 @@ class Symbols:
         return f"`{extent.name}` (from {self._origin.get(extent, 'a scalar argument')})", "BW709"
 
     def bind_strides(self, buffer: Buffer, extents: Sequence[Value], tensor: Value) -> None:
-        """Strides in elements; a tensor without them is compact."""
+        """Strides in elements; a tensor without them is compact. A stride that leads to no second
+        element may be any: NumPy gives those of an empty array as 0."""
         e = self.e
+        empty = self._is_empty(extents)
         table = e.load("ptr", e.offset(tensor, 32), 8)
         present = e.compare("ne", table, Value("ptr", "null"))
         compact = int_const(1)
@@ -72,9 +74,17 @@ class Symbols:
             if isinstance(stride, Var) and stride not in self.known:
                 self.known[stride] = types.cast(e, found, _INT64, stride.dtype)
                 continue
-            fine = e.compare("eq", found, self.index(stride))
+            unused = e.binary("or", empty, e.compare("eq", extents[axis], int_const(1)))
+            fine = e.binary("or", unused, e.compare("eq", found, self.index(stride)))
             text = f"expected stride {plain(extent_text(stride))} in dimension {axis}, got %lld"
             self.check.require(fine, "BW706", text, "pass a contiguous copy", found)
+
+    def _is_empty(self, extents: Sequence[Value]) -> Value:
+        empty = self.e.compare("eq", extents[0], int_const(0))
+        for extent in extents[1:]:
+            found = self.e.compare("eq", extent, int_const(0))
+            empty = self.e.binary("or", empty, found)
+        return empty
 
     def solve(self) -> None:
         """Variables that only occur as `a * n + b` in an extent."""
