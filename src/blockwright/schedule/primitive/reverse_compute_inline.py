@@ -128,13 +128,17 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         made: ir.BufferStore, mapping: dict[ir.Var, ir.Expr], read: Sequence[ir.Expr],
     ) -> None:  # fmt: skip
         """Let one producer store the consumer's value, where there is an instance of it."""
-        consumer = ir.substitute(copied_expr(store.value), mapping)
+        typed = {var: ir.cast_to(value, var.type) for var, value in mapping.items()}
+        consumer = ir.substitute(copied_expr(store.value), typed)
         old = state.tree.realize(producer)
         sorts = ir.Sorts(ir.value_variables(state.func))
         stored = marked(copied_expr(made.value), sorts)
         inlined = _Replace(made.buffer, stored)(consumer)
         value = with_own_lets(Unmarked(sorts, inside(state, old))(inlined))
-        index = tuple(ir.substitute(i, mapping) for i in store.indices)
+        index = tuple(
+            mapping[i] if isinstance(i, ir.Var) and i in mapping else ir.substitute(i, typed)
+            for i in store.indices
+        )
         body = ir.BufferStore(store.buffer, value, index)
         new = with_signature(producer.replace(body=body), state.signature_facts(old))
         edit.forward[producer] = new
@@ -152,7 +156,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
                 if not analyzer.prove(condition):
                     more.append(ir.substitute(condition, values))
         for index, output in zip(read, made.indices, strict=True):  # an element that is read
-            hit = ir.EQ(*ir.match_types(ir.substitute(index, mapping), output))
+            hit = ir.EQ(*ir.match_types(ir.substitute(index, typed), output))
             if not analyzer.prove(hit):
                 more.append(ir.substitute(hit, values))
         edit.replace(old, narrowed(old.replace(block=new), more, state.facts(old)))

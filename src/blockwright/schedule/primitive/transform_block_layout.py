@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
 
 from blockwright import ir
 from blockwright.arith import Analyzer, IndexMap, IterMapError
@@ -16,7 +16,7 @@ from blockwright.schedule.buffers import (
 )
 from blockwright.schedule.checks import require_known_kind
 from blockwright.schedule.edit import Edit
-from blockwright.schedule.forwarding import with_signature
+from blockwright.schedule.forwarding import rewritten_accesses, with_signature
 from blockwright.schedule.handle import BlockRV
 from blockwright.schedule.record import AnyIndexMap, Primitive
 from blockwright.schedule.reduction import fail_order, row_major, terms_in_order, why_ordered
@@ -105,11 +105,12 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
         ]
         own = _Facts(around, fresh)
         old = own.values(inverse, block)
-        values = {it.var: v for it, v in zip(block.iter_vars, old, strict=True)}
+        pairs = zip(block.iter_vars, old, strict=True)
+        values = {it.var: ir.cast_to(v, it.var.type) for it, v in pairs}
         edit = Edit(state)
         inside = edit.inside(block, values)
-        body = simplified_indices(inside.body, own.stepping)
-        init = None if inside.init is None else simplified_indices(inside.init, own.always)
+        body = _indexed(inside.body, values.values(), own.stepping)
+        init = None if inside.init is None else _indexed(inside.init, values.values(), own.always)
         new = inside.replace(iter_vars=tuple(fresh), body=body, init=init)
         new = with_signature(new, state.signature_facts(block))
         edit.forward[block] = new
@@ -155,6 +156,20 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
                                 "iterators with reduction ones")  # fmt: skip
             kinds.append(used.pop() if used else ir.IterType.SPATIAL)
         return kinds
+
+
+def _indexed(stmt: ir.Stmt, values: Iterable[ir.Expr], analyzer: Analyzer) -> Any:
+    """The statement with simplified indices. These may be of any type: there the values of the old
+    iterators need no conversion to the types that these had."""
+    wide = {value: value.value for value in values if isinstance(value, ir.Cast)}
+
+    def change(node: ir.BufferLoad | ir.BufferStore) -> ir.Node:
+        indices = tuple(ir.substitute(i, wide) for i in node.indices)
+        return node.replace(indices=indices)
+
+    if wide:
+        stmt = rewritten_accesses(stmt, change)
+    return simplified_indices(stmt, analyzer)
 
 
 def _mere_order(state: State, block: ir.Block, mapping: IndexMap) -> str:
