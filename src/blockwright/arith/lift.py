@@ -227,6 +227,11 @@ def _call(ctx: Rewriter, expr: Call) -> Poly:
         return ctx.lift(expr.args[0])
     if expr.op == "checked_index":
         return _checked(ctx, expr)
+    if expr.op == "as_index":
+        inner = expr.args[0]
+        return (
+            ctx.lift(inner) if ctx.space.sorts.is_index(inner) else _opaque(ctx, expr, wraps=False)
+        )
     if expr.op in ("shift_left", "shift_right", "bitwise_and"):
         found = _power_of_two(ctx, expr)
         if found is not None:
@@ -308,6 +313,8 @@ def opaque_bounds(ctx: Rewriter, atom: Atom) -> Bounds:
         if source.min_value >= dtype.min_value and source.max_value <= dtype.max_value:
             return (source.min_value, source.max_value)
     limits = (dtype.min_value, dtype.max_value)
+    if isinstance(node, Call) and node.op == "as_index":
+        return limits
     if atom.wraps and isinstance(node, BinaryOp):
         return values.node_bounds(ctx, node, limits)
     return limits if atom.wraps or isinstance(node, Cast) else (None, None)

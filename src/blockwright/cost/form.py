@@ -84,7 +84,7 @@ def _parts(form: Form, by: float) -> tuple[Form, Form]:
     return Form(base, whole), Form(form.base - base, rest)
 
 
-_PASSED_ON = ("if_then_else", "likely", "checked_index", "checked_divisor")
+_PASSED_ON = ("if_then_else", "likely", "as_index", "checked_index", "checked_divisor")
 
 
 def form_of(expr: ir.Expr, known: Mapping[ir.Var, Form]) -> Form:

@@ -29,7 +29,7 @@ _OPERATIONS = {
     "exp": 14, "exp_ftz": 11, "exp2": 12, "exp10": 16, "expm1": 20, "log": 18, "log2": 18,
     "log10": 18, "log1p": 22, "sqrt": 6, "rsqrt": 8, "sin": 25, "cos": 25, "tan": 35, "tanh": 19,
     "erf": 22, "sigmoid": 20, "pow": 40, "fmod": 20, "atan2": 40, "likely": 0, "if_then_else": 1,
-    "reinterpret": 0, "checked_index": 0, "checked_divisor": 0, "prefetch": 1,
+    "reinterpret": 0, "as_index": 0, "checked_index": 0, "checked_divisor": 0, "prefetch": 1,
     "vector_reduce_add": 6, "vector_reduce_max": 6, "vector_reduce_min": 6,
 }  # fmt: skip
 """Vector instructions of a builtin operation; one where it is not listed."""

@@ -66,6 +66,7 @@ class CallCompiler(AtomicCompiler):
             "print": self._print, "address_of": self.pointer,
             "constant_data": self._constant, "tensor": self._tensor,
             "checked_index": self._checked, "checked_divisor": self._divisor,
+            "as_index": self._as_index,
             "assume": self._assume,
         }  # fmt: skip
         method = self.atomic if is_atomic(expr) else methods.get(expr.op)
@@ -103,6 +104,17 @@ class CallCompiler(AtomicCompiler):
             return found.astype(np.int64) if type(found) is np.ndarray else int(found)
 
         return checked
+
+    def _as_index(self, expr: Call) -> Fn:
+        value = self.value(expr.args[0])
+        if not self.is_index(expr):
+            return value
+
+        def number(env: Env) -> Any:
+            found = value(env)
+            return found.astype(np.int64) if type(found) is np.ndarray else int(found)
+
+        return number
 
     def _divisor(self, expr: Call) -> Fn:
         value, site = self.value(expr.args[0]), self.site(expr)

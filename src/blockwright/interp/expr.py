@@ -117,6 +117,8 @@ class ExprCompiler:
                 return self.is_index(expr.args[0])
             case Call(op="checked_index"):
                 return True
+            case Call(op="as_index"):
+                return expr.dtype.is_int and expr.dtype.bits >= 32
             case Let():
                 named = expr.value.dtype.is_int and self.is_index(expr.value)
                 if not named:

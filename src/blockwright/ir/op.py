@@ -46,6 +46,7 @@ def _rows() -> dict[str, OpRow]:
         OpRow("fma", "pure", 3, elementwise=True),
         OpRow("if_then_else", "pure", 3),  # lazy: only the taken side is evaluated
         OpRow("likely", "pure", 1, elementwise=True),
+        OpRow("as_index", "pure", 1, elementwise=True),  # its argument, as an index (semantics.md)
         OpRow("checked_index", "pure", 2),  # argument 0; the call fails unless 0 <= it < argument 1
         OpRow("checked_divisor", "pure", 1),  # its argument; the call fails where that is 0
         OpRow("reinterpret", "pure", 1, elementwise=True, result="given"),

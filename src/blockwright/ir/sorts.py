@@ -71,6 +71,8 @@ class Sorts:
                 return self.is_index(expr.args[0])
             case E.Call(op="checked_index"):
                 return True
+            case E.Call(op="as_index"):
+                return expr.dtype.is_int and expr.dtype.bits >= 32
             case E.Call():
                 return expr.op in _INDEX_CALLS and all(self.is_index(a) for a in expr.args)
             case _:

@@ -45,6 +45,7 @@ from blockwright.ir import (
     Mutator,
     PrimFunc,
     Range,
+    Sorts,
     Stmt,
     Var,
     add,
@@ -53,9 +54,12 @@ from blockwright.ir import (
     const,
     const_int,
     is_const_int,
+    value_variables,
+    walk,
 )
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
+from blockwright.ir.dtype import INT32
 from blockwright.lower.context import LowerContext
 from blockwright.lower.rewrite import Instantiate, sequence, vector_binary, walk_code
 from blockwright.support import BuildError
@@ -71,13 +75,23 @@ def lower_blocks(func: PrimFunc, context: LowerContext) -> PrimFunc:
     BW613 for a view whose shape does not fit its region.
     """
     func = define_empty_reductions(func)
-    return func.replace(body=_Blocks(context.target.kind)(func.body))
+    return func.replace(body=_Blocks(func, context.target.kind)(func.body))
+
+
+def _computes_with(block: Block, iter_var: IterVar) -> bool:
+    """Whether an iterator is more than an index or a part of a comparison in its block."""
+    operators = (E.BinaryOp, E.Select, E.Ramp, E.Let, S.LetStmt, Call)
+    return any(
+        isinstance(node, operators) and any(c is iter_var.var for c in node.children())
+        for node in walk(block)
+    )
 
 
 class _Blocks(Mutator):
-    def __init__(self, machine: str) -> None:
+    def __init__(self, func: PrimFunc, machine: str) -> None:
         super().__init__()
         self.machine = machine
+        self.is_index = Sorts(value_variables(func)).is_index
         self.views: dict[Buffer, BufferRegion] = {}
         self.align: dict[Buffer, list[tuple[int, int, int]]] = {}
         self.lanes = False  # in the body of a vectorized loop
@@ -93,6 +107,12 @@ class _Blocks(Mutator):
         values: list[Expr] = []
         for iter_var, value in zip(block.iter_vars, node.iter_values, strict=True):
             bound = cast_to(self(value), iter_var.var.dtype)
+            if (
+                bound.dtype is INT32
+                and not self.is_index(bound)
+                and _computes_with(block, iter_var)
+            ):
+                bound = Call("as_index", (bound,), INT32)
             self._memo[iter_var.var] = bound
             values.append(bound)
         predicate = self(node.predicate)

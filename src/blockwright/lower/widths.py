@@ -107,6 +107,8 @@ class _Choose(Mutator):
                 return expr.replace(args=(self(expr.args[0]), yes, no), type=yes.dtype)
             case Call(op="likely"):
                 return self._widened(expr.args[0])
+            case Call(op="as_index"):
+                return cast_to(self(expr.args[0]), INT64.with_lanes(expr.dtype.lanes))
             case E.Let():
                 var, value = self._named(expr.var, expr.value)
                 return E.Let(var, value, self._widened(expr.body))
@@ -117,6 +119,10 @@ class _Choose(Mutator):
     def rewrite_Cast(self, node: E.Cast) -> Expr:
         widens = node.dtype.element is INT64 and self._is_unsafe_index(node.value)
         return self._widened(node.value) if widens else self.descend(node)
+
+    def rewrite_Call(self, node: Call) -> Expr:
+        """`as_index` has no code: what it says of the operators around it is known by now."""
+        return self(node.args[0]) if node.op == "as_index" else self.descend(node)
 
     def _compare(self, node: E.CompareOp) -> Expr:
         if not (self.is_index(node.a) and self.is_index(node.b)):

@@ -1,11 +1,13 @@
-"""Index expressions that a step puts in the place of a load.
+"""Index expressions that a step puts in the place of loads, and loads in the place of indices.
 
-A load is a value and wraps around; the index expression that was stored does not. The step marks
-the expression as a value (`marked`), and drops the marks again where index arithmetic gives the
-same number (`Unmarked`)::
+A load is a value and wraps around; an index does not. A step that replaces one by the other marks
+what it inserts (`as_value`, `as_index`), and drops the marks again where both kinds of arithmetic
+give the same number (`Unmarked`)::
 
     T.reinterpret("int32", vi) + 2147483647 > vi    # stays
     T.reinterpret("int32", vi) + 1 > vi             # vi + 1 > vi, if vi + 1 fits into its type
+    A[T.as_index(x[vi]) * 65536 % 7]                # stays
+    A[T.as_index(x[vi])]                            # A[x[vi]]
 """
 
 from __future__ import annotations
@@ -25,10 +27,18 @@ _LONGEST = 1 << 48
 _TRANSPARENT = frozenset({"if_then_else", "shift_left", "shift_right", "bitwise_and", "likely"})
 
 
-def marked(expr: ir.Expr, sorts: ir.Sorts) -> ir.Expr:
+def as_value(expr: ir.Expr, sorts: ir.Sorts) -> ir.Expr:
     """The expression as a value: an index is wrapped in a `reinterpret` to its own type."""
     if expr.dtype.is_int and sorts.is_index(expr):
         return ir.Call("reinterpret", (expr,), expr.dtype)
+    return expr
+
+
+def as_index(expr: ir.Expr, sorts: ir.Sorts) -> ir.Expr:
+    """The expression as an index: a value of 32 or 64 bits is wrapped in `as_index`."""
+    wide = expr.dtype.kind == "int" and expr.dtype.bits >= 32
+    if wide and not sorts.is_index(expr):
+        return ir.Call("as_index", (expr,), expr.dtype)
     return expr
 
 
@@ -43,12 +53,14 @@ def inside(state: State, realize: ir.BlockRealize) -> Analyzer:
 
 
 def _is_mark(node: Any) -> bool:
-    return isinstance(node, ir.Call) and node.op == "reinterpret" and (
-        node.args[0].dtype is node.dtype and node.dtype.is_int)  # fmt: skip
+    if not isinstance(node, ir.Call) or not node.dtype.is_int:
+        return False
+    same = node.op == "reinterpret" and node.args[0].dtype is node.dtype
+    return same or node.op == "as_index"
 
 
 class Unmarked(ir.Mutator):
-    """Drops marks where the index arithmetic without them stays within its type."""
+    """Drops marks where no operator that is an index with or without them leaves its type."""
 
     def __init__(self, sorts: ir.Sorts, analyzer: Analyzer) -> None:
         super().__init__()
@@ -68,37 +80,38 @@ class Unmarked(ir.Mutator):
             return super().__call__(node)
         if not any(map(_is_mark, ir.walk(node))):
             return node
-        plain = self._plain(node)
-        return plain if self._fits(plain) else node
+        plain, fits = self._plain(node)
+        return plain if fits else node
 
-    def _plain(self, node: ir.Expr) -> ir.Expr:
-        """The integer operators of an expression without marks."""
+    def _plain(self, node: ir.Expr) -> tuple[ir.Expr, bool]:
+        """The integer operators of an expression without marks, and whether that is the same."""
         if _is_mark(node):
             return self._plain(cast(ir.Call, node).args[0])
         if not _is_operator(node):
-            return super().__call__(node)
+            return super().__call__(node), True
+        fits = True
 
         def operand(child: Any) -> Any:
-            whole = isinstance(child, ir.Expr) and child.dtype.is_int
-            return self._plain(child) if whole else self(child)
+            nonlocal fits
+            if not isinstance(child, ir.Expr) or not child.dtype.is_int:
+                return self(child)
+            plain, inside = self._plain(child)
+            fits = fits and inside
+            return plain
 
-        return node.map_children(operand)
+        plain = node.map_children(operand)
+        if fits and (self.sorts.is_index(node) or self.sorts.is_index(plain)):
+            fits = self.fits(plain)
+        return plain, fits
 
-    def _fits(self, node: ir.Expr) -> bool:
-        """Whether every index in the expression has a number of its type."""
-        if not _is_operator(node):
-            return True
-        parts = [c for c in node.children() if isinstance(c, ir.Expr) and c.dtype.is_int]
-        if not all(map(self._fits, parts)):
-            return False
-        if not self.sorts.is_index(node):
-            return True
+    def fits(self, node: ir.Expr) -> bool:
+        """Whether an integer expression, computed exactly, has a number of its type."""
         ends = self._ends(node)
         type_ = node.dtype.element
         return ends is not None and type_.min_value <= ends[0] and ends[1] <= type_.max_value
 
     def _ends(self, node: ir.Expr) -> Ends | None:
-        """Least and greatest number of an index; None where they are not known."""
+        """Least and greatest number of an integer expression; None where they are not known."""
         if isinstance(node, (ir.Cast, ir.Broadcast)):
             return self._ends(node.value)
         combine = _CORNERS.get(type(node))

@@ -160,14 +160,13 @@ def _on_integers(operator: Skeleton, args: Sequence[Alternative], where: isl.Set
     name = operator[0]
     if len(operator) < 2 or not ir.dtype_of(operator[1]).is_int:
         return None
-    first = args[0].leaves[0]
+    first, dtype = args[0].leaves[0], ir.dtype_of(operator[1])
     if name == "cast":
         assert first.at is not None
-        dtype = ir.dtype_of(operator[1])
         kept = dtype.bits >= 32 and _fits(first.at.intersect_domain(where), dtype)
         return [Alternative(where, INTEGER, (first,))] if kept else None
-    if len(args) != 2:
-        return None
+    if len(args) != 2 or not all(_holds(a, dtype, where) for a in args):
+        return None  # an operand is converted to the type first, and may become another number
     second = args[1].leaves[0]
     text = _BY_TWO.get(name)
     if text is None and name in _BY_NUMBER:
@@ -182,7 +181,7 @@ def _on_integers(operator: Skeleton, args: Sequence[Alternative], where: isl.Set
     context = where.context
     if text is not None:
         made = both.apply_range(isl.Map(f"{{ [x, y] -> [{text}] }}", context))
-        if not _fits(made, ir.dtype_of(operator[1])):
+        if not _fits(made, dtype):
             return None  # it may wrap around
         return [Alternative(where, INTEGER, (Leaf(made),))]
     if name in _COMPARED:
@@ -196,6 +195,26 @@ def _on_integers(operator: Skeleton, args: Sequence[Alternative], where: isl.Set
 
 _LARGEST_SIZE = 1 << 48
 """More than a size of 64 bits can be."""
+
+
+def kept_in(value: Value, dtype: ir.DType) -> Value:
+    """What memory of a type holds of a value: an index that may leave the type is converted, by a
+    function that is not looked into."""
+    if not dtype.is_int:
+        return value
+    return [
+        one if one.skeleton != INTEGER or _holds(one, dtype, one.where)
+        else Alternative(one.where, ("convert", dtype.name, INTEGER), one.leaves)
+        for one in value
+    ]  # fmt: skip
+
+
+def _holds(one: Alternative, dtype: ir.DType, where: isl.Set) -> bool:
+    """Whether a type has every number that an integer may be."""
+    leaf = one.leaves[0]
+    if leaf.number is not None:
+        return dtype.min_value <= leaf.number <= dtype.max_value
+    return leaf.at is not None and _fits(leaf.at.intersect_domain(where), dtype)
 
 
 def _fits(made: isl.Map, dtype: ir.DType) -> bool:

@@ -14,7 +14,16 @@ from blockwright.verify.affine import constant
 from blockwright.verify.budget import begin_step
 from blockwright.verify.flow import Flow, Seen
 from blockwright.verify.frame import Extended, Frame, least_sizes, size_text
-from blockwright.verify.operators import FALSE, TRUE, apply, parted, restricted, sum_of
+from blockwright.verify.operators import (
+    FALSE,
+    INTEGER,
+    TRUE,
+    apply,
+    kept_in,
+    parted,
+    restricted,
+    sum_of,
+)
 from blockwright.verify.program import Program
 from blockwright.verify.statement import COMBINERS, Statement
 from blockwright.verify.tables import Table, by_instance
@@ -86,9 +95,10 @@ class Values:
         assert statement.value is not None
         begin_step(f"the value that {statement.buffer.name} gets")
         if statement.group is None:
-            return self.value(statement.value, frame, frame.domain)
+            value = self.value(statement.value, frame, frame.domain)
+            return kept_in(value, statement.value.dtype)
         step = statement.group.step
-        parts = [self.value(t, frame, frame.domain) for t in step.terms]
+        parts = [kept_in(self.value(t, frame, frame.domain), t.dtype) for t in step.terms]
         return [_whole(a, step.key) for a in apply(("tuple",), parts, frame.domain)]
 
     # ------------------------------------------------------------------ reads
@@ -286,6 +296,10 @@ class Values:
         same_type = call.op == "reinterpret" and call.args[0].dtype is call.dtype
         if call.op == "likely" or same_type:
             return self.value(call.args[0], frame, where)
+        if call.op == "as_index":
+            inner = self.value(call.args[0], frame, where)
+            known = all(one.skeleton == INTEGER for one in inner)
+            return inner if known else apply((call.op, call.type.name), [inner], where)
         if call.op == "undef":
             return [Alternative(where, ("undefined", next(self._undefined)))]
         names = tuple(a.value for a in call.args if isinstance(a, ir.StringImm))

@@ -17,6 +17,7 @@ from blockwright.schedule.buffers import (
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.forwarding import rewritten_accesses, with_signature
 from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.kept_values import Unmarked, as_index, inside
 from blockwright.schedule.record import Primitive, Returns
 from blockwright.schedule.state import State, Step
 
@@ -24,8 +25,9 @@ from blockwright.schedule.state import State, Step
 class CacheIndex(Primitive, frozen=True, eq=False):
     """Compute the indices at which a block reads once, into buffers, and look them up.
 
-    Indices that are an iterator or a constant stay, as do those of writes, and those that read
-    memory or divide by something else than a constant.
+    Indices that are an iterator or a constant stay, as do those of writes, those that read
+    memory or divide by something else than a constant, and parts of indices that may be numbers
+    that their type does not have.
 
     Args:
         block: the block, without blocks inside.
@@ -94,7 +96,9 @@ class CacheIndex(Primitive, frozen=True, eq=False):
             state.fail(f"block {block.name} has blocks inside, whose indices are theirs",
                        code="BW362", guilty=[block], help="name one of them: "
                        + ", ".join(b.name for b in state.tree.child_blocks(block)))  # fmt: skip
-        chosen = self._chosen(block, visible_outside(state, block))
+        sorts = ir.Sorts(ir.value_variables(state.func))
+        exact = Unmarked(sorts, inside(state, state.tree.realize(block)))
+        chosen = self._chosen(block, visible_outside(state, block), exact)
         scope = state.scope(block)
         edit = Edit(state)
         at = outermost(state, block, scope)
@@ -106,12 +110,12 @@ class CacheIndex(Primitive, frozen=True, eq=False):
             made.append(fill)
         if not made:
             return Step(state.func)
-        new = _replaced(block, found)
+        new = _replaced(block, found, exact)
         edit.replace_block(block, with_signature(new, state.signature_facts(block)))
         edit.refresh_signatures()
         return edit.finish(*made)
 
-    def _chosen(self, block: ir.Block, outside: set[ir.Var]) -> list[ir.Expr]:
+    def _chosen(self, block: ir.Block, outside: set[ir.Var], exact: Unmarked) -> list[ir.Expr]:
         """Expressions to keep, each once, in order of occurrence."""
         iters = {it.var for it in block.iter_vars}
         counts: list[tuple[ir.Expr, int]] = []
@@ -119,6 +123,8 @@ class CacheIndex(Primitive, frozen=True, eq=False):
             parts = [whole] if self.cse_thresh == 0 else list(_parts(whole))
             for part in parts:
                 if not _is_computed(part, iters, outside):
+                    continue
+                if part is not whole and not _is_stored_exactly(part, exact):
                     continue
                 for k, (known, count) in enumerate(counts):
                     if ir.structural_equal(known, part):
@@ -209,14 +215,26 @@ def _is_computed(expr: ir.Expr, iters: set[ir.Var], outside: set[ir.Var]) -> boo
     return True
 
 
-def _replaced(block: ir.Block, found: list[tuple[ir.Expr, ir.Expr]]) -> ir.Block:
-    """The block with expressions in the indices of its loads replaced."""
+def _is_stored_exactly(expr: ir.Expr, exact: Unmarked) -> bool:
+    """Whether memory of its type holds an index expression; a whole index lies in a dimension."""
+    return expr.dtype.bits == 64 or exact.fits(expr)
 
-    def looked_up(index: ir.Expr) -> ir.Expr:
-        for expr, lookup in found:
+
+def _replaced(block: ir.Block, found: list[tuple[ir.Expr, ir.Expr]], exact: Unmarked) -> ir.Block:
+    """The block with expressions in the indices of its loads replaced."""
+    parts = [(e, as_index(load, exact.sorts)) for e, load in found if _is_stored_exactly(e, exact)]
+
+    def part(index: ir.Expr) -> ir.Expr:
+        for expr, lookup in parts:
             if ir.structural_equal(index, expr):
                 return lookup
-        return index.map_children(lambda c: looked_up(c) if isinstance(c, ir.Expr) else c)
+        return index.map_children(lambda c: part(c) if isinstance(c, ir.Expr) else c)
+
+    def looked_up(index: ir.Expr) -> ir.Expr:
+        for expr, load in found:
+            if ir.structural_equal(index, expr):
+                return load
+        return exact(part(index))
 
     def change(node: ir.BufferLoad | ir.BufferStore) -> ir.Node:
         if isinstance(node, ir.BufferStore):

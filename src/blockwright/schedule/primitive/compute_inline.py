@@ -12,7 +12,7 @@ from blockwright.schedule.checks import require_complete
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.forwarding import AccessRewrite
 from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.kept_values import Unmarked, inside, marked
+from blockwright.schedule.kept_values import Unmarked, as_index, as_value, inside
 from blockwright.schedule.order import (
     neighbours,
     require_alone,
@@ -104,7 +104,7 @@ class ComputeInline(Primitive, frozen=True, eq=False):
         for reader in readers:
             self._reads_well(state, flow, block, reader, store.buffer)
         sorts = ir.Sorts(ir.value_variables(state.func))
-        template = marked(ir.substitute(store.value, mapping), sorts)
+        template = as_value(ir.substitute(store.value, mapping), sorts)
         edit = Edit(state)
         for reader in readers:
             old = state.tree.realize(reader)
@@ -270,7 +270,9 @@ class _Inline(AccessRewrite):
         new = self.descend(node)
         if node.buffer is not self.buffer:
             return new
-        mapping = {v: ir.cast_to(i, v.type) for v, i in zip(self.at, new.indices, strict=True)}
+        sorts = self.clean.sorts
+        places = [as_index(i, sorts) for i in new.indices]
+        mapping = {v: ir.cast_to(i, v.type) for v, i in zip(self.at, places, strict=True)}
         return ir.substitute(copied_expr(self.template), mapping)
 
     def rewrite_BufferStore(self, node: ir.BufferStore) -> Any:

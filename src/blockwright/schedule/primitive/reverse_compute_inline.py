@@ -13,7 +13,7 @@ from blockwright.schedule.edit import Edit
 from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.guards import narrowed
 from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.kept_values import Unmarked, inside, marked
+from blockwright.schedule.kept_values import Unmarked, as_value, inside
 from blockwright.schedule.order import (
     neighbours,
     require_alone,
@@ -132,7 +132,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         consumer = ir.substitute(copied_expr(store.value), typed)
         old = state.tree.realize(producer)
         sorts = ir.Sorts(ir.value_variables(state.func))
-        stored = marked(copied_expr(made.value), sorts)
+        stored = as_value(copied_expr(made.value), sorts)
         inlined = _Replace(made.buffer, stored)(consumer)
         value = with_own_lets(Unmarked(sorts, inside(state, old))(inlined))
         index = tuple(
