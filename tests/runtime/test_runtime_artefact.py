@@ -235,3 +235,18 @@ def test_nothing_is_loaded_before_the_checks_pass(
     monkeypatch.setattr(reader, "load_library", lambda path: pytest.fail("loaded"))
     with pytest.raises(ArtefactError):
         load_artefact(saved)
+
+
+def test_only_files_are_replaced(tmp_path: Path) -> None:
+    """A device or a pipe of the name stays; a link stays, and leads to the artefact."""
+    pipe, link = tmp_path / "pipe", tmp_path / "link.bwx"
+    os.mkfifo(pipe)
+    with pytest.raises(ArtefactError, match="not a regular file") as caught:
+        save(pipe)
+    assert caught.value.code == "BW805"
+    assert pipe.is_fifo()
+    link.symlink_to(tmp_path / "model.bwx")
+    save(link)
+    assert link.is_symlink()
+    assert read_metadata(tmp_path / "model.bwx") == METADATA
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link.bwx", "model.bwx", "pipe"]

@@ -447,3 +447,38 @@ for i in T.serial(4):
     call = next(c for c in ir.collect(func.body, ir.Call) if c.op == "tvm_thread_allreduce")
     reduce = next(b for b in ir.blocks(func.body) if b.name == "reduce")
     assert call.args[-1] is reduce.iter_vars[1].var
+
+
+# ---------------------------------------------------------------------- attributes and conditions
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("True", True), ("T.bool(True)", True), ("T.bool(False)", False), ("1", True), ("0", False)],
+)
+def test_flags_of_functions_are_truth_values(text: str, wanted: bool) -> None:
+    body = f'T.func_attr({{"tir.noalias": {text}}})\nfor i in range(16):\n    B[i] = A[i] + 1.0'
+    func = program(body)
+    assert func.attrs["tir.noalias"] is wanted
+    _, b = run(func, ramp(16), np.zeros(16, "float32"))
+    np.testing.assert_array_equal(b, ramp(16) + 1)
+
+
+def test_flags_of_functions_are_no_texts() -> None:
+    with pytest.raises(ScriptError, match="neither True nor False"):
+        program('T.func_attr({"tir.noalias": "yes"})\nB[0] = A[0]')
+    func = program("B[0] = A[0]").with_attrs(**{"tir.noalias": ir.const(2, "int32")})
+    with pytest.raises(bw.BlockwrightError) as caught:
+        bw.build(func)
+    assert caught.value.code == "BW252"
+
+
+def test_classic_names_and_conditions_of_allocations() -> None:
+    func = program("""
+C = T.allocate([16], "float32", "global", condition=T.bool(True))
+D = T.Buffer((16,), "float32", data=C)
+for i in range(16):
+    D[i] = T.call_intrin("float32", "tir.fabs", A[i])
+for i in range(16):
+    B[i] = D[i]
+""")
+    _, b = run(func, -ramp(16), np.zeros(16, "float32"))
+    np.testing.assert_array_equal(b, ramp(16))

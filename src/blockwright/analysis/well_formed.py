@@ -4,6 +4,8 @@
 - a block uses its own iterators, never the loops around it, and binds each iterator once;
 - a block's signature covers what its body touches;
 - accesses have one index per dimension; atomic updates an element of a type that has them;
+- operations, conditions and bounds have operands of the number and types that they take;
+- `break` and `continue` stand in a loop;
 - the body of a function with blocks is the root block, which has no iterators;
 - symbolic sizes of a function have different names.
 """
@@ -20,6 +22,7 @@ from blockwright.analysis.gathers import with_unknown_loads
 from blockwright.analysis.lane_counts import lane_problem
 from blockwright.analysis.memory import memory_roots
 from blockwright.analysis.notes import explicit_problem
+from blockwright.analysis.operands import Types
 from blockwright.analysis.pointers import address, memories, named_pointers
 from blockwright.analysis.regions import block_access_regions, clip_region
 from blockwright.analysis.sizes import divides_by_zero
@@ -95,9 +98,13 @@ class _Checker:
         self._loops: set[ir.Node] = set()  # loop variables of the scope walked now
         self._around: list[ir.IterVar] = []  # iterators of the blocks around
         self._analyzer: Analyzer | None = None
+        self._types = Types()
+        self._depth = 0  # of loops around
+        self._place = func.span  # of the statement looked at, for expressions without a place
 
     def report(self, code: str, message: str, node: ir.Node, help: str | None = None) -> None:
-        self.problems.append(Diagnostic(code, f"{self.func.name}: {message}", node.span, help, ()))
+        span = self._place if node.span is None else node.span
+        self.problems.append(Diagnostic(code, f"{self.func.name}: {message}", span, help, ()))
 
     def define(self, node: ir.Var | ir.Buffer) -> None:
         if isinstance(node, ir.Buffer) and not is_known_scope(node.scope):
@@ -142,6 +149,16 @@ class _Checker:
 
     # ------------------------------------------------------------------ statements
     def stmt(self, node: ir.Stmt) -> None:
+        around = self._place
+        self._place = around if node.span is None else node.span
+        self.operands(node)
+        repeats = isinstance(node, (ir.For, ir.While))
+        self._depth += repeats
+        self._stmt(node)
+        self._depth -= repeats
+        self._place = around
+
+    def _stmt(self, node: ir.Stmt) -> None:
         if isinstance(node, ir.For):
             self.use(node.min)
             self.use(node.extent)
@@ -250,7 +267,12 @@ class _Checker:
         """Extents divide by no 0; the bytes of a buffer of constant shape can be counted."""
         if any(map(divides_by_zero, buffer.shape)):
             self.report("BW250", f"an extent of buffer {buffer.name} divides by 0", buffer)
+        if buffer.strides and len(buffer.strides) != buffer.ndim:
+            self.report("BW260", f"buffer {buffer.name} has {buffer.ndim} dimensions and "
+                        f"{len(buffer.strides)} strides", buffer)  # fmt: skip
         extents = [ir.const_int(n) for n in buffer.shape]
+        if any(n is not None and n < 0 for n in extents):
+            self.report("BW250", f"an extent of buffer {buffer.name} is negative", buffer)
         count = math.prod(n for n in extents if n is not None)
         if None not in extents and count * buffer.dtype.nbytes * buffer.dtype.lanes >= 1 << 63:
             self.report("BW255", f"buffer {buffer.name} has {count} elements, whose bytes 63 bits "
@@ -287,6 +309,7 @@ class _Checker:
                     self.report("BW212", f"buffer {here.name} is used where it is not defined",
                                 here)  # fmt: skip
             elif isinstance(here, ir.Let):
+                self.operands(here)
                 self.use(here.value)
                 self.define(here.var)
                 self.use(here.body)
@@ -294,6 +317,7 @@ class _Checker:
             elif isinstance(here, ir.CommReducer):
                 self._use_reducer(here)
             else:
+                self.operands(here)
                 if isinstance(here, ir.BufferLoad):
                     self.access(here)
                 elif ir.is_atomic(here):
@@ -301,6 +325,14 @@ class _Checker:
                     if problem is not None:
                         self.report("BW217", problem, here)
                 stack.extend(here.children())
+
+    def operands(self, node: ir.Node) -> None:
+        """Operands have the number and types that the node takes."""
+        wrong = self._types.misfit(node)
+        if wrong is not None:
+            self.report("BW260", wrong, node, "convert with T.Cast; compare with 0 for a condition")
+        if self._depth == 0 and isinstance(node, ir.Call) and node.op in ("break", "continue"):
+            self.report("BW618", f"{node.op} outside of a loop", node)
 
     def _use_reducer(self, node: ir.CommReducer) -> None:
         """A reducer is a function of its operands, which are visible in its result alone."""

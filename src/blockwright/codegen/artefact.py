@@ -5,6 +5,7 @@ The format's constants belong to `blockwright.runtime.artefact`, which reads it.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import tempfile
@@ -46,9 +47,11 @@ def write_artefact(
     offset, size = image.symbols[METADATA_SYMBOL]
     total = image.size + Trailer.SIZE
     image.patch(image.notes[NOTE_OWNER], Header(FORMAT_VERSION, total, offset, size).pack())
-    target = Path(path)
+    target = Path(os.path.realpath(path))  # a link stays, and leads to what is written
     temporary: str | None = None
     try:
+        if target.exists() and not target.is_file() and not target.is_dir():
+            raise OSError(errno.EINVAL, "it is not a regular file")  # replacing it would remove it
         handle, temporary = tempfile.mkstemp(prefix=target.name + ".", dir=target.parent)
         with open(handle, "wb", buffering=0) as file:
             head, whole = hashlib.sha256(), hashlib.sha256()

@@ -14,6 +14,7 @@ BOUND_ATTRS = ("tir_var_upper_bound", "tir_var_lower_bound")
 NUMERIC_ATTRS = ("tir.fp_contract", "tir.nnan")
 """Freedoms that generated code has with floating-point numbers."""
 
+_FLAGS = ("tir.noalias", "tir.nnan")
 _NUMBERS = (*BOUND_ATTRS, "num_outputs")
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 Problem = tuple[str, str, str]
@@ -36,6 +37,10 @@ def attribute_problems(attrs: Mapping[str, Any]) -> list[Problem]:
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         problems.append(("BW252", f"the attribute num_outputs is {count!r}, which is no number of "
                          "results", "write how many of the last buffers are results"))  # fmt: skip
+    for key in _FLAGS:
+        if not isinstance(attrs.get(key, True), bool):
+            problems.append(("BW252", f"the attribute {key} is {attrs[key]!r}, which is neither "
+                             "True nor False", f'write {{"{key}": True}}'))  # fmt: skip
     contract: Any = attrs.get("tir.fp_contract", "on")
     if contract not in ("on", "off"):
         problems.append(("BW620", f"tir.fp_contract is {contract!r}", 'use "on" or "off"'))
@@ -76,8 +81,17 @@ def unknown_bounds(attrs: Mapping[str, Any], symbols: Iterable[str]) -> list[Pro
 
 def plain_attributes(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes as the text of a program states them; what counts or bounds is a plain number
-    where the text says `T.int64(5)`."""
-    return {key: _plain(value) if key in _NUMBERS else value for key, value in attrs.items()}
+    where the text says `T.int64(5)`, and a flag a plain truth value where it says `T.bool(True)`.
+    """
+    return {
+        key: _truth(value) if key in _FLAGS else _plain(value) if key in _NUMBERS else value
+        for key, value in attrs.items()
+    }
+
+
+def _truth(value: Any) -> Any:
+    number = value.value if isinstance(value, IntImm) else value
+    return bool(number) if isinstance(number, int) and number in (0, 1) else value
 
 
 def _plain(value: Any) -> Any:

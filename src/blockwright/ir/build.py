@@ -115,11 +115,15 @@ def widest_type(items: Iterable[Expr]) -> DType:
     return max((e.dtype for e in items), key=lambda t: t.bits, default=dtype_of("int64"))
 
 
-def match_types(a: Any, b: Any) -> tuple[Expr, Expr]:
+def match_types(a: Any, b: Any, *, stated: bool = False) -> tuple[Expr, Expr]:
     """Both operands as expressions of one type.
 
-    Python numbers and integer constants take the other operand's type; a scalar meets a vector by
+    Python numbers and constants take the other operand's type; a scalar meets a vector by
     broadcast; the wider of two integer types or two float types wins; int meets float as float.
+
+    Args:
+        stated: constants of a wider type keep it, as in a program that states `T.float32(0.1)`
+            beside a float16.
     """
     if not isinstance(a, Expr) and not isinstance(b, Expr):
         a = as_expr(a)
@@ -140,7 +144,9 @@ def match_types(a: Any, b: Any) -> tuple[Expr, Expr]:
         ta, tb = a.dtype, b.dtype
     if ta is tb:
         return a, b
-    target = _common(ta, tb, _adapts(a, tb), _adapts(b, ta))
+    a_const = _adapts(a, tb) and not (stated and ta.bits > tb.bits)
+    b_const = _adapts(b, ta) and not (stated and tb.bits > ta.bits)
+    target = _common(ta, tb, a_const, b_const)
     return cast_to(a, target), cast_to(b, target)
 
 
@@ -230,12 +236,18 @@ def _fold_int(cls: type[E.BinaryOp], x: int, y: int) -> int | None:
     return table[cls]()
 
 
-def binary(cls: type[E.BinaryOp], a: Any, b: Any) -> Expr:
-    """`cls(a, b)` with types matched and constants folded."""
-    x, y = match_types(a, b)
+def match_numbers(a: Any, b: Any, *, stated: bool = False) -> tuple[Expr, Expr]:
+    """Both operands of arithmetic as expressions of one type; two booleans count as int32."""
+    x, y = match_types(a, b, stated=stated)
     if x.dtype.is_bool and y.dtype.is_bool:
         number = INT32.with_lanes(x.dtype.lanes)
         x, y = cast_to(x, number), cast_to(y, number)
+    return x, y
+
+
+def binary(cls: type[E.BinaryOp], a: Any, b: Any) -> Expr:
+    """`cls(a, b)` with types matched and constants folded."""
+    x, y = match_numbers(a, b)
     folded = _fold(cls, x, y)
     return cls(x, y) if folded is None else folded
 

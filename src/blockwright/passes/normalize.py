@@ -35,9 +35,15 @@ def normalize(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
             raise GraphError.collect(deduced.problems)
         for binding in function.bindings:
             if isinstance(binding, ir.VarBinding) and isinstance(binding.value, _CONTROL):
-                kind = "a branch" if isinstance(binding.value, ir.If) else "a local function"
-                raise GraphError(f"{name}: {binding.var.name} is {kind}, which cannot be compiled",
-                                 code="BW410", help="use R.where, or call from Python")  # fmt: skip
+                branch = isinstance(binding.value, ir.If)
+                kind = "a branch" if branch else "a local function"
+                raise GraphError(
+                    f"{name}: {binding.var.name} is {kind}, which cannot be compiled",
+                    code="BW410",
+                    help="use R.where, or decide in Python which function to call"
+                    if branch
+                    else "write its bindings out where it is called",
+                )
         normal = _Normalizer(function, module, deduced).run()
         ctx.size_checks[name] = size_checks(normal)
         return normal

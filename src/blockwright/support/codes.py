@@ -102,6 +102,7 @@ CODES: dict[str, str] = {
     "BW257": "An annotation of a block does not name its regions in the form that it should.",
     "BW258": "An annotation states a device that there is not, or that the target is not.",
     "BW259": "A field of a node, or a name of a module, holds something of another kind.",
+    "BW260": "Operands, a condition or a bound have a number or type that is not taken there.",
     # ----------------------------------------------------------------------------------- schedule
     "BW300": "A schedule step is illegal, in a way that no other code names.",
     "BW301": "A handle stands for no block or loop of this schedule, or no longer.",

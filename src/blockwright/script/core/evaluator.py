@@ -64,7 +64,7 @@ _COMPARE: dict[type[ast.cmpop], tuple[Callable[[Any, Any], Any], type[ir.Compare
 
 def arithmetic(cls: type[ir.BinaryOp], a: Any, b: Any, span: Any = None) -> ir.Expr:
     """The node `cls(a, b)` with operand types matched and nothing folded."""
-    x, y = ir.match_types(a, b)
+    x, y = ir.match_numbers(a, b, stated=True)
     if cls is ir.Div and not x.dtype.is_float:
         return ir.truediv(x, y)  # says what to write instead
     return cls(x, y, span=span)
@@ -72,7 +72,7 @@ def arithmetic(cls: type[ir.BinaryOp], a: Any, b: Any, span: Any = None) -> ir.E
 
 def comparison(cls: type[ir.CompareOp], a: Any, b: Any, span: Any = None) -> ir.Expr:
     """The node `cls(a, b)` with operand types matched and nothing folded."""
-    x, y = ir.match_types(a, b)
+    x, y = ir.match_types(a, b, stated=True)
     return cls(x, y, span=span)
 
 

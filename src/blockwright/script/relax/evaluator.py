@@ -55,7 +55,7 @@ class RelaxEvaluator(Evaluator):
             raise ScriptError(
                 "only tuples are subscripted, with a constant",
                 code="BW107",
-                help="elements of tensors are taken with R.take or R.strided_slice",
+                help="elements of tensors are taken with R.take or R.slice",
             )
         return ir.TupleGetItem(value, index, span=self.span(node))
 

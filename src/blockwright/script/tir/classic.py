@@ -68,7 +68,7 @@ def replaced(name: str) -> ReplacedName:
 # ------------------------------------------------------------------------------------ constructors
 def _comparison(name: str, cls: type[ir.CompareOp]) -> Callable[[Any, Any], Expr]:
     def apply(a: Any, b: Any) -> Expr:
-        return cls(*ir.match_types(*number_types((a, b))))
+        return cls(*ir.match_types(*number_types((a, b)), stated=True))
 
     apply.__name__ = apply.__qualname__ = name
     return apply

@@ -78,6 +78,10 @@ def builtin(name: str) -> Callable[..., Expr]:
     return call
 
 
+_CLASSIC_NAMES = {"fabs": "abs"}
+"""Operations that the classic dialect calls by another name."""
+
+
 def call_intrin(*args: Any, dtype: str | DType | None = None) -> Expr:
     """A builtin operation by name; its result type is given first or as `dtype=`."""
     values = list(args)
@@ -86,7 +90,8 @@ def call_intrin(*args: Any, dtype: str | DType | None = None) -> Expr:
     if dtype is None or not values or not isinstance(values[0], str):
         raise ScriptError("T.call_intrin takes a result type, a name and arguments", code="BW106",
                           help='write T.call_intrin("float32", "tir.exp", x)')  # fmt: skip
-    name = values.pop(0).removeprefix("tir.")
+    written = str(values.pop(0)).removeprefix("tir.")
+    name = _CLASSIC_NAMES.get(written, written)
     return ir.Call(name, tuple(to_expr(a) for a in values), call_type(dtype))
 
 
@@ -95,7 +100,7 @@ def if_then_else(
 ) -> Expr:
     """Lazy choice: only the side that is taken is evaluated. `dtype` is that of the result."""
     if dtype is None:
-        a, b = ir.match_types(*_pair(true_value, false_value))
+        a, b = ir.match_types(*_pair(true_value, false_value), stated=True)
     else:
         a, b = _typed_branches(true_value, false_value, dtype_of(dtype))
     return ir.Call("if_then_else", (_bool(condition), a, b), a.dtype)
@@ -115,7 +120,7 @@ def _typed_branches(a: Any, b: Any, kind: DType) -> tuple[Expr, Expr]:
 
 def Select(condition: Any, true_value: Any, false_value: Any) -> Expr:
     """Choice of which both sides are evaluated."""
-    a, b = ir.match_types(*_pair(true_value, false_value))
+    a, b = ir.match_types(*_pair(true_value, false_value), stated=True)
     return ir.Select(_bool(condition), a, b)
 
 
@@ -128,9 +133,11 @@ def _pair(a: Any, b: Any) -> list[Expr]:
 
 
 def _binary(name: str, cls: type[ir.BinaryOp]) -> Callable[[Any, Any], Expr]:
+    # The smaller and the larger of two booleans are booleans.
+    match = ir.match_types if cls in (ir.Min, ir.Max) else ir.match_numbers
+
     def apply(a: Any, b: Any) -> Expr:
-        x, y = ir.match_types(*_pair(a, b))
-        return cls(x, y)
+        return cls(*match(*_pair(a, b), stated=True))
 
     apply.__name__ = apply.__qualname__ = name
     return apply
@@ -171,7 +178,7 @@ _finfo: Any = ml_dtypes.finfo
 
 def ceildiv(a: Any, b: Any) -> Expr:
     """Smallest integer not below a / b."""
-    x, y = ir.match_types(*_pair(a, b))
+    x, y = ir.match_numbers(*_pair(a, b), stated=True)
     return ir.FloorDiv(ir.Add(x, ir.Sub(y, ir.const(1, y.dtype))), y)
 
 
@@ -357,9 +364,13 @@ def operator_of(op: ast.operator, a: Any, b: Any) -> Expr | None:
     name = names.get(type(op))
     if name is None:
         return None
-    x, y = ir.match_types(*_pair(a, b))
-    if x.dtype.is_bool and name in ("bitwise_and", "bitwise_or"):
-        return ir.And(x, y) if name == "bitwise_and" else ir.Or(x, y)
+    x, y = ir.match_types(*_pair(a, b), stated=True)
+    if x.dtype.is_bool and y.dtype.is_bool:
+        if name in ("bitwise_and", "bitwise_or"):
+            return ir.And(x, y) if name == "bitwise_and" else ir.Or(x, y)
+        if name == "bitwise_xor":
+            return ir.NE(x, y)
+        x, y = ir.match_numbers(x, y)
     return ir.call(name, x, y)
 
 

@@ -187,7 +187,7 @@ def allocate(
     annotations: Mapping[str, Any] | None = None, **options: Any,
 ) -> ScopeFrame:  # fmt: skip
     """Storage for the rest of the list, or for the body of `with … as A`."""
-    if condition not in (None, True):
+    if not (condition is None or condition is True or ir.is_const_int(condition, 1)):
         raise ScriptError("an allocation has no condition", code="BW106",
                           help="allocate unconditionally, guard the uses with `if`")  # fmt: skip
 

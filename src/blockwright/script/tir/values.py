@@ -76,9 +76,9 @@ class DTypeFactory:
             if value.dtype.lanes == 1 and self.dtype.lanes > 1:
                 value = ir.Broadcast(value, self.dtype.lanes)
             return ir.cast_to(value, self.dtype)
-        if isinstance(value, str):
-            value = float(value)
         element = self.dtype.element
+        if isinstance(value, str):
+            value = _number_of(value, element)
         if element.is_int:
             if isinstance(value, float) and not value.is_integer():
                 raise ScriptError(f"{value} is not an integer", code="BW107",
@@ -167,6 +167,13 @@ def message_values(message: Any, values: Sequence[Any]) -> tuple[Expr, ...]:
         code, text, remedy = problem
         raise ScriptError(text, code=code, help=remedy)
     return found
+
+
+def _number_of(text: str, kind: DType) -> int | float:
+    """The number that a text states exactly: `T.int64("9007199254740993")`, `T.float32("inf")`."""
+    if kind.is_int and text.strip().lstrip("+-").isdigit():
+        return int(text)
+    return float.fromhex(text) if "0x" in text.lower() else float(text)
 
 
 def function_attributes(attrs: Any, construct: str) -> dict[str, Any]:

@@ -1,0 +1,218 @@
+"""Operands of expressions and statements: do their number and types have a meaning?
+
+The constructors of nodes check nothing, and the functions of the dialect check what they are given,
+but `T.call_intrin` builds any call, `A[0] and A[1]` any connective, and passes build nodes by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from blockwright import ir
+from blockwright.ir import DType, Expr
+from blockwright.ir.op import OPS, result_type
+
+MOST_LANES = 65535
+"""Lanes that a data type can have: DLPack counts them in 16 bits."""
+
+_SHIFTS = ("shift_left", "shift_right")
+_BITS_OF_POINTER = 64
+
+
+class Types:
+    """Types of expressions, remembered: that of an operator is found down a chain of operands."""
+
+    def __init__(self) -> None:
+        self._known: dict[Expr, DType] = {}
+
+    def __call__(self, node: Expr) -> DType:
+        known, chain, here = self._known, list[Expr](), node
+        while isinstance(here, ir.BinaryOp) and here not in known:
+            chain.append(here)
+            here = here.a
+        found = known.get(here)
+        if found is None:
+            found = here.dtype
+        for passed in chain:
+            known[passed] = found
+        return found
+
+    def misfit(self, node: ir.Node) -> str | None:
+        """What is wrong with the operands of a node, in words; None where they have a meaning."""
+        rule = _RULES.get(type(node))
+        return None if rule is None else rule(node, self)
+
+
+def _arithmetic(node: Any, types: Types) -> str | None:
+    a, b = types(node.a), types(node.b)
+    if a is not b:
+        return f"`{node.symbol}` combines {a} with {b}"
+    if a.is_handle or (a.is_bool and not isinstance(node, (ir.Min, ir.Max))):
+        return f"`{node.symbol}` of {a}: only numbers have it"
+    return None
+
+
+def _comparison(node: Any, types: Types) -> str | None:
+    a, b = types(node.a), types(node.b)
+    return None if a is b else f"`{node.symbol}` compares {a} with {b}"
+
+
+def _connective(node: Any, types: Types) -> str | None:
+    operands = (node.a,) if isinstance(node, ir.Not) else (node.a, node.b)
+    found = [types(operand) for operand in operands]
+    word = type(node).__name__.lower()
+    for kind in found:
+        if not kind.is_bool:
+            return f"an operand of `{word}` is {kind}, not bool"
+    if found[0] is not found[-1]:
+        return f"`{word}` combines {found[0]} with {found[-1]}"
+    return None
+
+
+def _select(node: Any, types: Types) -> str | None:
+    a, b = types(node.true_value), types(node.false_value)
+    return _choice("T.Select", types(node.condition), a, b)
+
+
+def _choice(word: str, condition: DType, a: DType, b: DType) -> str | None:
+    if not condition.is_bool:
+        return f"the condition of {word} is {condition}, not bool"
+    if a is not b:
+        return f"{word} chooses between {a} and {b}"
+    if condition.lanes not in (1, a.lanes):
+        return f"{word} chooses between values of {a.lanes} lanes by {condition.lanes} conditions"
+    return None
+
+
+def _cast(node: Any, types: Types) -> str | None:
+    kind = types(node.value)
+    if kind.lanes != node.type.lanes:
+        return f"a cast of {kind} to {node.type} changes the number of lanes"
+    if kind.is_handle != node.type.is_handle:
+        return f"{kind} does not convert to {node.type}"
+    return None
+
+
+def _let(node: Any, types: Types) -> str | None:
+    kind = types(node.value)
+    if kind is node.var.dtype:
+        return None
+    return f"{node.var.name} is {node.var.dtype}, and its value is {kind}"
+
+
+def _lanes(node: Any, types: Types) -> str | None:
+    if not 0 < node.lanes <= MOST_LANES:
+        return f"a vector has 1 to {MOST_LANES} lanes, not {node.lanes}"
+    if isinstance(node, ir.Broadcast):
+        return None if types(node.value).lanes == 1 else "T.Broadcast repeats a vector"
+    base, stride = types(node.base), types(node.stride)
+    if not (_is_number(base) and _is_number(stride)):
+        return f"base and stride of T.Ramp are {base} and {stride}, not integers"
+    return None
+
+
+def _is_number(kind: DType) -> bool:
+    return kind.is_int and kind.lanes == 1
+
+
+def _call(node: ir.Call, types: Types) -> str | None:
+    row = OPS.get(node.op)
+    if row is None:
+        return None  # of another compiler: nothing is known of it
+    if ir.is_atomic(node):
+        return None  # `atomic_problem` says it
+    count = len(node.args)
+    if row.arity not in (-1, count):
+        return f"{node.op} takes {row.arity} argument{'s' * (row.arity != 1)}, got {count}"
+    kinds = [types(arg) for arg in node.args]
+    if node.op == "if_then_else":
+        wrong = _choice("T.if_then_else", *kinds)
+        if wrong is None and node.dtype is not kinds[1]:
+            wrong = f"T.if_then_else of {kinds[1]} is stated to be {node.dtype}"
+        return wrong
+    if node.op == "reinterpret":
+        return _reinterpreted(kinds[0], node.dtype)
+    if node.op == "assume":
+        return _condition("T.assume", kinds[0])
+    return _lane_wise(node, kinds) if row.elementwise else None
+
+
+def _lane_wise(node: ir.Call, kinds: Sequence[DType]) -> str | None:
+    """Operands of one type; shifts take a distance of any integer type."""
+    first = kinds[0]
+    for kind in kinds[1:]:
+        fits = node.op in _SHIFTS and first.is_int and kind.is_int and kind.lanes == first.lanes
+        if kind is not first and not fits:
+            return f"{node.op} combines {first} with {kind}"
+    wanted = result_type(OPS[node.op], first)
+    if node.dtype is not wanted and OPS[node.op].result != "given":
+        return f"{node.op} of {first} is {wanted}, but is stated to be {node.dtype}"
+    return None
+
+
+def _reinterpreted(old: DType, new: DType) -> str | None:
+    if _bits(old) == _bits(new):
+        return None
+    return f"T.reinterpret keeps the bits: {old} has {_bits(old)}, {new} has {_bits(new)}"
+
+
+def _bits(kind: DType) -> int:
+    return (_BITS_OF_POINTER if kind.is_handle else kind.bits) * kind.lanes
+
+
+def _access(node: Any, types: Types) -> str | None:
+    name = node.buffer.name
+    for axis, index in enumerate(node.indices):
+        kind = types(index)
+        if not kind.is_int:
+            return f"index {axis} of {name} is {kind}, not an integer"
+    if isinstance(node, ir.BufferStore):
+        kind = types(node.value)
+        if kind.element is not node.buffer.dtype.element:
+            return f"a value of {kind} is stored to {name}, which holds {node.buffer.dtype}"
+    return None
+
+
+def _condition(word: str, kind: DType) -> str | None:
+    return None if kind.is_bool and kind.lanes == 1 else f"the condition of {word} is {kind}"
+
+
+def _guarded(node: Any, types: Types) -> str | None:
+    words = {ir.IfThenElse: "an `if`", ir.While: "a `while`", ir.AssertStmt: "an `assert`"}
+    return _condition(words[type(node)], types(node.condition))
+
+
+def _loop(node: Any, types: Types) -> str | None:
+    for bound in (node.min, node.extent):
+        if not _is_number(types(bound)):
+            return f"a bound of loop {node.loop_var.name} is {types(bound)}, not an integer"
+    return None
+
+
+def _realize(node: Any, types: Types) -> str | None:
+    block = node.block
+    for iterator, value in zip(block.iter_vars, node.iter_values, strict=False):
+        if not _is_number(types(value)):
+            what = f"iterator {iterator.var.name} of block {block.name}"
+            return f"the value of {what} is {types(value)}, not an integer"
+    return _condition(f"block {block.name}", types(node.predicate))
+
+
+_RULES: dict[type[ir.Node], Callable[[Any, Types], str | None]] = {
+    **dict.fromkeys(
+        (ir.Add, ir.Sub, ir.Mul, ir.Div, ir.Mod, ir.FloorDiv, ir.FloorMod), _arithmetic
+    ),
+    **dict.fromkeys((ir.Min, ir.Max), _arithmetic),
+    **dict.fromkeys((ir.EQ, ir.NE, ir.LT, ir.LE, ir.GT, ir.GE), _comparison),
+    **dict.fromkeys((ir.And, ir.Or, ir.Not), _connective),
+    **dict.fromkeys((ir.Let, ir.LetStmt), _let),
+    **dict.fromkeys((ir.Ramp, ir.Broadcast), _lanes),
+    **dict.fromkeys((ir.BufferLoad, ir.BufferStore), _access),
+    **dict.fromkeys((ir.IfThenElse, ir.While, ir.AssertStmt), _guarded),
+    ir.Select: _select,
+    ir.Cast: _cast,
+    ir.Call: _call,
+    ir.For: _loop,
+    ir.BlockRealize: _realize,
+}
