@@ -41,6 +41,15 @@ def test_tokens_outside_the_vocabulary_fail_the_call(
     compare_with_torch(exe, model, (IDS,))
 
 
+def test_index_select_counts_no_position_from_the_end(agrees: Any) -> None:
+    x, last = torch.randn(2, 5), torch.tensor([4, 0])
+    exe = agrees(lambda x, at: x.index_select(1, at), x, last)
+    for bad in (-1, 5):
+        with pytest.raises(bw.ArgumentError, match="must be at least 0 and less than 5") as caught:
+            exe(x, torch.tensor([0, bad]))
+        assert caught.value.code == "BW708"
+
+
 def test_sanitized_models_answer_alike_and_stop_at_nan(compare_with_torch: Any) -> None:
     model = Lookup().eval()
     every = {"sanitize": ("bounds", "nan", "uninit")}

@@ -96,3 +96,14 @@ def test_halves_are_rounded_to_decimals_in_float32(dtype: torch.dtype) -> None:
     x = torch.cat([steps, 1e4 * steps, 1e30 * steps, torch.tensor([3.39e38, -0.0])]).to(dtype)
     for found, wanted in zip(bw.compile(Model(), (x,))(x), Model()(x), strict=True):
         torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+
+
+def test_attention_broadcasts_batches_and_heads(agrees: Any) -> None:
+    q, k, v = torch.randn(2, 4, 3, 8), torch.randn(2, 4, 5, 8), torch.randn(2, 4, 5, 8)
+    attend = F.scaled_dot_product_attention
+    agrees(
+        lambda q, k, v: (attend(q[:1], k, v), attend(q, k[:1], v[:1, :1]), attend(q[:, :1], k, v)),
+        q,
+        k,
+        v,
+    )

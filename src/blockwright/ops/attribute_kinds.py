@@ -110,8 +110,8 @@ _TYPE = _Kind("an element type", _is_element_type)
 _KINDS: dict[str, _Kind] = {
     **dict.fromkeys(("alpha", "beta", "eps", "epsilon", "ord", "threshold"), _REAL),
     **dict.fromkeys(("begin", "end", "k", "repeats"), _SIZE),
-    **dict.fromkeys(("ceil_mode", "center", "count_include_pad", "is_causal", "keepdims", "scale"),
-                    _FLAG),
+    **dict.fromkeys(("ceil_mode", "center", "count_include_pad", "from_end", "is_causal",
+                     "keepdims", "scale"), _FLAG),
     **dict.fromkeys(("channel_axis", "groups", "keys_at_once", "num_groups", "start", "step",
                      "winograd"), _INT),
     **dict.fromkeys(("axes", "axis", "dilation", "output_padding", "padding", "pool_size",

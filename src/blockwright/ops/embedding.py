@@ -53,7 +53,7 @@ def _lower_take(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) ->
     program = Program(ctx.name)
     x, index = inputs(ctx, program, infos)
     axis = normalize_axis(ctx, attrs.get("axis", 0), len(x.shape))
-    from_end = ctx.name != "embedding"
+    from_end = attrs.get("from_end", False)
     rank = len(index.shape)
 
     def element(*i: Any) -> Any:
@@ -148,7 +148,7 @@ def _gather(x: Array, indices: Array, axis: int) -> Array:
     return np.take_along_axis(x[kept], indices, axis)
 
 
-def _take(x: Array, indices: Array, axis: int | None) -> Array:
+def _take(x: Array, indices: Array, axis: int | None, from_end: bool) -> Array:
     return np.take(x, indices, axis=axis)
 
 
@@ -168,7 +168,7 @@ ROWS: tuple[OpRow, ...] = (
         _deduce_take,
         _lower_take,
         _take,
-        {"axis": 0},
+        {"axis": 0, "from_end": True},
         ("aten.index_select.default",),
         ("Gather",),
         (
@@ -176,8 +176,9 @@ ROWS: tuple[OpRow, ...] = (
             Sample((floats(3, 7, 2), ints(2, 3, dtype="int64", low=0, high=7)), {"axis": -2}, 0.0),
             Sample((ints(5), ints(low=0, high=5)), {}, 0.0),
             Sample((floats(7), ints(0)), {}, 0.0),
+            Sample((floats(7, 3), ints(5, low=0, high=7)), {"from_end": False}, 0.0),
         ),
-        "Slices along an axis at the given positions.",
+        "Slices along an axis at the given positions; `from_end`: negative ones are allowed.",
     ),
     OpRow(
         "embedding",

@@ -165,7 +165,8 @@ def reduction(
         return program.finish([out])
 
     attrs = {**AXES, "dtype": None} if typed else dict(AXES)
-    call = TorchCall(types="result" if typed or mean else "own")
+    types = "result" if typed or mean else "own"
+    call = TorchCall(types=types, empty_axes=to_bool, needs_elements=combiner in ("max", "min"))
     return OpRow(name, ("x",), deduce, lower, oracle, attrs, torch, onnx, samples, doc, call)
 
 
@@ -272,6 +273,7 @@ def _position(name: str, combiner: str, fn: Callable[..., Any], onnx: str) -> Op
             Sample((values(1.0, float("nan"), 9.0),), {"axis": 0}),
         ),
         "Position of the first extreme along an axis, or in the flattened tensor.",
+        TorchCall(needs_elements=True),
     )
 
 

@@ -87,12 +87,16 @@ class TorchCall(msgspec.Struct, frozen=True):
         keeps_divisor: a number on the right, or a tensor of one element, enters half precision
             unrounded: the row computes in float32 and rounds its result only, as PyTorch's kernels
             of products and quotients do. All other numbers are rounded to the operands' type first.
+        empty_axes: an empty `dim` reduces along no axis; without, along all of them.
+        needs_elements: PyTorch raises where a reduced axis has no elements.
     """
 
     attrs: Mapping[str, str] = {}
     types: Literal["promoted", "float", "result", "own"] = "own"
     bools: bool = False
     keeps_divisor: bool = False
+    empty_axes: bool = False
+    needs_elements: bool = False
 
 
 Deduce = Callable[[OpContext, Sequence[ir.Info], Attrs], ir.Info]

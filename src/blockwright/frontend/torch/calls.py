@@ -12,6 +12,7 @@ from blockwright import ir
 from blockwright.frontend.torch.operands import (
     Converter,
     cast_to,
+    dims_of,
     has_one_element,
     is_half,
     is_tensor,
@@ -39,6 +40,9 @@ def row_converter(row: OpRow) -> Converter:
     def convert(imp: Importer, node: Any, *args: Any, **kwargs: Any) -> Any:
         operands, attrs = sorted_arguments(row, node, args, kwargs)
         dtype = result_type(node) if row.torch_call.types == "result" else None
+        if row.torch_call.needs_elements:
+            axes = attrs.get("axes", attrs.get("axis"))
+            require_elements(imp, row.name, operands[0], axes)
         return cast_to(imp, apply(imp, row.name, *operands, dtype=dtype, **attrs),
                        result_type(node))  # fmt: skip
 
@@ -55,7 +59,8 @@ def apply(
         dtype = common_type(operands)
         dtype = float_type(dtype) if types == "float" else dtype
     if dtype is not None and dtype.is_bool and not row.torch_call.bools:
-        return cast_to(imp, apply(imp, name, *operands, dtype=_INT32, **attrs), dtype)
+        bools = [cast_to(imp, v, dtype) if is_tensor(v) else v for v in operands]
+        return cast_to(imp, apply(imp, name, *bools, dtype=_INT32, **attrs), dtype)
     if dtype is not None and row.torch_call.keeps_divisor and unrounded(operands[-1], dtype):
         return cast_to(imp, apply(imp, name, *operands, dtype=_FLOAT32, **attrs), dtype)
     tensors = [v for v in operands if is_tensor(v)]
@@ -71,6 +76,21 @@ def apply(
     kept = row.torch_call.keeps_divisor and side == "right"
     scalar = number_in(numbers[0], dtype, rounded=not kept)
     return imp.builder.op(name, *tensors, scalar=scalar, scalar_side=side, **attrs)
+
+
+def require_elements(imp: Importer, name: str, x: Any, axes: Any) -> None:
+    """Fail calls for whose sizes one of the reduced axes has no elements, as PyTorch does."""
+    shape = dims_of(x)
+    reduced = range(len(shape)) if axes is None else (axes,) if isinstance(axes, int) else axes
+    for axis in reduced:
+        extent = shape[axis]
+        some = ir.compare(ir.GE, extent, ir.const(1, extent.dtype))
+        if not imp.builder.analyzer.prove(some):
+            message = (
+                f"BW708: {name} over dimension {axis % len(shape)}, which has no elements\n"
+                "help: pass larger tensors; Dim(..., min=1) says so in advance"
+            )
+            imp.require(some, message)
 
 
 def unrounded(divisor: Any, dtype: ir.DType) -> bool:
@@ -98,7 +118,7 @@ def sorted_arguments(
             raise ImporterError(f"{node.target} lacks {name}", code="BW507")
         attribute = _attribute(row, name)
         if attribute:
-            _set(attrs, attribute, value, operands)
+            _set(attrs, attribute, value, operands, row.torch_call.empty_axes)
         elif is_tensor(value) or (_is_number(argument) and "scalar" in row.attrs):
             operands.append(value)
         elif name not in _WITHOUT_MEANING and not _is_default(argument, value):
@@ -116,14 +136,16 @@ def _attribute(row: OpRow, name: str) -> str:
     return next((n for n in usual if n in row.attrs and n != "dtype"), "")
 
 
-def _set(attrs: dict[str, Any], name: str, value: Any, operands: list[Any]) -> None:
+def _set(
+    attrs: dict[str, Any], name: str, value: Any, operands: list[Any], empty_axes: bool
+) -> None:
     """Set an attribute; a tensor without axes is reduced along none, whatever `dim` says."""
     if isinstance(value, list):
         value = tuple(cast("list[Any]", value))
     if name in ("axes", "axis") and value is not None:
         if name == "axes" and not isinstance(value, tuple):
             value = (value,)
-        if value == () or not operands[0].tensor_info.rank:
+        if (value == () and not empty_axes) or not operands[0].tensor_info.rank:
             value = None
     attrs[name] = value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from blockwright import ir
-from blockwright.frontend.torch.calls import apply, sorted_arguments
+from blockwright.frontend.torch.calls import apply, require_elements, sorted_arguments
 from blockwright.frontend.torch.operands import (
     Registry,
     axis_of,
@@ -123,6 +123,7 @@ def _extreme_along(imp: Importer, node: Any, x: Any, dim: int, keepdim: bool = F
     """The extreme along an axis, and the position of its first occurrence."""
     name = "max" if "max" in str(node.target) else "min"
     axis = dim if x.tensor_info.rank else None
+    require_elements(imp, name, x, axis)
     whole = cast_to(imp, x, _INT32) if x.tensor_info.dtype.is_bool else x
     return [
         imp.builder.op(name, x, axes=None if axis is None else (axis,), keepdims=keepdim),

@@ -236,7 +236,8 @@ def _vector(imp: Importer, x: Any) -> Any:
 
 @TABLE.row("take")
 def _index_select(imp: Importer, node: Any, x: Any, dim: int, index: Any) -> Any:
-    made = imp.builder.op("take", _vector(imp, x), _vector(imp, index), axis=dim)
+    x_, index_ = _vector(imp, x), _vector(imp, index)
+    made = imp.builder.op("take", x_, index_, axis=dim, from_end=False)
     return made if dims_of(x) else reshape(imp, made, node_shape(imp, node))
 
 

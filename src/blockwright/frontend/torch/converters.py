@@ -103,6 +103,7 @@ def _attention(
         scale = 1.0 / math.sqrt(head)
     q, k, v = (_four_axes(imp, t) for t in (q, k, v))
     v = _as_long_as_keys(imp, k, v)
+    q, k, v = _broadcast_batches(imp, q, k, v)
     operands = (q, k, v) if mask is None else (q, k, v, mask)
     out = imp.builder.op("attention", *operands, scale=float(scale), is_causal=bool(is_causal))
     return reshape(imp, out, node_shape(imp, node)) if len(node.meta["val"].shape) != 4 else out
@@ -115,6 +116,24 @@ def _four_axes(imp: Importer, x: Any) -> Any:
         raise ImporterError("attention over more than four axes is not supported", code="BW507")
     one = ir.const(1, "int64")
     return x if len(shape) == 4 else reshape(imp, x, (*[one] * (4 - len(shape)), *shape))
+
+
+def _broadcast_batches(imp: Importer, q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
+    """The operands with as many batches each, queries with the heads of the result, and keys with
+    as many heads as values."""
+
+    def stretched(x: Any, axis: int, *others: Any) -> Any:
+        shape = dims_of(x)
+        wanted = (dims_of(other)[axis] for other in others)
+        more = next((size for size in wanted if not ir.is_const_int(size, 1)), shape[axis])
+        if more is shape[axis] or not ir.is_const_int(shape[axis], 1):
+            return x
+        shape = (*shape[:axis], more, *shape[axis + 1 :])
+        return imp.builder.op("broadcast_to", x, shape_value(shape))
+
+    q, k, v = stretched(q, 0, k, v), stretched(k, 0, q, v), stretched(v, 0, q, k)
+    k, v = stretched(k, 1, v), stretched(v, 1, k)
+    return stretched(q, 1, k), k, v
 
 
 def _as_long_as_keys(imp: Importer, keys: Any, values: Any) -> Any:

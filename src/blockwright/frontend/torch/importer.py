@@ -144,12 +144,20 @@ class Importer:
         for node in inputs:
             shape = getattr(node.meta.get("val"), "shape", ())
             shapes[node.name] = tuple(self.symbols.dim(size) for size in shape)
-        holds = ir.PrimInfo(ir.dtype_of("bool"), ir.const(True, "bool"))
         for guard in checked_guards(self.exported, shapes, self.builder.analyzer):
             message, values = guard.error()
             for condition in guard.conditions:
-                value = ir.PrimValue(condition, info=ir.PrimInfo(condition.dtype, condition))
-                self.builder.match_cast(value, holds, "guard", message, values)
+                self.require(condition, message, values)
+
+    def require(self, condition: ir.Expr, message: str, values: Sequence[ir.Expr] = ()) -> None:
+        """Fail the calls for whose sizes a condition does not hold.
+
+        Args:
+            message: with code and remedy, and `%d` for each of `values`.
+        """
+        holds = ir.PrimInfo(ir.dtype_of("bool"), ir.const(True, "bool"))
+        value = ir.PrimValue(condition, info=ir.PrimInfo(condition.dtype, condition))
+        self.builder.match_cast(value, holds, "guard", message, values)
 
     def info_of(self, value: Any) -> ir.TensorInfo:
         """Annotation of a fake tensor."""

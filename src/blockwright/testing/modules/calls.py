@@ -204,17 +204,36 @@ def _reduction(d: Draft) -> Call:
     i = d.pick(_floats if name in ("mean", "var", "std", "logsumexp") else lambda _: True)
     exact = name in ("amax", "amin", "any", "all", "argmax", "argmin", "max", "min")
     if name == "cumsum":
-        return Call("torch.cumsum", (Ref(i), d.axis(i)))
+        return Call("torch.cumsum", (Ref(i), d.axis(i)), _summed_as(d, name))
     if name in ("max", "min"):
         return Call(f"torch.{name}", (Ref(i),), exact=True)
-    kwargs: dict[str, Any] = {}
-    if name == "logsumexp" or d.chance.random() < 0.8:
+    kwargs = _summed_as(d, name) if name in ("sum", "prod") else {}
+    if name in ("sum", "amax", "amin", "any", "all") and d.chance.random() < 0.05:
+        kwargs["dim"] = ()
+    elif name == "logsumexp" or d.chance.random() < 0.8:
         kwargs["dim"] = d.axis(i)
         kwargs["keepdim"] = d.chance.random() < 0.4
     rank = d.values[i].dim()
-    if kwargs and rank > 1 and name in ("sum", "mean", "amax") and d.chance.random() < 0.3:
+    if (
+        kwargs.get("dim", ()) != ()
+        and rank > 1
+        and name in ("sum", "mean", "amax")
+        and d.chance.random() < 0.3
+    ):
         kwargs["dim"] = d.chance.sample(range(rank), 2)
     return Call(f"torch.{name}", (Ref(i),), kwargs, exact=exact)
+
+
+def _summed_as(d: Draft, name: str) -> dict[str, Any]:
+    """The type that elements are converted to before they are added or multiplied."""
+    if d.chance.random() < 0.75:
+        return {}
+    kinds = [torch.int64, torch.int32, torch.uint8]
+    if name != "cumsum":
+        kinds += [torch.bool, torch.bool]
+    if name != "prod":  # of which the order would decide on an overflow
+        kinds += [torch.float32, torch.float64, torch.float16]
+    return {"dtype": d.chance.choice(kinds)}
 
 
 def _view(d: Draft) -> Call:

@@ -156,10 +156,10 @@ _LARGEST: dict[str, float] = {
 
 def check_cast(call: Call, values: Sequence[Any]) -> None:
     """Raise `Unspecified` where a call converts floats that do not fit."""
-    if call.fn not in _CONVERTING:
+    if call.fn not in _CONVERTING and "dtype" not in call.kwargs:
         return
     args = [_value(a, values) for a in call.args]
-    target = args[1] if call.fn == "Tensor.to" else args[0].dtype
+    target = args[1] if call.fn == "Tensor.to" else call.kwargs.get("dtype", args[0].dtype)
     for source in args:
         if not isinstance(source, torch.Tensor) or not source.is_floating_point():
             continue
