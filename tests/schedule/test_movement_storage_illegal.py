@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from blockwright.schedule import Schedule
-from tests.schedule.refusals import CHAIN, Case, block, loop, require_refusal
+from blockwright.support import ScheduleError
+from tests.schedule.refusals import CHAIN, Case, block, function, loop, require_refusal
 
 SHARED = """
 C = T.alloc_buffer((32, 32), "float32")
@@ -441,3 +444,16 @@ UNMARKED = {"read_at: no name", "transform_layout: value of another kind",
 @pytest.mark.parametrize("name", CASES)
 def test_the_step_is_refused(name: str) -> None:
     require_refusal(name, CASES[name], UNMARKED)
+
+
+@pytest.mark.parametrize("step", [
+    lambda s: s.reindex("C", ("write", 0)),
+    lambda s: s.reindex_cache_write("C", 0, "global", lambda i, j: (i * 32 + j,)),
+])  # fmt: skip
+def test_a_stated_alignment_is_of_the_layout_that_is_there(
+    step: Callable[[Schedule], object],
+) -> None:
+    sch = Schedule(function(CHAIN), verify="full")
+    sch.storage_align("C", 0, 1, 8, 1)
+    with pytest.raises(ScheduleError, match=r"BW328.*states an alignment"):
+        step(sch)

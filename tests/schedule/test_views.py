@@ -10,6 +10,7 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
+from blockwright.testing import assert_same_meaning
 
 Step = Callable[[bw.Schedule], Any]
 
@@ -394,3 +395,21 @@ def f(A: T.Buffer((8,), "float32"), E: T.Buffer((8,), "float32")):
     with pytest.raises(bw.ValidationError) as caught:
         bw.validate(bw.from_source(text.format(n=6)))
     assert caught.value.code == "BW235"
+
+
+def test_pieces_bind_the_strides_of_their_views_each_anew() -> None:
+    func = bw.from_source("""
+@T.prim_func
+def main(A: T.Buffer((8, 8), "float32"), C: T.Buffer((8, 8), "float32")):
+    for j in range(4):
+        with T.block("C"):
+            vj = T.axis.spatial(4, j)
+            part = T.match_buffer(
+                A[0:8, vj * 2 : vj * 2 + 2], (8, 2), "float32", strides=("s0", "s1")
+            )
+            for i, k in T.grid(8, 2):
+                C[i, vj * 2 + k] = part[7 - i, k]
+""")
+    sch = bw.Schedule(func, verify="full")
+    sch.loop_partition(sch.get_loops("C")[0], [3])
+    assert_same_meaning(func, sch.func, exact=True)

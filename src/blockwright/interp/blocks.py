@@ -297,8 +297,10 @@ class BlockCompiler(HardwareCompiler):
         return combine
 
     def _block_body(self, block: Block) -> Run:
+        bound = self._bound_by_views(block)
         begin, (*waits, run) = self._begin(block), self.after_barrier(block.body)
         sizes = [self.index(n) for b in block.alloc_buffers for n in b.shape if not is_const_int(n)]
+        self.defined -= bound  # copies of a block bind the variables of its views each anew
         if self.launch is not None and sizes and not collect(block.body, Block):
             return by_size(sizes, waits, [*begin, run])
         steps = [*begin, *waits, run]
@@ -388,6 +390,12 @@ class BlockCompiler(HardwareCompiler):
             env[slot + 1] = env[origin + 1] + start * outer.lanes
 
         return run
+
+    def _bound_by_views(self, block: Block) -> set[Var]:
+        """The variables that the views of a block's regions give their values."""
+        views = [match.buffer for match in block.match_buffers]
+        formals = [f for v in views for f in (*v.shape, *v.strides, v.offset)]
+        return {f for f in formals if isinstance(f, Var) and f not in self.defined}
 
     def _bind_or_check(self, formal: Expr) -> Callable[[Env, Any], bool]:
         """A closure that gives a free variable its value, or says whether an expression agrees."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.analysis import relax_region
 from blockwright.analysis.sizes import nonnegative
+from blockwright.analysis.storage import align_rows
 from blockwright.arith import IndexMap, covers
 from blockwright.arith import clip_region as clip_box
 from blockwright.schedule.buffers import (
@@ -50,6 +51,7 @@ class Reindex(Primitive, frozen=True, eq=False):
     - the block accesses the buffer element by element (BW359), always at the same indices, which
       depend on its iterators and sizes only; these iterators start at 0, and there are no inner
       blocks (BW325, BW350, BW362);
+    - the block states no alignment of the strides of a buffer that it writes (BW328);
     - the outermost loop around the block holds no other block that writes the buffer, nor, when
       the block writes it, one that reads it (BW323);
     - read: the indices are inside the buffer on the whole domain and divide by no 0, and what they
@@ -137,6 +139,7 @@ def reindexed(
     _check_sharers(state, block, buffer, outer, written)
     if written:
         _check_written(state, block, buffer, indices)
+        _check_alignment(state, block, buffer)
     else:
         _require_readable(state, block, buffer, indices)
     around = state.analyzer(scope.body)
@@ -282,6 +285,15 @@ def _check_sharers(
             state.fail(f"block {other.name} uses {buffer.name} too, in the same loops",
                        code="BW323", guilty=[state.realize(other), state.realize(block)],
                        help="reindex before blocks share loops")  # fmt: skip
+
+
+def _check_alignment(state: State, block: ir.Block, buffer: ir.Buffer) -> None:
+    """The block states no alignment of the buffer's strides: the copy has other dimensions."""
+    if any(block.writes[index].buffer is buffer for index, _ in align_rows(block)):
+        state.fail(f"block {block.name} states an alignment of the strides of {buffer.name}, and "
+                   "would write a copy of another layout", code="BW328",
+                   guilty=[state.realize(block)],
+                   help=f"use storage_align after {state.step_name}")  # fmt: skip
 
 
 def _check_written(

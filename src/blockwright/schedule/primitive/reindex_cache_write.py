@@ -26,6 +26,7 @@ class ReindexCacheWrite(Primitive, frozen=True, eq=False):
       depend on its iterators and sizes only, are one to one in the spatial iterators and free of
       others; these iterators start at 0, there are no inner blocks, and the block runs on its
       whole domain (BW325, BW350, BW361, BW362);
+    - the block states no alignment of the buffer's strides (BW328);
     - the map takes each iterator, uses none that does not choose the element, is one to one, and
       leads to no negative index (BW324);
     - the block is the only writer in the scope, does not read the buffer, and the outermost loop
