@@ -108,8 +108,9 @@ def _with_empty_loops(
 
 
 def _unfit(pair: SubspacePair, loops: set[ir.Var]) -> bool:
-    """Whether a part inside has no fixed length, next to others, or is empty."""
-    moves = ir.uses_var(pair.inner_extent, loops) and not ir.is_const_int(pair.outer_extent, 1)
+    """Whether a part inside has no fixed place or length, next to others, or is empty."""
+    ends = (pair.inner_start, pair.inner_extent)
+    moves = any(ir.uses_var(e, loops) for e in ends) and not ir.is_const_int(pair.outer_extent, 1)
     return moves or ir.is_const_int(pair.inner_extent, 0)
 
 
@@ -145,7 +146,8 @@ def iterators(
     for it, pair in zip(block.iter_vars, division.pairs, strict=True):
         dtype = it.var.type
         zero = ir.const(0, dtype)
-        if ir.uses_var(pair.inner_extent, running):  # all of it lies inside: no domain says more
+        if any(ir.uses_var(e, running) for e in (pair.inner_start, pair.inner_extent)):
+            # all of it lies inside: no domain says more
             whole = {"inner_start": it.dom.min, "inner_extent": it.dom.extent}
             pair = msgspec.structs.replace(pair, **whole)
         value: ir.Expr = zero
@@ -153,8 +155,7 @@ def iterators(
         constant = single and not ir.uses_var(pair.outer, running)
         if preserve_unit or not constant:
             var = ir.Var(f"{it.var.name}_o", dtype)
-            extent = _extent(pair.outer_extent, it, pair, analyzer, running)
-            domain = ir.Range(pair.outer_start, extent)
+            domain = _outer_domain(it, pair, analyzer, running)
             outer.append(ir.IterVar(var, domain, it.iter_type))
             outer_values.append(pair.outer)
             value = ir.mul(var, pair.inner_extent)
@@ -170,6 +171,20 @@ def iterators(
             value = value + pair.inner_start
         mapping[it.var] = value
     return outer, outer_values, inner, inner_values, mapping
+
+
+def _outer_domain(
+    it: ir.IterVar, pair: SubspacePair, analyzer: Analyzer, running: set[ir.Var]
+) -> ir.Range:
+    """The domain of an outer iterator. Where loops around the block would decide where it begins,
+    which they may not, it holds the parts of all values of the old iterator."""
+    if not ir.uses_var(pair.outer_start, running):
+        extent = _extent(pair.outer_extent, it, pair, analyzer, running)
+        return ir.Range(pair.outer_start, extent)
+    first = it.dom.min - pair.inner_start
+    last = first + it.dom.extent - 1
+    low, high = (ir.floordiv(e, pair.inner_extent) for e in (first, last))
+    return ir.Range(analyzer.simplify(low), analyzer.simplify(high - low + 1))
 
 
 def _extent(
