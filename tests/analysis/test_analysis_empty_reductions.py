@@ -148,3 +148,22 @@ def test_a_view_declared_in_a_reduction_loop_is_declared_for_the_initial_value_t
         y = np.full(5, 7, "float32")
         interpret(viewed, np.ones((5, m), "float32"), y, outputs=1)
         assert np.array_equal(y, np.full(5, m + 1))
+
+
+def test_an_axis_without_threads_does_not_take_the_initial_value_with_it() -> None:
+    @T.prim_func
+    def combined(a: T.handle, B: T.Buffer((3,))):
+        m = T.int64()
+        A = T.match_buffer(a, (3, m))
+        for i in T.thread_binding(3, thread="threadIdx.y"):
+            for k in T.thread_binding(m, thread="threadIdx.x"):
+                with T.block("B"):
+                    vi, vk = T.axis.remap("SR", [i, k])
+                    with T.init():
+                        B[vi] = T.float32(1)
+                    B[vi] = B[vi] + A[vi, vk]
+
+    for m in (0, 1, 4):
+        x, y = np.ones((3, m), "float32"), np.full(3, 7, "float32")
+        interpret(combined, x, y, outputs=1)
+        assert np.array_equal(y, np.full(3, m + 1))

@@ -114,3 +114,21 @@ def test_a_fused_sum_takes_the_first_step() -> None:
     block = next(b for b in ir.blocks(sch.func.body) if b.name == "C")
     tree = Tree(sch.func)
     assert Siblings(tree, tree.blocks[0]).kind(block) is BlockKind.REDUCTION
+
+
+def test_a_reduction_over_no_elements_is_one() -> None:
+    func = bw.from_source("""
+@T.prim_func
+def main(A: T.Buffer((2, 1), "float32"), C: T.Buffer((2,), "float32")):
+    for i, k in T.grid(2, 0):
+        with T.block("C"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                C[vi] = 0.0
+            C[vi] = C[vi] + A[vi, vk]
+""")
+    schedule = bw.Schedule(func)
+    schedule.decompose_reduction("C", schedule.get_loops("C")[1])
+    result = np.ones(2, "float32")
+    bw.interpret(schedule.func, np.ones((2, 1), "float32"), result)
+    assert not result.any()

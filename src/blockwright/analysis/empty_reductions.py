@@ -116,7 +116,8 @@ class _Define(ir.Mutator):
     # ---------------------------------------------------------------------------------- planning
 
     def _plan(self, realize: ir.BlockRealize) -> None:
-        """Notes the initial value of a block in front of its outermost reduction loop."""
+        """Notes the initial value of a block in front of its outermost reduction loop, or of the
+        kernel where that loop is bound to a thread axis."""
         iters = realize.block.iter_vars
         empty = [it.dom.extent for it in iters if it.iter_type is ir.IterType.REDUCE
                  and not self._takes_steps(it.dom.extent)]  # fmt: skip
@@ -126,6 +127,9 @@ class _Define(ir.Mutator):
         first = next((k for k, step in enumerate(self.path) if _feeds(step, reduced)), None)
         if first is None:
             return  # no loop: the block is visited, whatever its domain
+        if any(_is_bound(step) and _feeds(step, reduced) for step in self.path):
+            # An axis of no threads leaves its kernel without any: the initial value has its own.
+            first = next(k for k, step in enumerate(self.path) if k == first or _is_bound(step))
         loop = self.path[first].node
         assert isinstance(loop, ir.For)
         none = ir.const(False, "bool")
@@ -252,6 +256,10 @@ def _reduced(realize: ir.BlockRealize, path: list[_Step]) -> list[ir.Expr]:
     return [ir.substitute(value, named) for it, value in
             zip(realize.block.iter_vars, realize.iter_values, strict=True)
             if it.iter_type is ir.IterType.REDUCE]  # fmt: skip
+
+
+def _is_bound(step: _Step) -> bool:
+    return isinstance(step.node, ir.For) and step.node.kind is ir.ForKind.THREAD_BINDING
 
 
 def _feeds(step: _Step, values: list[ir.Expr]) -> bool:

@@ -34,6 +34,8 @@ def takes_first_step(
         facts: what holds at a statement.
     """
     pairs = list(zip(realize.block.iter_vars, realize.iter_values, strict=True))
+    if any(ir.is_const_int(it.dom.extent, 0) for it, _ in pairs):
+        return True
     reduced = [(it, value) for it, value in pairs if it.iter_type is ir.IterType.REDUCE]
     driving = [f for f in loops if any(ir.uses_var(value, f.loop_var) for _, value in reduced)]
     known = facts(driving[0] if driving else realize).copy()
