@@ -41,6 +41,8 @@ parts (`parts`), or that reduce side by side or atomically (`beside`)."""
 _NAMED = 0.25
 _STEERED = 0.1  # of programs have a block that data let run
 """How many programs with unusual stages have second names."""
+_SHORT = 0.05
+"""How many of them have a sum that leaves out steps of its domain, or all of them."""
 _EMPTY = 0.15
 """How many of them may have tensors without elements in fixed shapes."""
 
@@ -92,6 +94,11 @@ def _drawn(
     maker = _Maker(chance, sized, dtype, seed, empty=empty)
     for _ in range(stages or chance.randint(1, 5)):
         maker.stage(chance.choice(kinds))
+    apart = random.Random(f"{seed} short sum")  # leaves other stages as they are
+    if len(kinds) > len(STAGES) and apart.random() < _SHORT:
+        maker.chance = apart
+        maker.stage("short_sum")
+        maker.chance = chance
     made = maker.finish()
     if maker.symbols:
         made = _with_least_sizes(made, seed, 0 if chance.random() < 0.5 else 1)

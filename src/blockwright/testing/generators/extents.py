@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 
 from blockwright import ir
+from blockwright.analysis.regions import block_access_regions
 from blockwright.arith import Analyzer
 from blockwright.script.compute import Tensor
 from blockwright.testing.generators.maker import INT64, Maker
@@ -55,6 +56,35 @@ class Extents(Maker):
         return self.program.reduce(
             name, x.shape[:-1], [extent], lambda *i: x[(*i[:-1], place(i[-1]))], combiner
         )
+
+    def _short_sum(self) -> Tensor:
+        """A sum over the first steps of its domain, or none of them, into values of the caller."""
+        x = self.pick(rank=1)
+        *lead, length = x.shape
+        made = self.param(list(lead))
+        loops = [ir.Var(f"i{k}", INT64) for k in range(len(x.shape))]
+        extents = [ir.floordiv(length, 2), ir.floordiv(length, 3), _less_one(length)]
+        if lead:
+            extents.append(ir.minimum(loops[-2], length))
+        counts = [*lead, self.chance.choice(extents)]
+        kinds = [*(ir.IterType.SPATIAL for _ in lead), ir.IterType.REDUCE]
+        zero = ir.const(0, INT64)
+        iters = tuple(
+            ir.IterVar(ir.Var(f"v{k}", INT64), ir.Range(zero, n), kind)
+            for k, (n, kind) in enumerate(zip(x.shape, kinds, strict=True))
+        )
+        at = tuple(it.var for it in iters[:-1])
+        total = ir.add(made[at], x[tuple(it.var for it in iters)])
+        step = ir.BufferStore(made.buffer, total, at)
+        first = ir.BufferStore(made.buffer, ir.const(0, x.dtype), at)
+        block = ir.Block(self.name("short"), iters, (), (), step, first)
+        reads, writes = block_access_regions(block)
+        block = block.replace(reads=reads, writes=writes)
+        nest: ir.Stmt = ir.BlockRealize(tuple(loops), ir.const(True, "bool"), block)
+        for var, count in reversed(list(zip(loops, counts, strict=True))):
+            nest = ir.For(var, zero, count, ir.ForKind.SERIAL, nest)
+        self.program.statement(nest)
+        return self.compute(lead, lambda *i: ir.mul(made[i], 0.5))
 
     def _blended(self) -> Tensor:
         """A tensor with a part of its last axis changed in place."""
