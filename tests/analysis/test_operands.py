@@ -73,6 +73,9 @@ def made(value: ir.Expr) -> ir.PrimFunc:
         'with T.block("x"):\n        vi = T.axis.spatial(8, A[0])\n        B[vi] = 1',
         "A[T.Ramp(T.Ramp(0, 1, 2), 1, 4)] = T.Broadcast(A[0], 4)",
         "C = T.alloc_buffer((8,), strides=[1, 1])\n    C[0] = 1.0",
+        "C = T.alloc_buffer((T.Ramp(0, 1, 4),))\n    C[0] = 1.0",
+        "C = T.decl_buffer((4,), data=A[0])\n    C[0] = 1.0",
+        "A[0:2] = T.Shuffle([A[0:2]], [1, 2])",
     ],
 )
 def test_operands_that_have_no_meaning(line: str) -> None:

@@ -112,6 +112,21 @@ def _lanes(node: Any, types: Types) -> str | None:
     return None
 
 
+def _shuffled(node: Any, types: Types) -> str | None:
+    lanes = sum(types(vector).lanes for vector in node.vectors)
+    for index in node.indices:
+        if not 0 <= index < lanes:
+            return f"T.Shuffle picks lane {index} of {lanes}"
+    return None
+
+
+def _declared(node: Any, types: Types) -> str | None:
+    kind = types(node.source)
+    if kind.is_handle:
+        return None
+    return f"buffer {node.buffer.name} is declared on a {kind}, not on a pointer"
+
+
 def _is_number(kind: DType) -> bool:
     return kind.is_int and kind.lanes == 1
 
@@ -190,6 +205,19 @@ def _loop(node: Any, types: Types) -> str | None:
     return None
 
 
+def buffer_misfit(buffer: ir.Buffer) -> str | None:
+    """What is wrong with the extents and strides of a buffer; None where they have a meaning."""
+    if buffer.strides and len(buffer.strides) != buffer.ndim:
+        return (
+            f"buffer {buffer.name} has {buffer.ndim} dimensions and {len(buffer.strides)} strides"
+        )
+    for what, sizes in (("extent", buffer.shape), ("stride", buffer.strides)):
+        for size in sizes:
+            if not _is_number(size.dtype):
+                return f"the {what} {size} of buffer {buffer.name} is {size.dtype}, not an integer"
+    return None
+
+
 def _realize(node: Any, types: Types) -> str | None:
     block = node.block
     for iterator, value in zip(block.iter_vars, node.iter_values, strict=False):
@@ -211,6 +239,8 @@ _RULES: dict[type[ir.Node], Callable[[Any, Types], str | None]] = {
     **dict.fromkeys((ir.BufferLoad, ir.BufferStore), _access),
     **dict.fromkeys((ir.IfThenElse, ir.While, ir.AssertStmt), _guarded),
     ir.Select: _select,
+    ir.Shuffle: _shuffled,
+    ir.DeclBuffer: _declared,
     ir.Cast: _cast,
     ir.Call: _call,
     ir.For: _loop,

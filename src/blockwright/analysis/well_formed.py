@@ -22,7 +22,7 @@ from blockwright.analysis.gathers import with_unknown_loads
 from blockwright.analysis.lane_counts import lane_problem
 from blockwright.analysis.memory import memory_roots
 from blockwright.analysis.notes import explicit_problem
-from blockwright.analysis.operands import Types
+from blockwright.analysis.operands import Types, buffer_misfit
 from blockwright.analysis.pointers import address, memories, named_pointers
 from blockwright.analysis.regions import block_access_regions, clip_region
 from blockwright.analysis.sizes import divides_by_zero
@@ -267,9 +267,10 @@ class _Checker:
         """Extents divide by no 0; the bytes of a buffer of constant shape can be counted."""
         if any(map(divides_by_zero, buffer.shape)):
             self.report("BW250", f"an extent of buffer {buffer.name} divides by 0", buffer)
-        if buffer.strides and len(buffer.strides) != buffer.ndim:
-            self.report("BW260", f"buffer {buffer.name} has {buffer.ndim} dimensions and "
-                        f"{len(buffer.strides)} strides", buffer)  # fmt: skip
+        wrong = buffer_misfit(buffer)
+        if wrong is not None:
+            self.report("BW260", wrong, buffer)
+            return
         extents = [ir.const_int(n) for n in buffer.shape]
         if any(n is not None and n < 0 for n in extents):
             self.report("BW250", f"an extent of buffer {buffer.name} is negative", buffer)

@@ -117,14 +117,21 @@ class DType:
             return np.dtype("int8" if self.kind == "int" else "uint8")
         if self.is_handle:
             raise IRError("a handle has no NumPy type", code="BW201")
-        return np.dtype(name)
+        try:
+            return np.dtype(name)
+        except TypeError:
+            raise IRError(f"{name} has no NumPy type", code="BW201") from None
 
 
 def dtype_of(spec: str | DType | np.dtype[np.generic]) -> DType:
     """`DType` for a name such as ``"float32"``, ``"f32"``, ``"int32x4"`` or a NumPy type."""
     if isinstance(spec, DType):
         return spec
-    text = spec if isinstance(spec, str) else np.dtype(spec).name
+    try:
+        text = spec if isinstance(spec, str) else np.dtype(spec).name
+    except (TypeError, ValueError):
+        raise IRError(f"{spec!r} is not a data type", code="BW201",
+                      help='write for example "float32"') from None  # fmt: skip
     text = _SHORT.get(text, text)
     match = _PATTERN.match(text)
     if match is None:

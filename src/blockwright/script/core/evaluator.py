@@ -18,10 +18,9 @@ from typing import Any, ClassVar, TypeVar
 
 from blockwright import ir
 from blockwright.script.core.plain import iterable_of
-from blockwright.script.core.report import Poisoned, Problem, Reporter, wrap
+from blockwright.script.core.report import Poisoned, Problem, Reporter, raised, wrap
 from blockwright.script.core.source import Script
 from blockwright.support import BlockwrightError
-from blockwright.support.stack import has_room
 
 
 class _Poison:
@@ -168,10 +167,7 @@ class Evaluator:
         except (Problem, Poisoned, BlockwrightError):
             raise
         except Exception as error:
-            if isinstance(error, RecursionError) and not has_room():
-                raise  # parsed again with a larger stack
-            text = f"{type(error).__name__}: {error}"
-            raise Problem("BW109", f"evaluating this in Python raised {text}", node) from error
+            raise raised(error, node) from error
 
     def checked(self, value: Any) -> Any:
         if value is POISON:

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from blockwright.script.core.source import Script
 from blockwright.support import BlockwrightError, Diagnostic, ScriptError
+from blockwright.support.stack import has_room
 
 
 class Problem(Exception):
@@ -57,9 +58,11 @@ class Reporter:
             self.add(problem, node)
         except Poisoned:
             if not self.found:
-                raise
+                self.add(Problem("BW102", "a name is used in its own definition", node))
         except BlockwrightError as error:
             self.add(wrap(error), node)
+        except Exception as error:  # noqa: BLE001  values of a script can raise anything
+            self.add(raised(error), node)
 
     def finish(self) -> None:
         """Raise when anything was found."""
@@ -69,6 +72,14 @@ class Reporter:
     def fail(self) -> NoReturn:
         found = sorted(self.found, key=lambda d: (d.span.line, d.span.column) if d.span else (0, 0))
         raise ScriptError.collect(found)
+
+
+def raised(error: Exception, node: ast.AST | None = None) -> Problem:
+    """What Python raised for a value that a construct cannot use, as a problem of the script."""
+    if isinstance(error, RecursionError) and not has_room():
+        raise error  # parsed again with a larger stack
+    text = f"{type(error).__name__}: {error}"
+    return Problem("BW109", f"evaluating this in Python raised {text}", node)
 
 
 def wrap(error: BlockwrightError, node: ast.AST | None = None) -> Problem:

@@ -219,6 +219,9 @@ class LoopSpec:
                  annotations: Mapping[str, Any] | None = None,
                  index: Callable[[Var], Expr] | None = None) -> None:  # fmt: skip
         self.low, self.extent, self.kind, self.thread = low, extent, kind, thread
+        if annotations is not None and not isinstance(annotations, Mapping):
+            raise ScriptError(f"annotations of a loop are a dict, not {annotations!r}",
+                              code="BW107", help='write annotations={"name": value}')  # fmt: skip
         self.annotations = frozen(dict(annotations or {}))
         self.index = index  # what the script calls the index, where that is not the loop variable
 

@@ -111,7 +111,11 @@ class TirParser(TirEvaluator):
             if "strides" in options:
                 options["strides"] = self._named_dims(options["strides"])
             shape = self._named_dims(kind.shape)
-            buffer = statements.make_buffer(arg.arg, shape, kind.dtype, **options)
+            try:
+                buffer = statements.make_buffer(arg.arg, shape, kind.dtype, **options)
+            except TypeError as error:
+                text = str(error).removeprefix("make_buffer() ")
+                raise Problem("BW106", f"wrong call of T.Buffer: it {text}", annotation) from error
             frame.buffer_map[handle] = buffer
             self.bind(arg.arg, buffer)
             return handle

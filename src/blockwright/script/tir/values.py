@@ -176,6 +176,18 @@ def _number_of(text: str, kind: DType) -> int | float:
     return float.fromhex(text) if "0x" in text.lower() else float(text)
 
 
+def _is_data(value: Any) -> bool:
+    """Whether an attribute is data that a program states: constants, texts, lists and dicts."""
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[Any, Any]", value).items()
+        return all(isinstance(key, (str, int)) and _is_data(item) for key, item in pairs)
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_data, cast("Sequence[Any]", value)))
+    if isinstance(value, Expr):
+        return not ir.free_vars(value)
+    return value is None or isinstance(value, (int, float, str, DType, np.generic))
+
+
 def function_attributes(attrs: Any, construct: str) -> dict[str, Any]:
     """The attributes that `func_attr` gives a function. Raises: ScriptError BW107, BW252, BW620
     for values that they do not take."""
@@ -183,6 +195,11 @@ def function_attributes(attrs: Any, construct: str) -> dict[str, Any]:
         raise ScriptError(f"{construct} takes a dict, not {attrs!r}", code="BW107",
                           help=f'write {construct}({{"name": value}})')  # fmt: skip
     found = ir.plain_attributes(cast("Mapping[str, Any]", attrs))
+    for name, value in found.items():
+        if not _is_data(value):
+            raise ScriptError(f"the attribute {name} is {value!r}, which is no plain data",
+                              code="BW107",
+                              help="write a number, a text, or a list or dict of them")  # fmt: skip
     problems = ir.attribute_problems(found)
     if problems:
         code, text, remedy = problems[0]
