@@ -41,3 +41,22 @@ def test_loops_that_begin_late(bounds: str, kind: str, depth: int) -> None:
     arrays = [np.arange(48, dtype="int32"), rows, rows.copy(), np.zeros((4, 48), "int32")]
     bw.validate(sch.func)
     assert_same_meaning(func, sch.func, arrays=arrays)
+
+
+def test_a_part_whose_length_is_loaded_lies_inside_as_a_whole() -> None:
+    func = bw.from_source("""
+@T.prim_func
+def main(N: T.Buffer((4,), "int32"), C: T.Buffer((4, 6), "int32")):
+    for i in range(4):
+        with T.block("O"):
+            vo = T.axis.spatial(4, i)
+            for j in range(N[vo] % 7):
+                with T.block("C"):
+                    vj = T.axis.spatial(6, j)
+                    C[vo, vj] = N[vo] + vj
+""")
+    sch = Schedule(func, verify="full")
+    outer = sch.blockize(["C"])
+    sch.blockize(sch.get_loops(outer)[0])
+    arrays = [np.array([1, 0, 5, 6], "int32"), np.zeros((4, 6), "int32")]
+    assert_same_meaning(func, sch.func, arrays=arrays)

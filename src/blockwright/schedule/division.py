@@ -114,6 +114,11 @@ def _unfit(pair: SubspacePair, loops: set[ir.Var]) -> bool:
     return moves or ir.is_const_int(pair.inner_extent, 0)
 
 
+def _moves(expr: ir.Expr, loops: set[ir.Var]) -> bool:
+    """Whether an end of a part is not fixed: loops or data decide it."""
+    return ir.uses_var(expr, loops) or bool(ir.collect(expr, ir.BufferLoad))
+
+
 def _require_own_extents(state: State, block: ir.Block, inside: Sequence[ir.For]) -> None:
     """A block uses no loop around it: extents of loops inside may depend on one another alone."""
     outside = {f.loop_var for f in state.tree.loops_above(block) if f not in inside}
@@ -146,7 +151,8 @@ def iterators(
     for it, pair in zip(block.iter_vars, division.pairs, strict=True):
         dtype = it.var.type
         zero = ir.const(0, dtype)
-        if any(ir.uses_var(e, running) for e in (pair.inner_start, pair.inner_extent)):
+        ends = (pair.inner_start, pair.inner_extent)
+        if ir.is_const_int(pair.outer_extent, 1) and any(_moves(e, running) for e in ends):
             # all of it lies inside: no domain says more
             whole = {"inner_start": it.dom.min, "inner_extent": it.dom.extent}
             pair = msgspec.structs.replace(pair, **whole)
@@ -178,7 +184,7 @@ def _outer_domain(
 ) -> ir.Range:
     """The domain of an outer iterator. Where loops around the block would decide where it begins,
     which they may not, it holds the parts of all values of the old iterator."""
-    if not ir.uses_var(pair.outer_start, running):
+    if not _moves(pair.outer_start, running):
         extent = _extent(pair.outer_extent, it, pair, analyzer, running)
         return ir.Range(pair.outer_start, extent)
     first = it.dom.min - pair.inner_start
@@ -192,7 +198,7 @@ def _extent(
 ) -> ir.Expr:
     """The extent of an outer iterator; that of the old iterator where it is the same, or where it
     would depend on a loop, which no domain may."""
-    if ir.uses_var(extent, running):
+    if _moves(extent, running):
         return analyzer.simplify(ir.ceildiv(*ir.match_types(it.dom.extent, pair.inner_extent)))
     whole = ir.is_const_int(pair.inner_extent, 1) and analyzer.prove_equal(extent, it.dom.extent)
     return it.dom.extent if whole else extent
