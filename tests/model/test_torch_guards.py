@@ -317,3 +317,64 @@ def test_numbers_that_vary_from_call_to_call_are_refused() -> None:
     with pytest.raises(bw.ImporterError, match="the input n is SymInt") as caught:
         bw.compile(exported)
     assert caught.value.code == "BW504"
+
+
+# ------------------------------------------------------------------------------ common factors
+def quarters(x: torch.Tensor) -> torch.Tensor:
+    return x.view(4, -1, 3).mean(0)
+
+
+def both_halves(x: torch.Tensor) -> torch.Tensor:
+    first, second = x.chunk(2)
+    return first * second + x.view(-1, 2).sum(1)
+
+
+def thirds(x: torch.Tensor) -> torch.Tensor:
+    return x + x.view(x.shape[0], 3, -1).amax(1).repeat(1, 3)
+
+
+def unshuffled(x: torch.Tensor) -> torch.Tensor:
+    return torch.pixel_unshuffle(x, 2)
+
+
+FACTORED: list[Any] = [  # function, example, sizes that are right, sizes that are not
+    (quarters, (8, 3), [(12, 3)], [(9, 3), (6, 3)]),
+    (unshuffled, (3, 4, 6), [(3, 8, 4)], [(3, 5, 4)]),
+    (both_halves, (8,), [(12,)], [(11,)]),
+    (thirds, (4, 9), [(5, 6)], [(4, 10)]),
+]
+
+
+@pytest.mark.parametrize(("fn", "example", "right", "wrong"), FACTORED)
+def test_sizes_that_guards_make_multiples(
+    fn: Any, example: tuple[int, ...], right: list[Any], wrong: list[Any]
+) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return fn(x)
+
+    def arranged(shape: tuple[int, ...]) -> torch.Tensor:
+        return torch.arange(float(math.prod(shape))).reshape(shape)
+
+    dims = {axis: AUTO for axis, size in enumerate(example) if size > 3}
+    exported = torch.export.export(Model(), (arranged(example),), dynamic_shapes=({**dims},))
+    exe = bw.compile(exported)
+    for shape in (example, *right):
+        x = arranged(shape)
+        torch.testing.assert_close(exe(x), fn(x))
+    for shape in wrong:
+        with pytest.raises((RuntimeError, AssertionError)):
+            exported.module()(arranged(shape))
+        with pytest.raises(bw.ArgumentError) as caught:
+            exe(arranged(shape))
+        assert caught.value.code in {"BW704", "BW709", "BW719"}
+        assert caught.value.help
+
+
+def test_sizes_keep_their_own_symbols_where_these_fit() -> None:
+    class Halves(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1 if x.shape[0] % 2 == 0 else x - 1
+
+    exported = torch.export.export(Halves(), (torch.randn(8),), dynamic_shapes=({0: AUTO},))
+    assert "x_dim0_by_2" not in str(from_exported_program(exported))

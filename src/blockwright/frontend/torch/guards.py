@@ -14,11 +14,16 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import math
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+import numpy as np
+
 from blockwright import ir
+from blockwright.analysis.reducer_laws import CannotEvaluate, evaluate
 from blockwright.arith import Analyzer
 from blockwright.frontend.torch.guard_arithmetic import NotCovered, truth
 from blockwright.support import BlockwrightWarning
@@ -27,6 +32,7 @@ _REMEDY = (
     "export the model again with example inputs of these sizes and compile that program for them; "
     "dynamic_shapes states the sizes of a program: Dim(name, min=..., max=...), 2 * Dim"
 )
+_TRIED = 200  # values of a size on which guards are tried
 _UNCHECKED = (
     "pass only inputs that fulfil them, or export without them: with contiguous example inputs, "
     "and with fixed sizes where the model branches on them"
@@ -88,6 +94,37 @@ def checked_guards(
         )
         warnings.warn(BlockwrightWarning(message, code="BW510", help=_UNCHECKED), stacklevel=2)
     return checked
+
+
+def common_factors(
+    program: Any, shapes: Mapping[str, Sequence[ir.Expr]], example: Mapping[ir.Var, int]
+) -> dict[ir.Var, int]:
+    """Symbol → a number that divides all of its values for which the guards seem to hold.
+
+    The guards of `x.view(4, -1)` hold for multiples of 4. They are tried on small values of each
+    symbol, with the others as in the `example` of the export.
+    """
+    sources = _sources(program)
+    conditions: list[ir.Expr] = []
+    for text in getattr(program, "_guards_code", ()):
+        with suppress(NotCovered, SyntaxError):
+            conditions += _Reader(sources, shapes).read(text).conditions
+    found: dict[ir.Var, int] = {}
+    for symbol in example:
+        own = [c for c in conditions if any(v is symbol for v in ir.free_vars(c))]
+        values = [n for n in range(1, _TRIED) if _hold(own, {**example, symbol: n})]
+        factor = math.gcd(*values)
+        if factor > 1 and len(values) > 2:
+            found[symbol] = factor
+    return found
+
+
+def _hold(conditions: Sequence[ir.Expr], values: Mapping[ir.Var, int]) -> bool:
+    numbers = {symbol: np.int64(value) for symbol, value in values.items()}
+    try:
+        return all(bool(evaluate(condition, numbers)) for condition in conditions)
+    except CannotEvaluate:
+        return False
 
 
 def _escaped(text: str) -> str:

@@ -12,7 +12,7 @@ All uncovered operators are reported at once, with the source lines they come fr
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -21,7 +21,7 @@ import numpy as np
 from blockwright import ir
 from blockwright.frontend.torch.converters import CONVERTERS, IGNORED
 from blockwright.frontend.torch.decompose import with_known_operators
-from blockwright.frontend.torch.guards import checked_guards
+from blockwright.frontend.torch.guards import checked_guards, common_factors
 from blockwright.frontend.torch.memory_format import counted, memory_order
 from blockwright.frontend.torch.mutation import functional, refuse_changes
 from blockwright.frontend.torch.names import origin, target_name
@@ -58,8 +58,13 @@ class Importer:
         program = with_known_operators(functional(program), KNOWN)
         refuse_changes(program)
         self.program = program
-        names = dynamic_names(program, dynamic_shapes)
-        self.symbols = SymbolTable(program.range_constraints, names)
+        self.dynamic_names = dynamic_names(program, dynamic_shapes)
+        self._begin({})
+
+    def _begin(self, factors: Mapping[str, int]) -> None:
+        """Nothing is imported yet; `factors` are those of the exporter's symbols."""
+        ranges = self.program.range_constraints
+        self.symbols = SymbolTable(ranges, self.dynamic_names, factors)
         self.values: dict[str, Any] = {}
         self.builder = GraphBuilder(self._bounds())
         self.input_names: list[str] = []
@@ -68,19 +73,56 @@ class Importer:
 
     def _bounds(self) -> dict[str, Any]:
         """Ranges are wanted before the first parameter is made: visit all input sizes."""
-        inputs = [node for node in self.program.graph.nodes if node.op == "placeholder"]
-        sizes = [size for node in inputs for size in getattr(node.meta.get("val"), "shape", ())]
+        sizes = [
+            size for node in self._inputs() for size in getattr(node.meta.get("val"), "shape", ())
+        ]
         for size in sizes:
             self.symbols.dim(size)
         return self.symbols.bounds(sizes)
 
     def run(self) -> ir.IRModule:
-        """The module; raises ImporterError listing every problem."""
+        """The module; raises ImporterError listing every problem.
+
+        Shapes that do not fit for all sizes may do so for those that the guards leave; then sizes
+        that have a common factor are written with it.
+        """
+        try:
+            return self._import()
+        except ImporterError as error:
+            factors = self._common_factors() if error.code == "BW401" else {}
+            if not factors:
+                raise
+        self._begin(factors)
+        return self._import()
+
+    def _common_factors(self) -> dict[str, int]:
+        """Exporter symbol → a factor of all sizes that fulfil the guards."""
+        example: dict[ir.Var, int] = {}
+        for node in self._inputs():
+            for size in getattr(node.meta.get("val"), "shape", ()):
+                dim, hint = self.symbols.dim(size), getattr(getattr(size, "node", None), "hint", 0)
+                if isinstance(dim, ir.Var) and isinstance(hint, int):
+                    example[dim] = hint
+        names = self.symbols.names()
+        found = common_factors(self.exported, self._input_shapes(), example)
+        return {names[symbol]: factor for symbol, factor in found.items()}
+
+    def _inputs(self) -> list[Any]:
+        return [node for node in self.program.graph.nodes if node.op == "placeholder"]
+
+    def _input_shapes(self) -> dict[str, tuple[ir.Expr, ...]]:
+        """The dimensions of each input, by the name of its placeholder."""
+        shapes: dict[str, tuple[ir.Expr, ...]] = {}
+        for node in self._inputs():
+            shape = getattr(node.meta.get("val"), "shape", ())
+            shapes[node.name] = tuple(self.symbols.dim(size) for size in shape)
+        return shapes
+
+    def _import(self) -> ir.IRModule:
         bound = self._weights()
-        inputs = [n for n in self.program.graph.nodes if n.op == "placeholder"]
-        for node in inputs:
+        for node in self._inputs():
             self.values[node.name] = self._placeholder(node, bound)
-        self._check_sizes(inputs)
+        self._check_sizes()
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
                 continue
@@ -138,13 +180,9 @@ class Importer:
         self.input_orders[stored.name] = order
         return self.builder.op("permute_dims", stored, axes=counted(order))
 
-    def _check_sizes(self, inputs: Sequence[Any]) -> None:
+    def _check_sizes(self) -> None:
         """Check the export's guards on sizes at every call, by casts of their truth."""
-        shapes: dict[str, tuple[ir.Expr, ...]] = {}
-        for node in inputs:
-            shape = getattr(node.meta.get("val"), "shape", ())
-            shapes[node.name] = tuple(self.symbols.dim(size) for size in shape)
-        for guard in checked_guards(self.exported, shapes, self.builder.analyzer):
+        for guard in checked_guards(self.exported, self._input_shapes(), self.builder.analyzer):
             message, values = guard.error()
             for condition in guard.conditions:
                 self.require(condition, message, values)

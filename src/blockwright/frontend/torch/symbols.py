@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, cast
 
 from blockwright import ir
@@ -18,9 +19,18 @@ _ALLOWED = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
 
 
 class SymbolTable:
-    """Maps the exporter's size symbols to int64 variables, with their declared ranges."""
+    """Maps the exporter's size symbols to int64 variables, with their declared ranges.
 
-    def __init__(self, range_constraints: Any, names: dict[str, str]) -> None:
+    A symbol with a factor becomes the factor times a variable: all its values are multiples.
+    """
+
+    def __init__(
+        self,
+        range_constraints: Any,
+        names: dict[str, str],
+        factors: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        self._factors = factors
         self._vars: dict[str, ir.Var] = {}
         self._names = names
         self._declared = list(range_constraints.items())
@@ -38,7 +48,10 @@ class SymbolTable:
         if getattr(expression, "is_Integer", False):
             return ir.const(int(expression), "int64")
         if getattr(expression, "is_Symbol", False):
-            return self.symbol(str(expression))
+            name = str(expression)
+            factor = self._factors.get(name)
+            variable = self.symbol(name)
+            return variable if factor is None else ir.mul(variable, ir.const(factor, "int64"))
         if kind in _WHOLE:
             return self._scaled(expression.args[0])
         args = [self._convert(a) for a in expression.args]
@@ -79,9 +92,15 @@ class SymbolTable:
         if found is None:
             label = self._names.get(name, name)
             label = label if _ALLOWED.match(label) else name
+            if name in self._factors:
+                label = f"{label}_by_{self._factors[name]}"
             found = ir.Var(label, ir.dtype_of("int64"))
             self._vars[name] = found
         return found
+
+    def names(self) -> dict[ir.Var, str]:
+        """Variable → the exporter's symbol."""
+        return {variable: name for name, variable in self._vars.items()}
 
     def bounds(self, sizes: Iterable[Any] = ()) -> dict[str, dict[str, int]]:
         """Function attributes with the declared ranges of all symbols seen.
@@ -100,9 +119,10 @@ class SymbolTable:
             low, high = _ends(bounds)
             if name not in plain:
                 low, high = self._of_computed_sizes(name, low, high)
-            lower[var.name] = max(0, low)
+            factor = self._factors.get(name, 1)
+            lower[var.name] = -(-max(0, low) // factor)
             if high < _UNBOUNDED:
-                upper[var.name] = high
+                upper[var.name] = high // factor
         out: dict[str, dict[str, int]] = {}
         if upper:
             out["tir_var_upper_bound"] = upper
