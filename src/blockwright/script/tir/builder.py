@@ -219,7 +219,8 @@ class LoopSpec:
                  annotations: Mapping[str, Any] | None = None,
                  index: Callable[[Var], Expr] | None = None) -> None:  # fmt: skip
         self.low, self.extent, self.kind, self.thread = low, extent, kind, thread
-        if annotations is not None and not isinstance(annotations, Mapping):
+        given: Any = annotations
+        if given is not None and not isinstance(given, Mapping):
             raise ScriptError(f"annotations of a loop are a dict, not {annotations!r}",
                               code="BW107", help='write annotations={"name": value}')  # fmt: skip
         self.annotations = frozen(dict(annotations or {}))

@@ -58,7 +58,8 @@ def make_buffer(
     if buffer_type not in ("", "default", "auto", "auto_broadcast"):
         raise ScriptError(f"buffer_type {buffer_type!r} is not known", code="BW106",
                           help='write "default" or "auto"')  # fmt: skip
-    for what, number in (("align", align), ("offset_factor", offset_factor)):
+    numbers: dict[str, Any] = {"align": align, "offset_factor": offset_factor}
+    for what, number in numbers.items():
         if not isinstance(number, (int, np.integer)):
             raise ScriptError(f"{what} of a buffer is a number, not {number!r}", code="BW107")
     builder = Builder.active()
