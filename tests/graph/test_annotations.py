@@ -508,3 +508,25 @@ def test_what_the_builder_is_told_wrongly_is_found() -> None:
     wrong: Any = ir.GraphCall(ir.OpRef("exp"), (x,), info=ir.TensorInfo((), f32))
     with pytest.raises(bw.ValidationError, match="BW408"):
         check_graph(b.finish("main", b.emit(wrong)))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "code"),
+    [
+        (': R.Tensor((4,), "float32")', ': R.Tensor((4,), "float16")', "BW107"),
+        ("", ': R.Tensor((4,), "float16")', "BW408"),
+        (': R.Tensor((4,), "float16")', "", "BW408"),
+        (': R.Tensor((4,), "float32")', ': R.Tensor((4,), "float32")', ""),
+    ],
+)
+def test_annotations_of_both_branches_count(first: str, second: str, code: str) -> None:
+    text = f"if c:\n    y{first} = R.add(x, x)\nelse:\n    y{second} = x\nreturn y"
+    parameters = f'{VECTOR}, c: R.Tensor((), "bool")'
+    if not code:
+        built = module(text, parameters)
+        bw.validate(built)
+        ir.assert_structural_equal(bw.from_source(built.script()), built)
+        return
+    with pytest.raises(bw.BlockwrightError) as caught:
+        bw.validate(module(text, parameters))
+    assert caught.value.code == code

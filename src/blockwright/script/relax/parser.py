@@ -351,6 +351,10 @@ class RelaxParser(RelaxEvaluator):
         if name != other_name:
             raise Problem("BW103", f"the branches end with {name!r} and {other_name!r}", node,
                           "both end by assigning the same name, the value of the `if`")  # fmt: skip
+        stated = info is not None and other_info is not None
+        if stated and not ir.structural_equal(info, other_info):
+            raise Problem("BW107", f"the branches annotate {name!r} in two ways", node,
+                          "it is one value, of one annotation; write it once")  # fmt: skip
         info = info if info is not None else other_info
         self.bind(name, self.emit(name, ir.If(condition, then, other), info, node))
 
