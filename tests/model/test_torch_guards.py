@@ -337,11 +337,16 @@ def unshuffled(x: torch.Tensor) -> torch.Tensor:
     return torch.pixel_unshuffle(x, 2)
 
 
+def rows_of_many(x: torch.Tensor) -> torch.Tensor:
+    return x.view(256, -1).sum(1)
+
+
 FACTORED: list[Any] = [  # function, example, sizes that are right, sizes that are not
     (quarters, (8, 3), [(12, 3)], [(9, 3), (6, 3)]),
     (unshuffled, (3, 4, 6), [(3, 8, 4)], [(3, 5, 4)]),
     (both_halves, (8,), [(12,)], [(11,)]),
     (thirds, (4, 9), [(5, 6)], [(4, 10)]),
+    (rows_of_many, (512,), [(768,)], [(700,)]),
 ]
 
 

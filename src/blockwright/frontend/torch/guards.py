@@ -32,7 +32,7 @@ _REMEDY = (
     "export the model again with example inputs of these sizes and compile that program for them; "
     "dynamic_shapes states the sizes of a program: Dim(name, min=..., max=...), 2 * Dim"
 )
-_TRIED = 200  # values of a size on which guards are tried
+_TRIED, _BEYOND = 200, 4000  # guards are tried on small sizes, and on some above the example's
 _UNCHECKED = (
     "pass only inputs that fulfil them, or export without them: with contiguous example inputs, "
     "and with fixed sizes where the model branches on them"
@@ -101,8 +101,8 @@ def common_factors(
 ) -> dict[ir.Var, int]:
     """Symbol → a number that divides all of its values for which the guards seem to hold.
 
-    The guards of `x.view(4, -1)` hold for multiples of 4. They are tried on small values of each
-    symbol, with the others as in the `example` of the export.
+    The guards of `x.view(4, -1)` hold for multiples of 4. They are tried on values of each symbol,
+    with the others as in the `example` of the export.
     """
     sources = _sources(program)
     conditions: list[ir.Expr] = []
@@ -110,9 +110,10 @@ def common_factors(
         with suppress(NotCovered, SyntaxError):
             conditions += _Reader(sources, shapes).read(text).conditions
     found: dict[ir.Var, int] = {}
-    for symbol in example:
+    for symbol, size in example.items():
         own = [c for c in conditions if any(v is symbol for v in ir.free_vars(c))]
-        values = [n for n in range(1, _TRIED) if _hold(own, {**example, symbol: n})]
+        tried = {*range(1, _TRIED), *range(size, min(4 * size, size + _BEYOND) + 1)}
+        values = [n for n in tried if _hold(own, {**example, symbol: n})]
         factor = math.gcd(*values)
         if factor > 1 and len(values) > 2:
             found[symbol] = factor
