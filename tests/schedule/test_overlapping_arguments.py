@@ -138,3 +138,30 @@ def test_built_code_runs_in_the_order_of_the_program(body: str) -> None:
             run(memory[a : a + 16], memory[b : b + 16])
             results.append(memory)
         np.testing.assert_array_equal(results[1], results[0])
+
+
+def test_components_of_a_reduction_that_may_share_memory_are_not_split_up() -> None:
+    """Both sums start before either ends: in one memory the second goes on from the first."""
+    source = """
+@T.prim_func
+def main(A: T.Buffer((8,), "float32"), B: T.Buffer((), "float32"), C: T.Buffer((), "float32")):
+    T.func_attr({{"tir.noalias": {0}}})
+    for k in range(8):
+        with T.block("sums"):
+            vk = T.axis.reduce(8, k)
+            with T.init():
+                B[()] = T.float32(4)
+                C[()] = T.float32(0)
+            B[()] = T.min(B[()], A[vk])
+            C[()] = C[()] + A[vk]
+"""
+    for noalias in (True, False):
+        func = bw.from_source(source.format(noalias))
+        assert isinstance(func, ir.PrimFunc)
+        sch = bw.Schedule(func)
+        (loop,) = sch.get_loops("sums")
+        if noalias:
+            sch.rfactor(loop, 0)
+            continue
+        with pytest.raises(ScheduleError, match="may share memory"):
+            sch.rfactor(loop, 0)

@@ -26,6 +26,14 @@ def reduction_of(state: State, block: ir.Block) -> Reduction:
         state.fail(f"{block.name} is no reduction that can be split up: {found.why}", code="BW330",
                    guilty=[block],
                    help=declare if block.init is not None else _without_init(block))  # fmt: skip
+    results = [element.buffer for element in found.elements]
+    memories = {state.roots.get(buffer, buffer) for buffer in results}
+    if len(memories) < len(results):
+        names = ", ".join(buffer.name for buffer in results)
+        state.fail(f"the components {names} of the reduction in {block.name} may share memory, so "
+                   "that each depends on the order of all", code="BW330", guilty=[block],
+                   help='drop the attribute "tir.noalias": False if calls pass separate arrays, or '
+                   "reduce the components in blocks of their own")  # fmt: skip
     return found
 
 
