@@ -11,10 +11,11 @@ from __future__ import annotations
 import functools
 from typing import Any, Literal
 
+from blockwright.codegen.masked_stores import may_narrow, with_scalar_stores
 from blockwright.support import BuildError
 from blockwright.target import Target, host_cpu_name
 
-EMITTER_VERSION = 1
+EMITTER_VERSION = 2
 """Raised whenever the same program gives different code; part of the cache key."""
 
 Pipeline = Literal["kernel", "host"]
@@ -105,4 +106,8 @@ def _optimised(
     target_machine = machine(triple, cpu, features)
     module = parse(text, what)
     optimise(module, target_machine, pipeline)
+    if may_narrow(text):
+        before = str(module)
+        after = with_scalar_stores(before)
+        module = module if after == before else parse(after, what)
     return module, target_machine

@@ -1,0 +1,59 @@
+"""Stores under a mask of one lane that is known, as scalar stores.
+
+A workaround: for AVX-512, LLVM (22.1 at least) folds a truncation into the masked store behind it,
+and replaces the store by a scalar one where the mask is a constant with one lane set. It forgets
+the truncation then, so that the store writes as many bytes as the value had before::
+
+    call void @llvm.masked.store.v16i8.p0(<16 x i8> %t, ptr align 1 %p, <16 x i1> <i1 true, …>)
+
+    %lane.0 = extractelement <16 x i8> %t, i64 0
+    store i8 %lane.0, ptr %p, align 1
+
+Masks may become constants in LLVM's own passes, so this follows them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+_NARROW = re.compile(r"llvm\.masked\.store\.v\d+i(8|16|32)\.")
+_STORE = re.compile(
+    r"^ *(?:tail |notail )?call void @llvm\.masked\.store\.v(?P<lanes>\d+)i(?P<bits>8|16|32)\.p0\("
+    r"(?P<vector><\d+ x i\d+>) (?P<value>.+), "
+    r"ptr (?P<attrs>(?:\w+(?:\(\d+\))? )*?)align (?P<align>\d+) (?P<place>.+), "
+    r"<\d+ x i1> <(?P<mask>i1 (?:true|false)(?:, i1 (?:true|false))*)>\).*$",
+    re.MULTILINE,
+)
+
+
+def may_narrow(text: str) -> bool:
+    """Whether LLVM text stores integers under masks at all."""
+    return _NARROW.search(text) is not None
+
+
+def with_scalar_stores(text: str) -> str:
+    """Optimised LLVM text in which no integer is stored under a constant mask of one lane."""
+    return _STORE.sub(_replacement(), text)
+
+
+def _replacement() -> Callable[[re.Match[str]], str]:
+    count = 0
+
+    def replaced(found: re.Match[str]) -> str:
+        nonlocal count
+        lanes = [k for k, bit in enumerate(found["mask"].split(", ")) if bit == "i1 true"]
+        if len(lanes) != 1:
+            return found[0]
+        (lane,), size = lanes, int(found["bits"]) // 8
+        element, place = f"%masked.lane.{count}", f"%masked.place.{count}"
+        count += 1
+        align = math.gcd(int(found["align"]), lane * size)
+        return (
+            f"  {element} = extractelement {found['vector']} {found['value']}, i64 {lane}\n"
+            f"  {place} = getelementptr i8, ptr {found['place']}, i64 {lane * size}\n"
+            f"  store i{found['bits']} {element}, ptr {place}, align {align}"
+        )
+
+    return replaced
