@@ -17,6 +17,7 @@ from blockwright.arith.condition import (
     negated,
     test_of,
 )
+from blockwright.arith.countermodel import Impossible, Witness, witnesses
 from blockwright.arith.form import UNKNOWN, Bounds, Poly, is_index
 from blockwright.arith.knowledge import Knowledge
 from blockwright.arith.prove import entails
@@ -24,7 +25,6 @@ from blockwright.arith.querylog import record, recording
 from blockwright.arith.rewrite import lanes_of
 from blockwright.arith.state import Entry, State
 from blockwright.arith.text import expr_text
-from blockwright.arith.witness import Impossible, Witness, witnesses
 from blockwright.ir import (
     EQ,
     GE,

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from blockwright.arith.form import Poly, Rewriter, is_index
-from blockwright.arith.lift import simplified_operands
 from blockwright.arith.render import Unwritable, render_units
+from blockwright.arith.to_canonical import simplified_operands
 from blockwright.arith.values import operand
 from blockwright.ir import (
     EQ,

@@ -12,18 +12,18 @@ from typing import cast
 
 from blockwright.arith import bounds as bounds_rules
 from blockwright.arith.condition import conjuncts, inverse, render_test, test_of, without_quotient
+from blockwright.arith.countermodel import Witness, witnesses
 from blockwright.arith.divide import floordiv, minimum
+from blockwright.arith.fast_prove import nonneg
 from blockwright.arith.form import UNKNOWN, Atom, Bounds, Poly, Space, Term, Unit, is_index, without
-from blockwright.arith.lift import exact, lift, opaque_bounds
 from blockwright.arith.prove import entails
-from blockwright.arith.quick import nonneg
 from blockwright.arith.regroup import regroup, unit_value
 from blockwright.arith.render import Unwritable, render
 from blockwright.arith.rewrite import rewrite
 from blockwright.arith.state import State, entry_key
 from blockwright.arith.text import expr_text
+from blockwright.arith.to_canonical import exact, lift, opaque_bounds
 from blockwright.arith.values import facts_of
-from blockwright.arith.witness import Witness, witnesses
 from blockwright.ir import CompareOp, Expr, Not, Range, Var
 from blockwright.ir.dtype import INT64, DType
 from blockwright.support import IRError

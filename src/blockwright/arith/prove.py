@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from blockwright.arith.fast_prove import without_symbolic_quotient
 from blockwright.arith.form import Context, Mono, Poly
 from blockwright.arith.fourier import MAX_COMBINATIONS, atom_facts, contradicts
-from blockwright.arith.quick import without_symbolic_quotient
 
 MAX_CASES = 14
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from blockwright.arith.condition import decide, simplify_condition, test_of
 from blockwright.arith.form import Poly, Rewriter, is_index
-from blockwright.arith.lift import is_index_sum, simplified_operands
 from blockwright.arith.render import Unwritable
+from blockwright.arith.to_canonical import is_index_sum, simplified_operands
 from blockwright.ir import (
     Add,
     And,
