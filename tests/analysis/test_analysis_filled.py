@@ -6,7 +6,7 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
-from blockwright.analysis.filled import stores_fill
+from blockwright.analysis.access.store_coverage import stores_fill
 from blockwright.arith import Analyzer
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
-from blockwright.analysis.operands import MOST_LANES
+from blockwright.analysis.validate.operands import MOST_LANES
 from blockwright.ir.op import OPS
 from blockwright.script.ir import from_source
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from blockwright import ir
-from blockwright.analysis.well_formed import check_well_formed
+from blockwright.analysis.validate.well_formed import check_well_formed
 from blockwright.build import build
 from blockwright.interp import interpret
 from blockwright.script.ir import from_source

@@ -9,8 +9,8 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
-from blockwright.analysis.siblings import BlockKind, Siblings
-from blockwright.analysis.tree import Tree
+from blockwright.analysis.access.tree import Tree
+from blockwright.analysis.dataflow.block_kinds import BlockKind, Siblings
 from blockwright.schedule import Schedule
 from blockwright.support import ScheduleError
 from blockwright.testing import assert_same_meaning

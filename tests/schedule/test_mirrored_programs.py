@@ -8,7 +8,7 @@ import pytest
 
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope
-from blockwright.analysis.tree import Tree
+from blockwright.analysis.access.tree import Tree
 from blockwright.schedule import LoopRV, Schedule, ScheduleError
 from blockwright.script.ir import from_source
 from blockwright.testing import assert_same_meaning

@@ -13,7 +13,7 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
-from blockwright.analysis.own_reads import without_own_reads
+from blockwright.analysis.canonical.own_reads import without_own_reads
 from blockwright.schedule import Schedule
 from blockwright.support import ScheduleError
 

@@ -13,7 +13,7 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
-from blockwright.analysis.well_formed import find_problems
+from blockwright.analysis.validate.well_formed import find_problems
 from blockwright.interp import interpret
 from blockwright.script.ir import from_source
 

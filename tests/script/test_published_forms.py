@@ -8,7 +8,7 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
-from blockwright.analysis.memory import memory_roots, plain_memory
+from blockwright.analysis.canonical.memory import memory_roots, plain_memory
 from blockwright.ir import PrimFunc, assert_structural_equal
 from blockwright.script.ir import from_source
 from blockwright.support import ScheduleError, ScriptError, ValidationError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from blockwright import ir
-from blockwright.analysis.well_formed import check_well_formed
+from blockwright.analysis.validate.well_formed import check_well_formed
 from blockwright.interp import interpret
 from blockwright.script import te
 from blockwright.script import tir as T

@@ -1,7 +1,22 @@
 """Facts about tensor programs: regions, dependence, validity, compute patterns."""
 
-from blockwright.analysis.atomics import atomic_misfit, is_atomic_update, updated_atomically
-from blockwright.analysis.empty_reductions import define_empty_reductions
+from blockwright.analysis.access.regions import (
+    block_access_regions,
+    clip_region,
+    relax_region,
+    with_one_box_per_buffer,
+)
+from blockwright.analysis.access.stride_alignment import (
+    DIM_ALIGN,
+    AlignRow,
+    align_rows,
+    aligned_strides,
+    alignments,
+)
+from blockwright.analysis.access.tree import Tree, child_stmts
+from blockwright.analysis.dataflow.block_kinds import BlockKind
+from blockwright.analysis.dataflow.dataflow import Scope
+from blockwright.analysis.dataflow.memo import FlowMemo
 from blockwright.analysis.facts import (
     facts_at,
     facts_of_initial,
@@ -10,9 +25,9 @@ from blockwright.analysis.facts import (
     symbol_facts,
     symbols_of,
 )
-from blockwright.analysis.memo import FlowMemo
 from blockwright.analysis.pattern import Pattern, block_pattern, compute_pattern, joined_buffers
-from blockwright.analysis.reducer import (
+from blockwright.analysis.reduction.empty_reductions import define_empty_reductions
+from blockwright.analysis.reduction.reducer import (
     REDUCER_KEY,
     NoReduction,
     Reduction,
@@ -22,27 +37,21 @@ from blockwright.analysis.reducer import (
     find_update,
     law_broken_by,
 )
-from blockwright.analysis.reducer_match import match_all
-from blockwright.analysis.reducer_step import step, stores
-from blockwright.analysis.reducer_table import BUILTIN, builtin_reducer, components, make_reducer
-from blockwright.analysis.regions import (
-    block_access_regions,
-    clip_region,
-    relax_region,
-    with_one_box_per_buffer,
+from blockwright.analysis.reduction.reducer_match import match_all
+from blockwright.analysis.reduction.reducer_step import step, stores
+from blockwright.analysis.reduction.reducer_table import (
+    BUILTIN,
+    builtin_reducer,
+    components,
+    make_reducer,
 )
-from blockwright.analysis.scope import Scope
-from blockwright.analysis.siblings import BlockKind
-from blockwright.analysis.storage import (
-    DIM_ALIGN,
-    AlignRow,
-    align_rows,
-    aligned_strides,
-    alignments,
+from blockwright.analysis.validate.atomics import (
+    atomic_misfit,
+    is_atomic_update,
+    updated_atomically,
 )
-from blockwright.analysis.tree import Tree, child_stmts
-from blockwright.analysis.validation import find_violations
-from blockwright.analysis.well_formed import check_well_formed, find_problems
+from blockwright.analysis.validate.validate import find_violations
+from blockwright.analysis.validate.well_formed import check_well_formed, find_problems
 
 __all__ = [
     "BUILTIN",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from blockwright import ir
-from blockwright.analysis.tree import Tree
+from blockwright.analysis.access.tree import Tree
 from blockwright.arith import Analyzer
 
 

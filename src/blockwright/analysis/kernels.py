@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from blockwright import ir
-from blockwright.analysis.tree import Tree, child_stmts
+from blockwright.analysis.access.tree import Tree, child_stmts
 
 BLOCK_AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 THREAD_AXES = ("threadIdx.x", "threadIdx.y", "threadIdx.z")

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from blockwright.analysis.pointers import memories, named_pointers
+from blockwright.analysis.canonical.pointers import memories, named_pointers
 from blockwright.codegen.abi import emit_entry
 from blockwright.codegen.context import Context, Memory, Options
 from blockwright.codegen.emitter import FunctionEmitter, ModuleEmitter

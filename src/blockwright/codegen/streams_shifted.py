@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from blockwright.analysis.tree import jumps
+from blockwright.analysis.access.tree import jumps
 from blockwright.arith import Analyzer
 from blockwright.codegen import integers
 from blockwright.codegen.context import Context

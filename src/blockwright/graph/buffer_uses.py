@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from blockwright import ir
-from blockwright.analysis.memory import memories, named_pointers
+from blockwright.analysis.canonical.memory import memories, named_pointers
 
 _READERS = ("assume", "prefetch", "print")  # calls with an effect that write no memory
 

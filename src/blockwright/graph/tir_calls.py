@@ -10,11 +10,11 @@ from collections.abc import Container, Iterable, Sequence
 from typing import Any, cast
 
 from blockwright import ir
-from blockwright.analysis.coverage import coverage_problems
+from blockwright.analysis.access.block_context import visits
+from blockwright.analysis.canonical.memory import plain_memory
+from blockwright.analysis.canonical.statement_blocks import with_root, with_statement_blocks
 from blockwright.analysis.kernels import kernels
-from blockwright.analysis.memory import plain_memory
-from blockwright.analysis.statement_blocks import with_root, with_statement_blocks
-from blockwright.analysis.visits import visits
+from blockwright.analysis.validate.read_before_write import coverage_problems
 from blockwright.arith import Analyzer
 from blockwright.graph.buffer_uses import uses_of_buffers
 from blockwright.graph.relate import differ, info_text

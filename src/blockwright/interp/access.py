@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from blockwright.analysis.kernels import shares
-from blockwright.analysis.lane_counts import lane_problem
+from blockwright.analysis.validate.lane_counts import lane_problem
 from blockwright.interp.expr import ExprCompiler
 from blockwright.interp.lanes import DID, Env, Fn, Site, compress, pick, same, with_first
 from blockwright.interp.memory import Pointer, Touch, View, coordinates, record

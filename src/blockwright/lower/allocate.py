@@ -22,8 +22,8 @@ remainder out of serial loops again, where allocating once is enough.
 
 from __future__ import annotations
 
+from blockwright.analysis.canonical.control_reads import loads_of_layout
 from blockwright.analysis.sizes import nonnegative
-from blockwright.analysis.surroundings import loads_of_layout
 from blockwright.arith import Analyzer, defined
 from blockwright.ir import (
     Allocate,

@@ -23,7 +23,7 @@ import functools
 import math
 
 from blockwright.analysis import DIM_ALIGN
-from blockwright.analysis.layout import buffer_strides, unmet_demands
+from blockwright.analysis.access.layout import buffer_strides, unmet_demands
 from blockwright.arith import Analyzer
 from blockwright.ir import (
     Buffer,

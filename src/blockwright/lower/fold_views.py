@@ -17,7 +17,7 @@ its buffer cannot be indexed by.
 
 from __future__ import annotations
 
-from blockwright.analysis.memory import plain_memory
+from blockwright.analysis.canonical.memory import plain_memory
 from blockwright.ir import PrimFunc
 from blockwright.lower.context import LowerContext
 

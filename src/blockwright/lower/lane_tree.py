@@ -24,8 +24,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from blockwright.analysis import REDUCER_KEY, Reduction, find_update, step
-from blockwright.analysis.reducer_step import share_condition, under_lets
-from blockwright.analysis.reducer_table import combined
+from blockwright.analysis.reduction.reducer_step import share_condition, under_lets
+from blockwright.analysis.reduction.reducer_table import combined
 from blockwright.ir import (
     Block,
     BufferLoad,

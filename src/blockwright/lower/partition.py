@@ -43,7 +43,7 @@ from functools import reduce
 
 import msgspec
 
-from blockwright.analysis.tree import jumps
+from blockwright.analysis.access.tree import jumps
 from blockwright.arith import Analyzer, defined, eval_set
 from blockwright.arith.condition import conjuncts, room_of
 from blockwright.ir import (

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from blockwright.analysis.surroundings import loads_of_layout
+from blockwright.analysis.canonical.control_reads import loads_of_layout
 from blockwright.arith import Analyzer
 from blockwright.arith.condition import conjuncts
 from blockwright.ir import (

@@ -24,7 +24,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any, TypeGuard
 
-from blockwright.analysis.tree import jumps
+from blockwright.analysis.access.tree import jumps
 from blockwright.arith import Analyzer, defined
 from blockwright.arith.condition import conjuncts
 from blockwright.arith.form import is_index

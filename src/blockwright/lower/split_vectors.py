@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from blockwright.analysis.memory import memory_roots
+from blockwright.analysis.canonical.memory import memory_roots
 from blockwright.ir import (
     BinaryOp,
     Broadcast,

@@ -27,8 +27,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from blockwright.analysis.memory import memory_roots
-from blockwright.analysis.reducer_step import under_lets
+from blockwright.analysis.canonical.memory import memory_roots
+from blockwright.analysis.reduction.reducer_step import under_lets
 from blockwright.arith import Analyzer
 from blockwright.ir import (
     Allocate,

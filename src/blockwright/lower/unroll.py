@@ -17,7 +17,7 @@ code generator.
 
 from __future__ import annotations
 
-from blockwright.analysis.tree import jumps
+from blockwright.analysis.access.tree import jumps
 from blockwright.ir import (
     For,
     ForKind,

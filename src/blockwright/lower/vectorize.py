@@ -25,7 +25,7 @@ from __future__ import annotations
 from functools import reduce
 
 from blockwright.analysis import REDUCER_KEY
-from blockwright.analysis.memory import memory_roots, named_twice
+from blockwright.analysis.canonical.memory import memory_roots, named_twice
 from blockwright.arith.condition import conjuncts
 from blockwright.ir import (
     Buffer,

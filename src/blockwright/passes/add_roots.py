@@ -9,7 +9,7 @@ The passes behind may then ask any program for its blocks; one that has none is 
 from __future__ import annotations
 
 from blockwright import ir
-from blockwright.analysis.statement_blocks import with_root
+from blockwright.analysis.canonical.statement_blocks import with_root
 from blockwright.passes.context import PassContext
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blockwright import ir
-from blockwright.analysis.atomics import free_updates
+from blockwright.analysis.validate.atomics import free_updates
 from blockwright.arith import detect_iter_map
 from blockwright.schedule.state import State
 

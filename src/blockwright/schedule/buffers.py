@@ -7,11 +7,11 @@ from functools import reduce
 from typing import Any, cast
 
 from blockwright import ir
-from blockwright.analysis.atomics import has_atomic_update, takes_atomics
+from blockwright.analysis.access.regions import clip_region
+from blockwright.analysis.access.tree import child_stmts
+from blockwright.analysis.canonical.control_reads import loads_at, loads_of_layout, made_buffers
 from blockwright.analysis.kernels import axis_of, shares
-from blockwright.analysis.regions import clip_region
-from blockwright.analysis.surroundings import loads_at, loads_of_layout, made_buffers
-from blockwright.analysis.tree import child_stmts
+from blockwright.analysis.validate.atomics import has_atomic_update, takes_atomics
 from blockwright.arith import Analyzer, IndexMap, covers, eval_set, hull
 from blockwright.schedule.forwarding import rewritten_accesses, with_signature
 from blockwright.schedule.state import State

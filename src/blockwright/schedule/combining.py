@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from blockwright import ir
-from blockwright.analysis.cross_thread import (
+from blockwright.analysis.reduction.cross_thread import (
     cross_thread_problems,
     has_thread_loops,
     why_threads_race,

@@ -15,10 +15,10 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis import symbols_of
-from blockwright.analysis.fold_allocations import fold_allocations
-from blockwright.analysis.memory import plain_memory
-from blockwright.analysis.own_reads import without_own_reads
-from blockwright.analysis.well_formed import check_well_formed, find_problems
+from blockwright.analysis.canonical.fold_allocations import fold_allocations
+from blockwright.analysis.canonical.memory import plain_memory
+from blockwright.analysis.canonical.own_reads import without_own_reads
+from blockwright.analysis.validate.well_formed import check_well_formed, find_problems
 from blockwright.schedule.complete import completed
 from blockwright.schedule.handle import (
     BlockRV,

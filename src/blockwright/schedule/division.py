@@ -7,7 +7,7 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 import msgspec
 
 from blockwright import ir
-from blockwright.analysis.regions import domains_of
+from blockwright.analysis.access.regions import domains_of
 from blockwright.arith import Analyzer, SubspaceDivision, SubspacePair, subspace_divide
 from blockwright.arith.condition import conjuncts
 from blockwright.schedule.forwarding import Forwarding

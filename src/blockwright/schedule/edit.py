@@ -10,9 +10,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from blockwright import ir
-from blockwright.analysis.memory import memory_roots, stating
-from blockwright.analysis.surroundings import Loaded, loaded_around, stating_inside, stating_loads
-from blockwright.analysis.well_formed import find_problems, unstated
+from blockwright.analysis.canonical.control_reads import (
+    Loaded,
+    loaded_around,
+    stating_inside,
+    stating_loads,
+)
+from blockwright.analysis.canonical.memory import memory_roots, stating
+from blockwright.analysis.validate.well_formed import find_problems, unstated
 from blockwright.ir.printer import script
 from blockwright.schedule.explicit import stated_by_user
 from blockwright.schedule.forwarding import Forwarding, defined_buffers, with_signature

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blockwright import ir
-from blockwright.analysis.notes import EXPLICIT, explicit_names
+from blockwright.analysis.access.region_annotations import EXPLICIT, explicit_names
 from blockwright.arith import Analyzer, covers, hull
 
 

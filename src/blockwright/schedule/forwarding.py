@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from blockwright import ir
-from blockwright.analysis.notes import EXPLICIT
-from blockwright.analysis.regions import block_access_regions
+from blockwright.analysis.access.region_annotations import EXPLICIT
+from blockwright.analysis.access.regions import block_access_regions
 from blockwright.arith import Analyzer
 from blockwright.schedule.explicit import with_explicit
 

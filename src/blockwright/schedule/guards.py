@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 
 from blockwright import ir
-from blockwright.analysis.steady import written_buffers
-from blockwright.analysis.surroundings import loaded_buffers
+from blockwright.analysis.access.stable_values import written_buffers
+from blockwright.analysis.canonical.control_reads import loaded_buffers
 from blockwright.arith import Analyzer, defined
 from blockwright.schedule.state import State
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from blockwright import ir
-from blockwright.analysis.bindings import independent, joined_iterators
+from blockwright.analysis.access.block_context import visits
 from blockwright.analysis.kernels import kernels
-from blockwright.analysis.visits import visits
+from blockwright.analysis.validate.bindings import independent, joined_iterators
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.state import State, Step
 

@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterator
 from typing import NoReturn
 
 from blockwright import ir
-from blockwright.analysis.cover import apart
-from blockwright.analysis.memory import stating
-from blockwright.analysis.surroundings import loaded_buffers
+from blockwright.analysis.access.cover import apart
+from blockwright.analysis.canonical.control_reads import loaded_buffers
+from blockwright.analysis.canonical.memory import stating
 from blockwright.arith import Analyzer
 from blockwright.schedule.buffers import require_in_blocks
 from blockwright.schedule.forwarding import with_signature

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from blockwright import ir
-from blockwright.analysis.regions import behind_view
+from blockwright.analysis.access.regions import behind_view
 from blockwright.arith import Analyzer
 from blockwright.arith.text import expr_text
 

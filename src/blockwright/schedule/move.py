@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from blockwright import ir
-from blockwright.analysis.regions import domains_of
+from blockwright.analysis.access.regions import domains_of
 from blockwright.arith import (
     Analyzer,
     IterMapError,

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope, block_access_regions
-from blockwright.analysis.filled import fill_box, runs
+from blockwright.analysis.access.store_coverage import fill_box, runs
 from blockwright.arith import covers, detect_iter_map
 from blockwright.schedule.buffers import require_in_blocks
 from blockwright.schedule.checks import require_kind, require_known_kind

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from blockwright import ir
 from blockwright.analysis import facts_of_initial
-from blockwright.analysis.notes import EXPLICIT
+from blockwright.analysis.access.region_annotations import EXPLICIT
 from blockwright.arith import Analyzer
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.explicit import stated_by_user

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from blockwright import ir
-from blockwright.analysis.tree import child_stmts
+from blockwright.analysis.access.tree import child_stmts
 
 
 class _Renew(ir.Mutator):

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from blockwright import ir
-from blockwright.analysis.cover import apart
+from blockwright.analysis.access.cover import apart
 from blockwright.schedule.checks import require_only_blocks, require_plain_loop
 from blockwright.schedule.guards import require_lasting
 from blockwright.schedule.move import body_parts

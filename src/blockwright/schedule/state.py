@@ -13,7 +13,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis import FlowMemo, Scope, Tree, facts_of_initial, facts_of_loop
-from blockwright.analysis.memory import may_overlap, memory_roots
+from blockwright.analysis.canonical.memory import may_overlap, memory_roots
 from blockwright.arith import Analyzer
 from blockwright.ir.printer import script
 from blockwright.schedule.handle import BlockRV, Handle, LoopRV

@@ -14,7 +14,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope
-from blockwright.analysis.cover import apart
+from blockwright.analysis.access.cover import apart
 from blockwright.arith import Analyzer
 from blockwright.schedule.state import State
 

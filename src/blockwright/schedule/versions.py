@@ -14,7 +14,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis import DIM_ALIGN, AlignRow, align_rows
-from blockwright.analysis.regions import block_access_regions
+from blockwright.analysis.access.regions import block_access_regions
 from blockwright.analysis.sizes import nonnegative
 from blockwright.arith import Analyzer, IntervalSet, eval_set, union
 from blockwright.schedule.stages import DOUBLE_BUFFER

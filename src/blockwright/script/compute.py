@@ -26,7 +26,7 @@ from blockwright.analysis import (
     step,
     stores,
 )
-from blockwright.analysis.value_regions import with_value_regions
+from blockwright.analysis.access.value_regions import with_value_regions
 from blockwright.support import IRError
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from blockwright import ir
-from blockwright.analysis.reducer_laws import CannotEvaluate, evaluate
+from blockwright.analysis.reduction.reducer_laws import CannotEvaluate, evaluate
 from blockwright.arith import Analyzer
 from blockwright.frontend.torch.guard_arithmetic import NotCovered, truth
 from blockwright.support import BlockwrightWarning

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from blockwright import ir
-from blockwright.analysis.notes import explicit_problem
-from blockwright.analysis.storage import alignment_problem
+from blockwright.analysis.access.region_annotations import explicit_problem
+from blockwright.analysis.access.stride_alignment import alignment_problem
 from blockwright.analysis.streaming import KEYS, streaming_problem
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.handle import BlockRV, LoopRV

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis import block_access_regions, clip_region
-from blockwright.analysis.notes import EXPLICIT
+from blockwright.analysis.access.region_annotations import EXPLICIT
 from blockwright.arith import Analyzer, covers
 from blockwright.schedule.buffers import accessed_buffer, region_of, with_index_type
 from blockwright.schedule.edit import Edit

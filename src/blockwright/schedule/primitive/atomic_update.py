@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis import NoReduction, atomic_misfit, find_update
-from blockwright.analysis.atomics import takes_atomics
+from blockwright.analysis.validate.atomics import takes_atomics
 from blockwright.schedule.edit import Edit
 from blockwright.schedule.forwarding import with_signature
 from blockwright.schedule.handle import BlockRV

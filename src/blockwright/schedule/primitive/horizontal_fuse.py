@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.analysis.cover import apart
+from blockwright.analysis.access.cover import apart
 from blockwright.schedule.checks import (
     require_only_blocks,
     require_whole,

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis import relax_region
+from blockwright.analysis.access.stride_alignment import align_rows
 from blockwright.analysis.sizes import nonnegative
-from blockwright.analysis.storage import align_rows
 from blockwright.arith import IndexMap, covers
 from blockwright.arith import clip_region as clip_box
 from blockwright.schedule.buffers import (

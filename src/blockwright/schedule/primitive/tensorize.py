@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from blockwright import ir
 from blockwright.analysis import alignments
-from blockwright.analysis.layout import buffer_strides, unmet_demands
+from blockwright.analysis.access.layout import buffer_strides, unmet_demands
 from blockwright.arith import is_bijective
 from blockwright.arith.text import expr_text
 from blockwright.intrin import TensorIntrin

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from blockwright.analysis.well_formed import find_problems
+from blockwright.analysis.validate.well_formed import find_problems
 from blockwright.ir import IRModule, PrimFunc
 from blockwright.script.core import Reporter, Script, caller_environment, decorated_class
 from blockwright.script.ir.functions import constant, module_attrs

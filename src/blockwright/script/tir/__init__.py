@@ -21,7 +21,7 @@ from types import FunctionType
 from typing import Any
 
 from blockwright import ir
-from blockwright.analysis.well_formed import find_problems
+from blockwright.analysis.validate.well_formed import find_problems
 from blockwright.ir import OPS, DType, PrimFunc, dtype_of
 from blockwright.script.core import (
     Reporter,

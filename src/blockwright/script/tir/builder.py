@@ -12,8 +12,8 @@ from typing import Any, Self, TypeVar, cast
 
 from blockwright import ir
 from blockwright.analysis import block_access_regions, with_one_box_per_buffer
-from blockwright.analysis.gathers import with_whole_gathers
-from blockwright.analysis.value_regions import with_value_regions
+from blockwright.analysis.access.gathers import with_whole_gathers
+from blockwright.analysis.access.value_regions import with_value_regions
 from blockwright.ir import (
     Block,
     BlockRealize,

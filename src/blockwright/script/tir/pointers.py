@@ -11,7 +11,7 @@ What a call returned is no address to write out and stays a variable.
 from __future__ import annotations
 
 from blockwright import ir
-from blockwright.analysis.pointers import address, may_change
+from blockwright.analysis.canonical.pointers import address, may_change
 from blockwright.ir import BufferLoad, Call, Expr, Stmt, Var
 from blockwright.script.tir.builder import Builder, ScopeFrame, Wrap
 from blockwright.script.tir.classic import first_element

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from blockwright import ir
-from blockwright.analysis.regions import block_access_regions
+from blockwright.analysis.access.regions import block_access_regions
 from blockwright.testing.mutants import replaced
 
 _OUTPUTS = "num_outputs"

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from blockwright import ir
-from blockwright.analysis.regions import block_access_regions
+from blockwright.analysis.access.regions import block_access_regions
 from blockwright.arith import Analyzer
 from blockwright.script.compute import Tensor
 from blockwright.testing.generators.maker import INT64, Maker

@@ -8,9 +8,9 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.analysis import check_well_formed, find_violations
-from blockwright.analysis.cross_thread import driven_by
+from blockwright.analysis.access.block_context import visits
 from blockwright.analysis.kernels import kernels
-from blockwright.analysis.visits import visits
+from blockwright.analysis.reduction.cross_thread import driven_by
 from blockwright.ir.printer import script
 from blockwright.schedule import RECORDS, Handle, Schedule, ScheduleError, Trace
 from blockwright.script import tir as dialect

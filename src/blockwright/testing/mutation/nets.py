@@ -8,7 +8,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis import find_violations
-from blockwright.analysis.well_formed import find_problems
+from blockwright.analysis.validate.well_formed import find_problems
 from blockwright.schedule import ScheduleError
 from blockwright.support import BlockwrightError
 from blockwright.testing.check import Reference

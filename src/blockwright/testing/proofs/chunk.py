@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from blockwright import ir
-from blockwright.analysis.well_formed import find_problems
+from blockwright.analysis.validate.well_formed import find_problems
 from blockwright.support import BlockwrightError
 from blockwright.testing.check import assert_same_meaning
 from blockwright.testing.generators import random_program

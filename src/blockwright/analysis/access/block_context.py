@@ -1,0 +1,246 @@
+"""Where blocks run: the loops, iterator values and conditions around each, in terms of loops alone.
+
+`visits` sees through blocks inside blocks: iterators are replaced by the values they are bound to,
+and loops bound to one thread axis of a kernel by one variable. What a block without inner blocks
+surely touches (`touches`) is read off its body with the conditions around every access, so that a
+guarded read counts only where it happens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from blockwright import ir
+from blockwright.analysis.access.counterexample import Span
+from blockwright.analysis.access.regions import behind_view
+from blockwright.analysis.access.tree import child_stmts, jumps
+from blockwright.analysis.kernels import Axis, Kernel, axis_of
+
+
+class Level(NamedTuple):
+    """A loop or thread axis on the way to a block; `var` is the axis' variable in its kernel."""
+
+    var: ir.Var
+    low: ir.Expr
+    extent: ir.Expr
+    stmt: ir.Stmt
+    tag: str = ""
+
+    @property
+    def span(self) -> Span:
+        return Span(self.var, self.low, self.extent)
+
+
+@dataclasses.dataclass(eq=False)
+class Visit:
+    """A block where it stands.
+
+    Attributes:
+        block, realize: the block.
+        path: all loops and axes around it, outermost first; one entry per thread axis.
+        values: what its iterators, and those of blocks around it, are bound to.
+        guards: conditions under which it runs.
+        around: the statements on the way to it, outermost first.
+        kernel: the launch it belongs to.
+        order: position in the program.
+    """
+
+    block: ir.Block
+    realize: ir.BlockRealize
+    path: tuple[Level, ...]
+    values: dict[ir.Var, ir.Expr]
+    guards: tuple[ir.Expr, ...]
+    around: tuple[ir.Stmt, ...]
+    kernel: Kernel | None
+    order: int
+
+    def resolved(self, expr: ir.Expr) -> ir.Expr:
+        """An expression of the block in terms of loops."""
+        return ir.substitute(expr, self.values)
+
+
+class Touch(NamedTuple):
+    """An access that happens whenever its conditions hold.
+
+    Attributes:
+        how: "read", "write" or "atomic".
+        spans: loops inside the block; conditions and indices are in terms of loops.
+    """
+
+    buffer: ir.Buffer
+    indices: tuple[ir.Expr, ...]
+    how: str
+    spans: tuple[Span, ...]
+    guards: tuple[ir.Expr, ...]
+
+
+def visits(func: ir.PrimFunc, kernels: Sequence[Kernel]) -> list[Visit]:
+    """Every block of the function but the root, in program order."""
+    walker = _Walker(kernels)
+    walker.walk(func.body, (), {}, (), (), None)
+    return walker.found
+
+
+class _Walker:
+    def __init__(self, kernels: Sequence[Kernel]) -> None:
+        self.launches = {nest: kernel for kernel in kernels for nest in kernel.nests}
+        self.found: list[Visit] = []
+
+    def walk(
+        self, stmt: ir.Stmt, path: tuple[Level, ...], values: dict[ir.Var, ir.Expr],
+        guards: tuple[ir.Expr, ...], around: tuple[ir.Stmt, ...], kernel: Kernel | None,
+    ) -> None:  # fmt: skip
+        kernel = self.launches.get(stmt, kernel)
+        inner = (*around, stmt)
+        axis = axis_of(stmt)
+        if axis is not None and kernel is not None:
+            path, values = self._axis(axis, path, values, kernel)
+        elif isinstance(stmt, ir.For):
+            low, count = (ir.substitute(e, values) for e in (stmt.min, stmt.extent))
+            path = (*path, Level(stmt.loop_var, low, count, stmt))
+        elif isinstance(stmt, ir.IfThenElse):
+            condition = ir.substitute(stmt.condition, values)
+            self.walk(stmt.then_case, path, values, (*guards, condition), inner, kernel)
+            if stmt.else_case is not None:
+                no = (*guards, ir.Not(condition))
+                self.walk(stmt.else_case, path, values, no, inner, kernel)
+            return
+        elif isinstance(stmt, ir.LetStmt):
+            values = {**values, stmt.var: ir.substitute(stmt.value, values)}
+        elif isinstance(stmt, ir.BlockRealize):
+            self._block(stmt, path, values, guards, inner, kernel)
+            return
+        for child in child_stmts(stmt):
+            self.walk(child, path, values, guards, inner, kernel)
+
+    @staticmethod
+    def _axis(
+        axis: Axis, path: tuple[Level, ...], values: dict[ir.Var, ir.Expr], kernel: Kernel
+    ) -> tuple[tuple[Level, ...], dict[ir.Var, ir.Expr]]:
+        var = kernel.canonical(axis)
+        if axis.var is not var:
+            values = {**values, axis.var: var}
+        if all(level.var is not var for level in path):
+            low, count = (ir.substitute(e, values) for e in (axis.low, axis.extent))
+            path = (*path, Level(var, low, count, axis.stmt, axis.tag))
+        return path, values
+
+    def _block(
+        self, stmt: ir.BlockRealize, path: tuple[Level, ...], values: dict[ir.Var, ir.Expr],
+        guards: tuple[ir.Expr, ...], around: tuple[ir.Stmt, ...], kernel: Kernel | None,
+    ) -> None:  # fmt: skip
+        block = stmt.block
+        bound = {it.var: ir.substitute(v, values)
+                 for it, v in zip(block.iter_vars, stmt.iter_values, strict=True)}  # fmt: skip
+        if not ir.is_const_int(stmt.predicate, 1):
+            guards = (*guards, ir.substitute(stmt.predicate, values))
+        values = {**values, **bound}
+        if len(around) > 1:  # all but the root block
+            self.found.append(
+                Visit(block, stmt, path, values, guards, around, kernel, len(self.found))
+            )
+        for child in child_stmts(block):
+            self.walk(child, path, values, guards, (*around, block), kernel)
+
+
+# ----------------------------------------------------------------------------------- accesses
+def touches(visit: Visit) -> list[Touch]:
+    """What a block without inner blocks touches: its body, not its initial value, and what decides
+    where it runs."""
+    found: list[Touch] = []
+    starts = [rng.min for view in visit.block.match_buffers for rng in view.source.region]
+    decides = (visit.realize.predicate, *visit.realize.iter_values)
+    _touch_loads((*decides, *starts), visit, (), (), found)
+    _touch_stmt(visit.block.body, visit, (), (), found)
+    return found
+
+
+def _touch_stmt(
+    stmt: ir.Stmt, visit: Visit, spans: tuple[Span, ...], guards: tuple[ir.Expr, ...],
+    found: list[Touch],
+) -> None:  # fmt: skip
+    match stmt:
+        case ir.SeqStmt():
+            for part in stmt.seq:
+                _touch_stmt(part, visit, spans, guards, found)
+        case ir.For() if jumps(stmt.body):
+            pass  # what follows the jump may not happen
+        case ir.For():
+            _touch_loads((stmt.min, stmt.extent), visit, spans, guards, found)
+            low, count = visit.resolved(stmt.min), visit.resolved(stmt.extent)
+            spans = (*spans, Span(stmt.loop_var, low, count))
+            _touch_stmt(stmt.body, visit, spans, guards, found)
+        case ir.IfThenElse():
+            _touch_loads((stmt.condition,), visit, spans, guards, found)
+            condition = visit.resolved(stmt.condition)
+            _touch_stmt(stmt.then_case, visit, spans, (*guards, condition), found)
+            if stmt.else_case is not None:
+                _touch_stmt(stmt.else_case, visit, spans, (*guards, ir.Not(condition)), found)
+        case ir.AttrStmt() | ir.Allocate() | ir.DeclBuffer():
+            _touch_stmt(stmt.body, visit, spans, guards, found)
+        case ir.LetStmt():
+            _touch_loads((stmt.value,), visit, spans, guards, found)
+            _touch_stmt(
+                ir.substitute(stmt.body, {stmt.var: stmt.value}), visit, spans, guards, found
+            )
+        case ir.BufferStore():
+            _touch_loads((stmt.value, *stmt.indices), visit, spans, guards, found)
+            if stmt.predicate is None:
+                found.append(_touch(stmt, "write", visit, spans, guards))
+        case ir.Evaluate() if ir.is_atomic(stmt.value):
+            place = ir.atomic_place(stmt.value)
+            inside = (stmt.value.args[1], *(() if place is None else place.indices))
+            _touch_loads(inside, visit, spans, guards, found)
+            if place is not None:
+                found.append(_touch(place, "atomic", visit, spans, guards))
+        case _:
+            pass  # what else there is touches memory in ways not followed here
+
+
+def _touch_loads(
+    exprs: Sequence[ir.Expr], visit: Visit, spans: tuple[Span, ...], guards: tuple[ir.Expr, ...],
+    found: list[Touch],
+) -> None:  # fmt: skip
+    for access, when in _loads(exprs, guards, visit):
+        found.append(_touch(access, "read", visit, spans, when))
+
+
+def _touch(
+    access: ir.BufferLoad | ir.BufferStore, how: str, visit: Visit, spans: tuple[Span, ...],
+    guards: tuple[ir.Expr, ...],
+) -> Touch:  # fmt: skip
+    buffer, indices = access.buffer, access.indices
+    for block in (visit.block, *reversed(visit.around)):
+        for view in block.match_buffers if isinstance(block, ir.Block) else ():
+            if view.buffer is buffer:  # what a view shows is touched where it is
+                buffer, indices = view.source.buffer, behind_view(view.source, indices)
+    return Touch(buffer, tuple(visit.resolved(i) for i in indices), how, spans, guards)
+
+
+def _loads(
+    roots: Sequence[ir.Expr], guards: tuple[ir.Expr, ...], visit: Visit
+) -> Iterator[tuple[ir.BufferLoad, tuple[ir.Expr, ...]]]:
+    """Loads that surely happen where the guards hold."""
+    for node in roots:
+        match node:
+            case ir.Call(op="if_then_else"):
+                condition = visit.resolved(node.args[0])
+                yield from _loads(node.args[:1], guards, visit)
+                yield from _loads(node.args[1:2], (*guards, condition), visit)
+                yield from _loads(node.args[2:], (*guards, ir.Not(condition)), visit)
+            case ir.Call(op="address_of"):
+                pass
+            case ir.Let():
+                inner = ir.substitute(node.body, {node.var: node.value})
+                yield from _loads((node.value, inner), guards, visit)
+            case ir.And() | ir.Or():
+                yield from _loads((node.a,), guards, visit)
+            case ir.BufferLoad():
+                yield from _loads(node.indices, guards, visit)
+                if node.predicate is None:
+                    yield node, guards
+            case _:
+                inner = [c for c in node.children() if isinstance(c, ir.Expr)]
+                yield from _loads(inner, guards, visit)

@@ -1,0 +1,138 @@
+"""Instances of a block: do two of them ever write the same element, or go on with one sum?
+
+A data-parallel iterator promises that its instances are independent of one another. The promise is
+kept where the spatial iterators and the elements written determine each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from blockwright import ir
+from blockwright.analysis.access.tree import Tree, child_stmts
+from blockwright.analysis.dataflow.memo import FlowMemo
+from blockwright.arith import Analyzer, detect_iter_map, eval_set, is_bijective
+
+
+def shared_writes(block: ir.Block, analyzer: Analyzer) -> str:
+    """Why two instances that differ in a spatial iterator may write one element; empty when none.
+
+    Args:
+        analyzer: what is known about sizes.
+    """
+    spatial = {it.var: it.dom for it in block.iter_vars
+               if it.iter_type is ir.IterType.SPATIAL
+               and not ir.is_const_int(it.dom.extent, 1)}  # fmt: skip
+    for region in block.writes if spatial else ():
+        problem = _shared(region, spatial, analyzer)
+        if problem:
+            return f"instances of it may write the same element of {region.buffer.name}: {problem}"
+    return ""
+
+
+def _shared(region: ir.BufferRegion, spatial: dict[ir.Var, ir.Range], analyzer: Analyzer) -> str:
+    plain = {r.min for r in region.region if isinstance(r.min, ir.Var)
+             and ir.is_const_int(r.extent, 1)}  # fmt: skip
+    left = {v: d for v, d in spatial.items() if v not in plain}
+    if not left:
+        return ""
+    known = analyzer.copy()
+    for var, domain in spatial.items():
+        known.bind(var, domain)
+    corners: list[ir.Expr] = []
+    for rng in region.region:
+        if not ir.uses_var(rng.min, set(left)):
+            continue
+        low = corner(rng, spatial, known)
+        if low is not None:
+            corners.append(low)
+    unused = [v.name for v in left if not any(ir.uses_var(c, v) for c in corners)]
+    if unused:
+        return f"no index moves with {', '.join(unused)}"
+    found = detect_iter_map(corners, left, None, known, "injective", pad=True)
+    return "; ".join(found.errors)
+
+
+def corner(rng: ir.Range, domains: Mapping[ir.Var, ir.Range], analyzer: Analyzer) -> ir.Expr | None:
+    """Which of boxes side by side along a dimension this is; None when boxes overlap.
+
+    The last of them may be cut short: `[v * 7, v * 7 + min(7, 64 - v * 7))` is box number `v`.
+    """
+    step: ir.Expr | None = rng.extent
+    if ir.is_const_int(step, 1):
+        return rng.min
+    if ir.uses_var(step, set(domains)):
+        step = eval_set(step, domains, analyzer).max
+    if step is None:
+        return None
+    whole = ir.floormod(rng.min, step)
+    if not analyzer.prove_equal(whole, ir.const(0, whole.dtype)):
+        return None
+    return analyzer.simplify(ir.floordiv(rng.min, step))
+
+
+def fills(
+    rng: ir.Range, size: ir.Expr, domains: Mapping[ir.Var, ir.Range], analyzer: Analyzer
+) -> bool:
+    """Whether boxes side by side leave no gap: only the end of the buffer cuts one short."""
+    if not ir.uses_var(rng.extent, set(domains)):
+        return True
+    step = eval_set(rng.extent, domains, analyzer).max
+    if step is None:
+        return False
+    end = ir.minimum(rng.min + step, ir.cast_to(size, rng.min.dtype))
+    return analyzer.prove_equal(rng.min + rng.extent, end)
+
+
+def drives_sums(stmt: ir.Stmt, outer: set[ir.Var]) -> bool:
+    """Whether some of these variables drive a reduction that has an initial value, in `stmt`."""
+    driven = set(outer)
+    stack: list[ir.Stmt] = [stmt]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ir.For) and ir.uses_var(node.min, driven):
+            driven.add(node.loop_var)
+        if isinstance(node, ir.BlockRealize):
+            for it, value in zip(node.block.iter_vars, node.iter_values, strict=True):
+                if ir.uses_var(value, driven):
+                    if it.iter_type is ir.IterType.REDUCE and node.block.init is not None:
+                        return True
+                    driven.add(it.var)
+        stack.extend(child_stmts(node)[::-1])
+    return False
+
+
+def write_apart(
+    tree: Tree, memo: FlowMemo, loop: ir.For, block: ir.Block, region: ir.BufferRegion
+) -> bool:
+    """Whether different iterations of the loop surely write different elements of a region.
+
+    The corners that move with the loop are looked at as a map of it and the loops below, or of all
+    loops: one to one, no two iterations have a corner in common. Boxes of more elements must lie
+    side by side.
+    """
+    realize = tree.realize(block)
+    values = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)}
+    above = tree.loops_above(block)
+    below = above[above.index(loop) :]
+    analyzer = memo.facts(tree, loop)
+    corners: list[ir.Expr] = []
+    for rng in region.region:
+        low = ir.substitute(rng.min, values)
+        if not ir.uses_var(low, loop.loop_var):
+            continue
+        if not ir.is_const_int(rng.extent, 1):
+            if not analyzer.prove_equal(ir.floormod(low, rng.extent), ir.const(0, low.dtype)):
+                continue
+            low = analyzer.simplify(ir.floordiv(low, rng.extent))
+        corners.append(low)
+    if not corners:
+        return False
+    predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
+    for loops, known in ((below, analyzer), (above, memo.facts(tree, above[0]))):
+        moving = {f.loop_var: f.dom for f in loops
+                  if any(ir.uses_var(c, f.loop_var) for c in corners)}  # fmt: skip
+        for condition in dict.fromkeys((None, predicate)):
+            if is_bijective(corners, moving, condition, known):
+                return True
+    return False

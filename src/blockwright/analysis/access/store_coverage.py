@@ -1,0 +1,333 @@
+"""Do the stores of a block write all of the box that its signature states?
+
+A signature is a box around what the block writes. Loops in the block's body that leave gaps, that
+end before the box does or run no iteration, and stores under conditions write less: `for r in
+range(4): B[r * 16 + v]` states 49 elements and writes 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+
+import msgspec
+
+from blockwright import ir
+from blockwright.analysis.access.stable_values import is_steady, reduced_over
+from blockwright.analysis.access.tree import jumps
+from blockwright.analysis.access.views import shown
+from blockwright.arith import (
+    Analyzer,
+    bound_region,
+    clip_region,
+    detect_iter_map,
+    jointly_cover,
+    leaves_no_gap,
+)
+from blockwright.arith.condition import conjuncts
+from blockwright.arith.itermap import extent_of
+
+Box = tuple[ir.Range, ...]
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """What stands around a store: loops, and conditions under which it happens; and the symbols
+    of the program."""
+
+    loops: Mapping[ir.Var, ir.Range] = {}
+    conditions: tuple[ir.Expr, ...] = ()
+    sizes: Set[ir.Var] = frozenset()
+
+    def when(self, condition: ir.Expr) -> _Place:
+        return msgspec.structs.replace(self, conditions=(*self.conditions, condition))
+
+    def inside(self, loop: ir.For) -> _Place:
+        loops = {**self.loops, loop.loop_var: loop.dom}
+        return msgspec.structs.replace(self, loops=loops)
+
+
+def stores_fill(
+    block: ir.Block, region: ir.BufferRegion, analyzer: Analyzer, sizes: Set[ir.Var] = frozenset()
+) -> bool:
+    """Whether a block without inner blocks writes every element of a region that it states.
+
+    What it writes otherwise than by stores (by intrinsics, through views that have another layout)
+    is taken to be what it states.
+    """
+    if _is_one_store(block.body, region):
+        return True
+    body = _through_views(block, region.buffer)
+    parts = [body] if block.init is None else [body, block.init]
+    stores = [store for part in parts for store in ir.collect(part, ir.BufferStore)]
+    if all(store.buffer is not region.buffer for store in stores):
+        return True
+    place = _Place(sizes=sizes)
+    boxes = _boxes(body, region.buffer, place, analyzer)
+    if block.init is not None:
+        moving = reduced_over(block)  # in its first step alone the initial value is given
+        boxes += [box for box in _boxes(block.init, region.buffer, place, analyzer)
+                  if not any(ir.uses_var(rng, moving) for rng in box)]  # fmt: skip
+    return jointly_cover(boxes, clip_region(region.region, region.buffer.shape, analyzer), analyzer)
+
+
+def filled_boxes(
+    stmt: ir.Stmt, buffer: ir.Buffer, analyzer: Analyzer, sizes: Set[ir.Var] = frozenset()
+) -> list[Box]:
+    """Boxes of a buffer of which a statement, with the blocks in it, surely writes every element.
+
+    A block that writes the buffer otherwise than by stores of elements is taken to write what it
+    states.
+    """
+    return _boxes(stmt, buffer, _Place(sizes=sizes), analyzer)
+
+
+def _through_views(block: ir.Block, buffer: ir.Buffer) -> ir.Stmt:
+    """The body of a block with stores to views of regions as stores to the buffer behind them."""
+    views = {m.buffer: shown(m) for m in block.match_buffers if m.source.buffer is buffer}
+    if not views:
+        return block.body
+
+    def stored(node: ir.Node) -> ir.Node | None:
+        place = views.get(node.buffer) if isinstance(node, ir.BufferStore) else None
+        if place is None or not isinstance(node, ir.BufferStore):
+            return None
+        return node.replace(buffer=buffer, indices=place.at(node.indices))
+
+    return ir.rewrite_bottom_up(block.body, stored)
+
+
+def _is_one_store(body: ir.Stmt, region: ir.BufferRegion) -> bool:
+    """Whether a body does nothing but store the one element that is stated: most blocks."""
+    return (
+        isinstance(body, ir.BufferStore)
+        and body.buffer is region.buffer
+        and all(ir.is_const_int(rng.extent, 1) and rng.min is index
+                for rng, index in zip(region.region, body.indices, strict=True))
+    )  # fmt: skip
+
+
+def fill_box(
+    indices: Sequence[ir.Expr], domains: Mapping[ir.Var, ir.Range], predicate: ir.Expr | None,
+    analyzer: Analyzer, sizes: Set[ir.Var],
+) -> bool:  # fmt: skip
+    """Whether indices take every point of the box that is known of them.
+
+    Args:
+        indices: what to look at.
+        domains: what their variables run over.
+        predicate: where it holds, if not everywhere.
+        analyzer: what is known of other variables.
+        sizes: symbols of the program, which are taken to leave something to run.
+    """
+    if predicate is not None and not is_steady(predicate):
+        return False  # only the data says whether it holds anywhere
+    if predicate is not None:
+        predicate = _somewhere(indices, domains, predicate, analyzer, sizes)
+        if predicate is None:
+            return False
+        predicate = None if ir.is_const_int(predicate, 1) else predicate
+    idle = [v for v, domain in domains.items() if not runs(domain, analyzer, sizes)]
+    found = detect_iter_map(indices, domains, predicate, analyzer, "surjective")
+    if found.ok and not idle:
+        spans = [analyzer.lower(extent_of(i, analyzer), i.base.dtype) for i in found.indices]
+    elif (
+        predicate is None
+        and leaves_no_gap(indices, domains, analyzer)
+        and all(_alone(v, indices, domains) for v in idle)
+    ):
+        spans = [_span(index, domains) for index in indices]
+    else:
+        return False
+    if predicate is None and all(map(_is_fixed, domains.values())):
+        return True
+    # A condition may cut the map, and a loop end, where the box that is known of it does not.
+    boxes = _bounded(indices, domains, analyzer, predicate)
+    return boxes is not None and all(analyzer.prove_equal(*ir.match_types(span, box.extent))
+               for span, box in zip(spans, boxes, strict=True))  # fmt: skip
+
+
+def _somewhere(
+    indices: Sequence[ir.Expr], domains: Mapping[ir.Var, ir.Range], predicate: ir.Expr,
+    analyzer: Analyzer, sizes: Set[ir.Var],
+) -> ir.Expr | None:  # fmt: skip
+    """A condition on the variables of the indices under which some iteration of the other ones
+    meets the predicate: their first. None if it may not do so, whatever the indices are."""
+    used = {v for i in indices for v in ir.free_vars(i)}
+    first = {v: domain.min for v, domain in domains.items() if v not in used}
+    kept: list[ir.Expr] = []
+    for part in conjuncts(predicate):
+        if not ir.uses_var(part, set(first)):
+            kept.append(part)
+            continue
+        here = analyzer.simplify(ir.substitute(part, first))
+        if ir.uses_var(here, set(domains)):
+            kept.append(here)
+        elif not analyzer.prove(here) and not _holds_for_sizes(here, analyzer, sizes):
+            return None
+    return ir.all_of(kept)
+
+
+def _is_fixed(domain: ir.Range) -> bool:
+    return ir.const_int(domain.extent) is not None and ir.const_int(domain.min) is not None
+
+
+def runs(domain: ir.Range, analyzer: Analyzer, sizes: Set[ir.Var]) -> bool:
+    """Whether a loop runs an iteration, as far as that does not depend on sizes alone."""
+    if not ir.is_const_int(domain.extent) and _of_sizes(domain.extent, sizes):
+        return True
+    return analyzer.prove(ir.GE(*ir.match_types(domain.extent, 1)))
+
+
+def _surely_runs(domain: ir.Range, analyzer: Analyzer, sizes: Set[ir.Var]) -> bool:
+    """Whether a loop runs an iteration, given that no size of the program is 0."""
+    filled = ir.GE(*ir.match_types(domain.extent, 1))
+    return analyzer.prove(filled) or _holds_for_sizes(filled, analyzer, sizes)
+
+
+def _of_sizes(expr: ir.Expr, sizes: Set[ir.Var]) -> bool:
+    """Whether nothing but sizes of the program decides an expression."""
+    return sizes >= set(ir.free_vars(expr)) and not ir.is_const_int(expr)
+
+
+def _holds_for_sizes(condition: ir.Expr, analyzer: Analyzer, sizes: Set[ir.Var]) -> bool:
+    """Whether a condition that sizes of the program alone decide holds where none of them is 0."""
+    used = set(ir.free_vars(condition))
+    if not used or not used <= sizes or not is_steady(condition):
+        return False
+    known = analyzer.copy()
+    for size in used:
+        known.learn(ir.GE(size, ir.const(1, size.dtype)))
+    return known.prove(condition)
+
+
+def _alone(var: ir.Var, indices: Sequence[ir.Expr], domains: Mapping[ir.Var, ir.Range]) -> bool:
+    """Whether one index depends on a variable, and on no other: it spans nothing where the
+    variable has no value."""
+    users = [set(ir.free_vars(i)) & set(domains) for i in indices if ir.uses_var(i, var)]
+    return users == [{var}]
+
+
+def _span(index: ir.Expr, domains: Mapping[ir.Var, ir.Range]) -> ir.Expr:
+    """How far an index goes that grows with each of its iterators."""
+    first = {v: d.min for v, d in domains.items()}
+    last = {v: ir.sub(*ir.match_types(ir.add(*ir.match_types(d.min, d.extent)), 1))
+            for v, d in domains.items()}  # fmt: skip
+    return ir.sub(ir.substitute(index, last), ir.substitute(index, first)) + 1
+
+
+def _boxes(stmt: ir.Stmt, buffer: ir.Buffer, place: _Place, analyzer: Analyzer) -> list[Box]:
+    """Boxes of a buffer of which a statement surely writes every element."""
+    if isinstance(stmt, ir.BufferStore):
+        return _box(stmt, place, analyzer) if stmt.buffer is buffer else []
+    if isinstance(stmt, ir.While):
+        return []
+    if isinstance(stmt, ir.IfThenElse):
+        return _chosen(stmt, buffer, place, analyzer)
+    if isinstance(stmt, ir.BlockRealize):
+        return _inside(stmt, buffer, place, analyzer)
+    if isinstance(stmt, ir.For):
+        if jumps(stmt.body):
+            return []  # what follows the jump may not happen
+        place = place.inside(stmt)
+    return [box for child in stmt.children() if isinstance(child, ir.Stmt)
+            for box in _boxes(child, buffer, place, analyzer)]  # fmt: skip
+
+
+def _inside(
+    realize: ir.BlockRealize, buffer: ir.Buffer, place: _Place, analyzer: Analyzer
+) -> list[Box]:
+    """What the body of a block surely writes where its predicate holds."""
+    block = realize.block
+    binding = dict(zip((it.var for it in block.iter_vars), realize.iter_values, strict=True))
+    if not ir.is_const_int(realize.predicate, 1):
+        place = place.when(realize.predicate)
+    views = {view.buffer for view in block.match_buffers if view.source.buffer is buffer}
+    stores = ir.collect(block.body, ir.BufferStore)
+    if not views and any(store.buffer is buffer for store in stores):
+        return _boxes(ir.substitute(block.body, binding), buffer, place, analyzer)
+    return [box for region in block.writes if region.buffer is buffer
+            for box in _stated(ir.substitute(region, binding), place, analyzer)]  # fmt: skip
+
+
+def _stated(region: ir.BufferRegion, place: _Place, analyzer: Analyzer) -> list[Box]:
+    """The box of a region that is written as a whole wherever a block runs."""
+    loops = dict(place.loops)
+    indices: list[ir.Expr] = []
+    for rng in region.region:
+        index = rng.min
+        if not ir.is_const_int(rng.extent, 1):
+            along = ir.Var("r", rng.min.dtype)
+            loops[along] = ir.Range(ir.const(0, along.dtype), ir.cast_to(rng.extent, along.dtype))
+            index = ir.add(index, along)
+        indices.append(index)
+    store = ir.BufferStore(region.buffer, ir.const(0, region.buffer.dtype), tuple(indices))
+    return _box(store, msgspec.structs.replace(place, loops=loops), analyzer)
+
+
+def _chosen(stmt: ir.IfThenElse, buffer: ir.Buffer, place: _Place, analyzer: Analyzer) -> list[Box]:
+    """What is written under a condition that is known to hold, and what both branches write."""
+    boxes = _boxes(stmt.then_case, buffer, place.when(stmt.condition), analyzer)
+    if stmt.else_case is not None:
+        boxes += _boxes(stmt.else_case, buffer, place.when(ir.Not(stmt.condition)), analyzer)
+        other = _boxes(stmt.else_case, buffer, place, analyzer)
+        boxes += [box for box in _boxes(stmt.then_case, buffer, place, analyzer)
+                  if jointly_cover(other, box, analyzer)]  # fmt: skip
+    return boxes
+
+
+def _box(store: ir.BufferStore, place: _Place, analyzer: Analyzer) -> list[Box]:
+    """The box that a store fills; none where it may leave a part out."""
+    if any(not i.dtype.is_scalar for i in store.indices):
+        single = _one_lane(store)
+        if single is None:
+            return []
+        store, lane = single
+        place = place.inside(lane)
+    moving = [i for i in store.indices if ir.uses_var(i, set(place.loops))]
+    moved = {v: d for v, d in place.loops.items() if any(ir.uses_var(i, v) for i in moving)}
+    known = analyzer.copy()
+    for var, domain in place.loops.items():
+        if var not in moved and not _surely_runs(domain, known, place.sizes):
+            return []  # may run no iteration
+        known.bind(var, domain)
+    parts = [c for whole in place.conditions for c in conjuncts(whole)]
+    unsure = [c for c in parts if not known.prove(c)]
+    if any(not set(ir.free_vars(c)) & set(moved) for c in unsure):
+        return []  # may hold nowhere
+    predicate = ir.all_of(unsure) if unsure else None
+    if not fill_box(moving, moved, predicate, analyzer, place.sizes):
+        return []
+    box = _bounded(store.indices, moved, analyzer, predicate)
+    return [] if box is None else [box]
+
+
+def _one_lane(store: ir.BufferStore) -> tuple[ir.BufferStore, ir.For] | None:
+    """A store of a vector as the store of one of its lanes, and the loop over them."""
+    lanes = max(i.dtype.lanes for i in store.indices)
+    masked = store.predicate is not None
+    if masked or not all(i.dtype.is_scalar or isinstance(i, ir.Ramp) for i in store.indices):
+        return None
+    lane = ir.Var("lane", ir.dtype_of("int32"))
+    indices = tuple(
+        ir.add(*ir.match_types(i.base, ir.mul(*ir.match_types(lane, i.stride))))
+        if isinstance(i, ir.Ramp) else i
+        for i in store.indices
+    )  # fmt: skip
+    single = ir.BufferStore(store.buffer, ir.const(0, store.buffer.dtype), indices)
+    return single, ir.For(lane, ir.const(0, lane.dtype), ir.const(lanes, lane.dtype),
+                          ir.ForKind.SERIAL, single)  # fmt: skip
+
+
+def _bounded(
+    indices: Sequence[ir.Expr],
+    domains: Mapping[ir.Var, ir.Range],
+    analyzer: Analyzer,
+    predicate: ir.Expr | None,
+) -> Box | None:
+    """The box around what indices take; None where one has no bounds, as a value that wraps."""
+    unknown = [ir.const(-1, i.dtype) for i in indices]
+    box = bound_region(_points(indices), domains, analyzer, predicate, unknown)
+    return None if any(ir.is_const_int(rng.extent, -1) for rng in box) else box
+
+
+def _points(indices: Sequence[ir.Expr]) -> Box:
+    return tuple(ir.point(i) for i in indices)

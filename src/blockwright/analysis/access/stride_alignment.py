@@ -1,0 +1,74 @@
+"""Alignment of strides, which blocks state in an annotation about buffers that they write.
+
+A row `(index, axis, factor, offset)` under `buffer_dim_align` says that the buffer of the block's
+write region number `index` is stored so that the stride of `axis` is `offset` modulo `factor`.
+"""
+
+from __future__ import annotations
+
+from blockwright import ir
+from blockwright.analysis.access.region_annotations import entries, whole_number
+from blockwright.support import ValidationError
+
+DIM_ALIGN = "buffer_dim_align"
+
+AlignRow = tuple[int, int, int]
+"""(axis, factor, offset)."""
+
+
+def alignment_problem(block: ir.Block) -> str:
+    """Why the annotation of a block is no table of such rows; "" where it is, or is not there."""
+    if DIM_ALIGN not in block.annotations:
+        return ""
+    value = block.annotations[DIM_ALIGN]
+    rows = entries(value)
+    for row in (None,) if rows is None else rows:
+        numbers = [whole_number(n) for n in entries(row) or ()]
+        index, axis, factor, offset = numbers if len(numbers) == 4 else [None] * 4
+        if index is None or axis is None or factor is None or offset is None:
+            return f"{DIM_ALIGN!r} is {value!r}, not a list of rows [write, axis, factor, offset]"
+        if not 0 <= index < len(block.writes):
+            return f"{DIM_ALIGN!r} is about write region {index}, the block has {len(block.writes)}"
+        buffer = block.writes[index].buffer
+        if not -buffer.ndim <= axis < buffer.ndim:
+            return f"{DIM_ALIGN!r} is about axis {axis} of {buffer.name}, which has {buffer.ndim}"
+        if factor < 1:
+            return f"{DIM_ALIGN!r} has the factor {factor}, it must be at least 1"
+    return ""
+
+
+def align_rows(block: ir.Block) -> list[tuple[int, AlignRow]]:
+    """What the annotation of a block says: the number of a write region, and a row about its
+    buffer, whose axis counts from 0."""
+    problem = alignment_problem(block)
+    if problem:
+        raise ValidationError(
+            f"annotation of block {block.name}: {problem}", code="BW257", span=block.span
+        )
+    found: list[tuple[int, AlignRow]] = []
+    for row in entries(block.annotations.get(DIM_ALIGN, ())) or ():
+        index, axis, factor, offset = (whole_number(n) or 0 for n in entries(row) or ())
+        found.append((index, (axis % block.writes[index].buffer.ndim, factor, offset)))
+    return found
+
+
+def alignments(stmt: ir.Stmt) -> dict[ir.Buffer, tuple[AlignRow, ...]]:
+    """What the blocks below a statement state about the strides of buffers."""
+    found: dict[ir.Buffer, dict[int, AlignRow]] = {}
+    for block in ir.collect(stmt, ir.Block):
+        for index, row in align_rows(block):
+            found.setdefault(block.writes[index].buffer, {})[row[0]] = row
+    return {buffer: tuple(rows.values()) for buffer, rows in found.items()}
+
+
+def aligned_strides(shape: tuple[int, ...], rows: tuple[AlignRow, ...]) -> tuple[int, ...]:
+    """Row-major element strides, each as small as its row allows."""
+    wanted = {axis: (factor, offset) for axis, factor, offset in rows}
+    strides: list[int] = []
+    stride = 1
+    for axis in reversed(range(len(shape))):
+        factor, offset = wanted.get(axis, (1, 0))
+        stride += (offset - stride) % factor
+        strides.append(stride)
+        stride *= max(shape[axis], 0)
+    return tuple(reversed(strides))

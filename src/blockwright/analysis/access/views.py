@@ -1,0 +1,185 @@
+"""Where the elements of a view lie in the buffer behind it.
+
+A view is a buffer that another one's memory has a second name by: declared on it
+(`T.decl_buffer(..., data=A.data)`), or shown of a region in a block (`T.match_buffer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from blockwright import ir
+from blockwright.analysis.access.layout import buffer_strides
+from blockwright.arith import Analyzer
+
+
+class Shift(NamedTuple):
+    """An index that is a dimension of the view plus a start, or the start alone."""
+
+    dim: int | None
+    start: ir.Expr
+
+
+class Placement(NamedTuple):
+    """Where the element `[variables]` of a view lies in the buffer behind it.
+
+    Attributes:
+        shifts: the same per index, where every index is a shift; else None.
+    """
+
+    root: ir.Buffer
+    variables: tuple[ir.Var, ...]
+    indices: tuple[ir.Expr, ...]
+    shifts: tuple[Shift, ...] | None
+
+    def at(self, indices: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
+        """The place of one element, or of the lanes of a vector where all indices are shifts."""
+        if all(i.dtype.is_scalar for i in indices):
+            values = {v: ir.cast_to(i, v.type)
+                      for v, i in zip(self.variables, indices, strict=True)}  # fmt: skip
+            return tuple(ir.substitute(e, values) for e in self.indices)
+        assert self.shifts is not None
+        return tuple(
+            s.start if s.dim is None else _moved(indices[s.dim], s.start) for s in self.shifts
+        )
+
+    def keeps_rows(self) -> bool:
+        """Whether the dimensions of the view are, in order, the last ones of the buffer behind."""
+        if self.shifts is None:
+            return False
+        ahead = len(self.indices) - len(self.variables)
+        return [s.dim for s in self.shifts] == [*[None] * ahead, *range(len(self.variables))]
+
+
+def _moved(index: ir.Expr, start: ir.Expr) -> ir.Expr:
+    if ir.is_const_int(start, 0):
+        return index
+    if isinstance(index, ir.Ramp):
+        return index.replace(base=ir.add(index.base, start))
+    if isinstance(index, ir.Broadcast):
+        return index.replace(value=ir.add(index.value, start))
+    if index.dtype.lanes > 1:
+        return index + ir.Broadcast(ir.cast_to(start, index.dtype.element), index.dtype.lanes)
+    return ir.add(index, start)
+
+
+def placement(node: ir.DeclBuffer, analyzer: Analyzer) -> Placement | None:
+    """Where the elements of a declared view lie in the buffer behind it; None where that is not
+    known element by element."""
+    first, view = behind(node), node.buffer
+    if first is None or first.predicate is not None or view.axis_separators:
+        return None
+    root = first.buffer
+    if root.dtype is not view.dtype or not plain_scope(root.scope) or root.axis_separators:
+        return None
+    offset = ir.const(0, "int32") if view.offset is None else view.offset
+    if any(isinstance(n, ir.BufferLoad) for e in (*first.indices, offset) for n in ir.walk(e)):
+        return None
+    if any(i.dtype.lanes > 1 for i in first.indices):
+        return None
+    known = analyzer.copy()
+    variables = tuple(ir.Var(f"i{k}", n.dtype) for k, n in enumerate(view.shape))
+    for var, size in zip(variables, view.shape, strict=True):
+        known.bind(var, ir.Range(ir.const(0, var.type), size))
+    found = _same_rows(view, root, first.indices, offset, variables, known)
+    if found is None:
+        found = _unflattened(view, root, first.indices, offset, variables, known)
+    if found is None:
+        return None
+    return Placement(root, variables, found, _shifts(found, variables, known))
+
+
+def behind(node: ir.DeclBuffer) -> ir.BufferLoad | None:
+    """The element at which a declared view starts."""
+    source = node.source
+    if isinstance(source, ir.Call) and source.op == "address_of":
+        first = source.args[0]
+        return first if isinstance(first, ir.BufferLoad) else None
+    return None
+
+
+def plain_scope(scope: str) -> bool:
+    """Whether memory of a scope has a layout that a program can rely on."""
+    return scope in ("global", "local", "warp") or scope.startswith("shared")
+
+
+def _same_rows(
+    view: ir.Buffer, root: ir.Buffer, first: Sequence[ir.Expr], offset: ir.Expr,
+    variables: Sequence[ir.Var], known: Analyzer,
+) -> tuple[ir.Expr, ...] | None:  # fmt: skip
+    """The indices where the view has the strides of the last dimensions of the buffer behind it,
+    and its rows end inside of the latter's."""
+    ahead = root.ndim - view.ndim
+    if ahead < 0 or not ir.is_const_int(offset, 0):
+        return None
+    ours, theirs = buffer_strides(view), buffer_strides(root)[ahead:]
+    if not all(known.prove_equal(*ir.match_types(a, b)) for a, b in zip(ours, theirs, strict=True)):
+        return None
+    for k in range(view.ndim):
+        start, size = first[ahead + k], root.shape[ahead + k]
+        if (k or ahead) and not ir.is_const_int(start, 0):
+            end = ir.add(start, view.shape[k])
+            if not known.prove(ir.LE(*ir.match_types(end, size))):
+                return None
+        elif (k or ahead) and not known.prove(ir.LE(*ir.match_types(view.shape[k], size))):
+            return None
+    moved = [known.simplify(ir.add(s, v)) for s, v in zip(first[ahead:], variables, strict=True)]
+    return (*first[:ahead], *moved)
+
+
+def _unflattened(
+    view: ir.Buffer, root: ir.Buffer, first: Sequence[ir.Expr], offset: ir.Expr,
+    variables: Sequence[ir.Var], known: Analyzer,
+) -> tuple[ir.Expr, ...] | None:  # fmt: skip
+    """The indices as digits of the position in the compact memory of the buffer behind."""
+    compact = buffer_strides(root.replace(strides=()))
+    if root.strides and not all(
+        known.prove_equal(*ir.match_types(a, b)) for a, b in zip(root.strides, compact, strict=True)
+    ):
+        return None
+    flat = offset
+    for index, stride in (*zip(first, compact, strict=True),
+                          *zip(variables, buffer_strides(view), strict=True)):  # fmt: skip
+        flat = ir.add(flat, ir.mul(index, stride))
+    if not root.shape:
+        return ()
+    found: list[ir.Expr] = []
+    for k, (size, stride) in enumerate(zip(root.shape, compact, strict=True)):
+        digit = ir.floordiv(*ir.match_types(flat, stride))
+        if k:
+            digit = ir.floormod(*ir.match_types(digit, size))
+        found.append(known.simplify(digit))
+    return tuple(found)
+
+
+def _shifts(
+    indices: Sequence[ir.Expr], variables: Sequence[ir.Var], known: Analyzer
+) -> tuple[Shift, ...] | None:
+    found: list[Shift] = []
+    for index in indices:
+        used = [k for k, v in enumerate(variables) if ir.uses_var(index, v)]
+        if not used:
+            found.append(Shift(None, index))
+            continue
+        start = known.simplify(ir.sub(*ir.match_types(index, variables[used[0]])))
+        if len(used) > 1 or ir.uses_var(start, set(variables)):
+            return None
+        found.append(Shift(used[0], start))
+    return tuple(found)
+
+
+def shown(match: ir.MatchBufferRegion) -> Placement | None:
+    """Where the elements of a view of a region lie in the buffer behind it."""
+    view, source = match.buffer, match.source
+    ahead = len(source.region) - view.ndim
+    if ahead < 0 or view.dtype is not source.buffer.dtype or not plain_scope(source.buffer.scope):
+        return None
+    if any(isinstance(n, ir.BufferLoad) for r in source.region for n in ir.walk(r)):
+        return None
+    variables = tuple(ir.Var(f"i{k}", n.dtype) for k, n in enumerate(view.shape))
+    starts = [r.min for r in source.region]
+    shifts = [Shift(None, s) for s in starts[:ahead]]
+    shifts += [Shift(k, s) for k, s in enumerate(starts[ahead:])]
+    moved = [ir.add(s, v) for s, v in zip(starts[ahead:], variables, strict=True)]
+    return Placement(source.buffer, variables, (*starts[:ahead], *moved), tuple(shifts))

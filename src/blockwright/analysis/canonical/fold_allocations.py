@@ -1,0 +1,104 @@
+"""Allocation statements around blocks, moved into the list of the block they stand in.
+
+Before::
+
+    B = T.allocate((64,), "float32")
+    for i in range(64):
+        with T.block("B"): ...
+
+After, in the block around these statements::
+
+    B = T.alloc_buffer((64,), "float32")
+
+Schedule steps know the buffers of a scope from `Block.alloc_buffers`: they free, shrink and move
+them there. A buffer that every visit of a serial loop has anew serves all visits: what it holds at
+the beginning of its life is undefined either way. Allocations stay where they are under threads
+and conditions, where their size is only known there, and where they carry annotations.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blockwright import ir
+from blockwright.analysis.access.tree import stands_around_a_block
+
+_SEQUENTIAL = (ir.ForKind.SERIAL, ir.ForKind.UNROLLED)
+
+
+def fold_allocations(func: ir.PrimFunc) -> ir.PrimFunc:
+    """The function with the allocations around blocks in the lists of blocks; see the module."""
+    if not stands_around_a_block(func.body, ir.Allocate):
+        return func
+    body = _Fold()(func.body)
+    return func if body is func.body else func.replace(body=body)
+
+
+class _Fold(ir.Mutator):
+    """Collects in `found` what moves to the innermost block around the place of the walk.
+
+    Attributes:
+        found: the buffers; None where allocations have to stay.
+        inner: variables defined between that block and the place.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[ir.Buffer] | None = None
+        self.inner: set[ir.Var] = set()
+
+    def rewrite_Buffer(self, node: ir.Buffer) -> ir.Buffer:
+        return node
+
+    def rewrite_SeqStmt(self, node: ir.SeqStmt) -> ir.Stmt:
+        new = self.descend(node)
+        return new if new is node else ir.seq(new.seq)
+
+    def rewrite_Allocate(self, node: ir.Allocate) -> Any:
+        sizes = ir.collect(node.buffer, ir.Var)
+        if (
+            self.found is None
+            or node.annotations
+            or not self.inner.isdisjoint(sizes)
+            or not ir.blocks(node.body)
+        ):
+            return self.descend(node)
+        self.found.append(node.buffer)
+        return self(node.body)
+
+    def rewrite_For(self, node: ir.For) -> Any:
+        if node.kind not in _SEQUENTIAL:
+            return self._apart(node)
+        self.inner.add(node.loop_var)
+        return self.descend(node)
+
+    def rewrite_LetStmt(self, node: ir.LetStmt) -> Any:
+        self.inner.add(node.var)
+        return self.descend(node)
+
+    def rewrite_IfThenElse(self, node: ir.IfThenElse) -> Any:
+        return self._apart(node)
+
+    def rewrite_While(self, node: ir.While) -> Any:
+        return self._apart(node)
+
+    def rewrite_AttrStmt(self, node: ir.AttrStmt) -> Any:
+        return self._apart(node)
+
+    def rewrite_Block(self, node: ir.Block) -> Any:
+        around = self.found, self.inner
+        self.found, self.inner = None, set()
+        init = None if node.init is None else self(node.init)
+        self.found = found = []
+        body = self(node.body)
+        self.found, self.inner = around
+        if body is node.body and init is node.init:
+            return node
+        return node.replace(body=body, init=init, alloc_buffers=(*node.alloc_buffers, *found))
+
+    def _apart(self, node: ir.Stmt) -> Any:
+        """A statement below which allocations stay, but for those inside of its blocks."""
+        found, self.found = self.found, None
+        new = self.descend(node)
+        self.found = found
+        return new

@@ -1,0 +1,440 @@
+"""What blocks inside one block are to one another, from their signatures alone.
+
+Definitions (TensorIR paper, section 3, and the schedule rules built on it):
+
+- a *complete* block has only spatial iterators, does not read what it writes, and is the only
+  writer of its buffers in the scope (or one of several that write provably different regions);
+- a *reduction* block gives everything that it updates an initial value (one element or several,
+  as an argmax does), has spatial and reduction iterators bound by an iterator map, and output
+  indices free of reduction iterators; outer loops that drive no reduction iterator may make it
+  again, from its initial value on, for elements it has made before;
+- an *update* is a reduction whose initial value another block before it writes.
+
+Where several blocks write a buffer, a block is the producer of those only that read, as far as
+boxes can tell, something that it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from enum import Enum
+from functools import cached_property
+
+from blockwright import ir
+from blockwright.analysis.access.cover import apart, apart_along_an_axis, interleaved, plainly_apart
+from blockwright.analysis.access.instances import drives_sums, shared_writes
+from blockwright.analysis.access.regions import reads_elsewhere, relax_region
+from blockwright.analysis.access.tree import Tree
+from blockwright.analysis.canonical.control_reads import Loaded, loaded_around
+from blockwright.analysis.canonical.memory import memory_roots
+from blockwright.analysis.dataflow.memo import FlowMemo, around
+from blockwright.analysis.facts import symbols_of
+from blockwright.analysis.reduction.first_steps import takes_first_step
+from blockwright.arith import Analyzer, IterMapResult, detect_iter_map, is_bijective
+from blockwright.arith.condition import conjuncts
+
+_MANY = 5
+"""From so many writers of a buffer on, all are compared at once."""
+
+
+class BlockKind(Enum):
+    """What a block is to its scope."""
+
+    COMPLETE = "complete"
+    REDUCTION = "reduction"
+    UPDATE = "update"
+    OTHER = "other"
+
+
+class Siblings:
+    """Producers, consumers and kinds of the blocks directly inside `block`.
+
+    Args:
+        tree: the function.
+        block: whose children are looked at.
+        memo: answers to reuse; give the same one for functions that state the same sizes.
+        initial: whether to look at the blocks of its initial value, which are no siblings of those
+            of its body: they do not run at every visit.
+    """
+
+    def __init__(
+        self, tree: Tree, block: ir.Block, memo: FlowMemo | None = None, *, initial: bool = False
+    ) -> None:
+        self.tree = tree
+        self.memo = FlowMemo() if memo is None else memo
+        self.block = block
+        self.part = block.init if initial and block.init is not None else block.body
+        self.blocks = tree.child_blocks(self.part if initial else block)
+        self.position = {b: i for i, b in enumerate(self.blocks)}
+        self.writers: dict[ir.Buffer, list[ir.Block]] = {}
+        self.readers: dict[ir.Buffer, list[ir.Block]] = {}
+        for child in self.blocks:
+            for region in child.writes:
+                self.writers.setdefault(region.buffer, []).append(child)
+            for region in child.reads:
+                self.readers.setdefault(region.buffer, []).append(child)
+        self._kinds: dict[ir.Block, tuple[BlockKind, str]] = {}
+        self._apart: dict[ir.Buffer, bool] = {}
+        self._boxes: dict[tuple[ir.Block, ir.BufferRegion], ir.BufferRegion] = {}
+
+    @cached_property
+    def sizes(self) -> frozenset[ir.Var]:
+        """Symbols of the program."""
+        return frozenset(symbols_of(self.tree.func))
+
+    @cached_property
+    def _loaded(self) -> Loaded:
+        return loaded_around(self.tree.func)
+
+    # ------------------------------------------------------------------ relations
+    def producers(self, block: ir.Block) -> list[ir.Block]:
+        """Blocks before `block` that write something it reads, in program order."""
+        found = {w for r in block.reads for w in self.writers_before(block, r)}
+        return sorted(found, key=self.position.__getitem__)
+
+    def consumers(self, block: ir.Block) -> list[ir.Block]:
+        """Blocks after `block` that read something it writes, in program order."""
+        here = self.position[block]
+        found = {c for r in block.writes for c in self.readers.get(r.buffer, ())
+                 if self.position[c] > here and self._meets(block, c, r.buffer)}  # fmt: skip
+        return sorted(found, key=self.position.__getitem__)
+
+    def carried_readers(self, block: ir.Block) -> list[ir.Block]:
+        """Loop-carried readers: blocks before `block` in a shared loop that may read what it wrote
+        in an earlier iteration, in program order."""
+        here = self.position[block]
+        found = {c for r in block.writes for c in self.readers.get(r.buffer, ())
+                 if self.position[c] < here and self.tree.common_loops(c, block)
+                 and self._meets(block, c, r.buffer)}  # fmt: skip
+        return sorted(found, key=self.position.__getitem__)
+
+    def writers_before(self, block: ir.Block, read: ir.BufferRegion) -> list[ir.Block]:
+        """Blocks before `block` that may write a part of what it reads, in program order."""
+        here = self.position[block]
+        return [w for w in self.writers.get(read.buffer, ())
+                if self.position[w] < here and self._meets(w, block, read.buffer)]  # fmt: skip
+
+    def _meets(self, writer: ir.Block, reader: ir.Block, buffer: ir.Buffer) -> bool:
+        """Whether a block may read what another one writes; asked where there are several writers,
+        as the only one is its readers' producer even if they read beyond what it writes."""
+        if len(self.writers[buffer]) == 1:
+            return True
+        pair = [*self._place(writer), *self._place(reader), buffer]
+        apart = self.memo.answer("apart", pair, lambda: self.apart(
+            (writer, self._region(writer.writes, buffer)),
+            (reader, self._region(reader.reads, buffer))))  # fmt: skip
+        return not apart
+
+    def is_output(self, block: ir.Block) -> bool:
+        """Whether the block writes a buffer that lives beyond the scope."""
+        own = set(self.block.alloc_buffers)
+        return any(region.buffer not in own for region in block.writes)
+
+    # ------------------------------------------------------------------ kinds
+    def kind(self, block: ir.Block) -> BlockKind:
+        return self._classify(block)[0]
+
+    def kind_alone(self, block: ir.Block) -> BlockKind:
+        """What the block would be if nobody else wrote its buffers."""
+        return self._find_kind_alone(block)[0]
+
+    def writes_last(self, block: ir.Block) -> bool:
+        """Whether all other blocks that may write an element it writes stand before it."""
+        return all(
+            self.position[other] <= self.position[block]
+            or self.disjoint(block, other, region.buffer)
+            for region in block.writes
+            for other in self.writers[region.buffer]
+        )
+
+    def why_other(self, block: ir.Block) -> str:
+        """Why a block is neither complete nor a reduction."""
+        return self._classify(block)[1]
+
+    def _classify(self, block: ir.Block) -> tuple[BlockKind, str]:
+        found = self._kinds.get(block)
+        if found is None:
+            found = self._kinds[block] = self._find_kind(block)
+        return found
+
+    def _find_kind(self, block: ir.Block) -> tuple[BlockKind, str]:
+        other = self._second_writer(block)
+        return (BlockKind.OTHER, other) if other else self._find_kind_alone(block)
+
+    def _find_kind_alone(self, block: ir.Block) -> tuple[BlockKind, str]:
+        types = {it.iter_type for it in block.iter_vars}
+        if names := self._named(block):
+            realize = self.tree.realize(block)
+            for bound in (*realize.iter_values, realize.predicate):
+                if ir.uses_var(bound, names.keys()):
+                    return BlockKind.OTHER, "named values decide which of its instances run"
+        if decides := self.decides_itself(block):
+            return BlockKind.OTHER, decides
+        if types - {ir.IterType.SPATIAL, ir.IterType.REDUCE}:
+            return BlockKind.OTHER, "it has iterators that are neither spatial nor reductions"
+        other = self._shared_writes(block)
+        if other:
+            return BlockKind.OTHER, other
+        if self.continued(block):
+            return BlockKind.OTHER, "it goes on with the sums of earlier visits of its scope"
+        if ir.IterType.REDUCE not in types and block.init is None:
+            written = {r.buffer for r in block.writes}
+            for region in block.reads:
+                if region.buffer in written:
+                    return BlockKind.OTHER, f"it reads and writes {region.buffer.name}"
+            return BlockKind.COMPLETE, ""
+        return self._reduction(block)
+
+    def _reduction(self, block: ir.Block) -> tuple[BlockKind, str]:
+        reduce_vars = {it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
+        for region in block.writes:
+            if reduce_vars and any(ir.uses_var(r, reduce_vars) for r in region.region):
+                return BlockKind.OTHER, "its output index uses a reduction iterator"
+        problems = self.not_affine(block)
+        if problems and self.restart(block) is None:
+            return BlockKind.OTHER, "its iterators are bound by no iterator map: " + problems[0]
+        late = self._starts_late(block)
+        if late:
+            return BlockKind.OTHER, f"its loops do not begin at the first value of iterator {late}"
+        written = {r.buffer for r in block.writes}
+        if block.init is not None:
+            missing = [r.buffer.name for r in block.reads if r.buffer in written]
+            if missing:
+                return BlockKind.OTHER, f"it reads {missing[0]}, which it gives no initial value"
+            if not self.begins(block):
+                return BlockKind.OTHER, "its loops may not take the first step of its domain"
+            used = set(ir.collect(block.init, ir.Buffer))
+            for view in block.match_buffers:  # steps that part the two would leave it behind
+                if view.buffer in used:
+                    name = view.buffer.name
+                    return BlockKind.OTHER, f"its initial value is stored through the view {name}"
+            return BlockKind.REDUCTION, ""
+        if all(any(r.buffer is b for r in block.reads) for b in written):
+            elsewhere = self._reads_elsewhere(block)
+            return (BlockKind.OTHER, elsewhere) if elsewhere else (BlockKind.UPDATE, "")
+        return BlockKind.OTHER, "it has reduction iterators but neither initial value nor update"
+
+    def decides_itself(self, block: ir.Block) -> str:
+        """What a block writes of the data that decide for which points it runs, in words."""
+        roots = memory_roots(self.tree.func) if self._loaded else {}
+        written = {roots.get(r.buffer, r.buffer) for r in block.writes}
+        loaded = [r.buffer for r in self._loaded.get(block, ())]
+        read = [b.name for b in loaded if roots.get(b, b) in written]
+        what = "which is read to decide whether and where it runs"
+        return f"it writes {read[0]}, {what}" if read else ""
+
+    def _starts_late(self, block: ir.Block) -> str:
+        """A reduction iterator that loops run through from another than its least value."""
+        realize = self.tree.realize(block)
+        loops = self.tree.loops_above(block)
+        analyzer = self.memo.facts(self.tree, realize)
+        first: dict[ir.Var, ir.Expr] = {f.loop_var: f.min for f in loops}
+        for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
+            if it.iter_type is not ir.IterType.REDUCE or value in first:
+                continue
+            start = ir.substitute(value, first)
+            if not analyzer.prove(ir.GE(*ir.match_types(value, start))):
+                return it.var.name
+        return ""
+
+    def begins(self, block: ir.Block) -> bool:
+        """Whether a block with an initial value sets it for every element that it visits."""
+        realize, loops = self.tree.realize(block), self.tree.loops_above(block)
+        return self.memo.answer(
+            "begins", self._place(block),
+            lambda: takes_first_step(realize, loops, lambda at: self.memo.facts(self.tree, at)),
+        )  # fmt: skip
+
+    def _reads_elsewhere(self, block: ir.Block) -> str:
+        """Why an instance may read elements that other instances of the block update, in words."""
+
+        def find() -> str:
+            analyzer = self.memo.facts(self.tree, self.block.body)
+            for read in reads_elsewhere(block, analyzer):
+                own = self._region(block.writes, read.buffer)
+                a, b = (self.region_under((), block, each, analyzer) for each in (read, own))
+                if not apart(a, b, analyzer):
+                    return f"it reads other elements of {read.buffer.name} than those it updates"
+            return ""
+
+        facts = around(self.tree, self.block.body)
+        return self.memo.answer("elsewhere", [*self._place(block), *facts], find)
+
+    def _shared_writes(self, block: ir.Block) -> str:
+        """Why instances that differ in a spatial iterator may write one element, in words."""
+
+        def find() -> str:
+            return shared_writes(block, self.memo.facts(self.tree))
+
+        return self.memo.answer("shared", [block], find)
+
+    def continued(self, block: ir.Block) -> bool:
+        """Whether iterators of the scope drive a reduction with an initial value, the block itself
+        or one inside of it: one visit makes a part of it."""
+        outer = {it.var for above in (self.block, *self.tree.ancestors(self.block))
+                 if isinstance(above, ir.Block) for it in above.iter_vars}  # fmt: skip
+        return bool(outer) and drives_sums(self.tree.realize(block), outer)
+
+    def _second_writer(self, block: ir.Block) -> str:
+        """A conflict with another writer of the same buffer, in words."""
+        here = self.position[block]
+        for region in block.writes:
+            if self._all_apart(region.buffer):
+                continue
+            for other in self.writers[region.buffer]:
+                if other is block:
+                    continue
+                first, last = (other, block) if self.position[other] < here else (block, other)
+                reads_back = any(r.buffer is region.buffer for r in last.reads)
+                if reads_back and last.init is None:
+                    continue  # `first` is the initial value of the update `last`
+                if not self.disjoint(first, last, region.buffer):
+                    return f"block {other.name} writes {region.buffer.name} too"
+        return ""
+
+    def _all_apart(self, buffer: ir.Buffer) -> bool:
+        """Whether constant bounds along one axis tell that no two of many writers of a buffer meet.
+
+        Asked before each pair is looked at: a concatenation may have hundreds of parts.
+        """
+        found = self._apart.get(buffer)
+        if found is None:
+            writers = self.writers[buffer]
+            regions = [self._region(w.writes, buffer) for w in writers]
+            found = len(writers) >= _MANY and apart_along_an_axis(
+                [self._whole(w, region) for w, region in zip(writers, regions, strict=True)]
+            )
+            self._apart[buffer] = found
+        return found
+
+    def disjoint(self, a: ir.Block, b: ir.Block, buffer: ir.Buffer) -> bool:
+        """Whether two blocks surely write different parts of a buffer."""
+        return self.apart(*((x, self._region(x.writes, buffer)) for x in (a, b)))
+
+    def apart(self, *sides: tuple[ir.Block, ir.BufferRegion]) -> bool:
+        """Whether two blocks with all their instances touch different parts of a buffer."""
+        if plainly_apart(*(self._whole(block, region) for block, region in sides)):
+            return True  # asked of every pair of writers
+        places = [node for block, region in sides for node in (*self._place(block), region)]
+        return self.memo.answer("apart", places, lambda: self._find_apart(sides))
+
+    def _find_apart(self, sides: Sequence[tuple[ir.Block, ir.BufferRegion]]) -> bool:
+        analyzer = self.memo.facts(self.tree, self.block.body)
+        first, second = (self._whole(block, region) for block, region in sides)
+        (_, a), (_, b) = sides
+        return apart(first, second, analyzer) or interleaved(a, b, analyzer)
+
+    def _whole(self, block: ir.Block, region: ir.BufferRegion) -> ir.BufferRegion:
+        """The box of a region over all instances of a block."""
+        key = (block, region)
+        found = self._boxes.get(key)
+        if found is None:
+            found = self._boxes[key] = self.memo.answer(
+                "whole", [*self._place(block), region],
+                lambda: self.region_under(
+                    (), block, region, self.memo.facts(self.tree, self.block.body)),
+            )  # fmt: skip
+        return found
+
+    def not_affine(self, block: ir.Block) -> tuple[str, ...]:
+        """Why the iterators of a block are bound by no iterator map; empty when they are."""
+        return self._bindings(block).errors
+
+    def separates(self, loop: ir.For, block: ir.Block) -> bool:
+        """Whether iterations of a loop above the block run different instances of it."""
+        return loop.loop_var in self._bindings(block).told_apart
+
+    def _bindings(self, block: ir.Block) -> IterMapResult:
+        return self.memo.answer("affine", self._place(block), lambda: self._affinity(block))
+
+    def _place(self, block: ir.Block) -> list[ir.Node]:
+        """Nodes that decide what a block does where it stands."""
+        realize = self.tree.realize(block)
+        found: list[ir.Node] = [realize, *self.tree.deciding(realize, self.block)]
+        for loop in self.tree.loops_above(block):
+            found += (loop.loop_var, loop.min, loop.extent)
+        return found
+
+    def _affinity(self, block: ir.Block) -> IterMapResult:
+        realize = self.tree.realize(block)
+        loops = self.tree.loops_above(block)
+        analyzer = self.memo.facts(self.tree, loops[0] if loops else realize)
+        domains = {f.loop_var: f.dom for f in loops}
+        predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
+        return detect_iter_map(realize.iter_values, domains, predicate, analyzer, "surjective")
+
+    def restart(self, block: ir.Block) -> int | None:
+        """How many outer loops make a block anew: within them each instance runs exactly once, and
+        a reduction starts from its initial value. None when there is no such number."""
+        return self.memo.answer("restart", self._place(block), lambda: self._restart(block))
+
+    def _restart(self, block: ir.Block) -> int | None:
+        realize = self.tree.realize(block)
+        loops = self.tree.loops_above(block)
+        predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
+        reducing = [v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
+                    if it.iter_type is ir.IterType.REDUCE]  # fmt: skip
+        terms = {v for e in reducing for v in ir.free_vars(e)}
+        reducing += [c for c in conjuncts(realize.predicate) if ir.uses_var(c, terms)]
+        for count in range(len(loops) + 1):
+            inner = loops[count:]
+            domains = {f.loop_var: f.dom for f in inner}
+            analyzer = self.memo.facts(self.tree, inner[0] if inner else realize)
+            if is_bijective(realize.iter_values, domains, predicate, analyzer):
+                return count
+            if not inner or any(ir.uses_var(e, inner[0].loop_var) for e in reducing):
+                return None
+        return None
+
+    def region_under(
+        self,
+        common: Iterable[ir.For],
+        block: ir.Block,
+        region: ir.BufferRegion,
+        analyzer: Analyzer,
+        tight: bool = True,
+    ) -> ir.BufferRegion:
+        """A signature region with all loops of the block but the common ones eliminated.
+
+        `tight`: the block's predicate bounds the box; else the box is the one of whole loops.
+        """
+        realize = self.tree.realize(block)
+        fixed = set(common)
+        domains = {f.loop_var: f.dom
+                   for f in self.tree.loops_above(block) if f not in fixed}  # fmt: skip
+        binding = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)}
+        outer = ir.substitute(region, binding)
+        loose = not tight or ir.is_const_int(realize.predicate)
+        predicate = None if loose else realize.predicate
+        if names := self._named(block, fixed):
+            outer = _without_loads(ir.substitute(outer, names))
+            predicate = None if predicate is None else ir.substitute(predicate, names)
+        outer = ir.BufferRegion(region.buffer, outer.region)
+        return relax_region(outer, domains, analyzer, predicate)
+
+    def _named(self, block: ir.Block, fixed: Collection[ir.For] = ()) -> dict[ir.Var, ir.Expr]:
+        """Values that are named around a block, inside the fixed loops, and may be others in each
+        of its instances."""
+        found: list[ir.LetStmt] = []
+        for above in self.tree.ancestors(self.tree.realize(block)):
+            if above is self.block or above in fixed:
+                break
+            if isinstance(above, ir.LetStmt):
+                found.append(above)
+        values: dict[ir.Var, ir.Expr] = {}
+        for let in reversed(found):
+            values[let.var] = ir.substitute(let.value, values)
+        return values
+
+    @staticmethod
+    def _region(regions: tuple[ir.BufferRegion, ...], buffer: ir.Buffer) -> ir.BufferRegion:
+        return next(r for r in regions if r.buffer is buffer)
+
+
+def _without_loads(region: ir.BufferRegion) -> ir.BufferRegion:
+    """A region without dimensions that memory decides: they may be anywhere in the buffer."""
+    ranges = [
+        whole if any(isinstance(n, ir.BufferLoad) for n in ir.walk(rng)) else rng
+        for rng, whole in zip(region.region, ir.full_region(region.buffer).region, strict=True)
+    ]
+    return region.replace(region=tuple(ranges))

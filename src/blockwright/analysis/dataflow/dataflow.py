@@ -1,0 +1,301 @@
+"""Data flow among the blocks of a scope: who finds there what it reads, written and final.
+
+- A consumer is *covered* when, in every iteration of the loops it shares with its producers, these
+  together have written all that the consumer reads in that iteration; where it shares no loop with
+  any of them there is nothing to ask.
+- What a block writes in an iteration is *final* when other iterations write other elements, or the
+  same values again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from blockwright import ir
+from blockwright.analysis.access.cover import Made, covered_in_cases
+from blockwright.analysis.access.instances import corner, drives_sums, fills, write_apart
+from blockwright.analysis.access.regions import clip_region
+from blockwright.analysis.access.store_coverage import fill_box, stores_fill
+from blockwright.analysis.access.tree import Tree, child_stmts
+from blockwright.analysis.dataflow.block_kinds import BlockKind, Siblings
+from blockwright.analysis.dataflow.memo import FlowMemo
+from blockwright.arith import Analyzer, jointly_cover
+from blockwright.arith.condition import conjuncts
+
+
+class Scope(Siblings):
+    """Producers, consumers and kinds of the blocks directly inside `block`, and what of one
+    another's values they find.
+
+    Args:
+        tree: the function.
+        block: whose children are looked at.
+        memo: answers to reuse; give the same one for functions that state the same sizes.
+        initial: whether to look at the blocks of its initial value.
+    """
+
+    def __init__(
+        self, tree: Tree, block: ir.Block, memo: FlowMemo | None = None, *, initial: bool = False
+    ) -> None:
+        super().__init__(tree, block, memo, initial=initial)
+        self._found: dict[tuple[ir.Block, ir.BufferRegion], str] = {}
+
+    def uncovered(self, block: ir.Block, among: Collection[ir.Buffer] | None = None) -> str:
+        """What `block` may read before it is written, or before it is final, in words; empty when
+        it is covered.
+
+        Args:
+            among: the buffers that are asked about; all that the block reads when not given.
+        """
+        asked = (r for r in block.reads if among is None or r.buffer in among)
+        return next((why for region in asked if (why := self._unsettled(block, region))), "")
+
+    def _unsettled(self, block: ir.Block, region: ir.BufferRegion) -> str:
+        key = (block, region)
+        if key not in self._found:
+            self._found[key] = self._find_unsettled(block, region)
+        return self._found[key]
+
+    def _find_unsettled(self, block: ir.Block, region: ir.BufferRegion) -> str:
+        makers = self._makers(block, region)
+        close = [w for w in makers if self.tree.common_loops(w, block)]
+        if close and not self.covers(makers, block, region):
+            return (f"in an iteration of the loops they share, block {close[-1].name} has "
+                    f"not written all of {region.buffer.name} that block {block.name} "
+                    "reads")  # fmt: skip
+        for maker in close:
+            written = self._region(maker.writes, region.buffer)
+            if not self.final(maker, written, self.tree.common_loops(maker, block)):
+                return (f"what block {maker.name} writes in an iteration of the loops they "
+                        f"share is not all that it writes to the same elements of "
+                        f"{region.buffer.name}, which block {block.name} reads")  # fmt: skip
+        return ""
+
+    def final(self, block: ir.Block, region: ir.BufferRegion, loops: Sequence[ir.For]) -> bool:
+        """Whether what a block writes in an iteration of loops around it is there to stay: other
+        iterations write other elements, or the same values again."""
+        known = self.kind(block) is not BlockKind.OTHER
+        again = known and not self._partial(block, loops) and not self.uncovered(block)
+        return again or self.apart_in(block, region, loops)
+
+    def apart_in(self, block: ir.Block, region: ir.BufferRegion, loops: Sequence[ir.For]) -> bool:
+        """Whether different iterations of loops around a block surely write different elements of
+        a region that it states."""
+        return all(
+            ir.is_const_int(loop.extent, 1)
+            or self.memo.answer("turns", [*self._place(block), loop.loop_var, region],
+                                lambda f=loop: write_apart(self.tree, self.memo, f, block, region))
+            for loop in loops
+        )  # fmt: skip
+
+    def _makers(self, block: ir.Block, read: ir.BufferRegion) -> list[ir.Block]:
+        """Writers before a block that leave final values: no initial value of a later update."""
+        before = self.writers_before(block, read)
+        updates = [w for w in before
+                   if w.init is None and any(r.buffer is read.buffer for r in w.reads)]  # fmt: skip
+        return [w for w in before
+                if not any(self.position[u] > self.position[w]
+                           and not self.disjoint(w, u, read.buffer)
+                           for u in updates)]  # fmt: skip
+
+    def covers(
+        self, producers: Sequence[ir.Block], consumer: ir.Block, read: ir.BufferRegion
+    ) -> bool:
+        """Whether the producers, all before the consumer, have together written `read` in every
+        iteration of the loops that they share with it."""
+        if any(self._covers_alone(p, consumer, read) for p in producers):
+            return True
+        if len(producers) < 2:
+            return False
+        places = [n for p in producers for n in self._place(p)]
+        places += [*self._place(consumer), read]
+        return self.memo.answer("union", places, lambda: self._union(producers, consumer, read))
+
+    def _covers_alone(self, producer: ir.Block, consumer: ir.Block, read: ir.BufferRegion) -> bool:
+        places = [*self._place(producer), *self._place(consumer), read]
+        return self.memo.answer("covers", places, lambda: self._union([producer], consumer, read))
+
+    def _union(
+        self, producers: Sequence[ir.Block], consumer: ir.Block, read: ir.BufferRegion
+    ) -> bool:
+        """A producer's box holds in the loops that it shares with the consumer; what one iteration
+        of all shared loops reads must lie in the boxes of the producers that ran before it."""
+        shared = [self.tree.common_loops(p, consumer) for p in producers]
+        deepest = max(shared, key=len)
+        analyzer = self.memo.facts(self.tree, deepest[-1].body if deepest else self.block.body)
+        made: list[Made] = []
+        for producer, common in zip(producers, shared, strict=True):
+            written = self._region(producer.writes, read.buffer)
+            if self._partial(producer, common) or not self.is_exact(
+                common, producer, written, analyzer, beside=consumer
+            ):
+                continue
+            box = self.region_under(common, producer, written, analyzer)
+            made.append((box.region, self.conditions(common, producer)))
+        need = self.region_under(deepest, consumer, read, analyzer)
+        if given := self.conditions(deepest, consumer):  # where they fail nothing is needed
+            analyzer = analyzer.copy()
+            for condition in given:
+                analyzer.learn(condition)
+        known = analyzer.copy()  # each instance of the consumer needs the producers to have run
+        for loop in self.tree.loops_above(consumer)[len(deepest) :]:
+            known.bind(loop.loop_var, loop.dom)
+        for condition in conjuncts(self.tree.realize(consumer).predicate):
+            if all(known.knows(v) for v in ir.free_vars(condition)):
+                known.learn(condition)
+        return covered_in_cases(made, clip_region(need, analyzer).region, analyzer, known)
+
+    def runs(
+        self, fixed: Sequence[ir.For], block: ir.Block, given: ir.Expr, analyzer: Analyzer
+    ) -> bool:
+        """Whether the conditions on the fixed loops alone, under which a block runs, follow from
+        those of `given`."""
+        outer = {f.loop_var for f in fixed}
+        open_ones = self.conditions(fixed, block)
+        if not open_ones:
+            return True
+        known = analyzer.copy()
+        for condition in conjuncts(given):
+            if all(v in outer or known.knows(v) for v in ir.free_vars(condition)):
+                known.learn(condition)
+        return all(known.prove(c) for c in open_ones)
+
+    def conditions(self, fixed: Iterable[ir.For], block: ir.Block) -> list[ir.Expr]:
+        """The parts of a block's predicate that no loop but the fixed ones moves."""
+        inner = {f.loop_var: f for f in self.tree.loops_above(block)}
+        for loop in fixed:
+            inner.pop(loop.loop_var, None)
+        still = {v: f.min for v, f in inner.items() if ir.is_const_int(f.extent, 1)}
+        found: list[ir.Expr] = []
+        for part in conjuncts(self.tree.realize(block).predicate):
+            if ir.is_const_int(part, 1) or ir.uses_var(part, inner.keys() - still.keys()):
+                continue
+            if ir.uses_var(part, set(still)):
+                part = self.memo.facts(self.tree).simplify(ir.substitute(part, still))
+            if not ir.is_const_int(part, 1):
+                found.append(part)
+        return found
+
+    def always(self, block: ir.Block, analyzer: Analyzer) -> bool:
+        """Whether no condition on what is around the scope keeps a block from running, and no
+        statement in it."""
+        conditions = self.conditions((), block)
+        return not self.decided(block) and all(analyzer.prove(c) for c in conditions)
+
+    def decided(
+        self, block: ir.Block, common: Sequence[ir.For] = (), beside: ir.Block | None = None
+    ) -> bool:
+        """Whether a statement, beside the loops and the predicate, decides if a block runs in an
+        iteration of loops around it: a condition, or a jump.
+
+        `beside`: a block after it in these loops, for which the same is decided with it.
+        """
+        place = self.tree.realize(block)
+        theirs: set[ir.Stmt] = set()
+        if beside is not None:
+            theirs = {self.tree.realize(beside), *self.tree.ancestors(self.tree.realize(beside))}
+        below: set[ir.Stmt] = {place, *self.tree.ancestors(place)}
+        for node in self.tree.deciding(place, self.block):
+            named = isinstance(node, ir.LetStmt) and any(
+                ir.uses_var(e, node.var) for e in (*place.iter_values, place.predicate)
+            )
+            if not named and not isinstance(node, (ir.IfThenElse, ir.While, ir.For)):
+                continue
+            branch = next(s for s in child_stmts(node) if s in below)
+            if beside is not None and branch in theirs:
+                continue
+            inner = (
+                not common or self.tree.is_below(node, common[-1]) or node in self.tree.left_early
+            )
+            if inner:
+                return True
+        return False
+
+    def _partial(self, block: ir.Block, common: Sequence[ir.For]) -> bool:
+        """Whether the common loops drive a reduction, the block or one inside of it, whose result
+        is then not complete."""
+        variables = {f.loop_var for f in common}
+        realize = self.tree.realize(block)
+        return any(
+            it.iter_type is ir.IterType.REDUCE and ir.uses_var(value, variables)
+            for it, value in zip(block.iter_vars, realize.iter_values, strict=True)
+        ) or (bool(variables) and drives_sums(realize, variables))
+
+    def writes_all(self, block: ir.Block, region: ir.BufferRegion) -> bool:
+        """Whether an instance of a block surely writes all of a region that it states."""
+        return self.memo.answer("inside", [block, region], lambda: self._filled(block, region))
+
+    def _filled(self, block: ir.Block, region: ir.BufferRegion) -> bool:
+        """Whether a block, or the blocks inside it, write all of the region that it states."""
+        analyzer = self.memo.facts(self.tree, block.body)
+        if not self.tree.child_blocks(block):
+            return stores_fill(block, region, analyzer, self.sizes)
+        inner = Scope(self.tree, block, self.memo)
+        made = inner.filled(inner.writers.get(region.buffer, ()), region.buffer, analyzer)
+        return jointly_cover(made, clip_region(region, analyzer).region, analyzer)
+
+    def filled(
+        self, writers: Iterable[ir.Block], buffer: ir.Buffer, analyzer: Analyzer
+    ) -> list[tuple[ir.Range, ...]]:
+        """Boxes of which blocks with all their instances write every element."""
+        boxes: list[tuple[ir.Range, ...]] = []
+        for block in writers:
+            written = self._region(block.writes, buffer)
+            if self.is_exact([], block, written, analyzer) and self.always(block, analyzer):
+                boxes.append(self.region_under((), block, written, analyzer).region)
+        return boxes
+
+    def _may_not_run(
+        self, block: ir.Block, told: Sequence[ir.Range], domains: Mapping[ir.Var, ir.Range],
+        analyzer: Analyzer,
+    ) -> bool:  # fmt: skip
+        """Whether a loop whose variable the box does not mention may run zero times, or the first
+        step of a reduction be left out.
+
+        Other reduction loops do not count: elements are initialized before the first term.
+        """
+        if block.init is not None and not self.begins(block):
+            return True
+        moving = {v for r in told for e in (r.min, r.extent) for v in ir.free_vars(e)}
+        pairs = zip(block.iter_vars, self.tree.realize(block).iter_values, strict=True)
+        moving |= {v for it, value in pairs if it.iter_type is ir.IterType.REDUCE
+                   for v in ir.free_vars(value)}  # fmt: skip
+        return any(
+            not analyzer.prove(ir.GT(rng.extent, ir.const(0, rng.extent.dtype)))
+            for var, rng in domains.items() if var not in moving
+        )  # fmt: skip
+
+    def is_exact(
+        self, common: list[ir.For], block: ir.Block, region: ir.BufferRegion, analyzer: Analyzer,
+        reading: bool = False, beside: ir.Block | None = None,
+    ) -> bool:  # fmt: skip
+        """Whether the instances inside the common loops fill the whole box they span.
+
+        `reading`: the region may depend on reduction iterators too. `beside`: as for `decided`.
+        """
+        if self.decided(block, common, beside) or not self.writes_all(block, region):
+            return False
+        realize = self.tree.realize(block)
+        domains = {f.loop_var: f.dom
+                   for f in self.tree.loops_above(block) if f not in common}  # fmt: skip
+        reduced = {it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
+        binding = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
+                   if reading or it.var not in reduced}  # fmt: skip
+        corners: list[ir.Expr] = []
+        told = [ir.substitute(rng, binding) for rng in region.region]
+        if self._may_not_run(block, told, domains, analyzer):
+            return False
+        known = analyzer.copy()
+        for var, domain in domains.items():
+            known.bind(var, domain)
+        for box, size in zip(told, region.buffer.shape, strict=True):
+            if not ir.uses_var(box.min, set(domains)):
+                if ir.uses_var(box.extent, set(domains)):
+                    return False  # rows of different lengths are no box
+                continue
+            low = corner(box, domains, known)
+            if low is None or not fills(box, size, domains, known):
+                return False
+            corners.append(low)
+        predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
+        return fill_box(corners, domains, predicate, analyzer, self.sizes)

@@ -1,0 +1,70 @@
+"""Answers about blocks, remembered from one step of a schedule to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from blockwright import ir
+from blockwright.analysis.access.tree import Tree
+from blockwright.analysis.facts import facts_at, stated_conditions, symbol_facts
+from blockwright.arith import Analyzer
+
+T = TypeVar("T")
+
+
+class FlowMemo:
+    """Answers about blocks that hold as long as the block and the loops around it are the same.
+
+    Keys are made of identities of nodes and attributes; these are kept, so that an identity is
+    never reused. A memo lives as long as the schedule that asks, or shorter.
+    """
+
+    def __init__(self) -> None:
+        self._answers: dict[tuple[int | str, ...], Any] = {}
+        self._kept: list[Any] = []
+
+    def answer(self, what: str, nodes: Sequence[Any], find: Callable[[], T]) -> T:
+        """The known answer, or that of `find`."""
+        key = (what, *(id(n) for n in nodes))
+        if key not in self._answers:
+            self._kept.extend(nodes)
+            self._answers[key] = find()
+        return self._answers[key]
+
+    def facts(self, tree: Tree, at: ir.Stmt | None = None) -> Analyzer:
+        """What holds at a statement (None: about sizes alone), for proofs about its blocks.
+
+        Answers share what they have worked out. Expressions that go into a program are made by
+        analyzers of their own, so that their form does not depend on what was asked before.
+        """
+        return self.answer("facts", around(tree, at), lambda: _told(tree, at)).copy()
+
+    def own_facts(self, tree: Tree, at: ir.Stmt | None = None) -> Analyzer:
+        """What holds at a statement, as an analyzer that shares nothing with others, for
+        expressions that go into a program."""
+        return self.answer("told", around(tree, at), lambda: _told(tree, at)).afresh()
+
+
+def around(tree: Tree, at: ir.Stmt | None) -> list[Any]:
+    """What tells facts at a statement: what the function states, and all that encloses it."""
+    func = tree.func
+    nodes: list[Any] = [func.attrs, *func.params, *func.buffers, *stated_conditions(func)]
+    scalars = [p for p in func.params if p.dtype.is_int]
+    if scalars:  # a scalar becomes a size when a step makes it an extent
+        values = ir.value_variables(func)
+        nodes += (p for p in scalars if p in values)
+    part = at
+    for above in () if at is None else tree.ancestors(at):
+        if isinstance(above, ir.For):
+            nodes += (above.loop_var, above.min, above.extent)
+        elif isinstance(above, ir.Block):
+            nodes += above.iter_vars
+            if part is above.init:
+                nodes += (part, *tree.realize(above).iter_values)
+        part = above
+    return nodes
+
+
+def _told(tree: Tree, at: ir.Stmt | None) -> Analyzer:
+    return symbol_facts(tree.func) if at is None else facts_at(tree, at)

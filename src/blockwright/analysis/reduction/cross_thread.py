@@ -1,0 +1,207 @@
+"""Cross-thread reductions: threads of one block that combine their terms of a reduction.
+
+    for k in T.thread_binding(32, thread="threadIdx.x"):
+        with T.block("S"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                S[vi] = 0.0
+            S[vi] = S[vi] + A[vi, vk]
+
+The loop drives reduction iterators only, the update is one of a commutative reducer, and its
+results lie in memory that the threads share. Then the threads do not race: the results are the
+combination of all terms, in an order that is not specified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from blockwright import ir
+from blockwright.analysis.access.block_context import Level, Visit, visits
+from blockwright.analysis.access.tree import Tree
+from blockwright.analysis.kernels import THREAD_AXES, axis_of, kernels
+from blockwright.analysis.reduction.reducer import NoReduction, find_update
+from blockwright.analysis.validate.atomics import updated_atomically
+from blockwright.analysis.validate.violation import Problem
+
+_INSTEAD = (
+    "bind the loop to a threadIdx axis where the block is a reduction by a commutative reducer, "
+    "rfactor the loop, or decompose_reduction and atomic_update the block"
+)
+
+
+def why_threads_race(
+    block: ir.Block, values: Mapping[ir.Var, ir.Expr], var: ir.Var, tag: str
+) -> str:
+    """Why the members of an axis that drives reduction iterators of a block cannot combine their
+    terms; "" where they can.
+
+    Args:
+        values: what the iterators of the block are bound to, and other variables that it uses.
+        var: the variable of the axis, in terms of which the values are.
+        tag: the axis; "" for a loop that is not bound.
+    """
+    if tag not in THREAD_AXES:
+        return "only threads along threadIdx.x, .y and .z combine their terms"
+    found = find_update(block)
+    if isinstance(found, NoReduction):
+        return f"block {block.name} is no reduction that threads can share: {found.why}"
+    for it in block.iter_vars:
+        if it.iter_type is not ir.IterType.REDUCE and ir.uses_var(values[it.var], var):
+            return f"it also drives {it.var.name}, which is no reduction iterator"
+    moving = _moving_result(block)
+    if moving is not None:
+        return f"which element of {moving.name} it updates depends on a reduction iterator"
+    own = {it.var for it in block.iter_vars}
+    parts = [part for part in (block.init, block.body) if part is not None]
+    outer = {v for part in parts for v in ir.collect(part, ir.Var)} - own
+    if any(ir.uses_var(values.get(v, v), var) for v in outer):
+        return f"the body of block {block.name} uses its variable"
+    alone = next((r.buffer for r in block.writes if not _is_shared(r.buffer)), None)
+    if alone is not None:
+        return (
+            f"{alone.name} lies in {alone.scope!r}, of which the threads have copies of their own"
+        )
+    return ""
+
+
+def _moving_result(block: ir.Block, loaded: bool = False) -> ir.Buffer | None:
+    """A buffer that a block updates at indices which reduction iterators decide, as a histogram
+    does: two terms belong together only where the data says so.
+
+    `loaded`: only where memory is read for the index, so that nobody knows which terms meet.
+    """
+    moved = {it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
+    read: set[ir.Var] = set()
+    for let in ir.collect(block.body, ir.LetStmt):  # outer ones first
+        if ir.uses_var(let.value, moved):
+            moved.add(let.var)
+            if ir.uses_var(let.value, read) or ir.collect(let.value, ir.BufferLoad):
+                read.add(let.var)
+    for store in ir.collect(block.body, ir.BufferStore):
+        for index in store.indices:
+            known = not ir.uses_var(index, read) and not ir.collect(index, ir.BufferLoad)
+            if ir.uses_var(index, moved) and not (loaded and known):
+                return store.buffer
+    return None
+
+
+def lanes_meet(visit: Visit, level: Level) -> Iterator[Problem]:
+    """Lanes that update elements which the data chooses, and may choose twice."""
+    buffer = _moving_result(visit.block, loaded=True) if driven_by(visit, level) else None
+    if buffer is not None and not updated_atomically(visit.block, buffer):
+        yield Problem(
+            "BW240",
+            f"lanes of loop {level.var.name} may update one element of "
+            f"{buffer.name}: which one depends on what block {visit.block.name} reads",
+            (level.stmt, visit.realize),
+            "leave the loop serial, or update with T.atomic_add in a parallel one",
+        )
+
+
+def _is_shared(buffer: ir.Buffer) -> bool:
+    """Whether all threads of a block see one copy, whatever axes tell them apart."""
+    return buffer.scope == "global" or buffer.scope.startswith("shared")
+
+
+def driven_by(visit: Visit, level: Level) -> list[ir.IterVar]:
+    """Reduction iterators of a block, and of blocks around it, that a loop drives."""
+    return [
+        it
+        for outer in (*visit.around, visit.block)
+        if isinstance(outer, ir.Block)
+        for it in outer.iter_vars
+        if it.iter_type is ir.IterType.REDUCE and ir.uses_var(visit.values[it.var], level.var)
+    ]
+
+
+def combines(visit: Visit, level: Level) -> bool:
+    """Whether the members of the axis at a level combine their terms in a block."""
+    driven = driven_by(visit, level)
+    return bool(driven) and not why_race(visit, level, driven)
+
+
+def combine_lanes(visit: Visit, level: Level) -> bool:
+    """Whether the lanes of an innermost loop combine their terms in a block without an initial
+    value, all of whose iterators that they drive are reductions."""
+    loop, block = level.stmt, visit.block
+    if not isinstance(loop, ir.For) or loop.body is not visit.realize or block.init is not None:
+        return False
+    driven = [it for it in block.iter_vars if ir.uses_var(visit.values[it.var], level.var)]
+    if any(it.iter_type is not ir.IterType.REDUCE for it in driven):
+        return False
+    return _moving_result(block) is None and not isinstance(find_update(block), NoReduction)
+
+
+def why_race(visit: Visit, level: Level, driven: Sequence[ir.IterVar]) -> str:
+    """Why the members of an axis race in a block whose reduction iterators they drive."""
+    own = {it.var for it in visit.block.iter_vars}
+    outer = next((it.var.name for it in driven if it.var not in own), None)
+    if outer is not None:
+        return f"block {visit.block.name} stands in the one whose iterator {outer} is"
+    return why_threads_race(visit.block, visit.values, level.var, level.tag)
+
+
+def unfinished(visit: Visit, leaves: Sequence[Visit]) -> Visit | None:
+    """A block that touches the results of a cross-thread reduction in the loops over its terms."""
+    reduced = [
+        visit.values[it.var] for it in visit.block.iter_vars if it.iter_type is ir.IterType.REDUCE
+    ]
+    outermost = next(
+        (x.stmt for x in visit.path if any(ir.uses_var(v, x.var) for v in reduced)), None
+    )
+    results = {r.buffer for r in visit.block.writes}
+    for other in leaves:
+        touched = {r.buffer for r in (*other.block.reads, *other.block.writes)}
+        if other is not visit and outermost in other.around and touched & results:
+            return other
+    return None
+
+
+def cross_thread_problems(func: ir.PrimFunc) -> Iterator[Problem]:
+    """Reductions of a function whose terms threads share although they cannot combine them."""
+    found = visits(func, kernels(func))
+    outer = {s for visit in found for s in visit.around if isinstance(s, ir.Block)}
+    leaves = [visit for visit in found if visit.block not in outer]
+    for visit in leaves:
+        for level in visit.path:
+            if level.tag:
+                written = [r.buffer for r in visit.block.writes]
+                yield from reduction_problems(visit, level, leaves, written)
+
+
+def reduction_problems(
+    visit: Visit, level: Level, leaves: Sequence[Visit], written: Sequence[ir.Buffer]
+) -> Iterator[Problem]:
+    """What is wrong with the reduction iterators of a block that a loop drives whose iterations
+    run at the same time; nothing where the updates of all buffers in question are atomic."""
+    driven = driven_by(visit, level)
+    if not driven or ir.is_const_int(level.extent, 1):
+        return
+    if all(updated_atomically(visit.block, b) for b in written):
+        return
+    why = why_race(visit, level, driven)
+    reader = None if why else unfinished(visit, leaves)
+    kind = level.tag or "parallel"
+    if reader is not None:
+        yield Problem(
+            "BW240",
+            f"block {reader.block.name} touches what block {visit.block.name} computes while the "
+            f"threads along {kind} still combine their terms",
+            (level.stmt, visit.realize, reader.realize),
+            "let it stand behind all loops that drive reduction iterators",
+        )
+    elif why:
+        names = ", ".join(it.var.name for it in driven)
+        yield Problem(
+            "BW240",
+            f"loop {level.var.name} ({kind}) runs reduction iterator {names} of block "
+            f"{visit.block.name} at the same time, and the update is not atomic: {why}",
+            (level.stmt, visit.realize),
+            _INSTEAD,
+        )
+
+
+def has_thread_loops(tree: Tree) -> bool:
+    """Whether a function has loops that are bound to an axis."""
+    return any(axis_of(loop) is not None for loop in tree.loops.values())

@@ -1,0 +1,400 @@
+"""Recognising reductions in loop form: which reducer a block folds what terms with.
+
+Before::
+
+    with T.block("B"):
+        vi, vk = T.axis.remap("SR", [i, k])
+        with T.init():
+            V[vi] = T.float32("-inf")
+            I[vi] = T.int64(9223372036854775807)
+        taken: T.bool = …
+        v: T.float32 = T.Select(taken, A[vi, vk], V[vi])
+        p: T.int64 = T.Select(taken, vk, I[vi])
+        V[vi] = v
+        I[vi] = p
+
+Found: `argmax` over the elements V[vi], I[vi], terms A[vi, vk], vk, initial values -inf, 2⁶³ - 1.
+
+A body is read as one simultaneous update: lets are put into the stores, a load after a store sees
+the stored value. The update is then compared with the reducer that the block declares in its
+annotation "reducer", else with the builtin ones: each operand of the combination must be either
+the element itself or a term free of all updated elements. Operands of commutative operations, and
+the two sides of the combination, may stand in either order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from inspect import signature
+from itertools import permutations
+from typing import cast
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from blockwright import ir
+from blockwright.analysis.reduction.reducer_laws import broken_law, is_idempotent_at, is_neutral
+from blockwright.analysis.reduction.reducer_match import Captured, match_all
+from blockwright.analysis.reduction.reducer_table import (
+    BUILTIN,
+    Combine,
+    builtin_reducer,
+    make_reducer,
+)
+from blockwright.analysis.reduction.why_not_reducer import why_no_builtin
+from blockwright.support import IRError
+
+REDUCER_KEY = "reducer"
+"""Block annotation that declares the reducer of a block's update."""
+
+
+class Reduction(msgspec.Struct, frozen=True):
+    """A recognised reduction, or the update of one. Tuples have one entry per component.
+
+    Attributes:
+        reducer: the combination; its components in the order of `elements`.
+        name: of a builtin reducer; "" for a declared one.
+        elements: what is updated.
+        terms: what is combined into the elements.
+        initial: initial values; empty for an update whose initial value stands elsewhere.
+    """
+
+    reducer: ir.CommReducer
+    name: str
+    elements: tuple[ir.BufferLoad, ...]
+    terms: tuple[ir.Expr, ...]
+    initial: tuple[ir.Expr, ...]
+
+    @property
+    def lanes(self) -> str:
+        """The vector operation that combines lanes; "" when there is none."""
+        return BUILTIN[self.name].lanes if self.name else ""
+
+    @property
+    def starts_neutral(self) -> bool:
+        """Whether the initial value changes nothing that is combined with it."""
+        return is_neutral(self.reducer, self.initial)
+
+    @property
+    def may_restart(self) -> bool:
+        """Whether the initial value may enter the result several times, as partial results need.
+
+        A minimum starting from any value may; a sum starting from 1 would count it again.
+        """
+        anywhere = bool(self.name) and BUILTIN[self.name].idempotent
+        return anywhere or is_idempotent_at(self.reducer, self.initial)
+
+
+_NO_STEP = "the update is no step of the reducer that the block declares"
+_NO_BUILTIN = {
+    False: "the update is no sum, product, minimum, maximum, any or all of the element and a term "
+    "free of it",
+    True: "the updates together are no argmin or argmax of the elements and terms free of them",
+}
+
+
+class NoReduction(msgspec.Struct, frozen=True):
+    """Why a block is no reduction that is known."""
+
+    why: str
+
+
+class _No(Exception):
+    """Carries the reason up."""
+
+
+def find_reduction(block: ir.Block) -> Reduction | NoReduction:
+    """The reduction that a block with an initial value computes."""
+    if block.init is None:
+        return NoReduction("it has no initial value")
+    return _find(block)
+
+
+def find_update(block: ir.Block) -> Reduction | NoReduction:
+    """As `find_reduction`, for a block whose initial value may stand elsewhere."""
+    return _find(block)
+
+
+def _find(block: ir.Block) -> Reduction | NoReduction:
+    try:
+        return _recognise(block)
+    except _No as reason:
+        return NoReduction(str(reason))
+
+
+def _recognise(block: ir.Block) -> Reduction:
+    update = _Update(block)
+    declared = declared_reducer(block)
+    found = _matched(update, range(len(update.elements)), declared)
+    if found is None and declared is None:
+        found = _independent(update)
+    if found is None:
+        if declared is not None:
+            raise _No(_NO_STEP)
+        raise _No(f"{_NO_BUILTIN[len(update.elements) > 1]}: {why_no_builtin(*update.parts())}")
+    name, reducer, order, terms = found
+    elements = tuple(update.elements[k] for k in order)
+    initial = () if block.init is None else _initial(block.init, elements)
+    reduced = {it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
+    if any(ir.uses_var(value, reduced) for value in initial):
+        raise _No("its initial value depends on a reduction iterator")
+    return Reduction(reducer, name, elements, terms, initial)
+
+
+def declared_reducer(block: ir.Block) -> ir.CommReducer | None:
+    """The reducer that a block declares, if it keeps the laws; it is refused otherwise."""
+    declared = block.annotations.get(REDUCER_KEY)
+    if declared is None:
+        return None
+    if not isinstance(declared, ir.CommReducer):
+        raise _No(f'its annotation "{REDUCER_KEY}" is no comm_reducer')
+    broken = law_broken_by(declared)
+    if broken:
+        raise _No(f"the declared reducer is not commutative and associative: {broken}")
+    return declared
+
+
+def declare_reducer(combine: Combine, identity: Sequence[ir.Expr]) -> ir.CommReducer:
+    """A reducer of one's own, checked on samples.
+
+    Args:
+        combine: f(x, y); for n components f(x0, …, y0, …), or f(x, y) with tuples of components.
+        identity: the value of nothing, one expression per component.
+
+    Raises IRError BW228 with a counter-example when a law does not hold.
+    """
+    count = len(identity)
+    names = _parameters(combine)
+    if len(names) == 2 * count:
+        reducer = make_reducer(combine, identity, names)
+    else:
+        reducer = make_reducer(lambda *v: combine(v[:count], v[count:]), identity)
+    broken = law_broken_by(reducer)
+    if broken:
+        raise IRError(f"this is no commutative reducer: {broken}", code="BW228",
+                      help="a reduction may run in any order and in parts, so the combination must "
+                      "be commutative and associative, and the identity change nothing; order ties "
+                      "and NaN by position, as the builtin argmax does")  # fmt: skip
+    return reducer
+
+
+def _parameters(combine: Combine) -> list[str]:
+    try:
+        return list(signature(combine).parameters)
+    except (TypeError, ValueError):
+        return ["x", "y"]  # a builtin such as max states none
+
+
+_known_laws: WeakKeyDictionary[ir.CommReducer, str] = WeakKeyDictionary()
+
+
+def law_broken_by(reducer: ir.CommReducer) -> str:
+    """`broken_law`, remembered per reducer."""
+    found = _known_laws.get(reducer)
+    if found is None:
+        found = _known_laws[reducer] = broken_law(reducer)
+    return found
+
+
+def builtin_name(reducer: ir.CommReducer) -> str:
+    """The builtin reducer that a combination spells, its components in some order; "" for a
+    combination of one's own."""
+    count = len(reducer.lhs)
+    rows = [name for name, row in BUILTIN.items() if row.arity == count]
+    for order in permutations(range(count)) if rows else ():
+        lhs, rhs = [reducer.lhs[k] for k in order], [reducer.rhs[k] for k in order]
+        result = [reducer.result[k] for k in order]
+        for name in rows:
+            known = _builtin(name, [v.type for v in lhs])
+            sides = () if known is None else ((known.lhs, known.rhs), (known.rhs, known.lhs))
+            for left, right in sides:
+                assert known is not None
+                fixed: Captured = dict(zip((*left, *right), (*lhs, *rhs), strict=True))
+                if next(match_all(known.result, result, fixed, ()), None) is not None:
+                    return name
+    return ""
+
+
+def _builtin(name: str, dtypes: Sequence[ir.DType]) -> ir.CommReducer | None:
+    """A builtin reducer over these types, where it has a meaning for them."""
+    if (name in ("any", "all")) is not dtypes[0].is_bool or dtypes[0].is_handle:
+        return None
+    if BUILTIN[name].arity == 2 and not dtypes[1].is_int:
+        return None
+    return builtin_reducer(name, dtypes)
+
+
+# --------------------------------------------------------------------------------- reading a body
+class _Update:
+    """A body as one simultaneous update of elements.
+
+    Attributes:
+        elements: what is stored, in order.
+        old: a variable for each element's value before the update.
+        values: what each element becomes, in terms of `old`.
+    """
+
+    def __init__(self, block: ir.Block) -> None:
+        self.elements: list[ir.BufferLoad] = []
+        self.old: list[ir.Var] = []
+        stores = ir.collect(block.body, ir.BufferStore)
+        if ir.collect(block.body, ir.BlockRealize):
+            raise _No("it holds blocks of its own")
+        for store in stores:
+            if any(store.buffer is e.buffer for e in self.elements):
+                raise _No(f"it stores to {store.buffer.name} twice")
+            if store.predicate is not None or any(not i.dtype.is_scalar for i in store.indices):
+                raise _No("it stores vectors")
+            self.elements.append(ir.BufferLoad(store.buffer, store.indices))
+            self.old.append(ir.Var(f"old_{store.buffer.name}", store.buffer.dtype))
+        if not stores:
+            raise _No("it stores nothing")
+        self.now: list[ir.Expr] = list(self.old)
+        self.lets: dict[ir.Var, ir.Expr] = {}
+        self._run(block.body)
+        self.values = self.now
+
+    def _run(self, stmt: ir.Stmt) -> None:
+        if isinstance(stmt, ir.SeqStmt):
+            for part in stmt.seq:
+                self._run(part)
+        elif isinstance(stmt, ir.LetStmt):
+            self.lets[stmt.var] = self._read(stmt.value)
+            self._run(stmt.body)
+        elif isinstance(stmt, ir.BufferStore):
+            place = next(k for k, e in enumerate(self.elements) if e.buffer is stmt.buffer)
+            if any(isinstance(n, ir.BufferLoad) and n.buffer in self._buffers()
+                   for index in stmt.indices for n in ir.walk(index)):  # fmt: skip
+                raise _No("the place of the element depends on an element")
+            self.now[place] = self._read(stmt.value)
+        else:
+            raise _No("its body is more than lets and stores")
+
+    def parts(self) -> tuple[list[ir.BufferLoad], list[ir.Var], list[ir.Expr]]:
+        """The elements, their old values, and what they become."""
+        return self.elements, self.old, self.values
+
+    def _buffers(self) -> set[ir.Buffer]:
+        return {e.buffer for e in self.elements}
+
+    def _read(self, expr: ir.Expr) -> ir.Expr:
+        return _Read(self.elements, self.now, self.lets)(expr)
+
+
+class _Read(ir.Mutator):
+    """Loads of updated elements become their present values; lets are put in."""
+
+    def __init__(
+        self, elements: Sequence[ir.BufferLoad], now: Sequence[ir.Expr],
+        lets: dict[ir.Var, ir.Expr],
+    ) -> None:  # fmt: skip
+        super().__init__()
+        for var, value in lets.items():
+            self._memo[var] = value
+        self._elements, self._now = elements, now
+
+    def rewrite_Let(self, node: ir.Let) -> ir.Expr:
+        self._memo[node.var] = self(node.value)
+        return self(node.body)
+
+    def rewrite_BufferLoad(self, node: ir.BufferLoad) -> ir.Expr:
+        for element, value in zip(self._elements, self._now, strict=True):
+            if node.buffer is element.buffer:
+                plain = node.predicate is None
+                if not plain or not ir.structural_equal(node.indices, element.indices):
+                    raise _No(f"it reads another element of {node.buffer.name} than it updates")
+                return value
+        return self.descend(node)
+
+
+def _initial(init: ir.Stmt, elements: Sequence[ir.BufferLoad]) -> tuple[ir.Expr, ...]:
+    """The initial value of each element, from a list of stores."""
+    parts = init.seq if isinstance(init, ir.SeqStmt) else (init,)
+    updated = {e.buffer for e in elements}
+    found: list[ir.Expr] = []
+    if len(parts) != len(elements) or not all(isinstance(p, ir.BufferStore) for p in parts):
+        raise _No("it does not set one initial value for each element that it updates")
+    stores = cast("Sequence[ir.BufferStore]", parts)
+    for element in elements:
+        store = next((s for s in stores if s.buffer is element.buffer), None)
+        if store is None or not ir.structural_equal(store.indices, element.indices):
+            raise _No("the initial value goes to another element than the update")
+        if any(isinstance(n, ir.BufferLoad) and n.buffer in updated for n in ir.walk(store.value)):
+            raise _No("the initial value reads an element that the block updates")
+        found.append(store.value)
+    return tuple(found)
+
+
+# ----------------------------------------------------------------------------- finding the reducer
+_Found = tuple[str, ir.CommReducer, tuple[int, ...], tuple[ir.Expr, ...]]
+
+
+def _candidates(
+    update: _Update, members: Sequence[int], declared: ir.CommReducer | None
+) -> Iterator[tuple[str, ir.CommReducer, tuple[int, ...]]]:
+    """Reducers to try for some elements, each with the order that its components have."""
+    count = len(members)
+    orders = list(permutations(members)) if count <= 4 else [tuple(members)]
+    for order in orders:
+        dtypes = tuple(update.old[k].type for k in order)
+        if declared is not None:
+            if dtypes == declared.dtypes:
+                yield "", declared, order
+            continue
+        for name, row in BUILTIN.items():
+            known = _builtin(name, dtypes) if row.arity == count else None
+            if known is not None:
+                yield name, known, order
+
+
+def _matched(
+    update: _Update, members: Sequence[int], declared: ir.CommReducer | None
+) -> _Found | None:
+    """The reducer of some elements of the update, whose terms are free of all elements."""
+    for name, reducer, order in _candidates(update, members, declared):
+        old = [update.old[k] for k in order]
+        values = [update.values[k] for k in order]
+        for own, other in ((reducer.lhs, reducer.rhs), (reducer.rhs, reducer.lhs)):
+            fixed: Captured = dict(zip(own, old, strict=True))
+            for captured in match_all(reducer.result, values, fixed, update.old):
+                if all(v in captured for v in other):
+                    return name, reducer, order, tuple(captured[v] for v in other)
+    return None
+
+
+def _independent(update: _Update) -> _Found | None:
+    """Several builtin reductions side by side, such as the sum of terms and of their squares.
+
+    Elements belong together where one becomes a value that depends on the other. The laws hold for
+    the tuple of all because they hold for each part.
+    """
+    count = len(update.elements)
+    if count < 2:
+        return None
+    groups = [{k, *(j for j in range(count) if ir.uses_var(update.values[k], update.old[j]))}
+              for k in range(count)]  # fmt: skip
+    for k in range(count):
+        joined = set[int]().union(*(g for g in groups if k in g))
+        groups = [*(g for g in groups if k not in g), joined]
+    parts = [_matched(update, sorted(group), None) for group in sorted(groups, key=min)]
+    found = [part for part in parts if part is not None]
+    if len(found) < len(parts) or len(found) < 2:
+        return None
+    reducer = _side_by_side([part[1] for part in found])
+    order = tuple(k for part in found for k in part[2])
+    return "", reducer, order, tuple(term for part in found for term in part[3])
+
+
+def _side_by_side(parts: Sequence[ir.CommReducer]) -> ir.CommReducer:
+    """One reducer of all components, each part with operands of its own."""
+    lhs: list[ir.Var] = []
+    rhs: list[ir.Var] = []
+    result: list[ir.Expr] = []
+    for part in parts:
+        start = len(lhs)
+        lhs += [ir.Var(f"x{start + k}", v.type) for k, v in enumerate(part.lhs)]
+        rhs += [ir.Var(f"y{start + k}", v.type) for k, v in enumerate(part.rhs)]
+        operands = part.operands(lhs[start:], rhs[start:])
+        result += [ir.substitute(value, operands) for value in part.result]
+    identity = tuple(value for part in parts for value in part.identity)
+    return ir.CommReducer(tuple(lhs), tuple(rhs), tuple(result), identity)

@@ -1,0 +1,73 @@
+"""Writing the loop form of a reduction: the step and the initial values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from blockwright import ir
+from blockwright.analysis.reduction.reducer_table import combined
+
+
+def step(
+    reducer: ir.CommReducer, elements: Sequence[ir.BufferLoad], terms: Sequence[ir.Expr]
+) -> ir.Stmt:
+    """The loop form of combining terms into elements.
+
+    One component is one store. Several are computed into lets before any is stored, because each
+    may read all the old ones. A term that the combination uses twice is computed once.
+    """
+    lets: list[tuple[ir.Var, ir.Expr]] = []
+    operands: list[ir.Expr] = []
+    for var, element, term in zip(reducer.rhs, elements, terms, strict=True):
+        uses = sum(node is var for part in reducer.result for node in ir.walk(part))
+        if uses > 1 and ir.collect(term, ir.Call):
+            held = ir.Var(f"t_{element.buffer.name}", var.type)
+            lets.append((held, term))
+            operands.append(held)
+        else:
+            operands.append(term)
+    shared, values = share_condition(combined(reducer, elements, operands))
+    lets += shared
+    if len(elements) > 1:
+        made = [ir.Var(f"v_{e.buffer.name}", v.dtype)
+                for e, v in zip(elements, values, strict=True)]  # fmt: skip
+        lets += zip(made, values, strict=True)
+        values = tuple(made)
+    body = stores(elements, values)
+    return under_lets(lets, body)
+
+
+def under_lets(lets: Sequence[tuple[ir.Var, ir.Expr]], body: ir.Stmt) -> ir.Stmt:
+    """A statement that may use the variables of the lets, each let those of the ones before."""
+    for var, value in reversed(lets):
+        body = ir.LetStmt(var, value, body)
+    return body
+
+
+def share_condition(
+    values: Sequence[ir.Expr],
+) -> tuple[list[tuple[ir.Var, ir.Expr]], tuple[ir.Expr, ...]]:
+    """Values chosen together by one condition, with that condition computed once, in a let."""
+    choice = _common_condition(values)
+    if choice is None:
+        return [], tuple(values)
+    taken = ir.Var("taken", choice.dtype)
+    chosen = cast("Sequence[ir.Select]", values)
+    return [(taken, choice)], tuple(v.replace(condition=taken) for v in chosen)
+
+
+def _common_condition(values: Sequence[ir.Expr]) -> ir.Expr | None:
+    """The condition by which several values are chosen together."""
+    first = values[0]
+    if len(values) == 1 or not isinstance(first, ir.Select):
+        return None
+    same = all(isinstance(v, ir.Select) and ir.structural_equal(v.condition, first.condition)
+               for v in values)  # fmt: skip
+    return first.condition if same else None
+
+
+def stores(elements: Sequence[ir.BufferLoad], values: Sequence[ir.Expr]) -> ir.Stmt:
+    """Each value stored to its element."""
+    pairs: Any = zip(elements, values, strict=True)
+    return ir.seq(ir.BufferStore(e.buffer, v, e.indices) for e, v in pairs)

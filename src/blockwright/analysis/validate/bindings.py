@@ -1,0 +1,460 @@
+"""Loop nests: the values that loops give to the iterators of a block (TensorIR paper, section 3.3).
+
+Three rules, each proved by iterator maps and bounds where possible, and refuted only by an instance
+at which it fails (what is neither is accepted; the interpreter checks it at every run):
+
+- every value lies in the iterator's domain (BW232);
+- iterators vary independently: `v1 = i // 4, v2 = i % 4` runs through all pairs, `v1 = i, v2 = 2 i`
+  does not (BW233). Conditions are not counted against this: they may cut any shape out of the box.
+  Nor is where a loop begins: `v1 = i, v2 = i + j` counts as `v2 = j`, of a loop that begins at `i`.
+  Several loops may give one iterator the same value: then its instances are computed again;
+- a block with an initial value sets it before the first term of every element, unless other blocks
+  write there too, and adds no term twice (BW234).
+
+Iterators declared opaque, and values that depend on memory, are not judged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.analysis.access.block_context import Visit
+from blockwright.analysis.access.counterexample import (
+    Array,
+    Env,
+    Instances,
+    Span,
+    Unknown,
+    instances,
+    shown,
+    sizes_to_try,
+    value_of,
+)
+from blockwright.analysis.access.tree import Tree
+from blockwright.analysis.dataflow.memo import FlowMemo
+from blockwright.analysis.kernels import axis_of
+from blockwright.analysis.validate.violation import Problem
+from blockwright.arith import Analyzer, detect_iter_map, is_bijective
+from blockwright.arith.condition import conjuncts
+
+_OPAQUE = (ir.IterType.OPAQUE, ir.IterType.SCAN)
+Domains = dict[ir.Var, ir.Range]
+"""The values that loops take."""
+
+_SIMULATED = 1 << 11  # instances of a reduction that are run through one by one
+
+
+def binding_problems(tree: Tree, found: Sequence[Visit]) -> Iterator[Problem]:
+    """Violations in all blocks of a function."""
+    writers: dict[ir.Buffer, int] = {}
+    memo = FlowMemo()
+    for visit in found:
+        for region in visit.block.writes:
+            writers[region.buffer] = writers.get(region.buffer, 0) + 1
+    for visit in found:
+        if visit.block.iter_vars:
+            alone = all(writers[r.buffer] == 1 for r in visit.block.writes)
+            yield from _Nest(tree, visit, alone, memo).problems()
+
+
+def joined_iterators(
+    tree: Tree, visit: Visit, memo: FlowMemo
+) -> list[list[tuple[ir.IterVar, ir.Expr]]]:
+    """Groups of iterators of a block, with their values, that do not vary independently."""
+    nest = _Nest(tree, visit, False, memo)
+    return [] if nest.plain() else [group for group, _ in nest.dependent()]
+
+
+def independent(values: list[ir.Expr], domains: Domains, analyzer: Analyzer) -> bool:
+    """Whether values provably run through all combinations of what they take."""
+    own = _without_begins(values, domains)
+    parts = [s for value in values for s in _summands(value)]
+    return any(
+        detect_iter_map(found, ranges, None, analyzer, "independent", pad=True).ok
+        for found, ranges in ((values, domains), (own, domains), (parts, domains),
+                              _of_dividends(values, domains, analyzer),
+                              _of_dividends(parts, domains, analyzer))
+    )  # fmt: skip
+
+
+class _Nest:
+    """One block in the loops of its scope."""
+
+    def __init__(self, tree: Tree, visit: Visit, alone: bool, memo: FlowMemo) -> None:
+        self.tree, self.visit, self.alone, self.memo = tree, visit, alone, memo
+        self.block, self.realize = visit.block, visit.realize
+        same = _one_variable_per_axis(visit)
+        self.values = [ir.substitute(v, same) for v in self.realize.iter_values]
+        self.predicate = ir.substitute(self.realize.predicate, same)
+        self.loops = [f for f in tree.loops_above(self.block) if f.loop_var not in same]
+        self.domains = {f.loop_var: f.dom for f in self.loops}
+
+    def problems(self) -> Iterator[Problem]:
+        if self.plain():
+            return
+        yield from self._outside(self.judged, self.analyzer)
+        for group, why in self.dependent():
+            names = ", ".join(it.var.name for it, _ in group)
+            yield Problem(
+                "BW233",
+                f"iterators {names} of block {self.block.name} are not independent: {why}",
+                tuple(node for pair in group for node in pair),
+                "bind them to different loops, or to quotient and remainder of one "
+                "(i // 4, i % 4); declare them opaque if the block is meant to run so",
+            )
+        if self.block.init is not None and len(self.judged) == len(self.values):
+            yield from self._repeated(self.analyzer)
+
+    @cached_property
+    def judged(self) -> list[tuple[ir.IterVar, ir.Expr]]:
+        """The iterators that the rules are about, with their values."""
+        return [
+            (it, value)
+            for it, value in zip(self.block.iter_vars, self.values, strict=True)
+            if it.iter_type not in _OPAQUE and not _depends_on_memory(value)
+        ]
+
+    @cached_property
+    def analyzer(self) -> Analyzer:
+        return self.memo.facts(self.tree, self.loops[0] if self.loops else self.realize)
+
+    def plain(self) -> bool:
+        """Whether each iterator simply is a loop of its own with the same extent."""
+        seen: set[ir.Node] = set()
+        for it, value in zip(self.block.iter_vars, self.values, strict=True):
+            domain = self.domains.get(value) if isinstance(value, ir.Var) else None
+            if domain is None or value in seen or not _same_range(domain, it.dom):
+                return False
+            seen.add(value)
+        bound = all(f.loop_var in seen for f in self.loops) or self.block.init is None
+        return bound and ir.is_const_int(self.predicate, 1)
+
+    # ------------------------------------------------------------------ domains
+    def _outside(
+        self, judged: list[tuple[ir.IterVar, ir.Expr]], analyzer: Analyzer
+    ) -> Iterator[Problem]:
+        inside = analyzer.copy()
+        for loop in self.loops:
+            inside.bind(loop.loop_var, loop.dom)
+        for condition in conjuncts(self.predicate):
+            inside.learn(condition)
+        for it, value in judged:
+            low, end = it.dom.min, ir.add(it.dom.min, it.dom.extent)
+            fits = ir.logical_and(ir.compare(ir.GE, value, low), ir.compare(ir.LT, value, end))
+            if inside.prove(fits):
+                continue
+            where = self._out_of_domain(it)
+            if where is not None:
+                yield Problem(
+                    "BW232",
+                    f"iterator {it.var.name} of block {self.block.name} leaves its domain: {where}",
+                    (it, value),
+                    "guard the block with T.where, or give the iterator a domain that holds all "
+                    "its values",
+                )
+
+    def _out_of_domain(self, it: ir.IterVar) -> str | None:
+        """An instance at which an iterator lies outside its domain."""
+        low, extent = self.visit.resolved(it.dom.min), self.visit.resolved(it.dom.extent)
+        for rows in self._runs():
+            try:
+                value = self._column(it.var, rows)
+                start = value_of(low, rows.env)
+                bad = (value < start) | (value >= start + value_of(extent, rows.env))
+            except Unknown:
+                return None
+            hits = np.flatnonzero(bad)
+            if len(hits):
+                at = rows.at(int(hits[0]))
+                return f"at {shown(at, at)} it is {int(value[hits[0]])}"
+        return None
+
+    def _runs(self) -> Iterator[Instances]:
+        """Instances of the block that run, for several sizes."""
+        for sizes in sizes_to_try(self.tree.func):
+            try:
+                rows = instances([level.span for level in self.visit.path], sizes)
+                for guard in self.visit.guards:
+                    rows = rows.where(value_of(guard, rows.env))
+            except Unknown:
+                return
+            if rows.rows:
+                yield rows
+
+    def _column(self, var: ir.Var, rows: Instances) -> Array:
+        """What an iterator of this or an enclosing block is at every instance."""
+        found = value_of(self.visit.values[var], rows.env)
+        return np.broadcast_to(np.asarray(found), (rows.rows,))
+
+    # ------------------------------------------------------------------ independence
+    def dependent(self) -> Iterator[tuple[list[tuple[ir.IterVar, ir.Expr]], str]]:
+        """Iterators that do not vary independently, and what shows it."""
+        values = [value for _, value in self.judged]
+        if detect_iter_map(values, self.domains, None, self.analyzer, "independent", pad=True).ok:
+            return
+        for group in self._sharing(self.judged):
+            loops = [f for f in self.loops
+                     if any(ir.uses_var(v, f.loop_var) for _, v in group)]  # fmt: skip
+            domains = {f.loop_var: self.domains[f.loop_var] for f in loops}
+            if independent([value for _, value in group], domains, self.analyzer):
+                continue
+            why = self._missing_combination([it for it, _ in group], loops)
+            if why is not None:
+                yield group, why
+
+    def _sharing(
+        self, judged: list[tuple[ir.IterVar, ir.Expr]]
+    ) -> list[list[tuple[ir.IterVar, ir.Expr]]]:
+        """Iterators joined by loops they share; groups of one depend on nothing."""
+        groups: list[tuple[set[ir.Var], list[tuple[ir.IterVar, ir.Expr]]]] = []
+        for it, value in judged:
+            used = {v for v in ir.free_vars(value) if v in self.domains}
+            mine: list[tuple[ir.IterVar, ir.Expr]] = []
+            for other in [g for g in groups if g[0] & used]:
+                groups.remove(other)
+                used |= other[0]
+                mine = [*other[1], *mine]
+            groups.append((used, [*mine, (it, value)]))
+        return [members for _, members in groups if len(members) > 1]
+
+    def _missing_combination(
+        self, group: Sequence[ir.IterVar], loops: Sequence[ir.For]
+    ) -> str | None:
+        """Values that the iterators take, but not together; None when none is found."""
+        moving = {f.loop_var for f in loops}
+        others = [level.span for level in self.visit.path if level.var not in moving]
+        spans = [level.span for level in self.visit.path if level.var in moving]
+        for sizes in sizes_to_try(self.tree.func):
+            try:
+                fixed = instances(others, sizes, 1)
+                if not fixed.rows:
+                    continue
+                known = fixed.at(0)
+                kinds = [self._at_least(it.var, spans, known) for it in group]
+                total = _count(spans, known)
+                rows = instances(spans, known)
+                running = self._running(rows)
+            except Unknown:
+                return None
+            sets = [self._combinations(group, part) for part in (rows, running) if part is not None]
+            if rows.complete and all(ran < box for ran, box in sets):
+                ran, box = sets[-1]
+                return f"of the {box} combinations of their values {ran} run"
+            if not self.visit.guards and math.prod(kinds) > total:
+                return (f"they take {' × '.join(map(str, kinds))} values or more, the loops have "
+                        f"{total} iterations")  # fmt: skip
+        return None
+
+    def _running(self, rows: Instances) -> Instances | None:
+        """The instances that no condition keeps from running; None where all of them run."""
+        if not self.visit.guards:
+            return None
+        for guard in self.visit.guards:
+            rows = rows.where(value_of(guard, rows.env))
+        return rows
+
+    def _combinations(self, group: Sequence[ir.IterVar], rows: Instances) -> tuple[int, int]:
+        """How many combinations of values occur, and how many there are of the values."""
+        columns = np.stack([self._column(it.var, rows) for it in group])
+        box = math.prod(len(np.unique(column)) for column in columns)
+        return np.unique(columns, axis=1).shape[1], box
+
+    def _at_least(self, var: ir.Var, spans: Sequence[Span], known: Env) -> int:
+        """A number of values that an iterator surely takes: one loop runs, the others stand."""
+        most = 1
+        for moving in spans:
+            first = {**known, **{s.var: int(value_of(s.low, known)) for s in spans}}
+            count = min(_SIMULATED, int(value_of(moving.extent, known)))
+            env = {**first, moving.var: first[moving.var] + np.arange(count)}
+            found = value_of(self.visit.values[var], env)
+            most = max(most, len(np.unique(np.asarray(found))))
+        return most
+
+    # ------------------------------------------------------------------ reductions
+    def _repeated(self, analyzer: Analyzer) -> Iterator[Problem]:
+        reduced = [it.iter_type is ir.IterType.REDUCE for it in self.block.iter_vars]
+        if not any(reduced):
+            return
+        predicate = None if ir.is_const_int(self.predicate, 1) else self.predicate
+        once = is_bijective(self.values, self.domains, predicate, analyzer)
+        if once and self._starts_first(reduced, analyzer):
+            return
+        why = self._simulated(reduced)
+        if why is not None:
+            yield Problem(
+                "BW234", f"block {self.block.name} does not reduce every element once: {why}",
+                (self.realize,),
+                "let every reduction iterator run through its domain from its first value, once "
+                "for each element",
+            )  # fmt: skip
+
+    def _starts_first(self, reduced: Sequence[bool], analyzer: Analyzer) -> bool:
+        """Whether the first iteration of the loops over the terms is the first term, and runs."""
+        pairs = list(zip(self.block.iter_vars, self.values, reduced, strict=True))
+        terms = [(it.dom.min, v) for it, v, is_term in pairs if is_term]
+        starts = {f.loop_var: f.min for f in self.loops
+                  if any(ir.uses_var(v, f.loop_var) for _, v in terms)}  # fmt: skip
+        elements = [v for _, v, is_term in pairs if not is_term]
+        if any(ir.uses_var(v, set(starts)) for v in elements):
+            return False  # not every element has its first term there
+        known = analyzer.copy()
+        for loop in self.loops:
+            known.bind(loop.loop_var, loop.dom)
+        first = (ir.cast_to(ir.substitute(v, starts), low.dtype) for low, v in terms)
+        return all(
+            known.prove_equal(x, low) for x, (low, _) in zip(first, terms, strict=True)
+        ) and all(
+            not ir.uses_var(c, set(starts)) or known.prove(ir.substitute(c, starts))
+            for c in conjuncts(self.predicate)
+        )
+
+    def _simulated(self, reduced: Sequence[bool]) -> str | None:
+        """What goes wrong first when the instances run one by one."""
+        mine = {it.var: is_term for it, is_term in zip(self.block.iter_vars, reduced, strict=True)}
+        for rows in self._runs():
+            if not rows.complete or rows.rows > _SIMULATED:
+                continue
+            try:
+                keys = [self._column(v, rows) for v in self.visit.values if not mine.get(v)]
+                terms = [self._column(v, rows) for v, is_term in mine.items() if is_term]
+                starts = [np.broadcast_to(value_of(self.visit.resolved(it.dom.min), rows.env),
+                                          (rows.rows,))
+                          for it in self.block.iter_vars if mine[it.var]]  # fmt: skip
+            except Unknown:
+                return None
+            first = np.all(np.stack(terms) == np.stack(starts), axis=0)
+            seen: dict[bytes, set[bytes]] = {}
+            for k in range(rows.rows):
+                key = np.array([c[k] for c in keys], np.int64).tobytes()
+                term = np.array([c[k] for c in terms], np.int64).tobytes()
+                known = seen.setdefault(key, set())
+                at = rows.at(k)
+                if first[k]:
+                    known.clear()
+                elif not known and self.alone:
+                    return f"at {shown(at, at)} a term comes before the initial value"
+                if term in known:
+                    return f"at {shown(at, at)} a term comes a second time"
+                known.add(term)
+        return None
+
+
+def _one_variable_per_axis(visit: Visit) -> dict[ir.Var, ir.Expr]:
+    """Loops bound to an axis that a loop around them is bound to, by that loop's variable."""
+    outer: dict[str, ir.Var] = {}
+    same: dict[ir.Var, ir.Expr] = {}
+    for stmt in visit.around:
+        axis = axis_of(stmt)
+        if axis is not None and outer.setdefault(axis.tag, axis.var) is not axis.var:
+            same[axis.var] = outer[axis.tag]
+    return same
+
+
+def _summands(value: ir.Expr) -> list[ir.Expr]:
+    """What is added up to a value: where all of it varies independently, sums of it do too, also
+    sums that take one value several times (`i % 2 + halo`)."""
+    if isinstance(value, ir.Add):
+        return [*_summands(value.a), *_summands(value.b)]
+    return [] if isinstance(value, ir.IntImm) else [value]
+
+
+def _without_begins(values: list[ir.Expr], domains: Domains) -> list[ir.Expr]:
+    """Values less what other values move with: `i, i + j` as `i, j`, where the loop over `j` is
+    inside of `i` and moves no other. The same loop beginning at `i` has the value `j`, too."""
+    used = [set(ir.free_vars(value)) & set(domains) for value in values]
+    depth = {var: k for k, var in enumerate(domains)}
+    found: list[ir.Expr] = []
+    for k, value in enumerate(values):
+        shared = {v for other, mine in enumerate(used) for v in mine if other != k}
+        deepest = max((depth[v] for v in used[k] & shared), default=-1)
+        parts = _summands(value)
+        own = [s for s in parts if not ir.uses_var(s, shared)]
+        mixed = any(ir.uses_var(s, shared) and ir.uses_var(s, used[k] - shared) for s in parts)
+        moving = {v for s in own for v in ir.free_vars(s) if v in used[k]}
+        moves = moving and min(depth[v] for v in moving) > deepest
+        found.append(_sum(own) if moves and not mixed else value)
+    return found
+
+
+def _sum(parts: list[ir.Expr]) -> ir.Expr:
+    total = parts[0]
+    for part in parts[1:]:
+        total = ir.add(*ir.match_types(total, part))
+    return total
+
+
+def _of_dividends(
+    values: list[ir.Expr], domains: Domains, analyzer: Analyzer
+) -> tuple[list[ir.Expr], Domains]:
+    """Values in terms of what they divide, where that runs through consecutive numbers: the first
+    pairs of `(x + f) // n` and `(x + f) % n` are missed, and so by `f // n` and `f % n` of a loop
+    that begins late, as a tile cut short misses its last ones."""
+    ranges = dict(domains)
+    for dividend in _dividends(values, domains):
+        whole = ir.Var("dividend", dividend.dtype)
+        found = [_with(v, dividend, whole) for v in values]
+        inside = {v: r for v, r in ranges.items() if ir.uses_var(dividend, v)}
+        if any(ir.uses_var(v, set(inside)) for v in found):
+            continue
+        if detect_iter_map([dividend], inside, None, analyzer, pad=True).ok:
+            values = found
+            ranges = {v: r for v, r in ranges.items() if v not in inside}
+            zero = ir.const(0, whole.dtype)
+            ranges[whole] = ir.Range(zero, ir.Var("dividends", whole.dtype))
+    return values, ranges
+
+
+def _dividends(values: list[ir.Expr], domains: Domains) -> list[ir.Expr]:
+    """What is divided and runs with a loop, each once."""
+    found: list[ir.Expr] = []
+    for value in values:
+        for node in ir.walk(value):
+            if not isinstance(node, ir.FloorDiv | ir.FloorMod):
+                continue
+            if isinstance(node.a, ir.Var) and not _begins_late(node.a, domains):
+                continue
+            known = any(ir.structural_equal(node.a, other) for other in found)
+            if ir.uses_var(node.a, set(domains)) and not known:
+                found.append(node.a)
+    return found
+
+
+def _begins_late(var: ir.Var, domains: Domains) -> bool:
+    return var in domains and not ir.is_const_int(domains[var].min, 0)
+
+
+def _with(value: ir.Expr, part: ir.Expr, new: ir.Expr) -> ir.Expr:
+    """The value with `new` in place of a part of it."""
+
+    def change(node: ir.Node) -> ir.Node | None:
+        divides = isinstance(node, ir.FloorDiv | ir.FloorMod)
+        if divides and ir.structural_equal(node.a, part):
+            return node.replace(a=new)
+        return None
+
+    return ir.rewrite_bottom_up(value, change)
+
+
+def _depends_on_memory(value: ir.Expr) -> bool:
+    return any(isinstance(n, ir.BufferLoad) for n in ir.walk(value))
+
+
+def _same_range(a: ir.Range, b: ir.Range) -> bool:
+    return _same(a.min, b.min) and _same(a.extent, b.extent)
+
+
+def _same(a: ir.Expr, b: ir.Expr) -> bool:
+    return a is b or (ir.is_const_int(a) and ir.is_const_int(b, ir.const_int(a) or 0))
+
+
+def _count(spans: Sequence[Span], env: Env) -> int:
+    """The number of iterations of loops whose extents do not depend on one another."""
+    total = 1
+    for span in spans:
+        total *= max(0, int(value_of(span.extent, env)))
+    return total

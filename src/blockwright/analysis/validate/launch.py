@@ -1,0 +1,261 @@
+"""What a kernel launch may look like: axes, limits of the machine, who runs a block.
+
+- loops bound to one axis of a kernel have one extent (BW236);
+- no loop of a kernel is parallel: its threads are those of its axes (BW231);
+- numbers of threads and blocks, and memory per block and thread, stay within the target's limits
+  (BW237);
+- a block or operation that a warp (or a whole block) runs as one meets a full one, and all its
+  threads (BW239).
+
+Without a target, only what holds for every machine is checked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from blockwright import ir
+from blockwright.analysis.access.block_context import Visit
+from blockwright.analysis.facts import symbol_facts
+from blockwright.analysis.kernels import (
+    AXES,
+    BLOCK_AXES,
+    THREAD_AXES,
+    VIRTUAL_AXES,
+    Axis,
+    Kernel,
+    shares,
+    statements,
+)
+from blockwright.analysis.validate.violation import Problem
+from blockwright.arith import Analyzer, bound_region
+from blockwright.target import LaunchLimits, Target
+
+_ORDER = {"gpu_block": 0, "gpu_warp": 1, "gpu_thread": 2}
+_WARP = 32
+_TOGETHER: dict[str, str] = {
+    "tvm_storage_sync": "gpu_block", "tvm_thread_allreduce": "gpu_block",
+    **dict.fromkeys((
+        "tvm_load_matrix_sync", "tvm_store_matrix_sync", "tvm_mma_sync", "tvm_bmma_sync",
+        "tvm_fill_fragment", "ptx_mma", "ptx_mma_sp", "ptx_ldmatrix", "mma_fill", "mma_store",
+        "tvm_warp_shuffle", "tvm_warp_shuffle_up", "tvm_warp_shuffle_down", "tvm_warp_shuffle_xor",
+        "tvm_warp_ballot", "tvm_warp_any", "tvm_warp_all",
+    ), "gpu_warp"),
+}  # fmt: skip
+"""Operations that all threads of a warp or block run as one."""
+
+
+def launch_problems(
+    func: ir.PrimFunc, kernels: Sequence[Kernel], found: Sequence[Visit], target: Target | None
+) -> Iterator[Problem]:
+    """Violations in all kernels of a function."""
+    analyzer = symbol_facts(func)
+    limits = None if target is None else target.launch
+    for kernel in kernels:
+        yield from _axes(kernel, analyzer)
+        yield from _parallel(kernel)
+        if limits is not None:
+            yield from _sizes(kernel, limits, analyzer)
+            inside = [v for v in found if v.kernel is kernel]
+            yield from _memory(func, kernel, inside, limits, analyzer)
+    for visit in found:
+        yield from _scope(visit, limits, analyzer)
+        yield from _operations(visit, analyzer)
+
+
+def _parallel(kernel: Kernel) -> Iterator[Problem]:
+    for nest in kernel.nests:
+        for loop in ir.loops(nest):
+            if loop.kind is ir.ForKind.PARALLEL:
+                yield Problem("BW231", f"loop {loop.loop_var.name} is parallel inside of a kernel, "
+                              "which has no threads but those of its axes", (loop, nest),
+                              "bind it to a thread axis, or run it serially")  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------ axes
+def _axes(kernel: Kernel, analyzer: Analyzer) -> Iterator[Problem]:
+    for tag, axes in kernel.axes.items():
+        if tag not in AXES:
+            yield Problem("BW236", f"there is no thread axis {tag!r}",
+                          tuple(a.stmt for a in axes), f"axes: {', '.join(AXES)}")  # fmt: skip
+            continue
+        wrong = [a for a in axes if not ir.is_const_int(a.low, 0)]
+        if wrong:
+            yield Problem("BW236", f"loop {wrong[0].var.name} bound to {tag} does not start at 0",
+                          tuple(a.stmt for a in wrong))  # fmt: skip
+        if tag in VIRTUAL_AXES:
+            continue
+        other = next((a for a in axes if not _equal(a, axes[0], analyzer)), None)
+        if other is not None:
+            yield Problem(
+                "BW236",
+                f"loops {axes[0].var.name} and {other.var.name} of one kernel are bound to {tag} "
+                f"with different extents, {axes[0].extent!r} and {other.extent!r}",
+                (axes[0].stmt, other.stmt),
+                "split or fuse them to the same extent, or bind them to different axes",
+            )
+
+
+def _equal(a: Axis, b: Axis, analyzer: Analyzer) -> bool:
+    return analyzer.prove_equal(ir.cast_to(a.extent, b.extent.dtype), b.extent)
+
+
+# ------------------------------------------------------------------------------------ sizes
+def _sizes(kernel: Kernel, limits: LaunchLimits, analyzer: Analyzer) -> Iterator[Problem]:
+    threads = 1
+    for tags, most, known in ((THREAD_AXES, limits.block, True), (BLOCK_AXES, limits.grid, False)):
+        for tag, limit in zip(tags, most, strict=True):
+            extent = kernel.extent(tag)
+            if extent is None:
+                continue
+            largest = analyzer.const_bounds(extent)[1]
+            stmts = tuple(a.stmt for a in kernel.axes[tag])
+            if largest is None:
+                if known:
+                    yield Problem("BW237", f"the extent of {tag}, {extent!r}, has no known bound; "
+                                  f"the machine allows {limit}", stmts,
+                                  "split a constant factor off and bind that")  # fmt: skip
+            elif largest > limit:
+                yield Problem("BW237", f"the extent of {tag} is {largest}; the machine allows "
+                              f"{limit}", stmts, "split the loop")  # fmt: skip
+            if known and largest is not None:
+                threads *= largest
+    if threads > limits.block_threads:
+        stmts = tuple(a.stmt for tag in THREAD_AXES for a in kernel.axes.get(tag, ())[:1])
+        yield Problem("BW237", f"a block of the kernel has {threads} threads; the machine allows "
+                      f"{limits.block_threads}", stmts, "bind smaller loops")  # fmt: skip
+
+
+def _memory(
+    func: ir.PrimFunc, kernel: Kernel, inside: Sequence[Visit], limits: LaunchLimits,
+    analyzer: Analyzer,
+) -> Iterator[Problem]:  # fmt: skip
+    """Bytes per block and per thread: the parts of the buffers that one of them touches."""
+    users: dict[ir.Buffer, list[Visit]] = {}
+    allocated = {b for block in ir.blocks(func.body) for b in block.alloc_buffers}
+    for visit in inside:
+        for region in (*visit.block.reads, *visit.block.writes):
+            if region.buffer in allocated and region.buffer.scope != "global":
+                users.setdefault(region.buffer, []).append(visit)
+    for what, most, chosen in (
+        ("shared memory per block", limits.shared_bytes, "shared"),
+        ("private memory per thread", limits.local_bytes, "local"),
+    ):
+        mine = [b for b in users if b.scope.split(".")[0] == chosen]
+        sizes = {b: _bytes(b, users[b], analyzer) for b in mine}
+        total = sum(n for n in sizes.values() if n is not None)
+        if total > most:
+            parts = ", ".join(f"{b.name} {n}" for b, n in sizes.items() if n is not None)
+            yield Problem("BW237", f"a kernel asks for {total} bytes of {what} ({parts}); the "
+                          f"machine has {most}", tuple(mine),
+                          "use smaller tiles, or fewer buffers at a time")  # fmt: skip
+
+
+def _bytes(buffer: ir.Buffer, users: Sequence[Visit], analyzer: Analyzer) -> int | None:
+    """What one copy takes once it is reduced to the part in use at a time."""
+    paths = [v.path for v in users]
+    common = [level for level in paths[0]
+              if all(any(x.var is level.var for x in p) for p in paths)
+              and not (level.tag and shares(buffer.scope, level.tag))]  # fmt: skip
+    known = analyzer.copy()
+    for level in common:
+        known.bind(level.var, ir.Range(level.low, level.extent))
+    extents = [0] * buffer.ndim
+    for visit in users:
+        domains = {x.var: ir.Range(x.low, x.extent) for x in visit.path
+                   if all(x.var is not c.var for c in common)}  # fmt: skip
+        for region in (*visit.block.reads, *visit.block.writes):
+            if region.buffer is not buffer:
+                continue
+            ranges = [ir.substitute(r, visit.values) for r in region.region]
+            box = bound_region(ranges, domains, known, None, buffer.shape)
+            for k, (rng, full) in enumerate(zip(box, buffer.shape, strict=True)):
+                bounds = [known.const_bounds(e)[1] for e in (rng.extent, full)]
+                sizes = [b for b in bounds if b is not None]
+                if not sizes:
+                    return None
+                extents[k] = max(extents[k], min(sizes))
+    return math.prod(extents) * buffer.dtype.nbytes * buffer.dtype.lanes
+
+
+# ------------------------------------------------------------------------------------ who runs
+def _scope(visit: Visit, limits: LaunchLimits | None, analyzer: Analyzer) -> Iterator[Problem]:
+    """The execution scope a block asks for."""
+    wanted = visit.block.exec_scope
+    if not wanted:
+        return
+    name = visit.block.name
+    if wanted not in _ORDER:
+        yield Problem("BW231", f"block {name} runs in {wanted!r}, which is no execution scope",
+                      (visit.realize,), f"one of {', '.join(_ORDER)}")  # fmt: skip
+        return
+    if visit.kernel is None:
+        yield Problem("BW239", f"block {name} is to run in a {wanted}, but stands in no kernel",
+                      (visit.realize,), "bind a loop around it to a thread axis")  # fmt: skip
+        return
+    outer = [s for s in visit.around if isinstance(s, ir.Block) and s.exec_scope in _ORDER]
+    finer = next((s for s in outer if _ORDER[s.exec_scope] > _ORDER[wanted]), None)
+    if finer is not None:
+        yield Problem("BW239", f"block {name} for a whole {wanted} stands in block {finer.name}, "
+                      f"which a {finer.exec_scope} runs", (finer, visit.realize))  # fmt: skip
+    if wanted == "gpu_thread":
+        if not any(level.tag in THREAD_AXES for level in visit.path):
+            yield Problem("BW239", f"block {name} is for single threads, but no loop around it is "
+                          "bound to them", (visit.realize,),
+                          "bind a loop around it to threadIdx")  # fmt: skip
+        return
+    yield from _together(visit, wanted, f"block {name}", visit.realize, analyzer,
+                         limits.warp if limits else _WARP)  # fmt: skip
+
+
+def _operations(visit: Visit, analyzer: Analyzer) -> Iterator[Problem]:
+    """Operations that the threads of a warp or block run as one."""
+    inner = {s.block for s in statements(visit.block.body) if isinstance(s, ir.BlockRealize)}
+    if inner:
+        return
+    for node in ir.walk(visit.block.body):
+        if not isinstance(node, ir.Call) or node.op not in _TOGETHER:
+            continue
+        wanted = _TOGETHER[node.op]
+        if visit.kernel is None:
+            yield Problem("BW239", f"{node.op} in block {visit.block.name} stands in no kernel",
+                          (node,), "bind loops around it to thread axes")  # fmt: skip
+            continue
+        yield from _together(visit, wanted, node.op, node, analyzer, _WARP)
+
+
+def _together(
+    visit: Visit, wanted: str, what: str, node: ir.Node, analyzer: Analyzer, warp: int
+) -> Iterator[Problem]:
+    """All threads of a warp or block reach it, and do the same there."""
+    kernel = visit.kernel
+    assert kernel is not None
+    group = ("threadIdx.x",) if wanted == "gpu_warp" else THREAD_AXES
+    if wanted == "gpu_warp":
+        lanes = kernel.extent("threadIdx.x")
+        full = lanes is not None and analyzer.prove_equal(
+            ir.floormod(lanes, warp), ir.const(0, lanes.dtype)
+        )
+        if not full:
+            has = "has no threadIdx.x" if lanes is None else f"has {lanes!r} along threadIdx.x"
+            yield Problem("BW239", f"{what} needs a full warp of {warp} threads; the kernel {has}",
+                          (node,), f"bind a loop of {warp} iterations, or a multiple, to "
+                          "threadIdx.x")  # fmt: skip
+            return
+    members = {level.var for level in visit.path if level.tag in group}
+    where = next((g for g in visit.guards if ir.uses_var(g, members)), None)
+    if where is not None:
+        yield Problem("BW239", f"{what} needs all threads of a {wanted}, but runs under {where!r}, "
+                      "which differs between them", (node, visit.realize),
+                      "let the condition not depend on the thread")  # fmt: skip
+        return
+    if visit.block.exec_scope != wanted:
+        return
+    moved = [it for it in visit.block.iter_vars if ir.uses_var(visit.values[it.var], members)]
+    if moved:
+        names = ", ".join(it.var.name for it in moved)
+        yield Problem("BW239", f"{what} is one instance for a whole {wanted}, but its iterators "
+                      f"{names} differ between the threads of one", (node, *moved),
+                      "bind the thread axis inside the block, or drop its execution scope"
+                      )  # fmt: skip

@@ -1,0 +1,321 @@
+"""Iterations that run at the same time do not meet, except in atomic updates (BW240).
+
+Looked at are parallel, vectorized and thread-bound loops; some of their iterations are taken, with
+whatever is around at its first value and at its last one, and at one where something is written
+that is not in either; what they surely touch is compared element by element, and byte by byte where
+one memory has several names. A reduction whose iterator such a loop drives is the common case and
+named as such; threads of a block, and lanes, may combine its terms (`cross_thread`). Buffers that
+each iteration has for itself do not count: those allocated inside, those that only one parallel
+loop touches, and those in a scope that the members of the thread axis do not share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.analysis.access.block_context import Level, Touch, Visit, touches
+from blockwright.analysis.access.byte_ranges import Bytes, Names
+from blockwright.analysis.access.counterexample import (
+    Env,
+    Instances,
+    Span,
+    Unknown,
+    instances,
+    sizes_to_try,
+    value_of,
+)
+from blockwright.analysis.kernels import BLOCK_AXES, shares
+from blockwright.analysis.reduction.cross_thread import (
+    combine_lanes,
+    combines,
+    driven_by,
+    lanes_meet,
+    reduction_problems,
+)
+from blockwright.analysis.validate.violation import Problem
+
+_FEW = 1 << 8  # instances of what is inside the loop that are looked at
+Place = tuple[int, ...]
+_Element = tuple[ir.Buffer, Place]
+_AT_ONCE = (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED)
+_BYTE = -1  # before the position of a byte: no element has a negative index
+
+
+def concurrency_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Problem]:
+    """Violations in all parallel, vectorized and thread-bound loops of a function."""
+    below: dict[tuple[ir.Var, bool], tuple[Level, list[Visit]]] = {}
+    leaves = _leaves(found)
+    for visit in leaves:
+        for level in visit.path:
+            bound = bool(level.tag)
+            if bound or _kind(level) in _AT_ONCE:
+                below.setdefault((level.var, bound), (level, []))[1].append(visit)
+    if not below:
+        return
+    allocated, names = _allocations(func), Names(func)
+    for level, inside in below.values():
+        loop = _Loop(func, level, inside, leaves, allocated, names)
+        reductions = list(loop.reductions())
+        yield from reductions
+        if not reductions:
+            yield from loop.races()
+
+
+def _kind(level: Level) -> ir.ForKind | None:
+    return level.stmt.kind if isinstance(level.stmt, ir.For) else None
+
+
+def _leaves(found: Sequence[Visit]) -> list[Visit]:
+    outer = {s for visit in found for s in visit.around if isinstance(s, ir.Block)}
+    return [visit for visit in found if visit.block not in outer]
+
+
+def _allocations(func: ir.PrimFunc) -> dict[ir.Buffer, ir.Block]:
+    return {b: block for block in ir.blocks(func.body) for b in block.alloc_buffers}
+
+
+class _Loop:
+    """A loop whose iterations run at the same time, with the blocks in it."""
+
+    def __init__(
+        self, func: ir.PrimFunc, level: Level, inside: list[Visit], leaves: Sequence[Visit],
+        allocated: dict[ir.Buffer, ir.Block], names: Names,
+    ) -> None:  # fmt: skip
+        self.func, self.level, self.inside = func, level, inside
+        self.leaves, self.allocated, self.names = leaves, allocated, names
+        self.vectorized = _kind(level) is ir.ForKind.VECTORIZED
+        self._followed: list[tuple[Visit, Touch]] | None = None
+        self._found = set[int]()  # of those, what was met at some iteration that was looked at
+
+    def reductions(self) -> Iterator[Problem]:
+        """Reduction iterators that the loop drives, unless the update is atomic, or one that
+        threads combine. Lanes that do not combine show as races, unless the data decides."""
+        if self.vectorized:
+            for visit in self.inside:
+                yield from lanes_meet(visit, self.level)
+            return
+        for visit in self.inside:
+            written = [_root(visit, r.buffer) for r in visit.block.writes]
+            own = visit.block.init is not None and any(
+                it in visit.block.iter_vars for it in driven_by(visit, self.level)
+            )  # one iteration alone sets the initial value, in its copy
+            shared = [b for b in written if own or not self._private(b, visit)]
+            yield from reduction_problems(visit, self.level, self.leaves, shared)
+
+    def races(self) -> Iterator[Problem]:
+        """An element that two iterations touch, one of them writing."""
+        for sizes in sizes_to_try(self.func)[:2]:
+            try:
+                count = int(value_of(self.level.extent, {**sizes, **_zeros(self.inside)}))
+                low = int(value_of(self.level.low, {**sizes, **_zeros(self.inside)}))
+            except Unknown:
+                return
+            if count < 2:
+                continue
+            last = low + count - 1
+            steps = dict.fromkeys((0, 1, 2, 3, 4, 8, count // 2, count - 1))
+            some = [low + k for k in steps if k < count]
+            problem = self._met(sizes, some) or self._met(sizes, [low, low + 1, last], last=True)
+            if problem is None:
+                elsewhere = self._elsewhere(sizes, low)  # the next one is looked for after this one
+                met = (self._met(place, [low, low + 1, last]) for place in elsewhere)
+                problem = next((p for p in met if p is not None), None)
+            if problem is not None:
+                yield problem
+                return
+
+    def _met(self, known: Env, iterations: Sequence[int], last: bool = False) -> Problem | None:
+        """What is wrong between two of some iterations."""
+        before: dict[_Element, dict[tuple[str, int], tuple[Visit, int]]] = {}
+        for number in dict.fromkeys(iterations):
+            here = self._touched({**known, self.level.var: number}, last)
+            met = [
+                (then, element, (partner, visit))
+                for element, mine in here.items()
+                for (other, _), (partner, then) in before.get(element, {}).items()
+                for how, visit in mine.items()
+                if self._conflict(how, visit, other, partner)
+            ]
+            if met:
+                then, (buffer, place), visits = min(met, key=lambda m: (m[0], m[1][1]))
+                return self._problem(then, number, (buffer, place, visits))
+            for element, mine in here.items():
+                earlier = before.setdefault(element, {})
+                for how, visit in mine.items():
+                    earlier.setdefault((how, id(visit)), (visit, number))
+        return None
+
+    def _conflict(self, how: str, visit: Visit, other: str, partner: Visit) -> bool:
+        """Whether two accesses of one element by different iterations race: one writes it, or only
+        one of them is atomic. Barriers separate different blocks run by the threads of a block.
+        """
+        waits = self.level.tag not in ("", *BLOCK_AXES)
+        if waits and visit is not partner:
+            return False
+        return "write" in (how, other) or (how != other and "atomic" in (how, other))
+
+    def _problem(
+        self, one: int, other: int, met: tuple[ir.Buffer, Place, tuple[Visit, Visit]]
+    ) -> Problem:
+        buffer, place, visits = met
+        return Problem(
+            "BW240",
+            f"iterations {one} and {other} of {self._name()} run at the same "
+            f"time and both touch {_shown(buffer, place)}, not only reading",
+            (self.level.stmt, *dict.fromkeys(v.realize for v in visits)),
+            "let iterations touch different elements, run the loop serially, give "
+            "each its own buffer, or use atomic updates",
+        )
+
+    def _elsewhere(self, sizes: Env, low: int) -> Iterator[Env]:
+        """Values of the loops around for which something is written that was not met so far."""
+        for k, (visit, touch) in enumerate(self._followed or ()):
+            if touch.how == "read" or k in self._found:
+                continue
+            spans = [Span(x.var, x.low, x.extent) for x in visit.path
+                     if x.var is not self.level.var]  # fmt: skip
+            rows = _rows(visit, touch, spans, {**sizes, self.level.var: low})
+            if rows is not None and rows.rows:
+                row = rows.at(0)
+                yield {**sizes, **{x.var: row[x.var] for x in self._around(visit)}}
+
+    def _around(self, visit: Visit) -> list[Level]:
+        """The loops around this one, and other axes of its launch."""
+        own = next(k for k, x in enumerate(visit.path) if x.var is self.level.var)
+        return [
+            level
+            for k, level in enumerate(visit.path)
+            if level.var is not self.level.var
+            and (_same_launch(level, self.level) or not (k > own or (level.tag and self.level.tag)))
+        ]
+
+    def _name(self) -> str:
+        kind = self.level.tag or ("vectorized" if self.vectorized else "parallel")
+        return f"loop {self.level.var.name} ({kind})"
+
+    def _private(self, buffer: ir.Buffer, visit: Visit) -> bool:
+        """Whether each iteration has the buffer for itself."""
+        owner = self.allocated.get(buffer)
+        if owner is None:
+            return False
+        stmts = [*visit.around, visit.block]
+        mine = next(x.stmt for x in visit.path if x.var is self.level.var)
+        inside = owner in stmts and stmts.index(owner) > stmts.index(mine)
+        if inside and not buffer.scope.startswith("shared"):
+            return True  # shared memory is one for all threads wherever it is allocated
+        if self.level.tag:
+            return not shares(buffer.scope, self.level.tag)
+        if inside or self.vectorized:
+            return inside
+        users = [v for v in self.leaves
+                 if any(r.buffer is buffer for r in (*v.block.reads, *v.block.writes))]  # fmt: skip
+        return all(any(x.stmt is self.level.stmt for x in v.path) for v in users)
+
+    def _touched(self, known: Env, last: bool) -> dict[_Element, dict[str, Visit]]:
+        """Element → how it is surely touched and by which block, for one iteration.
+
+        `last`: whether the loops around, and the other axes of the launch, are in their last
+            iteration, else in their first one.
+        """
+        found: dict[_Element, dict[str, Visit]] = {}
+        if self._followed is None:
+            self._followed = self._relevant()
+        ran: dict[Any, Instances | None] = {}  # touches of one block mostly run together
+        for k, (visit, touch) in enumerate(self._followed):
+            key = visit.order, touch.spans, touch.guards
+            if key not in ran:
+                ran[key] = self._ran(visit, touch, known, last)
+            held = self.names.bytes(touch.buffer, touch.indices)
+            buffer = touch.buffer if held is None else held.buffer
+            for place in self._places(touch, held, visit, ran[key]):
+                self._found.add(k)
+                found.setdefault((buffer, place), {}).setdefault(touch.how, visit)
+        return found
+
+    def _relevant(self) -> list[tuple[Visit, Touch]]:
+        """Touches of memory that the iterations share and that one of them changes."""
+        shared = [
+            (visit, touch) for visit in self.inside
+            if not (combine_lanes(visit, self.level) if self.vectorized
+                    else combines(visit, self.level))
+            for touch in touches(visit)
+            if not self._private(self.names.root(touch.buffer), visit)
+        ]  # fmt: skip
+        changed = {self.names.root(t.buffer) for _, t in shared if t.how != "read"}
+        return [(v, t) for v, t in shared if self.names.root(t.buffer) in changed]
+
+    def _ran(self, visit: Visit, touch: Touch, known: Env, last: bool) -> Instances | None:
+        """Instances of a touch in one iteration; None where that cannot be told."""
+        around = set(map(id, self._around(visit)))
+        spans: list[Span] = []
+        for level in visit.path:
+            if level.var in known:
+                continue
+            if id(level) not in around:
+                spans.append(Span(level.var, level.low, level.extent))
+                continue
+            start, one = level.low, ir.const(1, level.low.dtype)
+            if last:
+                start = ir.add(start, ir.sub(ir.maximum(level.extent, one), one))
+            spans.append(Span(level.var, start, one))
+        return _rows(visit, touch, spans, known)
+
+    @staticmethod
+    def _places(
+        touch: Touch, held: Bytes | None, visit: Visit, rows: Instances | None
+    ) -> list[Place]:
+        """Elements, or bytes of a memory that has several names."""
+        if rows is None:
+            return []
+        indices = touch.indices if held is None else (visit.resolved(held.first),)
+        try:
+            columns = [np.broadcast_to(value_of(i, rows.env), (rows.rows,)) for i in indices]
+        except Unknown:
+            return []
+        if not columns:
+            return [()] if rows.rows else []
+        lists: list[list[int]] = [column.astype(np.int64).tolist() for column in columns]
+        if held is not None:
+            return sorted({(_BYTE, first + k) for first in lists[0] for k in range(held.size)})
+        return sorted(set(zip(*lists, strict=True)))
+
+
+def _shown(buffer: ir.Buffer, place: Place) -> str:
+    """An element, or a byte of a memory that has several names."""
+    if place[:1] == (_BYTE,):
+        return f"byte {place[1]} of {buffer.name}"
+    return f"{buffer.name}[{', '.join(map(str, place))}]"
+
+
+def _rows(visit: Visit, touch: Touch, spans: Sequence[Span], known: Env) -> Instances | None:
+    """Instances of a touch within the given loops; None where that cannot be told."""
+    try:
+        rows = instances([*spans, *touch.spans], known, _FEW)
+        for guard in (*visit.guards, *touch.guards):
+            rows = rows.where(value_of(guard, rows.env))
+    except Unknown:
+        return None
+    return rows
+
+
+def _same_launch(level: Level, loop: Level) -> bool:
+    """Another axis of the same launch: its first and its last member stand for all."""
+    return bool(level.tag and loop.tag) and level.stmt is not loop.stmt
+
+
+def _zeros(inside: Sequence[Visit]) -> Env:
+    return {x.var: 0 for visit in inside for x in visit.path}
+
+
+def _root(visit: Visit, buffer: ir.Buffer) -> ir.Buffer:
+    """The buffer behind a view."""
+    for block in (visit.block, *reversed(visit.around)):
+        if isinstance(block, ir.Block):
+            for match in block.match_buffers:
+                if match.buffer is buffer:
+                    buffer = match.source.buffer
+    return buffer

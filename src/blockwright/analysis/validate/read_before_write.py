@@ -1,0 +1,414 @@
+"""Producers cover consumers: what is read from an allocated buffer has been written before.
+
+A violation is shown by an instance that reads an element which nobody can have written by then
+(BW235). The instance is one of the first iteration of the loops that the reader shares with
+writers, so that only writers that stand before it in the program have run; what they may have
+written is bounded from above by the boxes of their signatures. What is not refuted is accepted: the
+interpreter and a sanitizer build find the rest. Reads that hang on a condition count where the
+condition holds, reads at positions that depend on memory do not count.
+
+For threads the same question is asked per copy of the buffer. All threads that share a copy have
+written their part, as a barrier between writer and reader guarantees; threads with another copy
+have written nothing into this one (BW238). A barrier needs all threads of the block: it cannot
+stand where only some of them arrive (BW239).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Container, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.analysis.access.block_context import Level, Touch, Visit, touches
+from blockwright.analysis.access.counterexample import (
+    Array,
+    Env,
+    Instances,
+    Span,
+    Unknown,
+    end_lanes,
+    instances,
+    shown,
+    sizes_to_try,
+    value_of,
+)
+from blockwright.analysis.access.regions import relax_region
+from blockwright.analysis.access.tree import child_stmts
+from blockwright.analysis.canonical.memory import memory_roots
+from blockwright.analysis.facts import symbol_facts
+from blockwright.analysis.kernels import BLOCK_AXES, shares
+from blockwright.analysis.validate.violation import Problem
+from blockwright.arith import Analyzer, is_bijective
+
+
+def coverage_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Problem]:
+    """Violations for all allocated buffers of a function, and for its outputs."""
+    parents = {inner for visit in found for inner in visit.around if isinstance(inner, ir.Block)}
+    leaves = {visit.block for visit in found} - parents
+    # What a leaf allocates it writes and reads itself: no signature tells in which order.
+    buffers = {b for block in ir.blocks(func.body) if block not in leaves
+               for b in block.alloc_buffers}  # fmt: skip
+    if _accesses_outside_blocks(func.body, buffers):
+        return
+    buffers |= {b for b in func.outputs if not _accesses_outside_blocks(func.body, {b})}
+    if not buffers:
+        return
+    analyzer, roots = symbol_facts(func), memory_roots(func)
+    writers: dict[ir.Buffer, list[_Writer]] = {}
+    for visit in found:
+        for region in visit.block.writes:
+            if region.buffer in buffers and not _delegates(visit, region.buffer, found):
+                writers.setdefault(region.buffer, []).append(_Writer(visit, region))
+    for visit in found:
+        if visit.block in parents:
+            continue
+        told: set[ir.Buffer] = set()
+        boxes: dict[ir.Buffer, _Boxes] = {}
+        before = _written_before(visit, roots)
+        for number, touch in enumerate(touches(visit)):
+            wanted = touch.buffer in buffers and touch.how != "write"
+            own = visit.block.init is not None and any(
+                r.buffer is touch.buffer for r in visit.block.writes
+            )
+            if wanted and not own and touch.buffer not in told:
+                own_boxes = boxes.setdefault(touch.buffer, {})
+                own_writers = writers.get(touch.buffer, [])
+                begun = number in before
+                problem = _Read(func, visit, touch, own_writers, analyzer, own_boxes, begun).check()
+                if problem is not None:
+                    told.add(touch.buffer)
+                    yield problem
+
+
+def _written_before(visit: Visit, roots: Mapping[ir.Buffer, ir.Buffer]) -> set[int]:
+    """Which accesses may find what the same instance of the block has stored: a store to their
+    memory stands before them, or shares a loop inside the block with them."""
+    found: set[int] = set()
+    listed = touches(visit)
+    stores = [(k, t) for k, t in enumerate(listed) if t.how != "read"]
+    for number, touch in enumerate(listed):
+        loops = {span.var for span in touch.spans}
+        memory = roots.get(touch.buffer, touch.buffer)
+        if any(roots.get(store.buffer, store.buffer) is memory
+               and (k < number or loops & {span.var for span in store.spans})
+               for k, store in stores):  # fmt: skip
+            found.add(number)
+    return found
+
+
+@dataclasses.dataclass(eq=False)
+class _Writer:
+    visit: Visit
+    region: ir.BufferRegion
+
+
+def _delegates(visit: Visit, buffer: ir.Buffer, found: Sequence[Visit]) -> bool:
+    """Whether blocks inside state the writes of this one more exactly: all of them."""
+    if any(m.source.buffer is buffer for m in visit.block.match_buffers):
+        return False
+    if _stores_itself(visit.block, buffer):
+        return False
+    return any(visit.block in other.around and any(r.buffer is buffer for r in other.block.writes)
+               for other in found[visit.order + 1 :])  # fmt: skip
+
+
+def _stores_itself(block: ir.Block, buffer: ir.Buffer) -> bool:
+    """Whether statements of a block, or of its initial value, that stand in no block inside of it
+    may store to a buffer."""
+    stack: list[ir.Stmt] = [block.body] if block.init is None else [block.init, block.body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ir.BufferStore) and node.buffer is buffer:
+            return True
+        if isinstance(node, ir.Evaluate) and buffer in ir.collect(node, ir.Buffer):
+            return True
+        if not isinstance(node, ir.BlockRealize):
+            stack += child_stmts(node)
+    return False
+
+
+def _accesses_outside_blocks(body: ir.Stmt, buffers: set[ir.Buffer]) -> bool:
+    """Whether statements of the root block touch buffers themselves: no signature tells how."""
+    stack: list[ir.Node] = [body.block.body] if isinstance(body, ir.BlockRealize) else [body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (ir.BufferStore, ir.BufferLoad)) and node.buffer in buffers:
+            return True
+        if isinstance(node, ir.BlockRealize):
+            stack += [*node.iter_values, node.predicate]
+        else:
+            stack += node.children()
+    return False
+
+
+# What each writer of a buffer has at most written, as one block sees it.
+_Boxes = dict[tuple[_Writer, bool, bool], tuple[ir.Range, ...]]
+
+
+class _Read:
+    """One access that reads, and those who may have written what it reads; `boxes` are those of the
+    block's accesses to one buffer, found once. `begun`: the same instance may have written it."""
+
+    def __init__(
+        self, func: ir.PrimFunc, visit: Visit, touch: Touch, writers: Sequence[_Writer],
+        analyzer: Analyzer, boxes: _Boxes, begun: bool,
+    ) -> None:  # fmt: skip
+        self.func, self.visit, self.touch, self.begun = func, visit, touch, begun
+        self.writers, self.analyzer, self.boxes = writers, analyzer, boxes
+        self.path = (*visit.path, *self._axes_of_writers())
+
+    def check(self) -> Problem | None:
+        name, reader = self.touch.buffer.name, self.visit.block.name
+        if not self.writers:
+            return Problem(
+                "BW235", f"block {reader} reads {name}, which no block writes",
+                (self.visit.realize,), "fill the buffer before it is read",
+            )  # fmt: skip
+        where = self._refuted()
+        if where is None:
+            return self._barrier()
+        lonely = self._refuted(everyone=True) is None
+        guilty = (self.visit.realize, *(w.visit.realize for w in self.writers))
+        if lonely:
+            return Problem(
+                "BW238", f"block {reader} reads {where}, which another {self._member()} writes: "
+                + self._apart(), guilty,
+                "let each read what it wrote, or give the buffer a scope that they share",
+            )  # fmt: skip
+        return Problem(
+            "BW235", f"block {reader} reads {where}, which nobody has written by then", guilty,
+            "let the producer write all that is read, before it is read and in every iteration of "
+            "the loops they share",
+        )  # fmt: skip
+
+    def _axes_of_writers(self) -> list[Level]:
+        """Axes that writers share out among threads with copies of their own and the reader does
+        not: all threads along them read."""
+        found: dict[ir.Var, Level] = {}
+        for writer in self.writers:
+            if writer.visit.kernel is not None and writer.visit.kernel is self.visit.kernel:
+                found |= {
+                    level.var: level
+                    for level in writer.visit.path
+                    if level.tag and not shares(self.touch.buffer.scope, level.tag)
+                }
+        return [level for var, level in found.items()
+                if all(mine.var is not var for mine in self.visit.path)]  # fmt: skip
+
+    # ------------------------------------------------------------------ counterexamples
+    def _refuted(
+        self, everyone: bool = False, alone: Container[_Writer] = frozenset()
+    ) -> str | None:
+        """An instance that reads what no writer can have written, in words.
+
+        `everyone`: as if all threads shared one copy; `alone`: writers after which there is no
+            barrier, so that a thread sees what it has written itself.
+        """
+        first = self._shared_loops()
+        boxes = [(self._box(w, everyone, w in alone), self._led(w) if w in alone else ())
+                 for w in self.writers
+                 if (w.visit.order < self.visit.order or (self.begun and w.visit is self.visit))
+                 and self._may_meet(w, everyone)]  # fmt: skip
+        for sizes in sizes_to_try(self.func):
+            try:
+                rows = self._instances(sizes, first)
+                for indices in end_lanes(self.touch.indices) if rows.rows else ():
+                    place = self._missed(rows, indices, boxes)
+                    if place is not None:
+                        return place
+            except Unknown:
+                return None
+        return None
+
+    def _missed(
+        self, rows: Instances, indices: Sequence[ir.Expr],
+        boxes: Sequence[tuple[tuple[ir.Range, ...], Sequence[Level]]],
+    ) -> str | None:  # fmt: skip
+        """The first instance whose element lies in no box, in words."""
+        read = [np.broadcast_to(value_of(i, rows.env), (rows.rows,)) for i in indices]
+        missed: Array = np.ones(rows.rows, bool)
+        for box, led in boxes:
+            own = _inside(read, box, rows)
+            for level in led:
+                own &= value_of(ir.compare(ir.EQ, level.var, level.low), rows.env)
+            missed &= ~own
+        hits = np.flatnonzero(missed)
+        if not len(hits):
+            return None
+        at = rows.at(int(hits[0]))
+        element = ", ".join(str(int(c[hits[0]])) for c in read)
+        place = f"{self.touch.buffer.name}[{element}]"
+        known = shown(at, at)
+        return f"{place} at {known}" if known else place
+
+    def _instances(self, sizes: Env, first: set[ir.Var]) -> Instances:
+        """Instances of the read that happen in the first iteration of the shared loops."""
+        spans: list[Span] = []
+        for level in self.path:
+            span = level.span
+            if level.var in first:
+                span = span._replace(extent=ir.const(1, span.low.dtype))
+                if np.any(value_of(level.extent, {**sizes, **_starts(self.path)}) < 1):
+                    raise Unknown
+            spans.append(span)
+        rows = instances([*spans, *self.touch.spans], sizes)
+        for guard in (*self.visit.guards, *self.touch.guards):
+            rows = rows.where(value_of(guard, rows.env))
+        return rows
+
+    def _shared_loops(self) -> set[ir.Var]:
+        """Loops that order the read after writes of earlier iterations."""
+        mine = {level.stmt: level.var for level in self.visit.path if not level.tag}
+        alone = all(w.visit is not self.visit for w in self.writers)
+        spatial: set[ir.Var] = set() if alone else self._own_elements()
+        return {mine[level.stmt] for w in self.writers for level in w.visit.path
+                if level.stmt in mine
+                and not (w.visit is self.visit and level.var in spatial)}  # fmt: skip
+
+    def _own_elements(self) -> set[ir.Var]:
+        """Loops that take an update to elements which it has not touched before.
+
+        Those are the loops of its scope that drive spatial iterators alone, where the loops number
+        the instances one to one and the element read is the one written.
+        """
+        block, realize = self.visit.block, self.visit.realize
+        own = any(t.buffer is self.touch.buffer and t.how != "read"
+                  and ir.structural_equal(t.indices, self.touch.indices)
+                  for t in touches(self.visit))  # fmt: skip
+        last = max((k for k, s in enumerate(self.visit.around) if isinstance(s, ir.Block)),
+                   default=0)  # fmt: skip
+        loops = [s for s in self.visit.around[last:] if isinstance(s, ir.For)]
+        domains = {f.loop_var: f.dom for f in loops}
+        pairs = list(zip(block.iter_vars, realize.iter_values, strict=True))
+        terms = [v for it, v in pairs if it.iter_type is not ir.IterType.SPATIAL]
+        if not own or not is_bijective([v for _, v in pairs], domains, None, self.analyzer):
+            return set()
+        return {v for v in domains if not any(ir.uses_var(t, v) for t in terms)}
+
+    def _may_meet(self, writer: _Writer, everyone: bool) -> bool:
+        """Whether a writer's copy can be the reader's: on-chip memory ends with its kernel."""
+        same = writer.visit.kernel is self.visit.kernel
+        return same or everyone or self.touch.buffer.scope == "global"
+
+    def _box(self, writer: _Writer, everyone: bool, alone: bool) -> tuple[ir.Range, ...]:
+        """What a writer has at most written, in terms of what it has in common with the reader."""
+        key = (writer, everyone, alone)
+        if key not in self.boxes:
+            self.boxes[key] = self._found_box(writer, everyone, alone)
+        return self.boxes[key]
+
+    def _found_box(self, writer: _Writer, everyone: bool, alone: bool) -> tuple[ir.Range, ...]:
+        fixed = {level.var for level in self.path
+                 if self._in_step(level, writer, everyone, alone)}  # fmt: skip
+        domains = {level.var: ir.Range(level.low, level.extent) for level in writer.visit.path
+                   if level.var not in fixed}  # fmt: skip
+        if alone:  # only the first thread along these axes reads; it sees its own write
+            for level in self._only_in(writer.visit.path, self.path):
+                domains[level.var] = ir.Range(level.low, ir.const(1, level.extent.dtype))
+        region = ir.BufferRegion(writer.region.buffer,
+                                 tuple(ir.substitute(r, writer.visit.values)
+                                       for r in writer.region.region))  # fmt: skip
+        guards = ir.all_of(writer.visit.guards)
+        predicate = None if ir.is_const_int(guards) else guards
+        known = self.analyzer.copy()
+        for level in self.path:
+            if level.var in fixed:
+                known.bind(level.var, ir.Range(level.low, level.extent))
+        return relax_region(region, domains, known, predicate).region
+
+    def _in_step(self, level: Level, writer: _Writer, everyone: bool, alone: bool) -> bool:
+        """Whether the writes that can be seen at a level are those of the same iteration."""
+        around = [w for w in writer.visit.path if w.var is level.var]
+        if not around:
+            return False
+        if not level.tag:
+            return around[0].stmt is level.stmt
+        if everyone or writer.visit.kernel is not self.visit.kernel:
+            return False
+        if alone and level.tag not in BLOCK_AXES:
+            return True
+        scope = self.touch.buffer.scope
+        return not shares(scope, level.tag) or (scope == "global" and level.tag in BLOCK_AXES)
+
+    def _led(self, writer: _Writer) -> list[Level]:
+        """Thread axes of the reader that the writer lacks: only the first thread along them runs
+        the write."""
+        return self._only_in(self.visit.path, writer.visit.path)
+
+    def _only_in(self, path: Sequence[Level], other: Sequence[Level]) -> list[Level]:
+        """Thread axes in `path` but not in `other` whose threads share the buffer."""
+        tags = {level.tag for level in other}
+        return [
+            level
+            for level in path
+            if level.tag and level.tag not in (*tags, *BLOCK_AXES)
+            and shares(self.touch.buffer.scope, level.tag)
+        ]  # fmt: skip
+
+    def _member(self) -> str:
+        """Between whom the buffer is not shared."""
+        if any(w.visit.kernel is not self.visit.kernel for w in self.writers):
+            return "kernel"
+        return {"local": "thread", "warp": "warp"}.get(self.touch.buffer.scope, "block")
+
+    def _apart(self) -> str:
+        buffer, member = self.touch.buffer, self._member()
+        if buffer.scope == "global":
+            return "blocks of one kernel do not wait for one another"
+        if member == "kernel":
+            return f"{buffer.name} lies in {buffer.scope!r}, which ends with its kernel"
+        return f"{buffer.name} lies in {buffer.scope!r}, of which every {member} has its own copy"
+
+    # ------------------------------------------------------------------ barriers
+    def _barrier(self) -> Problem | None:
+        """A barrier that would have to stand where not all threads of a block arrive."""
+        kernel = self.visit.kernel
+        if kernel is None or self.touch.buffer.scope == "local":
+            return None
+        met = {w: _divergent(w.visit, self.visit) for w in self.writers if w.visit.kernel is kernel}
+        apart = {w: condition for w, condition in met.items() if condition is not None}
+        if not apart or self._refuted(alone=apart) is None:
+            return None
+        writer, condition = next(iter(apart.items()))
+        return Problem(
+            "BW239",
+            f"block {self.visit.block.name} reads what other threads write to "
+            f"{self.touch.buffer.name}, under a condition that not all threads fulfil: no "
+            "barrier can stand between them",
+            (self.visit.realize, writer.visit.realize, condition),
+            "put the condition on the blocks themselves, not on what is around both",
+        )
+
+
+def _divergent(a: Visit, b: Visit) -> ir.Node | None:
+    """A condition around two blocks that differs between threads of a block."""
+    lanes = {level.var for level in b.path if level.tag and level.tag not in BLOCK_AXES}
+    for x, y in zip(a.around, b.around, strict=False):
+        if x is not y:
+            return None
+        condition: ir.Expr | None = None
+        if isinstance(x, ir.IfThenElse):
+            condition = x.condition
+        elif isinstance(x, ir.BlockRealize):
+            condition = x.predicate
+        elif isinstance(x, ir.For):
+            condition = x.extent
+        if condition is not None and ir.uses_var(b.resolved(condition), lanes):
+            return condition
+    return None
+
+
+def _starts(path: Sequence[Level]) -> Env:
+    """Loops from zero at their first iteration; others are left out."""
+    return {level.var: 0 for level in path if ir.is_const_int(level.low, 0)}
+
+
+def _inside(read: Sequence[Array], box: tuple[ir.Range, ...], rows: Instances) -> Array:
+    """Which reads lie in a box."""
+    inside: Array = np.ones(rows.rows, bool)
+    for column, rng in zip(read, box, strict=True):
+        low = value_of(rng.min, rows.env)
+        inside &= (column >= low) & (column < low + value_of(rng.extent, rows.env))
+    return inside

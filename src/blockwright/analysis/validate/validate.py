@@ -1,0 +1,94 @@
+"""The validator: everything that must hold of a tensor program before it is built.
+
+Well-formedness first; where that holds, loop nests (`bindings`), data flow (`coverage`), what runs
+at the same time (`concurrency`), kernels (`launch`), views (`boundaries`), what the machine has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from blockwright import ir
+from blockwright.analysis.access.block_context import visits
+from blockwright.analysis.access.tree import Tree
+from blockwright.analysis.canonical.memory import plain_memory
+from blockwright.analysis.kernels import kernels
+from blockwright.analysis.validate.bindings import binding_problems
+from blockwright.analysis.validate.launch import launch_problems
+from blockwright.analysis.validate.races import concurrency_problems
+from blockwright.analysis.validate.read_before_write import coverage_problems
+from blockwright.analysis.validate.view_constraints import boundary_problems
+from blockwright.analysis.validate.violation import Problem
+from blockwright.analysis.validate.well_formed import find_problems
+from blockwright.ir.printer import script
+from blockwright.support import Diagnostic
+from blockwright.support.stack import deep
+from blockwright.target import Target
+
+
+@deep
+def find_violations(func: ir.PrimFunc, target: Target | None = None) -> list[Diagnostic]:
+    """All problems of a function; the last one shows the program with the guilty nodes marked.
+
+    Args:
+        func: a tensor program; one without blocks has no signatures, and little to be checked.
+        target: the machine; without it only what holds everywhere is checked.
+    """
+    malformed = find_problems(func)
+    if malformed:
+        return malformed
+    func = plain_memory(func)
+    problems = list(_problems(func, target))
+    return _shown(func, problems) if problems else []
+
+
+def _problems(func: ir.PrimFunc, target: Target | None) -> Iterator[Problem]:
+    if target is not None:
+        yield from _missing(func, target)
+    tree, launches = Tree(func), kernels(func)
+    found = visits(func, launches)
+    yield from binding_problems(tree, found)
+    yield from coverage_problems(func, found)
+    yield from concurrency_problems(func, found)
+    yield from launch_problems(func, launches, found, target)
+    yield from boundary_problems(func, found)
+
+
+def _shown(func: ir.PrimFunc, problems: list[Problem]) -> list[Diagnostic]:
+    """Problems for the user; the program is printed once, with the guilty nodes of all."""
+    marks = [node for problem in problems for node in problem.guilty]
+    note = "the program:\n" + script(func, marks=marks)
+    out: list[Diagnostic] = []
+    for k, problem in enumerate(problems):
+        span = next((n.span for n in problem.guilty if n.span is not None), None)
+        notes = (note,) if k == len(problems) - 1 else ()
+        message = f"{func.name}: {problem.message}"
+        out.append(Diagnostic(problem.code, message, span, problem.help, notes))
+    return out
+
+
+def _missing(func: ir.PrimFunc, target: Target) -> Iterator[Problem]:
+    """Storage scopes, thread axes and execution scopes that the machine does not have."""
+    scopes = [scope.name for scope in target.memory_scopes]
+    seen: dict[ir.Buffer, None] = {}
+    for block in ir.blocks(func.body):
+        seen.update(dict.fromkeys(block.alloc_buffers))
+    seen.update(dict.fromkeys(a.buffer for a in ir.collect(func.body, ir.Allocate)))
+    for buffer in sorted(seen, key=lambda b: b.name):
+        if buffer.scope not in scopes:
+            yield Problem("BW230", f"buffer {buffer.name} lives in {buffer.scope!r}, which "
+                          f"{target} does not have", (buffer,),
+                          f"its scopes: {', '.join(scopes)}")  # fmt: skip
+    tags = [tag for scope in target.execution_scopes for tag in scope.thread_tags]
+    for loop in ir.loops(func.body):
+        if loop.thread is not None and loop.thread.thread_tag not in tags:
+            yield Problem("BW231", f"loop {loop.loop_var.name} is bound to "
+                          f"{loop.thread.thread_tag}, which {target} does not have", (loop,),
+                          f"its axes: {', '.join(tags)}" if tags else
+                          "use parallel and vectorize")  # fmt: skip
+    names = [scope.name for scope in target.execution_scopes]
+    for block in ir.blocks(func.body):
+        if block.exec_scope and block.exec_scope not in names:
+            yield Problem("BW231", f"block {block.name} is for a {block.exec_scope}, which "
+                          f"{target} does not have", (block,),
+                          f"its execution scopes: {', '.join(names)}")  # fmt: skip

@@ -1,0 +1,91 @@
+"""Views of regions, such as the operands of a tensorized block, keep what they demand (BW241).
+
+Demands on layout are proved or refused: an intrinsic that loads 16 aligned bytes must never meet
+others. That a region stays inside its buffer is refused only with an instance at which it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from blockwright import ir
+from blockwright.analysis.access.block_context import Visit
+from blockwright.analysis.access.counterexample import (
+    Unknown,
+    instances,
+    shown,
+    sizes_to_try,
+    value_of,
+)
+from blockwright.analysis.access.layout import buffer_strides, unmet_demands
+from blockwright.analysis.access.stride_alignment import alignments
+from blockwright.analysis.facts import symbol_facts
+from blockwright.analysis.validate.violation import Problem
+from blockwright.arith import Analyzer
+
+
+def boundary_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Problem]:
+    """Violations in all views of a function."""
+    viewing = [visit for visit in found if visit.block.match_buffers]
+    if not viewing:
+        return
+    align, params = alignments(func.body), set(func.buffers)
+    for visit in viewing:
+        analyzer = symbol_facts(func)
+        for level in visit.path:
+            analyzer.bind(level.var, ir.Range(level.low, level.extent))
+        for match in visit.block.match_buffers:
+            source = resolved_region(visit, match.source)
+            strides = buffer_strides(source.buffer, align.get(source.buffer, ()))
+            unmet = unmet_demands(match.buffer, source, strides, source.buffer not in params,
+                                  analyzer, visit.resolved)  # fmt: skip
+            for demand, known, remedy in unmet:
+                yield Problem("BW241", f"view {match.buffer.name} in block {visit.block.name} "
+                              f"demands {demand}, but {known}", (match,), remedy)  # fmt: skip
+            where = _outside(func, visit, source, analyzer)
+            if where is not None:
+                yield Problem("BW241", f"the region of view {match.buffer.name} in block "
+                              f"{visit.block.name} leaves {source.buffer.name}: {where}", (match,),
+                              "pad the buffer, or split by factors that divide it")  # fmt: skip
+
+
+def resolved_region(visit: Visit, region: ir.BufferRegion) -> ir.BufferRegion:
+    """A region in terms of a buffer that is no view, where blocks around define views."""
+    for block in reversed([s for s in visit.around if isinstance(s, ir.Block)]):
+        for match in block.match_buffers:
+            if match.buffer is region.buffer:
+                outer = match.source.region
+                extra = len(outer) - len(region.region)
+                inner = [ir.Range(ir.add(o.min, r.min), r.extent)
+                         for o, r in zip(outer[extra:], region.region, strict=True)]  # fmt: skip
+                region = ir.BufferRegion(match.source.buffer, (*outer[:extra], *inner))
+    return region
+
+
+def _outside(
+    func: ir.PrimFunc, visit: Visit, source: ir.BufferRegion, analyzer: Analyzer
+) -> str | None:
+    """An instance at which a region is not inside its buffer."""
+    for axis, (rng, size) in enumerate(zip(source.region, source.buffer.shape, strict=True)):
+        low = visit.resolved(rng.min)
+        high = ir.add(low, visit.resolved(rng.extent))
+        inside = ir.logical_and(ir.compare(ir.GE, low, 0), ir.compare(ir.LE, high, size))
+        if analyzer.prove(inside):
+            continue
+        for sizes in sizes_to_try(func):
+            try:
+                rows = instances([level.span for level in visit.path], sizes)
+                for guard in visit.guards:
+                    rows = rows.where(value_of(guard, rows.env))
+                fits = np.broadcast_to(value_of(inside, rows.env), (rows.rows,))
+            except Unknown:
+                break
+            hits = np.flatnonzero(~fits)
+            if len(hits):
+                at = rows.at(int(hits[0]))
+                start, stop = (int(value_of(e, at)) for e in (low, high))
+                return (f"at {shown(at, at)} it takes [{start}, {stop}) of {value_of(size, at)} in "
+                        f"dimension {axis}")  # fmt: skip
+    return None

@@ -1,0 +1,422 @@
+"""Well-formedness of tensor programs: what every pass and primitive may rely on.
+
+- every variable, buffer and block is defined once, and used only where its definition holds;
+- a block uses its own iterators, never the loops around it, and binds each iterator once;
+- a block's signature covers what its body touches;
+- accesses have one index per dimension; atomic updates an element of a type that has them;
+- operations, conditions and bounds have operands of the number and types that they take;
+- `break` and `continue` stand in a loop;
+- the body of a function with blocks is the root block, which has no iterators;
+- symbolic sizes of a function have different names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from blockwright import ir
+from blockwright.analysis.access.gathers import with_unknown_loads
+from blockwright.analysis.access.region_annotations import explicit_problem
+from blockwright.analysis.access.regions import block_access_regions, clip_region
+from blockwright.analysis.access.stable_values import reduced_over
+from blockwright.analysis.access.stride_alignment import alignment_problem
+from blockwright.analysis.access.tree import child_stmts
+from blockwright.analysis.canonical.memory import memory_roots
+from blockwright.analysis.canonical.pointers import address, memories, named_pointers
+from blockwright.analysis.facts import symbol_facts, symbols_of
+from blockwright.analysis.sizes import divides_by_zero
+from blockwright.analysis.validate.atomics import atomic_problem
+from blockwright.analysis.validate.lane_counts import lane_problem
+from blockwright.analysis.validate.operands import Types, buffer_misfit
+from blockwright.arith import Analyzer, covers
+from blockwright.ir.printer import script
+from blockwright.support import Diagnostic, ValidationError
+from blockwright.support.stack import deep
+from blockwright.target.scopes import SCOPES_HELP, is_known_scope
+
+
+def check_well_formed(program: ir.PrimFunc | ir.IRModule) -> None:
+    """Raise a `ValidationError` that lists all problems of a program.
+
+    Args:
+        program: a tensor program, or a module of which every tensor program is checked.
+    """
+    functions = program.functions.values() if isinstance(program, ir.IRModule) else (program,)
+    problems: list[Diagnostic] = []
+    for function in functions:
+        if isinstance(function, ir.PrimFunc):
+            problems += find_problems(function)
+    if problems:
+        raise ValidationError.collect(problems)
+
+
+MOST_LOOPS = 500
+"""Loops in one another that a program may have; what is known of each is asked at all others."""
+
+
+@deep
+def find_problems(func: ir.PrimFunc) -> list[Diagnostic]:
+    """Everything that is wrong with a function; empty when it is well formed."""
+    wrong = ir.attribute_problems(func.attrs)
+    if wrong:  # whatever is known of sizes rests on them
+        return [Diagnostic(code, f"{func.name}: {text}", func.span, help, ())
+                for code, text, help in wrong]  # fmt: skip
+    innermost = _loop_beyond_the_limit(func.body)
+    if innermost is not None:
+        message = (
+            f"{func.name}: more than {MOST_LOOPS} loops stand in one another, "
+            f"down to loop {innermost.loop_var.name}"
+        )
+        help = "fuse some of them into one loop"
+        return [Diagnostic("BW001", message, innermost.span, help, ())]
+    checker = _Checker(func)
+    checker.run()
+    return checker.problems
+
+
+def _loop_beyond_the_limit(body: ir.Stmt) -> ir.For | None:
+    """The first loop with more loops around it than a program may have."""
+    stack = [(body, 0)]
+    while stack:
+        node, around = stack.pop()
+        if isinstance(node, ir.For):
+            if around == MOST_LOOPS:
+                return node
+            around += 1
+        stack += [(child, around) for child in child_stmts(node)]
+    return None
+
+
+class _Checker:
+    def __init__(self, func: ir.PrimFunc) -> None:
+        self.func = func
+        self.problems: list[Diagnostic] = []
+        self.defined: set[ir.Node] = set()  # ever defined, to find second definitions
+        self.visible: set[ir.Node] = set()
+        self.outside: dict[ir.Var, str] = {}  # loop variables of scopes around the block
+        self._loops: set[ir.Node] = set()  # loop variables of the scope walked now
+        self._around: list[ir.IterVar] = []  # iterators of the blocks around
+        self._analyzer: Analyzer | None = None
+        self._types = Types()
+        self._depth = 0  # of loops around
+        self._place = func.span  # of the statement looked at, for expressions without a place
+
+    def report(self, code: str, message: str, node: ir.Node, help: str | None = None) -> None:
+        span = self._place if node.span is None else node.span
+        self.problems.append(Diagnostic(code, f"{self.func.name}: {message}", span, help, ()))
+
+    def define(self, node: ir.Var | ir.Buffer) -> None:
+        if isinstance(node, ir.Buffer) and not is_known_scope(node.scope):
+            self.report("BW230", f"buffer {node.name} lives in {node.scope!r}, which is no storage "
+                        "scope", node, SCOPES_HELP)  # fmt: skip
+        if node in self.defined:
+            kind = "buffer" if isinstance(node, ir.Buffer) else "variable"
+            self.report("BW211", f"{kind} {node.name} is defined twice", node)
+        self.defined.add(node)
+        self.visible.add(node)
+
+    # ------------------------------------------------------------------ functions
+    def run(self) -> None:
+        func = self.func
+        symbols = symbols_of(func)
+        names: set[str] = set()
+        for symbol in symbols:
+            if symbol.name in names:
+                self.report("BW214", f"two symbolic sizes are named {symbol.name}", symbol)
+            names.add(symbol.name)
+        self.visible.update(symbols)
+        self.defined.update(symbols)
+        for param in func.params:
+            if param not in self.visible:
+                self.define(param)
+        handles = set(func.params)
+        for handle, buffer in func.buffer_map:
+            if handle not in handles:
+                self.report("BW243", f"{buffer.name} is bound to no parameter", buffer)
+            self.size(buffer)
+            self.define(buffer)
+            self.visible.update(ir.collect(buffer, ir.Var))
+        body = func.body
+        if isinstance(body, ir.BlockRealize):
+            if body.iter_values or body.block.iter_vars:
+                self.report("BW246", "the root block has iterators", body.block)
+            self.block(body.block, root=True)
+        else:
+            if ir.collect(body, ir.Block):
+                self.report("BW246", "the body has blocks but is not the root block", body)
+            self.stmt(body)
+
+    # ------------------------------------------------------------------ statements
+    def stmt(self, node: ir.Stmt) -> None:
+        around = self._place
+        self._place = around if node.span is None else node.span
+        self.operands(node)
+        repeats = isinstance(node, (ir.For, ir.While))
+        self._depth += repeats
+        self._stmt(node)
+        self._depth -= repeats
+        self._place = around
+
+    def _stmt(self, node: ir.Stmt) -> None:
+        if isinstance(node, ir.For):
+            self.use(node.min)
+            self.use(node.extent)
+            with_var = node.thread.var if node.thread is not None else None
+            self.define(node.loop_var)
+            self._loops.add(node.loop_var)
+            if with_var is not None and with_var not in self.visible:
+                self.define(with_var)
+            self.stmt(node.body)
+            self.visible.discard(node.loop_var)
+        elif isinstance(node, ir.BlockRealize):
+            self.realize(node)
+        elif isinstance(node, ir.LetStmt):
+            self.use(node.value)
+            self.define(node.var)
+            self.stmt(node.body)
+            self.visible.discard(node.var)
+        elif isinstance(node, (ir.Allocate, ir.DeclBuffer)):
+            if isinstance(node, ir.DeclBuffer):
+                self.use(node.source)
+                self.one_memory(node)
+            self.declare(node.buffer)
+            self.stmt(node.body)
+            self.visible.discard(node.buffer)
+        else:
+            if isinstance(node, ir.AttrStmt) and isinstance(node.node, ir.IterVar):
+                self.define(node.node.var)  # a thread axis
+            for child in node.children():
+                if isinstance(child, ir.Stmt):
+                    self.stmt(child)
+                else:
+                    self.use(child)
+            if isinstance(node, ir.BufferStore):
+                self.access(node)
+            elif isinstance(node, ir.AssertStmt):
+                problem = ir.message_problem(node.message, node.values)
+                if problem is not None:
+                    self.report(problem[0], problem[1], node, problem[2])
+
+    def realize(self, node: ir.BlockRealize) -> None:
+        block = node.block
+        if len(node.iter_values) != len(block.iter_vars):
+            self.report("BW215", f"block {block.name} has {len(block.iter_vars)} iterators and "
+                        f"{len(node.iter_values)} values", block)  # fmt: skip
+        for value in (*node.iter_values, node.predicate):
+            self.use(value)
+        self.block(block, root=False)
+
+    def block(self, block: ir.Block, root: bool) -> None:
+        if block in self.defined:
+            self.report("BW211", f"block {block.name} stands in two places", block)
+        self.defined.add(block)
+        hidden = {v for v in self.visible if isinstance(v, ir.Var) and v in self._loops}
+        self.visible -= hidden
+        self.outside.update(dict.fromkeys(hidden, block.name))
+        inside: list[ir.Node] = []
+        for it in block.iter_vars:
+            self.use(it.dom)
+            self.define(it.var)
+            inside.append(it.var)
+        for buffer in block.alloc_buffers:
+            self.declare(buffer)
+            inside.append(buffer)
+        for region in (*block.reads, *block.writes):
+            self.use(region)
+        for match in block.match_buffers:
+            self.use(match.source)
+            self.visible.update(ir.collect(match.buffer, ir.Var))
+            self.define(match.buffer)
+            inside.append(match.buffer)
+        before, around = self._loops, self._around
+        self._loops, self._around = set(), [*around, *block.iter_vars]
+        if block.init is not None:
+            self.stmt(block.init)
+        self.stmt(block.body)
+        self._loops, self._around = before, around
+        self.visible.difference_update(inside)
+        self.visible |= hidden
+        for var in hidden:
+            self.outside.pop(var, None)
+        for problem in (alignment_problem(block), explicit_problem(block)):
+            if problem:
+                self.report("BW257", f"annotation of block {block.name}: {problem}", block)
+        if not root:
+            self.signature(block)
+
+    def one_memory(self, node: ir.DeclBuffer) -> None:
+        """A declared buffer is a view of one memory, for everything that asks what is touched."""
+        if address(node.source) is not None:
+            return
+        found = memories(node.source, named_pointers(self.func))
+        roots = memory_roots(self.func) if len(found) > 1 else {}
+        apart = {roots.get(m, m) if isinstance(m, ir.Buffer) else m: m.name for m in found}
+        if len(apart) > 1:
+            names = " or ".join(apart.values())
+            self.report("BW256", f"buffer {node.buffer.name} is declared on the memory of {names}",
+                        node, "declare a buffer on each, and choose between elements")  # fmt: skip
+
+    def declare(self, buffer: ir.Buffer) -> None:
+        for part in (*buffer.shape, *buffer.strides):
+            self.use(part)
+        self.size(buffer)
+        self.define(buffer)
+
+    def size(self, buffer: ir.Buffer) -> None:
+        """Extents divide by no 0; the bytes of a buffer of constant shape can be counted."""
+        if any(map(divides_by_zero, buffer.shape)):
+            self.report("BW250", f"an extent of buffer {buffer.name} divides by 0", buffer)
+        wrong = buffer_misfit(buffer)
+        if wrong is not None:
+            self.report("BW260", wrong, buffer)
+            return
+        extents = [ir.const_int(n) for n in buffer.shape]
+        if any(n is not None and n < 0 for n in extents):
+            self.report("BW250", f"an extent of buffer {buffer.name} is negative", buffer)
+        count = math.prod(n for n in extents if n is not None)
+        if None not in extents and count * buffer.dtype.nbytes * buffer.dtype.lanes >= 1 << 63:
+            self.report("BW255", f"buffer {buffer.name} has {count} elements, whose bytes 63 bits "
+                        "do not count", buffer)  # fmt: skip
+
+    def signature(self, block: ir.Block) -> None:
+        """The stated regions cover those of the body."""
+        if any(p.code == "BW209" for p in self.problems):
+            return  # indices that do not fit their buffers have no regions
+        outside = self._facts().copy()
+        for it in self._around:
+            outside.bind(it.var, it.dom)
+        for word, region, have in unstated(block, outside):
+            what = f"{word} {region.buffer.name}, which its signature does not state"
+            if have is not None:
+                what = (f"{word} more of {region.buffer.name} ({script(region)}) than its "
+                        f"signature states ({script(have)})")  # fmt: skip
+            self.report("BW216", f"block {block.name} {what}", block)
+
+    def _facts(self) -> Analyzer:
+        if self._analyzer is None:
+            self._analyzer = symbol_facts(self.func)
+        return self._analyzer
+
+    # ------------------------------------------------------------------ expressions
+    def use(self, node: ir.Node) -> None:
+        stack: list[ir.Node] = [node]
+        while stack:
+            here = stack.pop()
+            if isinstance(here, ir.Var):
+                self.use_var(here)
+            elif isinstance(here, ir.Buffer):
+                if here not in self.visible:
+                    self.report("BW212", f"buffer {here.name} is used where it is not defined",
+                                here)  # fmt: skip
+            elif isinstance(here, ir.Let):
+                self.operands(here)
+                self.use(here.value)
+                self.define(here.var)
+                self.use(here.body)
+                self.visible.discard(here.var)
+            elif isinstance(here, ir.CommReducer):
+                self._use_reducer(here)
+            else:
+                self.operands(here)
+                if isinstance(here, ir.BufferLoad):
+                    self.access(here)
+                elif ir.is_atomic(here):
+                    problem = atomic_problem(here)
+                    if problem is not None:
+                        self.report("BW217", problem, here)
+                stack.extend(here.children())
+
+    def operands(self, node: ir.Node) -> None:
+        """Operands have the number and types that the node takes."""
+        wrong = self._types.misfit(node)
+        if wrong is not None:
+            self.report("BW260", wrong, node, "convert with T.Cast; compare with 0 for a condition")
+        if self._depth == 0 and isinstance(node, ir.Call) and node.op in ("break", "continue"):
+            self.report("BW618", f"{node.op} outside of a loop", node)
+
+    def _use_reducer(self, node: ir.CommReducer) -> None:
+        """A reducer is a function of its operands, which are visible in its result alone."""
+        for value in node.identity:
+            self.use(value)
+        inner = {*node.lhs, *node.rhs} - self.visible
+        self.visible |= inner
+        for value in node.result:
+            self.use(value)
+        self.visible -= inner
+
+    def use_var(self, var: ir.Var) -> None:
+        if var in self.visible:
+            return
+        block = self.outside.get(var)
+        if block is not None:
+            self.report("BW212", f"block {block} uses the loop variable {var.name} from outside",
+                        var, "bind it to an iterator of the block")  # fmt: skip
+        else:
+            self.report("BW212", f"variable {var.name} is used where it is not defined", var)
+
+    def access(self, node: ir.BufferLoad | ir.BufferStore) -> None:
+        if len(node.indices) != node.buffer.ndim:
+            self.report("BW209", f"buffer {node.buffer.name} has {node.buffer.ndim} dimensions, "
+                        f"an access has {len(node.indices)} indices", node)  # fmt: skip
+            return
+        problem = lane_problem(node)
+        if problem is not None:
+            self.report("BW254", problem, node, "give the last index as many lanes as the value; "
+                        "T.Broadcast repeats a scalar")  # fmt: skip
+
+
+_Unstated = tuple[str, ir.BufferRegion, "ir.BufferRegion | None"]
+
+
+def unstated(block: ir.Block, outside: Analyzer) -> list[_Unstated]:
+    """What a block touches beyond its signature: "reads" or "writes", what is touched, and what is
+    stated of that buffer.
+
+    Args:
+        block: any but the root.
+        outside: what is known of sizes and of the iterators of blocks around.
+    """
+    analyzer = outside.copy()
+    for it in block.iter_vars:
+        analyzer.bind(it.var, it.dom)
+    begun: set[ir.Buffer] = set()  # set and read also where the reduction takes no step
+    if block.init is not None:
+        begun = set(ir.collect(block.init, ir.Buffer))
+        stepless = analyzer.without_empty(reduced_over(block))
+    else:
+        stepless = analyzer
+    # What an address reaches only the signature says.
+    reads, writes = block_access_regions(block, outside, addresses=False)
+    found: list[_Unstated] = []
+    for word, touched, stated in (("reads", reads, block.reads), ("writes", writes, block.writes)):
+        known = {r.buffer: r for r in stated}
+        for region in touched:
+            have = known.get(region.buffer)
+            there = stepless if region.buffer in begun else analyzer
+            if have is None or not _covered(have, region, there):
+                found.append((word, region, have))
+    if not found:
+        return []
+    # A region deduced from the block alone covers every access by its construction (`regions`),
+    # whether or not `covers` can prove that it holds the one deduced with facts about sizes. That
+    # is what the parser and most steps state. Deduced here once more, it depends on nothing that
+    # was stated, other than the signatures of blocks inside, which are checked themselves.
+    deduced = block_access_regions(block, Analyzer(values=outside.space.values), addresses=False)
+    alone: dict[str, Sequence[ir.BufferRegion]] = dict(
+        zip(("reads", "writes"), deduced, strict=True)
+    )
+    return [
+        (word, region, have)
+        for word, region, have in found
+        if have is None or not any(ir.structural_equal(have, whole) for whole in alone[word])
+    ]
+
+
+def _covered(have: ir.BufferRegion, need: ir.BufferRegion, analyzer: Analyzer) -> bool:
+    if covers(have.region, need.region, analyzer):
+        return True
+    inside = clip_region(with_unknown_loads(need), analyzer)
+    if covers(have.region, inside.region, analyzer):
+        return True
+    return any(analyzer.prove(ir.LE(*ir.match_types(rng.extent, 0))) for rng in need.region)
