@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blockwright.interp.clock import Clock, ThreadShadow
+from blockwright.interp.gpu.vector_clock import Clock, ThreadShadow
 
 THREADS, WARP, CELLS = 12, 4, 3
 Access = tuple[int, int, int, str]  # number, thread, cell, how

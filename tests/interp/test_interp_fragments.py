@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blockwright.interp import fragments
+from blockwright.interp.gpu import fragments
+from blockwright.interp.gpu.warp import Absent, Lanes
 from blockwright.interp.report import bank_turns
-from blockwright.interp.warp import Absent, Lanes
 
 Array = np.ndarray[Any, Any]
 Formula = Callable[[int, int, int], tuple[int, int]]  # group, member, element → row, column

@@ -10,9 +10,9 @@ import numpy as np
 from blockwright.analysis.kernels import shares
 from blockwright.analysis.validate.lane_counts import lane_problem
 from blockwright.interp.expr import ExprCompiler
+from blockwright.interp.gpu.kernels import Launch, axis_tag, copies_of
 from blockwright.interp.lanes import DID, Env, Fn, Site, compress, pick, same, with_first
 from blockwright.interp.memory import Pointer, Touch, View, coordinates, record
-from blockwright.interp.threads import Launch, axis_tag, copies_of
 from blockwright.ir import (
     Buffer,
     BufferLoad,

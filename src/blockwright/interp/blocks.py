@@ -10,12 +10,12 @@ import numpy as np
 from blockwright.analysis import DIM_ALIGN, AlignRow, aligned_strides
 from blockwright.interp.calls import CallGlobal, Run
 from blockwright.interp.combine import combined_axes
-from blockwright.interp.hardware import HardwareCompiler
+from blockwright.interp.gpu.hardware import HardwareCompiler
+from blockwright.interp.gpu.kernels import copies_of
+from blockwright.interp.gpu.thread_block import Team
 from blockwright.interp.lane_sizes import agreed, by_size
 from blockwright.interp.lanes import Env, Fn, State, compress, narrowed, same
 from blockwright.interp.memory import Pointer, Storage, View, compact_strides
-from blockwright.interp.team import Team
-from blockwright.interp.threads import copies_of
 from blockwright.ir import (
     Block,
     BlockRealize,

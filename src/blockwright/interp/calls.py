@@ -13,7 +13,7 @@ from blockwright.interp.atomic import AtomicCompiler
 from blockwright.interp.lanes import Break, Continue, Env, Fn, Return, Site, State, pick
 from blockwright.interp.memory import Array, Pointer, Storage, View
 from blockwright.interp.numeric import is_array
-from blockwright.interp.private import Privates
+from blockwright.interp.privatization import Privates
 from blockwright.ir import (
     Buffer,
     BufferLoad,

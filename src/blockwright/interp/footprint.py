@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from blockwright.interp.private import Privates
+from blockwright.interp.privatization import Privates
 from blockwright.ir import (
     OPS,
     AssertStmt,

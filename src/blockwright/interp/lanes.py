@@ -22,7 +22,7 @@ from blockwright.ir import ForKind, IRModule
 from blockwright.support import Diagnostic, InterpretError, Span
 
 if TYPE_CHECKING:
-    from blockwright.interp.team import Team
+    from blockwright.interp.gpu.thread_block import Team
 
 Env = list[Any]
 Fn = Callable[[Env], Any]

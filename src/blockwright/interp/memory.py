@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from blockwright.interp.clock import ThreadShadow
+from blockwright.interp.gpu.vector_clock import ThreadShadow
 from blockwright.ir import DType
 
 Array = np.ndarray[Any, Any]

@@ -31,7 +31,7 @@ from blockwright.interp.lanes import (
     same,
 )
 from blockwright.interp.memory import View
-from blockwright.interp.private import Privates
+from blockwright.interp.privatization import Privates
 from blockwright.ir import Buffer, BufferLoad, Expr, For, ForKind, Stmt, Var, uses_var, walk
 from blockwright.support import InterpretError
 

@@ -11,12 +11,12 @@ import numpy as np
 from blockwright.analysis import alignments, define_empty_reductions
 from blockwright.analysis.sizes import linear_in
 from blockwright.interp import numeric
+from blockwright.interp.gpu.kernels import launches, with_axis_loops
 from blockwright.interp.lanes import Env, Fn, Limit, Return, State
 from blockwright.interp.memory import Pointer, Storage
-from blockwright.interp.private import private_buffers
+from blockwright.interp.privatization import private_buffers
 from blockwright.interp.report import Report
 from blockwright.interp.stmt import StmtCompiler
-from blockwright.interp.threads import launches, with_axis_loops
 from blockwright.ir import (
     Block,
     Buffer,

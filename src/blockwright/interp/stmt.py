@@ -9,7 +9,8 @@ import numpy as np
 
 from blockwright.interp.calls import Run
 from blockwright.interp.combine import combines_lanes, kind_of
-from blockwright.interp.hardware import HardwareCompiler
+from blockwright.interp.gpu.hardware import HardwareCompiler
+from blockwright.interp.gpu.launch import LaunchCompiler
 from blockwright.interp.lanes import (
     Env,
     Loop,
@@ -22,7 +23,6 @@ from blockwright.interp.lanes import (
     run_loop,
     run_step,
 )
-from blockwright.interp.launch import LaunchCompiler
 from blockwright.interp.memory import Pointer
 from blockwright.interp.nest import chain_of, plan_nest
 from blockwright.ir import (

@@ -20,9 +20,9 @@ import numpy as np
 from blockwright.analysis.kernels import BLOCK_AXES, VIRTUAL_AXES
 from blockwright.interp.blocks import BlockCompiler
 from blockwright.interp.calls import CallGlobal, Run
+from blockwright.interp.gpu.kernels import EXPLICIT, Launch, axis_key, leaves_in
+from blockwright.interp.gpu.thread_block import Team
 from blockwright.interp.lanes import Env, Fn, Loop, State, compress, run_loop
-from blockwright.interp.team import Team
-from blockwright.interp.threads import EXPLICIT, Launch, axis_key, leaves_in
 from blockwright.ir import Block, For, SeqStmt, Stmt
 
 

@@ -23,7 +23,7 @@ from blockwright.analysis.kernels import (
     shares,
     statements,
 )
-from blockwright.interp.asynchronous import WRITES
+from blockwright.interp.gpu.asynchronous import WRITES
 from blockwright.ir import (
     AttrStmt,
     Block,

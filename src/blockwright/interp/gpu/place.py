@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from blockwright.interp.access import AccessCompiler, note, unwritten
+from blockwright.interp.gpu.thread_block import Team
+from blockwright.interp.gpu.warp import WARP
 from blockwright.interp.lanes import Env, Fn, Site, compress, pick
 from blockwright.interp.memory import View
-from blockwright.interp.team import Team
-from blockwright.interp.warp import WARP
 from blockwright.ir import BufferLoad, Call, Expr, StringImm, const_int
 from blockwright.support import InterpretError
 

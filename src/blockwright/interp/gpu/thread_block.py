@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from blockwright.interp.asynchronous import Barrier, Copies, Copy, Phase, Waits
-from blockwright.interp.branches import Branches
-from blockwright.interp.clock import Clock, ThreadShadow
+from blockwright.interp.gpu.asynchronous import Barrier, Copies, Copy, Phase, Waits
+from blockwright.interp.gpu.divergence import Branches
+from blockwright.interp.gpu.vector_clock import Clock, ThreadShadow
 from blockwright.interp.lanes import DID, Env, Site, State, pick, with_first
 from blockwright.interp.memory import Storage, Touch, View, coordinates, granules
 from blockwright.interp.report import WARP, bank_turns

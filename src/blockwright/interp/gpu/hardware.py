@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from blockwright.interp.copying import CopyCompiler
+from blockwright.interp.gpu.copying import CopyCompiler
+from blockwright.interp.gpu.matrices import MatrixCompiler
+from blockwright.interp.gpu.place import constant_of, text
+from blockwright.interp.gpu.thread_block import Team
+from blockwright.interp.gpu.warp import Absent, Lanes
 from blockwright.interp.lanes import Env, Fn, Site
-from blockwright.interp.matrices import MatrixCompiler
-from blockwright.interp.place import constant_of, text
-from blockwright.interp.team import Team
-from blockwright.interp.warp import Absent, Lanes
 from blockwright.ir import Call
 from blockwright.support import InterpretError
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from blockwright.interp import fragments
 from blockwright.interp.calls import CallCompiler, CallGlobal
+from blockwright.interp.gpu import fragments
+from blockwright.interp.gpu.place import Place, constant_of, one_lane, text, warps
+from blockwright.interp.gpu.warp import WARP
 from blockwright.interp.lanes import Env, Fn, compress
 from blockwright.interp.memory import View
-from blockwright.interp.place import Place, constant_of, one_lane, text, warps
-from blockwright.interp.warp import WARP
 from blockwright.ir import Buffer, Call
 
 Array = np.ndarray[Any, Any]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from blockwright.interp.asynchronous import Barrier, Copy
 from blockwright.interp.calls import CallCompiler
+from blockwright.interp.gpu.asynchronous import Barrier, Copy
+from blockwright.interp.gpu.place import Place, constant_of
+from blockwright.interp.gpu.thread_block import Team
 from blockwright.interp.lanes import Env, Fn, Site, compress
-from blockwright.interp.place import Place, constant_of
-from blockwright.interp.team import Team
 from blockwright.ir import Call
 
 
