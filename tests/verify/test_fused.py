@@ -13,7 +13,7 @@ from blockwright.rules import apply_rules
 from blockwright.script.compute import Program
 from blockwright.target import Target
 from blockwright.verify import verify
-from blockwright.verify.fused import unfused
+from blockwright.verify.normalize.unfuse import unfused
 from tests.verify.pairs import program
 
 ARGUMENTS = "A[n, 7, 5]; C[n, 7, 5]"
@@ -82,7 +82,7 @@ def test_products_of_sizes_that_no_tile_divides(
     target: str, names: str, columns: int, depth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The schedules have tiles of 3 to 8 rows and 16 to 56 columns in a fused parallel loop."""
-    proof = importlib.import_module("blockwright.verify.proof")
+    proof = importlib.import_module("blockwright.verify.prove.proof")
     monkeypatch.setattr(proof, "UNITS", 6_000_000)  # two thirds of the budget
     func = linear(*(ir.var(n, "int64") for n in names), columns=columns, depth=depth)
     assert verify(func, apply_rules(func, Target(target)).func).verdict == "proved"

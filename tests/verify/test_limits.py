@@ -12,10 +12,11 @@ pytest.importorskip("islpy")
 from blockwright import ir
 from blockwright.interp import Limit, interpret
 from blockwright.support import InterpretError
-from blockwright.verify import isl, proof, verify
+from blockwright.verify import isl, verify
 from blockwright.verify.budget import Budget, Meter, begin_step, metered, price
 from blockwright.verify.isl import library
-from blockwright.verify.tuples import Combination, require_laws
+from blockwright.verify.model.tuples import Combination, require_laws
+from blockwright.verify.prove import proof
 from blockwright.verify.verdict import Exhausted
 from tests.verify.pairs import matmul, program, tiled
 

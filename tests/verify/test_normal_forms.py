@@ -8,7 +8,7 @@ pytest.importorskip("islpy")
 
 from blockwright import ir
 from blockwright.verify import verify
-from blockwright.verify.roll import rolled
+from blockwright.verify.normalize.reroll import rolled
 from tests.verify.pairs import matmul, program
 
 TILE = """

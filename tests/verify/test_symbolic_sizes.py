@@ -8,7 +8,7 @@ pytest.importorskip("islpy")
 
 from blockwright import ir
 from blockwright.verify import verify
-from blockwright.verify.quotients import Quotients
+from blockwright.verify.normalize.quotients import Quotients
 from tests.verify.pairs import matmul, program
 
 N, M, A, B = (ir.Var(name, ir.dtype_of("int64")) for name in "nmab")

@@ -15,8 +15,9 @@ from blockwright.script.compute import Program
 from blockwright.support import OptionError, ScheduleError
 from blockwright.testing.proofs import chunk
 from blockwright.testing.proofs.chunk import Settings, judge
-from blockwright.verify import Verdict, proof, verify
-from blockwright.verify.replay import differs
+from blockwright.verify import Verdict, verify
+from blockwright.verify.prove import proof
+from blockwright.verify.prove.replay import differs
 from tests.verify.pairs import matmul, program, tiled
 
 SCALED = """

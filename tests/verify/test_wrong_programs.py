@@ -9,7 +9,7 @@ pytest.importorskip("islpy")
 from blockwright import ir
 from blockwright.testing.check import assert_same_meaning
 from blockwright.verify import verify
-from blockwright.verify.replay import differs
+from blockwright.verify.prove.replay import differs
 from tests.verify.pairs import matmul, program, tiled
 
 

@@ -54,6 +54,6 @@ def verify(before: ir.PrimFunc, after: ir.PrimFunc) -> Verdict:
             raise OptionError(f"cannot verify a {type(program).__name__}", code="BW902",
                               help="pass two tensor programs")  # fmt: skip
     require_solvers()
-    from blockwright.verify.decide import decide
+    from blockwright.verify.prove.decide import decide
 
     return decide(before, after)

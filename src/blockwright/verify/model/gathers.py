@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from functools import reduce
 
 from blockwright.verify import isl
-from blockwright.verify.frame import Extended
-from blockwright.verify.operators import apply, restricted
-from blockwright.verify.value import Alternative, Leaf, Skeleton, Sum, Term, Value, operands
+from blockwright.verify.model.instance_sets import Extended
+from blockwright.verify.model.operators import apply, restricted
+from blockwright.verify.model.terms import Alternative, Leaf, Skeleton, Sum, Term, Value, operands
 
 
 class Table:

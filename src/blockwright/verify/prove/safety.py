@@ -11,13 +11,13 @@ import msgspec
 from blockwright import ir
 from blockwright.verify import isl
 from blockwright.verify.budget import begin_step
-from blockwright.verify.frame import Frame, Loop, least_sizes, size_text
-from blockwright.verify.match import require_covered
-from blockwright.verify.positions import Taken
-from blockwright.verify.program import Program
-from blockwright.verify.statement import Statement
-from blockwright.verify.value import Alternative, Term
-from blockwright.verify.values import Values
+from blockwright.verify.model.evaluate import Values
+from blockwright.verify.model.instance_sets import Frame, Loop, least_sizes, size_text
+from blockwright.verify.model.positions import Taken
+from blockwright.verify.model.program import Program
+from blockwright.verify.model.statement import Statement
+from blockwright.verify.model.terms import Alternative, Term
+from blockwright.verify.prove.match import require_covered
 from blockwright.verify.verdict import Mismatch, Unknown
 
 

@@ -21,7 +21,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.verify.affine import constant
-from blockwright.verify.radix import simple
+from blockwright.verify.normalize.digit_split import simple
 from blockwright.verify.verdict import Unknown
 
 Names = dict[ir.Var, str]

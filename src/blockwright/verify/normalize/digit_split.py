@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from blockwright import ir
-from blockwright.verify.axes import split_axes
-from blockwright.verify.bands import gathered
-from blockwright.verify.parts import distributed
+from blockwright.verify.normalize.axes import split_axes
+from blockwright.verify.normalize.distribute import distributed
+from blockwright.verify.normalize.interchange import gathered
+from blockwright.verify.normalize.quotients import INDEX, Quotients, Simplify, hard_parts
+from blockwright.verify.normalize.untile import Digits, Tiles
 from blockwright.verify.polynomial import Atom, Poly
-from blockwright.verify.quotients import INDEX, Quotients, Simplify, hard_parts
-from blockwright.verify.tiles import Digits, Tiles
 
 ROUNDS = 12
 """Taking an iterator apart may let the loop that it is bound to be taken apart, and so on."""

@@ -6,9 +6,9 @@ import msgspec
 
 from blockwright import ir
 from blockwright.verify import isl
-from blockwright.verify.frame import Frame
-from blockwright.verify.positions import Taken
-from blockwright.verify.tuples import Combination, Joint
+from blockwright.verify.model.instance_sets import Frame
+from blockwright.verify.model.positions import Taken
+from blockwright.verify.model.tuples import Combination, Joint
 
 COMBINERS: dict[type[ir.Expr], str] = {
     ir.Add: "+", ir.Mul: "*", ir.Min: "min", ir.Max: "max", ir.And: "and", ir.Or: "or",

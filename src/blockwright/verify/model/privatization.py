@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from blockwright import ir
-from blockwright.verify.frame import Loop, Step
+from blockwright.verify.model.instance_sets import Loop, Step
 from blockwright.verify.verdict import Unknown
 
 Path = tuple[ir.For, ...]

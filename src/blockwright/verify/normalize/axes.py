@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from blockwright import ir
+from blockwright.verify.normalize.quotients import Quotients, hard_parts
 from blockwright.verify.polynomial import Poly
-from blockwright.verify.quotients import Quotients, hard_parts
 
 Access = ir.BufferLoad | ir.BufferStore
 Split = tuple[int, Poly]

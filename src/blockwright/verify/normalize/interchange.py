@@ -19,9 +19,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from blockwright import ir
-from blockwright.verify.owners import MOVED
+from blockwright.verify.model.privatization import MOVED
+from blockwright.verify.normalize.quotients import Quotients, hard_parts
 from blockwright.verify.polynomial import Poly
-from blockwright.verify.quotients import Quotients, hard_parts
 
 
 def gathered(func: ir.PrimFunc, least: Mapping[ir.Var, int]) -> ir.PrimFunc:

@@ -20,13 +20,13 @@ from functools import reduce
 from blockwright import ir
 from blockwright.verify import isl
 from blockwright.verify.budget import begin_step
-from blockwright.verify.flow import part
-from blockwright.verify.frame import Frame
-from blockwright.verify.match import require_equal
-from blockwright.verify.program import LAST, Program
-from blockwright.verify.statement import Statement
-from blockwright.verify.tables import is_undefined
-from blockwright.verify.values import Agreed, Values
+from blockwright.verify.model.evaluate import Agreed, Values
+from blockwright.verify.model.gathers import is_undefined
+from blockwright.verify.model.instance_sets import Frame
+from blockwright.verify.model.program import LAST, Program
+from blockwright.verify.model.reaching_stores import part
+from blockwright.verify.model.statement import Statement
+from blockwright.verify.prove.match import require_equal
 from blockwright.verify.verdict import Mismatch, Unknown
 
 Twins = tuple[ir.Buffer, ir.Buffer]

@@ -15,9 +15,9 @@ import msgspec
 
 from blockwright.verify import isl
 from blockwright.verify.budget import begin_step
-from blockwright.verify.frame import Frame, Step
-from blockwright.verify.program import Program
-from blockwright.verify.statement import Statement
+from blockwright.verify.model.instance_sets import Frame, Step
+from blockwright.verify.model.program import Program
+from blockwright.verify.model.statement import Statement
 from blockwright.verify.verdict import Unknown
 
 

@@ -24,9 +24,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from blockwright import ir
-from blockwright.verify.owners import MOVED
-from blockwright.verify.polynomial import Atom, Poly, number
-from blockwright.verify.quotients import (
+from blockwright.verify.model.privatization import MOVED
+from blockwright.verify.normalize.quotients import (
     INDEX,
     MOST_TERMS,
     Quotients,
@@ -34,6 +33,7 @@ from blockwright.verify.quotients import (
     hard_parts,
     index_roots,
 )
+from blockwright.verify.polynomial import Atom, Poly, number
 
 Digits = tuple[ir.Var, ir.Var]
 """The loops over the higher and the lower digit of one that was taken apart."""

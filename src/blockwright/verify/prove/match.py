@@ -16,8 +16,8 @@ from typing import cast
 
 from blockwright.verify import isl
 from blockwright.verify.budget import DEAR, begin_step
-from blockwright.verify.frame import least_sizes
-from blockwright.verify.value import (
+from blockwright.verify.model.instance_sets import least_sizes
+from blockwright.verify.model.terms import (
     IDEMPOTENT,
     Alternative,
     Leaf,

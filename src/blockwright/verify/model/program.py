@@ -16,13 +16,13 @@ import msgspec
 from blockwright import ir
 from blockwright.verify import isl
 from blockwright.verify.affine import affine, condition
-from blockwright.verify.frame import Frame, Iterator, Loop, Place, Space, size_text
-from blockwright.verify.guarded import guarded
-from blockwright.verify.lanes import scalar_store
-from blockwright.verify.owners import Owners
-from blockwright.verify.positions import Tables, Taken
-from blockwright.verify.statement import COMBINERS, Group, Statement, updated
-from blockwright.verify.tuples import Combination, Joint, joint_update
+from blockwright.verify.model.instance_sets import Frame, Iterator, Loop, Place, Space, size_text
+from blockwright.verify.model.lanes import scalar_store
+from blockwright.verify.model.positions import Tables, Taken
+from blockwright.verify.model.predicated_stores import guarded
+from blockwright.verify.model.privatization import Owners
+from blockwright.verify.model.statement import COMBINERS, Group, Statement, updated
+from blockwright.verify.model.tuples import Combination, Joint, joint_update
 from blockwright.verify.verdict import Unknown
 
 FIRST, LAST = -1, 1 << 30

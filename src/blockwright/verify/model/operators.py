@@ -14,7 +14,7 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.verify import isl
-from blockwright.verify.value import (
+from blockwright.verify.model.terms import (
     Alternative,
     Leaf,
     Skeleton,

@@ -12,9 +12,9 @@ from blockwright import ir
 from blockwright.verify import isl
 from blockwright.verify.affine import constant
 from blockwright.verify.budget import begin_step
-from blockwright.verify.flow import Flow, Seen
-from blockwright.verify.frame import Extended, Frame, least_sizes, size_text
-from blockwright.verify.operators import (
+from blockwright.verify.model.gathers import Table, by_instance
+from blockwright.verify.model.instance_sets import Extended, Frame, least_sizes, size_text
+from blockwright.verify.model.operators import (
     FALSE,
     INTEGER,
     TRUE,
@@ -24,11 +24,10 @@ from blockwright.verify.operators import (
     restricted,
     sum_of,
 )
-from blockwright.verify.program import Program
-from blockwright.verify.statement import COMBINERS, Statement
-from blockwright.verify.tables import Table, by_instance
-from blockwright.verify.tuples import require_laws
-from blockwright.verify.value import (
+from blockwright.verify.model.program import Program
+from blockwright.verify.model.reaching_stores import Flow, Seen
+from blockwright.verify.model.statement import COMBINERS, Statement
+from blockwright.verify.model.terms import (
     Alternative,
     Leaf,
     Term,
@@ -36,6 +35,7 @@ from blockwright.verify.value import (
     pulled,
     terms_of,
 )
+from blockwright.verify.model.tuples import require_laws
 from blockwright.verify.verdict import Mismatch, Unknown
 
 

@@ -13,7 +13,7 @@ not do so is not proved.
 from __future__ import annotations
 
 from blockwright import ir
-from blockwright.verify.statement import COMBINERS, updated
+from blockwright.verify.model.statement import COMBINERS, updated
 from blockwright.verify.verdict import Unknown
 
 

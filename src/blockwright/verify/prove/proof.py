@@ -9,17 +9,17 @@ from blockwright.support.stack import has_room
 from blockwright.verify import isl
 from blockwright.verify.affine import affine, condition
 from blockwright.verify.budget import Budget, Meter, metered
-from blockwright.verify.frame import Space
-from blockwright.verify.fused import unfused
-from blockwright.verify.lemmas import agree
-from blockwright.verify.match import require_equal
-from blockwright.verify.products import Names, Pair, forms
-from blockwright.verify.program import LAST, Program
-from blockwright.verify.roll import rolled
-from blockwright.verify.safety import Safety, require_positions
-from blockwright.verify.values import Values
+from blockwright.verify.model.evaluate import Values
+from blockwright.verify.model.instance_sets import Space
+from blockwright.verify.model.program import LAST, Program
+from blockwright.verify.normalize.reroll import rolled
+from blockwright.verify.normalize.symbolic_products import Names, Pair, forms
+from blockwright.verify.normalize.unfuse import unfused
+from blockwright.verify.normalize.views import without_views
+from blockwright.verify.prove.lemmas import agree
+from blockwright.verify.prove.match import require_equal
+from blockwright.verify.prove.safety import Safety, require_positions
 from blockwright.verify.verdict import Exhausted, Mismatch, Unknown
-from blockwright.verify.views import without_views
 
 UNITS = 9_000_000
 """The budget of one verdict: bounds its time on every machine, a few seconds on present ones."""

@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from blockwright import ir
+from blockwright.verify.normalize.quotients import Quotients, hard_parts
 from blockwright.verify.polynomial import Atom, Poly, of_atom
-from blockwright.verify.quotients import Quotients, hard_parts
 
 Access = tuple[ir.Buffer, tuple[ir.Expr, ...], bool]
 """A buffer, the position in loops, and whether it is written."""

@@ -8,9 +8,9 @@ from blockwright import ir
 from blockwright.interp import Limit
 from blockwright.support import BlockwrightError
 from blockwright.support.stack import deep
-from blockwright.verify.choices import choices
-from blockwright.verify.proof import Claim
-from blockwright.verify.replay import ITERATIONS, counterexample, default_sizes
+from blockwright.verify.normalize.guards_on_sizes import choices
+from blockwright.verify.prove.proof import Claim
+from blockwright.verify.prove.replay import ITERATIONS, counterexample, default_sizes
 from blockwright.verify.verdict import Counterexample, Mismatch, Unknown, Verdict
 
 
