@@ -10,7 +10,7 @@ import pytest
 
 from blockwright import ir
 from blockwright.schedule import RECORDS, Schedule, ScheduleError, Trace
-from blockwright.schedule.sampling import count_tiles, divisors
+from blockwright.schedule.rewrite.sampling import count_tiles, divisors
 from blockwright.script.ir import from_source
 from blockwright.testing.check import assert_same_meaning
 

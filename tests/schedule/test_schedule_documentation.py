@@ -9,8 +9,8 @@ import pytest
 
 from blockwright import ir
 from blockwright.schedule import RECORDS, Schedule
+from blockwright.schedule.engine.record import Primitive
 from blockwright.schedule.primitive import PRIMITIVES
-from blockwright.schedule.record import Primitive
 from blockwright.schedule.unsafe import UNSAFE_PRIMITIVES
 from blockwright.script.ir import from_source
 

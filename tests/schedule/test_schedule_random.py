@@ -10,9 +10,9 @@ import pytest
 
 from blockwright import ir
 from blockwright.schedule import RECORDS
-from blockwright.schedule.edit import Edit
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.state import State, Step
 from blockwright.schedule.primitive.split import Split
-from blockwright.schedule.state import State, Step
 from blockwright.testing import random_program
 from blockwright.testing.moves import MOVES, Player, Tally, check
 

@@ -12,9 +12,9 @@ import pytest
 
 from blockwright import ir
 from blockwright.ir.printer import script
-from blockwright.schedule.edit import Edit
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.state import State, Step
 from blockwright.schedule.primitive.split import Split
-from blockwright.schedule.state import State, Step
 from blockwright.support import InterpretError
 from blockwright.testing.check import Reference
 from blockwright.testing.fuzz.case import Case, outcome

@@ -8,7 +8,7 @@ from blockwright import ir
 from blockwright.analysis import find_violations
 from blockwright.graph import check_graph
 from blockwright.ir.fields import field_problems
-from blockwright.schedule.prefetch import with_pipelines
+from blockwright.schedule.rewrite.pipeline_annotations import with_pipelines
 from blockwright.support import Diagnostic, OptionError, ScheduleError, ValidationError
 from blockwright.target import Target
 

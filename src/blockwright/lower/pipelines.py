@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from blockwright.ir import PrimFunc
 from blockwright.lower.context import LowerContext
-from blockwright.schedule.prefetch import with_pipelines
+from blockwright.schedule.rewrite.pipeline_annotations import with_pipelines
 
 
 def make_pipelines(func: PrimFunc, context: LowerContext) -> PrimFunc:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blockwright import ir
-from blockwright.schedule.renew import copied
+from blockwright.schedule.engine.fresh_copy import copied
 
 
 def chosen_at_entry(

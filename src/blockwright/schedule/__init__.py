@@ -2,9 +2,9 @@
 
 from blockwright.arith import IndexMap
 from blockwright.schedule.compose import Axes, Zoom, composite
-from blockwright.schedule.handle import BlockRV, ExprRV, Handle, LoopRV
+from blockwright.schedule.engine.handle import BlockRV, ExprRV, Handle, LoopRV
+from blockwright.schedule.engine.instruction import Instruction
 from blockwright.schedule.history import Difference, Stage
-from blockwright.schedule.instruction import Instruction
 from blockwright.schedule.schedule import RECORDS, Schedule
 from blockwright.schedule.trace import Trace
 from blockwright.support import ScheduleError

@@ -9,10 +9,10 @@ import msgspec
 from blockwright import ir
 from blockwright.arith import Analyzer, IntervalSet, eval_set, union
 from blockwright.arith.text import expr_text
-from blockwright.schedule.buffers import home
-from blockwright.schedule.move import within
+from blockwright.schedule.engine.state import State
+from blockwright.schedule.legality.buffers import home
 from blockwright.schedule.primitive.compute_at import computed_at, needed_domains
-from blockwright.schedule.state import State
+from blockwright.schedule.rewrite.move import within
 from blockwright.support import ScheduleError
 
 

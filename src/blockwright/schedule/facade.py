@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from blockwright.schedule.frames import ends_at_call
-from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import Primitive, make
+from blockwright.schedule.engine.traceback_frames import ends_at_call
 from blockwright.schedule.primitive import PRIMITIVES
-from blockwright.schedule.record import Primitive, make
 from blockwright.schedule.unsafe import UNSAFE_PRIMITIVES
 
 

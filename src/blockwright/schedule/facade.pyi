@@ -5,8 +5,8 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.arith import IndexMap
-from blockwright.schedule.handle import BlockRV, ExprRV, LoopRV
-from blockwright.schedule.record import Primitive
+from blockwright.schedule.engine.handle import BlockRV, ExprRV, LoopRV
+from blockwright.schedule.engine.record import Primitive
 
 class Facade:
     @property

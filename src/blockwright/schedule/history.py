@@ -9,10 +9,10 @@ import msgspec
 
 from blockwright import ir
 from blockwright.ir.printer import script
-from blockwright.schedule.core import Core
 from blockwright.schedule.display import Shown
-from blockwright.schedule.instruction import Call
-from blockwright.schedule.trace_text import call_text, short_value
+from blockwright.schedule.engine.instruction import Call
+from blockwright.schedule.serialize.python import call_text, short_value
+from blockwright.schedule.session import Core
 from blockwright.support import ScheduleError
 
 

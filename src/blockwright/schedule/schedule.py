@@ -9,13 +9,13 @@ from blockwright.analysis import symbols_of
 from blockwright.ir.printer import script
 from blockwright.schedule import history
 from blockwright.schedule.compose import Compose, Zoom
-from blockwright.schedule.core import Core, Verify
 from blockwright.schedule.display import Shown
+from blockwright.schedule.engine.handle import BlockRV, Handle, LoopRV
+from blockwright.schedule.engine.record import Primitive
 from blockwright.schedule.explain import ComputeAtExplanation, explain_compute_at
-from blockwright.schedule.handle import BlockRV, Handle, LoopRV
 from blockwright.schedule.history import Difference, Stage
 from blockwright.schedule.primitive import PRIMITIVES
-from blockwright.schedule.record import Primitive
+from blockwright.schedule.session import Core, Verify
 from blockwright.schedule.trace import Trace
 from blockwright.schedule.unsafe import UNSAFE_PRIMITIVES
 from blockwright.support import ScheduleError

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
+from blockwright.schedule.engine.record import Primitive, fields_of
 from blockwright.schedule.primitive import PRIMITIVES
-from blockwright.schedule.record import Primitive, fields_of
 from blockwright.schedule.unsafe import UNSAFE_PRIMITIVES
 
 _RESULTS = {"none": "None", "block": "BlockRV", "loop": "LoopRV", "blocks": "list[BlockRV]",
@@ -45,8 +45,8 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.arith import IndexMap
-from blockwright.schedule.handle import BlockRV, ExprRV, LoopRV
-from blockwright.schedule.record import Primitive
+from blockwright.schedule.engine.handle import BlockRV, ExprRV, LoopRV
+from blockwright.schedule.engine.record import Primitive
 
 class Facade:
     @property

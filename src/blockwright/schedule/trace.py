@@ -8,13 +8,13 @@ from typing import Any, cast
 import msgspec
 
 from blockwright import ir
-from blockwright.schedule.core import Core, Verify
-from blockwright.schedule.handle import Handle
-from blockwright.schedule.instruction import Instruction
-from blockwright.schedule.record import Primitive, fields_of
-from blockwright.schedule.substitute import used_handles
-from blockwright.schedule.trace_json import steps_as_json, steps_from_json
-from blockwright.schedule.trace_text import steps_as_python
+from blockwright.schedule.engine.handle import Handle
+from blockwright.schedule.engine.instruction import Instruction
+from blockwright.schedule.engine.record import Primitive, fields_of
+from blockwright.schedule.engine.remap_handles import used_handles
+from blockwright.schedule.serialize.json import steps_as_json, steps_from_json
+from blockwright.schedule.serialize.python import steps_as_python
+from blockwright.schedule.session import Core, Verify
 from blockwright.support import ScheduleError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from blockwright import ir
-from blockwright.schedule.handle import LoopRV
+from blockwright.schedule.engine.handle import LoopRV
 from blockwright.support import ScheduleError
 
 

@@ -9,12 +9,12 @@ from blockwright import ir
 from blockwright.schedule.compose.axes import Axes, axes_of
 from blockwright.schedule.compose.rule import composite
 from blockwright.schedule.compose.tile import Size, tile
-from blockwright.schedule.core import Core, Dead
+from blockwright.schedule.engine.handle import BlockRV, ExprRV, Handle, LoopRV
+from blockwright.schedule.engine.record import Primitive
+from blockwright.schedule.engine.state import Place, underlined
+from blockwright.schedule.engine.traceback_frames import ends_at_call
 from blockwright.schedule.facade import Facade
-from blockwright.schedule.frames import ends_at_call
-from blockwright.schedule.handle import BlockRV, ExprRV, Handle, LoopRV
-from blockwright.schedule.record import Primitive
-from blockwright.schedule.state import Place, underlined
+from blockwright.schedule.session import Core, Dead
 from blockwright.support import ScheduleError
 from blockwright.support.kinds import require_kind
 

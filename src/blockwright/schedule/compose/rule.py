@@ -16,8 +16,8 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from blockwright.schedule.state import explained
-from blockwright.schedule.trace_text import short_value
+from blockwright.schedule.engine.state import explained
+from blockwright.schedule.serialize.python import short_value
 
 if TYPE_CHECKING:
     from blockwright.schedule.compose.methods import Compose

@@ -18,8 +18,8 @@ from blockwright.schedule.compose.notation import (
     read_notation,
     wrong,
 )
-from blockwright.schedule.handle import BlockRV, LoopRV
-from blockwright.schedule.state import explained
+from blockwright.schedule.engine.handle import BlockRV, LoopRV
+from blockwright.schedule.engine.state import explained
 
 if TYPE_CHECKING:
     from blockwright.schedule.compose.methods import Compose

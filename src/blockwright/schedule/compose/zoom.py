@@ -8,15 +8,15 @@ from blockwright import ir
 from blockwright.ir.printer import script
 from blockwright.schedule.compose.methods import Compose
 from blockwright.schedule.display import Shown
-from blockwright.schedule.handle import BlockRV, Handle, LoopRV
-from blockwright.schedule.instruction import Instruction
+from blockwright.schedule.engine.handle import BlockRV, Handle, LoopRV
+from blockwright.schedule.engine.instruction import Instruction
+from blockwright.schedule.engine.record import Primitive
+from blockwright.schedule.engine.remap_handles import used_handles
+from blockwright.schedule.engine.state import State, explained
 from blockwright.schedule.primitive.cache_read import CacheRead
 from blockwright.schedule.primitive.cache_write import CacheWrite
 from blockwright.schedule.primitive.get_block import GetBlock
-from blockwright.schedule.record import Primitive
-from blockwright.schedule.state import State, explained
-from blockwright.schedule.substitute import used_handles
-from blockwright.schedule.trace_text import call_text, short_value
+from blockwright.schedule.serialize.python import call_text, short_value
 from blockwright.support import ScheduleError
 
 

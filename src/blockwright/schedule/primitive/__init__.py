@@ -1,5 +1,6 @@
 """The primitives, one file each; this list is all that must know of a new one."""
 
+from blockwright.schedule.engine.record import Primitive
 from blockwright.schedule.primitive.add_unit_loop import AddUnitLoop
 from blockwright.schedule.primitive.annotate import Annotate
 from blockwright.schedule.primitive.annotate_buffer_access import AnnotateBufferAccess
@@ -57,7 +58,6 @@ from blockwright.schedule.primitive.unannotate import Unannotate
 from blockwright.schedule.primitive.unroll import Unroll
 from blockwright.schedule.primitive.vectorize import Vectorize
 from blockwright.schedule.primitive.write_at import WriteAt
-from blockwright.schedule.record import Primitive
 
 PRIMITIVES: tuple[type[Primitive], ...] = (
     AddUnitLoop,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.schedule.edit import Edit, wrap_loops
-from blockwright.schedule.handle import BlockRV, LoopRV
-from blockwright.schedule.record import Primitive, Returns
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.engine.edit import Edit, wrap_loops
+from blockwright.schedule.engine.handle import BlockRV, LoopRV
+from blockwright.schedule.engine.record import Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
 
 
 class AddUnitLoop(Primitive, frozen=True, eq=False):

@@ -8,12 +8,12 @@ from blockwright import ir
 from blockwright.analysis.access.region_annotations import explicit_problem
 from blockwright.analysis.access.stride_alignment import alignment_problem
 from blockwright.analysis.streaming import KEYS, streaming_problem
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.handle import BlockRV, LoopRV
-from blockwright.schedule.prefetch import asked_plan
-from blockwright.schedule.record import Primitive
-from blockwright.schedule.stages import ORDER, STAGE
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.handle import BlockRV, LoopRV
+from blockwright.schedule.engine.record import Primitive
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.rewrite.pipeline_annotations import asked_plan
+from blockwright.schedule.rewrite.pipeline_stages import ORDER, STAGE
 
 
 class Annotate(Primitive, frozen=True, eq=False):

@@ -8,12 +8,12 @@ from blockwright import ir
 from blockwright.analysis import block_access_regions, clip_region
 from blockwright.analysis.access.region_annotations import EXPLICIT
 from blockwright.arith import Analyzer, covers
-from blockwright.schedule.buffers import accessed_buffer, region_of, with_index_type
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.explicit import stated_by_user
-from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.record import NewRanges, Primitive
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.explicit_regions import stated_by_user
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import NewRanges, Primitive
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.buffers import accessed_buffer, region_of, with_index_type
 
 
 class AnnotateBufferAccess(Primitive, frozen=True, eq=False):

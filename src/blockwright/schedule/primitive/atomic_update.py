@@ -7,12 +7,12 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.analysis import NoReduction, atomic_misfit, find_update
 from blockwright.analysis.validate.atomics import takes_atomics
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.forwarding import with_signature
-from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.record import Primitive
-from blockwright.schedule.state import State, Step
-from blockwright.schedule.trial import THEN, called, first_legal
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.forwarding import with_signature
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import Primitive
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.try_remedies import THEN, called, first_legal
 
 
 class AtomicUpdate(Primitive, frozen=True, eq=False):

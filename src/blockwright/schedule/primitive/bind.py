@@ -8,18 +8,18 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.analysis.kernels import AXES, VIRTUAL_AXES, axis_of, kernel_at, kernels, shares
 from blockwright.arith.text import expr_text
-from blockwright.schedule.checks import (
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.handle import LoopRV
+from blockwright.schedule.engine.record import Primitive
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.checks import (
     refuse_in_kernel,
     require_compact_flow,
     require_members,
     require_plain_loop,
     require_zero_start,
 )
-from blockwright.schedule.combining import driven_terms, require_combining
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.handle import LoopRV
-from blockwright.schedule.record import Primitive
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.legality.cross_thread import driven_terms, require_combining
 
 
 class Bind(Primitive, frozen=True, eq=False):

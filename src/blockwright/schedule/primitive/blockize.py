@@ -7,8 +7,18 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.arith.condition import conjuncts
-from blockwright.schedule.checks import require_known_kind, require_once, require_only_blocks
-from blockwright.schedule.division import (
+from blockwright.schedule.engine.edit import Edit, wrap_loops
+from blockwright.schedule.engine.forwarding import with_signature
+from blockwright.schedule.engine.handle import BlockRV, LoopRV
+from blockwright.schedule.engine.record import Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.checks import (
+    require_known_kind,
+    require_once,
+    require_only_blocks,
+)
+from blockwright.schedule.rewrite.grouping import grouped, parts_around, require_own_names
+from blockwright.schedule.rewrite.split_iterators import (
     Bound,
     bounds,
     divide,
@@ -18,12 +28,6 @@ from blockwright.schedule.division import (
     shortened,
     simplified,
 )
-from blockwright.schedule.edit import Edit, wrap_loops
-from blockwright.schedule.forwarding import with_signature
-from blockwright.schedule.grouping import grouped, parts_around, require_own_names
-from blockwright.schedule.handle import BlockRV, LoopRV
-from blockwright.schedule.record import Primitive, Returns
-from blockwright.schedule.state import State, Step
 
 
 class Blockize(Primitive, frozen=True, eq=False):

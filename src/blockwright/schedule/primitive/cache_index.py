@@ -7,19 +7,19 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis.sizes import nonnegative
-from blockwright.schedule.buffers import (
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.forwarding import rewritten_accesses, with_signature
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.buffers import (
     copy_nest,
     fresh_name,
     outermost,
     require_scope_name,
     visible_outside,
 )
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.forwarding import rewritten_accesses, with_signature
-from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.kept_values import Unmarked, as_index, inside
-from blockwright.schedule.record import Primitive, Returns
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.legality.kept_values import Unmarked, as_index, inside
 
 
 class CacheIndex(Primitive, frozen=True, eq=False):

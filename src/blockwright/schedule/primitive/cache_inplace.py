@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.schedule.buffers import (
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.buffers import (
     accessed_buffer,
     copy_nest,
     fresh_name,
@@ -19,12 +23,8 @@ from blockwright.schedule.buffers import (
     whole_box,
     writers,
 )
-from blockwright.schedule.checks import earlier_writers
-from blockwright.schedule.copies import accessed_box, anchor, concurrent, copied_nest
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.record import Primitive, Returns
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.legality.checks import earlier_writers
+from blockwright.schedule.rewrite.copies import accessed_box, anchor, concurrent, copied_nest
 
 
 class CacheInplace(Primitive, frozen=True, eq=False):

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.schedule.buffers import (
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.buffers import (
     accessed_buffer,
     copy_nest,
     first_of,
@@ -18,11 +22,7 @@ from blockwright.schedule.buffers import (
     whole_box,
     writers,
 )
-from blockwright.schedule.copies import accessed_box, anchor, concurrent, copied_nest
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.record import Primitive, Returns
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.rewrite.copies import accessed_box, anchor, concurrent, copied_nest
 
 
 class CacheRead(Primitive, frozen=True, eq=False):

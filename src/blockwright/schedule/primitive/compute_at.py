@@ -9,9 +9,20 @@ from blockwright import ir
 from blockwright.analysis import Scope
 from blockwright.analysis.kernels import fills_together
 from blockwright.arith.condition import conjuncts
-from blockwright.schedule.advice import loop_names, one_loop
-from blockwright.schedule.handle import BlockRV, LoopRV
-from blockwright.schedule.move import (
+from blockwright.schedule.engine.handle import BlockRV, LoopRV
+from blockwright.schedule.engine.record import Primitive
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.remedies import loop_names, one_loop
+from blockwright.schedule.legality.try_remedies import called, legal
+from blockwright.schedule.rewrite.motion import (
+    neighbours,
+    require_final_inputs,
+    require_movable,
+    require_quiet,
+    require_sound,
+    run_domains,
+)
+from blockwright.schedule.rewrite.move import (
     Domains,
     body_parts,
     merge,
@@ -20,17 +31,6 @@ from blockwright.schedule.move import (
     place,
     solve,
 )
-from blockwright.schedule.order import (
-    neighbours,
-    require_final_inputs,
-    require_movable,
-    require_quiet,
-    require_sound,
-    run_domains,
-)
-from blockwright.schedule.record import Primitive
-from blockwright.schedule.state import State, Step
-from blockwright.schedule.trial import called, legal
 
 
 class ComputeAt(Primitive, frozen=True, eq=False):

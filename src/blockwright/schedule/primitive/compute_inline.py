@@ -8,12 +8,15 @@ from typing import Any, ClassVar
 from blockwright import ir
 from blockwright.analysis import Scope
 from blockwright.arith import Analyzer, IterMapError, inverse_map
-from blockwright.schedule.checks import require_complete
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.forwarding import AccessRewrite
-from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.kept_values import Unmarked, as_index, as_value, inside
-from blockwright.schedule.order import (
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.forwarding import AccessRewrite
+from blockwright.schedule.engine.fresh_copy import copied_expr, with_own_lets
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import Primitive
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.checks import require_complete
+from blockwright.schedule.legality.kept_values import Unmarked, as_index, as_value, inside
+from blockwright.schedule.rewrite.motion import (
     neighbours,
     require_alone,
     require_final_inputs,
@@ -22,9 +25,6 @@ from blockwright.schedule.order import (
     require_quiet,
     require_straight,
 )
-from blockwright.schedule.record import Primitive
-from blockwright.schedule.renew import copied_expr, with_own_lets
-from blockwright.schedule.state import State, Step
 
 
 class ComputeInline(Primitive, frozen=True, eq=False):

@@ -8,16 +8,16 @@ from blockwright import ir
 from blockwright.analysis import BlockKind
 from blockwright.arith import Analyzer
 from blockwright.arith.condition import conjuncts
-from blockwright.schedule.buffers import fresh_name, require_shared
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.forwarding import with_signature
-from blockwright.schedule.guards import narrowed
-from blockwright.schedule.handle import BlockRV, LoopRV
-from blockwright.schedule.initial_order import require_constant_first
-from blockwright.schedule.loops import resized
-from blockwright.schedule.record import Primitive, Returns
-from blockwright.schedule.state import State, Step
-from blockwright.schedule.trial import called, legal
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.forwarding import with_signature
+from blockwright.schedule.engine.handle import BlockRV, LoopRV
+from blockwright.schedule.engine.record import Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.buffers import fresh_name, require_shared
+from blockwright.schedule.legality.guards import narrowed
+from blockwright.schedule.legality.initial_order import require_constant_first
+from blockwright.schedule.legality.try_remedies import called, legal
+from blockwright.schedule.rewrite.loops import resized
 
 Bounds = dict[ir.Var, tuple[ir.Expr, ir.Expr]]
 """Iterator → where its values start, and where they end."""

@@ -6,16 +6,16 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis import BlockKind
-from blockwright.schedule.advice import parted
-from blockwright.schedule.buffers import fresh_name
-from blockwright.schedule.checks import require_once
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.forwarding import with_signature
-from blockwright.schedule.handle import BlockRV, LoopRV
-from blockwright.schedule.initial_order import require_initial_first
-from blockwright.schedule.record import Primitive, Returns
-from blockwright.schedule.state import State, Step
-from blockwright.schedule.trial import called, calls, legal
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.forwarding import with_signature
+from blockwright.schedule.engine.handle import BlockRV, LoopRV
+from blockwright.schedule.engine.record import Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.buffers import fresh_name
+from blockwright.schedule.legality.checks import require_once
+from blockwright.schedule.legality.initial_order import require_initial_first
+from blockwright.schedule.legality.remedies import parted
+from blockwright.schedule.legality.try_remedies import called, calls, legal
 
 
 class DecomposeReduction(Primitive, frozen=True, eq=False):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from blockwright.schedule.buffers import accessed_buffer
-from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.pipeline import pipelined
-from blockwright.schedule.prefetch import prefetch_plan
-from blockwright.schedule.record import Primitive
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import Primitive
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.buffers import accessed_buffer
+from blockwright.schedule.rewrite.pipeline import pipelined
+from blockwright.schedule.rewrite.pipeline_annotations import prefetch_plan
 
 
 class DoubleBuffer(Primitive, frozen=True, eq=False):

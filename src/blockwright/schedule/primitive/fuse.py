@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.schedule.checks import require_chain, require_plain_loop
-from blockwright.schedule.edit import Edit, wrap_loops
-from blockwright.schedule.guards import evaluated_early, require_lasting
-from blockwright.schedule.handle import LoopRV
-from blockwright.schedule.loops import factors, loop_names, simplified_bindings
-from blockwright.schedule.record import Primitive, Returns
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.engine.edit import Edit, wrap_loops
+from blockwright.schedule.engine.handle import LoopRV
+from blockwright.schedule.engine.record import Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.checks import require_chain, require_plain_loop
+from blockwright.schedule.legality.guards import evaluated_early, require_lasting
+from blockwright.schedule.rewrite.loops import factors, loop_names, simplified_bindings
 
 
 class Fuse(Primitive, frozen=True, eq=False):

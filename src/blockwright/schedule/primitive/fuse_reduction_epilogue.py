@@ -8,21 +8,21 @@ from typing import ClassVar, NoReturn
 from blockwright import ir
 from blockwright.analysis import BlockKind, Reduction, Scope, match_all, step, stores
 from blockwright.arith import bound_region, covers
-from blockwright.schedule.buffers import home, require_in_blocks
-from blockwright.schedule.checks import require_complete
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.forwarding import with_signature
-from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.order import (
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.forwarding import with_signature
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import Primitive
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.buffers import home, require_in_blocks
+from blockwright.schedule.legality.checks import require_complete
+from blockwright.schedule.legality.reduction import iterators_at, outermost_own, reduction_of
+from blockwright.schedule.legality.try_remedies import called, first_legal
+from blockwright.schedule.primitive.compute_inline import require_element_reads, single_store
+from blockwright.schedule.rewrite.motion import (
     require_alone,
     require_everywhere,
     require_implied_predicate,
 )
-from blockwright.schedule.primitive.compute_inline import require_element_reads, single_store
-from blockwright.schedule.record import Primitive
-from blockwright.schedule.reduction import iterators_at, outermost_own, reduction_of
-from blockwright.schedule.state import State, Step
-from blockwright.schedule.trial import called, first_legal
 
 
 class FuseReductionEpilogue(Primitive, frozen=True, eq=False):

@@ -7,8 +7,8 @@ from typing import ClassVar, Self
 
 import msgspec
 
-from blockwright.schedule.record import Primitive, Returns
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.engine.record import Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
 
 
 class GetBlock(Primitive, frozen=True, eq=False):

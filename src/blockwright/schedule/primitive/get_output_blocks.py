@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.record import Primitive, Returns
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
 
 
 class GetOutputBlocks(Primitive, frozen=True, eq=False):

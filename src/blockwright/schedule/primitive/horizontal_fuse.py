@@ -6,16 +6,16 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis.access.cover import apart
-from blockwright.schedule.checks import (
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.handle import LoopRV
+from blockwright.schedule.engine.record import Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.checks import (
     require_only_blocks,
     require_whole,
 )
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.guards import guarded, require_lasting
-from blockwright.schedule.handle import LoopRV
-from blockwright.schedule.loops import moved, resized, times_run
-from blockwright.schedule.record import Primitive, Returns
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.legality.guards import guarded, require_lasting
+from blockwright.schedule.rewrite.loops import moved, resized, times_run
 
 
 class HorizontalFuse(Primitive, frozen=True, eq=False):

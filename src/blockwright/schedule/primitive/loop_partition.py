@@ -6,15 +6,15 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.arith import Analyzer
-from blockwright.schedule.checks import require_plain_loop, with_own_buffers
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.forwarding import with_signature
-from blockwright.schedule.guards import require_lasting
-from blockwright.schedule.handle import LoopRV
-from blockwright.schedule.loops import moved, simplified_bindings
-from blockwright.schedule.record import Factor, Primitive, Returns
-from blockwright.schedule.renew import copied
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.forwarding import with_signature
+from blockwright.schedule.engine.fresh_copy import copied
+from blockwright.schedule.engine.handle import LoopRV
+from blockwright.schedule.engine.record import Factor, Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.checks import require_plain_loop, with_own_buffers
+from blockwright.schedule.legality.guards import require_lasting
+from blockwright.schedule.rewrite.loops import moved, simplified_bindings
 
 
 class LoopPartition(Primitive, frozen=True, eq=False):

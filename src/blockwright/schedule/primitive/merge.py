@@ -8,15 +8,15 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.analysis import Scope
 from blockwright.arith.text import expr_text
-from blockwright.schedule.advice import in_step
-from blockwright.schedule.checks import require_only_blocks, require_plain_loop
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.guards import require_lasting
-from blockwright.schedule.handle import LoopRV
-from blockwright.schedule.loops import simplified_bindings
-from blockwright.schedule.record import Primitive, Returns
-from blockwright.schedule.state import State, Step
-from blockwright.schedule.turns import meet, require_turns
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.handle import LoopRV
+from blockwright.schedule.engine.record import Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.checks import require_only_blocks, require_plain_loop
+from blockwright.schedule.legality.guards import require_lasting
+from blockwright.schedule.legality.interleaving import meet, require_turns
+from blockwright.schedule.legality.remedies import in_step
+from blockwright.schedule.rewrite.loops import simplified_bindings
 
 
 class Merge(Primitive, frozen=True, eq=False):

@@ -7,15 +7,15 @@ from typing import ClassVar, NoReturn
 from blockwright import ir
 from blockwright.analysis import BlockKind, Scope, facts_at
 from blockwright.arith import Analyzer, clip_region, covers, is_bijective
-from blockwright.schedule.checks import require_complete
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.forwarding import with_signature
-from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.order import require_alone
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.forwarding import with_signature
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import Primitive
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.checks import require_complete
+from blockwright.schedule.legality.reduction import iterators_at, outermost_own
 from blockwright.schedule.primitive.decompose_reduction import reduction_loops
-from blockwright.schedule.record import Primitive
-from blockwright.schedule.reduction import iterators_at, outermost_own
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.rewrite.motion import require_alone
 
 
 class MergeReduction(Primitive, frozen=True, eq=False):

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.schedule.buffers import nest_of, require_no_readback, trivial_loops
-from blockwright.schedule.einsum_padding import (
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.buffers import nest_of, require_no_readback, trivial_loops
+from blockwright.schedule.legality.reduction import reduction_of
+from blockwright.schedule.rewrite.einsum_padding import (
     EinsumPadding,
     accesses_in,
     occurrences,
     own_parts,
 )
-from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.record import Primitive, Returns
-from blockwright.schedule.reduction import reduction_of
-from blockwright.schedule.state import State, Step
 
 
 class PadEinsum(Primitive, frozen=True, eq=False):

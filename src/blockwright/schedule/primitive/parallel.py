@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.schedule.checks import require_parallel, require_unbound
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.handle import LoopRV
-from blockwright.schedule.record import Primitive
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.handle import LoopRV
+from blockwright.schedule.engine.record import Primitive
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.checks import require_parallel, require_unbound
 
 
 class Parallel(Primitive, frozen=True, eq=False):

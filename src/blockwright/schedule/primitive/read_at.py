@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.schedule.buffers import (
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.handle import BlockRV, LoopRV
+from blockwright.schedule.engine.record import Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.buffers import (
     accessed_buffer,
     fresh_name,
     or_inplace,
@@ -13,12 +17,14 @@ from blockwright.schedule.buffers import (
     require_in_blocks,
     require_scope_name,
 )
-from blockwright.schedule.copies import box_at, box_block, concurrent, fail_unwritten, is_held
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.handle import BlockRV, LoopRV
-from blockwright.schedule.move import body_parts
-from blockwright.schedule.record import Primitive, Returns
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.rewrite.copies import (
+    box_at,
+    box_block,
+    concurrent,
+    fail_unwritten,
+    is_held,
+)
+from blockwright.schedule.rewrite.move import body_parts
 
 
 class ReadAt(Primitive, frozen=True, eq=False):

@@ -11,7 +11,12 @@ from blockwright.analysis.access.stride_alignment import align_rows
 from blockwright.analysis.sizes import nonnegative
 from blockwright.arith import IndexMap, covers
 from blockwright.arith import clip_region as clip_box
-from blockwright.schedule.buffers import (
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.forwarding import rewritten_accesses, with_signature
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import BufferName, Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.buffers import (
     accesses_to,
     copy_nest,
     fresh_name,
@@ -30,14 +35,9 @@ from blockwright.schedule.buffers import (
     with_index_type,
     writers,
 )
-from blockwright.schedule.copies import concurrent, fail_unwritten, is_held
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.forwarding import rewritten_accesses, with_signature
-from blockwright.schedule.guards import may_fail
-from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.injective import spans, why_not_injective
-from blockwright.schedule.record import BufferName, Primitive, Returns
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.legality.guards import may_fail
+from blockwright.schedule.legality.injective import spans, why_not_injective
+from blockwright.schedule.rewrite.copies import concurrent, fail_unwritten, is_held
 
 
 class Reindex(Primitive, frozen=True, eq=False):

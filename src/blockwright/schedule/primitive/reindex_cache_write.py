@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from blockwright.schedule.buffers import accessed_buffer, require_scope_name
-from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import AnyIndexMap, Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.buffers import accessed_buffer, require_scope_name
 from blockwright.schedule.primitive.reindex import reindexed
-from blockwright.schedule.record import AnyIndexMap, Primitive, Returns
-from blockwright.schedule.state import State, Step
 
 
 class ReindexCacheWrite(Primitive, frozen=True, eq=False):

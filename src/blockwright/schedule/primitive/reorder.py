@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.schedule.any_order import affine_within
-from blockwright.schedule.checks import (
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.handle import LoopRV
+from blockwright.schedule.engine.record import Primitive
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.any_order import affine_within
+from blockwright.schedule.legality.checks import (
     refuse_in_kernel,
     require_affine,
     require_compact_flow,
     require_once,
 )
-from blockwright.schedule.distribution import beside, loose_chain, require_distributable
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.guards import evaluated_early, require_lasting
-from blockwright.schedule.handle import LoopRV
-from blockwright.schedule.record import Primitive
-from blockwright.schedule.reduction import require_any_order, require_first_terms
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.legality.guards import evaluated_early, require_lasting
+from blockwright.schedule.legality.reduction import require_any_order, require_first_terms
+from blockwright.schedule.rewrite.distribution import beside, loose_chain, require_distributable
 
 
 class Reorder(Primitive, frozen=True, eq=False):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.record import Primitive
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import Primitive
+from blockwright.schedule.engine.state import State, Step
 
 
 class ReorderBlockIterVar(Primitive, frozen=True, eq=False):

@@ -8,9 +8,20 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.analysis import Scope
 from blockwright.arith import Analyzer, hull
-from blockwright.schedule.advice import one_loop
-from blockwright.schedule.handle import BlockRV, LoopRV
-from blockwright.schedule.move import (
+from blockwright.schedule.engine.handle import BlockRV, LoopRV
+from blockwright.schedule.engine.record import Primitive
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.remedies import one_loop
+from blockwright.schedule.legality.try_remedies import called, legal
+from blockwright.schedule.rewrite.motion import (
+    neighbours,
+    require_everywhere,
+    require_movable,
+    require_quiet,
+    require_reads_inside,
+    require_sound,
+)
+from blockwright.schedule.rewrite.move import (
     Domains,
     body_parts,
     merge,
@@ -20,17 +31,6 @@ from blockwright.schedule.move import (
     place,
     solve,
 )
-from blockwright.schedule.order import (
-    neighbours,
-    require_everywhere,
-    require_movable,
-    require_quiet,
-    require_reads_inside,
-    require_sound,
-)
-from blockwright.schedule.record import Primitive
-from blockwright.schedule.state import State, Step
-from blockwright.schedule.trial import called, legal
 
 
 class ReverseComputeAt(Primitive, frozen=True, eq=False):

@@ -7,14 +7,23 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis import Scope
-from blockwright.schedule.buffers import require_in_blocks
-from blockwright.schedule.checks import require_complete
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.forwarding import with_signature
-from blockwright.schedule.guards import narrowed
-from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.kept_values import Unmarked, as_value, inside
-from blockwright.schedule.order import (
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.forwarding import with_signature
+from blockwright.schedule.engine.fresh_copy import copied_expr, with_own_lets
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import Primitive
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.buffers import require_in_blocks
+from blockwright.schedule.legality.checks import require_complete
+from blockwright.schedule.legality.guards import narrowed
+from blockwright.schedule.legality.kept_values import Unmarked, as_value, inside
+from blockwright.schedule.primitive.compute_inline import (
+    element_store,
+    iterators_of,
+    require_element_reads,
+    single_store,
+)
+from blockwright.schedule.rewrite.motion import (
     neighbours,
     require_alone,
     require_everywhere,
@@ -24,15 +33,6 @@ from blockwright.schedule.order import (
     require_sound,
     require_straight,
 )
-from blockwright.schedule.primitive.compute_inline import (
-    element_store,
-    iterators_of,
-    require_element_reads,
-    single_store,
-)
-from blockwright.schedule.record import Primitive
-from blockwright.schedule.renew import copied_expr, with_own_lets
-from blockwright.schedule.state import State, Step
 
 
 class ReverseComputeInline(Primitive, frozen=True, eq=False):

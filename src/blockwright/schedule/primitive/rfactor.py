@@ -7,18 +7,18 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.analysis import Reduction, step, stores
 from blockwright.analysis.sizes import nonnegative
-from blockwright.schedule.buffers import fresh_name
-from blockwright.schedule.checks import require_once, require_zero_start
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.forwarding import with_signature
-from blockwright.schedule.handle import LoopRV
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.forwarding import with_signature
+from blockwright.schedule.engine.handle import LoopRV
+from blockwright.schedule.engine.record import Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.buffers import fresh_name
+from blockwright.schedule.legality.checks import require_once, require_zero_start
+from blockwright.schedule.legality.reduction import reduction_of, require_restart
 from blockwright.schedule.primitive.decompose_reduction import (
     reduction_loops,
     require_reduction,
 )
-from blockwright.schedule.record import Primitive, Returns
-from blockwright.schedule.reduction import reduction_of, require_restart
-from blockwright.schedule.state import State, Step
 
 
 class Rfactor(Primitive, frozen=True, eq=False):

@@ -11,17 +11,17 @@ from blockwright import ir
 from blockwright.analysis import BlockKind, Scope
 from blockwright.analysis.kernels import shares
 from blockwright.arith import Analyzer
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.order import (
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import Primitive
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.rewrite.motion import (
     has_implied_predicate,
     require_alone,
     require_idempotent,
     require_straight,
 )
-from blockwright.schedule.record import Primitive
-from blockwright.schedule.state import State, Step
-from blockwright.schedule.storage import moved_accesses, require_owned, users_below
+from blockwright.schedule.rewrite.storage import moved_accesses, require_owned, users_below
 
 
 class _Window(msgspec.Struct, frozen=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from blockwright.schedule.record import Primitive, Returns
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.engine.record import Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
 
 
 class SampleCategorical(Primitive, frozen=True, eq=False):

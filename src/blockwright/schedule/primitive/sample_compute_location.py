@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.schedule.handle import BlockRV, Handle, LoopRV
+from blockwright.schedule.engine.handle import BlockRV, Handle, LoopRV
+from blockwright.schedule.engine.record import Primitive, Returns
+from blockwright.schedule.engine.state import Place, State, Step, Target
 from blockwright.schedule.primitive.compute_at import ComputeAt
 from blockwright.schedule.primitive.compute_inline import ComputeInline
-from blockwright.schedule.record import Primitive, Returns
-from blockwright.schedule.state import Place, State, Step, Target
 from blockwright.support import ScheduleError
 
 _BLOCK, _LOOP = BlockRV(0), LoopRV(1)

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.arith import Analyzer
-from blockwright.schedule.handle import LoopRV
-from blockwright.schedule.record import Primitive, Returns
-from blockwright.schedule.sampling import require_decision, require_parts
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.engine.handle import LoopRV
+from blockwright.schedule.engine.record import Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.rewrite.sampling import require_decision, require_parts
 
 _UNBOUNDED = 64
 """The largest factor drawn where nothing is known of the extent."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from blockwright.schedule.handle import LoopRV
-from blockwright.schedule.record import Primitive, Returns
-from blockwright.schedule.sampling import (
+from blockwright.schedule.engine.handle import LoopRV
+from blockwright.schedule.engine.record import Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.rewrite.sampling import (
     constant_extent,
     count_tiles,
     divisors,
@@ -15,7 +16,6 @@ from blockwright.schedule.sampling import (
     require_decision,
     require_parts,
 )
-from blockwright.schedule.state import State, Step
 
 
 class SamplePartitionedTile(Primitive, frozen=True, eq=False):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from blockwright.schedule.handle import LoopRV
-from blockwright.schedule.record import Primitive, Returns
-from blockwright.schedule.sampling import (
+from blockwright.schedule.engine.handle import LoopRV
+from blockwright.schedule.engine.record import Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.rewrite.sampling import (
     constant_extent,
     draw_tile,
     require_decision,
     require_parts,
 )
-from blockwright.schedule.state import State, Step
 
 
 class SamplePerfectTile(Primitive, frozen=True, eq=False):

@@ -6,11 +6,11 @@ import itertools
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.schedule.buffers import home, named_buffer
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.record import BufferName, Primitive
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import BufferName, Primitive
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.buffers import home, named_buffer
 
 
 class SetAxisSeparator(Primitive, frozen=True, eq=False):

@@ -6,12 +6,17 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis.kernels import BLOCK_AXES, shares
-from blockwright.schedule.buffers import accessed_buffer, home, require_scope_name, require_seen
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.record import Primitive
-from blockwright.schedule.state import State, Step
-from blockwright.schedule.trial import THEN, called, first_legal
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import Primitive
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.buffers import (
+    accessed_buffer,
+    home,
+    require_scope_name,
+    require_seen,
+)
+from blockwright.schedule.legality.try_remedies import THEN, called, first_legal
 
 
 class SetScope(Primitive, frozen=True, eq=False):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from blockwright.schedule.handle import LoopRV
-from blockwright.schedule.pipeline import pipelined
-from blockwright.schedule.record import Primitive
-from blockwright.schedule.stages import plan
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.engine.handle import LoopRV
+from blockwright.schedule.engine.record import Primitive
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.rewrite.pipeline import pipelined
+from blockwright.schedule.rewrite.pipeline_stages import plan
 
 
 class SoftwarePipeline(Primitive, frozen=True, eq=False):

@@ -9,13 +9,13 @@ from blockwright import ir
 from blockwright.analysis.facts import symbols_of
 from blockwright.arith import Analyzer
 from blockwright.arith.text import expr_text
-from blockwright.schedule.checks import require_plain_loop
-from blockwright.schedule.edit import Edit, wrap_loops
-from blockwright.schedule.guards import guarded, require_lasting
-from blockwright.schedule.handle import LoopRV
-from blockwright.schedule.loops import loop_names, simplified_bindings
-from blockwright.schedule.record import Factor, Primitive, Returns
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.engine.edit import Edit, wrap_loops
+from blockwright.schedule.engine.handle import LoopRV
+from blockwright.schedule.engine.record import Factor, Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.checks import require_plain_loop
+from blockwright.schedule.legality.guards import guarded, require_lasting
+from blockwright.schedule.rewrite.loops import loop_names, simplified_bindings
 
 
 class Split(Primitive, frozen=True, eq=False):

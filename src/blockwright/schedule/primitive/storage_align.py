@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright.analysis import DIM_ALIGN, align_rows
-from blockwright.schedule.buffers import accessed_buffer, require_home, require_layout_free
-from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import Primitive
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.buffers import accessed_buffer, require_home, require_layout_free
 from blockwright.schedule.primitive.annotate import with_annotations
-from blockwright.schedule.record import Primitive
-from blockwright.schedule.state import State, Step
 
 
 class StorageAlign(Primitive, frozen=True, eq=False):

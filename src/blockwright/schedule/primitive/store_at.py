@@ -10,16 +10,16 @@ from blockwright.analysis import BlockKind, Scope
 from blockwright.analysis.kernels import shares
 from blockwright.analysis.sizes import nonnegative
 from blockwright.arith import Analyzer
-from blockwright.schedule.buffers import fresh_name
-from blockwright.schedule.checks import require_known_kind
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.forwarding import with_signature
-from blockwright.schedule.handle import BlockRV, LoopRV
-from blockwright.schedule.order import require_straight
-from blockwright.schedule.record import Primitive, Returns
-from blockwright.schedule.reduction import require_initial_values
-from blockwright.schedule.state import State, Step
-from blockwright.schedule.storage import (
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.forwarding import with_signature
+from blockwright.schedule.engine.handle import BlockRV, LoopRV
+from blockwright.schedule.engine.record import Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.buffers import fresh_name
+from blockwright.schedule.legality.checks import require_known_kind
+from blockwright.schedule.legality.reduction import require_initial_values
+from blockwright.schedule.rewrite.motion import require_straight
+from blockwright.schedule.rewrite.storage import (
     moved_accesses,
     require_owned,
     touched_box,

@@ -11,13 +11,13 @@ from blockwright.analysis.access.layout import buffer_strides, unmet_demands
 from blockwright.arith import is_bijective
 from blockwright.arith.text import expr_text
 from blockwright.intrin import TensorIntrin
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.handle import BlockRV, LoopRV
-from blockwright.schedule.match import Match, seen_through
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.fresh_copy import copied
+from blockwright.schedule.engine.handle import BlockRV, LoopRV
+from blockwright.schedule.engine.record import Primitive
+from blockwright.schedule.engine.state import State, Step
 from blockwright.schedule.primitive.blockize import blockized
-from blockwright.schedule.record import Primitive
-from blockwright.schedule.renew import copied
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.rewrite.match import Match, seen_through
 from blockwright.support import IRError
 
 

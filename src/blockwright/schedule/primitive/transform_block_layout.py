@@ -7,21 +7,26 @@ from typing import Any, ClassVar
 
 from blockwright import ir
 from blockwright.arith import Analyzer, IndexMap, IterMapError
-from blockwright.schedule.buffers import (
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.forwarding import rewritten_accesses, with_signature
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import AnyIndexMap, Primitive
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.buffers import (
     lowest_indices,
     nest_of,
     simplified_indices,
     trivial_loops,
     with_index_type,
 )
-from blockwright.schedule.checks import require_known_kind
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.forwarding import rewritten_accesses, with_signature
-from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.record import AnyIndexMap, Primitive
-from blockwright.schedule.reduction import fail_order, row_major, terms_in_order, why_ordered
-from blockwright.schedule.state import State, Step
-from blockwright.schedule.trial import calls, first_legal
+from blockwright.schedule.legality.checks import require_known_kind
+from blockwright.schedule.legality.reduction import (
+    fail_order,
+    row_major,
+    terms_in_order,
+    why_ordered,
+)
+from blockwright.schedule.legality.try_remedies import calls, first_legal
 
 
 class TransformBlockLayout(Primitive, frozen=True, eq=False):

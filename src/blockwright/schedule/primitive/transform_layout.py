@@ -10,19 +10,24 @@ from blockwright.analysis import alignments
 from blockwright.analysis.sizes import nonnegative
 from blockwright.arith import IndexMap, IterMapError
 from blockwright.arith.text import expr_text
-from blockwright.schedule.buffers import (
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import AnyIndexMap, BufferName, PadValue, Primitive
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.buffers import (
     named_buffer,
     require_elements,
     require_home,
     with_index_type,
 )
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.injective import MOST_COUNTED, all_places, spans, why_not_injective
-from blockwright.schedule.layout_padding import LayoutPadding, filling, who_pads
-from blockwright.schedule.record import AnyIndexMap, BufferName, PadValue, Primitive
-from blockwright.schedule.relayout import relayout
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.legality.injective import (
+    MOST_COUNTED,
+    all_places,
+    spans,
+    why_not_injective,
+)
+from blockwright.schedule.rewrite.layout_padding import LayoutPadding, filling, who_pads
+from blockwright.schedule.rewrite.relayout import relayout
 
 
 class TransformLayout(Primitive, frozen=True, eq=False):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from blockwright.schedule.handle import BlockRV, LoopRV
+from blockwright.schedule.engine.handle import BlockRV, LoopRV
+from blockwright.schedule.engine.record import Primitive
+from blockwright.schedule.engine.state import State, Step
 from blockwright.schedule.primitive.annotate import with_annotations
-from blockwright.schedule.record import Primitive
-from blockwright.schedule.state import State, Step
 
 
 class Unannotate(Primitive, frozen=True, eq=False):

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.schedule.buffers import (
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.handle import BlockRV, LoopRV
+from blockwright.schedule.engine.record import Primitive, Returns
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.buffers import (
     accessed_buffer,
     fresh_name,
     readers,
@@ -16,15 +20,17 @@ from blockwright.schedule.buffers import (
     require_shared,
     writers,
 )
-from blockwright.schedule.copies import box_at, box_block, concurrent, fail_unwritten, is_held
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.handle import BlockRV, LoopRV
-from blockwright.schedule.move import body_parts
+from blockwright.schedule.legality.try_remedies import first_legal
 from blockwright.schedule.primitive.cache_write import require_own_values, require_written
 from blockwright.schedule.primitive.read_at import blocks_below
-from blockwright.schedule.record import Primitive, Returns
-from blockwright.schedule.state import State, Step
-from blockwright.schedule.trial import first_legal
+from blockwright.schedule.rewrite.copies import (
+    box_at,
+    box_block,
+    concurrent,
+    fail_unwritten,
+    is_held,
+)
+from blockwright.schedule.rewrite.move import body_parts
 
 
 class WriteAt(Primitive, frozen=True, eq=False):

@@ -5,7 +5,7 @@ stopped being checked. Each says in its docstring what the caller vouches for. T
 what would leave no well-formed program.
 """
 
-from blockwright.schedule.record import UnsafePrimitive
+from blockwright.schedule.engine.record import UnsafePrimitive
 from blockwright.schedule.unsafe.annotate_buffer_access import AnnotateBufferAccess
 from blockwright.schedule.unsafe.assume_independent import AssumeIndependent
 from blockwright.schedule.unsafe.drop_predicate import DropPredicate

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from blockwright.schedule.handle import BlockRV
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import NewRanges, UnsafePrimitive
+from blockwright.schedule.engine.state import State, Step
 from blockwright.schedule.primitive import annotate_buffer_access as checked
-from blockwright.schedule.record import NewRanges, UnsafePrimitive
-from blockwright.schedule.state import State, Step
 
 
 class AnnotateBufferAccess(UnsafePrimitive, frozen=True, eq=False):

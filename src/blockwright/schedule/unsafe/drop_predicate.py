@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.record import UnsafePrimitive
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import UnsafePrimitive
+from blockwright.schedule.engine.state import State, Step
 
 
 class DropPredicate(UnsafePrimitive, frozen=True, eq=False):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.schedule.buffers import accessed_buffer, require_elements, require_home
-from blockwright.schedule.edit import Edit
-from blockwright.schedule.forwarding import Forwarding
-from blockwright.schedule.handle import BlockRV
-from blockwright.schedule.record import UnsafePrimitive
-from blockwright.schedule.state import State, Step
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.forwarding import Forwarding
+from blockwright.schedule.engine.handle import BlockRV
+from blockwright.schedule.engine.record import UnsafePrimitive
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.buffers import accessed_buffer, require_elements, require_home
 from blockwright.support import IRError
 
 

@@ -9,7 +9,7 @@ import msgspec
 from blockwright import ir
 from blockwright.analysis import check_well_formed
 from blockwright.schedule import Schedule, ScheduleError, Trace
-from blockwright.schedule.instruction import Instruction
+from blockwright.schedule.engine.instruction import Instruction
 from blockwright.testing.arrays import small_sizes
 from blockwright.testing.check import Reference
 from blockwright.testing.fuzz.finding import symptom

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from blockwright.schedule import Schedule
-from blockwright.schedule.instruction import Instruction
-from blockwright.schedule.record import Primitive
+from blockwright.schedule.engine.instruction import Instruction
+from blockwright.schedule.engine.record import Primitive
 from blockwright.testing.fuzz.case import Case, exact, outcome, references
 from blockwright.testing.fuzz.finding import Finding, symptom
 from blockwright.testing.fuzz.isolate import Death, isolated

@@ -15,9 +15,9 @@ import msgspec
 
 from blockwright import ir
 from blockwright.schedule import BlockRV, Handle, Schedule, ScheduleError, Trace
-from blockwright.schedule.instruction import Instruction
+from blockwright.schedule.engine.instruction import Instruction
+from blockwright.schedule.engine.remap_handles import translated, used_handles
 from blockwright.schedule.primitive.get_block import GetBlock
-from blockwright.schedule.substitute import translated, used_handles
 from blockwright.testing.fuzz.case import Case
 from blockwright.testing.fuzz.shrink import smaller
 

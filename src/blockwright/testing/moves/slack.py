@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from blockwright import ir
 from blockwright.analysis import block_access_regions, clip_region
 from blockwright.arith import Analyzer, covers, eval_set
-from blockwright.schedule.handle import Handle
-from blockwright.schedule.state import State, Target
+from blockwright.schedule.engine.handle import Handle
+from blockwright.schedule.engine.state import State, Target
 
 
 def slack(before: ir.PrimFunc, after: ir.PrimFunc) -> list[str]:

@@ -18,11 +18,12 @@ from typing import Any
 import msgspec
 
 from blockwright import ir
-from blockwright.schedule import Handle, Schedule, ScheduleError, core
-from blockwright.schedule.placing import applied
-from blockwright.schedule.record import Primitive
-from blockwright.schedule.state import State, Step, Target
-from blockwright.schedule.substitute import used_handles
+from blockwright.schedule import Handle, Schedule, ScheduleError
+from blockwright.schedule import session as core
+from blockwright.schedule.apply_step import applied
+from blockwright.schedule.engine.record import Primitive
+from blockwright.schedule.engine.remap_handles import used_handles
+from blockwright.schedule.engine.state import State, Step, Target
 from blockwright.testing.generators import random_program
 from blockwright.testing.moves import MOVES, Player
 

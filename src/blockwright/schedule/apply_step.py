@@ -1,0 +1,45 @@
+"""How a step is applied: also at a drawn place that is no loop (left where it is, or inlined), and
+with iterators that stay independent."""
+
+from __future__ import annotations
+
+from blockwright import ir
+from blockwright.schedule.engine.handle import BlockRV, LoopRV
+from blockwright.schedule.engine.record import Primitive
+from blockwright.schedule.engine.remap_handles import used_handles
+from blockwright.schedule.engine.state import Place, State, Step
+from blockwright.schedule.legality.cross_thread import require_still_combining
+from blockwright.schedule.primitive.compute_at import ComputeAt
+from blockwright.schedule.primitive.compute_inline import ComputeInline
+from blockwright.schedule.rewrite.independence import with_independent_iterators
+
+
+def applied(record: Primitive, state: State) -> Step:
+    """Apply a record; `compute_at` follows what `sample_compute_location` drew."""
+    if isinstance(record, ComputeAt):
+        place = state.place(record.loop)
+        if place is Place.ROOT:
+            return Step(state.func)
+        if place is Place.INLINE:
+            return ComputeInline(record.block).apply(state)
+    if record.siblings:
+        _require_in_bodies(state, record)
+    step = with_independent_iterators(state, record.apply(state))
+    return step if record.namespace == "unsafe" else require_still_combining(state, step)
+
+
+def _require_in_bodies(state: State, record: Primitive) -> None:
+    """What a step names stands in the bodies of blocks. Blocks of an initial value run at the first
+    visits alone, so they are neither producers nor consumers of those in the body."""
+    for handle in used_handles(record):
+        if not isinstance(handle, (BlockRV, LoopRV)):
+            continue
+        node = state.stmt(handle)
+        owner = state.tree.initial_of(node)
+        if owner is not None:
+            name = node.name if isinstance(node, ir.Block) else node.loop_var.name
+            word = "block" if isinstance(node, ir.Block) else "loop"
+            state.fail(f"{word} {name} stands in the initial value of block {owner.name}, which "
+                       "does not run at every visit", code="BW310", guilty=[node],
+                       help=f'decompose_reduction("{owner.name}", loop) first, which makes the '
+                       "initial value a block of its own")  # fmt: skip

@@ -1,0 +1,88 @@
+"""Rewrites of statements that note what becomes of blocks, so that handles survive them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from blockwright import ir
+from blockwright.analysis.access.region_annotations import EXPLICIT
+from blockwright.analysis.access.regions import block_access_regions
+from blockwright.arith import Analyzer
+from blockwright.schedule.engine.explicit_regions import with_explicit
+
+
+class Forwarding(ir.Mutator):
+    """A rewrite that notes in `forward` each block that it changes."""
+
+    def __init__(self, forward: dict[ir.Block, ir.Block]) -> None:
+        super().__init__()
+        self.forward = forward
+
+    def rewrite_Block(self, node: ir.Block) -> ir.Block:
+        new = self.descend(node)
+        if new is not node:
+            self.forward[node] = new
+        return new
+
+
+class AccessRewrite(Forwarding):
+    """A rewrite of what blocks read and write: each block that it changes states its regions anew.
+
+    Buffers themselves stay as they are.
+    """
+
+    def rewrite_Buffer(self, node: ir.Buffer) -> ir.Buffer:
+        return node
+
+    def rewrite_Block(self, node: ir.Block) -> Any:
+        body = self(node.body)
+        init = None if node.init is None else self(node.init)
+        views = tuple(map(self, node.match_buffers))  # what they show may be chosen by elements
+        if body is node.body and init is node.init and views == node.match_buffers:
+            return node
+        new = with_signature(node.replace(body=body, init=init, match_buffers=views))
+        self.forward[node] = new = self.restated(new)
+        return new
+
+    def restated(self, block: ir.Block) -> ir.Block:
+        """A changed block with the signature that it shall have."""
+        return block
+
+
+def defined_buffers(stmt: ir.Stmt) -> set[ir.Buffer]:
+    """The buffers that a statement defines: those of blocks in it, views, and allocations."""
+    found: set[ir.Buffer] = set()
+    for node in ir.walk(stmt):
+        if isinstance(node, ir.Block):
+            found.update(node.alloc_buffers)
+        elif isinstance(node, (ir.MatchBufferRegion, ir.Allocate, ir.DeclBuffer)):
+            found.add(node.buffer)
+    return found
+
+
+def rewritten_accesses(
+    stmt: ir.Stmt, change: Callable[[ir.BufferLoad | ir.BufferStore], ir.Node]
+) -> Any:
+    """The statement with its accesses changed, those in indices first; buffers, whose shapes may
+    load too, stay as they are."""
+
+    class _Rewrite(ir.Mutator):
+        def rewrite_Buffer(self, node: ir.Buffer) -> ir.Buffer:
+            return node
+
+        def rewrite_BufferLoad(self, node: ir.BufferLoad) -> ir.Node:
+            return change(self.descend(node))
+
+        def rewrite_BufferStore(self, node: ir.BufferStore) -> ir.Node:
+            return change(self.descend(node))
+
+    return _Rewrite()(stmt)
+
+
+def with_signature(block: ir.Block, analyzer: Analyzer | None = None) -> ir.Block:
+    """The block with its regions computed from its body, and those that the user states for it."""
+    reads, writes = block_access_regions(block, analyzer)
+    if EXPLICIT in block.annotations:
+        return with_explicit(block.replace(reads=reads, writes=writes), block.reads)
+    return block.replace(reads=reads, writes=writes)

@@ -1,0 +1,263 @@
+"""What a primitive sees: the function, its tree, the nodes behind handles, known facts, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from functools import cached_property
+from random import Random
+from typing import Any, NoReturn
+
+import msgspec
+
+from blockwright import ir
+from blockwright.analysis import FlowMemo, Scope, Tree, facts_of_initial, facts_of_loop
+from blockwright.analysis.canonical.memory import may_overlap, memory_roots
+from blockwright.arith import Analyzer
+from blockwright.ir.printer import script
+from blockwright.schedule.engine.handle import BlockRV, Handle, LoopRV
+from blockwright.support import LateText, ScheduleError
+
+
+class Place(Enum):
+    """A drawn place for a block that is under no loop; only `compute_at` takes it."""
+
+    ROOT = "where it is"
+    INLINE = "inlined"
+
+
+Target = ir.Block | ir.Var | int | Place
+"""What a handle stands for: a block node, the variable of a loop, or what was drawn."""
+
+
+class Step(msgspec.Struct):
+    """What a primitive did.
+
+    Attributes:
+        func: the new program; the same object when nothing changed.
+        forward: blocks that became other blocks.
+        results: what the returned handles stand for in the new program.
+        decision: of a step that draws, what it drew.
+    """
+
+    func: ir.PrimFunc
+    forward: dict[ir.Block, ir.Block] = {}
+    results: tuple[Target, ...] = ()
+    decision: Any = None
+
+
+class State:
+    """One function at one step of a schedule; `memo` carries answers from step to step.
+
+    `taken` is set where the function is what the schedule holds, not what a step would make of it.
+    """
+
+    def __init__(
+        self,
+        func: ir.PrimFunc,
+        resolve: Callable[[Handle], Target],
+        step_name: str,
+        memo: FlowMemo | None = None,
+        random: Random | None = None,
+        taken: bool = False,
+    ) -> None:
+        self.func = func
+        self.taken = taken
+        self.random = Random(0) if random is None else random
+        self._resolve = resolve
+        self.step_name = step_name
+        self.memo = FlowMemo() if memo is None else memo
+        self._scopes: dict[tuple[ir.Block, bool], Scope] = {}
+        self._next: State | None = None
+
+    def following(self, func: ir.PrimFunc) -> State:
+        """The state with the program that the step makes: what a step finds out about it in its
+        checks is known to the next step."""
+        if self._next is None or self._next.func is not func:
+            self._next = State(func, self._resolve, self.step_name, self.memo, self.random)
+        return self._next
+
+    @cached_property
+    def tree(self) -> Tree:
+        return Tree(self.func)
+
+    # ------------------------------------------------------------------ handles
+    def block(self, handle: BlockRV) -> ir.Block:
+        found = self._resolve(handle)
+        if not isinstance(found, ir.Block):
+            self.fail(f"{handle!r} stands for a loop in this schedule", code="BW301",
+                      help="use handles this schedule gave")  # fmt: skip
+        return found
+
+    def loop(self, handle: LoopRV) -> ir.For:
+        found = self.place(handle)
+        if isinstance(found, Place):
+            self.fail(f"{handle!r} stands for a place, {found.value}, not for a loop", code="BW301",
+                      help="give it to compute_at")  # fmt: skip
+        return found
+
+    def place(self, handle: LoopRV) -> ir.For | Place:
+        """The loop behind a handle, or the place that was drawn in its stead."""
+        found = self._resolve(handle)
+        if isinstance(found, Place):
+            return found
+        if not isinstance(found, ir.Var):
+            self.fail(f"{handle!r} stands for a block in this schedule", code="BW301",
+                      help="use handles this schedule gave")  # fmt: skip
+        return self.tree.loops[found]
+
+    def stmt(self, handle: BlockRV | LoopRV) -> ir.Block | ir.For:
+        return self.block(handle) if isinstance(handle, BlockRV) else self.loop(handle)
+
+    def realize(self, block: ir.Block) -> ir.BlockRealize:
+        """The realize of a block; the root block has none that could be scheduled."""
+        if block is self.func.root:
+            self.fail("the root block cannot be moved or changed", code="BW311", guilty=[block],
+                      help="name a block inside it")  # fmt: skip
+        return self.tree.realize(block)
+
+    def scope(self, node: ir.Stmt) -> ir.Block:
+        """The block in whose body a block or loop stands."""
+        found = self.tree.scope(node)
+        if found is None:
+            self.fail("the root block stands in no scope", code="BW311", guilty=[node],
+                      help="name a block or loop inside it")  # fmt: skip
+        return found
+
+    def loops_of(self, block: ir.Block) -> str:
+        """The loops around a block by name, outermost first, for errors."""
+        names = [f.loop_var.name for f in self.tree.loops_above(block)]
+        return ", ".join(names) or f"none, as no loop stands around {block.name}"
+
+    # ------------------------------------------------------------------ facts
+    def analyzer(self, at: ir.Stmt | None = None) -> Analyzer:
+        """What is known at a statement: sizes, enclosing loops, iterators of enclosing blocks."""
+        return self.memo.own_facts(self.tree, at)
+
+    def facts(self, at: ir.Stmt | None = None) -> Analyzer:
+        """The same for questions alone, which share what earlier ones have worked out."""
+        return self.memo.facts(self.tree, at)
+
+    def signature_facts(self, at: ir.Stmt) -> Analyzer:
+        """What the signature of a block at a place may rest on: sizes and the iterators of blocks
+        around. What loops around tell besides is not to be seen in the block, which any other loop
+        may run."""
+        known = self.analyzer()
+        for above in self.tree.ancestors(at):
+            if isinstance(above, ir.Block):
+                for it in above.iter_vars:
+                    known.bind(it.var, it.dom)
+        begun = self.tree.initial_of(at)
+        return known if begun is None else facts_of_initial(known, self.tree.realize(begun))
+
+    def initial_facts(self, realize: ir.BlockRealize) -> Analyzer:
+        """What is known where a block stands, or takes no step of its reduction."""
+        return facts_of_initial(self.analyzer(realize), realize)
+
+    def loop_facts(self, loop: ir.For) -> Analyzer:
+        """What is known at a loop, for its extent and for what takes its place."""
+        return facts_of_loop(self.analyzer(loop), loop)
+
+    def data_flow(self, scope: ir.Block, *, initial: bool = False) -> Scope:
+        """Producers and consumers among the blocks of a scope, or of its initial value."""
+        found = self._scopes.get((scope, initial))
+        if found is None:
+            found = Scope(self.tree, scope, self.memo, initial=initial)
+            self._scopes[scope, initial] = found
+        return found
+
+    def flow_at(self, node: ir.Stmt) -> Scope:
+        """Producers and consumers among the blocks that stand beside a block or loop."""
+        scope = self.scope(node)
+        return self.data_flow(scope, initial=self.tree.in_initial(node, scope))
+
+    # ------------------------------------------------------------------ memory
+    @cached_property
+    def roots(self) -> dict[ir.Buffer, ir.Buffer]:
+        """View → the buffer whose memory it names, of the views that could not be folded."""
+        return memory_roots(self.func)
+
+    def require_one_name(self, buffer: ir.Buffer, guilty: Sequence[ir.Node] = ()) -> None:
+        """No other buffer names the memory of this one: a step that puts another buffer in its
+        place would leave the other name behind."""
+        root = self.roots.get(buffer, buffer)
+        names = [b.name for b in (root, *(v for v, r in self.roots.items() if r is root))
+                 if b is not buffer]  # fmt: skip
+        if names and root in self.func.buffers and may_overlap(self.func):
+            self.fail(f"{buffer.name} may overlap {', '.join(names)}, as the function has the "
+                      'attribute "tir.noalias": False', code="BW368", guilty=guilty,
+                      help="drop the attribute if calls pass separate arrays")  # fmt: skip
+        if names:
+            self.fail(f"the memory of {buffer.name} is named {', '.join(names)} too, with another "
+                      "element type or layout", code="BW368", guilty=guilty,
+                      help=f"access it through {root.name} alone in the blocks that are scheduled"
+                      )  # fmt: skip
+
+    # ------------------------------------------------------------------ errors
+    def fail(
+        self,
+        rule: str,
+        *,
+        code: str = "BW310",
+        guilty: Sequence[ir.Node] = (),
+        help: str | None = None,
+    ) -> NoReturn:
+        """Raise a `ScheduleError` that shows the program with the guilty nodes underlined."""
+        heading = _AS_IT_IS if self.taken else "the program as the step would leave it"
+        raise schedule_error(self.step_name, rule, code, self.func, guilty, help, heading)
+
+
+_AS_IT_IS = "the program, which stays as it is"
+
+
+def schedule_error(
+    step: str,
+    rule: str,
+    code: str,
+    func: ir.PrimFunc | None,
+    guilty: Iterable[ir.Node] = (),
+    help: str | None = None,
+    heading: str = _AS_IT_IS,
+) -> ScheduleError:
+    """An error whose first line names the step and the rule; the program follows as a note."""
+    return ScheduleError(
+        f"{step}: {rule}", code=code, help=help, notes=shown(func, guilty, heading)
+    )
+
+
+def shown(
+    func: ir.PrimFunc | None, guilty: Iterable[ir.Node], heading: str = _AS_IT_IS
+) -> tuple[LateText, ...]:
+    """The note that shows the program with nodes underlined; none when there are no nodes."""
+    if func is None:
+        return ()
+    marks: list[ir.Node] = []
+    for node in guilty:  # the implicit root block is not printed: what stands in it is
+        body = node.body if isinstance(node, ir.Block) and node is func.root else node
+        marks += body.seq if isinstance(body, ir.SeqStmt) else [body]
+    if not marks:
+        return ()
+    return (LateText(lambda: f"{heading}:\n{script(func, marks=marks)}"),)
+
+
+@contextmanager
+def explained(where: str) -> Generator[None]:
+    """Errors of steps inside say where they come from."""
+    try:
+        yield
+    except ScheduleError as error:
+        problems = [msgspec.structs.replace(d, message=f"{where}: {d.message}")
+                    for d in error.diagnostics]  # fmt: skip
+        raise ScheduleError.collect(problems) from error
+
+
+@contextmanager
+def underlined(func: ir.PrimFunc, guilty: Sequence[ir.Node]) -> Generator[None]:
+    """Errors inside that show no program show this one, which they leave, with these nodes."""
+    try:
+        yield
+    except ScheduleError as error:
+        problems = [d if d.notes else msgspec.structs.replace(d, notes=shown(func, guilty))
+                    for d in error.diagnostics]  # fmt: skip
+        raise ScheduleError.collect(problems) from error.__cause__

@@ -1,0 +1,64 @@
+"""Threads that combine their terms of a reduction: which loops may be bound so, and that they still
+may after later steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from blockwright import ir
+from blockwright.analysis.reduction.cross_thread import (
+    cross_thread_problems,
+    has_thread_loops,
+    why_threads_race,
+)
+from blockwright.schedule.engine.state import State, Step
+
+
+def driven_terms(state: State, loop: ir.For, block: ir.Block) -> ir.IterVar | None:
+    """An iterator of a block that a loop drives and that is not spatial."""
+    values = state.tree.realize(block).iter_values
+    for it, value in zip(block.iter_vars, values, strict=True):
+        if it.iter_type is not ir.IterType.SPATIAL and ir.uses_var(value, loop.loop_var):
+            return it
+    return None
+
+
+def require_combining(
+    state: State, loop: ir.For, block: ir.Block, word: str, tag: str, help: Callable[[], str]
+) -> None:
+    """The threads of an axis may combine the terms that a loop would give them.
+
+    Args:
+        word: what the loop becomes, for errors.
+        tag: the axis; "" where the loop is not to be bound.
+        help: what to do instead.
+    """
+    realize = state.tree.realize(block)
+    values = dict(zip((it.var for it in block.iter_vars), realize.iter_values, strict=True))
+    why = why_threads_race(block, values, loop.loop_var, tag)
+    it = driven_terms(state, loop, block)
+    if why and it is not None:
+        reason = f": {why}" if tag else ""
+        state.fail(
+            f"loop {loop.loop_var.name} drives the reduction iterator {it.var.name} of "
+            f"block {block.name}, so it cannot be {word}{reason}",
+            code="BW317",
+            guilty=[loop, it],
+            help=help(),
+        )
+
+
+def require_still_combining(state: State, step: Step) -> Step:
+    """The step, if it leaves no reduction whose threads cannot combine its terms."""
+    if step.func is state.func or not has_thread_loops(state.following(step.func).tree):
+        return step
+    problem = next(cross_thread_problems(step.func), None)
+    if problem is not None and next(cross_thread_problems(state.func), None) is None:
+        state.fail(
+            f"threads could not combine the terms of a reduction after it: {problem.message}",
+            code="BW317",
+            guilty=[n for n in problem.guilty if n in state.tree.order],
+            help="take the step before the loop over the terms is bound, or bind a loop "
+            "that drives spatial iterators only",
+        )
+    return step

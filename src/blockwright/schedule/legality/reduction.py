@@ -1,0 +1,236 @@
+"""Reductions as primitives need them: recognised, or refused with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NoReturn
+
+from blockwright import ir
+from blockwright.analysis import NoReduction, Reduction, find_reduction, find_update
+from blockwright.arith import Analyzer
+from blockwright.schedule.engine.state import State
+
+
+def reduction_of(state: State, block: ir.Block) -> Reduction:
+    """The reduction a block computes; fails with the reason when it is none that is known."""
+    found = find_reduction(block)
+    if isinstance(found, NoReduction):
+        several = len(ir.collect(block.body, ir.BufferStore)) > 1
+        form = (
+            "choose number and position by one condition, which says what of ties and NaN"
+            if several
+            else "write it as B[i] = B[i] + x with an init, as reducer.step"
+        )
+        declare = (f"{form}, or declare the combination: "
+                   'T.block_attr({"reducer": T.comm_reducer(…)})')  # fmt: skip
+        state.fail(f"{block.name} is no reduction that can be split up: {found.why}", code="BW330",
+                   guilty=[block],
+                   help=declare if block.init is not None else _without_init(block))  # fmt: skip
+    results = [element.buffer for element in found.elements]
+    memories = {state.roots.get(buffer, buffer) for buffer in results}
+    if len(memories) < len(results):
+        names = ", ".join(buffer.name for buffer in results)
+        state.fail(f"the components {names} of the reduction in {block.name} may share memory, so "
+                   "that each depends on the order of all", code="BW330", guilty=[block],
+                   help='drop the attribute "tir.noalias": False if calls pass separate arrays, or '
+                   "reduce the components in blocks of their own")  # fmt: skip
+    return found
+
+
+def require_restart(state: State, block: ir.Block, reduction: Reduction) -> None:
+    """The initial value may stand in front of every partial result and of their combination."""
+    if not reduction.may_restart:
+        shown = ", ".join(repr(e) for e in reduction.initial)
+        state.fail(f"{block.name} is no reduction that can be split up: every partial result "
+                   f"would start from {shown}, which is not neutral and would count again",
+                   code="BW330", guilty=[block],
+                   help="start from the neutral value and combine the other one in a block "
+                   "behind")  # fmt: skip
+
+
+def iterators_at(
+    block: ir.Block, indices: Sequence[ir.Expr], values: Sequence[ir.Expr], analyzer: Analyzer
+) -> dict[ir.Var, ir.Expr] | None:
+    """The iterators of a block where `indices` over them have the given values.
+
+    Each iterator must stand alone as one of the indices, or have a single value; the other indices
+    must then have the given values too. None when that is not so.
+    """
+    own = {it.var for it in block.iter_vars}
+    found: dict[ir.Var, ir.Expr] = {}
+    for index, value in zip(indices, values, strict=True):
+        if isinstance(index, ir.Var) and index in own and index not in found:
+            found[index] = ir.cast_to(value, index.type)
+    for it in block.iter_vars:
+        if it.var not in found:
+            if not ir.is_const_int(it.dom.extent, 1):
+                return None
+            found[it.var] = it.dom.min
+    for index, value in zip(indices, values, strict=True):
+        here = ir.substitute(index, found)
+        if here is not value and not analyzer.prove_equal(*ir.match_types(here, value)):
+            return None
+    return found
+
+
+def outermost_own(state: State, block: ir.Block, other: ir.Block) -> ir.Stmt:
+    """The outermost statement around a block that does not hold the other one."""
+    common = len(state.tree.common_loops(block, other))
+    loops = state.tree.loops_above(block)[common:]
+    return loops[0] if loops else state.tree.realize(block)
+
+
+def require_any_order(
+    state: State, block: ir.Block, before: Sequence[ir.For], after: Sequence[ir.For]
+) -> None:
+    """Where loops that reduce change places among each other, the combination must allow it.
+
+    Calls, inner blocks and vector code are not examined: there the reduction iterators of the
+    block are its promise that the order does not matter.
+    """
+    realize = state.tree.realize(block)
+    values = [v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
+              if it.iter_type is ir.IterType.REDUCE]  # fmt: skip
+    reducing = {f for f in before if any(ir.uses_var(v, f.loop_var) for v in values)}
+    if [f for f in before if f in reducing] == [f for f in after if f in reducing]:
+        return
+    why = why_ordered(block)
+    if why:
+        fail_order(state, block, why, reducing)
+
+
+def require_first_terms(
+    state: State, block: ir.Block, before: Sequence[ir.For], after: Sequence[ir.For]
+) -> None:
+    """A reduction sets every element before its first term: where loops number its elements and its
+    terms together, as those of a fused loop do, another order of them has other terms first."""
+    if block.init is None:
+        return
+    realize = state.tree.realize(block)
+    pairs = list(zip(block.iter_vars, realize.iter_values, strict=True))
+    elements = [v for it, v in pairs if it.iter_type is not ir.IterType.REDUCE]
+    for it, value in pairs:
+        if it.iter_type is not ir.IterType.REDUCE:
+            continue
+        driving = [f for f in before if ir.uses_var(value, f.loop_var)]
+        moved = driving != [f for f in after if f in driving]
+        if moved and any(ir.uses_var(v, f.loop_var) for v in elements for f in driving):
+            names = ", ".join(f.loop_var.name for f in driving)
+            state.fail(f"loops {names} drive iterator {it.var.name} of block {block.name} and its "
+                       "elements: in another order terms would come before the initial value",
+                       code="BW316", guilty=[realize, *driving],
+                       help="take the step before these loops are fused")  # fmt: skip
+
+
+def require_kept_order(state: State, block: ir.Block, after: State) -> None:
+    """Where a block runs elsewhere, over loops of its own, its terms are combined in the order in
+    which they were, unless any order will do."""
+    why = why_ordered(block)
+    if why and not (terms_in_order(state, block) and terms_in_order(after, block)):
+        fail_order(state, block, why)
+
+
+def fail_order(state: State, block: ir.Block, why: str, loops: Iterable[ir.For] = ()) -> NoReturn:
+    """Refuse another order of a reduction's terms."""
+    state.fail(f"the steps of block {block.name} cannot change places: {why}", code="BW330",
+               guilty=[*loops, state.tree.realize(block)],
+               help="reorder its spatial loops only, or declare the combination: "
+               'T.block_attr({"reducer": T.comm_reducer(…)})')  # fmt: skip
+
+
+def why_ordered(block: ir.Block) -> str:
+    """Why the terms of a block have to be combined in one order; empty when they have not to."""
+    if all(it.iter_type is not ir.IterType.REDUCE for it in block.iter_vars):
+        return ""
+    found = find_update(block)
+    return found.why if isinstance(found, NoReduction) and _is_plain(block.body) else ""
+
+
+def terms_in_order(state: State, block: ir.Block) -> bool:
+    """Whether the loops provably run the terms of a reduction in the order of its iterators, the
+    last one fastest."""
+    realize, loops = state.tree.realize(block), state.tree.loops_above(block)
+    analyzer = state.analyzer(realize)
+    pairs = [
+        (it, v)
+        for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
+        if it.iter_type is ir.IterType.REDUCE and not ir.is_const_int(it.dom.extent, 1)
+    ]
+    driving = [[f for f in loops if ir.uses_var(v, f.loop_var)] for _, v in pairs]
+    flat = [f for each in driving for f in each]
+    if flat == [f for f in loops if f in flat] and all(
+        _counts(v, each, analyzer) for (_, v), each in zip(pairs, driving, strict=True)
+    ):
+        return True
+    whole = row_major([(v - it.dom.min, it.dom.extent) for it, v in pairs])
+    return _counts(whole, [f for f in loops if f in flat], analyzer)
+
+
+def row_major(digits: Sequence[tuple[ir.Expr, ir.Expr]]) -> ir.Expr:
+    """The number with the given digits, each with its base, the first one highest."""
+    total: ir.Expr = ir.const(0, "int64")
+    for digit, base in digits:
+        total = total * ir.cast_to(base, "int64") + ir.cast_to(digit, "int64")
+    return total
+
+
+def _counts(value: ir.Expr, loops: Sequence[ir.For], analyzer: Analyzer) -> bool:
+    """Whether a value counts the iterations of nested loops, from wherever."""
+    start = ir.substitute(value, {f.loop_var: ir.cast_to(f.min, f.loop_var.type) for f in loops})
+    count = row_major([(f.loop_var - f.min, f.extent) for f in loops])
+    counted = ir.cast_to(start, "int64") + count
+    return analyzer.prove_equal(ir.cast_to(value, "int64"), counted)
+
+
+def _is_plain(body: ir.Stmt) -> bool:
+    """Whether a body is made of choices, lets and stores of single elements alone."""
+    plain = (ir.SeqStmt, ir.LetStmt, ir.BufferStore, ir.IfThenElse)
+    for node in ir.walk(body):
+        if isinstance(node, ir.Stmt) and not isinstance(node, plain):
+            return False
+        if isinstance(node, (ir.Ramp, ir.Broadcast)):
+            return False
+    return True
+
+
+def _without_init(block: ir.Block) -> str:
+    """What to do with a block without initial value: only an update has one to put back."""
+    if any(it.iter_type is ir.IterType.SCAN for it in block.iter_vars):
+        return "a scan needs the element before: keep its loop serial; other loops may be parallel"
+    if not _accumulates(block):
+        return "each iteration needs the one before: keep the loop serial"
+    return "put its initial value back with merge_reduction first"
+
+
+def _accumulates(block: ir.Block) -> bool:
+    """Whether the value stored is one operator of the element that is written and something."""
+    store = block.body
+    if not isinstance(store, ir.BufferStore) or not isinstance(
+        store.value, (ir.Add, ir.Mul, ir.Min, ir.Max)
+    ):
+        return False
+    element = ir.BufferLoad(store.buffer, store.indices)
+    return any(ir.structural_equal(side, element) for side in (store.value.a, store.value.b))
+
+
+def require_initial_values(state: State, loop: ir.For, fixed: Sequence[ir.For]) -> None:
+    """Refuse where a loop that drives an inner reduction may run zero times: an empty reduction
+    still sets its initial value, but not inside a block that never runs."""
+    empty = {
+        f.loop_var: f
+        for f in fixed
+        if not state.facts(f).prove(ir.GT(f.extent, ir.const(0, f.extent.dtype)))
+    }
+    for realize in ir.collect(loop.body, ir.BlockRealize):
+        block = realize.block
+        if block.init is None:
+            continue
+        for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
+            driving = [f for f in empty.values() if ir.uses_var(value, f.loop_var)]
+            if it.iter_type is ir.IterType.REDUCE and driving:
+                name = driving[0].loop_var.name
+                state.fail(f"loop {name} drives the reduction of block {block.name} and may not "
+                           "run; inside of the new block its initial value would be lost",
+                           code="BW365", guilty=[realize, driving[0]],
+                           help=f"decompose_reduction block {block.name} first, or state that the "
+                           f"extent of {name} is positive")  # fmt: skip

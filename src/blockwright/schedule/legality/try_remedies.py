@@ -1,0 +1,149 @@
+"""Advice that is tried before it is given: steps on a copy of the program that a refusal shows.
+
+Advice that is refused in its turn is worse than none. Where a refusal knows a concrete way out, it
+takes the way here first and names it only when every step of it is legal. What is tried is the text
+itself, so what is read is what was tried.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from typing import Any
+
+from blockwright import ir
+from blockwright.schedule.engine.handle import BlockRV, Handle, LoopRV
+from blockwright.schedule.engine.record import Primitive, make
+from blockwright.schedule.engine.state import State, Target
+from blockwright.support import ScheduleError
+
+THEN = ", then "
+"""Between the steps of one way out."""
+
+
+def legal(state: State, ways: Iterable[str]) -> list[str]:
+    """Those ways out all of whose steps are legal on the program as it is.
+
+    A way is a chain such as ``a, b = split(i, [None, 4]), then parallel(a)``: methods of a
+    schedule, loops by the names of their variables, blocks by their names in quotes. Nothing is
+    tried on a program that a step would make, which a refusal is about at times: its reader has the
+    program before it. So no trial tries anything in its turn either.
+    """
+    if not state.taken:
+        return []
+    found: list[str] = []
+    for way in ways:
+        try:
+            _Trial(state).follow(way)
+        except ScheduleError:
+            continue
+        found.append(way)
+    return found
+
+
+def first_legal(state: State, ways: Iterable[str]) -> str:
+    """The first legal way out; empty when there is none."""
+    for way in ways:
+        if legal(state, [way]):
+            return way
+    return ""
+
+
+def called(state: State, loop: ir.For) -> str:
+    """A loop as a call can name it: by its name, or by its place where others have that name."""
+    name = loop.loop_var.name
+    if sum(v.name == name for v in state.tree.loops) == 1:
+        return name
+    for block in state.tree.child_blocks(loop):
+        above = state.tree.loops_above(block)
+        if loop in above and block.name:
+            return f'get_loops("{block.name}")[{above.index(loop)}]'
+    return name
+
+
+def calls(state: State, loops: Iterable[ir.For]) -> str:
+    """Loops as arguments of a call."""
+    return ", ".join(called(state, f) for f in loops)
+
+
+def quoted(blocks: Iterable[ir.Block]) -> str:
+    """Blocks as arguments of a call."""
+    return ", ".join(f'"{b.name}"' for b in blocks)
+
+
+class _Trial:
+    """A program, and what names stand for while a way out is followed on it."""
+
+    def __init__(self, state: State) -> None:
+        self._now = state
+        self._targets: list[Target] = []
+        self._names: dict[str, Any] = {
+            v.name: LoopRV(self._keep(v)) for v in reversed(state.tree.loops)
+        }
+
+    def follow(self, way: str) -> None:
+        """Take the steps one after the other. Raises: ScheduleError where one is refused."""
+        for step in way.split(THEN):
+            (node,) = ast.parse(step).body
+            if isinstance(node, ast.Assign):
+                (left,) = node.targets
+                found = self._value(node.value)
+                if isinstance(left, ast.Tuple):
+                    names = [n.id for n in left.elts if isinstance(n, ast.Name)]
+                    self._names.update(zip(names, found, strict=True))
+                elif isinstance(left, ast.Name):
+                    self._names[left.id] = found
+            elif isinstance(node, ast.Expr):
+                self._value(node.value)
+
+    def _value(self, node: ast.expr) -> Any:
+        if isinstance(node, ast.Name):
+            return self._names[node.id]
+        if isinstance(node, ast.List):
+            return [self._value(e) for e in node.elts]
+        if isinstance(node, ast.Subscript):
+            return self._value(node.value)[ast.literal_eval(node.slice)]
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            args = [self._value(a) for a in node.args]
+            named = {k.arg: self._value(k.value) for k in node.keywords if k.arg}
+            return self._call(node.func.id, args, named)
+        return ast.literal_eval(node)
+
+    def _call(self, step: str, args: list[Any], named: dict[str, Any]) -> Any:
+        record = _records()[step]
+        filled = make(record, args, named, self._block)
+        made = filled.apply(State(self._now.func, self._resolve, step, self._now.memo))
+        self._now = State(made.func, self._resolve, step, self._now.memo)
+        self._forward(made.forward)
+        kinds = [BlockRV if isinstance(t, ir.Block) else LoopRV for t in made.results]
+        handles = [kind(self._keep(t)) for kind, t in zip(kinds, made.results, strict=True)]
+        return handles[0] if record.returns in ("block", "loop") else handles
+
+    def _block(self, name: str) -> BlockRV:
+        found = [b for b in self._now.tree.blocks if b.name == name]
+        if len(found) != 1:
+            raise ScheduleError(f"{len(found)} blocks are called {name}", code="BW303",
+                                help="name one block")  # fmt: skip
+        return BlockRV(self._keep(found[0]))
+
+    def _forward(self, forward: dict[ir.Block, ir.Block]) -> None:
+        """Blocks that became others."""
+        for place, target in enumerate(self._targets):
+            while isinstance(target, ir.Block) and target in forward:
+                target = self._targets[place] = forward[target]
+
+    def _keep(self, target: Target) -> int:
+        self._targets.append(target)
+        return len(self._targets) - 1
+
+    def _resolve(self, handle: Handle) -> Target:
+        assert isinstance(handle, (BlockRV, LoopRV))
+        found = self._targets[handle.id]
+        if isinstance(found, ir.Var) and found not in self._now.tree.loops:
+            raise ScheduleError(f"loop {found.name} is gone", code="BW301",
+                                help="use what the step returned")  # fmt: skip
+        return found
+
+
+def _records() -> dict[str, type[Primitive]]:
+    return {record.method: record for record in Primitive.__subclasses__() if not record.namespace}

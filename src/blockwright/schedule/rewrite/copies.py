@@ -1,0 +1,267 @@
+"""Where a copy of a buffer goes when producers and consumers share loops, and what it copies.
+
+Without shared loops the whole buffer is copied. Under shared loops the copy stands in the
+innermost of them and moves what one iteration produces or needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NoReturn
+
+from blockwright import ir
+from blockwright.analysis import clip_region
+from blockwright.arith import Analyzer, covers, hull, jointly_cover
+from blockwright.schedule.engine.edit import wrap_loops
+from blockwright.schedule.engine.forwarding import with_signature
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.buffers import home, region_of
+from blockwright.schedule.legality.checks import require_kind
+from blockwright.schedule.legality.guards import may_divide_by_0
+from blockwright.schedule.rewrite.move import Domains, merge, nest_for
+
+
+def anchor(state: State, start: ir.Stmt, scope: ir.Block, others: Iterable[ir.Stmt]) -> ir.Stmt:
+    """The outermost statement around `start` that stands beside all of `others`."""
+    found = start
+    rest = list(others)
+    for above in state.tree.ancestors(start):
+        if above is scope or any(state.tree.is_below(other, above) for other in rest):
+            break
+        found = above
+    return found
+
+
+def copied_nest(
+    state: State, scope: ir.Block, at: ir.Stmt, copy: ir.Block, whole: ir.Stmt,
+    domain: Sequence[ir.Range], needs: list[tuple[ir.Block, ir.BufferRegion]],
+    makers: list[tuple[ir.Block, ir.BufferRegion]], within: Sequence[ir.Range] | None = None,
+) -> tuple[ir.Stmt, Sequence[ir.Range]]:  # fmt: skip
+    """The nest of a copying block at a place, and the box that it copies there.
+
+    Args:
+        at: statement beside which the nest will stand.
+        copy: the copying block, an iterator per dimension.
+        whole: the nest that copies everything.
+        domain: the box that `whole` copies.
+        needs: blocks with the regions that decide what is copied.
+        makers: blocks with the regions that must hold all that is copied, one of them alone or
+            together; without any, what was written before the scope must.
+        within: the box that holds all that is copied, where that is known: nobody is asked then.
+    """
+    fixed, buffer = state.tree.loops_above(at), needs[0][1].buffer
+    analyzer = state.analyzer(at)
+    for tight in (False, True) if fixed else (False,):
+        box, nest = _boxed(state, scope, at, copy, whole, domain, needs or makers, tight)
+        given = next(n.predicate for n in ir.walk(nest) if isinstance(n, ir.BlockRealize))
+        held = (is_held(state, scope, buffer, fixed, box.region, makers, needs, given, analyzer)
+                if within is None else covers(within, box.region, analyzer))  # fmt: skip
+        if held:
+            return nest, box.region
+    return fail_unwritten(state, scope, buffer, makers if within is None else needs)
+
+
+def is_held(
+    state: State, scope: ir.Block, buffer: ir.Buffer, fixed: list[ir.For], box: Sequence[ir.Range],
+    makers: list[tuple[ir.Block, ir.BufferRegion]],
+    needs: list[tuple[ir.Block, ir.BufferRegion]], given: ir.Expr, analyzer: Analyzer,
+) -> bool:  # fmt: skip
+    """Whether blocks have written a box of a buffer, or surely read it, wherever `given` holds in
+    an iteration of the fixed loops; without makers, whether it was written before the scope."""
+    if not makers and written_before(state, scope, buffer)[1]:
+        return True
+    flow = state.data_flow(scope)
+    sure = [(need, True) for need in needs if surely_reads(state, *need)]
+    held = [
+        flow.region_under(fixed, *place, analyzer).region
+        for place, reading in [*((m, False) for m in makers), *sure]
+        if flow.is_exact(fixed, *place, analyzer, reading)
+        and flow.runs(fixed, place[0], given, analyzer)
+    ]
+    return jointly_cover(held, box, analyzer)
+
+
+def written_before(
+    state: State, scope: ir.Block, buffer: ir.Buffer
+) -> tuple[list[tuple[ir.Block, ir.BufferRegion]], bool]:
+    """The blocks, with regions, that fill a buffer before a scope inside of another one runs; and
+    whether they fill all that the scope states that it may read. A parameter holds values, and so
+    does what the scope, which does not state to read it, begins itself."""
+    owner, around = home(state, buffer), scope
+    while owner is not None and around is not owner:
+        region = next((r for r in around.reads if r.buffer is buffer), None)
+        if region is None:
+            return [], True
+        outer = state.scope(around)
+        flow = state.data_flow(outer)
+        makers = flow.writers_before(around, region)
+        if makers:
+            found = [(m, region_of(m.writes, buffer)) for m in makers]
+            return found, flow.covers(makers, around, region)
+        around = outer
+    return [], owner is None and buffer not in state.func.outputs
+
+
+def fail_unwritten(
+    state: State, scope: ir.Block, buffer: ir.Buffer,
+    makers: list[tuple[ir.Block, ir.BufferRegion]],
+) -> NoReturn:  # fmt: skip
+    """Refuse a copy of elements that blocks, or those before the scope, may not have written."""
+    makers = makers or written_before(state, scope, buffer)[0]
+    names = " and ".join(f"block {maker.name}" for maker, _ in makers)
+    verb = "do" if len(makers) > 1 else "does"
+    state.fail(f"{names or 'what stands before it'} {verb} not write every element of "
+               f"{buffer.name} that the copy would read", code="BW323",
+               guilty=[state.tree.realize(maker) for maker, _ in makers],
+               help="copy before the buffer is padded, or at another place")  # fmt: skip
+
+
+def _boxed(
+    state: State, scope: ir.Block, at: ir.Stmt, copy: ir.Block, whole: ir.Stmt,
+    domain: Sequence[ir.Range], needs: list[tuple[ir.Block, ir.BufferRegion]], tight: bool,
+) -> tuple[ir.BufferRegion, ir.Stmt]:  # fmt: skip
+    """What is copied at a place, and the nest that does it. `tight`: conditions narrow the box."""
+    fixed = state.tree.loops_above(at)
+    buffer = needs[0][1].buffer
+    if not fixed:
+        return ir.BufferRegion(buffer, tuple(domain)), whole
+    flow = state.data_flow(scope)
+    analyzer = state.analyzer(at)
+    domains: Domains = {}
+    for block, region in needs:
+        under = flow.region_under(fixed, block, region, analyzer, tight=tight)
+        for it, rng in zip(copy.iter_vars, under.region, strict=True):
+            merge(domains, it.var, rng, analyzer)
+    box = ir.BufferRegion(buffer, tuple(domains[it.var] for it in copy.iter_vars))
+    nest = nest_for(state, copy, fixed[-1], domains, False, at)
+    return clip_region(box, analyzer), nest
+
+
+def concurrent(state: State, step: Step) -> Step:
+    """The step, if loops around the copies that it made, and parallel loops around the blocks that
+    write what is copied, may still run the way their kinds say: what was each iteration's own is
+    shared where the copy stands outside."""
+    made = [block for block in step.results if isinstance(block, ir.Block)]
+    after = state.following(step.func)
+    copied = {r.buffer for block in made for r in block.reads}
+    writers = [b for b in after.tree.blocks if any(r.buffer in copied for r in b.writes)]
+    loops = dict.fromkeys(f for b in made for f in after.tree.loops_above(b))
+    for loop in dict.fromkeys(f for b in writers for f in after.tree.loops_above(b)):
+        if loop.kind is ir.ForKind.PARALLEL:
+            loops[loop] = None
+    for loop in loops:
+        require_kind(after, loop)
+    return step
+
+
+def surely_reads(state: State, block: ir.Block, region: ir.BufferRegion) -> bool:
+    """Whether the block reads, whatever its data, the one element that its signature states: then
+    the element has a value wherever the block runs."""
+    if any(not ir.is_const_int(r.extent, 1) for r in region.region):
+        return False
+    if any(isinstance(n, _CONDITIONAL) or (isinstance(n, ir.Call) and n.op == "if_then_else")
+           for n in ir.walk(block.body)):  # fmt: skip
+        return False
+    writes = any(r.buffer is region.buffer for r in block.writes)
+    if writes and block.init is not None:
+        return False  # it may read what it began with itself
+    for stmt in block.body.seq if isinstance(block.body, ir.SeqStmt) else (block.body,):
+        if any(load.buffer is region.buffer for load in ir.collect(stmt, ir.BufferLoad)):
+            return True
+        if writes:
+            return False  # it may read what this statement wrote
+    return False
+
+
+_CONDITIONAL = (ir.Block, ir.For, ir.While, ir.IfThenElse, ir.Select, ir.And, ir.Or)
+
+
+def accessed_box(
+    state: State, scope: ir.Block, regions: Sequence[tuple[ir.Block, ir.BufferRegion]],
+    whole: Sequence[ir.Range],
+) -> tuple[ir.Range, ...]:  # fmt: skip
+    """The part of `whole` that blocks touch in all their loops: a dimension is narrowed where that
+    is surely less of it."""
+    analyzer = state.analyzer(scope.body)
+    flow = state.data_flow(scope)
+    box: list[ir.Range] = []
+    for block, region in regions:
+        part = clip_region(flow.region_under((), block, region, analyzer), analyzer).region
+        box = [hull(a, b, analyzer) for a, b in zip(box or part, part, strict=True)]
+    return tuple(
+        part
+        if covers([full], [part], analyzer)
+        and analyzer.prove(ir.LT(*ir.match_types(part.extent, full.extent)))
+        else full
+        for part, full in zip(box, whole, strict=True)
+    )
+
+
+def _around_lanes(
+    state: State, scope: ir.Block, outer: Sequence[ir.For], lanes: ir.For,
+    regions: Sequence[tuple[ir.Block, ir.BufferRegion]],
+) -> str:  # fmt: skip
+    """Where a copy goes that all lanes of a loop read."""
+    if not outer:
+        return (
+            f"split({lanes.loop_var.name}, …) before the inner part is vectorized, and take "
+            f"{state.step_name} at the outer part: one copy per vector, which all lanes read"
+        )
+    names = [f.loop_var.name for f in outer]
+    box = [ir.const_int(r.extent) for r in box_at(state, scope, outer, regions)]
+    size = f" of {' x '.join(map(str, box))} elements" if None not in box else ""
+    which = names[-1] if len(names) == 1 else f"{names[-1]}, or one further outside"
+    return f"choose loop {which}: one copy{size} per iteration of {names[-1]}, which all lanes read"
+
+
+def box_at(
+    state: State, scope: ir.Block, fixed: Sequence[ir.For],
+    regions: Sequence[tuple[ir.Block, ir.BufferRegion]],
+) -> tuple[ir.Range, ...]:  # fmt: skip
+    """The part of a buffer that blocks touch while the fixed loops stand still."""
+    for loop in fixed:
+        if loop.kind is ir.ForKind.VECTORIZED:
+            state.fail(f"lanes of loop {loop.loop_var.name} would share the copy", code="BW317",
+                       guilty=[loop],
+                       help=_around_lanes(state, scope, fixed[: fixed.index(loop)], loop, regions)
+                       )  # fmt: skip
+    analyzer = state.analyzer(fixed[-1].body)
+    flow = state.data_flow(scope)
+    box: list[ir.Range] = []
+    for block, region in regions:
+        part = clip_region(flow.region_under(fixed, block, region, analyzer), analyzer).region
+        box = [hull(a, b, analyzer) for a, b in zip(box or part, part, strict=True)]
+    # Of a loop that runs nothing, sizes may be divisors; its copy might stand where others run.
+    whole = ir.full_region(regions[0][1].buffer).region
+    return tuple(w if may_divide_by_0([r.min, r.extent], analyzer) else r
+                 for r, w in zip(box, whole, strict=True))  # fmt: skip
+
+
+def box_block(
+    state: State, name: str, target: ir.Buffer, source: ir.Buffer, box: Sequence[ir.Range],
+    fixed: Sequence[ir.For],
+) -> tuple[ir.BlockRealize, ir.Block]:  # fmt: skip
+    """One block that copies a box: its iterators are the fixed loops on which the box depends."""
+    used = [f for f in fixed if any(ir.uses_var(r, f.loop_var) for r in box)]
+    variables = {f.loop_var for f in fixed}
+    for loop in used:
+        if any(ir.uses_var(e, variables) for e in (loop.min, loop.extent)):
+            state.fail(f"the extent of loop {loop.loop_var.name} depends on another loop around "
+                       "the copy", code="BW350", guilty=[loop],
+                       help="choose a loop further outside, around the one that the "
+                            "extent depends on")  # fmt: skip
+    iters = tuple(ir.IterVar(ir.Var(f"v{k}", f.loop_var.type), f.dom) for k, f in enumerate(used))
+    inside = {f.loop_var: it.var for f, it in zip(used, iters, strict=True)}
+    analyzer = state.analyzer(fixed[0])
+    for it in iters:
+        analyzer.bind(it.var, it.dom)
+    ranges = [ir.substitute(r, inside) for r in box]
+    loops = [(ir.Var(f"ax{k}", r.extent.dtype), r.extent) for k, r in enumerate(ranges)]
+    known = analyzer.copy()
+    for var, extent in loops:
+        known.bind(var, ir.Range(ir.const(0, extent.dtype), extent))
+    at = tuple(known.simplify(r.min + v) for r, (v, _) in zip(ranges, loops, strict=True))
+    body = wrap_loops(ir.BufferStore(target, ir.BufferLoad(source, at), at), loops)
+    block = ir.Block(name, iters, (), (), body, annotations={"auto_copy": 1})
+    block = with_signature(block, analyzer)
+    return ir.BlockRealize(tuple(f.loop_var for f in used), ir.const(True, "bool"), block), block

@@ -1,0 +1,90 @@
+"""Loop distribution: statements beside a nest get loops of their own, so that it stands alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from blockwright import ir
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.state import State
+from blockwright.schedule.legality.checks import (
+    require_chain,
+    require_known_kind,
+    require_only_blocks,
+    require_plain_loop,
+)
+from blockwright.schedule.legality.interleaving import require_turns
+
+
+def loose_chain(state: State, loops: Sequence[ir.For]) -> list[ir.For]:
+    """The path from the outermost to the innermost of the loops; each holds the next one, perhaps
+    with other statements beside it."""
+    wanted = set(loops)
+    inner = max(loops, key=lambda f: state.tree.order[f])
+    path = [inner]
+    for above in state.tree.ancestors(inner):
+        if wanted <= set(path) or not isinstance(above, (ir.For, ir.SeqStmt)):
+            break
+        if isinstance(above, ir.For):
+            path.append(above)
+    if len(wanted) != len(loops) or not wanted <= set(path):
+        return require_chain(state, loops)  # says what stands between
+    return path[::-1]
+
+
+def require_distributable(state: State, path: Sequence[ir.For]) -> None:
+    """What stands beside the loops of a path may run in loops of its own, before or after."""
+    for outer, before, inner, after in _levels(path):
+        if not before and not after:
+            continue
+        loops = path[: path.index(outer) + 1]
+        for loop in loops:
+            require_plain_loop(state, loop)
+        groups = [[b for stmt in side for b in require_only_blocks(state, stmt)]
+                  for side in (before, [inner], after)]  # fmt: skip
+        flow = state.flow_at(outer)
+        for block in (b for group in groups for b in group):
+            require_known_kind(state, flow, block)
+        require_turns(
+            state, state, groups, loops,
+            help=f"the statements beside loop {inner.loop_var.name} cannot get loops of their own; "
+            f"reorder loops on one side of that place, or before other blocks move into "
+            f"{outer.loop_var.name}",
+        )  # fmt: skip
+
+
+def beside(edit: Edit, path: Sequence[ir.For]) -> tuple[list[ir.Stmt], list[ir.Stmt]]:
+    """What stands beside the loops of a path, in loops of its own, to go before and after them."""
+    early: list[ir.Stmt] = []
+    late: list[ir.Stmt] = []
+    for outer, before, _, after in _levels(path):
+        loops = path[: path.index(outer) + 1]
+        if before:
+            early.append(_copied(edit, loops, before))
+        if after:
+            late.insert(0, _copied(edit, loops, after))
+    return early, late
+
+
+def _levels(
+    path: Sequence[ir.For],
+) -> Iterator[tuple[ir.For, list[ir.Stmt], ir.For, list[ir.Stmt]]]:
+    """Each loop with the next one, and with the statements before and after that."""
+    for outer, inner in pairwise(path):
+        parts = list(outer.body.seq) if isinstance(outer.body, ir.SeqStmt) else [outer.body]
+        at = parts.index(inner)
+        yield outer, parts[:at], inner, parts[at + 1 :]
+
+
+def _copied(edit: Edit, loops: Sequence[ir.For], stmts: Sequence[ir.Stmt]) -> ir.Stmt:
+    """The statements in loops of their own, which run as the given ones do."""
+    fresh: dict[ir.Var, ir.Expr] = {f.loop_var: ir.Var(f.loop_var.name, f.loop_var.type)
+                                    for f in loops}  # fmt: skip
+    body: ir.Stmt = edit.substitute(ir.seq(stmts), fresh)
+    for loop in reversed(loops):
+        low, extent = (ir.substitute(e, fresh) for e in (loop.min, loop.extent))
+        var = fresh[loop.loop_var]
+        assert isinstance(var, ir.Var)
+        body = loop.replace(loop_var=var, min=low, extent=extent, body=body)
+    return body

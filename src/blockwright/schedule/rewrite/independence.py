@@ -1,0 +1,89 @@
+"""Iterators that a step has bound to the same loops get loops of their own.
+
+Where a step puts a value in the place of a loop variable, two iterators may come to depend on one
+loop, and no longer run through all combinations of their values (TensorIR paper, section 3.3):
+`compute_at` of what is read along a diagonal, the last iteration of a row as long as its number.
+Such a value is one iteration of a loop: `for at in range(i, i + 1)` gives it to an iterator that
+is then independent of the other one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from blockwright import ir
+from blockwright.analysis.access.block_context import visits
+from blockwright.analysis.kernels import kernels
+from blockwright.analysis.validate.bindings import independent, joined_iterators
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.state import State, Step
+
+Group = list[tuple[ir.IterVar, ir.Expr]]
+
+
+def with_independent_iterators(state: State, step: Step) -> Step:
+    """The step, with a loop of one iteration around blocks whose iterators it has joined.
+
+    A program that has such blocks already is left as it is: that may be a mistake, which a build
+    reports.
+    """
+    if step.func is state.func:
+        return step
+    after = state.following(step.func)
+    before = {state.tree.realize(block) for block in state.tree.blocks}
+    made = [r for b in after.tree.blocks if (r := after.tree.realize(b)) not in before]
+    old = state.tree.loops.keys()
+    suspects = {r.block for r in made if _share(after, r, old)}
+    joined = list(_joined(after, suspects)) if suspects else []
+    if not joined or any(_joined(state, set(state.tree.blocks))):
+        return step
+    edit = Edit(after)
+    for realize, groups in joined:
+        edit.replace(realize, _apart(after, realize, groups))
+    done = edit.finish()
+    results = tuple(edit.latest(r) if isinstance(r, ir.Block) else r for r in step.results)
+    forward = {**step.forward, **done.forward}
+    return Step(done.func, forward, results, step.decision)
+
+
+def _share(state: State, realize: ir.BlockRealize, old: Collection[ir.Var]) -> bool:
+    """Whether two iterators depend on one loop that was there before: of loops that a step makes
+    (`fuse`), iterators take parts that are independent."""
+    loops = {v for f in state.tree.loops_above(realize) if (v := f.loop_var) in old}
+    seen: set[ir.Var] = set()
+    for value in realize.iter_values:
+        used = loops & set(ir.free_vars(value))
+        if seen & used:
+            return True
+        seen |= used
+    return False
+
+
+def _joined(state: State, blocks: set[ir.Block]) -> Iterator[tuple[ir.BlockRealize, list[Group]]]:
+    """Blocks with groups of iterators that do not vary independently."""
+    for visit in visits(state.func, kernels(state.func)):
+        if visit.block in blocks:
+            groups = joined_iterators(state.tree, visit, state.memo)
+            if groups:
+                yield visit.realize, groups
+
+
+def _apart(state: State, realize: ir.BlockRealize, groups: list[Group]) -> ir.Stmt:
+    """The block with loops for those iterators that are not independent of the ones before."""
+    domains = {f.loop_var: f.dom for f in state.tree.loops_above(realize)}
+    analyzer = state.analyzer(realize)
+    moved: dict[ir.IterVar, ir.Var] = {}
+    for group in groups:
+        kept: list[ir.Expr] = []
+        for it, value in group:
+            if independent([*kept, value], domains, analyzer):
+                kept.append(value)
+            else:
+                moved[it] = ir.Var(f"{it.var.name}_at", value.dtype)
+    pairs = list(zip(realize.block.iter_vars, realize.iter_values, strict=True))
+    stmt: ir.Stmt = realize.replace(iter_values=tuple(moved.get(it, v) for it, v in pairs))
+    for it, value in reversed(pairs):
+        if it in moved:
+            one = ir.const(1, value.dtype)
+            stmt = ir.For(moved[it], value, one, ir.ForKind.SERIAL, stmt)
+    return stmt

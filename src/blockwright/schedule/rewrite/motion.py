@@ -1,0 +1,389 @@
+"""What a block must respect when it moves: the order of reads and writes around it.
+
+A move runs the instances of a block elsewhere and perhaps more often. That changes nothing when
+
+- whatever the block reads holds the same values at its new place: nobody writes it between the two
+  places, nor in other iterations of a loop that both now stand in;
+- nobody meets what the block writes between the two places, and nobody but the block changes it,
+  so that running an instance again leaves what was there (the block is *idempotent*: complete, or
+  a reduction that starts from its initial value each time);
+- in every iteration of a loop shared with a producer or consumer, what is read there has been
+  written there (or, by blocks that share no loop, before).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Sequence
+from typing import NoReturn
+
+from blockwright import ir
+from blockwright.analysis import BlockKind, Scope, block_access_regions
+from blockwright.analysis.access.store_coverage import fill_box, runs
+from blockwright.arith import covers, detect_iter_map
+from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.legality.buffers import require_in_blocks
+from blockwright.schedule.legality.checks import require_kind, require_known_kind
+from blockwright.schedule.legality.reduction import require_kept_order
+from blockwright.schedule.legality.try_remedies import called, legal
+from blockwright.schedule.rewrite.move import Domains
+
+
+def require_movable(state: State, block: ir.Block, loop: ir.For) -> Scope:
+    """Block and loop share a scope, the block is not in the loop, and it may run again."""
+    scope = state.scope(block)
+    realize = state.realize(block)
+    if state.scope(loop) is not scope:
+        state.fail(f"block {block.name} and loop {loop.loop_var.name} stand in different scopes",
+                   code="BW310", guilty=[realize, loop],
+                   help="choose a loop in the block's own scope: blocks move within one "
+                        "scope")  # fmt: skip
+    if state.tree.is_below(realize, loop):
+        state.fail(f"block {block.name} is inside loop {loop.loop_var.name} already", code="BW310",
+                   guilty=[realize, loop],
+                   help="choose a loop of another block; split and reorder change the "
+                        "block's own loops")  # fmt: skip
+    flow = state.flow_at(block)
+    near = [block, *flow.producers(block), *flow.consumers(block)]
+    require_straight(state, scope, [*map(state.tree.realize, near), loop])
+    require_alone(state, scope, block)
+    require_idempotent(state, flow, block)
+    require_settled(state, flow, [block, *flow.consumers(block)])
+    return flow
+
+
+def require_alone(state: State, top: ir.Block | ir.For, block: ir.Block) -> None:
+    """No statement that stands in no block touches what the block writes, or changes what it
+    reads: the block may run sooner or later than it does."""
+    require_in_blocks(state, top, *(r.buffer for r in block.writes),
+                      unchanged=[r.buffer for r in block.reads])  # fmt: skip
+
+
+def require_idempotent(state: State, flow: Scope, block: ir.Block) -> None:
+    """Running an instance of the block again leaves what it wrote before, and the block acts on
+    nothing but buffers."""
+    realize = state.tree.realize(block)
+    if _kind(flow, block) is BlockKind.OTHER:
+        require_known_kind(state, flow, block)
+    if flow.kind(block) is BlockKind.UPDATE:
+        state.fail(f"block {block.name} is a decomposed reduction; its initial value would stay "
+                   "behind", code="BW314", guilty=[realize],
+                   help=f"take {state.step_name} before decompose_reduction, or put the initial "
+                   "value back with merge_reduction first")  # fmt: skip
+    for region in block.writes:
+        for other in flow.writers[region.buffer]:
+            reads_back = any(r.buffer is region.buffer for r in other.reads)
+            if other is not block and reads_back:
+                state.fail(f"block {other.name} goes on from the values of {region.buffer.name} "
+                           f"that block {block.name} writes, and would be undone", code="BW314",
+                           guilty=[realize, state.tree.realize(other)],
+                           help=f"take {state.step_name} before decompose_reduction, or put the "
+                           f'initial value back first: merge_reduction("{block.name}", '
+                           f'"{other.name}")')  # fmt: skip
+    if flow.kind(block) is BlockKind.REDUCTION and flow.restart(block) is None:
+        state.fail(f"the loops run instances of the reduction {block.name} more than once between "
+                   "two initial values", code="BW315", guilty=[realize],
+                   help="bind an iterator of the block to each loop around it: "
+                   f"{state.loops_of(block)}")  # fmt: skip
+    for node in ir.walk(block):
+        effect = isinstance(node, ir.Call) and ir.op_has_effect(node.op)
+        if effect or isinstance(node, ir.AssertStmt):
+            state.fail(f"block {block.name} does more than write buffers, which must neither "
+                       "happen elsewhere nor more often", code="BW353",
+                       guilty=[realize, node],
+                       help="leave the block where it is, and move the blocks around it"
+                       )  # fmt: skip
+
+
+def _kind(flow: Scope, block: ir.Block) -> BlockKind:
+    """What the block is; where it overwrites parts of what blocks before it wrote, and no block
+    after it overwrites its own, writing again changes as little as if it were the only writer."""
+    kind = flow.kind(block)
+    overwrites = kind is BlockKind.OTHER and flow.writes_last(block)
+    alone = flow.kind_alone(block) if overwrites else kind
+    return alone if alone is BlockKind.COMPLETE else kind
+
+
+def require_settled(state: State, flow: Scope, blocks: Iterable[ir.Block]) -> None:
+    """Each block finds in the iteration what blocks in the same loops write for it."""
+    for block in blocks:
+        for region in block.reads:
+            for maker in flow.writers.get(region.buffer, ()):
+                before = flow.position[maker] < flow.position[block]
+                if before and state.tree.common_loops(maker, block):
+                    require_known_kind(state, flow, maker)
+        problem = flow.uncovered(block)
+        if problem:
+            state.fail(problem, code="BW316", guilty=[state.tree.realize(block)],
+                       help="choose a loop in whose iterations all that is read has "
+                            "been written, such as one further outside")  # fmt: skip
+
+
+def neighbours(
+    state: State, flow: Scope, block: ir.Block, place: ir.For | ir.BlockRealize
+) -> list[ir.Block]:
+    """Blocks that run between an instance of the block where it stands and at another place.
+
+    Whole loops that only one of the two places stands in belong to them: their other iterations
+    come between.
+    """
+    mine, its = state.tree.loops_above(block), state.tree.loops_above(place)
+    if isinstance(place, ir.For):
+        its.append(place)
+    shared = next((k for k, (a, b) in enumerate(zip(mine, its, strict=False)) if a is not b),
+                  min(len(mine), len(its)))  # fmt: skip
+    ends: list[ir.Block] = [block]
+    for path, end in ((mine, state.tree.realize(block)), (its, place)):
+        top = path[shared] if len(path) > shared else end
+        ends += state.tree.child_blocks(top)
+    places = [flow.position[b] for b in ends]
+    return [b for b in flow.blocks[min(places) : max(places) + 1] if b is not block]
+
+
+def require_quiet(
+    state: State,
+    flow: Scope,
+    block: ir.Block,
+    *,
+    writers: Iterable[ir.Block],
+    users: Iterable[ir.Block] = (),
+) -> None:
+    """None of `writers` writes what the block reads, none of `users` touches what it writes."""
+    guilty = state.tree.realize(block)
+    for other in writers:
+        for read, write in itertools.product(block.reads, other.writes):
+            if read.buffer is write.buffer and not flow.apart((block, read), (other, write)):
+                state.fail(f"block {other.name} overwrites {read.buffer.name}, which block "
+                           f"{block.name} reads", code="BW316",
+                           guilty=[state.tree.realize(other), guilty],
+                           help="choose a loop on the same side of that block, or let "
+                                "this one read a copy: cache_read")  # fmt: skip
+    for other in users:
+        for mine, touched in itertools.product(block.writes, (*other.reads, *other.writes)):
+            if mine.buffer is touched.buffer and not flow.apart((block, mine), (other, touched)):
+                state.fail(f"block {other.name} uses {mine.buffer.name}, which block "
+                           f"{block.name} would write sooner or later than it does",
+                           code="BW316", guilty=[state.tree.realize(other), guilty],
+                           help="choose a loop on the same side of that block, or let "
+                                "this one write a copy: cache_write")  # fmt: skip
+
+
+def require_final_inputs(
+    state: State, flow: Scope, block: ir.Block, others: Iterable[ir.Block]
+) -> None:
+    """What the block reads of earlier blocks in loops that it leaves is written once, so that
+    it finds the same values outside."""
+    read = {r.buffer for r in block.reads}
+    for other in others:
+        made = [w for w in other.writes if w.buffer in read]
+        shared = state.tree.common_loops(other, block)
+        if not made or not shared or flow.position[other] > flow.position[block]:
+            continue
+        again = not all(flow.final(other, region, shared) for region in made)
+        if again or flow.restart(other) != 0:
+            state.fail(f"block {other.name} makes what block {block.name} reads anew in iterations "
+                       "of a loop that the move leaves", code="BW316",
+                       guilty=[state.tree.realize(other), state.tree.realize(block)],
+                       help="choose a loop inside of the one that both blocks share")  # fmt: skip
+
+
+def require_straight(state: State, scope: ir.Block, nodes: Iterable[ir.Stmt]) -> None:
+    """From the scope down to each node there are only sequences and loops that run to their end."""
+    for node in nodes:
+        for above in state.tree.deciding(node, scope):
+            state.fail("a statement other than a loop decides whether it runs", code="BW351",
+                       guilty=[above, node],
+                       help="write the condition as T.where(…) in the block, whose "
+                            "predicate it is")  # fmt: skip
+
+
+def run_domains(state: State, block: ir.Block) -> Domains:
+    """What iterators run through where loops and predicate run every point of a box: their
+    domains, or the parts of them that are reached. No other instance may be made elsewhere."""
+    if runs_everywhere(state, block):
+        return {it.var: it.dom for it in block.iter_vars}
+    realize = state.tree.realize(block)
+    implied = has_implied_predicate(state, block)
+    domains = {f.loop_var: f.dom for f in state.tree.loops_above(block)}
+    analyzer = state.analyzer(state.scope(block).body)
+    found = detect_iter_map(realize.iter_values, domains,
+                            None if implied else realize.predicate, analyzer)  # fmt: skip
+    flow = state.flow_at(block)
+    always = flow.always(block, state.analyzer(realize))
+    if not implied and not (found.ok and always):
+        _fail_predicate(state, block)
+    if not found.ok or not all(runs(d, analyzer, flow.sizes) for d in domains.values()):
+        _fail_unreached(state, block)
+    reached: Domains = {}
+    for it, item in zip(block.iter_vars, found.indices, strict=True):
+        extent = item.args[0].extent if item.args else ir.const(1, it.var.type)
+        rng = ir.Range(ir.cast_to(item.base, it.var.type), ir.cast_to(extent, it.var.type))
+        reached[it.var] = it.dom if covers([rng], [it.dom], analyzer) else rng
+        if any(ir.uses_var(reached[it.var], loop) for loop in domains):
+            _fail_unreached(state, block)  # as far as a loop decides is no box
+    return reached
+
+
+def require_implied_predicate(state: State, block: ir.Block) -> None:
+    """The predicate only keeps the iterators inside their domains, so it can be made anew."""
+    if not has_implied_predicate(state, block) and not runs_everywhere(state, block):
+        _fail_predicate(state, block)
+
+
+def _fail_predicate(state: State, block: ir.Block) -> NoReturn:
+    state.fail(f"block {block.name} has a predicate beyond the domains of its iterators",
+               code="BW356", guilty=[state.tree.realize(block)],
+               help=f"write in T.axis of block {block.name} the domain that runs, so that "
+               "T.where(…) is not needed, or let the block write the other elements "
+               "too")  # fmt: skip
+
+
+def has_implied_predicate(state: State, block: ir.Block) -> bool:
+    """Whether the predicate holds wherever the iterators are inside their domains."""
+    realize = state.tree.realize(block)
+    if ir.is_const_int(realize.predicate, 1):
+        return True
+    analyzer = state.facts(realize)
+    for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
+        end = it.dom.min + it.dom.extent
+        analyzer.learn(ir.GE(*ir.match_types(value, it.dom.min)))
+        analyzer.learn(ir.LT(*ir.match_types(value, end)))
+    return analyzer.prove(realize.predicate)
+
+
+def require_everywhere(state: State, block: ir.Block) -> None:
+    """The loops run every instance in the block's domain, which can then be run elsewhere."""
+    if not runs_everywhere(state, block):
+        _fail_unreached(state, block)
+
+
+def _fail_unreached(state: State, block: ir.Block) -> NoReturn:
+    state.fail(f"the loops and the predicate of {block.name} do not reach its whole domain",
+               code="BW361", guilty=[state.realize(block)],
+               help=f"write in T.axis of block {block.name} the domain that the loops do run, "
+               "or let them run the whole one")  # fmt: skip
+
+
+def require_reads_inside(state: State, block: ir.Block, buffers: Collection[ir.Buffer]) -> None:
+    """Every instance reads elements of these buffers that exist.
+
+    An instance whose read lies outside, under a guard as in padding, belongs to no instance of the
+    producer and would be lost where the producer decides what runs.
+    """
+    analyzer = state.facts(block)
+    for it in block.iter_vars:
+        analyzer.bind(it.var, it.dom)
+    for read in block_access_regions(block, analyzer)[0]:
+        if read.buffer not in buffers:
+            continue
+        for rng, size in zip(read.region, read.buffer.shape, strict=True):
+            low = analyzer.prove(ir.GE(*ir.match_types(rng.min, 0)))
+            high = analyzer.prove(ir.LE(*ir.match_types(rng.min + rng.extent, size)))
+            if not (low and high):
+                state.fail(f"block {block.name} may read outside of {read.buffer.name}; such "
+                           "instances belong to no iteration of the producer", code="BW358",
+                           guilty=[state.tree.realize(block)],
+                           help=f"pad {read.buffer.name} in a block of its own first, so that "
+                           "each read lies inside; or compute_inline what writes "
+                           f"{read.buffer.name}, which keeps the guard")  # fmt: skip
+
+
+def runs_everywhere(state: State, block: ir.Block) -> bool:
+    """Whether the loops of the scope run the block at every point of its domain, perhaps more
+    than once."""
+    realize = state.tree.realize(block)
+    scope = state.scope(block)
+    flow, analyzer = state.flow_at(block), state.facts(scope.body)
+    if flow.decided(block):
+        return False
+    domains = {f.loop_var: f.dom for f in state.tree.loops_above(block)}
+    implied = has_implied_predicate(state, block)
+    if not implied and not flow.always(block, state.analyzer(realize)):
+        return False
+    predicate = None if implied else realize.predicate
+    if not fill_box(realize.iter_values, domains, predicate, analyzer, flow.sizes):
+        return False
+    shape = tuple(it.dom.min + it.dom.extent for it in block.iter_vars)
+    points = ir.Buffer("points", ir.dtype_of("bool"), shape)
+    one = tuple(ir.point(it.var) for it in block.iter_vars)
+    each = ir.BufferRegion(points, one)
+    have = flow.region_under((), block, each, analyzer, tight=not implied)
+    return covers(have.region, [it.dom for it in block.iter_vars], analyzer)
+
+
+def require_sound(
+    state: State,
+    step: Step,
+    moved: ir.Block,
+    guilty: ir.Block,
+    consumers: Iterable[ir.Block] = (),
+    loop: ir.For | None = None,
+    *,
+    everywhere: bool = False,
+    among: Collection[ir.Buffer] | None = None,
+) -> None:
+    """Check the new program: readers covered, reductions run once and in an order that is theirs,
+    concurrent loops still so.
+
+    Args:
+        moved: the block in the new program.
+        guilty: the block in the old one, to be marked.
+        consumers: blocks of the new program that read what it writes.
+        loop: where the block moves in the old one, to be marked.
+        everywhere: each instance must still run in some iteration.
+        among: what is read elsewhere than before; all that is read when not given.
+    """
+    after = state.following(step.func)
+    marks: list[ir.Node] = [state.tree.realize(guilty)]
+    if loop is not None:
+        marks.append(loop)
+    if moved is guilty:
+        require_kept_order(state, moved, after)
+    flow = after.flow_at(moved)
+    for reader in (moved, *consumers):
+        problem = flow.uncovered(reader, among)
+        if problem:
+            before = state.flow_at(guilty)
+            near = before.producers(guilty) if reader is moved else before.consumers(guilty)
+            marks += map(state.tree.realize, near)
+            state.fail(problem + " after the move", code="BW316", guilty=marks,
+                       help="choose a loop outside of the producer's reduction loops, "
+                       "in whose iterations all that is read has been written"
+                       + _outside_reductions(state, guilty, near))  # fmt: skip
+    if _kind(flow, moved) is BlockKind.OTHER:
+        state.fail(f"after the move block {moved.name} is neither complete nor a reduction: "
+                   f"{flow.why_other(moved)}", code="BW314", guilty=marks,
+                   help="choose a loop whose iterations produce disjoint parts")  # fmt: skip
+    if flow.kind(moved) is BlockKind.REDUCTION and flow.restart(moved) is None:
+        state.fail(f"iterations would share terms of the reduction {moved.name}", code="BW315",
+                   guilty=marks, help="choose a loop whose iterations produce disjoint "
+                   "parts")  # fmt: skip
+    if everywhere and not runs_everywhere(after, moved):
+        state.fail(f"some instances of block {moved.name} would belong to no iteration",
+                   code="BW358", guilty=marks,
+                   help="choose a loop further outside, or one whose iterations take up "
+                        "all that the block computes")  # fmt: skip
+    loops = after.tree.loops
+    left = [loops[f.loop_var] for f in state.tree.loops_above(guilty) if f.loop_var in loops]
+    for loop in dict.fromkeys([*after.tree.loops_above(moved), *left]):  # a buffer may leave too
+        require_kind(after, loop)
+
+
+def _outside_reductions(state: State, moved: ir.Block, blocks: Sequence[ir.Block]) -> str:
+    """The loops of a block outside of those that drive its reduction, by name; of these such that
+    take the block that was to move, where there are some."""
+    for block in blocks:
+        realize = state.tree.realize(block)
+        sums = [v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
+                if it.iter_type is ir.IterType.REDUCE]  # fmt: skip
+        free: list[ir.For] = []
+        for loop in state.tree.loops_above(block):
+            if any(ir.uses_var(v, loop.loop_var) for v in sums):
+                steps = {f'{state.step_name}("{moved.name}", {called(state, f)})': f for f in free
+                         if state.step_name in ("compute_at", "reverse_compute_at")}  # fmt: skip
+                found = [steps[way] for way in legal(state, steps)] or free
+                at = f": {', '.join(f.loop_var.name for f in found)}" if free else \
+                     f"; reorder loop {loop.loop_var.name} inwards for there to be one"  # fmt: skip
+                return f"{at} (of block {block.name})"
+            free.append(loop)
+    return ""

@@ -1,0 +1,281 @@
+"""Several versions of a buffer: iteration `i` of a loop uses version `i mod count`.
+
+A versioned buffer holds per version what one iteration touches: dimension `d` shrinks to the extent
+`e` of the box of an iteration, and an index becomes `index % e`. The indices of one iteration lie
+within `e` of one another, so that no two of them meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from blockwright import ir
+from blockwright.analysis import DIM_ALIGN, AlignRow, align_rows
+from blockwright.analysis.access.regions import block_access_regions
+from blockwright.analysis.sizes import nonnegative
+from blockwright.arith import Analyzer, IntervalSet, eval_set, union
+from blockwright.schedule.engine.state import State
+from blockwright.schedule.rewrite.pipeline_stages import DOUBLE_BUFFER
+
+
+class Version(msgspec.Struct, frozen=True, eq=False):
+    """The buffer that takes the place of another one.
+
+    Attributes:
+        buffer: the new one, with a leading dimension if `count` is more than 1.
+        count: number of versions.
+        folded: per dimension of the old buffer the extent that indices are taken modulo, or None.
+    """
+
+    buffer: ir.Buffer
+    count: int
+    folded: tuple[ir.Expr | None, ...]
+
+
+def versioned(state: State, loop: ir.For, counts: Mapping[ir.Buffer, int]) -> dict[
+    ir.Buffer, Version
+]:  # fmt: skip
+    """New buffers for those of which a loop needs versions."""
+    return {buffer: _version(state, loop, buffer, n) for buffer, n in counts.items()}
+
+
+def _version(state: State, loop: ir.For, buffer: ir.Buffer, count: int) -> Version:
+    folded = _foldable(state, loop, buffer)
+    around = state.analyzer(loop)
+    shape = tuple(dim if e is None else ir.cast_to(nonnegative(e, around), dim.dtype)
+                  for e, dim in zip(folded, buffer.shape, strict=True))  # fmt: skip
+    changes: dict[str, Any] = {"shape": shape}
+    if count > 1:
+        dtype = shape[0].dtype if shape else loop.loop_var.type
+        changes["shape"] = (ir.const(count, dtype), *shape)
+        changes["axis_separators"] = tuple(a + 1 for a in buffer.axis_separators)
+        if buffer.strides:
+            outer = ir.mul(*ir.match_types(buffer.shape[0], buffer.strides[0]))
+            changes["strides"] = (outer, *buffer.strides)
+    return Version(buffer.replace(**changes), count, folded)
+
+
+# ------------------------------------------------------------------------- what one iteration needs
+def _foldable(state: State, loop: ir.For, buffer: ir.Buffer) -> tuple[ir.Expr | None, ...]:
+    """Per dimension how much of it an iteration touches; None where that is all or nothing of it,
+    or where some access cannot be expressed modulo the extent."""
+    if buffer.strides or buffer.offset is not None:
+        return (None,) * buffer.ndim
+    found: list[ir.Expr | None] = []
+    around = state.analyzer(loop)
+    for dim, (extent, size) in enumerate(
+        zip(_touched(state, loop, buffer), buffer.shape, strict=True)
+    ):
+        smaller = (extent is not None and not around.prove(ir.LE(extent, ir.const(0, extent.dtype)))
+                   and not around.prove(ir.GE(*ir.match_types(extent, size))))  # fmt: skip
+        fits = smaller and extent is not None and _expressible(state, loop, buffer, dim, extent)
+        found.append(extent if fits else None)
+    return tuple(found)
+
+
+def _touched(state: State, loop: ir.For, buffer: ir.Buffer) -> list[ir.Expr | None]:
+    """Per dimension the extent that one iteration touches, whichever iteration it is."""
+    flow = state.flow_at(loop)
+    around = [*state.tree.loops_above(loop), loop]
+    analyzer = state.analyzer(loop.body)
+    domains = {f.loop_var: f.dom for f in around}
+    boxes = [
+        flow.region_under(around, block, region, analyzer, tight=False).region
+        for block in state.tree.child_blocks(loop)
+        for region in (*block.reads, *block.writes)
+        if region.buffer is buffer
+    ]
+    found: list[ir.Expr | None] = []
+    for parts in zip(*boxes, strict=True):
+        hull = union([IntervalSet.of_range(p) for p in parts], analyzer).range(analyzer)
+        most = None if hull is None else eval_set(hull.extent, domains, analyzer).max
+        fixed = most is not None and not ir.uses_var(most, set(domains))
+        found.append(analyzer.simplify(most) if fixed and most is not None else None)
+    return found
+
+
+def _expressible(state: State, loop: ir.For, buffer: ir.Buffer, dim: int, extent: ir.Expr) -> bool:
+    """Whether every access and region of the buffer can be taken modulo an extent."""
+    for top in state.tree.child_blocks(loop):
+        analyzer = state.analyzer(top)
+        for it in (it for block in ir.blocks(top) for it in block.iter_vars):
+            analyzer.bind(it.var, it.dom)
+        if not all(_fits(node, buffer, dim, extent, analyzer) for node in ir.walk(top)):
+            return False
+    return True
+
+
+def _fits(node: ir.Node, buffer: ir.Buffer, dim: int, extent: ir.Expr, analyzer: Analyzer) -> bool:
+    """Whether one node, if it touches the buffer, can do so modulo an extent."""
+    match node:
+        case ir.Call(op="address_of" | "tensor"):
+            return not any(isinstance(a, ir.BufferLoad) and a.buffer is buffer for a in node.args)
+        case ir.BufferLoad() | ir.BufferStore():
+            return node.buffer is not buffer or node.indices[dim].dtype.is_scalar
+        case ir.BufferRegion():
+            same = node.buffer is buffer
+            return not same or folded_range(node.region[dim], extent, analyzer) is not None
+        case _:
+            return True
+
+
+def folded_range(rng: ir.Range, extent: ir.Expr, analyzer: Analyzer) -> ir.Range | None:
+    """A range modulo an extent; None when it may wrap around, or be empty: indices into it would
+    then become indices of nothing."""
+    low = ir.floormod(*ir.match_types(rng.min, extent))
+    if not ir.is_const_int(rng.extent, 1):
+        end = ir.add(*ir.match_types(low, rng.extent))
+        some = ir.GE(rng.extent, ir.const(1, rng.extent.dtype))
+        if not analyzer.prove(ir.all_of([ir.LE(*ir.match_types(end, extent)), some])):
+            return None
+    return ir.Range(analyzer.simplify(low), rng.extent)
+
+
+# ------------------------------------------------------------------------------------- rewriting
+class UseVersions(ir.Mutator):
+    """Accesses below a pipelined loop go to the version of their iteration.
+
+    Inside a block the number of the iteration is found from an iterator that tells it; a block
+    without one gets an iterator of its own, `version`.
+
+    Args:
+        state: the program before the step.
+        loop: the pipelined loop.
+        versions: old buffer → new one.
+        forward: gets the blocks that change.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        loop: ir.For,
+        versions: Mapping[ir.Buffer, Version],
+        forward: dict[ir.Block, ir.Block],
+    ) -> None:
+        super().__init__()
+        self.state, self.loop, self.versions, self.forward = state, loop, versions, forward
+        self.analyzer = state.analyzer(loop.body)
+        self.numbers: dict[int, ir.Expr] | None = None  # count → version here; None outside blocks
+
+    def rewrite_Var(self, node: ir.Var) -> ir.Var:
+        return node
+
+    def rewrite_BlockRealize(self, node: ir.BlockRealize) -> Any:
+        if self.numbers is not None:
+            return self.descend(node)
+        touched = {r.buffer for r in (*node.block.reads, *node.block.writes)}
+        counts = {v.count for b, v in self.versions.items() if b in touched and v.count > 1}
+        self.analyzer = self.state.analyzer(node)
+        self.numbers, extra = {}, list[tuple[ir.IterVar, ir.Expr]]()
+        self._memo = {}  # what a node becomes depends on the block
+        for count in sorted(counts):
+            number = self.analyzer.simplify((self.loop.loop_var - self.loop.min) % count)
+            own = self._from_iterators(node, number, count)
+            if own is None:
+                var = ir.Var("version", self.loop.loop_var.type)
+                dom = ir.Range(ir.const(0, var.type), ir.const(count, var.type))
+                extra.append((ir.IterVar(var, dom, ir.IterType.OPAQUE), number))
+                own = var
+            self.numbers[count] = own
+        for it in (*(it for b in ir.blocks(node.block) for it in b.iter_vars),
+                   *(it for it, _ in extra)):  # fmt: skip
+            self.analyzer.bind(it.var, it.dom)
+        block = self(node.block)
+        self.numbers, self._memo = None, {}
+        if extra:
+            block = block.replace(iter_vars=(*block.iter_vars, *(it for it, _ in extra)))
+            self.forward[node.block] = block
+        values = (*node.iter_values, *(value for _, value in extra))
+        return node.replace(block=block, iter_values=values)
+
+    def _from_iterators(self, node: ir.BlockRealize, number: ir.Expr, count: int) -> ir.Expr | None:
+        """The version as an expression over one of the block's iterators."""
+        var = self.loop.loop_var
+        for it, value in zip(node.block.iter_vars, node.iter_values, strict=True):
+            if not ir.uses_var(value, var):
+                continue
+            after = ir.substitute(value, {var: ir.add(var, 1)})
+            step = ir.const_int(self.analyzer.simplify(ir.sub(after, value)))
+            if step is None or step < 1:
+                continue
+            first = ir.cast_to(self.loop.min, it.var.type)
+            for low in (ir.const(0, it.var.type), first):
+                tile = ir.sub(ir.floordiv(it.var, step), low)
+                own = ir.floormod(tile, count)
+                here = ir.substitute(own, {it.var: ir.cast_to(value, it.var.type)})
+                if self.analyzer.prove_equal(*ir.match_types(here, number)):
+                    inside = Analyzer({it.var: it.dom})
+                    return inside.simplify(own)
+        return None
+
+    def rewrite_Block(self, node: ir.Block) -> Any:
+        new = self.descend(node)
+        notes = {k: v for k, v in node.annotations.items() if k != DOUBLE_BUFFER}
+        if DIM_ALIGN in notes:
+            notes[DIM_ALIGN] = tuple(self._aligned(node, *row) for row in align_rows(node))
+        if notes != node.annotations:
+            new = new.replace(annotations=notes)
+        if new is not node:
+            new = self._restated(new)
+            self.forward[node] = new
+        return new
+
+    def _restated(self, block: ir.Block) -> ir.Block:
+        """The signature of a block with blocks or loops inside, where it is about folded
+        dimensions: the box of what these touch modulo an extent, which may be more than its own
+        box modulo that."""
+        folded = {v.buffer for v in self.versions.values() if any(e is not None for e in v.folded)}
+        touched = {r.buffer for r in (*block.reads, *block.writes)}
+        inside = (isinstance(n, (ir.Block, ir.For)) for n in ir.walk(block.body))
+        if folded.isdisjoint(touched) or not any(inside):
+            return block
+        reads, writes = (
+            {region.buffer: region for region in regions if region.buffer in folded}
+            for regions in block_access_regions(block, self.analyzer)
+        )
+        return block.replace(
+            reads=tuple(reads.get(r.buffer, r) for r in block.reads),
+            writes=tuple(writes.get(r.buffer, r) for r in block.writes),
+        )
+
+    def _aligned(self, node: ir.Block, index: int, row: AlignRow) -> tuple[int, ...]:
+        """A row of alignments in terms of the dimensions of the new buffer."""
+        version = self.versions.get(node.writes[index].buffer)
+        moved = version is not None and version.count > 1
+        return (index, row[0] + 1, *row[1:]) if moved else (index, *row)
+
+    # ------------------------------------------------------------------ accesses
+    def _version(self, version: Version) -> tuple[ir.Expr, ...]:
+        if version.count == 1:
+            return ()
+        assert self.numbers is not None  # buffers with versions are used in blocks only
+        return (self.numbers[version.count],)
+
+    def _access(self, node: ir.BufferLoad | ir.BufferStore) -> Any:
+        new = self.descend(node)
+        version = self.versions.get(node.buffer)
+        if version is None:
+            return new
+        indices = [i if e is None else self.analyzer.simplify(ir.floormod(*ir.match_types(i, e)))
+                   for i, e in zip(new.indices, version.folded, strict=True)]  # fmt: skip
+        return new.replace(buffer=version.buffer, indices=(*self._version(version), *indices))
+
+    def rewrite_BufferLoad(self, node: ir.BufferLoad) -> Any:
+        return self._access(node)
+
+    def rewrite_BufferStore(self, node: ir.BufferStore) -> Any:
+        return self._access(node)
+
+    def rewrite_BufferRegion(self, node: ir.BufferRegion) -> Any:
+        version = self.versions.get(node.buffer)
+        if version is None:
+            return self.descend(node)
+        leading = [ir.point(n) for n in self._version(version)]
+        ranges = [r if e is None else folded_range(r, e, self.analyzer)
+                  for r, e in zip(node.region, version.folded, strict=True)]  # fmt: skip
+        kept = [r for r in ranges if r is not None]
+        assert len(kept) == len(ranges)  # asked before the buffer was folded
+        return ir.BufferRegion(version.buffer, (*leading, *kept))

@@ -1,0 +1,309 @@
+"""Pipelines: which statements of a loop may run in which stage, and what that asks of buffers.
+
+Statement `k` of a pipelined loop runs its instance of iteration `i` at time `(i + stage[k],
+order[k])`; times are compared from the left. Take statements `a` and `b`, where instance `a(i)`
+comes before `b(i + d)` in the program. It comes after it in the pipeline when
+
+    d < stage[a] - stage[b],  or  d = stage[a] - stage[b] and order[b] < order[a].
+
+These distances are few. At each of them the two instances must not touch a common element, unless
+both only read it. A buffer that every iteration fills anew may have several *versions*, of which
+iteration `i` uses number `i mod versions`: with more versions than the largest such distance no two
+instances that meet are exchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+import msgspec
+
+from blockwright import ir
+from blockwright.analysis.access.cover import apart
+from blockwright.schedule.engine.state import State
+from blockwright.schedule.legality.checks import require_only_blocks, require_plain_loop
+from blockwright.schedule.legality.guards import require_lasting
+from blockwright.schedule.rewrite.move import body_parts
+
+STAGE, ORDER = "software_pipeline_stage", "software_pipeline_order"
+DOUBLE_BUFFER = "double_buffer_scope"
+"""Annotations of the classic system that ask for what happens here."""
+_FREE = frozenset({"prefetch", "atomic_add", "call_extern"})
+"""Effects that a block's signature states."""
+
+
+class Plan(msgspec.Struct, frozen=True, eq=False):
+    """A legal pipeline.
+
+    Attributes:
+        loop: what is pipelined.
+        parts: the statements of its body.
+        stages, order: per statement the stage (the least is 0), and the statements' positions in
+            the order in which they run at one time.
+        versions: buffers that cross stages, with the number of versions each needs.
+        private: all buffers that every iteration fills anew; includes those of `versions`.
+    """
+
+    loop: ir.For
+    parts: list[ir.Stmt]
+    stages: tuple[int, ...]
+    order: tuple[int, ...]
+    versions: dict[ir.Buffer, int]
+    private: list[ir.Buffer]
+
+    @property
+    def depth(self) -> int:
+        """How many iterations are begun before the first one ends, less one."""
+        return max(self.stages)
+
+
+def plan(state: State, loop: ir.For, stages: Sequence[int], orders: Sequence[int] | None) -> Plan:
+    """Check a pipeline of a loop; see `SoftwarePipeline` for the requirements."""
+    other = loop.annotations.keys() - {STAGE, ORDER}
+    if loop.kind is not ir.ForKind.SERIAL or other or loop in state.tree.left_early:
+        require_plain_loop(state, loop)
+    parts = body_parts(loop)
+    order = _order(state, loop, parts, stages, orders)
+    require_only_blocks(state, loop)
+    require_lasting(state, [loop], [loop])
+    found = _Planner(state, loop, parts, tuple(s - min(stages) for s in stages), order)
+    found.run()
+    return Plan(loop, parts, found.stages, order, found.versions(), found.private)
+
+
+def _order(
+    state: State,
+    loop: ir.For,
+    parts: list[ir.Stmt],
+    stages: Sequence[int],
+    orders: Sequence[int] | None,
+) -> tuple[int, ...]:
+    """Positions of the statements in the order in which they run at one time."""
+    given = range(len(parts)) if orders is None else orders
+    for word, values in (("stages", stages), ("orders", given)):
+        if len(values) != len(parts):
+            state.fail(f"loop {loop.loop_var.name} has {len(parts)} statements, {word} has "
+                       f"{len(values)} entries", code="BW304", guilty=[loop],
+                       help="give one number for each statement of the body")  # fmt: skip
+        if any(v < 0 for v in values):
+            state.fail(f"{word} has a negative entry", code="BW304", guilty=[loop],
+                       help="count from 0")  # fmt: skip
+    if len(set(given)) != len(given):
+        state.fail("two statements have the same place in orders", code="BW304", guilty=[loop],
+                   help="number the statements in the order in which they shall run")  # fmt: skip
+    return tuple(sorted(range(len(parts)), key=lambda k: given[k]))
+
+
+class _Access(msgspec.Struct, frozen=True, eq=False):
+    """What a block of a statement touches in one iteration of the loop, as a box."""
+
+    block: ir.Block
+    box: ir.BufferRegion
+    writes: bool
+
+
+class _Planner:
+    """Finds the distances at which instances are exchanged, and what meets there."""
+
+    def __init__(
+        self,
+        state: State,
+        loop: ir.For,
+        parts: list[ir.Stmt],
+        stages: tuple[int, ...],
+        order: tuple[int, ...],
+    ) -> None:
+        self.state, self.loop, self.parts, self.stages = state, loop, parts, stages
+        self.place = {k: at for at, k in enumerate(order)}
+        self.scope = state.scope(loop)
+        self.flow = state.data_flow(self.scope)
+        self.analyzer = state.analyzer(loop.body)
+        self.fixed = [*state.tree.loops_above(loop), loop]
+        self.touched = [self._accesses(part) for part in parts]
+        self.effects = [_effects(part) for part in parts]
+        self.shared = {b: self._why_shared(b) for b in self._written()}
+        self.private = [b for b, why in self.shared.items() if not why]
+        self.needed: dict[ir.Buffer, int] = {}
+
+    # ------------------------------------------------------------------ what is touched
+    def _accesses(self, part: ir.Stmt) -> dict[ir.Buffer, list[_Access]]:
+        found: dict[ir.Buffer, list[_Access]] = {}
+        for block in self.state.tree.child_blocks(part):
+            for regions, writes in ((block.reads, False), (block.writes, True)):
+                for region in regions:
+                    box = self.flow.region_under(self.fixed, block, region, self.analyzer)
+                    found.setdefault(region.buffer, []).append(_Access(block, box, writes))
+        return found
+
+    def _written(self) -> list[ir.Buffer]:
+        """Buffers that the loop writes, in order of the first write; blocks alone use them."""
+        found: dict[ir.Buffer, None] = {}
+        for touched in self.touched:
+            for buffer, accesses in touched.items():
+                if any(a.writes for a in accesses):
+                    found[buffer] = None
+        for load in _outside_loads(self.loop):
+            if load.buffer in found:
+                self.state.fail(f"{load.buffer.name} is read outside blocks, where no signature "
+                                "says so", code="BW313", guilty=[self.loop, load],
+                                help="move the read into a block")  # fmt: skip
+        return list(found)
+
+    def _why_shared(self, buffer: ir.Buffer) -> str:
+        """Why iterations share a buffer; empty when every iteration fills it anew."""
+        if all(b is not buffer for b in self.scope.alloc_buffers):
+            return f"{buffer.name} is not allocated in the block around the loop"
+        users = [*self.flow.writers.get(buffer, ()), *self.flow.readers.get(buffer, ())]
+        for user in users:
+            if not self.state.tree.is_below(self.state.tree.realize(user), self.loop):
+                return f"block {user.name} outside the loop uses {buffer.name} too"
+        for reader in self.flow.readers.get(buffer, ()):
+            for region in reader.reads:
+                if region.buffer is buffer:
+                    before = self.flow.writers_before(reader, region)
+                    if not before or not self.flow.covers(before, reader, region):
+                        return (f"block {reader.name} reads elements of {buffer.name} that the "
+                                "same iteration has not written")  # fmt: skip
+        return ""
+
+    # ------------------------------------------------------------------ what is exchanged
+    def run(self) -> None:
+        for a, b in self._pairs():
+            for distance in self._exchanged(a, b):
+                self._keep_effects(a, b)
+                for buffer in self.touched[a].keys() & self.touched[b].keys():
+                    self._check(a, b, distance, buffer)
+
+    def _pairs(self) -> Iterable[tuple[int, int]]:
+        every = range(len(self.parts))
+        return ((a, b) for a in every for b in every if a != b)
+
+    def _exchanged(self, a: int, b: int) -> range:
+        """Distances at which an instance of `a` would no longer come before one of `b`."""
+        end = self.stages[a] - self.stages[b] - (self.place[a] < self.place[b]) + 1
+        most = self.analyzer.const_bounds(self.loop.extent)[1]
+        return range(0 if a < b else 1, end if most is None else min(end, most))
+
+    def _check(self, a: int, b: int, distance: int, buffer: ir.Buffer) -> None:
+        private = not self.shared.get(buffer, "read only")
+        if private and distance:
+            reads_only = not any(x.writes for k in (a, b) for x in self.touched[k][buffer])
+            if not reads_only:
+                self.needed[buffer] = max(self.needed.get(buffer, 1), distance + 1)
+            return
+        for x in self.touched[a][buffer]:
+            for y in self.touched[b][buffer]:
+                if (x.writes or y.writes) and not self._apart(x, y, distance):
+                    self._fail((a, b), distance, buffer, (x.block, y.block))
+
+    def _apart(self, x: _Access, y: _Access, distance: int) -> bool:
+        """Whether two accesses `distance` iterations apart touch different elements."""
+        if not distance:
+            return apart(x.box, y.box, self.analyzer)
+        var = self.loop.loop_var
+        later = ir.add(var, distance)
+        known = self.analyzer.copy()
+        end = ir.add(*ir.match_types(self.loop.min, self.loop.extent))
+        known.learn(ir.LT(*ir.match_types(later, end)))
+        return apart(x.box, ir.substitute(y.box, {var: later}), known)
+
+    def _keep_effects(self, a: int, b: int) -> None:
+        """Two statements that are exchanged have no effects whose order can be seen."""
+        both = self.effects[a] and self.effects[b]
+        if both or _STOPS in self.effects[a] | self.effects[b]:
+            self.state.fail(f"statements {a} and {b} of the loop have effects or stop the program, "
+                            "so that their instances must keep their order", code="BW370",
+                            guilty=[self.parts[a], self.parts[b]],
+                            help="put both into one stage, in program order")  # fmt: skip
+
+    def _fail(
+        self, pair: tuple[int, int], distance: int, buffer: ir.Buffer,
+        blocks: tuple[ir.Block, ir.Block],
+    ) -> NoReturn:  # fmt: skip
+        first, second = (b.name for b in blocks)
+        a, b = pair
+        guilty = [*map(self.state.tree.realize, blocks)]
+        if not distance:
+            self.state.fail(f"block {second} uses {buffer.name} after block {first} in the same "
+                            f"iteration, but statement {b} (stage {self.stages[b]}) would run "
+                            f"before statement {a} (stage {self.stages[a]})", code="BW370",
+                            guilty=guilty, help="give the later statement a later stage, or the "
+                            "same stage and a later place in orders")  # fmt: skip
+        self.state.fail(f"block {second} uses {buffer.name} {distance} iteration(s) after block "
+                        f"{first}, but statement {b} (stage {self.stages[b]}) would run before "
+                        f"statement {a} (stage {self.stages[a]}); versions do not help, as "
+                        f"{self.shared[buffer]}", code="BW371", guilty=guilty,
+                        help="put both statements into one stage, in program order")  # fmt: skip
+
+    # ------------------------------------------------------------------ versions
+    def versions(self) -> dict[ir.Buffer, int]:
+        """Versions of the private buffers that cross stages or are asked to be double."""
+        doubled = self._doubled()
+        found: dict[ir.Buffer, int] = {}
+        for buffer in self.private:
+            stages = {s for s, t in zip(self.stages, self.touched, strict=True) if buffer in t}
+            if len(stages) > 1 or buffer in doubled:
+                least = 2 if buffer in doubled else 1
+                found[buffer] = max(self.needed.get(buffer, 1), least)
+        return found
+
+    def _doubled(self) -> set[ir.Buffer]:
+        """Buffers that an annotation asks to have two versions at least."""
+        found: set[ir.Buffer] = set()
+        for block in self.state.tree.child_blocks(self.loop):
+            if DOUBLE_BUFFER not in block.annotations:
+                continue
+            buffer = doubled_buffer(self.state, block)
+            why = self.shared[buffer]
+            if why:
+                self.state.fail(f"{buffer.name} cannot be double buffered: {why}", code="BW371",
+                                guilty=[self.state.tree.realize(block)],
+                                help="choose a buffer that is allocated in the program "
+                                     "and written anew in each iteration before it is "
+                                     "read")  # fmt: skip
+            found.add(buffer)
+        return found
+
+
+def doubled_buffer(state: State, block: ir.Block) -> ir.Buffer:
+    """The buffer that the annotation of a block asks to be double buffered."""
+    index: Any = block.annotations[DOUBLE_BUFFER]
+    number = index.value if isinstance(index, ir.IntImm) else index
+    if not isinstance(number, int) or not 0 <= number < len(block.writes):
+        state.fail(f"{DOUBLE_BUFFER!r} of block {block.name} is {index!r}, not the position of one "
+                   f"of its {len(block.writes)} write regions", code="BW304",
+                   guilty=[state.tree.realize(block)],
+                   help="double_buffer sets it; give the position of a write region, "
+                        "from 0")  # fmt: skip
+    return block.writes[number].buffer
+
+
+_STOPS = "stop"
+
+
+def _effects(part: ir.Stmt) -> set[str]:
+    """What a statement does beyond its signature: effects in a certain order, and stopping."""
+    found: set[str] = set()
+    for node in ir.walk(part):
+        if isinstance(node, ir.AssertStmt):
+            found.add(_STOPS)
+        elif isinstance(node, ir.Call) and ir.op_has_effect(node.op):
+            if node.op in ("ret", "break", "continue"):
+                found.add(_STOPS)
+            elif node.op not in _FREE:
+                found.add(node.op)
+    return found
+
+
+def _outside_loads(loop: ir.For) -> list[ir.BufferLoad]:
+    """Loads below a loop that stand in no block: in bounds, conditions and bindings."""
+    found: list[ir.BufferLoad] = []
+    stack: list[ir.Node] = [loop.body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ir.BufferLoad):
+            found.append(node)
+        if not isinstance(node, ir.Block):
+            stack.extend(node.children())
+    return found

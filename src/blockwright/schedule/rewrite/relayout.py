@@ -1,0 +1,96 @@
+"""Every use of a buffer rewritten to a buffer of another layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from blockwright import ir
+from blockwright.analysis import facts_of_initial
+from blockwright.analysis.access.region_annotations import EXPLICIT
+from blockwright.arith import Analyzer
+from blockwright.schedule.engine.edit import Edit
+from blockwright.schedule.engine.explicit_regions import stated_by_user
+from blockwright.schedule.engine.forwarding import with_signature
+from blockwright.schedule.engine.state import State
+
+Moved = Callable[[tuple[ir.Expr, ...], Analyzer], tuple[ir.Expr, ...]]
+"""Old indices of an element, and what is known there → new indices."""
+
+
+def relayout(
+    state: State, edit: Edit, owner: ir.Block, old: ir.Buffer, new: ir.Buffer, moved: Moved
+) -> ir.Block:
+    """The block that allocates `old` with accesses in it moved to `new`, which it allocates; blocks
+    inside are forwarded. `old` must be used by elements only."""
+    return _Relayout(state, edit, owner, old, new, moved)(owner)
+
+
+class _Relayout(ir.Mutator):
+    def __init__(
+        self, state: State, edit: Edit, owner: ir.Block, old: ir.Buffer, new: ir.Buffer,
+        moved: Moved,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.state, self.edit, self.owner = state, edit, owner
+        self.old, self.new, self.moved = old, new, moved
+        self.known = state.analyzer(owner)
+
+    def rewrite_Block(self, node: ir.Block) -> ir.Block:
+        outer = self.known
+        inside = outer.copy()
+        for it in node.iter_vars:
+            inside.bind(it.var, it.dom)
+
+        def part(child: ir.Node) -> ir.Node:
+            self.known, self._memo = inside, {}  # the same expression may stand elsewhere too
+            if child is node.init:
+                self.known = facts_of_initial(inside, self.state.tree.realize(node))
+            return self(child)
+
+        result = node.map_children(part)
+        self._memo = {}
+        stated = any(r.buffer is self.old for r in (*node.reads, *node.writes))
+        if result is not node or stated:  # a block may state what is read around it alone
+            if node is self.owner:
+                allocs = tuple(self.new if b is self.old else b for b in node.alloc_buffers)
+                result = result.replace(alloc_buffers=allocs)
+            elif stated:
+                self._require_free(node)
+                result = with_signature(result, self.state.signature_facts(node))
+            self.edit.forward[node] = result
+        self.known = outer
+        return result
+
+    def _require_free(self, block: ir.Block) -> None:
+        """The block states no region of the buffer by hand, which another layout has no box for."""
+        if self.old.name in stated_by_user(block):
+            self.state.fail(f"block {block.name} states by hand what it reads of {self.old.name}, "
+                            "in the layout that it has now", code="BW366", guilty=[block],
+                            help="take the step before annotate_buffer_access, or "
+                            f'unannotate("{block.name}", "{EXPLICIT}") first')  # fmt: skip
+
+    def rewrite_BufferRegion(self, node: ir.BufferRegion) -> ir.BufferRegion:
+        return node if node.buffer is self.old else self.descend(node)
+
+    def rewrite_Buffer(self, node: ir.Buffer) -> ir.Buffer:
+        return node
+
+    def rewrite_For(self, node: ir.For) -> ir.For:
+        outer, self.known = self.known, self.known.copy()
+        self.known.bind(node.loop_var, node.dom)
+        self._memo = {}
+        result = self.descend(node)
+        self.known, self._memo = outer, {}
+        return result
+
+    def rewrite_BufferLoad(self, node: ir.BufferLoad) -> ir.BufferLoad:
+        result = self.descend(node)
+        if node.buffer is not self.old:
+            return result
+        return result.replace(buffer=self.new, indices=self.moved(result.indices, self.known))
+
+    def rewrite_BufferStore(self, node: ir.BufferStore) -> ir.BufferStore:
+        result = self.descend(node)
+        if node.buffer is not self.old:
+            return result
+        return result.replace(buffer=self.new, indices=self.moved(result.indices, self.known))

@@ -1,0 +1,152 @@
+"""The plain form of a trace: what `json` can write and read."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
+
+from blockwright import ir
+from blockwright.analysis import symbols_of
+from blockwright.arith import IndexMap
+from blockwright.arith.text import expr_text
+from blockwright.schedule.engine.handle import BlockRV, ExprRV, Handle, LoopRV, handle_name
+from blockwright.schedule.engine.instruction import Call, Instruction
+from blockwright.schedule.engine.record import Primitive, build, fields_of
+from blockwright.schedule.serialize.python import map_text
+from blockwright.support import ScheduleError
+
+_NUMBER_TYPE = re.compile(r"bool|(u?int|float|bfloat)\d+")
+_HANDLE = re.compile(r"[bl]\d+|v\d+_*")
+
+
+def steps_as_json(steps: Iterable[Instruction]) -> list[Any]:
+    """`[step, {parameter: value}, [handle, …]]`; in a composite call also `[number, text]`."""
+    found: list[Any] = []
+    calls: dict[Call, int] = {}
+    for step in steps:
+        record = step.record
+        values = {n: _plain(getattr(record, n)) for n, _ in fields_of(type(record))}
+        entry: list[Any] = [record.path(), values, [handle_name(h) for h in step.outputs]]
+        if step.call is not None:
+            entry.append([calls.setdefault(step.call, len(calls)), step.call.text])
+        found.append(entry)
+    return found
+
+
+def steps_from_json(
+    steps: list[Any], records: Mapping[str, type[Primitive]], func: ir.PrimFunc
+) -> tuple[Instruction, ...]:
+    """The steps of a plain form; drawn numbers and the symbols of `func` are found by name."""
+    names = {v.name: v for v in symbols_of(func)}
+    calls: dict[int, Call] = {}
+    found: list[Instruction] = []
+    for path, values, outputs, *rest in steps:
+        record = records.get(path)
+        if record is None:
+            raise ScheduleError(f"the trace names an unknown step {path!r}", code="BW306",
+                                help="it was written by another version")  # fmt: skip
+        notes = dict(fields_of(record))
+        fields = {k: _unplain(v, notes.get(k, ""), names) for k, v in values.items()}
+        handles = tuple(_handle(text) for text in outputs)
+        names |= {h.name: h for h in handles if isinstance(h, ExprRV)}
+        call = calls.setdefault(rest[0][0], Call(rest[0][1])) if rest else None
+        found.append(Instruction(build(record, fields), handles, call))
+    return tuple(found)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (BlockRV, LoopRV)):
+        return repr(value)
+    if isinstance(value, tuple):
+        return [_plain(v) for v in cast("tuple[Any, ...]", value)]
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in cast("dict[str, Any]", value).items()}
+    if isinstance(value, IndexMap):
+        return {"$map": map_text(value), "$dtype": [v.type.name for v in value.initial],
+                "$final": [e.dtype.name for e in value.final]}  # fmt: skip
+    if isinstance(value, ir.Expr):
+        return {"$expr": expr_text(value), "$dtype": value.dtype.name}
+    return value
+
+
+def _unplain(value: Any, annotation: str, names: Mapping[str, ir.Var]) -> Any:
+    if isinstance(value, str) and "RV" in annotation:
+        return _handle(value)
+    if isinstance(value, list):
+        return tuple(_unplain(v, annotation, names) for v in cast("list[Any]", value))
+    if isinstance(value, dict):
+        entries = cast("dict[str, Any]", value)
+        if "$expr" in entries:
+            tree = ast.parse(entries["$expr"], mode="eval").body
+            return ir.cast_to(ir.as_expr(_evaluate(tree, names)), entries["$dtype"])
+        if "$map" in entries:
+            return _map(entries, names)
+        return {k: _unplain(v, annotation, names) for k, v in entries.items()}
+    return value
+
+
+def _handle(text: str) -> Handle:
+    if _HANDLE.fullmatch(text) is None:
+        raise ScheduleError(f"the trace names a handle {text!r}", code="BW306",
+                            help="handles are called b1, l2, v3")  # fmt: skip
+    if text.startswith("v"):
+        return ExprRV(text, ir.dtype_of("int32"))
+    kind = BlockRV if text.startswith("b") else LoopRV
+    return kind(int(text[1:]))
+
+
+def _map(entries: dict[str, Any], names: Mapping[str, ir.Var]) -> IndexMap:
+    tree = ast.parse(entries["$map"], mode="eval").body
+    assert isinstance(tree, ast.Lambda)
+    initial = tuple(ir.var(a.arg, t)
+                    for a, t in zip(tree.args.args, entries["$dtype"], strict=True))  # fmt: skip
+    inside = {**names, **{v.name: v for v in initial}}
+    assert isinstance(tree.body, ast.Tuple)
+    types = [ir.dtype_of(name) for name in entries["$final"]]
+    found = [_evaluate(e, inside) for e in tree.body.elts]
+    separators = [k for k, value in enumerate(found) if value is IndexMap.AXIS_SEPARATOR]
+    plain = [value for value in found if value is not IndexMap.AXIS_SEPARATOR]
+    final = tuple(ir.as_expr(v, t) for v, t in zip(plain, types, strict=True))
+    return IndexMap(initial, final, tuple(k - n for n, k in enumerate(separators)))
+
+
+def _bits(op: str) -> Callable[[Any, Any], Any]:
+    return lambda a, b: ir.call(op, *ir.match_types(a, b))
+
+
+_OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.FloorDiv: ir.floordiv, ast.Mod: operator.mod, ast.Lt: operator.lt,
+    ast.BitXor: _bits("bitwise_xor"), ast.BitAnd: _bits("bitwise_and"),
+    ast.BitOr: _bits("bitwise_or"), ast.LtE: operator.le,
+    ast.Gt: operator.gt, ast.GtE: operator.ge, ast.USub: operator.neg,
+}  # fmt: skip
+_CALLS: dict[str, Callable[..., Any]] = {"min": ir.minimum, "max": ir.maximum}
+
+
+def _evaluate(node: ast.expr, names: Mapping[str, ir.Var]) -> Any:
+    """The value of the few kinds of expressions that index maps and factors are made of."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name) and node.id in names:
+        return names[node.id]
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        return _OPERATORS[type(node.op)](_evaluate(node.left, names), _evaluate(node.right, names))
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in _OPERATORS:
+        left, right = _evaluate(node.left, names), _evaluate(node.comparators[0], names)
+        return _OPERATORS[type(node.ops[0])](left, right)
+    if isinstance(node, ast.UnaryOp) and type(node.op) in _OPERATORS:
+        return _OPERATORS[type(node.op)](_evaluate(node.operand, names))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+        values = [_evaluate(a, names) for a in node.args]
+        if node.func.id in _CALLS:
+            return _CALLS[node.func.id](*values)
+        if _NUMBER_TYPE.fullmatch(node.func.id):
+            return ir.cast_to(ir.as_expr(values[0]), node.func.id)
+    raise ScheduleError(f"the trace holds an expression that cannot be read: {ast.unparse(node)}",
+                        code="BW306",
+                        help="expressions of a trace are written by to_json; do not "
+                             "edit them")  # fmt: skip

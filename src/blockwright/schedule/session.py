@@ -1,0 +1,414 @@
+"""The engine of a schedule: programs, what handles stand for, steps taken and taken back.
+
+Programs are immutable, so taking a step back is putting the program before it in place again.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import msgspec
+
+from blockwright import ir
+from blockwright.analysis import symbols_of
+from blockwright.analysis.canonical.fold_allocations import fold_allocations
+from blockwright.analysis.canonical.memory import plain_memory
+from blockwright.analysis.canonical.own_reads import without_own_reads
+from blockwright.analysis.validate.well_formed import check_well_formed, find_problems
+from blockwright.schedule.apply_step import applied
+from blockwright.schedule.engine.complete_arguments import completed
+from blockwright.schedule.engine.fresh_copy import renewed
+from blockwright.schedule.engine.handle import (
+    BlockRV,
+    ExprRV,
+    Handle,
+    LoopRV,
+    handle_kind,
+    handle_name,
+    new_origin,
+)
+from blockwright.schedule.engine.instruction import Call, Instruction
+from blockwright.schedule.engine.record import Primitive
+from blockwright.schedule.engine.remap_handles import resolved, translated, used_handles
+from blockwright.schedule.engine.state import Place, State, Step, Target, explained, schedule_error
+from blockwright.schedule.serialize.python import call_text, short_value
+from blockwright.support import ScheduleError
+from blockwright.support.kinds import require_kind
+from blockwright.support.stack import deep
+from blockwright.verify import verify
+
+Verify = Literal["check", "full", "prove"]
+
+
+class Dead(msgspec.Struct, frozen=True):
+    """What a handle stands for that stands for nothing: the step that consumed or made it."""
+
+    step: int
+    name: str
+    undone: bool = False
+    was: str = ""
+
+
+class Entry(msgspec.Struct, frozen=True, eq=False):
+    """What a handle stands for, and in which function."""
+
+    function: str
+    target: Target | Dead
+
+
+class Change(msgspec.Struct, frozen=True, eq=False):
+    """What one step did: the program before and after, and the entries it replaced."""
+
+    function: str
+    before: ir.PrimFunc
+    after: ir.PrimFunc
+    entries: dict[Handle, Entry]
+
+
+class Core:
+    """Functions under schedule, and the steps taken on them.
+
+    Args:
+        functions: tensor programs by name; the first one is worked on.
+        verify: "check", "full" or "prove"; see `Schedule`.
+        seed: of the draws; None for another one each time.
+
+    Raises ValidationError for a program that is not well formed, where steps are checked in full.
+    """
+
+    def __init__(
+        self, functions: dict[str, ir.PrimFunc], verify: Verify = "check", seed: int | None = 0
+    ) -> None:
+        self.functions = {
+            name: fold_allocations(plain_memory(without_own_reads(renewed(function))))
+            for name, function in functions.items()
+        }
+        for function in self.functions.values() if verify != "check" else ():
+            check_well_formed(function)
+        self.verify = verify
+        self.origin = new_origin()
+        self.work_on = next(iter(functions))
+        self.random = random.Random(seed)
+        self.steps: list[Instruction] = []
+        self.changes: list[Change] = []
+        self.entries: dict[Handle, Entry] = {}
+        self._call: Call | None = None
+        self._states: dict[str, State] = {}
+        self._standing: dict[str, dict[Target, list[Handle]]] = {}
+        self._step_name = ""
+
+    def copy(self) -> Core:
+        """An independent engine at the same point, with draws of its own. Handles made so far work
+        in both; those made from here on, in the one that made them."""
+        other = Core.__new__(Core)
+        other.__dict__.update(self.__dict__)
+        other.origin = new_origin()
+        other.functions = dict(self.functions)
+        other.steps = list(self.steps)
+        other.changes = list(self.changes)
+        other.entries = dict(self.entries)
+        other.random = random.Random(self.random.getrandbits(63))
+        other._states = {}
+        other._standing = {}
+        return other
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """What a worker unpickles is a copy."""
+        self.__dict__.update(state)
+        self.origin = new_origin()
+
+    # ------------------------------------------------------------------ steps
+    def take(self, record: Primitive) -> tuple[Handle, ...]:
+        """Take one step; the program stays as it was when the step is refused."""
+        function = self._function_of(record)
+        state = self.state(function, record.path())
+        try:
+            record, step = deep(self._worked_out)(record, state)
+        except ScheduleError as error:
+            named = self._with_origins(error, function)
+            raise named.with_traceback(error.__traceback__) from error.__cause__
+        if step.decision is not None:  # what is drawn is written down, so that replay draws nothing
+            record = msgspec.structs.replace(record, decision=step.decision)
+        outputs = self._commit(function, record, step)
+        self.steps.append(Instruction(record, outputs, self._call))
+        return outputs
+
+    def _worked_out(self, record: Primitive, state: State) -> tuple[Primitive, Step]:
+        """A step, its record completed; nothing of the schedule has changed yet."""
+        record = completed(record, state)
+        return record, applied(resolved(record, self.number), state)
+
+    def _with_origins(self, error: ScheduleError, function: str) -> ScheduleError:
+        """The error with a note of the steps that gave the loops it names, as whoever wrote the
+        schedule knows them by names of their own."""
+        notes: list[str] = []
+        words = set(re.findall(r"\w+", f"{error.message} {error.help}"))
+        for number, (step, change) in enumerate(zip(self.steps, self.changes, strict=True)):
+            entries = [self.entries[h] for h in step.outputs]
+            given = [(k, e.target.name) for k, e in enumerate(entries, 1)
+                     if isinstance(e.target, ir.Var) and e.function == function
+                     and e.target.name in words]  # fmt: skip
+            if not given or change.before is change.after:
+                continue
+            call = f"{self._call_of(number)}, step {number}"
+            parts = [f"{name} is result {k}" if len(entries) > 1 else f"{name} is the result"
+                     for k, name in given]  # fmt: skip
+            notes.append(f"{', '.join(parts)} of {call}")
+        if not notes:
+            return error
+        first, *rest = error.diagnostics
+        first = msgspec.structs.replace(first, notes=(*first.notes, *notes))
+        return ScheduleError.collect([first, *rest])
+
+    def replay(self, steps: Iterable[Instruction]) -> tuple[Handle, ...]:
+        """Take recorded steps on this program, all or none; the handles of the last one."""
+        length, outer = len(self.steps), self._call
+        known: dict[Handle, Handle] = {}
+        last: tuple[Handle, ...] = ()
+        calls: dict[Call, Call] = {}
+        try:
+            for number, step in enumerate(steps):
+                if step.call is not None and outer is None:
+                    self._call = calls.setdefault(step.call, Call(step.call.text))
+                else:
+                    self._call = outer
+                with explained(f"step {number} of the trace"):
+                    last = self._repeat(step, known)
+        except BaseException:
+            self.rewind(length)
+            raise
+        finally:
+            self._call = outer
+        return last
+
+    def _repeat(self, step: Instruction, known: dict[Handle, Handle]) -> tuple[Handle, ...]:
+        """Take one recorded step; `known` learns what its handles are here."""
+        record = translated(step.record, known, self.functions[self.work_on])
+        found = self.take(record)
+        if len(found) != len(step.outputs):
+            raise ScheduleError(f"{record.path()}: gives {len(found)} handles here, "
+                                f"{len(step.outputs)} in the trace", code="BW306",
+                                help="the trace belongs to another program")  # fmt: skip
+        known.update(zip(step.outputs, found, strict=True))
+        return found
+
+    @contextmanager
+    def composite(self, text: str) -> Generator[None]:
+        """Steps taken inside belong to one call; when one is refused, all are taken back."""
+        if self._call is not None:
+            yield  # part of the call that is under way
+            return
+        length = len(self.steps)
+        self._call = Call(text)
+        try:
+            yield
+        except BaseException:
+            self.rewind(length)
+            raise
+        finally:
+            self._call = None
+
+    def rewind(self, length: int) -> None:
+        """Take back all but the first `length` steps; handles made since then are dead."""
+        while len(self.steps) > length:
+            step, change = self.steps.pop(), self.changes.pop()
+            self.functions[change.function] = change.before
+            self.entries.update(change.entries)
+            self._standing.pop(change.function, None)
+            dead = Dead(len(self.steps), step.record.path(), undone=True)
+            for handle in step.outputs:
+                self.entries[handle] = Entry(change.function, dead)
+
+    # ------------------------------------------------------------------ one step
+    def _function_of(self, record: Primitive) -> str:
+        """The program a step works on: that of its handles, or the one worked on."""
+        names: set[str] = set()
+        for handle in used_handles(record):
+            if isinstance(handle, (BlockRV, LoopRV)):
+                names.add(self.entry(handle, record.path()).function)
+        named = record.function()
+        if named is not None:
+            if named not in self.functions:
+                known = ", ".join(self.functions)
+                raise ScheduleError(f"{record.path()}: no tensor program {named!r} to schedule",
+                                    code="BW302", help=f"tensor programs: {known}")  # fmt: skip
+            names.add(named)
+        if len(names) > 1:
+            raise ScheduleError(f"{record.path()}: the handles belong to different programs",
+                                code="BW304",
+                                help="take one step per program")  # fmt: skip
+        return names.pop() if names else self.work_on
+
+    def state(self, function: str, step_name: str) -> State:
+        """The function as it is now, for a step to look at."""
+        state = self._states.get(function)
+        if state is None or state.func is not self.functions[function]:
+            func = self.functions[function]
+            if state is None:
+                state = State(func, self.resolve, step_name, None, self.random)
+            else:
+                state = state.following(func)
+            state.taken = True
+            self._states[function] = state
+        state.step_name = self._step_name = step_name
+        return state
+
+    def _commit(self, function: str, record: Primitive, step: Step) -> tuple[Handle, ...]:
+        old = self.functions[function]
+        replaced: dict[Handle, Entry] = {}
+        if step.func is not old:
+            if self.verify != "check":
+                from_check = _well_formed(step.func)
+                if from_check:
+                    raise schedule_error(record.path(), from_check, "BW309", step.func, help="the "
+                                         "step is at fault, not its use: report it")  # fmt: skip
+            if self.verify == "prove":
+                _require_proof(record.path(), old, step.func)
+            self.functions[function] = step.func
+            replaced = self._forward(function, record.path(), step)
+        outputs: list[Handle] = []
+        standing = self._stands(function)
+        for target in step.results:
+            handle = self._new_handle(target, step.func)
+            self.entries[handle] = Entry(function, target)
+            standing.setdefault(target, []).append(handle)
+            outputs.append(handle)
+        self.changes.append(Change(function, old, step.func, replaced))
+        return tuple(outputs)
+
+    def _new_handle(self, target: Target, func: ir.PrimFunc) -> Handle:
+        number = len(self.entries)
+        if isinstance(target, ir.Block):
+            return BlockRV(number, self.origin)
+        if not isinstance(target, int):
+            return LoopRV(number, self.origin)
+        name = f"v{number}"
+        taken = {v.name for v in symbols_of(func)}
+        while name in taken:
+            name += "_"
+        return ExprRV(name, ir.dtype_of("int32"))
+
+    def _forward(self, function: str, name: str, step: Step) -> dict[Handle, Entry]:
+        """Let every handle stand for what its target became, or name this step."""
+        tree = self.state(function, name).tree
+        replaced: dict[Handle, Entry] = {}
+        standing = self._stands(function)
+        for target in list(standing):
+            found: Target | None = target
+            if isinstance(target, ir.Block):
+                block = target
+                while block in step.forward and block not in tree.block_set:
+                    block = step.forward[block]
+                found = block if block in tree.block_set else None
+            elif isinstance(target, ir.Var):
+                found = target if target in tree.loops else None
+            if found is target:
+                continue
+            assert isinstance(target, (ir.Block, ir.Var))
+            handles = standing.pop(target)
+            dead = Dead(len(self.steps), name, was=target.name)
+            for handle in handles:
+                replaced[handle] = self.entries[handle]
+                self.entries[handle] = Entry(function, dead if found is None else found)
+            if found is not None:
+                standing.setdefault(found, []).extend(handles)
+        return replaced
+
+    def _stands(self, function: str) -> dict[Target, list[Handle]]:
+        """The handles that stand for each target in a function, the dead left out."""
+        found = self._standing.get(function)
+        if found is None:
+            found = self._standing[function] = {}
+            for handle, entry in self.entries.items():
+                if entry.function == function and not isinstance(entry.target, Dead):
+                    found.setdefault(entry.target, []).append(handle)
+        return found
+
+    # ------------------------------------------------------------------ handles
+    def entry(self, handle: Handle, step_name: str) -> Entry:
+        """What is known of a handle; fails for those that stand for nothing."""
+        require_kind(handle, (BlockRV, LoopRV, ExprRV), f"{step_name}: expected a handle",
+                     ScheduleError, "BW304", "give it one handle of this schedule")  # fmt: skip
+        entry, name = self.entries.get(handle), handle_name(handle)
+        if entry is None:
+            raise ScheduleError(f"{step_name}: handle {name} belongs to another schedule",
+                                code="BW301", help="use handles this schedule gave")  # fmt: skip
+        if not isinstance(entry.target, Dead):
+            return entry
+        dead = entry.target
+        kind = handle_kind(handle)
+        if dead.undone:
+            gone = f"the {kind} behind {name} is gone: step {dead.step}, {dead.name}, "
+            raise ScheduleError(f"{step_name}: {gone}which gave it, was taken back", code="BW301",
+                                help="take the step again, or ask anew with get_block and "
+                                "get_loops")  # fmt: skip
+        left = self._left_by(dead.step)
+        names = [t.name for t in left.values() if not isinstance(t, (int, Place))]
+        tree = State(self.functions[entry.function], self.resolve, step_name).tree
+        marks = [tree.loops[t] if isinstance(t, ir.Var) else t for t in left.values()
+                 if isinstance(t, (ir.Var, ir.Block))]  # fmt: skip
+        returned = f"use what {dead.name} returned ({', '.join(names)})" if names else \
+                   f"{dead.name} returned nothing that is still there"  # fmt: skip
+        below = {b.name: b for mark in reversed(marks) for b in
+                 ([mark] if isinstance(mark, ir.Block) else tree.child_blocks(mark))}  # fmt: skip
+        block = next(iter(below), "…")
+        anew = f'get_block("{dead.was}")' if kind == "block" else f'get_loops("{block}")'
+        raise schedule_error(
+            step_name, f"{kind} {dead.was} is gone: step {dead.step}, {self._call_of(dead.step)}, "
+            "consumed it", "BW301", tree.func, marks or tree.child_blocks(tree.func.root),
+            help=f"{returned}, or ask anew: {anew}",
+        )  # fmt: skip
+
+    def _call_of(self, step: int) -> str:
+        """A step as it was called, the loops and blocks by their names then."""
+        names = {h: e.target.was for h, e in self.entries.items() if isinstance(e.target, Dead)}
+
+        def value(held: object) -> str:
+            if isinstance(held, (BlockRV, LoopRV)):
+                target = self.entries[held].target
+                return names.get(held) or getattr(target, "name", "") or repr(held)
+            return short_value(held)
+
+        return call_text(self.steps[step].record, value)
+
+    def _left_by(self, step: int) -> dict[Handle, Target]:
+        """What the handles that a step returned stand for, of those that are alive."""
+        found = {handle: self.entries[handle].target for handle in self.steps[step].outputs}
+        return {handle: target for handle, target in found.items()
+                if not isinstance(target, Dead)}  # fmt: skip
+
+    def resolve(self, handle: Handle) -> Target:
+        """What a handle stands for now."""
+        target = self.entry(handle, self._step_name).target
+        assert not isinstance(target, Dead)
+        return target
+
+    def number(self, handle: ExprRV) -> int | None:
+        """The number behind a handle; None for a variable of the program."""
+        if handle not in self.entries:
+            return None
+        target = self.resolve(handle)
+        assert isinstance(target, int)
+        return target
+
+
+def _require_proof(name: str, before: ir.PrimFunc, after: ir.PrimFunc) -> None:
+    """The program after a step is proved to mean what the one before meant."""
+    verdict = verify(before, after)
+    if verdict.verdict == "refuted":
+        raise schedule_error(name, f"the step changes what the program computes: {verdict.why}",
+                             "BW390", after, help="the step is at fault, unless it is one of "
+                             "sch.unsafe: report it")  # fmt: skip
+    if verdict.verdict == "unknown":
+        raise schedule_error(name, f"the step cannot be proved: {verdict.why}", "BW391", after,
+                             help='take another road to the same program, or verify="full" to do '
+                             "without proofs")  # fmt: skip
+
+
+def _well_formed(func: ir.PrimFunc) -> str:
+    """What is wrong with a program after a step, in words."""
+    return "; ".join(p.message for p in find_problems(func))
