@@ -50,8 +50,8 @@ from blockwright.ir import (
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.lower.access import Access, find_accesses, largest, touched_box
-from blockwright.lower.carried import private_to
 from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.loop_carried import private_to
 from blockwright.lower.rewrite import (
     Analysed,
     Renamed,

@@ -14,22 +14,22 @@ from blockwright.ir import PrimFunc
 from blockwright.lower.allocate import compact_buffers, place_allocations
 from blockwright.lower.blocks import lower_blocks
 from blockwright.lower.check_indices import check_indices
-from blockwright.lower.clamp import clamp_masked_reads
 from blockwright.lower.context import LowerContext, LowerOptions, Pass
+from blockwright.lower.cpu.clamp_masked_address import clamp_masked_reads
+from blockwright.lower.cpu.forward_masked_store import pass_on_tails
+from blockwright.lower.cpu.register_transpose import transpose_tiles
+from blockwright.lower.cpu.split_vectors import split_vectors
+from blockwright.lower.cpu.tail_specialization import cut_short_tails
 from blockwright.lower.finalize import finalize
 from blockwright.lower.flatten import flatten_buffers
 from blockwright.lower.fold_views import fold_views
-from blockwright.lower.guards import merge_guards
 from blockwright.lower.hoist import hoist_allocations
+from blockwright.lower.merge_guards import merge_guards
 from blockwright.lower.partition import partition_loops
 from blockwright.lower.pipelines import make_pipelines
 from blockwright.lower.sanitize import insert_checks
-from blockwright.lower.short_tails import cut_short_tails
 from blockwright.lower.simplify import simplify
 from blockwright.lower.sizes import clamp_sizes
-from blockwright.lower.split_vectors import split_vectors
-from blockwright.lower.tails import pass_on_tails
-from blockwright.lower.transpose import transpose_tiles
 from blockwright.lower.unroll import unroll_loops
 from blockwright.lower.vectorize import vectorize_loops
 from blockwright.lower.widths import choose_widths

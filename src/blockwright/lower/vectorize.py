@@ -55,7 +55,7 @@ from blockwright.ir import (
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.lower.context import LowerContext, function_analyzer
-from blockwright.lower.lane_tree import combined_lanes
+from blockwright.lower.cpu.horizontal_reduce import combined_lanes
 from blockwright.lower.lanes import CannotVectorize, Lanes
 from blockwright.lower.rewrite import Analysed, Instantiate, broadcast, fold, sequence, walk_code
 from blockwright.support import BuildError

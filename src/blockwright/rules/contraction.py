@@ -23,7 +23,7 @@ import msgspec
 from blockwright import ir
 from blockwright.arith import IndexMap
 from blockwright.intrin import outer_product_name
-from blockwright.lower.transpose import LARGEST
+from blockwright.lower.cpu.register_transpose import LARGEST
 from blockwright.rules.facts import (
     address_of,
     contraction_of,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import msgspec
 
 from blockwright import ir
-from blockwright.lower.transpose import LARGEST, NEAR
+from blockwright.lower.cpu.register_transpose import LARGEST, NEAR
 from blockwright.rules.facts import address_of, extent_of, linear_groups, stride
 from blockwright.rules.inline import block_of, bound_iterators
 from blockwright.rules.vectors import lanes_for
