@@ -17,7 +17,7 @@ import pytest
 from blockwright.build.cache import ObjectCache, cache_directory
 from blockwright.build.worker import CompileJob, ProofJob, Proved
 from blockwright.build.workers import WorkerPool
-from blockwright.codegen import llvm
+from blockwright.codegen.llvm import binding as llvm
 from blockwright.ir import structural_hash
 from blockwright.script.ir import from_source
 from blockwright.support import BlockwrightWarning, BuildError

@@ -14,7 +14,7 @@ import tvm_ffi
 from blockwright import ir
 from blockwright.build import Module, ObjectCache, build, compile_lowered
 from blockwright.build.compile import emit_units
-from blockwright.codegen.llvm import compile_object
+from blockwright.codegen.llvm.binding import compile_object
 from blockwright.support import BuildError
 from blockwright.target import Target
 

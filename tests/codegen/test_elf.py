@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blockwright.codegen import elf_plan
-from blockwright.codegen.elf import DataSegment, LinkOptions, link
-from blockwright.codegen.llvm import compile_object
+from blockwright.codegen.link import elf_plan
+from blockwright.codegen.link.link import DataSegment, LinkOptions, link
+from blockwright.codegen.llvm.binding import compile_object
 from blockwright.support import BuildError
 
 TRIPLE = "x86_64-unknown-linux-gnu"

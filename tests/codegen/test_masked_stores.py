@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import blockwright as bw
-from blockwright.codegen.masked_stores import may_narrow, with_scalar_stores
+from blockwright.codegen.llvm.masked_stores import may_narrow, with_scalar_stores
 
 PAIRS = [
     ("float32", "bfloat16"),

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blockwright.codegen.elf import LinkOptions, link
-from blockwright.codegen.ffi_ir import DECLARATIONS_IR, INLINE_IR, runtime_ir
-from blockwright.codegen.llvm import compile_object
-from blockwright.codegen.threadpool import threadpool_ir
+from blockwright.codegen.link.link import LinkOptions, link
+from blockwright.codegen.llvm.binding import compile_object
+from blockwright.codegen.llvm.ffi import DECLARATIONS_IR, INLINE_IR, runtime_ir
+from blockwright.codegen.rt.threadpool import threadpool_ir
 from blockwright.runtime.library import load_library
 from blockwright.runtime.threads import num_threads, set_num_threads, set_spin_us
 

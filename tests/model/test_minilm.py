@@ -99,7 +99,7 @@ def test_fifty_random_shapes_are_right_without_the_compiler(
     exe: Any, answers: list[Any], without_compiler: None
 ) -> None:
     with pytest.raises(ModuleNotFoundError):
-        import blockwright.codegen.llvm  # noqa: F401  # pyright: ignore[reportUnusedImport]
+        import blockwright.codegen.llvm.binding  # noqa: F401  # pyright: ignore[reportUnusedImport]
     objects = len(exe.library.compiled.objects)
     for inputs, expected in answers:
         found = exe(*inputs)

@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from blockwright.codegen.artefact import write_artefact
-from blockwright.codegen.elf import DataSegment, LinkOptions
-from blockwright.codegen.llvm import compile_object
+from blockwright.codegen.abi.artefact import write_artefact
+from blockwright.codegen.link.link import DataSegment, LinkOptions
+from blockwright.codegen.llvm.binding import compile_object
 from blockwright.runtime import artefact as reader
 from blockwright.runtime.artefact import (
     Metadata,

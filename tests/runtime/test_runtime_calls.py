@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blockwright.codegen.elf import LinkOptions, link
-from blockwright.codegen.ffi_ir import (
+from blockwright.codegen.link.link import LinkOptions, link
+from blockwright.codegen.llvm.binding import compile_object
+from blockwright.codegen.llvm.ffi import (
     DECLARATIONS_IR,
     INLINE_IR,
     dlpack_dtype,
     error_kind,
     runtime_ir,
 )
-from blockwright.codegen.llvm import compile_object
 from blockwright.runtime.arguments import NativeFunction
 from blockwright.runtime.errors import error_code, translate
 from blockwright.runtime.library import load_image

@@ -12,12 +12,6 @@ from numpy.typing import NDArray
 from blockwright.build.cache import ObjectCache, cache_directory
 from blockwright.build.worker import CompileJob
 from blockwright.build.workers import POOL, WorkerPool
-from blockwright.codegen import llvm
-from blockwright.codegen.calls import constant_symbol
-from blockwright.codegen.elf import DataSegment, Image, LinkOptions, link
-from blockwright.codegen.elf_arch import ARCHITECTURES
-from blockwright.codegen.elf_object import machine_of
-from blockwright.codegen.ffi_ir import runtime_ir
 from blockwright.codegen.function import (
     Unit,
     check_name,
@@ -25,8 +19,14 @@ from blockwright.codegen.function import (
     symbol_of,
     written_parameters,
 )
-from blockwright.codegen.scratch import scratch_ir
-from blockwright.codegen.threadpool import threadpool_ir
+from blockwright.codegen.link.elf_arch import ARCHITECTURES
+from blockwright.codegen.link.elf_object import machine_of
+from blockwright.codegen.link.link import DataSegment, Image, LinkOptions, link
+from blockwright.codegen.llvm import binding as llvm
+from blockwright.codegen.llvm.calls import constant_symbol
+from blockwright.codegen.llvm.ffi import runtime_ir
+from blockwright.codegen.llvm.scratch_allocator import scratch_ir
+from blockwright.codegen.rt.threadpool import threadpool_ir
 from blockwright.ir import IRModule, PrimFunc, Programs
 from blockwright.runtime.idle import IDLE_HOOKS
 from blockwright.support import BuildError

@@ -15,11 +15,11 @@ from blockwright.build.compile import Compiled, compile_lowered
 from blockwright.build.dump import dump_directory, dump_passes
 from blockwright.build.remembered import Remembered
 from blockwright.build.steps import each
-from blockwright.codegen import llvm
-from blockwright.codegen.artefact import write_artefact
-from blockwright.codegen.elf import link
+from blockwright.codegen.abi.artefact import write_artefact
 from blockwright.codegen.function import Unit
+from blockwright.codegen.link.link import link
 from blockwright.codegen.listing import own_code
+from blockwright.codegen.llvm import binding as llvm
 from blockwright.graph import check_graph
 from blockwright.ir import GraphFunction, IRModule, Node, PrimFunc
 from blockwright.ir.fields import field_problems

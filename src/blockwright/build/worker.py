@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from blockwright.codegen import llvm
+from blockwright.codegen.llvm import binding as llvm
 from blockwright.support import BlockwrightError, BuildError
 
 _LENGTH = struct.Struct("<Q")

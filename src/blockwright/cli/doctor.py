@@ -114,7 +114,7 @@ def probe_packages() -> list[Finding]:
 
 def probe_llvm() -> list[Finding]:
     """The code generator's library."""
-    from blockwright.codegen.llvm import llvm_version
+    from blockwright.codegen.llvm.binding import llvm_version
 
     llvm, _, binding = llvm_version().partition("/")
     return [Finding("llvm", f"{llvm} through llvmlite {binding}")]

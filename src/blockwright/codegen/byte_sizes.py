@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blockwright.codegen import scratch
-from blockwright.codegen.values import Value, int_const
+from blockwright.codegen.llvm import scratch_allocator as scratch
+from blockwright.codegen.llvm.values import Value, int_const
 from blockwright.ir import Buffer, Expr, IntImm
 from blockwright.ir import expr as E
 
 if TYPE_CHECKING:
-    from blockwright.codegen.expr import ExprCompiler
+    from blockwright.codegen.llvm.expr import ExprCompiler
 
 _MOST = 1 << 62
 _KEPT = {E.Max: "smax", E.Min: "smin"}

@@ -9,16 +9,16 @@ from typing import Any
 import msgspec
 
 from blockwright.analysis.canonical.pointers import memories, named_pointers
-from blockwright.codegen.abi import emit_entry
-from blockwright.codegen.context import Context, Memory, Options
-from blockwright.codegen.emitter import FunctionEmitter, ModuleEmitter
-from blockwright.codegen.ffi_ir import SYMBOL_PREFIX
-from blockwright.codegen.function_attributes import function_attributes
-from blockwright.codegen.llvm import Pipeline
-from blockwright.codegen.parallel import emit_parallel
+from blockwright.codegen.abi.entry import emit_entry
+from blockwright.codegen.llvm.binding import Pipeline
+from blockwright.codegen.llvm.context import Context, Memory, Options
+from blockwright.codegen.llvm.emitter import FunctionEmitter, ModuleEmitter
+from blockwright.codegen.llvm.ffi import SYMBOL_PREFIX
+from blockwright.codegen.llvm.function_attributes import function_attributes
+from blockwright.codegen.llvm.parallel import emit_parallel
+from blockwright.codegen.llvm.stmt import StmtCompiler
+from blockwright.codegen.llvm.values import int_const
 from blockwright.codegen.signature import signature
-from blockwright.codegen.stmt import StmtCompiler
-from blockwright.codegen.values import int_const
 from blockwright.ir import (
     Buffer,
     BufferLoad,

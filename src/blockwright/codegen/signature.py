@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from blockwright.codegen import types
+from blockwright.codegen.llvm import types
 from blockwright.ir import Buffer, PrimFunc, Var, collect
 from blockwright.support import BuildError
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from blockwright import ir
-from blockwright.codegen.abi import ENTRY_TICKS
+from blockwright.codegen.abi.entry import ENTRY_TICKS
 from blockwright.passes.context import PassContext
 from blockwright.rules.facts import AWAY_PARAMS, COLD_PARAMS, CONSTANT_PARAMS
 

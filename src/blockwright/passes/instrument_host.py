@@ -10,7 +10,7 @@ are not touched, so all of them come from the object cache.
 from __future__ import annotations
 
 from blockwright import ir
-from blockwright.codegen.abi import ENTRY_READINGS, ENTRY_TICKS
+from blockwright.codegen.abi.entry import ENTRY_READINGS, ENTRY_TICKS
 
 _CALLS = frozenset({"call_global", "call_packed"})
 

@@ -1,0 +1,81 @@
+"""Writes artefacts: one file that is a shared library, with weights and a description inside.
+
+The format's constants belong to `blockwright.runtime.artefact`, which reads it.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from blockwright.codegen.link.link import DataSegment, LinkOptions, Note, link
+from blockwright.runtime.artefact import (
+    FORMAT_VERSION,
+    METADATA_SYMBOL,
+    NOTE_KIND,
+    NOTE_OWNER,
+    Header,
+    Metadata,
+    Trailer,
+)
+from blockwright.support import ArtefactError
+
+
+def write_artefact(
+    path: str | os.PathLike[str],
+    objects: Sequence[tuple[str, bytes]],
+    options: LinkOptions,
+    metadata: Metadata,
+    weights: Sequence[DataSegment] = (),
+) -> int:
+    """Links and saves an artefact; the file appears complete or not at all.
+
+    Arguments: `weights` are written from where they lie, each under its symbol. Returns the size
+    in bytes. Raises: BuildError from the linker; ArtefactError (BW805) when writing fails.
+    """
+    description = msgspec.json.encode(metadata)
+    note = Note(NOTE_OWNER, NOTE_KIND, Header(FORMAT_VERSION).pack())
+    segments = [DataSegment(METADATA_SYMBOL, description, 8), *weights]
+    options = msgspec.structs.replace(options, notes=[*options.notes, note])
+    image = link(objects, options, segments)
+    offset, size = image.symbols[METADATA_SYMBOL]
+    total = image.size + Trailer.SIZE
+    image.patch(image.notes[NOTE_OWNER], Header(FORMAT_VERSION, total, offset, size).pack())
+    target = Path(os.path.realpath(path))  # a link stays, and leads to what is written
+    temporary: str | None = None
+    try:
+        if target.exists() and not target.is_file() and not target.is_dir():
+            raise OSError(errno.EINVAL, "it is not a regular file")  # replacing it would remove it
+        handle, temporary = tempfile.mkstemp(prefix=target.name + ".", dir=target.parent)
+        with open(handle, "wb", buffering=0) as file:
+            head, whole = hashlib.sha256(), hashlib.sha256()
+            at = 0
+            for chunk in image.chunks():
+                _write_all(file.fileno(), chunk)
+                whole.update(chunk)
+                head.update(chunk[: max(0, offset + size - at)])
+                at += len(chunk)
+            _write_all(file.fileno(), memoryview(Trailer(head.digest(), whole.digest()).pack()))
+            os.fchmod(file.fileno(), 0o755)
+        os.replace(temporary, target)
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        raise ArtefactError(
+            f"cannot write {target}: {error.strerror or error}",
+            code="BW805",
+            help="check that the directory exists, is writable and has space",
+        ) from error
+    return total
+
+
+def _write_all(handle: int, data: memoryview) -> None:
+    """Writes everything; one system call moves at most about 2 GiB."""
+    while len(data):
+        data = data[os.write(handle, data) :]

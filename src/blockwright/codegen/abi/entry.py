@@ -1,0 +1,289 @@
+"""The entry of a compiled function: takes packed arguments apart, checks them, calls the code.
+
+Every check is compiled in, so an artefact is safe to call from any language without this package.
+Order: how many arguments, kind, type, rank, device, extents, layout, then the symbolic sizes and
+overlap. Messages read "BW704: argument 2 `mask` of f: expected …, got …" and end with a remedy.
+
+Results are new tensors where the caller passes the parameters alone. Where memory for all results
+follows them, the code writes there and the entry returns nothing: such a call makes no objects.
+That memory is checked like an argument that is written ("result 1 `out` of f").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from blockwright.codegen.abi.checks import Checker, extent_text, plain
+from blockwright.codegen.abi.results import LentResults
+from blockwright.codegen.abi.symbols import Symbols
+from blockwright.codegen.llvm import ffi as ffi_ir
+from blockwright.codegen.llvm import types
+from blockwright.codegen.llvm.emitter import FunctionEmitter, ModuleEmitter
+from blockwright.codegen.llvm.ffi import ANY_SIZE, ANY_VALUE, SYMBOL_PREFIX
+from blockwright.codegen.llvm.values import Value, int_const
+from blockwright.codegen.signature import Signature, signature
+from blockwright.ir import (
+    Buffer,
+    DType,
+    Expr,
+    IntImm,
+    PrimFunc,
+    Var,
+    build,
+    const_int,
+    structural_equal,
+)
+from blockwright.support import BuildError
+
+ENTRY_TICKS = "tir.entry_ticks"
+"""Attribute of a function whose entry reads the clock: the first elements of the last result are
+the times when it was entered, when the arguments were checked, and when the results were there."""
+
+ENTRY_READINGS = 3
+
+
+def emit_entry(
+    module: ModuleEmitter, func: PrimFunc, name: str, symbol: str, written: Sequence[int]
+) -> None:
+    """Adds `__tvm_ffi_<name>` to a module that defines `symbol`."""
+    module.add_global_once("bw.inline", ffi_ir.INLINE_IR)
+    params = [("ptr", "self"), ("ptr", "args"), ("i32", "count"), ("ptr", "result")]
+    e = FunctionEmitter(module, SYMBOL_PREFIX + name, "i32", params, "nounwind")
+    _Entry(e, func, name, symbol, written).emit()
+    e.finish()
+
+
+class _Entry:
+    def __init__(
+        self, e: FunctionEmitter, func: PrimFunc, name: str, symbol: str, written: Sequence[int]
+    ) -> None:
+        self.e, self.func, self.name, self.symbol = e, func, name, symbol
+        self.written = frozenset(written)
+        self.sign: Signature = signature(func)
+        self.outputs = {p for p, _ in self.sign.outputs}
+        self.inputs = [p for p in func.params if p not in self.outputs]
+        self.label = {p: f"argument {i + 1} `{_name(p)}`" for i, p in enumerate(self.inputs)}
+        self.label |= {p: f"result {i + 1} `{_name(p)}`"
+                       for i, (p, _) in enumerate(self.sign.outputs)}  # fmt: skip
+        self.check = Checker(e, name)
+        self.symbols = Symbols(e, self.check)
+        self.data: dict[Var, Value] = {}
+        self.scalars: dict[Var, Value] = {}
+
+    def emit(self) -> None:
+        ticks = [self._clock()]
+        lent = self.check.count(
+            self.e.params[2], [_name(p) for p in self.inputs], len(self.outputs)
+        )
+        mapped = dict(self.sign.buffers)
+        # Scalars first: an extent may be one of them.
+        for position, param in sorted(enumerate(self.inputs), key=lambda item: item[1] in mapped):
+            slot = self.e.offset(self.e.params[1], ANY_SIZE * position)
+            self.check.begin(self.label[param])
+            if param in mapped:
+                self._tensor(slot, param, mapped[param])
+            else:
+                self.scalars[param] = self.symbols.known[param] = self._scalar(slot, param)
+        self.symbols.solve()
+        self.symbols.check_expressions()
+        self.symbols.check_bounds(self.func.attrs, self.sign.symbols)
+        self._overlap()
+        ticks.append(self._clock())
+        plain = [self.scalars[v] for v in self.sign.scalars]
+        plain += [self.symbols.value(v) for v in self.sign.symbols]
+        objects = self._results(lent) if self.outputs else []
+        self._keep([*ticks, self._clock()])
+        values = [self.data[p] for p, _ in self.sign.buffers]
+        status = self.e.call_local("i32", self.symbol, *values, *plain)
+        failed = self.e.compare("ne", status, int_const(0, "i32"))
+        with self.e.guarded(failed, likely=False):
+            if objects:
+                with self.e.guarded(self.e.negated(lent)):
+                    self._release(objects)
+            self.e.ret(int_const(-1, "i32"))
+        if objects:
+            with self.e.guarded(lent):
+                self.e.ret(int_const(0, "i32"))
+        self._return(objects)
+
+    # ---------------------------------------------------------------- clock
+    def _clock(self) -> Value | None:
+        if not self.func.attrs.get(ENTRY_TICKS, False):
+            return None
+        last = self.sign.outputs[-1][1] if self.sign.outputs else None
+        size = const_int(last.shape[0]) if last is not None and last.ndim == 1 else None
+        if last is None or last.dtype.name != "int64" or size is None or size < ENTRY_READINGS:
+            raise BuildError(f"{ENTRY_TICKS} of {self.name} needs a last result of int64, of "
+                             f"{ENTRY_READINGS} elements or more", code="BW619",
+                             help="leave the attribute out: only profiles set it")  # fmt: skip
+        return self.e.call("i64", "bw_clock")
+
+    def _keep(self, ticks: Sequence[Value | None]) -> None:
+        """Stores readings at the beginning of the last result."""
+        for place, tick in enumerate(ticks):
+            if tick is not None:
+                start = self.data[self.sign.outputs[-1][0]]
+                self.e.store(tick, self.e.offset(start, 8 * place), 8)
+
+    # ---------------------------------------------------------------- arguments
+    def _tensor(self, slot: Value, param: Var, buffer: Buffer) -> None:
+        tensor, extents = self.check.tensor(slot, buffer)
+        self.symbols.bind_shape(buffer, extents, tensor)
+        if buffer.strides:
+            self.symbols.bind_strides(buffer, extents, tensor)
+        else:
+            self.check.contiguous(tensor)
+        self.data[param] = self.check.data(tensor, extents, buffer)
+        if isinstance(buffer.offset, Var):
+            self.symbols.known.setdefault(
+                buffer.offset, int_const(0, types.value_type(buffer.offset.dtype))
+            )
+
+    def _scalar(self, slot: Value, param: Var) -> Value:
+        e, dtype = self.e, param.dtype
+        kind = e.load("i32", slot, 8)
+        place = e.offset(slot, ANY_VALUE)
+        if dtype.is_handle:
+            allowed = (ffi_ir.OPAQUE_PTR, ffi_ir.NONE)
+            self.check.kind(kind, allowed, "an opaque pointer or None", slot)
+            return e.load("ptr", place, 8)
+        if dtype.is_float:
+            allowed = (ffi_ir.FLOAT, ffi_ir.INT, ffi_ir.BOOL)
+            self.check.kind(kind, allowed, f"a number ({dtype})", slot)
+            real = e.compare("eq", kind, int_const(ffi_ir.FLOAT, "i32"))
+            whole = e.convert("sitofp", e.load("i64", place, 8), "double")
+            value = e.select(real, e.load("double", place, 8), whole)
+            return types.cast(e, value, DType("float", 64), dtype)
+        self.check.kind(kind, (ffi_ir.INT, ffi_ir.BOOL), f"an integer ({dtype})", slot)
+        wide = e.load("i64", place, 8)
+        self.check.fits(wide, dtype)
+        return types.cast(e, wide, DType("int", 64), dtype)
+
+    def _overlap(self) -> None:
+        """Whatever is written must not share memory with another argument."""
+        if self.func.attrs.get("tir.noalias", True) is False:
+            return
+        passed = [(i, p, b) for i, (p, b) in enumerate(self.sign.buffers) if p in self.data]
+        checked: set[frozenset[int]] = set()
+        for i, param, buffer in passed:
+            if i not in self.written:
+                continue
+            for j, other, other_buffer in passed:
+                pair = frozenset((i, j))
+                if i == j or pair in checked:
+                    continue
+                checked.add(pair)
+                self.check.begin(self.label[param])
+                self.check.disjoint(
+                    (self.data[param], self.symbols.byte_size(buffer)),
+                    (self.data[other], self.symbols.byte_size(other_buffer)),
+                    self.label[other],
+                )
+
+    # ---------------------------------------------------------------- results
+    def _results(self, lent: Value) -> list[Value]:
+        """Memory for the results: the caller's, or that of new tensors, which are returned."""
+        e = self.e
+        for _, buffer in self.sign.outputs:
+            if buffer.strides and not _is_compact(buffer):
+                raise BuildError(f"result {buffer.name} of {self.name} has strides", code="BW671",
+                                 help="leave the strides out, or pass it as an argument that "
+                                 "is written")  # fmt: skip
+        for param, buffer in self.sign.outputs:
+            for axis, extent in enumerate(buffer.shape):
+                self.symbols.require_divisors(self.label[param], axis, extent)
+        shapes = [[self.symbols.index(d) for d in b.shape] for _, b in self.sign.outputs]
+        self._require_sizes(shapes)
+        theirs, ours, join = (e.fresh(n) for n in ("lent", "new", "results"))
+        e.branch_if(lent, theirs, ours)
+        e.label(ours)
+        made = self._allocate_outputs(shapes)
+        new = [self.data.pop(p) for p, _ in self.sign.outputs]
+        after_ours = e.block
+        e.branch(join)
+        e.label(theirs)
+        taken = self._take_outputs(shapes)
+        after_theirs = e.block
+        e.branch(join)
+        e.label(join)
+        for (param, _), a, b in zip(self.sign.outputs, new, taken, strict=True):
+            self.data[param] = e.phi("ptr", [(a, after_ours), (b, after_theirs)])
+        nothing = Value("ptr", "null")
+        return [e.phi("ptr", [(m, after_ours), (nothing, after_theirs)]) for m in made]
+
+    def _require_sizes(self, shapes: Sequence[Sequence[Value]]) -> None:
+        """Sizes of results that are computed, such as `n - 2`, are not negative."""
+        for (param, buffer), extents in zip(self.sign.outputs, shapes, strict=True):
+            for axis, (dim, extent) in enumerate(zip(buffer.shape, extents, strict=True)):
+                if not isinstance(dim, (IntImm, Var)):
+                    fine = self.e.compare("sge", extent, int_const(0))
+                    text = f"dimension {axis}, {plain(extent_text(dim))}, would be %lld"
+                    self.check.require_about(self.label[param], fine, "BW708", text,
+                                             "pass larger tensors", extent)  # fmt: skip
+
+    def _take_outputs(self, shapes: Sequence[Sequence[Value]]) -> list[Value]:
+        """The memory that the caller has for the outputs."""
+        results = LentResults(self.e, self.check, self.symbols)
+        taken: list[Value] = []
+        for number, (param, buffer) in enumerate(self.sign.outputs):
+            slot = self.e.offset(self.e.params[1], ANY_SIZE * (len(self.inputs) + number))
+            taken.append(results.take(slot, self.label[param], buffer, shapes[number]))
+        if self.func.attrs.get("tir.noalias", True) is not False:
+            outputs = (p for p, _ in self.sign.outputs)
+            known = {**self.data, **dict(zip(outputs, taken, strict=True))}
+            rows = [(self.label[p], known[p], self.symbols.byte_size(b))
+                    for p, b in self.sign.buffers]  # fmt: skip
+            results.apart(rows, len(taken))
+        return taken
+
+    def _allocate_outputs(self, shapes: Sequence[Sequence[Value]]) -> list[Value]:
+        """Fresh tensors for the outputs; the ones made are released when a later one fails."""
+        e = self.e
+        made: list[Value] = []
+        for (param, buffer), extents in zip(self.sign.outputs, shapes, strict=True):
+            shape = e.stack(8 * max(buffer.ndim, 1), 8)
+            for axis, extent in enumerate(extents):
+                e.store(extent, e.offset(shape, 8 * axis), 8)
+            place = e.stack(8, 8)
+            code = int_const(ffi_ir.dlpack_dtype(buffer.dtype.name), "i32")
+            rank = int_const(buffer.ndim, "i32")
+            status = e.call("i32", "bw_tensor_alloc", shape, rank, code, place)
+            with e.guarded(e.compare("ne", status, int_const(0, "i32")), likely=False):
+                self._release(made)
+                e.ret(int_const(-1, "i32"))
+            tensor = e.load("ptr", place, 8)
+            made.append(tensor)
+            self.data[param] = e.load("ptr", e.offset(tensor, ffi_ir.TENSOR_DLTENSOR), 8)
+        return made
+
+    def _release(self, objects: Sequence[Value]) -> None:
+        for made in objects:
+            self.e.call("i32", "TVMFFIObjectDecRef", made)
+
+    def _return(self, objects: list[Value]) -> None:
+        e, result = self.e, self.e.params[3]
+        if len(objects) == 1:
+            e.call("void", "bw_return_tensor", result, objects[0])
+        elif objects:
+            values = e.stack(ANY_SIZE * len(objects), 16)
+            for number, tensor in enumerate(objects):
+                slot = e.offset(values, ANY_SIZE * number)
+                e.store(int_const(ffi_ir.TENSOR), slot, 8)
+                e.store(tensor, e.offset(slot, ANY_VALUE), 8)
+            count = int_const(len(objects), "i32")
+            e.ret(e.call("i32", "bw_return_tuple", result, values, count))
+        e.ret(int_const(0, "i32"))
+
+
+def _is_compact(buffer: Buffer) -> bool:
+    """Whether the strides are those of a row-major buffer without gaps."""
+    expected: Expr = build.const(1, "int64")
+    for extent, stride in zip(reversed(buffer.shape), reversed(buffer.strides), strict=True):
+        if not structural_equal(build.cast_to(stride, "int64"), expected):
+            return False
+        expected = build.mul(expected, build.cast_to(extent, "int64"))
+    return True
+
+
+def _name(param: Var) -> str:
+    return param.name.removesuffix("_handle")

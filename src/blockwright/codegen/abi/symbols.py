@@ -1,0 +1,177 @@
+"""Symbolic sizes at a function's entry: bound by extents, solved, compared, bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from blockwright.analysis.sizes import linear_in, nonzero_divisors
+from blockwright.codegen.abi.checks import Checker, extent_text, plain
+from blockwright.codegen.llvm import types
+from blockwright.codegen.llvm.context import Context, Options
+from blockwright.codegen.llvm.emitter import FunctionEmitter
+from blockwright.codegen.llvm.expr import ExprCompiler
+from blockwright.codegen.llvm.values import Value, int_const
+from blockwright.ir import Buffer, DType, Expr, IntImm, Sorts, Var, build, collect, structural_equal
+from blockwright.support import BuildError
+
+_INT64 = DType("int", 64)
+
+
+class Symbols:
+    """Values of variables, and extents that are still to be compared."""
+
+    def __init__(self, e: FunctionEmitter, check: Checker) -> None:
+        self.e, self.check = e, check
+        self.context = Context(e, Options(), Sorts(frozenset()))  # only sizes here
+        self.known = self.context.variables
+        self._expressions = ExprCompiler(self.context)
+        self._origin: dict[Var, str] = {}
+        self._pending: list[tuple[str, int, Expr, Value]] = []
+        self._solved: set[Var] = set()
+        self._nonzero: list[Expr] = []
+        self._solved: set[Var] = set()
+
+    def bind_shape(self, buffer: Buffer, extents: Sequence[Value], tensor: Value) -> None:
+        """Constant extents are compared, new symbols bound, known ones compared."""
+        for axis, (extent, found) in enumerate(zip(buffer.shape, extents, strict=True)):
+            self._bind(axis, extent, found)
+
+    def _bind(self, axis: int, extent: Expr, found: Value) -> None:
+        if isinstance(extent, IntImm):
+            self.check.extent(axis, found, int_const(extent.value), str(extent.value))
+        elif isinstance(extent, Var) and extent not in self.known:
+            if extent.dtype.bits < 64:
+                self.check.fits(found, extent.dtype)
+            self.known[extent] = types.cast(self.e, found, _INT64, extent.dtype)
+            self._origin[extent] = f"{self.check.subject.split(' of ')[0]} dimension {axis}"
+        elif isinstance(extent, Var):
+            text, code = self.expectation(extent)
+            self.check.extent(axis, found, self.index(extent), text, code)
+        else:
+            self._pending.append((self.check.subject, axis, extent, found))
+
+    def expectation(self, extent: Expr) -> tuple[str, str]:
+        """What an extent that is known must be, in words, and the code of the rule."""
+        if not isinstance(extent, Var):
+            return extent_text(extent), "BW704"
+        return f"`{extent.name}` (from {self._origin.get(extent, 'a scalar argument')})", "BW709"
+
+    def bind_strides(self, buffer: Buffer, extents: Sequence[Value], tensor: Value) -> None:
+        """Strides in elements; a tensor without them is compact. A stride that leads to no second
+        element may be any: NumPy gives those of an empty array as 0."""
+        e = self.e
+        empty = self._is_empty(extents)
+        table = e.load("ptr", e.offset(tensor, 32), 8)
+        present = e.compare("ne", table, Value("ptr", "null"))
+        compact = int_const(1)
+        for axis in reversed(range(buffer.ndim)):
+            step = compact
+            found = e.choose(present, lambda a=axis: e.load("i64", e.offset(table, 8 * a), 8),
+                             lambda s=step: s)  # fmt: skip
+            compact = e.binary("mul", compact, extents[axis])
+            stride = buffer.strides[axis]
+            if isinstance(stride, Var) and stride not in self.known:
+                self.known[stride] = types.cast(e, found, _INT64, stride.dtype)
+                continue
+            unused = e.binary("or", empty, e.compare("eq", extents[axis], int_const(1)))
+            fine = e.binary("or", unused, e.compare("eq", found, self.index(stride)))
+            text = f"expected stride {plain(extent_text(stride))} in dimension {axis}, got %lld"
+            self.check.require(fine, "BW706", text, "pass a contiguous copy", found)
+
+    def _is_empty(self, extents: Sequence[Value]) -> Value:
+        empty = self.e.compare("eq", extents[0], int_const(0))
+        for extent in extents[1:]:
+            found = self.e.compare("eq", extent, int_const(0))
+            empty = self.e.binary("or", empty, found)
+        return empty
+
+    def solve(self) -> None:
+        """Variables that only occur as `a * n + b` in an extent."""
+        for subject, axis, extent, found in self._pending:
+            unknown = [v for v in collect(extent, Var) if v not in self.known]
+            if len(unknown) != 1:
+                continue
+            linear = linear_in(extent, unknown[0])
+            if linear is None or linear[0] == 0:
+                continue
+            self._solve_one(subject, axis, extent, found, unknown[0], linear)
+
+    def _solve_one(
+        self, subject: str, axis: int, extent: Expr, found: Value, var: Var,
+        linear: tuple[int, int],
+    ) -> None:  # fmt: skip
+        e, (factor, rest) = self.e, linear
+        moved = e.binary("sub", found, int_const(rest))
+        whole = e.compare("eq", e.binary("srem", moved, int_const(factor)), int_const(0))
+        self.check.require_about(
+            subject, whole, "BW704",
+            f"expected dimension {axis} to be {plain(extent_text(extent))}, got %lld",
+            f"no integer {var.name} gives this size", found,
+        )  # fmt: skip
+        quotient = e.binary("sdiv", moved, int_const(factor))
+        self.known[var] = types.cast(e, quotient, _INT64, var.dtype)
+        self._solved.add(var)
+
+    def check_expressions(self) -> None:
+        """Extents such as `2 * n`, once all symbols are known."""
+        for subject, axis, extent, found in self._pending:
+            self.check.subject = subject
+            self._require_known(extent)
+            self.require_divisors(subject, axis, extent)
+            self.check.extent(axis, found, self.index(extent), extent_text(extent))
+
+    def require_divisors(self, subject: str, axis: int, extent: Expr) -> None:
+        """An extent such as `6 // n` divides by no 0."""
+        for holds in nonzero_divisors([extent]):
+            if any(structural_equal(holds, other) for other in self._nonzero):
+                continue
+            self._nonzero.append(holds)
+            self._require_known(holds)
+            text = f"dimension {axis}, {plain(extent_text(extent))}: integer division by zero"
+            self.check.require_about(subject, self._expressions.value(holds), "BW716", text,
+                                     "pass tensors of other sizes")  # fmt: skip
+
+    def _require_known(self, expr: Expr) -> None:
+        missing = [v.name for v in collect(expr, Var) if v not in self.known]
+        if missing:
+            raise BuildError(f"size {extent_text(expr)} does not determine {', '.join(missing)}",
+                             code="BW623",
+                             help="use the variable alone as an extent of some buffer, or make it "
+                             "a scalar parameter")  # fmt: skip
+
+    def check_bounds(self, attrs: Mapping[str, Any], symbols: Sequence[Var]) -> None:
+        """Declared bounds of the symbolic sizes; those that are solved for may be negative."""
+        e = self.e
+        for var in symbols:
+            value = self.index(var)
+            low = max(0, int(dict(attrs.get("tir_var_lower_bound", {})).get(var.name, 0)))
+            high = dict(attrs.get("tir_var_upper_bound", {})).get(var.name)
+            where = self._origin.get(var)
+            subject = f"size `{var.name}`" + (f" ({where})" if where else "")
+            if low or var in self._solved:
+                fine = e.compare("sge", value, int_const(low))
+                text = f"expected at least {low}, got %lld"
+                self.check.require_about(subject, fine, "BW708", text, "pass larger tensors", value)
+            if high is not None:
+                fine = e.compare("sle", value, int_const(int(high)))
+                text = f"expected at most {high}, got %lld"
+                remedy = "pass smaller tensors, or compile with a higher bound"
+                self.check.require_about(subject, fine, "BW708", text, remedy, value)
+
+    def value(self, var: Var) -> Value:
+        """A symbol as the function takes it."""
+        if var not in self.known:
+            self._require_known(var)
+        return self.known[var]
+
+    def index(self, expr: Expr) -> Value:
+        """An integer expression of known symbols, 64 bits wide."""
+        self._require_known(expr)
+        return self._expressions.index(expr)
+
+    def byte_size(self, buffer: Buffer) -> Value:
+        total: Expr = build.const(buffer.dtype.nbytes * buffer.dtype.lanes, "int64")
+        for extent in buffer.shape:
+            total = build.mul(total, build.cast_to(extent, "int64"))
+        return self.index(total)

@@ -1,0 +1,401 @@
+"""Reads and writes of buffers: scalars, contiguous vectors, gathers and scatters, under masks.
+
+A vector access promises no more alignment than the buffer and its index prove, hence programs may
+be given any array whose elements are aligned.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from blockwright.codegen.llvm import integers, types
+from blockwright.codegen.llvm import nontemporal as streams
+from blockwright.codegen.llvm.emitter import FunctionEmitter
+from blockwright.codegen.llvm.values import (
+    Value,
+    int_const,
+    lanes_of,
+    nbytes_of,
+    suffix,
+    vector,
+)
+from blockwright.ir import Buffer, BufferLoad, BufferStore, DType, Expr, build
+from blockwright.ir import expr as E
+from blockwright.support import BuildError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from blockwright.codegen.llvm.expr import ExprCompiler
+
+
+def flatten_index(access: BufferLoad | BufferStore) -> Expr:
+    """One position from the indices of a load or store, by the buffer's strides."""
+    buffer, indices = access.buffer, access.indices
+    if not indices:
+        return build.const(0, "int64")
+    if len(indices) == 1 and not buffer.strides:
+        return indices[0]
+    strides: list[Expr] = list(buffer.strides)
+    if not strides:
+        strides = [build.const(1, "int64")]
+        for extent in reversed(buffer.shape[1:]):
+            strides.insert(0, build.mul(strides[0], build.cast_to(extent, "int64")))
+    lanes = max(index.dtype.lanes for index in indices)
+    ramp = next((i for i in indices if isinstance(i, E.Ramp)), None)
+    alone = ramp is not None and all(i is ramp or i.dtype.lanes == 1 for i in indices)
+    total: Expr = build.const(0, "int64")
+    step: Expr | None = None
+    for index, stride in zip(indices, strides, strict=True):
+        part = index
+        if alone and part is ramp:
+            assert ramp is not None
+            step = build.mul(build.cast_to(ramp.stride, "int64"), stride)
+            part = ramp.base
+        elif not alone and lanes > 1 and part.dtype.lanes == 1:
+            part = E.Broadcast(part, lanes)
+        wide = DType("int", 64, part.dtype.lanes)
+        total = build.add(
+            total, build.mul(build.cast_to(part, wide), build.cast_to(stride, "int64"))
+        )
+    return total if step is None else E.Ramp(total, step, lanes)
+
+
+def address(c: ExprCompiler, access: BufferLoad | BufferStore) -> Value:
+    """The address of an element, or of the first one of a vector."""
+    flat = flatten_index(access)
+    while isinstance(flat, (E.Ramp, E.Broadcast)):
+        flat = flat.base if isinstance(flat, E.Ramp) else flat.value
+    return _place(c, access.buffer, flat)[0]
+
+
+def _place(c: ExprCompiler, buffer: Buffer, index: Expr) -> tuple[Value, int]:
+    """Address and alignment of the element at a scalar or vector position."""
+    memory = c.context.memory(buffer)
+    nbytes = buffer.dtype.nbytes * buffer.dtype.lanes
+    pointer = c.e.offset(memory.pointer, c.index(index), nbytes)
+    element = buffer.dtype.nbytes
+    known = c.context.alignment(memory, index, nbytes)
+    return pointer, max(known, element) if memory.align >= element else known
+
+
+def _mask(c: ExprCompiler, predicate: Expr | None, lanes: int) -> Value | None:
+    """The condition of an access: its own and that of the code around it."""
+    mask = c.mask
+    if predicate is not None and integers.constant_of(predicate) != 1:
+        own = c.value(predicate)
+        mask = own if mask is None else c.e.binary("and", _spread(c, mask, own), own)
+    if mask is not None and lanes_of(mask.type) == 1 and lanes > 1:
+        return c.e.splat(mask, lanes)
+    return mask
+
+
+def _spread(c: ExprCompiler, mask: Value, like: Value) -> Value:
+    return c.e.splat(mask, lanes_of(like.type)) if lanes_of(mask.type) == 1 else mask
+
+
+def _any(e: FunctionEmitter, mask: Value) -> Value:
+    lanes = lanes_of(mask.type)
+    return mask if lanes == 1 else e.intrinsic(f"vector.reduce.or.v{lanes}i1", "i1", mask)
+
+
+def _from_memory(e: FunctionEmitter, value: Value, dtype: DType) -> Value:
+    return e.compare("ne", value, int_const(0, value.type)) if dtype.is_bool else value
+
+
+def _to_memory(e: FunctionEmitter, value: Value, dtype: DType) -> Value:
+    return e.convert("zext", value, types.memory_type(dtype)) if dtype.is_bool else value
+
+
+def load(c: ExprCompiler, expr: BufferLoad) -> Value:
+    """The value of an element or a vector; lanes outside the mask give zero."""
+    e, dtype, flat = c.e, expr.dtype, flatten_index(expr)
+    type_ = types.memory_type(dtype)
+    if isinstance(flat, E.Broadcast):
+        single = BufferLoad(expr.buffer, (flat.value,))
+        with c.scope(_mask(c, expr.predicate, flat.lanes)):
+            one = c.value(single)
+        return e.splat(one, flat.lanes)
+    mask = _mask(c, expr.predicate, dtype.lanes)
+    if flat.dtype.lanes == 1:
+        if mask is None:
+            pointer, align = _place(c, expr.buffer, flat)
+            return _from_memory(e, e.load(type_, pointer, align), dtype)
+        found = _guarded_load(c, expr.buffer, flat, type_, mask)
+        return _from_memory(e, found, dtype)
+    stride = integers.constant_of(flat.stride) if isinstance(flat, E.Ramp) else None
+    if isinstance(flat, E.Ramp) and stride in (1, -1):
+        found = _contiguous(c, expr.buffer, flat, type_, mask, reverse=stride == -1)
+    elif isinstance(flat, E.Ramp) and stride is not None and 2 <= stride <= _NEAR < dtype.lanes:
+        found = _every(c, expr.buffer, flat, stride, type_, mask)
+    else:
+        _whole_elements(expr.buffer)
+        pointer, align = _place(c, expr.buffer, flat)
+        align = min(align, expr.buffer.dtype.nbytes)
+        found = _gather(e, type_, pointer, align, mask)
+    return _from_memory(e, found, dtype)
+
+
+def _guarded_load(c: ExprCompiler, buffer: Buffer, flat: Expr, type_: str, mask: Value) -> Value:
+    """A scalar read within masked vector code: it happens when any lane wants it."""
+
+    def read() -> Value:
+        with c.scope():
+            pointer, align = _place(c, buffer, flat)
+            return c.e.load(type_, pointer, align)
+
+    wanted = _any(c.e, mask)
+    return c.e.choose(wanted, read, lambda: Value(type_, "zeroinitializer"))
+
+
+_NEAR = 4  # strides up to here: as many contiguous loads and shuffles cost less than a gather
+
+
+def _every(
+    c: ExprCompiler, buffer: Buffer, ramp: E.Ramp, stride: int, type_: str, mask: Value | None
+) -> Value:
+    """Every `stride`-th element: contiguous loads that stay between the first and the last one."""
+    _whole_elements(buffer)
+    e, lanes = c.e, ramp.lanes
+    last = (lanes - 1) * stride
+    starts = [min(part * lanes, last + 1 - lanes) for part in range(stride)]
+    source = [min(part for part, at in enumerate(starts) if lane * stride < at + lanes)
+              for lane in range(lanes)]  # fmt: skip
+    found: Value | None = None
+    for part, start in enumerate(starts):
+        wanted = {lane * stride - start: lane for lane in range(lanes) if source[lane] == part}
+        own = None
+        if mask is not None:
+            nothing = Value(mask.type, "zeroinitializer")
+            own = e.shuffle(mask, nothing, [wanted.get(k, lanes) for k in range(lanes)])
+        base = build.add(ramp.base, build.const(start, ramp.base.dtype))
+        piece = _contiguous(c, buffer, E.Ramp(base, build.const(1, base.dtype), lanes), type_, own,
+                            reverse=False)  # fmt: skip
+        place = {lane: at for at, lane in wanted.items()}
+        first = piece if found is None else found
+        picks = [lanes + place[lane] if lane in place else lane for lane in range(lanes)]
+        found = e.shuffle(first, piece, picks)
+    assert found is not None
+    return found
+
+
+def _contiguous(
+    c: ExprCompiler, buffer: Buffer, ramp: E.Ramp, type_: str, mask: Value | None, *, reverse: bool
+) -> Value:
+    e, lanes = c.e, lanes_of(type_)
+    base = _lowest(ramp) if reverse else ramp.base
+    pointer, align = _place(c, buffer, base)
+    _fetch(c, buffer, streams.fetch_ahead(c.context, buffer, base))
+    if mask is None:
+        found = e.load(type_, pointer, align)
+    elif _in_register(buffer, ramp):
+        mask = _reverse(e, mask) if reverse else mask
+        whole = e.load(type_, pointer, align)
+        found = e.select(mask, whole, Value(type_, "zeroinitializer"))
+    else:
+        mask = _reverse(e, mask) if reverse else mask
+        name = f"masked.load.{suffix(type_)}.p0"
+        e.module.declare_intrinsic(f"llvm.{name}", type_, f"ptr, {mask.type}, {type_}")
+        found = e.emit(
+            type_,
+            f"call {type_} @llvm.{name}(ptr align {align} {pointer.text}, {mask.typed}, "
+            f"{type_} zeroinitializer)",
+        )
+    if not reverse:
+        return found
+    if lanes != ramp.lanes:
+        _whole_elements(buffer)
+    return _reverse(e, found)
+
+
+def _fetch(c: ExprCompiler, buffer: Buffer, indices: Sequence[Expr]) -> None:
+    nbytes = buffer.dtype.nbytes * buffer.dtype.lanes
+    for index in indices:
+        c.e.prefetch(c.context.memory(buffer).pointer, c.index(index), nbytes)
+
+
+def _in_register(buffer: Buffer, ramp: E.Ramp) -> bool:
+    """Whether a vector is one of the whole vectors that a private array consists of.
+
+    Such an array becomes registers when all its accesses are whole vectors. Under a mask the other
+    lanes are read and written back as they are, which no other thread can see.
+    """
+    base, size = integers.constant_of(ramp.base), integers.constant_of(buffer.shape[0])
+    if buffer.scope != "local" or len(buffer.shape) != 1 or base is None or size is None:
+        return False
+    at = base if integers.constant_of(ramp.stride) == 1 else base - ramp.lanes + 1
+    return at % ramp.lanes == 0 and size % ramp.lanes == 0 and at + ramp.lanes <= size
+
+
+def _lowest(ramp: E.Ramp) -> Expr:
+    return build.sub(ramp.base, build.const(ramp.lanes - 1, ramp.base.dtype))
+
+
+def _reverse(e: FunctionEmitter, value: Value) -> Value:
+    lanes = lanes_of(value.type)
+    return e.shuffle(value, Value(value.type, "poison"), range(lanes - 1, -1, -1))
+
+
+def _whole_elements(buffer: Buffer) -> None:
+    if buffer.dtype.lanes > 1:
+        raise BuildError(f"buffer {buffer.name} of {buffer.dtype} is indexed by a vector that is "
+                         "no contiguous ramp", code="BW614",
+                         help="use a buffer of single elements")  # fmt: skip
+
+
+def _gather(e: FunctionEmitter, type_: str, pointers: Value, align: int, mask: Value | None
+            ) -> Value:  # fmt: skip
+    lanes = lanes_of(type_)
+    mask = mask or int_const(1, vector("i1", lanes))
+    name = f"masked.gather.{suffix(type_)}.{suffix(pointers.type)}"
+    e.module.declare_intrinsic(f"llvm.{name}", type_, f"{pointers.type}, {mask.type}, {type_}")
+    return e.emit(
+        type_,
+        f"call {type_} @llvm.{name}({pointers.type} align {align} {pointers.text}, {mask.typed}, "
+        f"{type_} zeroinitializer)",
+    )
+
+
+def store(c: ExprCompiler, stmt: BufferStore) -> None:
+    """Writes an element or a vector; lanes outside the mask stay as they are."""
+    e, buffer, flat = c.e, stmt.buffer, flatten_index(stmt)
+    expected = buffer.dtype.with_lanes(buffer.dtype.lanes * flat.dtype.lanes)
+    source = stmt.value
+    if source.dtype.lanes == 1 and expected.lanes > 1:
+        source = E.Broadcast(source, expected.lanes)
+    if source.dtype is not expected:
+        raise BuildError(
+            f"a value of {source.dtype} is stored to buffer {buffer.name} of {expected}",
+            code="BW614",
+            help="cast the value first",
+        )
+    value = _to_memory(e, c.value(source), expected)
+    stride = integers.constant_of(flat.stride) if isinstance(flat, E.Ramp) else None
+    plain = stride == 1 and c.mask is None and buffer.dtype.lanes == 1
+    if isinstance(flat, E.Ramp) and plain and not e.module.target.has_masks:
+        test = None if _in_register(buffer, flat) else _end_of_lanes(stmt.predicate)
+        if test is not None:
+            _store_first(c, buffer, flat, value, test)
+            return
+    mask = _mask(c, stmt.predicate, expected.lanes)
+    if flat.dtype.lanes == 1:
+        _store_one(c, buffer, flat, value, mask)
+        return
+    shifted = c.context.shifted.get(stmt)
+    if shifted is not None:
+        assert mask is None
+        shifted.store(c, stmt, value, address(c, stmt))
+        return
+    if isinstance(flat, E.Ramp) and stride in (1, -1):
+        _store_contiguous(c, buffer, flat, value, mask, reverse=stride == -1)
+        return
+    _whole_elements(buffer)
+    if isinstance(flat, E.Ramp) and mask is None:
+        _store_apart(c, buffer, flat, value)
+        return
+    pointer, align = _place(c, buffer, flat)
+    mask = mask or int_const(1, vector("i1", expected.lanes))
+    name = f"masked.scatter.{suffix(value.type)}.{suffix(pointer.type)}"
+    e.module.declare_intrinsic(f"llvm.{name}", "void", f"{value.type}, {pointer.type}, {mask.type}")
+    align = min(align, buffer.dtype.nbytes)
+    e.line(f"call void @llvm.{name}({value.typed}, {pointer.type} align {align} {pointer.text}, "
+           f"{mask.typed})")  # fmt: skip
+
+
+def _store_one(
+    c: ExprCompiler, buffer: Buffer, flat: Expr, value: Value, mask: Value | None
+) -> None:
+    if mask is None:
+        pointer, align = _place(c, buffer, flat)
+        c.e.store(value, pointer, align)
+        return
+    with c.e.guarded(_any(c.e, mask)), c.scope():
+        pointer, align = _place(c, buffer, flat)
+        c.e.store(value, pointer, align)
+
+
+def _store_apart(c: ExprCompiler, buffer: Buffer, ramp: E.Ramp, value: Value) -> None:
+    """Lane by lane: a core stores them no faster by one instruction, and some take twice as long.
+    Addresses are steps from the first one, which the instruction would want in a vector."""
+    e, nbytes = c.e, buffer.dtype.nbytes
+    pointer, align = _place(c, buffer, ramp.base)
+    align = min(align, nbytes)
+    fixed = integers.constant_of(ramp.stride)
+    stride = None if fixed is not None else c.index(ramp.stride)
+    for lane in range(ramp.lanes):
+        if lane and stride is not None:
+            pointer = e.offset(pointer, stride, nbytes)
+        at = pointer if fixed is None else e.offset(pointer, lane * fixed, nbytes)
+        e.store(e.extract(value, lane), at, align)
+
+
+def _end_of_lanes(predicate: Expr | None) -> E.LT | None:
+    """The condition where it lets pass the lanes before an end: first + lane < end."""
+    if not isinstance(predicate, E.LT) or not isinstance(predicate.a, E.Ramp):
+        return None
+    if not isinstance(predicate.b, E.Broadcast) or predicate.a.dtype.kind != "int":
+        return None
+    return predicate if integers.constant_of(predicate.a.stride) == 1 else None
+
+
+def _store_first(c: ExprCompiler, buffer: Buffer, ramp: E.Ramp, value: Value, test: E.LT) -> None:
+    """The lanes before an end, on a machine without registers for masks: there a store under a mask
+    takes as long as ten others (Zen 3). A known number of lanes is stored in parts of powers of
+    two, and an unknown one that turns out to be all of them as a whole."""
+    e, lanes = c.e, ramp.lanes
+    assert isinstance(test.a, E.Ramp)  # `_end_of_lanes`
+    assert isinstance(test.b, E.Broadcast)
+    first, end = test.a.base, test.b.value
+    low, high = integers.constant_of(first), integers.constant_of(end)
+    pointer, align = _place(c, buffer, ramp.base)
+    if low is not None and high is not None:
+        _store_parts(c, value, pointer, align, min(max(high - low, 0), lanes))
+        return
+    left = e.binary("sub", c.index(end), c.index(first))
+
+    def whole() -> None:
+        past = buffer in c.context.streamed and streams.whole(value, align)
+        e.store(value, pointer, align, past_caches=past)
+
+    def some() -> None:
+        with c.scope():
+            _store_masked(c, value, pointer, align, c.value(test))
+
+    e.either(e.compare("sge", left, int_const(lanes)), whole, some)
+
+
+def _store_parts(c: ExprCompiler, value: Value, pointer: Value, align: int, count: int) -> None:
+    e, at, size = c.e, 0, nbytes_of(value.type) // lanes_of(value.type)
+    while at < count:
+        lanes = 1 << ((count - at).bit_length() - 1)
+        part = e.shuffle(value, Value(value.type, "poison"), range(at, at + lanes))
+        e.store(part, e.offset(pointer, at * size), math.gcd(align, at * size))
+        at += lanes
+
+
+def _store_contiguous(
+    c: ExprCompiler, buffer: Buffer, ramp: E.Ramp, value: Value, mask: Value | None, *,
+    reverse: bool,
+) -> None:  # fmt: skip
+    e = c.e
+    if reverse:
+        _whole_elements(buffer)
+        value = _reverse(e, value)
+        mask = None if mask is None else _reverse(e, mask)
+    base = _lowest(ramp) if reverse else ramp.base
+    pointer, align = _place(c, buffer, base)
+    _fetch(c, buffer, streams.fetch_written(c.context, buffer, base))
+    if mask is not None and _in_register(buffer, ramp):
+        value, mask = e.select(mask, value, e.load(value.type, pointer, align)), None
+    if mask is None:
+        past = buffer in c.context.streamed and streams.whole(value, align)
+        e.store(value, pointer, align, past_caches=past)
+        return
+    _store_masked(c, value, pointer, align, mask)
+
+
+def _store_masked(c: ExprCompiler, value: Value, pointer: Value, align: int, mask: Value) -> None:
+    e, name = c.e, f"masked.store.{suffix(value.type)}.p0"
+    e.module.declare_intrinsic(f"llvm.{name}", "void", f"{value.type}, ptr, {mask.type}")
+    e.line(f"call void @llvm.{name}({value.typed}, ptr align {align} {pointer.text}, {mask.typed})")

@@ -1,0 +1,81 @@
+"""Atomic updates: one instruction where the machine's operation is ours, else compare and swap."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from blockwright.codegen.llvm import types
+from blockwright.codegen.llvm.values import Value, int_const
+from blockwright.ir import Call, DType, Var, atomic_value
+from blockwright.support import BuildError
+
+if TYPE_CHECKING:
+    from blockwright.codegen.llvm.expr import ExprCompiler
+
+_INTEGER = {"atomic_add": "add", "atomic_and": "and", "atomic_or": "or"}
+_SIGNED = {"atomic_min": "min", "atomic_max": "max"}
+
+
+def update(c: ExprCompiler, expr: Call, pointer: Value) -> Value:
+    """Replaces the element at `pointer`; the old value. Order with other memory is not implied."""
+    operand = expr.args[1]
+    dtype = operand.dtype
+    if dtype.lanes > 1 or dtype.is_handle or dtype.nbytes * 8 != _memory_bits(dtype):
+        raise BuildError(f"{expr.op} of {dtype}", code="BW611",
+                         help="update single elements of whole bytes")  # fmt: skip
+    value = c.value(operand)
+    op = _instruction(expr.op, dtype)
+    if op is None:
+        old = _compare_and_swap(c, expr, pointer, value)
+    else:
+        old = c.e.emit(value.type, f"atomicrmw {op} {pointer.typed}, {value.typed} monotonic, "
+                       f"align {dtype.nbytes}")  # fmt: skip
+    return old if expr.dtype is dtype else int_const(0, types.value_type(expr.dtype))
+
+
+def _memory_bits(dtype: DType) -> int:
+    return 8 if dtype.is_bool else dtype.bits
+
+
+def _instruction(name: str, dtype: DType) -> str | None:
+    """The operation of `atomicrmw` that means the same, for elements that memory holds as they are.
+
+    Its float minima and maxima are others than ours: they drop a NaN, or may.
+    """
+    if dtype.is_bool:
+        return None
+    if dtype.is_float:
+        return "fadd" if name == "atomic_add" and dtype.bits >= 32 else None
+    if name in _SIGNED:
+        return ("" if dtype.kind == "int" else "u") + _SIGNED[name]
+    return _INTEGER.get(name)
+
+
+def _compare_and_swap(c: ExprCompiler, expr: Call, pointer: Value, value: Value) -> Value:
+    """Computes the new element until nobody has changed the old one meanwhile."""
+    e, dtype = c.e, expr.args[1].dtype
+    memory, bits, align = types.memory_type(dtype), f"i{dtype.nbytes * 8}", dtype.nbytes
+    before, again, done = e.block, e.fresh("swap"), e.fresh("swapped")
+    first = e.emit(bits, f"load atomic {bits}, {pointer.typed} monotonic, align {align}")
+    seen, found = Value(bits, f"%{e.fresh('seen')}"), Value(bits, f"%{e.fresh('found')}")
+    latch = e.fresh("retry")
+    e.branch(again)
+    e.label(again)
+    e.line(f"{seen.text} = phi {bits} [ {first.text}, %{before} ], [ {found.text}, %{latch} ]")
+    in_memory = e.bitcast(seen, memory)
+    old = e.compare("ne", in_memory, int_const(0, memory)) if dtype.is_bool else in_memory
+    element, operand = Var("old", dtype), Var("value", dtype)
+    c.context.variables[element], c.context.variables[operand] = old, value
+    with c.scope():
+        new = c.value(atomic_value(expr.replace(args=(expr.args[0], operand)), element))
+    stored = e.convert("zext", new, memory) if dtype.is_bool else new
+    wanted = e.bitcast(stored, bits)
+    pair = e.emit(f"{{ {bits}, i1 }}", f"cmpxchg weak {pointer.typed}, {seen.typed}, "
+                  f"{wanted.typed} monotonic monotonic, align {align}")  # fmt: skip
+    e.line(f"{found.text} = extractvalue {pair.typed}, 0")
+    swapped = e.emit("i1", f"extractvalue {pair.typed}, 1")
+    e.branch_if(swapped, done, latch)
+    e.label(latch)
+    e.branch(again)
+    e.label(done)
+    return old

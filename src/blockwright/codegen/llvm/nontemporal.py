@@ -1,0 +1,264 @@
+"""Stores past the caches: loops annotated `streaming_stores` get a second form.
+
+    if B is at a line of memory, and is large enough:
+        for i in …: B[i] = …          # whole vectors stored past the caches
+        fence                         # at the end of each thread's part
+    else:
+        for i in …: B[i] = …
+
+Such stores are not ordered among others: each thread waits for its own before it reports that its
+part is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from blockwright.analysis.streaming import (
+    OWN_REGISTERS,
+    READ_AHEAD,
+    READ_AHEAD_SHARED,
+    STREAMING,
+    WRITE_AHEAD,
+    streamed_buffers,
+    streaming_problem,
+)
+from blockwright.arith import simplify
+from blockwright.codegen.llvm import scratch_allocator as scratch
+from blockwright.codegen.llvm.context import Ahead, Context, SharedAhead
+from blockwright.codegen.llvm.values import Value, int_const, nbytes_of
+from blockwright.ir import (
+    Add,
+    Buffer,
+    BufferLoad,
+    Expr,
+    For,
+    ForKind,
+    Ramp,
+    build,
+    collect,
+    const,
+    const_int,
+    substitute,
+    uses_var,
+)
+from blockwright.support import BuildError
+
+if TYPE_CHECKING:
+    from blockwright.codegen.llvm.stmt import StmtCompiler
+
+LINE = 64
+"""Bytes that a processor writes to memory at once."""
+
+_LEAST = 16
+"""Bytes of the smallest vector that has such a store."""
+
+
+def choose(compiler: StmtCompiler, loop: For) -> None:
+    """Emits an annotated loop: both forms, with the test that chooses between them."""
+    least = _number(loop, STREAMING)
+    rest = {key: value for key, value in loop.annotations.items() if key != STREAMING}
+    plain, context = loop.replace(annotations=rest), compiler.context
+    streamed = [b for b in streamed_buffers(loop) if b in context.buffers and _large(b, least)]
+    if not streamed:
+        compiler.on_For(plain)
+        return
+    fits = _fits(compiler, streamed, least)
+    if fits is None:
+        _streaming(compiler, plain, streamed)
+        return
+    e = compiler.e
+    yes, no, join = (e.fresh(n) for n in ("past", "plain", "done"))
+    e.branch_if(fits, yes, no)
+    e.label(yes)
+    _streaming(compiler, plain, streamed)
+    e.branch(join)
+    e.label(no)
+    compiler.expressions.forget()
+    compiler.on_For(plain)
+    e.branch(join)
+    e.label(join)
+
+
+def _number(loop: For, key: str) -> int:
+    value = loop.annotations[key]
+    problem = streaming_problem(loop, key, value)
+    if problem:
+        raise BuildError(f"loop {loop.loop_var.name}: {problem}", code="BW636",
+                         help="take the annotation off, or annotate a serial or parallel loop with "
+                         "a number")  # fmt: skip
+    return int(value)
+
+
+def asks_for_registers(loop: For) -> bool:
+    return OWN_REGISTERS in loop.annotations and _number(loop, OWN_REGISTERS) == 1
+
+
+@contextmanager
+def reading_ahead(context: Context, loop: For) -> Generator[None]:
+    """The body of a loop, which fetches for later iterations of the loop around if it is asked to.
+
+    Loops around are known by their variables, outermost first.
+    """
+    outer, context.ahead = context.ahead, None
+    shared, written = context.shared, context.written
+    context.written = None
+    runs = _from_zero(loop) and const_int(loop.extent) != 0
+    if READ_AHEAD_SHARED in loop.annotations and context.loops and runs:
+        lengths = {
+            n.loop_var: const_int(n.extent) for n in collect(loop.body, For) if _from_zero(n)
+        }
+        known = {var: length for var, length in lengths.items() if length}
+        distance = _number(loop, READ_AHEAD_SHARED)
+        context.shared = SharedAhead(context.loops[-1], distance, loop.loop_var, loop.extent, known)
+    if READ_AHEAD in loop.annotations and context.loops:
+        loads = (n for n in collect(loop.body, BufferLoad) if uses_var(n, context.loops[-1]))
+        loaded = frozenset(_place(n.buffer, _first(n.indices[-1])) for n in loads)
+        context.ahead = Ahead(context.loops[-1], _number(loop, READ_AHEAD), loaded)
+    if WRITE_AHEAD in loop.annotations and context.loops:
+        context.written = Ahead(context.loops[-1], _number(loop, WRITE_AHEAD))
+    context.loops.append(loop.loop_var)
+    yield
+    context.loops.pop()
+    context.ahead, context.shared, context.written = outer, shared, written
+
+
+def _from_zero(loop: For) -> bool:
+    return const_int(loop.min) == 0
+
+
+def fetch_ahead(context: Context, buffer: Buffer, index: Expr) -> Sequence[Expr]:
+    """Indices of what is to be fetched beside a load, one in each line; none where that is nothing
+    new: what is loaded now, or lies within a line of what is fetched."""
+    if context.shared is not None:
+        share = _share(context, context.shared, buffer, index)
+        if share:
+            return share
+    return _later(context.ahead, buffer, index)
+
+
+def fetch_written(context: Context, buffer: Buffer, index: Expr) -> Sequence[Expr]:
+    """Indices of what is to be fetched beside a store, which later ones write."""
+    return _later(context.written, buffer, index)
+
+
+def _later(ahead: Ahead | None, buffer: Buffer, index: Expr) -> Sequence[Expr]:
+    if ahead is None or not ahead.distance or buffer.scope not in ("", "global"):
+        return ()
+    if not uses_var(index, ahead.var):
+        return ()
+    step = const(ahead.distance, ahead.var.dtype)
+    later = substitute(index, {ahead.var: build.add(ahead.var, step)})
+    place = _place(buffer, later)
+    if place in ahead.loaded:
+        return ()
+    line = (buffer, place[1], place[2] * buffer.dtype.nbytes // LINE)
+    if line in ahead.fetched:
+        return ()
+    ahead.fetched.add(line)
+    return (later,)
+
+
+def _share(context: Context, shared: SharedAhead, buffer: Buffer, index: Expr) -> Sequence[Expr]:
+    """The lines that this iteration fetches, its share of what `index` runs through."""
+    inner = context.loops[-1]
+    length = shared.lengths.get(inner)
+    if length is None or buffer.scope not in ("", "global") or (buffer, inner) in shared.fetched:
+        return ()
+    if uses_var(index, shared.loop) or not uses_var(index, shared.var):
+        return ()
+    one = const(1, inner.dtype)
+    step = const_int(simplify(build.sub(substitute(index, {inner: build.add(inner, one)}), index)))
+    if step is None or step <= 0:
+        return ()
+    shared.fetched.add((buffer, inner))
+    later = build.add(shared.var, const(shared.distance, shared.var.dtype))
+    begin = substitute(index, {shared.var: later, inner: const(0, inner.dtype)})
+    done = build.add(build.mul(shared.loop, const(length, shared.loop.dtype)), inner)
+    # All of it in one iteration where their number is not known: it may be one.
+    rounded = build.add(shared.count, const(step - 1, shared.count.dtype))
+    share = simplify(build.floordiv(rounded, shared.count))
+    most, line = const_int(share) or step, max(1, LINE // buffer.dtype.nbytes)
+    first = build.add(begin, build.mul(done, share))
+    return [build.add(first, const(at, first.dtype)) for at in range(0, most, line)]
+
+
+def _first(index: Expr) -> Expr:
+    return index.base if isinstance(index, Ramp) else index
+
+
+def _place(buffer: Buffer, index: Expr) -> tuple[Buffer, str, int]:
+    """A place in a buffer: what moves, as text of the canonical form, and a number of elements."""
+    moved = simplify(index)
+    still = 0
+    if isinstance(moved, Add) and (number := const_int(moved.b)) is not None:
+        moved, still = moved.a, number
+    return buffer, repr(moved), still
+
+
+def _large(buffer: Buffer, least: int) -> bool:
+    """Whether a buffer is large enough, or may be."""
+    size = scratch.constant_bytes(buffer)
+    return size is None or size >= least
+
+
+def _fits(compiler: StmtCompiler, buffers: list[Buffer], least: int) -> Value | None:
+    """Whether all buffers begin at a line and are large enough; None when that is known."""
+    e, context = compiler.e, compiler.context
+    tests: list[Value] = []
+    for buffer in buffers:
+        memory = context.memory(buffer)
+        if memory.align % LINE:
+            place = e.convert("ptrtoint", memory.pointer, "i64")
+            rest = e.binary("and", place, int_const(LINE - 1))
+            tests.append(e.compare("eq", rest, int_const(0)))
+        if scratch.constant_bytes(buffer) is None:
+            size = compiler.expressions.value(scratch.byte_count(buffer))
+            tests.append(e.compare("sge", size, int_const(least)))
+    result: Value | None = None
+    for test in tests:
+        result = test if result is None else e.binary("and", result, test)
+    return result
+
+
+def _streaming(compiler: StmtCompiler, loop: For, buffers: list[Buffer]) -> None:
+    context = compiler.context
+    before = {buffer: context.memory(buffer) for buffer in buffers}
+    outer = context.streamed
+    for buffer, memory in before.items():
+        aligned = max(memory.align, LINE)
+        context.buffers[buffer] = msgspec.structs.replace(memory, align=aligned)
+    context.streamed = outer.union(buffers)
+    apart = loop.kind is ForKind.PARALLEL and not context.inside_parallel
+    if not apart:  # a parallel loop has a function of its own, which fences itself
+        fence_at_exit(context)
+    compiler.on_For(loop)
+    if not apart:
+        cleanup = context.cleanups.pop()
+        if not context.e.terminated:
+            cleanup()
+    context.streamed = outer
+    context.buffers.update(before)
+
+
+def fence_at_exit(context: Context) -> None:
+    """Every way out waits until what was stored past the caches is in memory."""
+    if context.module.target.arch != "x86_64":
+        context.cleanups.append(lambda: None)  # elsewhere such stores are ordered like others
+        return
+
+    def fence() -> None:
+        context.module.declare_intrinsic("llvm.x86.sse.sfence", "void", "")
+        context.e.line("call void @llvm.x86.sse.sfence()")
+
+    context.cleanups.append(fence)
+
+
+def whole(value: Value, align: int) -> bool:
+    """Whether a vector fills lines, or even parts of one, so that it can pass the caches by."""
+    size = nbytes_of(value.type)
+    return size >= _LEAST and size & (size - 1) == 0 and align % min(size, LINE) == 0

@@ -1,0 +1,254 @@
+"""Rows that begin within a line of memory: vectors are moved to lines and stored past the caches.
+
+    for c in …: row[16 * c : 16 * c + 16] = v      # the row begins k elements behind a line
+
+    for c in …: line c = the last k elements of the v before, and the first 16 - k of v
+    the line after = the last k elements of the last v
+
+A store past the caches fills a whole line, and rows of an odd length do not begin at one. The two
+lines of a row that it shares with its neighbours are stored in part, and not past the caches. What
+moves the elements is one instruction of AVX-512. With AVX2 they go by halves of a line: each vector
+is turned by k lanes, and its last ones wait for the next. Elsewhere such rows are stored as they
+are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from blockwright.analysis.access.tree import jumps
+from blockwright.arith import Analyzer
+from blockwright.codegen.llvm import integers
+from blockwright.codegen.llvm.context import Context
+from blockwright.codegen.llvm.values import (
+    Value,
+    float_const,
+    int_const,
+    lane_consts,
+    suffix,
+    vector,
+)
+from blockwright.ir import (
+    AttrStmt,
+    BufferStore,
+    Expr,
+    For,
+    LetStmt,
+    SeqStmt,
+    Stmt,
+    Var,
+    build,
+    collect,
+    free_vars,
+    substitute,
+)
+from blockwright.ir import expr as E
+
+if TYPE_CHECKING:
+    from blockwright.codegen.llvm.expr import ExprCompiler
+
+_WIDE, _NARROW = 16, 8  # floats of a line, and of half of one
+_FEWEST = 4  # vectors of a row, below which its ends are most of it
+
+
+class Shifted(msgspec.Struct):
+    """The stores of one loop to a row. What is said of lines holds for halves of them with AVX2.
+
+    Attributes:
+        stores: in order, each a vector behind the one before.
+        lanes: of a vector, which fills a line.
+        behind: bytes from a line to the beginning of the row.
+        order: which elements of the vector before, and of this one, make a line.
+        held: memory of the vector before.
+        first: whether the loop is in its first iteration; known inside of it.
+    """
+
+    stores: tuple[BufferStore, ...]
+    lanes: int
+    behind: Value
+    order: Value
+    held: Value
+    first: Value | None = None
+
+    def store(self, c: ExprCompiler, stmt: BufferStore, value: Value, pointer: Value) -> None:
+        """Stores the line that a vector completes."""
+        e, line_bytes = c.e, 4 * self.lanes
+        value = self._turned(c, value)
+        line = self._line(c, e.load(value.type, self.held, line_bytes), value)
+        e.store(value, self.held, line_bytes)
+        place = self._place(c, pointer)
+        if stmt is not self.stores[0]:
+            e.store(line, place, line_bytes, past_caches=True)
+            return
+        assert self.first is not None
+        part, whole, done = (e.fresh(n) for n in ("part", "whole", "stored"))
+        e.branch_if(self.first, part, whole, likely=False)
+        e.label(part)
+        self._store_part(c, line, place, "uge")
+        e.branch(done)
+        e.label(whole)
+        e.store(line, place, line_bytes, past_caches=True)
+        e.branch(done)
+        e.label(done)
+
+    def finish(self, c: ExprCompiler, pointer: Value) -> None:
+        """Stores what is left of the last vector; `pointer`: behind what the loop has stored."""
+        held = c.e.load(vector("float", self.lanes), self.held, 4 * self.lanes)
+        self._store_part(c, self._line(c, held, held), self._place(c, pointer), "ult")
+
+    def _turned(self, c: ExprCompiler, value: Value) -> Value:
+        """A vector whose lanes stand where they will in lines, where that takes two steps."""
+        if self.lanes == _WIDE:
+            return value
+        return c.e.intrinsic("x86.avx2.permps", value.type, value, self.order)
+
+    def _line(self, c: ExprCompiler, before: Value, value: Value) -> Value:
+        """Of two vectors that are `_turned`."""
+        if self.lanes == _WIDE:
+            name = "x86.avx512.vpermi2var.ps.512"
+            return c.e.intrinsic(name, value.type, before, self.order, value)
+        return c.e.select(self._lanes_of_row(c, "ult"), before, value)
+
+    def _lanes_of_row(self, c: ExprCompiler, which: str) -> Value:
+        """A mask of the lanes of a line from where the row begins on ("uge"), or before ("ult")."""
+        count = c.e.splat(_elements(c, self.behind), self.lanes)
+        return c.e.compare(which, lane_consts(range(self.lanes), "i32"), count)
+
+    def _place(self, c: ExprCompiler, pointer: Value) -> Value:
+        return c.e.offset(pointer, c.e.binary("sub", int_const(0), self.behind))
+
+    def _store_part(self, c: ExprCompiler, line: Value, place: Value, which: str) -> None:
+        """Stores the lanes that are the row's ("uge"), or of the line after, those that are."""
+        e, name = c.e, f"llvm.masked.store.{suffix(line.type)}.p0"
+        mask = self._lanes_of_row(c, which)
+        e.module.declare_intrinsic(name, "void", f"{line.type}, ptr, {mask.type}")
+        at = f"ptr align {4 * self.lanes} {place.text}"
+        e.line(f"call void @{name}({line.typed}, {at}, {mask.typed})")
+
+
+def begin(c: ExprCompiler, loop: For) -> list[Shifted]:
+    """What is made ready before a loop, for each row that it stores off lines."""
+    return [_ready(c, loop, stores) for stores in _rows(c, loop)]
+
+
+@contextmanager
+def moving(context: Context, rows: Sequence[Shifted], index: Value, low: Value) -> Generator[None]:
+    """The body of the loop, whose variable is `index` and begins with `low`."""
+    outer = context.shifted
+    if rows:
+        first = context.e.compare("eq", index, low)
+        for row in rows:
+            row.first = first
+        context.shifted = {**outer, **{store: row for row in rows for store in row.stores}}
+    yield
+    context.shifted = outer
+
+
+def end(c: ExprCompiler, loop: For, rows: Sequence[Shifted], low: Value, high: Value) -> None:
+    """What is left of each row behind the loop."""
+    if not rows:
+        return
+    behind = build.add(loop.min, loop.extent)
+    c.forget()  # what the loop has computed, which may have run no iteration
+    with c.e.guarded(c.e.compare("slt", low, high)), c.scope():
+        for row in rows:
+            row.finish(c, _pointer(c, row.stores[0], loop.loop_var, behind))
+
+
+def _ready(c: ExprCompiler, loop: For, stores: tuple[BufferStore, ...]) -> Shifted:
+    e, lanes = c.e, _lanes(c.context)
+    start = e.convert("ptrtoint", _pointer(c, stores[0], loop.loop_var, loop.min), "i64")
+    behind = e.binary("and", start, int_const(4 * lanes - 1))
+    skipped = e.binary("sub", int_const(lanes, "i32"), _elements(c, behind))
+    order = e.binary("add", lane_consts(range(lanes), "i32"), e.splat(skipped, lanes))
+    held = e.stack(4 * lanes)
+    e.store(float_const(0.0, vector("float", lanes)), held, 4 * lanes)
+    return Shifted(stores, lanes, behind, order, held)
+
+
+def _lanes(context: Context) -> int:
+    """Of the vectors that are moved; 0 where there are no instructions for it."""
+    target = context.module.target
+    return _WIDE if target.has_masks else _NARROW if target.has("avx2") else 0
+
+
+def _elements(c: ExprCompiler, nbytes: Value) -> Value:
+    return c.e.convert("trunc", c.e.binary("lshr", nbytes, int_const(2)), "i32")
+
+
+def _pointer(c: ExprCompiler, store: BufferStore, var: Var, at: Expr) -> Value:
+    """Where a store begins when the loop is at a value."""
+    index = substitute(_base(store), {var: build.cast_to(at, var.type)})
+    return c.e.offset(c.context.memory(store.buffer).pointer, c.index(index), 4)
+
+
+def _rows(c: ExprCompiler, loop: For) -> Iterator[tuple[BufferStore, ...]]:
+    """Stores that fill a row from its beginning on, vector by vector, and not surely at lines."""
+    context, lanes = c.context, _lanes(c.context)
+    count = integers.constant_of(loop.extent)
+    if not context.streamed or not lanes or c.mask is not None:
+        return
+    if jumps(loop.body):
+        return  # each vector completes the line of the one before: none may be left out
+    straight = [s for s in _straight(loop.body) if isinstance(s, BufferStore)]
+    everywhere = collect(loop.body, BufferStore)
+    for buffer in dict.fromkeys(s.buffer for s in straight if s.buffer in context.streamed):
+        stores = tuple(s for s in straight if s.buffer is buffer)
+        if (
+            sum(s.buffer is buffer for s in everywhere) == len(stores)
+            and (count is None or count * len(stores) >= _FEWEST)
+            and all(_is_vector(store, lanes) for store in stores)
+            and _side_by_side(stores, loop, lanes)
+            and context.alignment(context.memory(buffer), stores[0].indices[0], 4) % (4 * lanes)
+            and all(
+                v is loop.loop_var or v in context.variables for v in free_vars(_base(stores[0]))
+            )
+        ):
+            yield stores
+
+
+def _straight(stmt: Stmt) -> Iterator[Stmt]:
+    """Statements that each iteration runs once."""
+    if isinstance(stmt, SeqStmt):
+        for part in stmt.seq:
+            yield from _straight(part)
+    elif isinstance(stmt, (LetStmt, AttrStmt)):
+        yield from _straight(stmt.body)
+    else:
+        yield stmt
+
+
+def _is_vector(store: BufferStore, lanes: int) -> bool:
+    """Whether a store fills so many neighbouring elements, with floats."""
+    (index,) = store.indices
+    return (
+        isinstance(index, E.Ramp)
+        and integers.constant_of(index.stride) == 1
+        and index.lanes == lanes
+        and store.predicate is None
+        and str(store.buffer.dtype) == "float32"
+        and not collect(index.base, E.BufferLoad)
+    )
+
+
+def _base(store: BufferStore) -> Expr:
+    index = store.indices[0]
+    assert isinstance(index, E.Ramp)
+    return index.base
+
+
+def _side_by_side(stores: tuple[BufferStore, ...], loop: For, lanes: int) -> bool:
+    """Whether vectors follow each other, and those of an iteration the last one's."""
+    first, after = _base(stores[0]), build.add(loop.loop_var, 1)
+    known = Analyzer()
+
+    def distance(index: Expr) -> int | None:
+        return integers.constant_of(known.simplify(build.sub(*build.match_types(index, first))))
+
+    return all(distance(_base(s)) == lanes * k for k, s in enumerate(stores)) and (
+        distance(substitute(first, {loop.loop_var: after})) == lanes * len(stores)
+    )

@@ -1,0 +1,246 @@
+"""Floating-point values with operators, so that numerical code in this room reads as formulas.
+
+`fma(a, b, c)` is the only place where a product and a sum may be rounded once; `+` and `*` are
+never reassociated or contracted, which the error terms of the mathematical functions rely on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from blockwright.codegen.llvm.emitter import FunctionEmitter
+from blockwright.codegen.llvm.values import (
+    Value,
+    element_of,
+    float_const,
+    int_const,
+    lanes_of,
+    suffix,
+    vector,
+)
+
+Number = int | float
+
+
+class Whole(msgspec.Struct, frozen=True):
+    """An integer vector of the same lanes as the floats it came from."""
+
+    e: FunctionEmitter
+    v: Value
+
+    def _other(self, x: Whole | int) -> Value:
+        return x.v if isinstance(x, Whole) else int_const(x, self.v.type)
+
+    def _op(self, op: str, x: Whole | int) -> Whole:
+        return Whole(self.e, self.e.binary(op, self.v, self._other(x)))
+
+    def __add__(self, x: Whole | int) -> Whole:
+        return self._op("add", x)
+
+    def __sub__(self, x: Whole | int) -> Whole:
+        return self._op("sub", x)
+
+    def __and__(self, x: Whole | int) -> Whole:
+        return self._op("and", x)
+
+    def __or__(self, x: Whole | int) -> Whole:
+        return self._op("or", x)
+
+    def __xor__(self, x: Whole | int) -> Whole:
+        return self._op("xor", x)
+
+    def __lshift__(self, x: int) -> Whole:
+        return self._op("shl", x)
+
+    def __rshift__(self, x: int) -> Whole:
+        return self._op("ashr", x)
+
+    def logical_right(self, x: int) -> Whole:
+        return self._op("lshr", x)
+
+    def equals(self, x: Whole | int) -> Value:
+        return self.e.compare("eq", self.v, self._other(x))
+
+    def to_real(self, like: Real) -> Real:
+        """The same numbers as floats."""
+        return Real(self.e, self.e.convert("sitofp", self.v, like.v.type))
+
+    def as_real(self, like: Real) -> Real:
+        """The same bits as floats."""
+        return Real(self.e, self.e.bitcast(self.v, like.v.type))
+
+
+class Real(msgspec.Struct, frozen=True):
+    """A float or double, scalar or vector."""
+
+    e: FunctionEmitter
+    v: Value
+
+    @property
+    def is_double(self) -> bool:
+        return element_of(self.v.type) == "double"
+
+    def const(self, x: Number) -> Real:
+        return Real(self.e, float_const(float(x), self.v.type))
+
+    def operand(self, x: Real | Number) -> Value:
+        return x.v if isinstance(x, Real) else float_const(float(x), self.v.type)
+
+    def _op(self, op: str, x: Real | Number) -> Real:
+        return Real(self.e, self.e.binary(op, self.v, self.operand(x)))
+
+    def __add__(self, x: Real | Number) -> Real:
+        return self._op("fadd", x)
+
+    def __sub__(self, x: Real | Number) -> Real:
+        return self._op("fsub", x)
+
+    def __mul__(self, x: Real | Number) -> Real:
+        return self._op("fmul", x)
+
+    def __truediv__(self, x: Real | Number) -> Real:
+        return self._op("fdiv", x)
+
+    def __rsub__(self, x: Number) -> Real:
+        return self.const(x) - self
+
+    def __rtruediv__(self, x: Number) -> Real:
+        return self.const(x) / self
+
+    def __neg__(self) -> Real:
+        return Real(self.e, self.e.fneg(self.v))
+
+    def __abs__(self) -> Real:
+        return self.unary("fabs")
+
+    def unary(self, name: str) -> Real:
+        """An intrinsic that every target has as an instruction: fabs, sqrt, floor, rint, …"""
+        return Real(self.e, self.e.overloaded(name, self.v))
+
+    def with_sign_of(self, x: Real) -> Real:
+        return Real(self.e, self.e.overloaded("copysign", self.v, x.v))
+
+    def test(self, predicate: str, x: Real | Number) -> Value:
+        """A comparison: olt, oeq, uno, …"""
+        return self.e.compare(predicate, self.v, self.operand(x))
+
+    def where(self, condition: Value, otherwise: Real | Number) -> Real:
+        """This value where the condition holds, else the other."""
+        return Real(self.e, self.e.select(condition, self.v, self.operand(otherwise)))
+
+    def at_most(self, limit: float) -> Real:
+        """The smaller of this and the limit; NaN stays NaN."""
+        bound = self.const(limit)
+        return bound.where(bound.test("olt", self), self)
+
+    def at_least(self, limit: float) -> Real:
+        bound = self.const(limit)
+        return bound.where(bound.test("ogt", self), self)
+
+    def pick(self, lanes: Sequence[int]) -> Real:
+        """A vector of some of the lanes."""
+        return Real(self.e, self.e.shuffle(self.v, self.v, lanes))
+
+    def bits(self) -> Whole:
+        width = "i64" if self.is_double else "i32"
+        return Whole(self.e, self.e.bitcast(self.v, vector(width, lanes_of(self.v.type))))
+
+    def convert(self, element: str) -> Real:
+        """The same numbers as `float` or `double`."""
+        if element_of(self.v.type) == element:
+            return self
+        op = "fpext" if element == "double" else "fptrunc"
+        type_ = vector(element, lanes_of(self.v.type))
+        return Real(self.e, self.e.convert(op, self.v, type_))
+
+
+def fma(a: Real, b: Real | Number, c: Real | Number) -> Real:
+    """a * b + c, rounded once where the processor can."""
+    values = (a.v, a.operand(b), a.operand(c))
+    return Real(a.e, a.e.overloaded("fmuladd", *values))
+
+
+def polynomial(x: Real, coefficients: tuple[float, ...]) -> Real:
+    """c0 + c1 x + c2 x² + … by Horner's rule."""
+    result = x.const(coefficients[-1])
+    for c in reversed(coefficients[:-1]):
+        result = fma(result, x, c)
+    return result
+
+
+def nearest(x: Real, factor: float = 1.0) -> tuple[Real, Whole]:
+    """The nearest integer to x * factor as a float and as an integer, for numbers below 2^21
+    (double: 2^50).
+
+    Adding 1.5 * 2^mantissa pushes the fraction out; the integer then stands in the low bits. No
+    conversion instruction is involved, for which NaN would be undefined.
+    """
+    magic = x.const(1.5 * 2.0 ** (52 if x.is_double else 23))
+    shifted = x + magic if factor == 1.0 else fma(x, factor, magic)
+    return shifted - magic, shifted.bits() - magic.bits()
+
+
+def nearest_power(x: Real, factor: float) -> tuple[Real, Real]:
+    """The nearest integer n to x * factor, at least -127, and 2^n, which is 0 for -127.
+
+    The exponent's bias is a part of the number that is added, so that the low bits of the sum
+    are those of the exponent.
+    """
+    bias, shift = _exponent(x)
+    magic = x.const(1.5 * 2.0**shift + bias)
+    shifted = fma(x, factor, magic)
+    return shifted - magic, (shifted.bits() << shift).as_real(x)
+
+
+def scale(x: Real, n: Real, whole: Whole) -> Real:
+    """x * 2^n, with n as `nearest` gives it, where results may overflow or be denormal: one
+    instruction, or two steps, the first of which stays in the range of normal exponents."""
+    if _has_scaling(x):
+        name = f"ldexp.{suffix(x.v.type)}.{suffix(whole.v.type)}"
+        return Real(x.e, x.e.intrinsic(name, x.v.type, x.v, whole.v))
+    away, (bias, shift) = (512 if x.is_double else 64), _exponent(x)
+    low = x.e.compare("slt", n.bits().v, int_const(0, whole.v.type))  # a sign, which needs no test
+    added = x.e.select(low, *(int_const(bias + by, whole.v.type) for by in (away, -away)))
+    rest = x.const(2.0**-away).where(low, 2.0**away)
+    return x * ((whole + Whole(x.e, added)) << shift).as_real(x) * rest
+
+
+_SCALED_LANES = (4, 8, 16)
+"""Single-precision vectors that AVX-512 scales by whole numbers that are floats."""
+
+_CURRENT_ROUNDING = 4  # as an operand of instructions: the mode that is set
+
+
+def has_scale_by(x: Real) -> bool:
+    """Whether `scale_by` is one instruction for each register that `x` fills."""
+    lanes = lanes_of(x.v.type)
+    fits = lanes in _SCALED_LANES or lanes % _SCALED_LANES[-1] == 0
+    return _has_scaling(x) and lanes > 1 and fits
+
+
+def scale_by(x: Real, n: Real) -> Real:
+    """`scale` by a whole number that is a float; where `has_scale_by` says so.
+
+    LLVM has no operation for it, but that of the processor, which takes one register.
+    """
+    lanes, most = lanes_of(x.v.type), _SCALED_LANES[-1]
+    if lanes > most:
+        front, back = range(lanes - most), range(lanes - most, lanes)
+        low, high = (scale_by(x.pick(part), n.pick(part)) for part in (front, back))
+        wide = high.pick([*range(most), *[0] * (lanes - 2 * most)])  # as long as the other
+        return Real(x.e, x.e.shuffle(low.v, wide.v, range(lanes)))
+    every = int_const((1 << lanes) - 1, f"i{max(lanes, 8)}")
+    rounding = (int_const(_CURRENT_ROUNDING, "i32"),) if lanes == most else ()
+    name = f"x86.avx512.mask.scalef.ps.{32 * lanes}"
+    return Real(x.e, x.e.intrinsic(name, x.v.type, x.v, n.v, x.v, every, *rounding))
+
+
+def _has_scaling(x: Real) -> bool:
+    return not x.is_double and x.e.module.target.has("avx512f", "avx512vl")
+
+
+def _exponent(like: Real) -> tuple[int, int]:
+    """What is added to an exponent, and where it stands."""
+    return (1023, 52) if like.is_double else (127, 23)

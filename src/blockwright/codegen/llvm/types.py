@@ -1,0 +1,219 @@
+"""How IR types look in LLVM, and conversions between them.
+
+A bool is i1 as a value and one byte in memory. bfloat16 and the 8-bit floats are carried as the
+integers of their bits and computed in single precision: their conversions are a few integer
+instructions that round to nearest even on every processor, keep denormals and need no library.
+float16 is LLVM's half, computed in single precision too and rounded after each operation.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from blockwright.codegen.llvm.emitter import FunctionEmitter
+from blockwright.codegen.llvm.real import Real
+from blockwright.codegen.llvm.values import (
+    Value,
+    element_of,
+    float_const,
+    int_const,
+    lanes_of,
+    suffix,
+    vector,
+)
+from blockwright.ir import DType
+from blockwright.support import BuildError
+
+_FLOATS = {16: "half", 32: "float", 64: "double"}
+
+
+def value_type(dtype: DType) -> str:
+    """The type of a value in registers."""
+    return vector(_element(dtype), dtype.lanes)
+
+
+def _element(dtype: DType) -> str:
+    if dtype.kind == "float" and dtype.bits in _FLOATS:
+        return _FLOATS[dtype.bits]
+    if dtype.is_bool:
+        return "i1"
+    if dtype.is_handle:
+        return "ptr"
+    if dtype.is_int and dtype.bits not in (8, 16, 32, 64):
+        raise BuildError(f"{dtype} has no code on this target", code="BW610",
+                         help="use an integer type of at most 64 bits" if dtype.bits > 64 else
+                         "store such numbers packed in int8 or int32 buffers; unpack them with "
+                         "shifts and masks")  # fmt: skip
+    return f"i{dtype.bits}"
+
+
+def memory_type(dtype: DType) -> str:
+    """The type of an element, or of a vector of elements, in memory."""
+    return vector("i8" if dtype.is_bool else _element(dtype), dtype.lanes)
+
+
+def is_narrow(dtype: DType) -> bool:
+    """Whether arithmetic on the type happens in single precision."""
+    return dtype.is_float and dtype.bits < 32
+
+
+def constant(value: float | int, dtype: DType) -> Value:
+    """A constant of any numeric type."""
+    type_ = value_type(dtype)
+    if dtype.kind == "float":
+        return float_const(float(value), type_)
+    if dtype.is_float:
+        bits = int.from_bytes(dtype.numpy().type(value).tobytes(), "little")
+        return int_const(bits, type_)
+    return int_const(int(value), type_)
+
+
+# -------------------------------------------------------------------- narrow floats
+def widen(e: FunctionEmitter, value: Value, dtype: DType) -> Value:
+    """A narrow float as single precision; exact."""
+    lanes = dtype.lanes
+    single = vector("float", lanes)
+    if dtype.kind == "float":
+        return e.convert("fpext", value, single)
+    wide = e.convert("zext", value, vector("i32", lanes))
+    if dtype.kind == "bfloat":
+        return e.bitcast(_shift(e, "shl", wide, 16), single)
+    mantissa, rebias, first_special = (3, 120, 0x7F) if "e4m3" in dtype.kind else (2, 112, 0x7C)
+    magnitude = _with(e, "and", wide, 0x7F)
+    bits = _shift(e, "shl", magnitude, 23 - mantissa)
+    scaled = Real(e, e.bitcast(bits, single)) * 2.0**rebias
+    special = e.bitcast(_with(e, "or", bits, 0x7F800000), single)
+    edge = e.compare("uge", magnitude, int_const(first_special, wide.type))
+    sign = _shift(e, "shl", _with(e, "and", wide, 0x80), 24)
+    plain = e.bitcast(e.select(edge, special, scaled.v), wide.type)
+    return e.bitcast(e.binary("or", plain, sign), single)
+
+
+def narrow(e: FunctionEmitter, value: Value, dtype: DType) -> Value:
+    """Single precision rounded to a narrow float, to nearest even."""
+    if dtype.kind == "float":
+        return e.convert("fptrunc", value, value_type(dtype))
+    integers = vector("i32", lanes_of(value.type))
+    bits = e.bitcast(value, integers)
+    if dtype.kind == "bfloat":
+        odd = _with(e, "and", _shift(e, "lshr", bits, 16), 1)
+        rounded = e.binary("add", bits, _with(e, "add", odd, 0x7FFF))
+        quiet = _with(e, "or", bits, 0x400000)
+        nan = e.compare("uno", value, value)
+        kept = e.select(nan, quiet, rounded)
+        return e.convert("trunc", _shift(e, "lshr", kept, 16), value_type(dtype))
+    return _narrow8(e, bits, dtype)
+
+
+def _narrow8(e: FunctionEmitter, bits: Value, dtype: DType) -> Value:
+    """Rounds single-precision bits to an 8-bit float; what is too large becomes inf or NaN."""
+    mantissa, bias = (3, 7) if "e4m3" in dtype.kind else (2, 15)
+    shift = 23 - mantissa
+    sign = _with(e, "and", bits, 0x80000000)
+    bits = e.binary("xor", bits, sign)
+    odd = _with(e, "and", _shift(e, "lshr", bits, shift), 1)
+    rebased = _with(e, "add", bits, ((bias - 127) << 23) + (1 << (shift - 1)) - 1)
+    normal = _shift(e, "lshr", e.binary("add", rebased, odd), shift)
+    # Adding a power of two whose last place is the smallest denormal rounds denormals in hardware.
+    anchor = (127 - bias) + shift + 1 << 23
+    single = vector("float", lanes_of(bits.type))
+    moved = Real(e, e.bitcast(bits, single)) + _float_of(anchor)
+    denormal = _with(e, "sub", moved.bits().v, anchor)
+    small = e.compare("ult", bits, int_const((128 - bias) << 23, bits.type))
+    result = e.select(small, denormal, normal)
+    nan = int_const(0x7F, bits.type)
+    if "e4m3" in dtype.kind:
+        result = e.select(e.compare("uge", bits, int_const(0x43F00000, bits.type)), nan, result)
+    else:
+        infinity = int_const(0x7C, bits.type)
+        result = e.select(e.compare("uge", bits, int_const(143 << 23, bits.type)), infinity, result)
+        result = e.select(e.compare("ugt", bits, int_const(255 << 23, bits.type)), nan, result)
+    result = e.binary("or", result, _shift(e, "lshr", sign, 24))
+    return e.convert("trunc", result, value_type(dtype))
+
+
+def _float_of(bits: int) -> float:
+    return float(struct.unpack("<f", struct.pack("<I", bits))[0])
+
+
+def _shift(e: FunctionEmitter, op: str, value: Value, by: int) -> Value:
+    return e.binary(op, value, int_const(by, value.type))
+
+
+def _with(e: FunctionEmitter, op: str, value: Value, mask: int) -> Value:
+    signed = mask - (1 << 32) if mask >= 1 << 31 else mask
+    return e.binary(op, value, int_const(signed, value.type))
+
+
+def _to_odd(e: FunctionEmitter, value: Value) -> Value:
+    """Double to single, rounded to odd: rounding once more to a narrow type is then exact."""
+    single = vector("float", lanes_of(value.type))
+    near = e.convert("fptrunc", value, single)
+    back = Real(e, e.convert("fpext", near, value.type))
+    inexact = back.test("one", Real(e, value))
+    beyond = abs(back).test("ogt", abs(Real(e, value)))
+    bits = Real(e, near).bits()
+    truncated = e.select(beyond, (bits - 1).v, bits.v)
+    odd = _with(e, "or", truncated, 1)
+    return e.bitcast(e.select(inexact, odd, bits.v), single)
+
+
+# -------------------------------------------------------------------- casts
+def cast(e: FunctionEmitter, value: Value, old: DType, new: DType) -> Value:
+    """A conversion: floats to integers truncate and saturate (NaN gives 0), integers wrap."""
+    if old is new:
+        return value
+    if old.is_handle or new.is_handle:
+        return _cast_handle(e, value, old, new)
+    if old.is_float and new.is_float:
+        return _cast_float(e, value, old, new)
+    if old.is_float:
+        return _float_to_int(e, value, old, new)
+    if new.is_float:
+        wide = "float" if is_narrow(new) else element_of(value_type(new))
+        if is_narrow(new) and old.bits > 16:
+            wide = "double"  # 32-bit integers are exact there, so only the last step rounds
+        op = "sitofp" if old.kind == "int" else "uitofp"
+        real = e.convert(op, value, vector(wide, new.lanes))
+        if not is_narrow(new):
+            return real
+        return narrow(e, _to_odd(e, real) if wide == "double" else real, new)
+    type_ = value_type(new)
+    if new.is_bool:
+        return e.compare("ne", value, int_const(0, value.type))
+    if new.bits == old.bits:
+        return value
+    if new.bits < old.bits:
+        return e.convert("trunc", value, type_)
+    return e.convert("sext" if old.kind == "int" else "zext", value, type_)
+
+
+def _cast_float(e: FunctionEmitter, value: Value, old: DType, new: DType) -> Value:
+    if is_narrow(old):
+        single = widen(e, value, old)
+        if is_narrow(new):
+            return narrow(e, single, new)
+        return e.convert("fpext", single, value_type(new))
+    if is_narrow(new):
+        return narrow(e, _to_odd(e, value) if old.bits == 64 else value, new)
+    op = "fpext" if new.bits > old.bits else "fptrunc"
+    return e.convert(op, value, value_type(new))
+
+
+def _float_to_int(e: FunctionEmitter, value: Value, old: DType, new: DType) -> Value:
+    if is_narrow(old):
+        value = widen(e, value, old)
+    if new.is_bool:
+        return Real(e, value).test("une", 0.0)
+    name = "fptosi" if new.kind == "int" else "fptoui"
+    type_ = value_type(new)
+    return e.intrinsic(f"{name}.sat.{suffix(type_)}.{suffix(value.type)}", type_, value)
+
+
+def _cast_handle(e: FunctionEmitter, value: Value, old: DType, new: DType) -> Value:
+    if old.is_handle and new.bits == 64 and new.is_int:
+        return e.convert("ptrtoint", value, "i64")
+    if new.is_handle and old.bits == 64 and old.is_int:
+        return e.convert("inttoptr", value, "ptr")
+    raise BuildError(f"cannot convert {old} to {new}", code="BW611",
+                     help="handles convert to and from 64-bit integers only")  # fmt: skip
