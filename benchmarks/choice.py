@@ -110,7 +110,7 @@ def built(shape: Shape, point: Point | None, target: Target) -> Built:
     from blockwright.cost import estimate
     from blockwright.ir import const_int
     from blockwright.passes.lift_packing import split_prologue
-    from blockwright.rules import CONSTANT_PARAMS, apply_rules
+    from blockwright.strategies import CONSTANT_PARAMS, apply_rules
 
     if point is None:
         func = program(shape)

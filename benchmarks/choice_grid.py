@@ -124,8 +124,8 @@ def neighbours(point: Point, shape: Shape, target: Target) -> Iterator[Point]:
 def program(shape: Shape) -> PrimFunc:
     """The product as it is written, W marked as constant."""
     from blockwright import ir
-    from blockwright.rules import CONSTANT_PARAMS
     from blockwright.script.compute import Program
+    from blockwright.strategies import CONSTANT_PARAMS
 
     p = Program("product")
     m, n, k = (ir.const(extent, "int64") for extent in (shape.m, shape.n, shape.k))

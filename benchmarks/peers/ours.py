@@ -80,6 +80,6 @@ def _channels_last(value: torch.Tensor) -> torch.Tensor:
 
 
 def _all_but_last() -> tuple[str, ...]:
-    from blockwright.rules import RULES
+    from blockwright.strategies import RULES
 
     return tuple(rule.name for rule in RULES[:-1])

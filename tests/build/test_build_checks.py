@@ -14,8 +14,8 @@ from blockwright import ir
 from blockwright.build import Module
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
-from blockwright.rules import apply_rules
 from blockwright.script import tir as T
+from blockwright.strategies import apply_rules
 
 
 def floats(*shape: int) -> np.ndarray:

@@ -127,7 +127,7 @@ def test_a_second_compilation_schedules_nothing(
 ) -> None:
     monkeypatch.setenv("BLOCKWRIGHT_CACHE_DIR", str(tmp_path))
     first = bw.compile(from_source(MODEL))
-    monkeypatch.setattr("blockwright.rules.try_rules", forbidden)
+    monkeypatch.setattr("blockwright.strategies.try_rules", forbidden)
     monkeypatch.setattr(BUILDING, "find_violations", forbidden)
     again = bw.compile(from_source(MODEL))
     assert {n: t.as_python() for n, t in again.context.traces.items()} == {

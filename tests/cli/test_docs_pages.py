@@ -14,8 +14,8 @@ from blockwright import ir
 from blockwright.build import build
 from blockwright.interp import interpret
 from blockwright.ops.row import OpContext, OpRow, Sample
-from blockwright.rules.rule import Rule, try_rules
 from blockwright.script.compute import Program
+from blockwright.strategies.strategy import Rule, try_rules
 from blockwright.support import GraphError
 from blockwright.target import Target
 

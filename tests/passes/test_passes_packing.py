@@ -13,9 +13,9 @@ from blockwright.graph import GraphBuilder
 from blockwright.passes import PassContext
 from blockwright.passes.lift_packing import split_prologue
 from blockwright.passes.schedule_programs import schedule_programs
-from blockwright.rules import AWAY_PARAMS, COLD_PARAMS
-from blockwright.rules.rule import RuleResult
 from blockwright.schedule import Schedule
+from blockwright.strategies import AWAY_PARAMS, COLD_PARAMS
+from blockwright.strategies.strategy import RuleResult
 from blockwright.target import Cache, Target
 
 F32 = ir.dtype_of("float32")

@@ -12,9 +12,9 @@ import pytest
 from blockwright import ir
 from blockwright.analysis import check_well_formed
 from blockwright.build import build
-from blockwright.rules import RULES, RuleResult, apply_rules
-from blockwright.rules.entry import chosen_at_entry
 from blockwright.schedule import RECORDS, Schedule, Trace
+from blockwright.strategies import RULES, RuleResult, apply_rules
+from blockwright.strategies.multiversion import chosen_at_entry
 from blockwright.target import Target
 from blockwright.testing import assert_same_meaning
 

@@ -11,8 +11,8 @@ import blockwright as bw
 from blockwright import ir
 from blockwright.analysis.streaming import OWN_REGISTERS
 from blockwright.lower import lower
-from blockwright.rules import apply_rules
 from blockwright.script.compute import Program
+from blockwright.strategies import apply_rules
 from blockwright.target import Target
 
 B, S = (ir.var(name, "int64") for name in "bs")

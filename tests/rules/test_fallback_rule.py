@@ -8,9 +8,9 @@ import pytest
 from blockwright import ir
 from blockwright.build import build
 from blockwright.lower import lower
-from blockwright.rules import RULES, apply_rules
-from blockwright.rules.rule import RuleResult
 from blockwright.script.ir import from_source
+from blockwright.strategies import RULES, apply_rules
+from blockwright.strategies.strategy import RuleResult
 from blockwright.target import Target
 
 OTHERS = [rule.name for rule in RULES if rule.name != "fallback"]

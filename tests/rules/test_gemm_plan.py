@@ -13,9 +13,15 @@ import blockwright as bw
 from blockwright import ir
 from blockwright.cost import estimate
 from blockwright.lower import lower
-from blockwright.rules import COLD_PARAMS, CONSTANT_PARAMS, apply_rules
-from blockwright.rules.gemm_plan import GemmPlan, Product, gemm_plan, gemm_tile, plan_seconds
 from blockwright.script.compute import Program
+from blockwright.strategies import COLD_PARAMS, CONSTANT_PARAMS, apply_rules
+from blockwright.strategies.cpu.gemm_plan import (
+    GemmPlan,
+    Product,
+    gemm_plan,
+    gemm_tile,
+    plan_seconds,
+)
 from blockwright.target import Target
 from blockwright.testing import assert_same_meaning
 
@@ -315,7 +321,7 @@ def test_tasks_may_be_cut_unevenly(
     def fixed(*_: object) -> GemmPlan:
         return plan
 
-    monkeypatch.setattr("blockwright.rules.gemm.gemm_plan", fixed)
+    monkeypatch.setattr("blockwright.strategies.cpu.gemm.gemm_plan", fixed)
     func = program(5 * 6 + 1, 5 * 16 + 3, 32)
     result = checks.taken_by("gemm", func)
     assert "outer_product" in str(result.trace.as_python())

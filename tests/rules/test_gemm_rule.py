@@ -11,8 +11,8 @@ import blockwright as bw
 from blockwright import ir
 from blockwright.graph import GraphBuilder, constant
 from blockwright.lower import lower
-from blockwright.rules import apply_rules
 from blockwright.script.compute import Program
+from blockwright.strategies import apply_rules
 from blockwright.target import Target
 from blockwright.testing import assert_same_meaning
 

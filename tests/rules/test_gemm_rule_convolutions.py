@@ -9,7 +9,7 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
-from blockwright.rules import apply_rules
+from blockwright.strategies import apply_rules
 from blockwright.target import Target
 from blockwright.testing import assert_same_meaning
 

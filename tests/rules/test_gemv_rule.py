@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from blockwright import ir
-from blockwright.rules import CONSTANT_PARAMS, apply_rules
 from blockwright.script.compute import Program
+from blockwright.strategies import CONSTANT_PARAMS, apply_rules
 from blockwright.target import Target
 
 N, K, B = (ir.var(name, "int64") for name in "nkb")

@@ -12,8 +12,8 @@ from blockwright import ir
 from blockwright.lower import lower
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
-from blockwright.rules import apply_rules
 from blockwright.script.compute import Program
+from blockwright.strategies import apply_rules
 from blockwright.target import Cache, Target
 
 ROW = OPERATORS["attention"]

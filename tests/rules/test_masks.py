@@ -12,7 +12,7 @@ from blockwright import ir
 from blockwright.lower import lower
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
-from blockwright.rules import apply_rules
+from blockwright.strategies import apply_rules
 from blockwright.target import Target
 
 MACHINE = Target("x86-64-v3", num_threads=2)

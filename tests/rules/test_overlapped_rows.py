@@ -8,8 +8,8 @@ import pytest
 import blockwright as bw
 from blockwright import ir
 from blockwright.build import build
-from blockwright.rules import RuleResult, apply_rules
 from blockwright.script.compute import Program
+from blockwright.strategies import RuleResult, apply_rules
 from blockwright.target import Cache, Target
 from blockwright.testing import assert_same_meaning
 from tests.rules.row_programs import Size, softmax

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from blockwright.rules.tiles import (
+from blockwright.strategies.cpu.register_tiling import (
     RegisterTile,
     choose_register_tile,
     least_width,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from blockwright import ir
-from blockwright.rules import apply_rules
 from blockwright.script.compute import Program
+from blockwright.strategies import apply_rules
 from blockwright.target import Target
 from tests.rules.row_programs import Size, softmax
 

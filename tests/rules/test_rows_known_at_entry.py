@@ -8,12 +8,12 @@ import pytest
 import blockwright as bw
 from blockwright import ir
 from blockwright.analysis import find_violations
-from blockwright.rules import CONSTANT_PARAMS, apply_rules
-from blockwright.rules.entry import chosen_at_entry
-from blockwright.rules.rule import Rule, Variant, try_rules
-from blockwright.rules.tiles import RowTile, row_tiles
 from blockwright.schedule import Schedule
 from blockwright.script.compute import Program
+from blockwright.strategies import CONSTANT_PARAMS, apply_rules
+from blockwright.strategies.cpu.register_tiling import RowTile, row_tiles
+from blockwright.strategies.multiversion import chosen_at_entry
+from blockwright.strategies.strategy import Rule, Variant, try_rules
 from blockwright.target import Target
 from blockwright.testing import assert_same_meaning
 

@@ -7,10 +7,10 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
-from blockwright.rules import RULES
-from blockwright.rules.rule import Rule, Variant, try_rules
 from blockwright.schedule import Schedule
 from blockwright.script.compute import Program
+from blockwright.strategies import RULES
+from blockwright.strategies.strategy import Rule, Variant, try_rules
 from blockwright.support.codes import CODES
 from blockwright.target import Target
 
@@ -48,7 +48,7 @@ def test_the_next_rule_takes_the_program(rule: Rule) -> None:
 
 def test_a_compilation_goes_on_and_warns(monkeypatch: pytest.MonkeyPatch) -> None:
     rules = (Rule("faulty", lambda *_: "", broken), *RULES)
-    monkeypatch.setattr("blockwright.rules.RULES", rules)
+    monkeypatch.setattr("blockwright.strategies.RULES", rules)
     x = torch.randn(8, 40)
     with pytest.warns(bw.BlockwrightWarning, match="BW645.*faulty") as told:
         exe = bw.compile(torch.nn.Softmax(-1), (x,))

@@ -16,7 +16,7 @@ from blockwright import ir
 from blockwright.build import build
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
-from blockwright.rules import RULES, RuleResult, apply_rules
+from blockwright.strategies import RULES, RuleResult, apply_rules
 from blockwright.target import Target
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from blockwright import ir
 from blockwright.build import build
-from blockwright.rules import apply_rules
-from blockwright.rules.separable_model import Separable, lines_of_task, tile_of
 from blockwright.script.compute import Program
+from blockwright.strategies import apply_rules
+from blockwright.strategies.cpu.separable_conv_cost import Separable, lines_of_task, tile_of
 from blockwright.target import Target
 
 N, H = (ir.var(name, "int64") for name in "nh")

@@ -12,8 +12,8 @@ from blockwright import ir
 from blockwright.analysis import check_well_formed
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
-from blockwright.rules import apply_rules
 from blockwright.script.compute import Program
+from blockwright.strategies import apply_rules
 from blockwright.target import Cache, Target
 from blockwright.testing import assert_same_meaning
 

@@ -13,8 +13,8 @@ from blockwright.build import build
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
 from blockwright.passes.choose_winograd import best_size
-from blockwright.rules import apply_rules
-from blockwright.rules.winograd_model import Convolution, direct_cycles, plan
+from blockwright.strategies import apply_rules
+from blockwright.strategies.cpu.winograd_cost import Convolution, direct_cycles, plan
 from blockwright.target import Target
 from blockwright.target.target import Cache
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from blockwright import ir
-from blockwright.rules.contraction import canonicalize
 from blockwright.schedule import LoopRV, Schedule, ScheduleError
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import Handle
 from blockwright.schedule.engine.state import State
 from blockwright.schedule.engine.state import Target as Place
 from blockwright.script.ir import from_source
+from blockwright.strategies.cpu.gemm_canonical import canonicalize
 from blockwright.target import Target
 from tests.schedule.refusals import require_taught
 

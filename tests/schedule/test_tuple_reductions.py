@@ -17,10 +17,10 @@ from blockwright.lower import lower
 from blockwright.ops.common import as_dim
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import row
-from blockwright.rules import apply_rules
 from blockwright.schedule import Schedule, ScheduleError
 from blockwright.script.compute import AnyReducer, Program, comm_reducer
 from blockwright.script.ir import from_source
+from blockwright.strategies import apply_rules
 from blockwright.target import Target
 from blockwright.testing import assert_same_meaning
 

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("islpy")
 
 from blockwright import ir
-from blockwright.rules import apply_rules
 from blockwright.script.compute import Program
+from blockwright.strategies import apply_rules
 from blockwright.target import Target
 from blockwright.verify import verify
 from blockwright.verify.normalize.unfuse import unfused

@@ -23,9 +23,9 @@ from blockwright.build.remembered import Remembered
 from blockwright.build.steps import get_ready
 from blockwright.ir.fields import field_problems
 from blockwright.passes import STAGES, PassContext, run_pipeline
-from blockwright.rules import RULES, apply_rules
 from blockwright.runtime import constants
 from blockwright.runtime.refused import require_storage
+from blockwright.strategies import RULES, apply_rules
 from blockwright.support import ImporterError, OptionError, ValidationError
 from blockwright.support.garbage import few_collections
 from blockwright.support.kinds import require_kind

@@ -4,7 +4,7 @@ Before:  y = R.attention(q, k, v)
 After:   y = R.attention(q, k, v, keys_at_once=1024)
 
 Each piece has a softmax of its own; `ops/attention.py` says how they are put together, and
-`rules/attention_model.py` when that pays on the target. The numbers of queries and keys and the
+`strategies/cpu/attention_cost.py` when that pays on the target. The numbers of queries and keys and the
 sizes of heads must be known, and a piece must divide the keys. A call that says `keys_at_once=…`
 itself is left alone; disabling the rule of attention leaves all calls whole.
 """
@@ -14,8 +14,8 @@ from __future__ import annotations
 from blockwright import ir
 from blockwright.passes.context import PassContext
 from blockwright.passes.rewrite import map_calls
-from blockwright.rules.attention import RULE
-from blockwright.rules.attention_model import keys_at_once
+from blockwright.strategies.cpu.attention import RULE
+from blockwright.strategies.cpu.attention_cost import keys_at_once
 from blockwright.target import Target
 
 

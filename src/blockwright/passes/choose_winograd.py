@@ -4,7 +4,7 @@ Before:  y = R.nn.conv2d(x, W, padding=1, data_layout="NHWC")
 After:   y = R.nn.conv2d(x, W, padding=1, data_layout="NHWC", winograd=4)
 
 `winograd` is the edge of the output tiles; without it the convolution is computed directly. The
-model of `rules/winograd_model.py` compares both for the target. Weights must be constants, because
+model of `strategies/cpu/winograd_cost.py` compares both for the target. Weights must be constants, because
 their transform is computed at compile time, and sizes of images known; the batch may be
 unknown. A call that says `winograd=…` itself
 is left alone; the option `winograd=False`, or disabling the rule of this name, leaves all
@@ -24,8 +24,8 @@ from blockwright.ops.winograd import TAPS
 from blockwright.passes.cold_weights import constants_are_cold
 from blockwright.passes.context import PassContext
 from blockwright.passes.rewrite import map_calls
-from blockwright.rules.winograd import RULE
-from blockwright.rules.winograd_model import Convolution, direct_cycles, plan
+from blockwright.strategies.cpu.winograd import RULE
+from blockwright.strategies.cpu.winograd_cost import Convolution, direct_cycles, plan
 from blockwright.target import Target
 
 ACCURATE = (2, 4)

@@ -16,7 +16,7 @@ from typing import Any
 from blockwright import ir
 from blockwright.codegen.abi.entry import ENTRY_TICKS
 from blockwright.passes.context import PassContext
-from blockwright.rules.facts import AWAY_PARAMS, COLD_PARAMS, CONSTANT_PARAMS
+from blockwright.strategies.match.blocks import AWAY_PARAMS, COLD_PARAMS, CONSTANT_PARAMS
 
 MARKS = frozenset({
     "compute_pattern", "op", "primitive", "tir.is_host", "tir.view",

@@ -33,8 +33,10 @@ from blockwright.passes.rewrite import (
     tir_symbols,
     used_vars,
 )
-from blockwright.rules import gemm, rule_for, separable
-from blockwright.rules.facts import contraction_of, leaf_blocks
+from blockwright.strategies import rule_for
+from blockwright.strategies.cpu import gemm
+from blockwright.strategies.cpu import separable_conv as separable
+from blockwright.strategies.match.blocks import contraction_of, leaf_blocks
 from blockwright.target import Target
 
 LIGHT = frozenset({"ElementWise", "Broadcast", "Injective"})

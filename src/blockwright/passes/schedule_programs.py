@@ -22,7 +22,13 @@ from blockwright.build.steps import each
 from blockwright.passes.cold_weights import caches_without_constants
 from blockwright.passes.context import PassContext
 from blockwright.passes.rewrite import constant_positions
-from blockwright.rules import AWAY_PARAMS, COLD_PARAMS, CONSTANT_PARAMS, RuleResult, apply_rules
+from blockwright.strategies import (
+    AWAY_PARAMS,
+    COLD_PARAMS,
+    CONSTANT_PARAMS,
+    RuleResult,
+    apply_rules,
+)
 from blockwright.support import BlockwrightWarning
 
 _HINTS = (CONSTANT_PARAMS, AWAY_PARAMS, COLD_PARAMS)

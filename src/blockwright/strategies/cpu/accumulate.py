@@ -1,0 +1,106 @@
+"""Reductions with vectors along a spatial loop: all results are kept while terms are added."""
+
+from __future__ import annotations
+
+from blockwright import ir
+from blockwright.schedule import BlockRV, LoopRV, Schedule
+from blockwright.strategies.cpu.blocked_sums import Level, next_level, sums_floats
+from blockwright.strategies.cpu.inline import block_of, extent, reduces
+from blockwright.strategies.cpu.register_tiling import steps_at_once
+from blockwright.strategies.cpu.vector_loops import (
+    inner_loops,
+    lanes_for,
+    spatial_loops,
+    vectorize_last,
+)
+from blockwright.target import Target
+
+_BY_FEW = 64  # terms of a sum from which the terms of one step are added to one another first
+
+
+def accumulate(
+    sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target, ragged: bool = False,
+    long: bool = False,
+) -> None:  # fmt: skip
+    """A reduction with vectors along a spatial loop: some steps at a time go into all results.
+
+    Results stay in cache between steps; each is loaded and stored once for several of them. Of a
+    `ragged` loop some vectors may not exist. A long sum is taken in blocks; `long`: also one whose
+    length is not known.
+    """
+    block = block_of(sch, handle)
+    loops = inner_loops(sch, handle, row)
+    rows = [loop for loop in loops if reduces(sch, block, loop)]
+    *others, columns = spatial_loops(sch, handle, loops)
+    if not rows:  # of one term each
+        vectorize_last(sch, handle, columns, target)
+        return
+    sch.reorder(*others, *rows, columns)
+    steps = steps_at_once(None)
+    apart = len(rows) == 1 and not _calls(block)  # else terms of one step are added in order
+    level = next_level(sch, handle, rows, step=steps, lanes=steps, long=long,
+                       in_block=steps if apart else 1)  # fmt: skip
+    if level is not None:
+        _accumulate_level(sch, level, target, ragged)
+        accumulate(sch, level.partial, level.loop, target, ragged, long)
+        return
+    apart = apart and sums_floats(block) and (extent(sch, rows[0]) or 0) > _BY_FEW
+    lanes = min(lanes_for(block, target), extent(sch, columns) or target.vector_bits)
+    vectors, lane = sch.split(columns, [None, lanes])
+    k0, k1 = sch.split(rows[-1], [None, steps_at_once(extent(sch, rows[-1]))])
+    sch.reorder(*others, *rows[:-1], k0, vectors, k1, lane)
+    if apart:
+        k0, vectors, lane = _sum_steps_apart(sch, handle, k0)
+    else:
+        sch.unroll(k1)
+    init = sch.decompose_reduction(handle, rows[0] if len(rows) > 1 else k0)
+    sch.vectorize(lane)
+    sch.vectorize(sch.get_loops(init)[-1])
+    sch.annotate(k0, "loop_partition", True)
+    if ragged:
+        sch.annotate(vectors, "loop_partition", True)
+        sch.annotate(sch.get_loops(init)[-2], "loop_partition", True)
+
+
+def _calls(block: ir.Block) -> bool:
+    """Whether a term is more than loads and arithmetic: it needs the registers itself."""
+    return any(call.op != "if_then_else" for call in ir.collect(block.body, ir.Call))
+
+
+def _sum_steps_apart(
+    sch: Schedule, handle: BlockRV, steps: LoopRV
+) -> tuple[LoopRV, LoopRV, LoopRV]:
+    """The terms of one step are added to one another in a register before they join the sum.
+
+    Returns the loops of the sum: over steps, vectors and lanes.
+    """
+    partial = sch.rfactor(steps, 0)
+    steps, vectors, lanes = sch.get_loops(handle)[-3:]
+    sch.compute_at(partial, vectors)
+    sch.set_scope(partial, 0, "local")
+    block = block_of(sch, partial)
+    own = inner_loops(sch, partial, vectors)
+    (k1,) = [loop for loop in own if reduces(sch, block, loop)]
+    (lane,) = spatial_loops(sch, partial, own)
+    sch.reorder(k1, lane)
+    first = sch.decompose_reduction(partial, k1)
+    sch.vectorize(lane)
+    sch.unroll(k1)
+    sch.vectorize(sch.get_loops(first)[-1])
+    return steps, vectors, lanes
+
+
+def _accumulate_level(sch: Schedule, level: Level, target: Target, ragged: bool) -> None:
+    """The sums of blocks are added to the totals, all columns after each block."""
+    own = inner_loops(sch, level.total, level.loop)
+    (columns,) = spatial_loops(sch, level.total, own)
+    sch.compute_at(level.partial, level.loop)
+    lanes = min(lanes_for(block_of(sch, level.total), target), extent(sch, columns) or 1 << 10)
+    sch.split(columns, [None, lanes])
+    init = sch.decompose_reduction(level.total, level.loop)
+    for part in (level.total, init):
+        *_, vectors, lane = sch.get_loops(part)
+        sch.vectorize(lane)
+        if ragged:
+            sch.annotate(vectors, "loop_partition", True)
+    sch.annotate(level.loop, "loop_partition", True)

@@ -1,0 +1,408 @@
+"""Attention: two chained contractions with row-wise work between them, fused in one kernel.
+
+    S = Q K^T;  P = f(S, mask, row statistics);  out = g(P V, row statistics)
+
+A task takes one batch element and head: it lays K out in panels once, and then, for a few query
+rows at a time, computes the scores tile by tile in registers, the softmax on rows that stay in the
+first-level cache, and the product with V in registers again: with the whole head, or, where
+registers are few, with a slice of it after the other. Any sequence length; rows beyond the end
+exist only in the last tile, which `loop_partition` gives code of its own. Where there are fewer
+heads than threads need, the rows of a head are several tasks.
+
+Where the keys come in pieces, each with a softmax of its own,
+
+    S1[c] = Q K[c]^T;  P = f(S1[c], row statistics of c);  O1[c] = P V[c];  out = g(O1, statistics)
+
+a task takes some rows of a head, and one piece after the other: it lays K and V of the piece out,
+passes its rows over them as above, and at its end puts together what the pieces gave each row.
+Scores of a piece stay in near caches then, however many keys there are, and keys and values come
+from memory once for all rows of a task.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from blockwright import ir
+from blockwright.analysis.streaming import OWN_REGISTERS
+from blockwright.arith import IndexMap
+from blockwright.schedule import BlockRV, LoopRV, Schedule
+from blockwright.strategies.cpu.attention_cost import slice_of_head
+from blockwright.strategies.cpu.elementwise import spread
+from blockwright.strategies.cpu.gemm_canonical import (
+    align,
+    canonicalize,
+    clear_total,
+    node,
+    pack_panels,
+    vector_rows,
+    vector_tile,
+)
+from blockwright.strategies.cpu.inline import extent, inline_where, is_copy, longest
+from blockwright.strategies.cpu.inner_reduction import schedule_inner
+from blockwright.strategies.cpu.register_tiling import least_width, whole_row
+from blockwright.strategies.cpu.split_k import Pieces, sum_pieces
+from blockwright.strategies.cpu.vector_loops import has_tail, inner_loops, vectorize_last
+from blockwright.strategies.match.blocks import (
+    Contraction,
+    contraction_of,
+    extent_of,
+    is_spatial,
+    leaf_blocks,
+    position_of,
+)
+from blockwright.strategies.strategy import Rule
+from blockwright.support import ScheduleError
+from blockwright.target import Target
+
+
+def _roles(func: ir.PrimFunc) -> tuple[list[ir.Block], list[int]]:
+    found = leaf_blocks(func)
+    return found, [k for k, b in enumerate(found) if contraction_of(b, guarded=True) is not None]
+
+
+_EVEN = 0.9  # of the threads' time, that is worked in where tasks are enough
+_TILES_OF_TASK = 4  # tiles of rows that are worth laying K out for
+_ROWS_OF_TASK = 128  # that are worth laying pieces of K and V out for, once for each piece
+
+
+def refuses(func: ir.PrimFunc, target: Target) -> str:
+    found, at = _roles(func)
+    if len(at) != 2:
+        return f"{len(at)} contractions, two are wanted"
+    scores = contraction_of(found[at[0]])
+    product = contraction_of(found[at[1]], guarded=True)
+    if scores is None:
+        return "the scores are chosen before they are added up"
+    assert product is not None
+    pieces = len(product.batch) - len(scores.batch)
+    if not scores.batch or pieces not in (0, 1):
+        return "the contractions are not batched alike"
+    if len(scores.m) != 1 or len(scores.n) != 1 + pieces or len(product.n) != 1:
+        return "rows or columns have several axes"
+    head = extent_of(found[at[1]], product.n)
+    if head is None:
+        return "the head size is symbolic"
+    for position, facts in zip(at, (scores, product), strict=True):
+        iters = found[position].iter_vars
+        axes = (iters[p].dom.extent for p in (*facts.m, *facts.n, *facts.k))
+        if any(ir.is_const_int(size, 1) for size in axes):
+            return "an axis has one element"
+    if not all(is_spatial(b) or b.init is not None for b in found):
+        return "a block is no plain reduction"
+    return _no_pieces(found, at, scores, product) if pieces else ""
+
+
+def _no_pieces(
+    found: list[ir.Block], at: list[int], scores: Contraction, product: Contraction
+) -> str:
+    """Why the first column axis of the scores does not count pieces of the keys; "" if it does."""
+    if len(scores.k) != 1 or len(product.k) != 1 or product.batch[-1] < product.m[0]:
+        return "the product has no results for each piece of the keys"
+    pieces = (found[at[0]].iter_vars[scores.n[0]], found[at[1]].iter_vars[product.batch[-1]])
+    if not ir.structural_equal(*(it.dom.extent for it in pieces)):
+        return "scores and product have other pieces of the keys"
+    if all(is_spatial(b) for b in found[at[1] + 1 :]):
+        return "nothing puts together what the pieces of the keys gave"
+    return ""
+
+
+def apply(sch: Schedule, target: Target) -> None:
+    blocks = _parts(sch)
+    scores, product = blocks.scores, blocks.product
+    inlined = _inlined(sch, blocks.before, scores)
+    remaining = inline_where(sch, inlined) + [h for h in blocks.before if h not in inlined]
+    found = contraction_of(node(sch, scores))
+    if found is None:
+        raise ScheduleError("with producers inlined, the scores are no product", code="BW340",
+                            help="schedule the program by the fallback rule, or write the scores "
+                            "as sums of products of a query and a key element")  # fmt: skip
+    batch, pieces = len(found.batch), len(found.n) - 1
+    head = _size_of_head(sch, product)
+    held = slice_of_head(target, head)
+    slices = _whole_vectors(sch, product, head, held.columns, target)
+    most = held.rows
+    bound = longest(sch, sch.get_loops(scores)[found.m[0]])
+    if bound is not None:  # a tile with room for all rows would have as many as there are
+        most = min(most, max(1, bound - 1))
+    masked, rest = blocks.between[0], blocks.between[1:]
+    form = canonicalize(sch, scores, masked, target, pad_rows=False, columns_apart=pieces,
+                        most_rows=most)  # fmt: skip
+    sch.compute_inline(form.a)  # query elements are broadcast from where they are
+    loops = sch.get_loops(scores)
+    tasks, rows, each = loops[:batch], loops[batch], loops[batch + 1 : batch + 1 + pieces]
+    columns, depth = loops[batch + 1 + pieces :]
+    keys = extent(sch, sch.get_loops(masked)[-1])
+    parts = _parts_of_rows(sch, tasks, rows, form.tile.rows, target, bool(pieces))
+    if parts > 1:
+        part, i0, i1 = sch.split(rows, [parts, None, form.tile.rows])
+        tasks.append(part)
+    else:
+        i0, i1 = sch.split(rows, [None, form.tile.rows])
+    j0, j1 = sch.split(columns, [None, form.tile.columns])
+    sch.reorder(*tasks, *each, i0, j0, depth, i1, j1)
+    task = sch.fuse(*tasks) if len(tasks) > 1 else tasks[0]
+    home = each[0] if each else task
+    sch.set_scope(scores, 0, "local")
+    sch.reverse_compute_at(masked, j0)
+    for handle in (*rest, product):
+        sch.reverse_compute_at(handle, i0, preserve_unit_loops=True)  # a tile may have one row
+    sch.compute_at(form.b, home)
+    panel = pack_panels(sch, form, inner_loops(sch, form.b, home))
+    sch.annotate(panel, "loop_partition", True)
+    _score_tile(sch, scores, masked, depth, i1, j1, form.tile.columns)
+    for handle in rest:
+        _rows(sch, handle, i0, target, kept=bool(pieces))
+    if slices is not None:
+        _pack_slices(sch, slices, home, held.columns, target, whole=head % held.columns == 0)
+    _product_tile(sch, product, blocks.out, i0, head, held.columns, target, pieces)
+    sch.annotate(i0, "loop_partition", True)
+    _cut(sch, masked, j0, _has_tail(target, keys, form.tile.columns))
+    for handle in blocks.together:
+        sch.reverse_compute_at(handle, task, preserve_unit_loops=True)
+        schedule_inner(sch, handle, inner_loops(sch, handle, task)[0], target)
+    sch.parallel(task)
+    for handle in remaining:
+        if is_spatial(node(sch, handle)):
+            spread(sch, [handle], target)
+
+
+def _inlined(sch: Schedule, before: list[BlockRV], scores: BlockRV) -> list[BlockRV]:
+    """Blocks to inline: all, but for the one that makes K where Q comes from the same buffer.
+
+    A product of a buffer with itself has operands that nothing tells apart; K then is a copy.
+    """
+    found = contraction_of(node(sch, scores))
+    assert found is not None  # `refuses` looked at it
+    made_by = {node(sch, h).writes[0].buffer: h for h in before}
+
+    def source(buffer: ir.Buffer) -> ir.Buffer:
+        while buffer in made_by and len(node(sch, made_by[buffer]).reads) == 1:
+            buffer = node(sch, made_by[buffer]).reads[0].buffer
+        return buffer
+
+    same = source(found.a) is source(found.b)
+    return [h for h in before if not (same and h == made_by.get(found.b))]
+
+
+class _Blocks(msgspec.Struct):
+    """The blocks of a program by what they do.
+
+    Attributes:
+        before: make queries, keys and values.
+        between: make powers of the scores.
+        out: takes results of the product out of registers.
+        together: put together what pieces of the keys gave.
+    """
+
+    before: list[BlockRV]
+    scores: BlockRV
+    between: list[BlockRV]
+    product: BlockRV
+    out: BlockRV
+    together: list[BlockRV]
+
+
+def _parts(sch: Schedule) -> _Blocks:
+    handles = sch.get_child_blocks(sch.get_block("root"))
+    at = [k for k, h in enumerate(handles) if contraction_of(node(sch, h), guarded=True)]
+    first, second = at
+    facts = contraction_of(node(sch, handles[first]))
+    behind, together = handles[second + 1 :], list[BlockRV]()
+    if facts is not None and len(facts.n) > 1:
+        behind, together = [], behind
+    if not behind:
+        behind = [sch.cache_write(handles[second], 0, "local")]
+    for handle in behind[:-1]:
+        sch.compute_inline(handle)
+    align(sch, handles[second], behind[-1])
+    if together:
+        together = _put_together(sch, together)
+    between = handles[first + 1 : second]
+    copies = [h for h in between if is_copy(node(sch, h))]
+    remaining = [h for h in between if h not in copies]
+    return _Blocks([*handles[:first], *copies], handles[first], remaining, handles[second],
+                   behind[-1], together)  # fmt: skip
+
+
+def _put_together(sch: Schedule, handles: list[BlockRV]) -> list[BlockRV]:
+    """Blocks that add up what pieces gave, and one behind them, over the same axes."""
+    last = max(k for k, h in enumerate(handles) if not is_spatial(node(sch, h)))
+    *plain, out = handles[last + 1 :] or [sch.cache_write(handles[last], 0, "local")]
+    for handle in plain:
+        sch.compute_inline(handle)
+    align(sch, handles[last], out)
+    return [*handles[: last + 1], out]
+
+
+def _size_of_head(sch: Schedule, product: BlockRV) -> int:
+    block = node(sch, product)
+    facts = contraction_of(block, guarded=True)
+    assert facts is not None  # `refuses` looked at it
+    head = extent_of(block, facts.n)
+    assert head is not None
+    return head
+
+
+def _whole_vectors(
+    sch: Schedule, product: BlockRV, head: int, width: int, target: Target
+) -> BlockRV | None:
+    """Widen the head to whole vectors, with zeros: sums in registers need no masks then.
+
+    Returns the block that lays V out in slices, where a head is more than one of them.
+    """
+    slices = _slices(sch, product, width) if width < head else None
+    block = node(sch, product)
+    facts = contraction_of(block, guarded=True)
+    assert facts is not None  # `refuses` looked at it
+    (axis,) = facts.n
+    padding = [1] * len(block.iter_vars)
+    padding[axis] = least_width(target, head, block.writes[0].buffer.dtype.bits)
+    for made in sch.pad_einsum(product, padding, mode="zero") or []:
+        sch.compute_inline(made)
+    return slices
+
+
+def _slices(sch: Schedule, product: BlockRV, width: int) -> BlockRV:
+    """Lay V out in slices of its columns, one after the other and at lines of memory: rows of it
+    may be pages apart, or begin anywhere. What the last slice has beyond the end is zero."""
+    block = node(sch, product)
+    facts = contraction_of(block, guarded=True)
+    assert facts is not None  # `refuses` looked at it
+    copy = sch.reindex(product, ("read", position_of(facts.b, block.reads)))
+    *batch, column, key = (ir.Var(it.var.name, it.var.dtype) for it in node(sch, copy).iter_vars)
+    slices = (*batch, ir.floordiv(column, width), key, ir.floormod(column, width))
+    sch.transform_layout(copy, ("write", 0), IndexMap((*batch, column, key), slices), 0.0)
+    return copy
+
+
+def _parts_of_rows(
+    sch: Schedule, heads: list[LoopRV], rows: LoopRV, tile: int, target: Target, pieces: bool
+) -> int:
+    """Into how many tasks the rows of a head are cut, so that all threads have work; each lays K
+    out for itself, which a few tiles of rows are worth. What `pieces` of the keys give all rows of
+    a task is kept, so that tasks have no more rows than they need."""
+    known = math.prod(extent(sch, loop) or 1 for loop in heads)
+    length = extent(sch, rows)
+    least, most = 1, target.num_threads
+    if length is not None:
+        worth = length // (tile * _TILES_OF_TASK)
+        least, most = (length // _ROWS_OF_TASK, worth) if pieces else (1, min(worth, most))
+    for parts in range(max(1, least), most + 1):
+        if _busy(known * parts, target) >= _EVEN:
+            return parts
+    return max(1, most)
+
+
+def _busy(tasks: int, target: Target) -> float:
+    """Share of the threads' time in which they work on so many tasks of the same size."""
+    return tasks / (math.ceil(tasks / target.num_threads) * target.num_threads)
+
+
+def _score_tile(
+    sch: Schedule, scores: BlockRV, masked: BlockRV, depth: LoopRV, i1: LoopRV, j1: LoopRV,
+    lanes: int,
+) -> None:  # fmt: skip
+    sums = scores
+    cut = sum_pieces(sch, scores, [depth], Pieces())
+    if cut is not None:
+        sums, (depth, i1, j1), over = cut
+        clear_total(sch, scores, over, lanes)
+        sch.set_scope(sums, 0, "local")
+    init = sch.decompose_reduction(sums, depth)
+    vector_rows(sch, init, lanes)
+    vector_tile(sch, sums, j1, i1, lanes)
+    vector_rows(sch, masked, lanes)
+
+
+def _rows(sch: Schedule, handle: BlockRV, i0: LoopRV, target: Target, kept: bool) -> None:
+    """Row statistics, `kept` or only for the tile, and exponentials: a row at a time, vectors along
+    the keys."""
+    loops = inner_loops(sch, handle, i0)
+    if is_spatial(node(sch, handle)):
+        keys = extent(sch, loops[-1])
+        lanes = vectorize_last(sch, handle, loops[-1], target)
+        chunks = inner_loops(sch, handle, i0)[len(loops) - 1]
+        _cut(sch, handle, chunks, _has_tail(target, keys, lanes))
+        return
+    if not kept:
+        sch.set_scope(handle, 0, "local")
+    schedule_inner(sch, handle, loops[0], target)
+
+
+def _has_tail(target: Target, keys: int | None, lanes: int) -> bool:
+    """Whether the last of the keys are to have code of their own, because they alone need masks:
+    where those cost something."""
+    return not target.has_masks and has_tail(keys, lanes)
+
+
+def _cut(sch: Schedule, handle: BlockRV, keys: LoopRV, tail: bool = False) -> None:
+    """Give keys that all rows of a tile see, some see, and none sees, code of their own; or those
+    behind the last whole vector (`tail`)."""
+    block = node(sch, handle)
+    own = {it.var for it in block.iter_vars}
+    chosen = (n.condition for n in ir.collect(block.body, ir.Select))
+    if tail or any(
+        isinstance(c, ir.CompareOp)
+        and ir.uses_var(c, own)
+        and not any(isinstance(n, ir.BufferLoad) for n in ir.walk(c))
+        for c in chosen
+    ):
+        sch.annotate(keys, "loop_partition", True)
+
+
+def _pack_slices(
+    sch: Schedule, copy: BlockRV, task: LoopRV, width: int, target: Target, *, whole: bool
+) -> None:
+    """A task writes the slices of its V, `whole` ones or a last one that is filled up."""
+    sch.compute_at(copy, task)
+    step = math.gcd(width, target.lanes("float32"))
+    loops = inner_loops(sch, copy, task)
+    if whole:
+        columns, keys = loops[-2:]
+        part, vectors, lanes = sch.split(columns, [None, width // step, step])
+    else:  # a layout that is padded has loops of its own: over slices, keys, and columns in a slice
+        part, keys, columns = loops[-3:]
+        vectors, lanes = sch.split(columns, [None, step])
+        sch.annotate(part, "loop_partition", True)
+        sch.annotate(vectors, "loop_partition", True)
+    sch.reorder(keys, part, vectors, lanes)  # by slices: a task writes all that it reads of them
+    sch.vectorize(lanes)
+
+
+def _product_tile(
+    sch: Schedule, product: BlockRV, out: BlockRV, i0: LoopRV, size: int, width: int,
+    target: Target, pieces: int,
+) -> None:  # fmt: skip
+    """All rows of the tile and a slice of the head in registers while keys pass; written back by
+    rows, vectors along the head."""
+    loops = inner_loops(sch, product, i0)
+    rows, head, keys = loops[-3 - pieces], *loops[-2:]  # between them the piece that i0 is inside
+    at = i0
+    if extent(sch, head) != width:
+        at, head = sch.split(head, [None, width])
+        sch.reorder(at, keys, rows, head)
+        if _has_tail(target, size, width):
+            sch.annotate(at, "loop_partition", True)
+    else:
+        sch.reorder(keys, rows, head)
+    lanes = whole_row(target, width)
+    sums, few = product, extent(sch, keys) is None
+    cut = None if pieces else sum_pieces(sch, product, [keys], Pieces(unknown=True), ragged=True)
+    sch.reverse_compute_at(out, at)
+    if cut is not None:
+        sums, (keys, rows, head), over = cut
+        _cut(sch, sums, over)
+        clear_total(sch, product, over, lanes)
+    sch.set_scope(sums, 0, "local")
+    init = sch.decompose_reduction(sums, keys)
+    sch.annotate(keys, OWN_REGISTERS, 1)  # statistics of rows live on behind the loop
+    _cut(sch, sums, keys, cut is not None and few)  # the last piece may have a few keys
+    vector_rows(sch, init, lanes)
+    vector_tile(sch, sums, head, rows, lanes)
+    vector_rows(sch, out, lanes)
+
+
+RULE = Rule("attention", refuses, apply)

@@ -1,0 +1,349 @@
+"""Sliding windows: depthwise convolution, pooling, and sums over axes that are not the last.
+
+    out[n, i, j, c] = epilogue(sum over kh, kw of X[n, i * s + kh, j * s + kw, c] * W[kh, kw, c], …)
+
+A block that reduces over a few taps and shares all other axes between its operands has nothing to
+pack and little to reuse: what counts are contiguous vectors, loads that neighbouring results share,
+and a border that costs nothing.
+
+1. Work before that is no plain copy (padding, an activation) is done by each task for the rows that
+   it reads, into a buffer that stays in cache; the kernel itself has no conditions.
+2. Vectors run along the axis that is contiguous in data and result: channels when they come last,
+   else the row. Weights are laid out so that their vectors are contiguous too.
+3. A register tile is one vector of several neighbours along another axis of the window. Its taps
+   are written out, so that an element that several neighbours use is loaded once.
+4. Windows that make parts of one result, as the phases of a transposed convolution do, have nests
+   of their own.
+5. Tasks take a block of rows and, with channels last, a block of channels; the work behind follows
+   per register tile.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from blockwright import ir
+from blockwright.analysis.streaming import READ_AHEAD, WRITE_AHEAD
+from blockwright.arith import IndexMap
+from blockwright.schedule import BlockRV, LoopRV, Schedule
+from blockwright.strategies.cpu.blocked_sums import LONGEST, sums_floats
+from blockwright.strategies.cpu.depthwise_pool_cost import (
+    WRITTEN_OUT,
+    WindowBlocks,
+    WindowTile,
+    window_plan,
+)
+from blockwright.strategies.cpu.elementwise import spread
+from blockwright.strategies.cpu.inline import block_of, extent, inline_where, is_copy, reduces
+from blockwright.strategies.cpu.vector_loops import cut_tail, inner_loops, vectorize_last
+from blockwright.strategies.match.blocks import (
+    address_of,
+    extent_of,
+    is_spatial,
+    leaf_blocks,
+    position_of,
+    stride,
+)
+from blockwright.strategies.match.sliding_window import NEAR, Sliding, shape_of, sliding_of
+from blockwright.strategies.strategy import Rule
+from blockwright.support import ScheduleError
+from blockwright.target import Target
+
+_PIECE = 16  # steps of a long sum in a piece of it, at least
+_PIECES = 64  # of a long sum, at most
+
+
+def refuses(func: ir.PrimFunc, target: Target) -> str:
+    found = leaf_blocks(func)
+    sliding = [b for b in found if not is_spatial(b)]
+    if not sliding:
+        return "no block reduces"
+    for block in sliding:
+        facts = sliding_of(block)
+        if isinstance(facts, str):
+            return facts
+        if _is_long(block, facts) and not facts.weights:
+            return f"a sum of more than {LONGEST} terms without a window is taken in blocks"
+    results = {region.buffer for b in sliding for region in b.writes}
+    if len(results) > 1:
+        return "blocks reduce into several buffers"
+    rest = [region.buffer for b in found if is_spatial(b) for region in b.writes]
+    if len(set(rest)) < len(rest) or results.intersection(rest):
+        return "several blocks write one buffer"
+    return ""
+
+
+def _is_long(block: ir.Block, facts: Sliding) -> bool:
+    """Whether a sum has, beside the taps of its windows, more terms than are added in order."""
+    return sums_floats(block) and (extent_of(block, facts.still) or LONGEST + 1) > LONGEST
+
+
+def apply(sch: Schedule, target: Target) -> None:
+    handles = sch.get_child_blocks(sch.get_block("root"))
+    parts = [h for h in handles if not is_spatial(block_of(sch, h))]
+    if len(parts) == 1:
+        transposed = _spread_transposed(sch, handles[: handles.index(parts[0])], target)
+        stay = [h for h in handles if h not in transposed]
+        schedule_window(sch, *neighbours(sch, stay), target)
+        return
+    for handle in _inline_before(sch, handles[: handles.index(parts[0])]):
+        spread(sch, [handle], target)
+    for part in parts:
+        schedule_window(sch, part, [], None, target, in_place=True)
+    for handle in inline_where(sch, handles[handles.index(parts[-1]) + 1 :]):
+        spread(sch, [handle], target)
+
+
+def _inline_before(sch: Schedule, handles: list[BlockRV]) -> list[BlockRV]:
+    """Inline what several windows read where that costs nothing; the rest remains."""
+    remaining: list[BlockRV] = []
+    for handle in handles:
+        block = block_of(sch, handle)
+        if is_copy(block) or _is_border(block):
+            sch.compute_inline(handle)
+        else:
+            remaining.append(handle)
+    return remaining
+
+
+class Lines(msgspec.Struct, frozen=True):
+    """Some lines of a window's result, which each iteration of another nest's loop makes."""
+
+    loop: LoopRV
+    count: int
+
+
+def schedule_window(
+    sch: Schedule, block: BlockRV, before: list[BlockRV], tail: BlockRV | None, target: Target,
+    in_place: bool = False, lines: Lines | None = None,
+) -> None:  # fmt: skip
+    """Schedule one window with the work before it that stays, and the one block behind it.
+
+    Sums are kept in registers by name, or, `in_place`, where they belong: a tile that is written
+    out in full leaves only its last stores. With `lines` all of it is moved to where they are used.
+    """
+    facts = _facts(sch, block)
+    _lay_out_weights(sch, block, facts)
+    bits = block_of(sch, block).writes[0].buffer.dtype.bits
+    source = _source(sch, before)
+    shape = shape_of(block_of(sch, block), facts, source)
+    if lines is not None:
+        shape = msgspec.structs.replace(shape, rows=lines.count, tasks=1)
+        target = Target(target, num_threads=1)
+    unknown = None in (shape.rows, shape.columns, shape.vector)
+    tile, blocks = window_plan(target, shape, bits)
+    if source == "border" and not blocks.copied:
+        sch.compute_inline(before.pop())
+        facts = _facts(sch, block)
+    if tail is None and not in_place:
+        tail = sch.cache_write(block, 0, "local")
+    if tail is not None:
+        sch.set_scope(block, 0, "local")
+    if lines is not None:
+        for handle in (tail, block) if tail is not None else (block,):
+            sch.compute_at(handle, lines.loop, preserve_unit_loops=True)
+    task, step, inner = _tiles(sch, block, facts, tile, blocks, lines)
+    for handle in reversed(before):
+        sch.compute_at(handle, task)
+        vectorize_last(sch, handle, sch.get_loops(handle)[-1], target)
+        for loop in inner_loops(sch, handle, task)[:-1] if unknown else ():
+            if extent(sch, loop) != 1:  # a task may have few of its rows and columns
+                sch.annotate(loop, "loop_partition", True)
+    if tail is not None and not tile.written_out and _is_long(block_of(sch, block), facts):
+        _sum_pieces(sch, block, facts, inner, tile)
+        sch.reverse_compute_at(tail, step)
+        vectorize_last(sch, tail, sch.get_loops(tail)[-1], target)
+    else:
+        _write_out(sch, block, tail, step, inner, tile)
+    if lines is None and extent(sch, task) != 1:
+        sch.parallel(task)
+
+
+def _facts(sch: Schedule, block: BlockRV) -> Sliding:
+    found = sliding_of(block_of(sch, block))
+    if isinstance(found, str):
+        raise ScheduleError(found, code="BW340")
+    return found
+
+
+def _spread_transposed(sch: Schedule, before: list[BlockRV], target: Target) -> list[BlockRV]:
+    """Schedule copies that change the order of axes: read through them, data would be scattered."""
+    found: list[BlockRV] = []
+    for handle in before:
+        block = block_of(sch, handle)
+        last = next((it for it in reversed(block.iter_vars)
+                     if not ir.is_const_int(it.dom.extent, 1)), None)  # fmt: skip
+        if last is None or not is_copy(block):
+            continue
+        (load,) = ir.collect(block.body, ir.BufferLoad)
+        if stride(address_of(load, block), last) > NEAR:
+            spread(sch, [handle], target)
+            found.append(handle)
+    return found
+
+
+def neighbours(
+    sch: Schedule, handles: list[BlockRV]
+) -> tuple[BlockRV, list[BlockRV], BlockRV | None]:
+    """Inline the work around the one window among some blocks.
+
+    Returns the window, what makes its data and is no plain copy, and the last block behind it.
+    """
+    at = next(k for k, h in enumerate(handles) if not is_spatial(block_of(sch, h)))
+    facts = _facts(sch, handles[at])
+    before: list[BlockRV] = []
+    for handle in handles[:at]:
+        block = block_of(sch, handle)
+        makes_data = block.writes[0].buffer is facts.data.buffer
+        if makes_data and _overlaps(facts) and not is_copy(block):
+            before.append(handle)
+        else:
+            sch.compute_inline(handle)
+    behind = handles[at + 1 :]
+    for handle in behind[:-1]:
+        sch.compute_inline(handle)
+    return handles[at], before, (behind[-1] if behind else None)
+
+
+def _overlaps(facts: Sliding) -> bool:
+    """Whether neighbouring windows may share elements."""
+    return bool(facts.moved) or facts.vector_moves
+
+
+def _source(sch: Schedule, before: list[BlockRV]) -> Literal["plain", "border", "made"]:
+    if not before:
+        return "plain"
+    return "border" if _is_border(block_of(sch, before[0])) else "made"
+
+
+def _is_border(block: ir.Block) -> bool:
+    """Whether a block chooses between an element of another buffer and a constant."""
+    choice = block.body.value if isinstance(block.body, ir.BufferStore) else None
+    return (
+        isinstance(choice, ir.Call)
+        and choice.op == "if_then_else"
+        and isinstance(choice.args[1], ir.BufferLoad)
+        and isinstance(choice.args[2], ir.FloatImm | ir.IntImm)
+    )
+
+
+def _lay_out_weights(sch: Schedule, block: BlockRV, facts: Sliding) -> None:
+    """Copy weights so that their last axis is the one vectors run along, if they have it."""
+    for weights in facts.weights:
+        now = block_of(sch, block)
+        vector = now.iter_vars[facts.vector].var
+        load = next(n for n in ir.collect(now.body, ir.BufferLoad) if n.buffer is weights)
+        used = [it.var for it in now.iter_vars if ir.uses_var(load, it.var)]
+        if load.indices[-1] is vector or all(v is not vector for v in used):
+            continue
+        copy = sch.reindex(block, ("read", position_of(weights, now.reads)))
+        axes = tuple(ir.Var(f"i{k}", v.dtype) for k, v in enumerate(used))
+        last = next(axis for axis, v in zip(axes, used, strict=True) if v is vector)
+        order = (*(axis for axis in axes if axis is not last), last)
+        sch.transform_layout(copy, ("write", 0), IndexMap(axes, order))
+
+
+def _tiles(
+    sch: Schedule, block: BlockRV, facts: Sliding, tile: WindowTile, blocks: WindowBlocks,
+    lines: Lines | None,
+) -> tuple[LoopRV, LoopRV, list[LoopRV]]:  # fmt: skip
+    """Loops for tasks, for tiles and within a tile.
+
+    Returns the loop over tasks, the innermost one over tiles, and the loops inside a tile: taps,
+    columns, taps along them, vectors, lanes.
+    """
+    loops = inner_loops(sch, block, None if lines is None else lines.loop)
+    tasks = [loop for p, loop in enumerate(loops) if p not in facts.special]
+    groups, group, vectors, lane = sch.split(
+        loops[facts.vector], [None, blocks.groups, tile.vectors, tile.lanes])  # fmt: skip
+    if facts.vector_moves:  # masks at the border alone
+        sch.annotate(group, "loop_partition", True)
+    else:
+        cut_tail(sch, group, extent_of(block_of(sch, block), [facts.vector]), tile.lanes)
+    places: list[LoopRV] = []
+    columns: list[LoopRV] = []
+    for position in facts.moved:
+        first, last = position == facts.moved[0], position == facts.column
+        factors = [-(-blocks.rows // tile.columns) if last else blocks.rows] if first else []
+        factors += [tile.columns] if last else []
+        parts = sch.split(loops[position], [None, *factors]) if factors else [loops[position]]
+        if last:
+            columns.append(parts.pop())
+            sch.annotate(parts[-1], "loop_partition", True)
+        if first:
+            tasks.append(parts.pop(0))
+        places += parts
+    taps, along = ([loops[p] for p in part] for part in (facts.other_taps, facts.taps_along))
+    inner = [*taps, *columns, *along, vectors, lane]
+    if not tile.written_out:  # neighbours use a row of the data one after the other
+        inner = [*taps, *along, *columns, vectors, lane]
+    sch.reorder(*tasks, groups, *places, group, *inner)
+    if blocks.ahead and facts.vector_moves and places:
+        # A tile of rows reads and writes pieces of many lines that are far apart, which no
+        # processor fetches by itself: while it works on some rows, the next ones come.
+        sch.annotate(group, READ_AHEAD, 1)
+        sch.annotate(group, WRITE_AHEAD, 1)
+    elif blocks.ahead and len(places) > 1:
+        sch.annotate(places[-1], READ_AHEAD, 1)
+    return sch.fuse(*tasks, groups), group, inner
+
+
+def _sum_pieces(
+    sch: Schedule, block: BlockRV, facts: Sliding, inner: list[LoopRV], tile: WindowTile
+) -> None:
+    """A tile of long sums: pieces of each are summed in registers and added to the totals."""
+    before = block_of(sch, block)
+    order = [p for p, it in enumerate(before.iter_vars) if it.iter_type is ir.IterType.SPATIAL]
+    terms = max(_PIECE, (extent(sch, inner[0]) or 0) // _PIECES)
+    pieces, _ = sch.split(inner[0], [None, terms])
+    partial = sch.rfactor(pieces, 0)
+    (pieces,) = [k for k in sch.get_loops(block) if reduces(sch, block_of(sch, block), k)]
+    sch.compute_at(partial, pieces, preserve_unit_loops=True)
+    sch.set_scope(partial, 0, "local")
+    own = inner_loops(sch, partial, pieces)
+    steps = [loop for loop in own if reduces(sch, block_of(sch, partial), loop)]
+    _, *spatial = [loop for loop in own if loop not in steps]  # the first one counts pieces
+    vector = spatial.pop(order.index(facts.vector))
+    parts = list(sch.split(vector, [None, tile.lanes]))
+    sch.reorder(*steps, *spatial, *parts)
+    init = sch.decompose_reduction(partial, steps[0])
+    clear = sch.decompose_reduction(block, pieces)
+    _in_registers(sch, [*steps, *spatial, *parts], tile)
+    _in_registers(sch, inner_loops(sch, init, pieces), tile)
+    totals = inner_loops(sch, block, pieces)
+    _in_registers(sch, sch.get_loops(clear)[-len(totals) :], tile)
+    _in_registers(sch, totals, tile)
+
+
+def _in_registers(sch: Schedule, loops: list[LoopRV], tile: WindowTile) -> None:
+    """Vectorise the last loop; write all sums out, and what taps there is room for."""
+    *outer, lane = loops
+    sch.vectorize(lane)
+    count = 1
+    for loop in reversed(outer):
+        count *= extent(sch, loop) or WRITTEN_OUT
+        if count > WRITTEN_OUT and count > tile.columns * tile.vectors:
+            break
+        sch.unroll(loop)
+
+
+def _write_out(
+    sch: Schedule, block: BlockRV, tail: BlockRV | None, step: LoopRV, inner: list[LoopRV],
+    tile: WindowTile,
+) -> None:  # fmt: skip
+    """One tile: accumulators in registers, its taps written out, the work behind it."""
+    ends: list[BlockRV] = []
+    if tail is not None:
+        sch.reverse_compute_at(tail, step)
+        ends = [sch.decompose_reduction(block, inner[0]), tail]
+    _in_registers(sch, inner, tile)
+    for handle in ends:
+        *rest, last = inner_loops(sch, handle, step)
+        for loop in rest:
+            sch.unroll(loop)
+        sch.vectorize(last)
+
+
+RULE = Rule("window", refuses, apply)

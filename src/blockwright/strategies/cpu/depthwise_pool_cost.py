@@ -1,0 +1,303 @@
+"""Analytic choice of register tiles and tasks for sliding windows."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Literal
+
+import msgspec
+
+from blockwright.strategies.cpu.register_tiling import least_width
+from blockwright.target import Target
+
+_UPDATES_PER_CYCLE = 2
+_LOADS_PER_CYCLE = 2
+_ISSUE_PER_CYCLE = 4
+_CHAINS = 8  # updates in flight that hide their latency
+_LOADED = 4  # registers for weights and data on their way through a tile of all vectors
+WRITTEN_OUT = 200  # updates per tile that are written out
+_LONG = 32  # updates of one sum from which several sums at once pay
+_TASK = 4000  # cycles that starting a task costs
+_EMPTY = 1.15  # times the lanes of half vectors, from which whole ones are too many
+_COPY = 6.0  # cycles for a vector of a task's own copy: load, store, bookkeeping
+_NEXT, _FAR = 1.5, 6.0  # cycles for a line from the second level: neighbours in turn, or leaps
+_IN_ORDER = 2048  # bytes of a row that a tile may span without losing what is fetched in advance
+_IN_TIME = 250  # bytes beyond that cost a cycle per line
+_APART = 12.0  # cycles for a line from memory whose neighbours another task reads
+_SPLIT = 12.0  # cycles for a line from memory of which several tiles read a part each
+_ROWS, _GROUPS, _WIDTH = 64, 16, 64  # taken for what is unknown
+
+
+class WindowShape(msgspec.Struct, frozen=True):
+    """The sizes that decide; None where they are unknown.
+
+    Attributes:
+        vector: length of the axis that vectors run along.
+        columns: length of the axis that a register tile runs along.
+        step, gap: how far the data moves with the next column, and with the next tap along it.
+        along, taps: taps along that axis, and all taps.
+        weighted: whether taps have weights.
+        rows, row_step, row_reach: length of the outermost axis that moves the window, how far it
+            does, and how many rows of the data a window covers.
+        width: elements of the data in one row of it, per element of the vector axis.
+        pitch: bytes from one column of the data to the next.
+        one_axis: whether the outermost axis that moves the window is the tile's.
+        tasks: product of the axes that move no window, without `vector`.
+        groups_move: whether the vector axis moves the window too, so that tasks take all of it.
+        source: "plain" data; data with a "border", which masks can stand for; or data "made"
+            by other work, which tasks do once, into a copy of their own.
+    """
+
+    vector: int | None
+    columns: int | None = 1
+    step: int = 1
+    gap: int = 1
+    along: int = 1
+    taps: int | None = 1
+    weighted: bool = False
+    rows: int | None = 1
+    row_step: int = 1
+    row_reach: int = 1
+    width: int | None = 1
+    pitch: int = 0
+    one_axis: bool = True
+    tasks: int | None = 1
+    groups_move: bool = False
+    source: Literal["plain", "border", "made"] = "plain"
+
+    def large(self, size: int, unknown: bool = True) -> bool:
+        """Whether the data is larger than `size` bytes; `unknown` where that is not known."""
+        if None in (self.tasks, self.rows, self.width):
+            return unknown
+        data = (self.tasks or 1) * (self.rows or 1) * self.row_step * (self.width or 1)
+        return data * self.pitch > size
+
+
+class WindowTile(msgspec.Struct, frozen=True):
+    """`columns` × `vectors` accumulators of `lanes` elements; whether all taps are written out."""
+
+    columns: int
+    vectors: int
+    lanes: int
+    written_out: bool
+
+
+class WindowBlocks(msgspec.Struct, frozen=True):
+    """Rows and groups of vectors that a task takes, whether it copies the data it reads, and
+    whether it fetches the next rows from memory ahead."""
+
+    rows: int
+    groups: int
+    copied: bool
+    ahead: bool = False
+
+
+def window_plan(target: Target, shape: WindowShape, bits: int) -> tuple[WindowTile, WindowBlocks]:
+    """The register tile and the tasks with the least estimated time."""
+    choices = {"plain": (False,), "border": (False, True), "made": (True,)}[shape.source]
+    best: tuple[float, WindowTile, WindowBlocks] | None = None
+    for tile in _tiles(target, shape, bits):
+        groups = _groups(shape, tile)
+        each = [g for g in _sizes(groups) if groups % g == 0 and not shape.groups_move]
+        rows = reversed(_sizes(shape.rows or _ROWS))
+        # Masks of a border that is not copied, in vectors of which many may lie within.
+        masks = not shape.groups_move or (tile.written_out and shape.vector is not None)
+        for copied, r, g in itertools.product(choices, rows, reversed(each or [groups])):
+            if not copied and shape.source == "border" and not masks:
+                continue
+            blocks = WindowBlocks(r, g, copied, not copied and _ahead(target, shape, tile))
+            time = _time(target, shape, tile, blocks)
+            if best is None or time < best[0]:
+                best = time, tile, blocks
+    assert best is not None
+    return best[1], best[2]
+
+
+def window_cycles(target: Target, shape: WindowShape, bits: int) -> float:
+    """Estimated cycles of one thread for all tasks, without starting them."""
+    tile, blocks = window_plan(target, shape, bits)
+    return _tasks(shape, tile, blocks) * _cycles_of_task(target, shape, tile, blocks)
+
+
+def _tiles(target: Target, shape: WindowShape, bits: int) -> list[WindowTile]:
+    """Tiles that fit the register file, widest first."""
+    lanes = _lanes(target, shape, bits)
+    found: list[WindowTile] = []
+    for columns in range(1, 1 + min(shape.columns or _CHAINS, _CHAINS)):
+        if columns > 1 and (_registers(shape, columns) > target.vector_registers
+                            or columns * (shape.taps or 1) > WRITTEN_OUT):  # fmt: skip
+            break
+        vectors = 1
+        if shape.taps is None or shape.taps >= _LONG:
+            groups = _CHAINS if shape.vector is None else math.ceil(shape.vector / lanes)
+            vectors = min(max(1, _CHAINS // columns), groups)
+        updates = None if shape.taps is None else shape.taps * columns * vectors
+        written_out = updates is not None and updates <= WRITTEN_OUT
+        found.append(WindowTile(columns, vectors, lanes, written_out))
+    if shape.taps is not None and shape.taps >= _LONG:
+        found += _long_tiles(target, shape, lanes)
+    return found[::-1] + _whole_tiles(target, shape, lanes)
+
+
+def _long_tiles(target: Target, shape: WindowShape, lanes: int) -> list[WindowTile]:
+    """Tiles of which the taps along them are written out, and other taps are a loop: neighbours
+    use a row of the data one after the other, weights are loaded for each tap."""
+    groups = _CHAINS if shape.vector is None else math.ceil(shape.vector / lanes)
+    found: list[WindowTile] = []
+    for columns in range(2, 1 + min(shape.columns or _CHAINS, _CHAINS)):
+        vectors = min(_CHAINS // columns, groups)
+        sums = columns * vectors
+        if 2 * sums - vectors + 2 <= target.vector_registers and (
+            sums * shape.along <= WRITTEN_OUT < sums * (shape.taps or 0)
+        ):
+            found.append(WindowTile(columns, vectors, lanes, False))
+    return found
+
+
+def _whole_tiles(target: Target, shape: WindowShape, lanes: int) -> list[WindowTile]:
+    """Tiles of all vectors of some columns, where data comes from memory: its lines are then read
+    in one piece and in order."""
+    if shape.vector is None or not _from_memory(target, shape):
+        return []
+    vectors, taps = math.ceil(shape.vector / lanes), shape.taps or 1
+    found: list[WindowTile] = []
+    for columns in range(2, 1 + (shape.columns or 1)):  # with one, nothing read is used twice
+        sums = columns * vectors
+        if sums + _LOADED > target.vector_registers or taps * sums > WRITTEN_OUT:
+            break
+        found.append(WindowTile(columns, vectors, lanes, True))
+    return found[::-1] if vectors > 1 else []
+
+
+def _from_memory(target: Target, shape: WindowShape) -> bool:
+    """Whether the data surely lies in no cache, and has rows of which the next can be fetched."""
+    rows = not shape.one_axis and not shape.groups_move and shape.source != "made"
+    return rows and shape.large(_last_level(target), unknown=False)
+
+
+def _ahead(target: Target, shape: WindowShape, tile: WindowTile) -> bool:
+    """Whether a tile can fetch its part of what is read next: of the next row where rows are read
+    in order, of the next rows where vectors run along them."""
+    if shape.groups_move:
+        return shape.source != "made" and shape.large(_last_level(target), unknown=False)
+    return _from_memory(target, shape) and _groups(shape, tile) == 1
+
+
+def _lanes(target: Target, shape: WindowShape, bits: int) -> int:
+    """Lanes of a vector: the machine's, or half of them where that leaves far fewer empty."""
+    lanes = max(1, target.vector_bits // bits)
+    if shape.vector is None:
+        return lanes
+    if shape.vector <= lanes:
+        return shape.vector
+    half = least_width(target, lanes, bits)
+    whole, halves = (math.ceil(shape.vector / n) * n for n in (lanes, half))
+    return half if whole > _EMPTY * halves else lanes
+
+
+def _places(shape: WindowShape, columns: int) -> int:
+    """Elements of the data that a tile reads for one value of the other taps."""
+    return len({c * shape.step + k * shape.gap for c in range(columns) for k in range(shape.along)})
+
+
+def _registers(shape: WindowShape, columns: int) -> int:
+    """Accumulators, the weights along the tile, and the elements on their way through it."""
+    alive = min(shape.along, _places(shape, columns))
+    return columns + (shape.along if shape.weighted else 0) + alive
+
+
+def _cycles(shape: WindowShape, columns: int) -> float:
+    """Cycles of a tile of one vector with everything in the first-level cache."""
+    others = (shape.taps or 9) / shape.along
+    updates = columns * shape.along
+    loads = _places(shape, columns) + (shape.along if shape.weighted else 0)
+    step = max(updates / _UPDATES_PER_CYCLE, loads / _LOADS_PER_CYCLE,
+               (updates + loads) / _ISSUE_PER_CYCLE)  # fmt: skip
+    return others * step + 1
+
+
+def _groups(shape: WindowShape, tile: WindowTile) -> int:
+    if shape.vector is None:
+        return _GROUPS
+    return math.ceil(shape.vector / (tile.lanes * tile.vectors))
+
+
+def _sizes(extent: int) -> list[int]:
+    """Block sizes that cut an axis into nearly equal parts."""
+    return sorted({math.ceil(extent / parts) for parts in range(1, extent + 1)})
+
+
+def _time(target: Target, shape: WindowShape, tile: WindowTile, blocks: WindowBlocks) -> float:
+    """Estimated cycles of the busiest thread."""
+    rounds = math.ceil(_tasks(shape, tile, blocks) / target.num_threads)
+    return rounds * (_cycles_of_task(target, shape, tile, blocks) + _TASK)
+
+
+def _tasks(shape: WindowShape, tile: WindowTile, blocks: WindowBlocks) -> int:
+    """Of an unknown number of images, one must make all threads busy."""
+    tasks = math.ceil((shape.rows or _ROWS) / blocks.rows)
+    return tasks * math.ceil(_groups(shape, tile) / blocks.groups) * (shape.tasks or 1)
+
+
+def _cycles_of_task(
+    target: Target, shape: WindowShape, tile: WindowTile, blocks: WindowBlocks
+) -> float:
+    tiles = math.ceil((shape.columns or _WIDTH) / tile.columns) * blocks.groups
+    if shape.one_axis:
+        tiles = math.ceil(blocks.rows / tile.columns) * blocks.groups
+    else:
+        tiles *= blocks.rows
+    time = tiles * (_cycles(shape, tile.columns) * tile.vectors
+                    + _misses(target, shape, tile, blocks))  # fmt: skip
+    if blocks.copied:
+        read = (blocks.rows - 1) * shape.row_step + shape.row_reach
+        time += read * (shape.width or _WIDTH) * blocks.groups * tile.vectors * _COPY
+    return time
+
+
+def _misses(target: Target, shape: WindowShape, tile: WindowTile, blocks: WindowBlocks) -> float:
+    """Cycles a tile waits for lines that are not in the first-level cache.
+
+    Rows are used again by the rows of results that follow. With many channels the lines of a
+    row are far apart: when their distance shares a large power of two with the number of sets, few
+    sets hold them all, and a tile may even drive out its own lines. Data from memory comes
+    in time when it is read in order, which wide tiles and single channels are not.
+    """
+    cache = target.cache(1)
+    sets = max(1, cache.size // (cache.ways * cache.line))
+    taps = shape.taps or 9
+    places = _places(shape, tile.columns)
+    lines = places * taps / shape.along * tile.vectors
+    weights = taps * tile.vectors if shape.weighted and not shape.groups_move else 0
+    wide = blocks.groups * tile.vectors
+    alive = shape.row_reach * (shape.width or _WIDTH) * wide
+    shared = 1 if blocks.copied else math.gcd(max(1, shape.pitch // cache.line), sets)
+    whole = blocks.groups >= _groups(shape, tile) and lines <= cache.ways * sets // shared
+    near = whole or blocks.copied
+    shared = 1 if near else shared
+    room = cache.ways * sets // shared * min(wide, shared)
+    lost = lines * max(0.0, 1 - room / alive) * (_NEXT if near else _FAR)
+    together = blocks.groups * (lines + weights + tile.columns * tile.vectors)
+    if together > cache.size // cache.line:
+        lost += weights * _NEXT
+    if shape.groups_move or not shape.large(_last_level(target)):
+        return lost
+    fresh = tile.columns * shape.step * shape.row_step * tile.vectors
+    if blocks.groups < _groups(shape, tile):
+        return lost + fresh * _APART / wide
+    if blocks.ahead:
+        return lost
+    if _groups(shape, tile) > 1:
+        lost += fresh * _SPLIT
+    spread = 0 if blocks.copied or blocks.groups == 1 else places * shape.pitch
+    return lost + fresh * max(0, spread - _IN_ORDER) / _IN_TIME
+
+
+def _last_level(target: Target) -> int:
+    """Bytes of data that a thread finds in the last cache along with as many of results."""
+    cache = target.caches[-1]
+    return cache.size // cache.shared_by // 2
+
+
+__all__ = ["WindowBlocks", "WindowShape", "WindowTile", "window_cycles", "window_plan"]

@@ -1,0 +1,201 @@
+"""Element-wise programs: all blocks spatial. One parallel loop, vectors along the last axis.
+
+What follows a concatenation is applied where each part is made; parts that lie next to one another
+along the last axis are made in one pass.
+"""
+
+from __future__ import annotations
+
+import math
+
+from blockwright import ir
+from blockwright.schedule import BlockRV, LoopRV, Schedule
+from blockwright.strategies.cpu.inline import (
+    block_of,
+    bound_iterators,
+    extent,
+    inline_where,
+    push_into_parts,
+)
+from blockwright.strategies.cpu.nontemporal import stream
+from blockwright.strategies.cpu.transpose import stored_order, turn
+from blockwright.strategies.match.blocks import address_of, is_spatial, leaf_blocks, stride
+from blockwright.strategies.strategy import Rule
+from blockwright.support import ScheduleError
+from blockwright.target import Target
+
+_TYPICAL = 256  # elements taken for an axis of unknown length
+_MIN_TASK = 2048  # elements: below this a fork costs more than it saves
+
+
+def refuses(func: ir.PrimFunc, target: Target) -> str:
+    found = leaf_blocks(func)
+    if not found:
+        return "no blocks directly under the root"
+    if not all(is_spatial(b) for b in found):
+        return "a block reduces"
+    return ""
+
+
+def apply(sch: Schedule, target: Target) -> None:
+    handles = inline_where(sch, sch.get_child_blocks(sch.get_block("root")))
+    handles = push_into_parts(sch, handles)
+    for handle in handles:
+        _in_store_order(sch, handle)
+    for group in _side_by_side(sch, handles):
+        for part in _merged(sch, group):
+            spread(sch, part, target)
+
+
+def _merged(sch: Schedule, group: list[BlockRV]) -> list[list[BlockRV]]:
+    """Blocks under common outer loops; each on its own where one uses what another one makes."""
+    if len(group) < 2:
+        return [group]
+    try:
+        sch.merge(*(sch.get_loops(handle)[-2] for handle in group))
+    except ScheduleError:
+        return [[handle] for handle in group]
+    return [group]
+
+
+def _in_store_order(sch: Schedule, handle: BlockRV) -> None:
+    """Loops in the order of the stored buffer's axes: vectors are stored as they are made."""
+    bound, order = bound_iterators(sch, handle), stored_order(block_of(sch, handle))
+    if bound is not None and order is not None and bound != order:
+        loops = sch.get_loops(handle)
+        sch.reorder(*(loops[bound.index(k)] for k in order))
+
+
+def _side_by_side(sch: Schedule, handles: list[BlockRV]) -> list[list[BlockRV]]:
+    """Neighbours that write parts of one buffer next to one another along the last axis.
+
+    One pass makes all of them: what they read in common is read once.
+    """
+    groups: list[list[BlockRV]] = []
+    for handle in handles:
+        if groups and _beside(sch, groups[-1][-1], handle):
+            groups[-1].append(handle)
+        else:
+            groups.append([handle])
+    return groups
+
+
+def _beside(sch: Schedule, a: BlockRV, b: BlockRV) -> bool:
+    written = [{r.buffer for r in block_of(sch, h).writes} for h in (a, b)]
+    loops = [[sch.get(loop) for loop in sch.get_loops(h)] for h in (a, b)]
+    if written[0] != written[1] or len(loops[0]) < 2 or len(loops[0]) != len(loops[1]):
+        return False
+    if any(extent(sch, sch.get_loops(h)[-1]) == 1 for h in (a, b)):
+        return False
+    return all(isinstance(x, ir.For) and isinstance(y, ir.For)
+               and ir.structural_equal(x.extent, y.extent)
+               for x, y in zip(*(part[:-1] for part in loops), strict=True))  # fmt: skip
+
+
+def spread(sch: Schedule, handles: list[BlockRV], target: Target) -> None:
+    """Parallel tasks of some thousand elements over the outer loops, vectors over the last.
+
+    Several blocks share all loops but their last.
+    """
+    inner: int | None = 0
+    outer: list[LoopRV] = []
+    ends = False
+    turned = turn(sch, handles[0], target) if len(handles) == 1 else None
+    if turned is not None:
+        outer, inner, ends = turned
+    else:
+        for handle in handles:
+            outer, last = _vectors(sch, handle, target)
+            inner = None if inner is None or last is None else inner + last
+        if len(handles) == 1 and len(sch.get_loops(handles[0])) == 2:
+            ends = _ragged(sch, handles[0])
+    if not outer:
+        return
+    loop = sch.fuse(*outer) if len(outer) > 1 else outer[0]
+    loop = _parallel(sch, loop, inner or _TYPICAL)
+    if ends:
+        sch.annotate(loop, "loop_partition", True)  # masks in the last task alone
+    stream(sch, loop, handles[0], target)
+
+
+def _ragged(sch: Schedule, handle: BlockRV) -> bool:
+    """Whether the loops of a block run beyond its elements, as far as that is known."""
+    block = block_of(sch, handle)
+    needed = [ir.const_int(it.dom.extent) for it in block.iter_vars]
+    run = [extent(sch, loop) for loop in sch.get_loops(handle)]
+    if any(size is None for size in (*needed, *run)):
+        return True
+    return math.prod(n or 0 for n in run) != math.prod(n or 0 for n in needed)
+
+
+def _vectors(sch: Schedule, handle: BlockRV, target: Target) -> tuple[list[LoopRV], int | None]:
+    """Vectors along the last loop; the loops left for tasks, and the elements below them."""
+    block = block_of(sch, handle)
+    loops = _as_one(sch, handle)
+    if not loops:
+        return [], None
+    bits = max(r.buffer.dtype.bits for r in (*block.reads, *block.writes) or block.writes)
+    lanes = max(1, target.vector_bits // max(bits, 8))
+    while len(loops) > 1 and extent(sch, loops[-1]) == 1:
+        loops.pop()  # trailing axes of one element: vectors run along the last longer one
+    last = extent(sch, loops[-1])
+    if last is not None and 2 <= last < lanes and _leaps(block_of(sch, handle)):
+        sch.unroll(loops[-1])
+    elif last is None or last >= 2:
+        outer, lane = sch.split(loops[-1], [None, lanes if last is None else min(lanes, last)])
+        sch.vectorize(lane)
+        loops[-1] = outer
+        if len(loops) > 1 and (last is None or (last > lanes and last % lanes)):
+            sch.annotate(outer, "loop_partition", True)  # masks in the last vector alone
+    return (loops[:-1], last) if len(loops) > 1 else (loops, lanes)
+
+
+def _leaps(block: ir.Block) -> bool:
+    """Whether elements along the last axis of the result come from places far apart: a vector of a
+    few of them is put together one by one, and taken apart again where it is stored."""
+    last = block.iter_vars[-1]
+    loads = [load for load in ir.collect(block.body, ir.BufferLoad) if load.indices]
+    return any(stride(address_of(load, block), last) > 1 for load in loads)
+
+
+def _as_one(sch: Schedule, handle: BlockRV) -> list[LoopRV]:
+    """The loops of a block; one, where all that it touches lies as the loops run.
+
+    Vectors then run on from one row to the next, and begin at lines of memory in all of them.
+    """
+    block, loops = block_of(sch, handle), sch.get_loops(handle)
+    if len(loops) < 2 or len(loops) != len(block.iter_vars):
+        return loops
+    return [sch.fuse(*loops)] if _lies_as_it_runs(block) else loops
+
+
+def _lies_as_it_runs(block: ir.Block) -> bool:
+    """Whether every access is at all iterators in order, in buffers of just these extents."""
+    accesses = [*ir.collect(block.body, ir.BufferLoad), *ir.collect(block.body, ir.BufferStore)]
+    return all(
+        len(access.indices) == len(block.iter_vars)
+        and not access.buffer.strides
+        and all(index is it.var and ir.structural_equal(size, it.dom.extent)
+                for index, it, size in zip(access.indices, block.iter_vars, access.buffer.shape,
+                                           strict=True))
+        for access in accesses
+    )  # fmt: skip
+
+
+def _parallel(sch: Schedule, loop: LoopRV, inner: int) -> LoopRV:
+    """Group iterations of `inner` elements into tasks that are worth a fork.
+
+    A loop of unknown length gets small groups: a large one would leave other threads without work.
+    """
+    group = max(1, _MIN_TASK // max(1, inner))
+    size = extent(sch, loop)
+    if size is not None and size <= group:
+        return loop
+    group = group if size is not None else min(group, 8)
+    if group > 1:
+        loop, _ = sch.split(loop, [None, group])
+    sch.parallel(loop)
+    return loop
+
+
+RULE = Rule("elementwise", refuses, apply)

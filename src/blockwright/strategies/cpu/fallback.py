@@ -1,0 +1,272 @@
+"""The fallback: takes every program, one block after another, and keeps each in a nest of its own.
+
+Nothing is fused and nothing is packed: a program that no other rule understands is right, uses
+vectors, registers and threads where its own accesses allow, and the note says that it was used.
+
+- Spatial blocks: tasks over the outer loops, vectors along the last.
+- Reductions: vectors along the axis on which the most accesses are neighbours in memory. A spatial
+  one becomes a register tile with the rows that read the same vectors. Along a reduction axis each
+  lane keeps a partial result (`rfactor`), for a tile of rows of both operands at once.
+- All other blocks keep their loops, and the outermost becomes parallel where the checker allows it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from blockwright import ir
+from blockwright.analysis import Reduction, find_reduction
+from blockwright.schedule import BlockRV, LoopRV, Schedule
+from blockwright.strategies.cpu.elementwise import spread
+from blockwright.strategies.cpu.gemm_canonical import fuse_copy, regroup
+from blockwright.strategies.cpu.inline import block_of, extent, reduces
+from blockwright.strategies.cpu.inner_reduction import reduce_lanes
+from blockwright.strategies.cpu.register_tiling import RegisterTile, dot_tile
+from blockwright.strategies.cpu.vector_loops import inner_loops, vectorize_last
+from blockwright.strategies.match.blocks import address_of, is_spatial, leaf_blocks, stride
+from blockwright.strategies.match.vector_axes import Axis, axes_of, neighbours
+from blockwright.strategies.strategy import Rule
+from blockwright.support import ScheduleError
+from blockwright.target import Target
+
+_DOT_ROWS = 4  # rows of the operand that stays, per dot-product tile
+
+
+def refuses(func: ir.PrimFunc, target: Target) -> str:
+    return "" if leaf_blocks(func) else "no blocks directly under the root"
+
+
+def apply(sch: Schedule, target: Target) -> None:
+    for handle in sch.get_child_blocks(sch.get_block("root")):
+        for way in _ways(sch, handle, target):
+            stages = len(sch.history)
+            try:
+                way(sch, handle, target)
+                break
+            except ScheduleError:  # the checker refuses a step: a simpler way
+                if len(sch.history) > stages:
+                    sch.undo(len(sch.history) - stages)
+
+
+Way = Callable[[Schedule, BlockRV, Target], None]
+
+
+def _ways(sch: Schedule, handle: BlockRV, target: Target) -> list[Way]:
+    """How a block may be scheduled, the best first; the last two refuse nothing that matters."""
+    block = block_of(sch, handle)
+    if is_spatial(block):
+        return [lambda s, h, t: spread(s, [h], t), _threads, _nothing]
+    found = find_reduction(block)
+    if not isinstance(found, Reduction) or not sch.get_loops(handle):
+        return [_threads, _nothing]
+    if len(found.elements) > 1:
+        return [_lanes, _threads, _nothing]
+    axes = axes_of(block, target.lanes(block.writes[0].buffer.dtype))
+    if axes and axes[0].spatial:
+        return [_tile, _dots, _lanes, _threads, _nothing]
+    return [_dots, _lanes, _tile, _threads, _nothing]
+
+
+def _nothing(sch: Schedule, handle: BlockRV, target: Target) -> None:
+    """The loops as they are."""
+
+
+def _threads(sch: Schedule, handle: BlockRV, target: Target) -> None:
+    """The outermost loop in parallel."""
+    sch.parallel(sch.get_loops(handle)[0])
+
+
+def _nest(sch: Schedule, handle: BlockRV) -> tuple[list[LoopRV], list[LoopRV], list[LoopRV]]:
+    """All loops of a block, one for each iterator, and the spatial and reducing ones of them."""
+    block, loops = block_of(sch, handle), sch.get_loops(handle)
+    if len(loops) != len(block.iter_vars):
+        raise ScheduleError("the loops are not the iterators", code="BW340")
+    reducing = [loop for loop in loops if reduces(sch, block, loop)]
+    return loops, [loop for loop in loops if loop not in reducing], reducing
+
+
+def _tile(sch: Schedule, handle: BlockRV, target: Target) -> None:
+    """Vectors along a spatial axis; a register tile stays while the reduction passes."""
+    out = _sums_and_copy(sch, handle)
+    block = block_of(sch, handle)
+    loops, spatial, reducing = _nest(sch, handle)
+    lanes = target.lanes(block.writes[0].buffer.dtype)
+    axis = next((a for a in axes_of(block, lanes) if a.spatial), None)
+    if axis is None or not reducing:
+        raise ScheduleError("no axis for vectors", code="BW340")
+    along = loops[axis.position]
+    rows = _sharing(sch, block, axis, loops, [s for s in spatial if s != along])
+    bits = block.writes[0].buffer.dtype.bits
+    count = 1 if rows is None else extent(sch, rows)
+    tile = _register_tile(target, count, extent(sch, along), bits)
+    others = [s for s in spatial if s not in (along, rows)]
+    chunk, vectors, lane = sch.split(along, [None, tile.vectors, tile.lanes])
+    inner = [vectors, lane]
+    if rows is not None:
+        rows, row = sch.split(rows, [None, tile.rows])
+        inner = [row, *inner]
+    tasks, serial = [*others, chunk], [] if rows is None else [rows]
+    many = rows is not None and (extent(sch, rows) or _MANY) >= _MANY
+    far = _far_vectors(block, axis) if many else []
+    if rows is not None and not far and _few(sch, tasks, target):
+        tasks, serial = [*others, rows], [chunk]
+    sch.reorder(*tasks, *serial, *reducing, *inner)
+    for buffer in far:
+        copy = sch.cache_read(handle, buffer.name, "global")
+        sch.compute_at(copy, chunk)
+        vectorize_last(sch, copy, sch.get_loops(copy)[-1], target)
+    sch.set_scope(handle, 0, "local")
+    sch.reverse_compute_at(out, [*tasks, *serial][-1])
+    init = sch.decompose_reduction(handle, reducing[0])
+    for part in (handle, init, out):
+        own = sch.get_loops(part)
+        if part is out:
+            sch.split(own[-1], [None, tile.lanes])
+            own = sch.get_loops(part)
+        sch.vectorize(own[-1])
+        for loop in own[-len(inner) : -1]:
+            sch.unroll(loop)
+    for loop in (_share(sch, tasks), *serial):
+        sch.annotate(loop, "loop_partition", True)  # masks in the last tile alone
+
+
+_TASKS = 4  # for each thread, from which on they are shared evenly
+
+
+def _few(sch: Schedule, loops: list[LoopRV], target: Target) -> bool:
+    """Whether loops over tiles are too few tasks for all threads."""
+    extents = [extent(sch, loop) for loop in loops]
+    return all(extents) and math.prod(e or 1 for e in extents) < _TASKS * target.num_threads
+
+
+_MANY = 4  # tiles that read the same vectors, from which a copy of these pays
+_PAGE = 4096  # bytes: steps of this size meet few lines of a cache, and a page each
+
+
+def _far_vectors(block: ir.Block, axis: Axis) -> list[ir.Buffer]:
+    """Buffers read by vectors that a step of the reduction moves to another page."""
+    found: dict[ir.Buffer, None] = {}
+    for load in ir.collect(block.body, ir.BufferLoad):
+        if load.buffer is block.writes[0].buffer or not load.indices:
+            continue
+        address, size = address_of(load, block), load.buffer.dtype.nbytes
+        steps = [stride(address, it) * size for it in block.iter_vars
+                 if it.iter_type is ir.IterType.REDUCE]  # fmt: skip
+        if stride(address, axis.it) == 1 and any(_PAGE <= s < math.inf for s in steps):
+            found[load.buffer] = None
+    return list(found)
+
+
+def _sums_and_copy(sch: Schedule, handle: BlockRV) -> BlockRV:
+    """Let a block write sums by its iterators, neighbours made one, and copy them where they go."""
+    block = block_of(sch, handle)
+    groups = neighbours(block)
+    kept = {position for group in groups for position in group}
+    others = [(p,) for p in range(len(block.iter_vars)) if p not in kept]
+    extents = [it.dom.extent for it in block.iter_vars]
+    out = sch.reindex(handle, ("write", 0))
+    regroup(sch, handle, extents, [*groups, *others])
+    fuse_copy(sch, handle, out, extents, groups)
+    return out
+
+
+_TALL = 6  # rows of a tile: as many lines of one cache set as any cache holds, with room for more
+
+
+def _register_tile(
+    target: Target, rows: int | None, columns: int | None, bits: int
+) -> RegisterTile:
+    """A low, wide tile that cuts rows and columns evenly.
+
+    Nothing is packed: rows may lie a power of two apart, and then compete for few lines of a cache.
+    """
+    lanes = max(1, target.vector_bits // bits)
+    height = _TALL if rows is None else math.ceil(rows / math.ceil(rows / _TALL))
+    most = max(1, (target.vector_registers - 1) // (height + 1))
+    if columns is None:
+        return RegisterTile(height, min(most, 2) * lanes, lanes)
+    vectors = math.ceil(columns / lanes)
+    width = math.ceil(vectors / math.ceil(vectors / most))
+    return RegisterTile(height, width * lanes, lanes)
+
+
+def _sharing(
+    sch: Schedule, block: ir.Block, axis: Axis, loops: list[LoopRV], others: list[LoopRV]
+) -> LoopRV | None:
+    """The innermost other axis on which some vector of the tile does not depend."""
+    loads = [n for n in ir.collect(block.body, ir.BufferLoad)
+             if n.buffer is not block.writes[0].buffer]  # fmt: skip
+    vectors = [n for n in loads if any(ir.uses_var(i, axis.it.var) for i in n.indices)]
+    for position in reversed(range(len(loops))):
+        it = block.iter_vars[position]
+        if loops[position] not in others or ir.is_const_int(it.dom.extent, 1):
+            continue
+        if any(not any(ir.uses_var(i, it.var) for i in n.indices) for n in vectors):
+            return loops[position]
+    return None
+
+
+def _dots(sch: Schedule, handle: BlockRV, target: Target) -> None:
+    """Vectors along the reduction, for a tile of two spatial axes at once."""
+    block = block_of(sch, handle)
+    loops, spatial, _ = _nest(sch, handle)
+    found = find_reduction(block)
+    lanes = target.lanes(block.writes[0].buffer.dtype)
+    axis = next((a for a in axes_of(block, lanes) if not a.spatial), None)
+    if axis is None or len(spatial) < 2 or not isinstance(found, Reduction):
+        raise ScheduleError("no two axes of results", code="BW340")
+    if not found.may_restart or (ir.const_int(axis.it.dom.extent) or 2 * lanes) < 2 * lanes:
+        raise ScheduleError("no partial results", code="BW340")
+    _, lane = sch.split(loops[axis.position], [None, lanes])
+    *others, rows, columns = spatial
+    sch.reorder(lane, *others, rows, columns)
+    partial = sch.rfactor(lane, -1)
+    lane, *outer = sch.get_loops(handle)
+    *others, rows, columns = outer
+    bits = block.writes[0].buffer.dtype.bits
+    width = dot_tile(target, _DOT_ROWS, extent(sch, columns), bits)
+    m0, m1 = sch.split(rows, [None, min(_DOT_ROWS, extent(sch, rows) or _DOT_ROWS)])
+    n0, n1 = sch.split(columns, [None, width])
+    sch.reorder(*others, m0, n0, m1, n1, lane)
+    sch.compute_at(partial, n0, preserve_unit_loops=True)
+    sch.set_scope(partial, 0, "local")
+    own = inner_loops(sch, partial, n0)
+    steps = [loop for loop in own if reduces(sch, block_of(sch, partial), loop)]
+    first, *tiled = [loop for loop in own if loop not in steps]  # rfactor puts lanes first
+    tile = [*tiled, first]
+    sch.reorder(*steps, *tile)
+    init = sch.decompose_reduction(partial, steps[0])
+    for part in (partial, init):
+        *unrolled, last = inner_loops(sch, part, n0)[-len(tile) :]
+        sch.vectorize(last)
+        for loop in unrolled:
+            sch.unroll(loop)
+    sch.decompose_reduction(handle, lane)
+    sch.vectorize(lane)
+    for loop in (m1, n1):
+        sch.unroll(loop)
+    _share(sch, [*others, m0, n0])
+
+
+def _lanes(sch: Schedule, handle: BlockRV, target: Target) -> None:
+    """One result after another, with a partial result for each lane."""
+    _, spatial, reducing = _nest(sch, handle)
+    if not spatial:
+        reduce_lanes(sch, handle, None, target)
+        return
+    sch.reorder(*spatial, *reducing)
+    row = sch.fuse(*spatial) if len(spatial) > 1 else spatial[0]
+    reduce_lanes(sch, handle, row, target)
+    if extent(sch, row) != 1:
+        sch.parallel(row)
+
+
+def _share(sch: Schedule, loops: list[LoopRV]) -> LoopRV:
+    """All loops over tiles become tasks; returns the loop over these."""
+    task = sch.fuse(*loops) if len(loops) > 1 else loops[0]
+    sch.parallel(task)
+    return task
+
+
+RULE = Rule("fallback", refuses, apply, note="no rule for its pattern; the fallback was used")

@@ -1,0 +1,456 @@
+"""GEMM and convolution: one contraction with whatever element-wise work follows it.
+
+    out[b, m, n] = epilogue(sum over k of A[b, m, k] * W[b, n, k], bias[n], residual[m, n], …)
+
+Any number of batch, row, column and reduction axes, symbolic extents included; see `contraction`
+for the steps. A's element may lie anywhere: a convolution reads X[h * s + kh, w * s + kw, c] where
+a matrix product reads A[m, k], so it is the product with a matrix that nobody writes down. Groups
+are batch axes. What makes A and is no plain copy (padding, an activation) is computed once,
+before; what makes W (numbers of few bits, rows that are looked up) while its panels are written.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from blockwright import ir
+from blockwright.analysis.facts import symbol_facts
+from blockwright.analysis.streaming import READ_AHEAD, READ_AHEAD_SHARED
+from blockwright.arith import IndexMap
+from blockwright.schedule import BlockRV, LoopRV, Schedule
+from blockwright.strategies.cpu.blocked_sums import long_sums
+from blockwright.strategies.cpu.elementwise import spread
+from blockwright.strategies.cpu.gemm_canonical import (
+    Canonical,
+    canonicalize,
+    node,
+    pack_panels,
+    tile_pieces,
+    vector_rows,
+    write_out_steps,
+)
+from blockwright.strategies.cpu.gemm_plan import (
+    GemmPlan,
+    Product,
+    gemm_plan,
+    gemm_tile,
+    unknown_rows,
+)
+from blockwright.strategies.cpu.inline import extent, inline_where, is_copy
+from blockwright.strategies.cpu.register_tiling import RegisterTile, RowTile, steps_written_out
+from blockwright.strategies.cpu.split_k import Pieces, cuts_evenly
+from blockwright.strategies.cpu.vector_loops import inner_loops, vectorize_last
+from blockwright.strategies.match.blocks import (
+    Contraction,
+    address_of,
+    contraction_of,
+    extent_of,
+    is_away,
+    is_cold,
+    is_constant,
+    is_spatial,
+    leaf_blocks,
+    stride,
+    windowed,
+)
+from blockwright.strategies.strategy import Rule, Variant
+from blockwright.support import ScheduleError
+from blockwright.target import Target
+
+_SHORT = 16  # a piece of a reduction is no shorter than this part of what it could be
+_WRITTEN_OUT = 128  # updates up to which the last of several short loops is written out
+_AT_ONCE = 8  # steps of the reduction that are written out, at most
+_PIECES = (Pieces(),)
+_LONG_PIECES = (Pieces(most=128, unknown=True),)  # the last one is filled up with zeros
+_SHALLOW = 512  # products in a sum, beside which a store with masks takes more than a twentieth
+
+
+def refuses(func: ir.PrimFunc, target: Target) -> str:
+    found = leaf_blocks(func)
+    contractions = [b for b in found if contraction_of(b) is not None]
+    if not contractions:
+        return "no contraction"
+    if not all(is_spatial(b) for b in found if b not in contractions):
+        return "other blocks reduce too"
+    made = {w.buffer for b in contractions for w in b.writes}
+    for block in contractions:
+        facts = contraction_of(block)
+        assert facts is not None
+        if made & {facts.a, facts.b}:
+            return "one contraction reads what another makes"
+        if any(extent_of(block, axes) == 1 for axes in (facts.n, facts.k)):
+            return "an operand is a vector"
+        result = block.writes[0].buffer.dtype
+        if not result.is_float or facts.a.dtype is not result or facts.b.dtype is not result:
+            return "operands and result are not of one floating-point type"
+    return ""
+
+
+def apply(
+    sch: Schedule, target: Target, tile: RegisterTile | None = None,
+    pieces: Sequence[Pieces] = _PIECES,
+) -> None:  # fmt: skip
+    before, products, behind = parts(sch)
+    kept = inline_producers(sch, before, products)
+    packed = {block: _packed_with(sch, kept, products, block) for block in products}
+    for handle in kept:
+        if handle not in packed.values():
+            _as_its_source(sch, handle, products, target)
+    if len(products) == 1 and behind:  # one epilogue, at the register tile
+        for handle in behind[:-1]:
+            sch.compute_inline(handle)
+        contract(sch, products[0], behind[-1], target, tile, packed[products[0]], pieces)
+    else:
+        kept += inline_where(sch, behind)
+        for block in products:
+            contract(sch, block, None, target, tile, packed[block], pieces)
+    for handle in kept:
+        if handle not in packed.values():
+            spread(sch, [handle], target)
+
+
+def _as_its_source(sch: Schedule, handle: BlockRV, products: list[BlockRV], target: Target) -> None:
+    """Lay out in the order of its source what has fewer channels than a vector has lanes: elements
+    of the left operand are read one by one, from anywhere, but are to be written by vectors."""
+    block = node(sch, handle)
+    made, loads = block.writes[0].buffer, ir.collect(block.body, ir.BufferLoad)
+    if len(loads) != 1 or any(made is own for own in sch.func.buffers):
+        return
+    for product in products:
+        facts = contraction_of(node(sch, product))
+        if facts is None or facts.a is not made or extent_of(node(sch, product), facts.m) == 1:
+            return
+    address = address_of(loads[0], block)
+    steps = [stride(address, it) for it in block.iter_vars]
+    channels = ir.const_int(block.iter_vars[-1].dom.extent)
+    if steps[-1] == 1 or 1 not in steps or 0 in steps or channels is None:
+        return
+    if channels * made.dtype.bits >= target.vector_bits:
+        return
+    axes = tuple(it.var for it in block.iter_vars)
+    order = tuple(axes[k] for k in sorted(range(len(axes)), key=lambda k: -steps[k]))
+    sch.transform_layout(handle, ("write", 0), IndexMap(axes, order))
+    sch.transform_block_layout(handle, IndexMap(axes, order))
+    for product in products:
+        _without_unit_axes(sch, product)
+
+
+def _without_unit_axes(sch: Schedule, handle: BlockRV) -> None:
+    """Drop axes of one iteration: in a new layout their elements are found without them."""
+    block = node(sch, handle)
+    axes = tuple(it.var for it in block.iter_vars)
+    longer = tuple(it.var for it in block.iter_vars if not ir.is_const_int(it.dom.extent, 1))
+    if len(longer) < len(axes):
+        sch.transform_block_layout(handle, IndexMap(axes, longer))
+
+
+def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
+    """For a number of rows that calls decide: other register tiles where these waste less of the
+    last one, all on the same panels; for a depth that calls decide: long sums in pieces."""
+    long = long_sums(func, _PIECES[0].longest)
+    found: list[Variant] = []
+    if long is not None:
+        found.append(Variant(long, functools.partial(apply, pieces=_LONG_PIECES)))
+    products = [(b, f) for b in leaf_blocks(func) if (f := contraction_of(b)) is not None]
+    block, facts = products[0]
+    product = _product(func, block, facts)
+    if len(products) > 1 or product.rows is not None:
+        return found
+    rows: ir.Expr = ir.const(1, "int64")
+    for position in facts.m:
+        rows = rows * block.iter_vars[position].dom.extent
+    first, *others = unknown_rows(target, product)
+    for k, one in enumerate(others):
+        here = _passed(rows, one)
+        better: ir.Expr = ir.LT(here, _passed(rows, first))
+        for other in others[k + 1 :]:
+            better = ir.And(better, ir.LE(here, _passed(rows, other)))
+        found.append(Variant(better, functools.partial(apply, tile=one.tile)))
+    return found
+
+
+def _passed(rows: ir.Expr, one: RowTile) -> ir.Expr:
+    """What it costs to pass that many rows in tiles of one height: `RowTile.of`."""
+    height = one.tile.rows
+    tiles = ir.floordiv(rows + (height - 1), height)
+    if one.short:
+        whole = ir.floordiv(rows + (height - one.short - 1), height)
+        passed = whole * (one.cost - one.short_cost) + tiles * one.short_cost
+    else:
+        passed = tiles * one.cost
+    lowest = one.short_cost if one.short else one.cost
+    return ir.Max(passed, ir.const(one.least, passed.dtype)) if one.least > lowest else passed
+
+
+def parts(sch: Schedule) -> tuple[list[BlockRV], list[BlockRV], list[BlockRV]]:
+    """Blocks before the first contraction, the contractions, and the blocks behind."""
+    handles = sch.get_child_blocks(sch.get_block("root"))
+    at = [k for k, h in enumerate(handles) if contraction_of(node(sch, h)) is not None]
+    others = [h for k, h in enumerate(handles) if k > at[0] and k not in at]
+    return handles[: at[0]], [handles[k] for k in at], others
+
+
+def inline_producers(
+    sch: Schedule, before: list[BlockRV], products: list[BlockRV]
+) -> list[BlockRV]:
+    """Inline what only moves elements of the operands, and what is before that; the blocks that
+    stay compute an operand, each element of which the contraction reads many times."""
+    kept: list[BlockRV] = []
+    for handle in before:
+        written = node(sch, handle).writes[0].buffer
+        read = any(r.buffer is written for p in products for r in node(sch, p).reads)
+        if read and not is_copy(node(sch, handle)):
+            kept.append(handle)
+        else:
+            sch.compute_inline(handle)
+    return kept
+
+
+def _packed_with(
+    sch: Schedule, kept: list[BlockRV], products: list[BlockRV], block: BlockRV
+) -> BlockRV | None:
+    """What computes the operand that is laid out in panels, for one product alone: packing reads
+    each element once, and can as well compute it then."""
+    facts = contraction_of(node(sch, block))
+    if facts is None or facts.b in windowed(node(sch, block)):
+        return None
+    if sum(r.buffer is facts.b for p in products for r in node(sch, p).reads) > 1:
+        return None
+    return next((h for h in kept if node(sch, h).writes[0].buffer is facts.b), None)
+
+
+def contract(
+    sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target,
+    tile: RegisterTile | None = None, packed: BlockRV | None = None,
+    in_pieces: Sequence[Pieces] = _PIECES,
+) -> None:  # fmt: skip
+    """Schedule one contraction at the root, with the block behind it if there is one, and the one
+    that computes what is packed."""
+    facts = contraction_of(node(sch, block))
+    if facts is None:
+        raise ScheduleError("with producers inlined, both operands are one buffer", code="BW340",
+                            help="keep a copy of one operand: cache_read of it before the rule, or "
+                            "schedule the program by the fallback rule")  # fmt: skip
+    product = _product(sch.func, node(sch, block), facts)
+    width = extent_of(node(sch, block), facts.m[-1:])
+    tile = tile or gemm_tile(target, product)
+    form = canonicalize(sch, block, tail, target, tile=tile, pieces=in_pieces)
+    if packed is not None:
+        sch.compute_inline(packed)
+    if tail is None:
+        (tail,) = sch.get_consumers(block)
+    batch = len(facts.batch)
+    plan = gemm_plan(target, product, form.tile)
+    sums = _cut_depth(sch, form, batch, plan.depth, in_pieces)
+    pieces, loops = _pieces_and_loops(sch, block, sums)
+    m0, m1 = sch.split(loops[batch], [None, form.tile.rows])
+    n0, n1 = sch.split(loops[batch + 1], [None, form.tile.columns])
+    k = loops[batch + 2 :]
+    sch.reorder(*loops[:batch], m0, n0, *k, m1, n1)
+    if sums is None:
+        k = tile_pieces(sch, form, m1, k, *in_pieces)
+    else:
+        k = _sum_of_piece(sch, form, sums, n0, in_pieces)
+    # Tasks may be cut anywhere now: a condition is one of whole tiles.
+    mo, mi = sch.split(m0, [None, plan.row_tiles])
+    no, ni = sch.split(n0, [None, plan.panels])
+    _shorten_last_tile(sch, target, product, form.tile, mi)
+    outer, inner = ((no, mo), (ni, mi)) if plan.rows_inside else ((mo, no), (mi, ni))
+    sch.reorder(*loops[:batch], *outer, *pieces, *inner)
+    # Around one panel of one product stands the loop over tasks, which moves rows if they are in
+    # several.
+    same_rows = plan.panels > 1 or (not batch and extent(sch, mo) == 1)
+    if sums is None:
+        sch.reverse_compute_at(tail, inner[1])
+        vector_rows(sch, tail, form.tile.columns)
+        if _needs_cut(target, product, form.tile):
+            sch.annotate(ni, "loop_partition", True)
+    else:
+        sch.reverse_compute_at(tail, outer[1])
+        clear = sch.decompose_reduction(form.block, pieces[0])
+        for handle in (clear, form.block):
+            vector_rows(sch, handle, form.tile.columns)
+        vectorize_last(sch, tail, sch.get_loops(tail)[-1], target)
+    tasks = (no,) if plan.bands else outer
+    task = sch.fuse(*loops[:batch], *tasks) if batch or len(tasks) > 1 else no
+    sch.parallel(task)
+    if plan.packs:
+        _pack_within(sch, form, pieces[0] if pieces else task, plan.panels)
+    else:
+        pack(sch, form, batch)
+    # Last: beside steps that do not divide a sum, a panel would be as long as all of these.
+    steps = _write_out(sch, target, product, form.tile, plan, k, width)
+    if plan.rows_inside:
+        _fetch_next_panel(sch, plan, mi, steps if same_rows else [])
+
+
+def _pack_within(sch: Schedule, form: Canonical, at: LoopRV, panels: int) -> None:
+    """Panels are written where they are used."""
+    sch.compute_at(form.b, at)
+    pack_panels(sch, form, inner_loops(sch, form.b, at), panels)
+
+
+def _shorten_last_tile(
+    sch: Schedule, target: Target, product: Product, tile: RegisterTile, tiles: LoopRV
+) -> None:
+    """Of rows whose number is not known, where the tile was chosen with code for few last ones."""
+    if product.rows is not None:
+        return
+    for one in unknown_rows(target, product):
+        if one.tile == tile and one.short:
+            sch.annotate(tiles, "short_tail", tile.rows - one.short)
+
+
+def _write_out(
+    sch: Schedule, target: Target, product: Product, tile: RegisterTile, plan: GemmPlan,
+    k: list[LoopRV], width: int | None,
+) -> list[LoopRV]:  # fmt: skip
+    """Write out some steps of the reduction, or all taps that are the last of several loops: a
+    branch for a few updates takes as long as some of them. Returns the loops that remain.
+
+    Taps are not written out where tiles lie within lines of `width` pixels and fill the registers:
+    LLVM would keep each pixel for the tap of its neighbour that meets it too, and the sums in
+    memory.
+    """
+    steps = [loop for loop in k if extent(sch, loop) != 1]
+    length = extent(sch, k[-1])
+    if len(k) > 1 and length is not None and length * tile.rows * tile.vectors <= _WRITTEN_OUT:
+        spare = target.vector_registers - (tile.rows + 1) * tile.vectors - 1
+        if spare >= tile.rows or width is None or width % tile.rows:
+            sch.unroll(k[-1])
+    elif steps:
+        shared = plan.rows_inside and plan.row_tiles > 1 and len(steps) == 1
+        together = _line_steps(target, tile, product.bits, plan) if shared else 1
+        together = max(together, steps_written_out(target, tile))
+        steps[-1] = write_out_steps(sch, steps[-1], together)
+    return steps
+
+
+def _fetch_next_panel(sch: Schedule, plan: GemmPlan, tiles: LoopRV, steps: list[LoopRV]) -> None:
+    """The next panel comes from memory while this one is used: a share of it for each tile of rows,
+    all of it, along the reduction, for a single one.
+
+    A line that is asked for again while it is on its way may take one more of the few places that a
+    core has for such lines. So steps that fetch one together are written out, and ask once.
+    """
+    if plan.row_tiles > 1:
+        sch.annotate(tiles, READ_AHEAD_SHARED, 1)
+    elif steps:
+        sch.annotate(steps[0], READ_AHEAD, 1)
+    if plan.bands:  # as many shares as there are tiles: the loop is cut to these
+        sch.annotate(tiles, "loop_partition", True)
+
+
+def _line_steps(target: Target, tile: RegisterTile, bits: int, plan: GemmPlan) -> int:
+    """Steps in which a tile of rows fetches its share of a line of the next panel; fewer where
+    these are too many to write out."""
+    lines = math.ceil(tile.columns * bits / 8 / target.caches[0].line)
+    return max(1, min(_AT_ONCE, plan.row_tiles // lines))
+
+
+def _needs_cut(target: Target, product: Product, tile: RegisterTile) -> bool:
+    """Whether the last panel is to have code of its own, so that the others are stored without
+    masks: where these cost something, and few products are summed between two stores."""
+    columns, depth = product.columns, product.depth
+    fits = columns is not None and columns % tile.columns == 0
+    return not (fits or target.has_masks) and (depth is None or depth < _SHALLOW)
+
+
+def _product(func: ir.PrimFunc, block: ir.Block, facts: Contraction) -> Product:
+    """Extents, and how the left operand moves with the last row and reduction axes."""
+    bits = block.writes[0].buffer.dtype.bits
+    load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is facts.a)
+    address = address_of(load, block)
+    steps: list[int] = []
+    for axes in (facts.m, facts.k):
+        found = (stride(address, block.iter_vars[p]) for p in axes)
+        step = min(found, default=math.inf)
+        steps.append(0 if math.isinf(step) else int(step) * bits // 8)
+    batch, rows, columns, depth = (extent_of(block, axes) for axes in
+                                   (facts.batch, facts.m, facts.n, facts.k))  # fmt: skip
+    lengths = [block.iter_vars[p].dom.extent for p in facts.m]
+    least = math.prod(max(1, symbol_facts(func).const_bounds(n)[0] or 1) for n in lengths)
+    return Product(batch, rows, columns, depth, *steps, bits=bits, cold=is_cold(func, facts.b),
+                   away=is_away(func, facts.b), packed=not is_constant(func, facts.b), least=least,
+                   each=math.prod(map(_multiple, lengths)))  # fmt: skip
+
+
+def _multiple(length: ir.Expr) -> int:
+    """A number that surely divides a length."""
+    if isinstance(length, ir.Mul):
+        return _multiple(length.a) * _multiple(length.b)
+    return max(1, ir.const_int(length) or 1)
+
+
+def _cut_depth(
+    sch: Schedule, form: Canonical, batch: int, most: int | None, in_pieces: Sequence[Pieces]
+) -> BlockRV | None:
+    """Cut a long reduction into pieces whose panels stay in cache, each with a sum of its own.
+
+    Returns the block of these sums, in a nest of its own with the pieces outermost; the
+    contraction becomes their sum. None when the reduction is short, of unknown length, or falls
+    into short pieces only: more time would go into adding them than into fetching whole panels.
+    """
+    if most is None:
+        return None
+    loops = sch.get_loops(form.block)
+    around, outer = loops[: batch + 2], loops[batch + 2 :]
+    inner, sizes = 1, list[int]()
+    while outer:
+        length = extent(sch, outer[-1])
+        if length is None:
+            return None
+        if inner * length > most:
+            break
+        inner *= length
+        sizes.insert(0, length)
+        outer.pop()
+    if not outer:
+        return None
+    length = extent(sch, outer[-1]) or 1
+    found = [d for d in range(1, max(1, most // inner) + 1) if length % d == 0]
+    piece = max([d for d in found if cuts_evenly([d, *sizes], in_pieces[-1])] or found)
+    if piece * inner * _SHORT < min(most, length * inner):
+        return None
+    if piece > 1:
+        outer[-1], _ = sch.split(outer[-1], [None, piece])
+    pieces = sch.fuse(*outer) if len(outer) > 1 else outer[0]
+    sch.reorder(pieces, *around)
+    return sch.rfactor(pieces, 0)
+
+
+def _pieces_and_loops(
+    sch: Schedule, block: BlockRV, sums: BlockRV | None
+) -> tuple[list[LoopRV], list[LoopRV]]:
+    """The loop over pieces of the reduction, if there is one, and the other loops of the block."""
+    loops = sch.get_loops(block)
+    return ([], loops) if sums is None else (loops[:1], loops[1:])
+
+
+def _sum_of_piece(
+    sch: Schedule, form: Canonical, sums: BlockRV, tile_loop: LoopRV, in_pieces: Sequence[Pieces]
+) -> list[LoopRV]:
+    """Compute a register tile's sum over a piece where it is added to the result; returns the loops
+    of the reduction."""
+    sch.compute_at(sums, tile_loop, preserve_unit_loops=True)
+    # Axes of the reduction that are cut into pieces of one element are not among the loops.
+    left = sum(it.iter_type is ir.IterType.REDUCE for it in node(sch, sums).iter_vars)
+    m, n, *k = inner_loops(sch, sums, tile_loop)[-2 - left :]
+    sch.reorder(*k, m, n)
+    return tile_pieces(sch, msgspec.structs.replace(form, block=sums), m, k, *in_pieces)
+
+
+def pack(sch: Schedule, form: Canonical, batch: int) -> None:
+    """All threads write panels; the last one, which repeats columns, has code of its own."""
+    own = sch.get_loops(form.b)
+    panel = pack_panels(sch, form, own[batch:])
+    panel = sch.fuse(*own[:batch], panel) if batch else panel
+    sch.annotate(panel, "loop_partition", True)
+    sch.parallel(panel)
+
+
+RULE = Rule("gemm", refuses, apply, variants=variants)

@@ -1,0 +1,368 @@
+"""Scheduling one contraction: canonical form, padding, register tiles, packing.
+
+Used by the GEMM rule at the root of a program and by the attention rule inside a loop. A block
+`C[b, s, j] += A[b, s, k] * W[j, k]` goes through these steps, each a schedule primitive:
+
+1. `reindex` + `transform_block_layout` + `transform_layout`: C2[m, n] += A2[m, k] * W2[n, k]; a
+   convolution keeps kernel axes apart from channels: C2[m, n] += A2[kh, m, k] * W2[n, kh, k]
+2. `pad_einsum`: m and n become whole tiles; rows beyond the end repeat the last one, columns are 0
+3. `transform_layout` of W2 into panels [n / NR][k][NR], which `lift_packing` moves to compile time
+   when W is a constant
+4. `split`, `reorder`, `fuse`, `parallel`: panels of W stay in cache while row tiles pass
+5. accumulators and the A column of a step in "local" scope, that is in registers
+6. `decompose_reduction`, `tensorize` of one register tile, epilogue per tile
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from blockwright import ir
+from blockwright.arith import IndexMap
+from blockwright.intrin import outer_product_name
+from blockwright.lower.cpu.register_transpose import LARGEST
+from blockwright.schedule import BlockRV, LoopRV, Schedule
+from blockwright.strategies.cpu.inline import extent
+from blockwright.strategies.cpu.register_tiling import RegisterTile, choose_register_tile
+from blockwright.strategies.cpu.split_k import WHOLE, Pieces, sum_pieces, whole_pieces
+from blockwright.strategies.match.blocks import (
+    address_of,
+    contraction_of,
+    depth_groups,
+    extent_of,
+    fusing_map,
+    position_of,
+    stride,
+)
+from blockwright.support import ScheduleError
+from blockwright.target import Target
+
+_RUN = 512  # bytes of a row that are packed at once
+_SHARED = 8  # groups of panels that there should be at least
+
+
+class Canonical(msgspec.Struct):
+    """A contraction in canonical form: `block` over (batch…, m, n, k).
+
+    Attributes:
+        block: the contraction.
+        a, b: blocks that make its operands, in a form of their own.
+        tile: register tile chosen for it.
+        depth: number of reduction axes.
+    """
+
+    block: BlockRV
+    a: BlockRV
+    b: BlockRV
+    tile: RegisterTile
+    depth: int
+
+
+def node(sch: Schedule, block: BlockRV) -> ir.Block:
+    """The block behind a handle."""
+    found = sch.get(block)
+    assert isinstance(found, ir.Block)
+    return found
+
+
+def canonicalize(
+    sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target, pad_rows: bool = True,
+    apart: int = 0, columns_apart: int = 0, most_rows: int = 16, tile: RegisterTile | None = None,
+    pieces: Sequence[Pieces] = (),
+) -> Canonical:  # fmt: skip
+    """Steps 1 to 3. `tail` is the block that reads the result, None when it is an output.
+
+    The first `apart` row axes are not fused with the others: each of their values has row tiles of
+    its own. So it is with the first `columns_apart` column axes. Tiles have up to `most_rows` rows.
+
+    Batch axes stay as they are, row and column axes are fused into one each, and reduction axes as
+    far as the left operand's address stays linear. A long reduction that does not fall into the
+    last kind of `pieces` is padded with zeros, so that `tile_pieces` can cut it.
+    """
+    before = node(sch, block)
+    facts = contraction_of(before)
+    if facts is None:
+        raise ScheduleError(f"block {before.name} is no contraction", code="BW340",
+                            help="give a block C[...] = C[...] + A[...] * B[...] with a constant "
+                            "initial value, over two buffers A and B other than C")  # fmt: skip
+    inner, across = facts.m[apart:], facts.n[columns_apart:]
+    rows, columns = extent_of(before, inner), extent_of(before, across)
+    bits = before.writes[0].buffer.dtype.bits
+    apart_bytes = _distance(before, facts.a, inner[-1:]) * bits // 8
+    tile = tile or choose_register_tile(target, rows, columns, bits, apart_bytes, most_rows)
+    depth = depth_groups(before, facts)
+    extents = [it.dom.extent for it in before.iter_vars]
+    a = sch.reindex(block, ("read", position_of(facts.a, before.reads)))
+    b = sch.reindex(block, ("read", position_of(facts.b, node(sch, block).reads)))
+    c = sch.reindex(block, ("write", 0))
+    if tail is None:
+        tail = c
+    else:
+        sch.compute_inline(c)
+        align(sch, block, tail)
+    batch = [(p,) for p in facts.batch]
+    outer = [*batch, *((p,) for p in facts.m[:apart])]
+    middle = [(p,) for p in facts.n[:columns_apart]]
+    regroup(sch, block, extents, [*outer, inner, *middle, across, *depth])
+    fuse_copy(sch, a, a, extents, [*outer, inner, *depth])
+    fuse_copy(sch, b, b, extents, [*batch, *middle, across, *depth])
+    fuse_copy(sch, block, tail, extents, [*outer, inner, *middle, across])
+    first, between, last = ([1] * len(axes) for axes in (outer, middle, depth))
+    whole = list(last)
+    for cut in pieces[-1:]:
+        whole[-1] = whole_pieces([extent_of(before, axes) for axes in depth], cut)
+    if pad_rows:  # elements beyond the end are read one by one: the last row again, without a test
+        a, b = _pad(sch, block, a, b, [*first, tile.rows, *between, 1, *last], "clamp")
+    padding = [*first, 1, *between, tile.columns, *whole]
+    a, b = _pad(sch, block, a, b, padding, "zero")  # by vectors: masks
+    panels(sch, b, len(batch) + len(middle), tile.columns)
+    if len(depth) > 1:
+        _row_last_but_one(sch, a, len(outer))
+    return Canonical(block, a, b, tile, len(depth))
+
+
+def _distance(block: ir.Block, operand: ir.Buffer, axes: tuple[int, ...]) -> int:
+    """Elements of an operand from one step of the last axis to the next; 1 where unknown."""
+    load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is operand)
+    address = address_of(load, block)
+    found = [stride(address, block.iter_vars[p]) for p in axes]
+    return max(1, *(int(step) for step in found if step != math.inf), 1)
+
+
+def align(sch: Schedule, product: BlockRV, tail: BlockRV) -> None:
+    """Let the tail run over the product's own axes, undoing what its indices make of them: a merge
+    of heads, channels that count groups and members."""
+    result = node(sch, product).writes[0].buffer
+    block = node(sch, tail)
+    load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is result)
+    iters = tuple(it.var for it in block.iter_vars)
+    if len(load.indices) != len(iters) or any(
+        a is not b for a, b in zip(load.indices, iters, strict=True)
+    ):
+        sch.transform_block_layout(tail, IndexMap(iters, load.indices))
+
+
+def _pad(
+    sch: Schedule, block: BlockRV, a: BlockRV, b: BlockRV, padding: list[int], mode: str
+) -> tuple[BlockRV, BlockRV]:
+    """Round the domain up; padded copies take the place of the plain ones they read."""
+    sources = {node(sch, h).writes[0].buffer: h for h in (a, b)}
+    for made in sch.pad_einsum(block, padding, mode=mode) or []:
+        plain = sources.get(node(sch, made).reads[0].buffer)
+        if plain is None:
+            sch.compute_inline(made)  # the copy of the result, read by the tail
+            continue
+        sch.compute_inline(plain)
+        a, b = (made, b) if plain == a else (a, made)
+    return a, b
+
+
+def _grouping(extents: list[ir.Expr], roles: list[tuple[int, ...]]) -> IndexMap | None:
+    """The map that fuses each role's positions; None when nothing is fused or moved."""
+    order = sorted(p for role in roles for p in role)
+    local = {p: k for k, p in enumerate(order)}
+    groups = [[local[p] for p in role] for role in roles]
+    if groups == [[k] for k in range(len(groups))]:
+        return None
+    return fusing_map([extents[p] for p in order], groups)
+
+
+def regroup(
+    sch: Schedule, block: BlockRV, extents: list[ir.Expr], roles: list[tuple[int, ...]]
+) -> None:
+    mapping = _grouping(extents, roles)
+    if mapping is not None:
+        sch.transform_block_layout(block, mapping)
+
+
+def fuse_copy(
+    sch: Schedule, writer: BlockRV, copy: BlockRV, extents: list[ir.Expr],
+    roles: list[tuple[int, ...]],
+) -> None:  # fmt: skip
+    """Fuse the axes of what `writer` writes, and the iterators of `copy`, in the same way."""
+    mapping = _grouping(extents, roles)
+    if mapping is not None:
+        sch.transform_layout(writer, ("write", 0), mapping)
+        sch.transform_block_layout(copy, mapping)
+
+
+def panels(sch: Schedule, b: BlockRV, batch: int, width: int) -> None:
+    """Lay an operand's copy [batch…][n][k…] out in panels [n / width][k…][width]."""
+    axes = _axes(node(sch, b))
+    n, *k = axes[batch:]
+    final = (*axes[:batch], ir.floordiv(n, width), *k, ir.floormod(n, width))
+    sch.transform_layout(b, ("write", 0), IndexMap(axes, final))
+
+
+def _row_last_but_one(sch: Schedule, a: BlockRV, batch: int) -> None:
+    """Store the left operand's copy as [k…][m][k], so that a register tile is its last two axes."""
+    axes = _axes(node(sch, a))
+    m, *outer, k = axes[batch:]
+    sch.transform_layout(a, ("write", 0), IndexMap(axes, (*axes[:batch], *outer, m, k)))
+
+
+def _axes(copy: ir.Block) -> tuple[ir.Var, ...]:
+    """A variable for each axis of what a copy writes."""
+    rank = copy.writes[0].buffer.ndim
+    return tuple(ir.Var(f"i{k}", copy.iter_vars[0].var.dtype) for k in range(rank))
+
+
+def tile_registers(sch: Schedule, form: Canonical, m1: LoopRV, k: Sequence[LoopRV]) -> BlockRV:
+    """Steps 5 and 6 without the epilogue, below loops (…, k…, m1, n1); returns the init block."""
+    dtype = node(sch, form.block).writes[0].buffer.dtype
+    sch.set_scope(form.block, 0, "local")
+    sch.set_scope(form.a, 0, "local")
+    sch.compute_at(form.a, k[-1])
+    unroll_all(sch, form.a, below=k[-1])
+    init = sch.decompose_reduction(form.block, k[0])
+    vector_rows(sch, init, form.tile.columns)
+    sch.tensorize(m1, outer_product_name(form.tile.rows, form.tile.columns, dtype.name))
+    return init
+
+
+def tile_pieces(
+    sch: Schedule, form: Canonical, m1: LoopRV, k: list[LoopRV], pieces: Pieces, *finer: Pieces
+) -> list[LoopRV]:
+    """`tile_registers`, where a long reduction is summed in pieces: the registers hold the sum of
+    one piece, which is added to the tile's total in the first cache. Pieces are cut into `finer`
+    ones in the same way.
+
+    A sum of thousands of terms one after another loses three of its digits. Returns the reduction
+    loops of the register tile.
+    """
+    cut = sum_pieces(sch, form.block, k, pieces)
+    if cut is None:
+        if finer:
+            return tile_pieces(sch, form, m1, k, *finer)
+        tile_registers(sch, form, m1, k)
+        return k
+    partial, (*own, m, _), loop = cut
+    of_piece = msgspec.structs.replace(form, block=partial)
+    own = tile_pieces(sch, of_piece, m, own, *finer or (WHOLE,))
+    clear_total(sch, form.block, loop, form.tile.columns)
+    return own
+
+
+def clear_total(sch: Schedule, total: BlockRV, loop: LoopRV, lanes: int) -> BlockRV:
+    """Write the additions of `sum_pieces` out in vectors; returns the block of the first values."""
+    sch.set_scope(total, 0, "local")
+    clear = sch.decompose_reduction(total, loop)
+    for handle in (clear, total):
+        vector_rows(sch, handle, lanes)
+    return clear
+
+
+def write_out_steps(sch: Schedule, loop: LoopRV, most: int) -> LoopRV:
+    """Write out so many steps of a reduction, or a few less where it falls into such parts.
+
+    Returns the loop that remains.
+    """
+    length = extent(sch, loop)
+    if length is None or most == 1:
+        return loop
+    many = max(d for d in range(1, most + 1) if length % d == 0)
+    if 2 * many <= most:
+        many = most
+    outer, inner = sch.split(loop, [None, many])
+    sch.unroll(inner)
+    if length % many:
+        sch.annotate(outer, "loop_partition", True)
+    return outer
+
+
+def pack_panels(
+    sch: Schedule, form: Canonical, loops: Sequence[LoopRV], most: int | None = None
+) -> LoopRV:
+    """Write the panels a vector of columns at a time; returns the loop over them, or their groups.
+
+    Where columns are neighbours in the source, its rows are read in runs, for some panels at once:
+    rows may be a page apart, and a page is looked up, and fetched ahead, for each run. Else the
+    rows that a vector gathers from are passed from one end to the other, so that each line of them
+    is fetched once, in square tiles that are turned over in registers (`lower.transpose`) where
+    steps are neighbours.
+
+    Args:
+        loops: the copy's own loops over (n, k…).
+        most: panels that there are to write.
+    """
+    copy = node(sch, form.b)
+    load = _most_moving(copy)
+    column = copy.iter_vars[len(copy.iter_vars) - len(loops)]
+    address = address_of(load, copy)
+    together = stride(address, column) == 1
+    columns, *depth = loops
+    lanes = math.gcd(form.tile.columns, form.tile.lanes)
+    length = ir.const_int(copy.iter_vars[-1].dom.extent)
+    turned = (
+        not together
+        and stride(address, copy.iter_vars[-1]) == 1
+        and 2 < lanes <= LARGEST
+        and (length is None or length >= lanes)
+    )
+    if turned:
+        *depth, last = depth
+        tiles, step = sch.split(last, [None, lanes])
+        sch.unroll(step)
+        if length is None or length % lanes:
+            sch.annotate(tiles, "loop_partition", True)
+        depth += [tiles, step]
+    panel, chunk, lane = sch.split(columns, [None, form.tile.columns // lanes, lanes])
+    if not together:
+        sch.reorder(panel, chunk, *depth, lane)
+        sch.vectorize(lane)
+        if turned:  # where columns end, the rows before are turned over as well
+            sch.annotate(chunk, "loop_partition", True)
+        return panel
+    many = ir.const_int(copy.iter_vars[len(copy.iter_vars) - len(loops)].dom.extent)
+    group, panel = sch.split(panel, [None, most or _at_once(form, copy, many)])
+    sch.reorder(group, *depth, panel, chunk, lane)
+    sch.annotate(panel, "loop_partition", True)
+    sch.vectorize(lane)
+    return group
+
+
+def _most_moving(copy: ir.Block) -> ir.BufferLoad:
+    """Of what a copy computes elements from, the load that moves with most of its iterators: not
+    the scales of rows, nor the positions of what is looked up."""
+
+    def moved(load: ir.BufferLoad) -> int:
+        return sum(any(ir.uses_var(i, it.var) for i in load.indices) for it in copy.iter_vars)
+
+    return max(ir.collect(copy.body, ir.BufferLoad), key=moved)
+
+
+def _at_once(form: Canonical, copy: ir.Block, columns: int | None) -> int:
+    """Panels whose parts of a row make a run, of which there should be enough to share out."""
+    run = math.ceil(_RUN * 8 / (form.tile.columns * copy.writes[0].buffer.dtype.bits))
+    panels = run if columns is None else math.ceil(columns / form.tile.columns)
+    return max(1, min(run, panels // _SHARED))
+
+
+def vector_tile(sch: Schedule, block: BlockRV, n1: LoopRV, m1: LoopRV, lanes: int) -> None:
+    """Unroll a register tile and vectorise its columns."""
+    chunks, lane = sch.split(n1, [None, lanes])
+    sch.vectorize(lane)
+    sch.unroll(m1)
+    sch.unroll(chunks)
+
+
+def vector_rows(sch: Schedule, block: BlockRV, lanes: int, count: int = 2) -> None:
+    """Vectorise the innermost loop of a tile-sized block and unroll the one or two around it."""
+    loops = sch.get_loops(block)
+    chunks, lane = sch.split(loops[-1], [None, lanes])
+    sch.vectorize(lane)
+    sch.unroll(chunks)
+    for loop in loops[-count:-1]:
+        sch.unroll(loop)
+
+
+def unroll_all(sch: Schedule, block: BlockRV, below: LoopRV) -> None:
+    """Unroll the loops of a block inside of `below`."""
+    outer, inner = sch.get(below), False
+    for loop in sch.get_loops(block):
+        if inner:
+            sch.unroll(loop)
+        inner = inner or sch.get(loop) is outer

@@ -1,0 +1,350 @@
+"""Matrix-vector and skinny products: a matrix meets a few rows, so reading it is what costs.
+
+    out[b, m, n] = epilogue(sum over k of A[b, m, k] * W[b, n, k], …)   with few m
+
+The matrix is read once, where it lies, and no panel is written. (A constant matrix is the business
+of the GEMM rule: panels are one stream of memory, and making them costs nothing then.) Two forms,
+by its layout:
+
+- *dots*, where reduction elements are neighbours: some rows of W at a time, each with a vector of
+  partial sums per row of A; the lanes are added up at the end;
+- *updates*, where columns are neighbours: a stretch of columns is a task, its sums stay in the
+  first-level cache, and some steps of the reduction are added at a time.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from blockwright import ir
+from blockwright.arith import IndexMap
+from blockwright.schedule import BlockRV, LoopRV, Schedule
+from blockwright.strategies.cpu.blocked_sums import long_sums
+from blockwright.strategies.cpu.elementwise import spread
+from blockwright.strategies.cpu.gemm_canonical import node
+from blockwright.strategies.cpu.inline import extent, is_copy
+from blockwright.strategies.cpu.register_tiling import (
+    dot_tile,
+    most_skinny_rows,
+    steps_at_once,
+    task_steps,
+    update_stretch,
+)
+from blockwright.strategies.cpu.vector_loops import inner_loops, vectorize_last
+from blockwright.strategies.match.blocks import (
+    Contraction,
+    address_of,
+    contraction_of,
+    depth_groups,
+    extent_of,
+    is_constant,
+    is_spatial,
+    leaf_blocks,
+    stride,
+    windowed,
+)
+from blockwright.strategies.strategy import Rule, Variant
+from blockwright.support import ScheduleError
+from blockwright.target import Target
+
+_GATHERED = 3  # rows, up to which vectors of elements that are apart are worth bringing together
+_PIECE = 256  # steps of a long reduction in a piece of it
+_LONGEST = 768  # steps of a reduction that is not cut
+_TILES = 8  # times the rows that registers suit: so often dot products read the matrix from cache
+
+
+class Skinny(msgspec.Struct, frozen=True, eq=False):
+    """A contraction by roles of a block's iterators.
+
+    Attributes:
+        matrix: the operand that is read once.
+        few, many: the rows of the other operand, and the matrix's own.
+        dots: whether the matrix's neighbours are reduction elements.
+    """
+
+    matrix: ir.Buffer
+    batch: tuple[int, ...]
+    few: tuple[int, ...]
+    many: tuple[int, ...]
+    k: tuple[int, ...]
+    dots: bool
+
+
+def _skinny(block: ir.Block, target: Target) -> Skinny | str:
+    """The roles, or why the product is not skinny."""
+    facts = contraction_of(block)
+    if facts is None:
+        return "no contraction"
+    most = _TILES * most_skinny_rows(target, block.writes[0].buffer.dtype.bits)
+    sides = [(facts.m, facts.n, facts.b), (facts.n, facts.m, facts.a)]
+    sides.sort(key=lambda side: extent_of(block, side[0]) or most + 1)
+    few, many, matrix = sides[0]
+    if (extent_of(block, few) or most + 1) > most:
+        return f"both operands have more than {most // _TILES} rows"
+    if extent_of(block, facts.k) == 1 or extent_of(block, many) == 1:
+        return "there is no matrix"
+    if len(_long(block, many)) > 1:
+        return "the rows of the matrix are several axes"
+    if not windowed(block).isdisjoint((facts.a, facts.b)):
+        return "a window slides over an operand"
+    loads = [n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is matrix]
+    address = address_of(loads[0], block)
+    near = {p for p in (*many, *facts.k) if stride(address, block.iter_vars[p]) == 1}
+    if not near:
+        return "neither axis of the matrix has neighbours in memory"
+    dots = not near.isdisjoint(facts.k)
+    rows = extent_of(block, few) or 1
+    # The GEMM rule would write panels of a right operand; a left one it reads where it is.
+    saves_panels = dots and matrix is facts.b and len(_long(block, few)) == 1
+    if rows * (1 if saves_panels else _TILES) > most:
+        return f"both operands have more than {most // _TILES} rows"
+    if dots and rows > _GATHERED and not _contiguous(block, facts, matrix):
+        return f"more than {_GATHERED} rows that meet the matrix are not contiguous"
+    return Skinny(matrix, facts.batch, few, many, facts.k, dots)
+
+
+def _contiguous(block: ir.Block, facts: Contraction, matrix: ir.Buffer) -> bool:
+    """Whether the operand that meets the matrix has neighbours along the reduction."""
+    other = facts.a if matrix is facts.b else facts.b
+    load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is other)
+    address = address_of(load, block)
+    return any(stride(address, block.iter_vars[p]) == 1 for p in facts.k)
+
+
+def _long(block: ir.Block, axes: Sequence[int]) -> list[int]:
+    """The axes of more than one element."""
+    return [p for p in axes if not ir.is_const_int(block.iter_vars[p].dom.extent, 1)]
+
+
+def refuses(func: ir.PrimFunc, target: Target) -> str:
+    found = leaf_blocks(func)
+    contractions = [b for b in found if contraction_of(b) is not None]
+    if len(contractions) != 1:
+        return f"{len(contractions)} contractions, one is wanted"
+    (product,) = contractions
+    if not all(is_spatial(b) for b in found if b is not product):
+        return "other blocks reduce too"
+    roles = _skinny(product, target)
+    if isinstance(roles, str):
+        return roles
+    if is_constant(func, roles.matrix):
+        return "the matrix is a constant: panels of it are made at compile time"
+    facts = contraction_of(product)
+    assert facts is not None
+    result = product.writes[0].buffer.dtype
+    if not result.is_float or facts.a.dtype is not result or facts.b.dtype is not result:
+        return "operands and result are not of one floating-point type"
+    depth = extent_of(product, roles.k)
+    if roles.dots and depth is not None and depth < 2 * target.lanes(result):
+        return "the reduction is shorter than two vectors"
+    along = msgspec.structs.replace(facts, a=roles.matrix)
+    if roles.dots and len(depth_groups(product, along)) > 1:
+        return "the rows of the matrix are not contiguous"
+    return ""
+
+
+def apply(sch: Schedule, target: Target, long: bool = False) -> None:
+    """Schedule a program; `long`: sums of unknown length are taken in pieces."""
+    block, out, kept = _neighbours(sch)
+    roles = _skinny(node(sch, block), target)
+    if isinstance(roles, str):
+        raise ScheduleError(roles, code="BW340")
+    schedule = _dots if roles.dots else _updates
+    sch.parallel(schedule(sch, block, out, roles, target, long))
+    for handle in kept:
+        spread(sch, [handle], target)
+
+
+def _neighbours(sch: Schedule) -> tuple[BlockRV, BlockRV, list[BlockRV]]:
+    """Inline the work before and behind the product.
+
+    Returns the product, the block behind it, and what makes the smaller operand, which would be
+    computed again for every row of the matrix.
+    """
+    handles = sch.get_child_blocks(sch.get_block("root"))
+    at = next(k for k, h in enumerate(handles) if contraction_of(node(sch, h)) is not None)
+    kept: list[BlockRV] = []
+    for handle in handles[:at]:
+        if is_copy(node(sch, handle)):
+            sch.compute_inline(handle)
+        else:
+            kept.append(handle)
+    behind = handles[at + 1 :] or [sch.cache_write(handles[at], 0, "local")]
+    for handle in behind[:-1]:
+        sch.compute_inline(handle)
+    return handles[at], behind[-1], kept
+
+
+def _axes(sch: Schedule, block: BlockRV, roles: Skinny) -> tuple[list[LoopRV], ...]:
+    """The block's loops by role: batch, few, many, k; the matrix's rows and k fused to one each."""
+    loops = sch.get_loops(block)
+    groups = [[loops[p] for p in part] for part in (roles.batch, roles.few, roles.many, roles.k)]
+    sch.reorder(*(loop for group in groups for loop in group))
+    for group in groups[2:]:
+        if len(group) > 1:
+            group[:] = [sch.fuse(*group)]
+    return tuple(groups)
+
+
+def _dots(
+    sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, target: Target, long: bool
+) -> LoopRV:
+    """Vectors of partial sums along the reduction, for a few rows of both operands at once.
+
+    More rows than registers suit are taken in parts, while the matrix's rows stay in cache.
+    """
+    dtype = node(sch, block).writes[0].buffer.dtype
+    rows = extent_of(node(sch, block), roles.few) or 1
+    parts = math.ceil(rows / most_skinny_rows(target, dtype.bits))
+    height = math.ceil(rows / parts)
+    batch, few, (many,), (k,) = _axes(sch, block, roles)
+    tile = dot_tile(target, height, extent(sch, many), dtype.bits)
+    row_bytes = (extent(sch, k) or 1024) * dtype.bits // 8
+    steps = task_steps(extent(sch, many), tile, row_bytes, target.num_threads)
+    _, lane = sch.split(k, [None, target.lanes(dtype)])
+    sch.reorder(lane, *batch, *few, many)
+    partial = sch.rfactor(lane, -1)
+    lane, *outer = sch.get_loops(block)
+    task, n0, n1 = sch.split(outer[-1], [None, steps, tile])
+    batch, few = outer[: len(batch)], outer[len(batch) : -1]
+    at = n0
+    if parts > 1:
+        (p,) = _long(node(sch, block), range(len(batch), len(outer) - 1))
+        at, outer[p] = sch.split(outer[p], [None, height])
+        sch.annotate(at, "loop_partition", True)
+        few = outer[len(batch) : -1]
+    sch.reorder(*batch, task, n0, *([at] if parts > 1 else []), *few, n1, lane)
+    sch.reverse_compute_at(out, at)
+    sch.set_scope(block, 0, "local")
+    sch.compute_at(partial, at, preserve_unit_loops=True)
+    sch.set_scope(partial, 0, "local")
+    _partial_sums(sch, partial, at, len(batch), long)
+    sch.decompose_reduction(block, lane)
+    sch.vectorize(lane)
+    for loop in (*inner_loops(sch, block, at)[:-1], *inner_loops(sch, out, at)):
+        sch.unroll(loop)
+    sch.annotate(n0, "loop_partition", True)
+    return sch.fuse(*batch, task) if batch else task
+
+
+def _partial_sums(sch: Schedule, partial: BlockRV, n0: LoopRV, batch: int, long: bool) -> None:
+    """All partial sums of a step in registers, while the reduction passes, or a piece of it."""
+    lane, *rows, k0 = inner_loops(sch, partial, n0)
+    sch.reorder(k0, *rows, lane)
+    over = _cut(sch, k0, long)
+    if over is not None:
+        piece = sch.rfactor(over, 0)
+        over, *rows, lane = inner_loops(sch, partial, n0)
+        sch.compute_at(piece, over, preserve_unit_loops=True)
+        sch.set_scope(piece, 0, "local")
+        clear = sch.decompose_reduction(partial, over)
+        _in_registers(sch, [*rows[batch:], lane])
+        _in_registers(sch, inner_loops(sch, clear, n0))
+        partial, n0 = piece, over
+        _, lane, *rows, k0 = inner_loops(sch, partial, n0)
+        sch.reorder(k0, *rows, lane)
+    init = sch.decompose_reduction(partial, k0)
+    sch.annotate(k0, "loop_partition", True)
+    _in_registers(sch, [*rows[batch:], lane])
+    _in_registers(sch, inner_loops(sch, init, n0))
+
+
+def _in_registers(sch: Schedule, loops: list[LoopRV]) -> None:
+    *others, last = loops
+    sch.vectorize(last)
+    for loop in others:
+        sch.unroll(loop)
+
+
+def _cut(sch: Schedule, k: LoopRV, long: bool) -> LoopRV | None:
+    """Cut a long reduction into pieces; returns the loop over these, None where it is short."""
+    length = extent(sch, k)
+    if not long if length is None else length <= _LONGEST:
+        return None
+    over, _ = sch.split(k, [None, _PIECE])
+    sch.annotate(over, "loop_partition", True)
+    return over
+
+
+def _updates(
+    sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, target: Target, long: bool
+) -> LoopRV:
+    """Sums of a stretch of columns in cache; some steps of the reduction update them at a time."""
+    dtype = node(sch, block).writes[0].buffer.dtype
+    height = extent_of(node(sch, block), roles.few) or 1
+    _sums_along(sch, block, roles.many)
+    batch, few, (many,), (k,) = _axes(sch, block, roles)
+    lanes = target.lanes(dtype)
+    stretch = _stretch(target, height, extent(sch, many), dtype.bits)
+    over, sums = _cut(sch, k, long), block
+    if over is not None:
+        sums = sch.rfactor(over, 0)
+        *batch_and_few, many, over = sch.get_loops(block)
+        batch, few = batch_and_few[: len(batch)], batch_and_few[len(batch) :]
+    task, vectors, lane = sch.split(many, [None, stretch // lanes, lanes])
+    if over is not None:
+        sch.reorder(*batch, task, over, *few, vectors, lane)
+        sch.compute_at(sums, over, preserve_unit_loops=True)
+        _, *own, many, k = inner_loops(sch, sums, over)
+        few = own[len(batch) :]
+        vectors, lane = sch.split(many, [None, lanes])
+    k0, k1 = sch.split(k, [None, steps_at_once(extent(sch, k))])
+    sch.reorder(*([*batch, task] if over is None else []), k0, vectors, *few, k1, lane)
+    sch.reverse_compute_at(out, task)
+    if over is not None:
+        for part in (sch.decompose_reduction(block, over), block):
+            sch.vectorize(sch.get_loops(part)[-1])
+    init = sch.decompose_reduction(sums, k0)
+    sch.vectorize(lane)
+    for loop in (*few, k1):
+        sch.unroll(loop)
+    if over is None:
+        sch.vectorize(sch.get_loops(init)[-1])
+    else:
+        vectorize_last(sch, init, sch.get_loops(init)[-1], target)
+    vectorize_last(sch, out, sch.get_loops(out)[-1], target)
+    sch.annotate(k0, "loop_partition", True)
+    task = sch.fuse(*batch, task) if batch else task
+    sch.annotate(task, "loop_partition", True)
+    return task
+
+
+def _sums_along(sch: Schedule, block: BlockRV, many: Sequence[int]) -> None:
+    """Let sums of the matrix's rows be neighbours in memory, which columns of a result are not."""
+    store = node(sch, block).body
+    assert isinstance(store, ir.BufferStore)
+    own = {node(sch, block).iter_vars[p].var for p in _long(node(sch, block), many)}
+    last = [p for p, index in enumerate(store.indices) if index in own]
+    if last and last != [len(store.indices) - 1]:
+        axes = tuple(ir.var(f"i{p}", index.dtype) for p, index in enumerate(store.indices))
+        order = (*(axis for p, axis in enumerate(axes) if p not in last), *(axes[p] for p in last))
+        sch.transform_layout(block, ("write", 0), IndexMap(axes, order))
+
+
+def _stretch(target: Target, rows: int, many: int | None, bits: int) -> int:
+    """Columns of one task: as many as leave half of the first-level cache to what is read.
+
+    Memory is fetched ahead along a row, and anew at the beginning of each piece: the fewer pieces,
+    the better.
+    """
+    lanes = max(1, target.vector_bits // bits)
+    most = max(1, target.cache(1).size // 2 // (rows * bits // 8) // lanes)
+    if many is None:
+        return update_stretch(target, rows, many, bits)
+    vectors = math.ceil(many / lanes)
+    tasks = math.ceil(vectors / most)
+    tasks = math.ceil(tasks / target.num_threads) * target.num_threads
+    return lanes * math.ceil(vectors / tasks)
+
+
+def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
+    """Long sums in pieces, where calls decide how long they are."""
+    long = long_sums(func, _LONGEST)
+    return [] if long is None else [Variant(long, functools.partial(apply, long=True))]
+
+
+RULE = Rule("gemv", refuses, apply, variants=variants)

@@ -1,0 +1,143 @@
+"""Inlining of light blocks, shared by the rules."""
+
+from __future__ import annotations
+
+from blockwright import ir
+from blockwright.analysis import joined_buffers
+from blockwright.analysis.facts import symbol_facts
+from blockwright.schedule import BlockRV, LoopRV, Schedule
+from blockwright.strategies.match.blocks import is_spatial
+from blockwright.support import ScheduleError
+
+
+def block_of(sch: Schedule, handle: BlockRV) -> ir.Block:
+    """The block behind a handle."""
+    found = sch.get(handle)
+    assert isinstance(found, ir.Block)
+    return found
+
+
+def extent(sch: Schedule, loop: LoopRV) -> int | None:
+    """The constant extent of a loop, if it has one."""
+    found = sch.get(loop)
+    assert isinstance(found, ir.For)
+    return ir.const_int(found.extent)
+
+
+def bound_iterators(sch: Schedule, handle: BlockRV) -> list[int] | None:
+    """Which iterator each loop of a block binds; None unless each binds one of its own."""
+    block, loops = block_of(sch, handle), sch.get_loops(handle)
+    if len(loops) != len(block.iter_vars) or not loops:
+        return None
+    around = sch.get(loops[0])
+    (realize,) = (r for r in ir.collect(around, ir.BlockRealize) if r.block is block)
+    found: list[int] = []
+    for loop in loops:
+        var = getattr(sch.get(loop), "loop_var", None)
+        found += [k for k, value in enumerate(realize.iter_values) if value is var]
+    return found if sorted(found) == list(range(len(loops))) else None
+
+
+def longest(sch: Schedule, loop: LoopRV) -> int | None:
+    """The most iterations of a loop, by its extent or the stated bounds of sizes."""
+    found = sch.get(loop)
+    assert isinstance(found, ir.For)
+    return symbol_facts(sch.func).const_bounds(found.extent)[1]
+
+
+def reduces(sch: Schedule, block: ir.Block, loop: LoopRV) -> bool:
+    """Whether a loop drives reduction iterators of the block."""
+    found = sch.get(loop)
+    assert isinstance(found, ir.For)
+    for realize in ir.collect(found, ir.BlockRealize):
+        if realize.block is block:
+            for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
+                if ir.uses_var(value, found.loop_var):
+                    return it.iter_type is ir.IterType.REDUCE
+    return False
+
+
+def is_copy(block: ir.Block) -> bool:
+    """Whether a spatial block only moves elements: reading through it costs nothing."""
+    store = block.body
+    return (
+        is_spatial(block)
+        and isinstance(store, ir.BufferStore)
+        and isinstance(store.value, ir.BufferLoad)
+        and not any(isinstance(n, ir.BufferLoad) for i in store.value.indices for n in ir.walk(i))
+    )
+
+
+def inline_where(sch: Schedule, handles: list[BlockRV], copies_only: bool = False) -> list[BlockRV]:
+    """Inline spatial blocks into their consumers; those that cannot be, and the rest, remain.
+
+    With `copies_only`, blocks that compute something stay, because several readers would each
+    compute it again.
+    """
+    remaining: list[BlockRV] = []
+    for handle in handles:
+        block = block_of(sch, handle)
+        wanted = is_copy(block) if copies_only else is_spatial(block) and not _grows(sch, handle)
+        try:
+            if wanted:
+                sch.compute_inline(handle)
+                continue
+        except ScheduleError:
+            pass  # an output, or indices that are no iterators: the block stays where it is
+        remaining.append(handle)
+    return remaining
+
+
+_LARGEST = 1024  # nodes of an expression, up to which a value is computed at each use
+
+
+def _grows(sch: Schedule, handle: BlockRV) -> bool:
+    """Whether a value is used several times in expressions that inlining would make too large.
+
+    Each of a chain of such values would double the expression.
+    """
+    made = block_of(sch, handle).body
+    if not isinstance(made, ir.BufferStore):
+        return False
+    own, _ = _counted(made.value, made.buffer)
+    for consumer in sch.get_consumers(handle):
+        size, uses = _counted(block_of(sch, consumer).body, made.buffer)
+        if uses > 1 and size + uses * own > _LARGEST:
+            return True
+    return False
+
+
+def _counted(root: ir.Node, buffer: ir.Buffer) -> tuple[int, int]:
+    """Nodes of a tree and loads of a buffer in it, each as often as it occurs."""
+    known: dict[ir.Node, tuple[int, int]] = {}
+
+    def count(node: ir.Node) -> tuple[int, int]:
+        if node not in known:
+            size, uses = 1, int(isinstance(node, ir.BufferLoad) and node.buffer is buffer)
+            for child in node.children():
+                more = count(child)
+                size, uses = size + more[0], uses + more[1]
+            known[node] = (size, uses)
+        return known[node]
+
+    return count(root)
+
+
+def push_into_parts(sch: Schedule, handles: list[BlockRV]) -> list[BlockRV]:
+    """Apply consumers of a buffer made in parts (a concatenation) where each part is made.
+
+    No branch tells the parts apart then, and the whole is never stored. What cannot be applied
+    there stays a block of its own.
+    """
+    remaining: list[BlockRV] = []
+    for handle in handles:
+        block = block_of(sch, handle)
+        joined = joined_buffers([block_of(sch, other) for other in remaining])
+        if any(region.buffer in joined for region in block.reads):
+            try:
+                sch.reverse_compute_inline(handle)
+                continue
+            except ScheduleError:
+                pass  # it reads several elements, or others read the buffer too
+        remaining.append(handle)
+    return remaining

@@ -1,0 +1,408 @@
+"""Row programs: reductions over trailing axes and element-wise work around them.
+
+Softmax, layer normalisation, means, norms: every block runs over the same leading axes ("rows"),
+and reductions run over the axes behind. One parallel loop over rows holds everything; inside a row
+reductions keep one partial result per vector lane (`rfactor`), and intermediate values stay in the
+first-level cache.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from itertools import pairwise
+
+from blockwright import ir
+from blockwright.analysis import NoReduction, Reduction, find_reduction
+from blockwright.arith import IndexMap
+from blockwright.schedule import BlockRV, LoopRV, Schedule
+from blockwright.strategies.cpu.accumulate import accumulate
+from blockwright.strategies.cpu.blocked_sums import LONGEST, Level, long_sums, next_level
+from blockwright.strategies.cpu.inline import block_of, extent, inline_where, longest, reduces
+from blockwright.strategies.cpu.nontemporal import read_next_row, stream
+from blockwright.strategies.cpu.software_pipelined_rows import overlap_rows, passes_caches
+from blockwright.strategies.cpu.vector_loops import cut_tail, inner_loops, lanes_for, vectorize_last
+from blockwright.strategies.match.blocks import (
+    address_of,
+    extent_of,
+    fusing_map,
+    is_spatial,
+    leaf_blocks,
+    linear_groups,
+    stride,
+    windowed,
+)
+from blockwright.strategies.strategy import Rule, Variant
+from blockwright.target import Target
+
+_SHORT = 256  # elements of a row, up to which neighbours are taken together
+_TOGETHER = 8  # so many rows, where that leaves each thread some tasks
+_FEW_LANES = 5  # of a vector, with which it is better than one that crosses from axis to axis
+_FEW = 16  # combinations of several steps that are written out: much of each is constant then
+_SHARED = 1 << 16  # elements of a reduction to one number from which threads share it
+_PIECES = 4  # of work for each thread at least: one that starts late takes fewer
+_MANY_REGISTERS = 32  # that hold several vectors of what a reduction takes, and all constants of it
+_LONG = 32  # vector steps of a reduction from which four at once pay
+
+
+def _spatial_rank(block: ir.Block) -> int:
+    return sum(it.iter_type is ir.IterType.SPATIAL for it in block.iter_vars)
+
+
+def refuses(func: ir.PrimFunc, target: Target) -> str:
+    found = leaf_blocks(func)
+    reducing = [b for b in found if not is_spatial(b)]
+    if not reducing:
+        return "no block reduces"
+    if any(isinstance(find_reduction(b), NoReduction) for b in reducing):
+        return "a block is no reduction that is known"
+    written = [region.buffer for b in found for region in b.writes]
+    made = set(written)
+    if len(made) < len(written):
+        return "several blocks write one buffer"
+    if any(made & (windowed(b) - {r.buffer for r in b.writes}) for b in reducing):
+        return "a window slides over what another block makes"
+    if is_spatial(found[-1]) and _spatial_rank(found[-1]) < max(map(_spatial_rank, reducing)):
+        return "the last block has fewer axes than a reduction has rows"
+    return ""
+
+
+def apply(sch: Schedule, target: Target, long: bool = False) -> None:
+    """Schedule a program; `long`: sums of unknown length are taken in blocks."""
+    handles = inline_where(sch, sch.get_child_blocks(sch.get_block("root")), copies_only=True)
+    reducing = [h for h in handles if not is_spatial(block_of(sch, h))]
+    rank = min(_spatial_rank(block_of(sch, h)) for h in reducing)
+    last = handles[-1]
+    _rows_of_statistics(sch, handles, rank)
+    for handle in handles:
+        _merge_neighbours(sch, handle, rank)
+    loops = sch.get_loops(last)
+    if rank == 0:
+        for handle in reducing:
+            _share(sch, handle, target, long)
+            reduce_lanes(sch, handle, None, target, long=long)
+        return
+    lengths, inner = [extent(sch, loop) for loop in loops[rank:]], extent(sch, loops[rank - 1])
+    row = sch.fuse(*loops[:rank]) if rank > 1 else loops[0]
+    bits = block_of(sch, last).writes[0].buffer.dtype.bits
+    together = _rows_together(lengths, len(reducing), extent(sch, row), bits, target)
+    while rank > 1 and (inner or 1) % together:
+        together -= 1  # rows of one axis: others of several have no iterator map
+    if together > 1:
+        row, _ = sch.split(row, [None, together])
+        sch.annotate(row, "loop_partition", True)
+    for handle in reversed(handles[:-1]):
+        sch.compute_at(handle, row)
+    feeding = [_feeds(sch, *pair) for pair in pairwise(handles)]
+    for maker, fed, feeds, handle in zip([None, *handles], [False, *feeding], [*feeding, False],
+                                         handles, strict=False):  # fmt: skip
+        if not feeds:
+            several = passes_caches(sch, handle, row, target) if handle is last else False
+            below = inner_loops(sch, handle, row)  # none where one number serves all rows
+            inside = below[0] if together > 1 and below else row
+            if fed and maker is not None and together > 1:
+                inside = sch.merge(inner_loops(sch, maker, row)[0], inside)
+            schedule_inner(sch, handle, inside, target, maker if fed else None, several, long)
+    if extent(sch, row) != 1 and not overlap_rows(sch, row, target):
+        sch.parallel(row)
+        stream(sch, row, last, target)
+        read_next_row(sch, handles, row, target)
+
+
+def _rows_of_statistics(sch: Schedule, handles: list[BlockRV], rank: int) -> None:
+    """Let the last block run over what statistics are of, wherever its axes stand, or groups of
+    them, before all else: a row is what a statistic is of."""
+    blocks = [block_of(sch, handle) for handle in handles]
+    statistics = {r.buffer for b in blocks if _spatial_rank(b) == rank for r in b.writes}
+    last = blocks[-1]
+    if _spatial_rank(last) == rank or not is_spatial(last):
+        return
+    found = {
+        tuple(_axis_of(index, block) for index in load.indices)
+        for block in blocks
+        if is_spatial(block) and len(block.iter_vars) == len(last.iter_vars)
+        for load in ir.collect(block.body, ir.BufferLoad)
+        if load.buffer in statistics
+    }
+    if len(found) != 1:
+        return
+    rows = [entry for entry in next(iter(found)) if entry is not None]
+    at = [p for p, _ in rows]
+    if len(rows) != rank or len(set(at)) < rank or all(
+        entry == (p, 1) for p, entry in enumerate(rows)
+    ):  # fmt: skip
+        return
+    if any((extent_of(last, [p]) or 1) % size for p, size in rows):
+        return
+    axes = tuple(it.var for it in last.iter_vars)
+    outer = [axes[p] if size == 1 else ir.floordiv(axes[p], size) for p, size in rows]
+    sizes = dict(rows)
+    inner = [axes[p] if p not in sizes else ir.floormod(axes[p], sizes[p])
+             for p in range(len(axes)) if sizes.get(p, 0) != 1]  # fmt: skip
+    sch.transform_block_layout(handles[-1], IndexMap(axes, (*outer, *inner)))
+
+
+def _axis_of(index: ir.Expr, block: ir.Block) -> tuple[int, int] | None:
+    """The position of an iterator and the size of its groups, where an index counts those."""
+    size = 1
+    if isinstance(index, ir.FloorDiv):
+        index, size = index.a, ir.const_int(index.b) or 0
+    places = [p for p, it in enumerate(block.iter_vars) if it.var is index]
+    return (places[0], size) if places and size else None
+
+
+def _merge_neighbours(sch: Schedule, handle: BlockRV, rank: int) -> None:
+    """Axes behind those of rows, along which all that a block touches is one stretch of memory,
+    become one: vectors may then cross from one row of an axis into the next. Reduced axes are
+    passed in the order in which they lie in memory."""
+    block = block_of(sch, handle)
+    store = block.body
+    if not isinstance(store, ir.BufferStore):
+        return
+    own = ir.BufferLoad(store.buffer, store.indices)
+    addresses = [
+        address_of(n, block) for n in (*ir.collect(store, ir.BufferLoad), own) if n.indices
+    ]
+    every = range(len(block.iter_vars))
+    inner = list(every[rank:])
+    kinds = {block.iter_vars[p].iter_type for p in inner}
+    if len(kinds) != 1 or extent_of(block, inner) is None:
+        return
+    if kinds == {ir.IterType.REDUCE}:
+        inner.sort(key=lambda p: -_step(addresses, block.iter_vars[p]))
+    groups = [*((p,) for p in every[:rank]), *linear_groups(block, addresses, inner)]
+    if groups != [(p,) for p in range(len(block.iter_vars))]:
+        extents = [it.dom.extent for it in block.iter_vars]
+        sch.transform_block_layout(handle, fusing_map(extents, groups))
+
+
+def _step(addresses: list[ir.Expr], it: ir.IterVar) -> float:
+    """How far an iterator moves what it moves least; unit axes first."""
+    return min((s for s in (stride(a, it) for a in addresses) if s), default=0.0)
+
+
+def _rows_together(
+    lengths: list[int | None], reductions: int, rows: int | None, bits: int, target: Target
+) -> int:
+    """Rows that are taken together, one pass over them after the other.
+
+    Each reduction of a row ends with its lanes combined, for which the next pass waits; in short
+    rows that is much of the time, in which the processor works on the rows beside it. Rows that
+    come from memory are overlapped otherwise (`overlap_rows`).
+    """
+    if not lengths or reductions < 2 or rows is None or None in lengths:
+        return 1
+    elements = math.prod(length or 1 for length in lengths)
+    near = rows * elements * bits // 8 < target.caches[-1].size
+    most = rows // (_PIECES * target.num_threads)
+    return max(1, min(_TOGETHER, most)) if near and elements <= _SHORT else 1
+
+
+def _share(sch: Schedule, handle: BlockRV, target: Target, long: bool) -> None:
+    """A long reduction to one number becomes pieces for all threads, whose results are combined."""
+    found = find_reduction(block_of(sch, handle))
+    assert isinstance(found, Reduction)
+    loops = sch.get_loops(handle)
+    sizes = [extent(sch, loop) for loop in loops]
+    total = math.prod(size or _SHARED for size in sizes)
+    if target.num_threads < 2 or not found.may_restart or total < _SHARED:
+        return
+    outer = sch.fuse(*loops[:-1]) if len(loops) > 2 else loops[0]
+    piece, _ = sch.split(outer, [_PIECES * target.num_threads, None])
+    partial = sch.rfactor(piece, 0)
+    reduce_lanes(sch, partial, sch.get_loops(partial)[0], target, long=long)
+    sch.parallel(sch.get_loops(partial)[0])
+
+
+def schedule_inner(
+    sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target,
+    maker: BlockRV | None = None, several: bool = False, long: bool = False,
+) -> None:  # fmt: skip
+    """Vectorise a block inside a row: spatial ones along their last loop, reductions by lanes.
+
+    A reduction takes what `maker` makes in the pass that makes it. `several`: vectors at once also
+    where nothing is reduced, as many as reductions take.
+    """
+    if not is_spatial(block_of(sch, handle)):
+        if not reduce_lanes(sch, handle, row, target, maker, long) and maker is not None:
+            schedule_inner(sch, maker, row, target)
+        return
+    loops = inner_loops(sch, handle, row)
+    if loops:
+        size = extent(sch, loops[-1])
+        many = _vectors_at_once(size, lanes_for(block_of(sch, handle), target)) if several else 1
+        lanes = vectorize_last(sch, handle, loops[-1], target, many)
+        cut_tail(sch, inner_loops(sch, handle, row)[len(loops) - 1], size, lanes)
+
+
+def _feeds(sch: Schedule, maker: BlockRV, handle: BlockRV) -> bool:
+    """Whether a reduction takes, element by element, what the block before it makes along a row."""
+    made, taker = block_of(sch, maker), block_of(sch, handle)
+    store, update = made.body, taker.body
+    if not is_spatial(made) or is_spatial(taker):
+        return False
+    if not isinstance(store, ir.BufferStore) or not isinstance(update, ir.BufferStore):
+        return False
+    *outer, last = taker.iter_vars
+    if last.iter_type is not ir.IterType.REDUCE or any(it.iter_type is last.iter_type
+                                                       for it in outer):  # fmt: skip
+        return False
+    loads = [load for load in ir.collect(update, ir.BufferLoad) if load.buffer is store.buffer]
+    return bool(loads) and all(
+        len(indices) == len(block.iter_vars)
+        and all(index is it.var for index, it in zip(indices, block.iter_vars, strict=True))
+        for indices, block in ((store.indices, made), *((load.indices, taker) for load in loads))
+    )
+
+
+def _partial_results(
+    sch: Schedule, reducing: list[LoopRV], lanes: int, wide: bool
+) -> tuple[list[LoopRV], LoopRV, int]:
+    """How loops of a reduction become vectors: those that stay outside, the one that is cut (some
+    fused to one), and how many elements at a time have results of their own, for `wide` ones
+    several vectors. Too short ones give less than two."""
+    inner = extent(sch, reducing[-1])
+    outer: list[LoopRV] = []
+    if len(reducing) > 1 and (inner is None or inner >= _FEW_LANES):
+        *outer, fused = reducing  # vectors lie within the last axis
+        lanes = min(lanes, inner or lanes)
+    elif len(reducing) > 2 and inner is not None and math.gcd(inner, lanes) < 2:
+        outer, fused = reducing[:-2], sch.fuse(*reducing[-2:])
+    else:
+        fused = sch.fuse(*reducing) if len(reducing) > 1 else reducing[0]
+    size, most = extent(sch, fused), longest(sch, fused)
+    least = 1 if outer else 2  # chunks of partial results
+    if wide:
+        lanes *= _vectors_at_once(None if outer else most, lanes)
+    if len(reducing) - len(outer) > 2:  # chunks that cross axes have no iterator map
+        lanes = math.gcd(inner or 1, lanes)
+    while most is not None and most < least * lanes > 8:
+        lanes //= 2
+    if size is not None and inner and 1 < inner < lanes and lanes % inner == 0:
+        lanes = inner  # what is left of several axes does not lie together
+    return outer, fused, 0 if most is not None and most < least * lanes else lanes
+
+
+def _one_pass(
+    sch: Schedule, maker: BlockRV, chunk: LoopRV, lanes: int, row: LoopRV | None,
+    vectors: bool = True,
+) -> LoopRV:  # fmt: skip
+    """Make what a reduction takes vector by vector, or block by block, just before it is taken."""
+    made, lane = sch.split(inner_loops(sch, maker, row)[-1], [None, lanes])
+    if vectors:
+        sch.vectorize(lane)
+    return sch.merge(made, chunk)
+
+
+def reduce_lanes(
+    sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target,
+    maker: BlockRV | None = None, long: bool = False,
+) -> bool:  # fmt: skip
+    """Vectorise a reduction: over its last spatial loop if it has one, else with partial results.
+
+    A spatial loop below the row (column sums) is the vector axis as it stands, unless neighbours
+    in memory are reduced (dot products). Otherwise the last reduction loop, or several short ones
+    as one, is cut into vectors; `rfactor` gives each lane a partial result. At the end the lanes
+    are combined, as one vector operation or by halves. A long sum is taken in blocks; `long`: also
+    one whose length is not known. Returns whether what `maker` makes is taken in the
+    pass that makes it.
+    """
+    block = block_of(sch, handle)
+    loops = inner_loops(sch, handle, row)
+    if not loops:
+        return False
+    reducing = [loop for loop in loops if reduces(sch, block, loop)]
+    spatial = [loop for loop in loops if all(loop != r for r in reducing)]
+    if not reducing:  # of one term each
+        vectorize_last(sch, handle, spatial[-1], target)
+        return False
+    found = find_reduction(block)
+    assert isinstance(found, Reduction)
+    along = not spatial or extent(sch, spatial[-1]) == 1 or _neighbours_are_reduced(block)
+    if not along and len(found.elements) == 1:
+        accumulate(sch, handle, row, target, long=long)
+        return False
+    if not along:
+        others = [loop for loop in loops if loop != spatial[-1]]
+        sch.reorder(*others, spatial[-1])
+        vectorize_last(sch, handle, spatial[-1], target)
+        return False
+    if not found.may_restart:
+        return False  # the initial value counts once; it cannot start every partial result
+    wide = maker is None or target.vector_registers >= _MANY_REGISTERS
+    outer, fused, lanes = _partial_results(sch, reducing, lanes_for(block, target), wide)
+    if lanes < 2:
+        level = next_level(sch, handle, [*outer, fused], step=1, lanes=1, long=long)
+        if level is not None:
+            _reduce_level(sch, level, row, target, None, long)
+        return False
+    level = next_level(sch, handle, [*outer, fused], step=lanes, lanes=lanes, long=long)
+    if level is not None:
+        return _reduce_level(sch, level, row, target, maker, long)
+    size = extent(sch, fused)
+    chunk, lane = sch.split(fused, [None, lanes])
+    partial = sch.rfactor(lane, -1)
+    *others, chunk, lane = inner_loops(sch, partial, row)
+    if maker is not None:
+        chunk = _one_pass(sch, maker, chunk, lanes, row)
+    init = sch.decompose_reduction(partial, *others[len(others) - len(outer) :][:1] or [chunk])
+    sch.vectorize(lane)
+    if not found.lanes and size is not None and size <= _FEW * lanes:
+        sch.unroll(chunk)
+    else:
+        cut_tail(sch, chunk, size, lanes)
+    sch.vectorize(inner_loops(sch, init, row)[-1])
+    if row is not None:
+        for component in range(len(found.elements)):
+            sch.set_scope(init, component, "local")
+    combine = inner_loops(sch, handle, row)[-1]
+    sch.decompose_reduction(handle, combine)
+    sch.vectorize(combine)
+    return maker is not None
+
+
+def _reduce_level(
+    sch: Schedule, level: Level, row: LoopRV | None, target: Target, maker: BlockRV | None,
+    long: bool,
+) -> bool:  # fmt: skip
+    """Blocks of a long row are summed lane by lane, one after another, and added to the total."""
+    sch.compute_at(level.partial, level.loop)
+    sch.set_scope(level.partial, 0, "local")
+    loop = level.loop
+    if maker is not None:
+        length = math.prod(extent(sch, k) or 1 for k in inner_loops(sch, level.partial, loop))
+        loop = _one_pass(sch, maker, loop, length, row, vectors=False)
+    fed = reduce_lanes(sch, level.partial, loop, target, maker, long)
+    sch.decompose_reduction(level.total, loop)
+    sch.annotate(loop, "loop_partition", True)
+    return fed
+
+
+def _neighbours_are_reduced(block: ir.Block) -> bool:
+    """Whether elements that lie together in memory belong to one result, as in dot products."""
+    near: set[ir.IterType] = set()
+    own = {region.buffer for region in block.writes}
+    for load in ir.collect(block.body, ir.BufferLoad):
+        if load.buffer not in own and load.indices:
+            address = address_of(load, block)
+            near |= {it.iter_type for it in block.iter_vars if stride(address, it) == 1}
+    return near == {ir.IterType.REDUCE}
+
+
+def _vectors_at_once(most: int | None, lanes: int) -> int:
+    """How many vectors of partial results hide the latency of a combination.
+
+    Each of them waits for the one before; more of them means more lanes to combine at the end.
+    """
+    steps = _LONG if most is None else most // lanes
+    return 4 if steps >= _LONG else 2 if steps >= _LONG // 2 else 1
+
+
+def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
+    """Long sums in blocks, where calls decide how long they are."""
+    bits = max(b.dtype.bits for b in func.buffers)
+    long = long_sums(func, LONGEST * 4 * max(1, target.vector_bits // bits))
+    return [] if long is None else [Variant(long, functools.partial(apply, long=True))]
+
+
+RULE = Rule("rows", refuses, apply, variants=variants)

@@ -1,0 +1,68 @@
+"""Results that are too large for the caches: loops that write them are marked as streams."""
+
+from __future__ import annotations
+
+import math
+
+from blockwright import ir
+from blockwright.analysis.facts import symbol_facts
+from blockwright.analysis.streaming import READ_AHEAD, STREAMING
+from blockwright.schedule import BlockRV, LoopRV, Schedule
+from blockwright.strategies.cpu.inline import block_of, extent
+from blockwright.strategies.match.blocks import is_spatial
+from blockwright.target import Target
+
+
+def stream(sch: Schedule, loop: LoopRV, handle: BlockRV, target: Target) -> None:
+    """Mark a loop whose block writes a result that no later program would find in a cache.
+
+    A result as large as the last level leaves nothing there of what was written first, and that is
+    what the next program reads first. Sizes that are not known are looked at when the loop begins;
+    where they are bounded below that, nothing is marked.
+    """
+    least = target.cache(len(target.caches)).size
+    outputs = set(sch.func.buffers)
+    sizes = [_most_bytes(sch.func, r.buffer) for r in block_of(sch, handle).writes
+             if r.buffer in outputs]  # fmt: skip
+    if any(size >= least for size in sizes):
+        sch.annotate(loop, STREAMING, least)
+
+
+def read_next_row(sch: Schedule, handles: list[BlockRV], row: LoopRV, target: Target) -> None:
+    """Let the last pass over what a row reads fetch the next row meanwhile.
+
+    The memory would stand still otherwise while a row is worked on in the caches. That pays where
+    the rows together are in no cache, and a row stays in the second level until its turn.
+    """
+    least, room = target.cache(len(target.caches)).size, target.cache(2).size // 2
+    for handle in reversed(handles):
+        block = block_of(sch, handle)
+        rows = [r.buffer for r in block.reads if r.buffer in sch.func.buffers]
+        if not is_spatial(block) or not any(known_bytes(b) >= least for b in rows):
+            continue  # the only pass over a row is fetched ahead by the processor
+        passes = sch.get_loops(handle)
+        outer = sch.get(row)
+        around = next(k for k, loop in enumerate(passes) if sch.get(loop) is outer)
+        inner = passes[around + 1 :]
+        size = math.prod(extent(sch, loop) or math.inf for loop in inner)
+        if inner and _is_serial(sch, inner[0]) and size * rows[0].dtype.nbytes <= room:
+            sch.annotate(inner[0], READ_AHEAD, 1)
+        return
+
+
+def _is_serial(sch: Schedule, loop: LoopRV) -> bool:
+    return sch.get(loop).kind is ir.ForKind.SERIAL
+
+
+def known_bytes(buffer: ir.Buffer) -> int:
+    """0 where the size is not known: a fetch of what is near costs a little, and gains nothing."""
+    return math.prod(ir.const_int(dim) or 0 for dim in buffer.shape) * buffer.dtype.nbytes
+
+
+def _most_bytes(func: ir.PrimFunc, buffer: ir.Buffer) -> float:
+    facts = symbol_facts(func)
+    total: float = buffer.dtype.nbytes
+    for dim in buffer.shape:
+        most = facts.const_bounds(dim)[1]
+        total *= math.inf if most is None else most
+    return total

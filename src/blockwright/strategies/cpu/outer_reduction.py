@@ -1,0 +1,205 @@
+"""Column programs: reductions over outer axes, with the axis of neighbours in memory kept.
+
+Column sums, softmax over a leading axis, statistics per column: a stretch of columns is a task, and
+everything for it is done before the next. Vectors run along the columns, so no lanes are combined,
+and some steps of a reduction are added to sums in cache at a time, so that memory is read in long
+pieces of a few rows.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from blockwright import ir
+from blockwright.analysis import NoReduction, find_reduction
+from blockwright.arith import IndexMap
+from blockwright.schedule import BlockRV, Schedule
+from blockwright.strategies.cpu.accumulate import accumulate
+from blockwright.strategies.cpu.blocked_sums import LONGEST, long_sums
+from blockwright.strategies.cpu.inline import block_of, extent, inline_where
+from blockwright.strategies.cpu.register_tiling import column_stretch
+from blockwright.strategies.cpu.vector_loops import inner_loops, spatial_loops, vectorize_last
+from blockwright.strategies.match.blocks import (
+    extent_of,
+    fusing_map,
+    is_spatial,
+    leaf_blocks,
+    windowed,
+)
+from blockwright.strategies.strategy import Rule, Variant
+from blockwright.target import Target
+
+
+def _column(block: ir.Block) -> int | None:
+    """The position of the iterator that is the last index of what a block stores."""
+    store = block.body
+    if not isinstance(store, ir.BufferStore) or not store.indices:
+        return None
+    places = [p for p, it in enumerate(block.iter_vars) if it.var is store.indices[-1]]
+    return places[0] if places else None
+
+
+def _along_columns(block: ir.Block) -> bool:
+    """Whether all a block reads and writes is at the same place of the last axis, or needs none."""
+    position = _column(block)
+    if position is None or ir.is_const_int(block.iter_vars[position].dom.extent, 1):
+        return False
+    column = block.iter_vars[position]
+    return all(
+        load.indices[-1] is column.var
+        for load in ir.collect(block.body, ir.BufferLoad)
+        if load.indices and any(ir.uses_var(i, column.var) for i in load.indices)
+    )
+
+
+def refuses(func: ir.PrimFunc, target: Target) -> str:
+    found = leaf_blocks(func)
+    reducing = [b for b in found if not is_spatial(b)]
+    if not reducing:
+        return "no block reduces"
+    for block in reducing:
+        reduction = find_reduction(block)
+        if isinstance(reduction, NoReduction):
+            return "a block is no reduction that is known"
+        if len(reduction.elements) > 1:
+            return "a reduction has several results"
+    written = [region.buffer for b in found for region in b.writes]
+    if len(set(written)) < len(written):
+        return "several blocks write one buffer"
+    if not all(_along_columns(b) for b in found):
+        return "a block does not keep the last axis"
+    if any(windowed(b) for b in found):
+        return "a window slides over an operand"
+    if _column(found[-1]) not in _kept(found):
+        return "the last block uses no result of a reduction"
+    return ""
+
+
+def _kept(found: list[ir.Block]) -> list[int]:
+    """Positions of the last block's iterators that no reduction runs over."""
+    last = found[-1]
+    if not is_spatial(last):
+        spatial = ir.IterType.SPATIAL
+        return [p for p, it in enumerate(last.iter_vars) if it.iter_type is spatial]
+    statistics: set[ir.Buffer] = set()
+    for block in found[:-1]:
+        if not is_spatial(block) or statistics.issuperset(r.buffer for r in block.reads):
+            statistics.update(r.buffer for r in block.writes)
+    loads = [n for n in ir.collect(last.body, ir.BufferLoad) if n.buffer in statistics]
+    used = {v for load in loads for i in load.indices for v in ir.free_vars(i)}
+    return [p for p, it in enumerate(last.iter_vars) if it.var in used]
+
+
+def apply(sch: Schedule, target: Target, long: bool = False) -> None:
+    """Schedule a program; `long`: sums of unknown length are taken in blocks."""
+    handles = inline_where(sch, sch.get_child_blocks(sch.get_block("root")), copies_only=True)
+    blocks = [block_of(sch, handle) for handle in handles]
+    last = handles[-1]
+    kept, column = _kept(blocks), _column(blocks[-1])
+    assert column is not None  # `refuses` looked
+    axes = _same_axes(blocks, kept)
+    if axes > 1:
+        first = column - axes + 1
+        _merge_axes(sch, handles, axes)
+        kept, column = [*(p for p in kept if p < first), first], first
+    blocks = [block_of(sch, handle) for handle in handles]
+    loops = sch.get_loops(last)
+    outer = [loops[p] for p in kept if p != column]
+    inner = [loop for p, loop in enumerate(loops) if p not in kept]
+    size = extent(sch, loops[column])
+    width = _stretch(blocks, size, target)
+    task, columns = sch.split(loops[column], [None, width])
+    sch.reorder(*outer, task, *inner, columns)
+    for handle in reversed(handles[:-1]):
+        sch.compute_at(handle, task)
+    ragged = size is None or size % width > 0  # the last task may have few of its vectors
+    for handle in handles:
+        if not is_spatial(block_of(sch, handle)):
+            accumulate(sch, handle, task, target, ragged, long)
+            continue
+        *_, lane = spatial_loops(sch, handle, inner_loops(sch, handle, task))
+        vectorize_last(sch, handle, lane, target)
+        chunks = inner_loops(sch, handle, task)[-2:-1]
+        if ragged and chunks:
+            sch.annotate(chunks[0], "loop_partition", True)
+    task = sch.fuse(*outer, task) if outer else task
+    sch.annotate(task, "loop_partition", True)
+    sch.parallel(task)
+
+
+def _same_axes(blocks: list[ir.Block], kept: list[int]) -> int:
+    """How many of the last axes are the same wherever they are read or written: one, as far as
+    memory goes."""
+    column = _column(blocks[-1])
+    assert column is not None
+    if column != len(blocks[-1].iter_vars) - 1 and is_spatial(blocks[-1]):
+        return 1
+    most = 0
+    while column - most in kept:
+        most += 1
+    return next((n for n in range(most, 1, -1) if all(_has_axes(b, n, blocks[-1]) for b in blocks)),
+                1)  # fmt: skip
+
+
+def _has_axes(block: ir.Block, axes: int, last: ir.Block) -> bool:
+    """Whether all that a block touches ends in the same axes, which are neighbours in it."""
+    store, other = block.body, last.body
+    if not isinstance(store, ir.BufferStore) or not isinstance(other, ir.BufferStore):
+        return False
+    sizes = [ir.const_int(size) for size in other.buffer.shape[-axes:]]
+    own = [p for index in store.indices[-axes:] for p, it in enumerate(block.iter_vars)
+           if it.var is index]  # fmt: skip
+    if None in sizes or own != list(range(own[0], own[0] + axes) if own else ()):
+        return False
+    variables = [block.iter_vars[p].var for p in own]
+    accesses = [ir.BufferLoad(store.buffer, store.indices), *ir.collect(store, ir.BufferLoad)]
+    return len(own) == axes and all(
+        [ir.const_int(size) for size in load.buffer.shape[-axes:]] == sizes
+        and all(a is b for a, b in zip(load.indices[-axes:], variables, strict=True))
+        for load in accesses
+        if any(ir.uses_var(index, set(variables)) for index in load.indices)
+    )
+
+
+def _merge_axes(sch: Schedule, handles: list[BlockRV], axes: int) -> None:
+    """Let the last axes be one in every block and in what blocks hand on."""
+    for handle in handles:
+        block = block_of(sch, handle)
+        store = block.body
+        assert isinstance(store, ir.BufferStore)
+        first = next(p for p, it in enumerate(block.iter_vars) if it.var is store.indices[-axes])
+        sch.transform_block_layout(handle, _last_as_one(
+            [it.dom.extent for it in block.iter_vars], first, axes))  # fmt: skip
+        if handle is not handles[-1]:
+            shape = store.buffer.shape
+            sch.transform_layout(handle, ("write", 0), _last_as_one(shape, len(shape) - axes, axes))
+
+
+def _last_as_one(extents: Sequence[ir.Expr], first: int, axes: int) -> IndexMap:
+    merged = tuple(range(first, first + axes))
+    alone = [(p,) for p in range(len(extents))]
+    return fusing_map(extents, [*alone[:first], merged, *alone[first + axes :]])
+
+
+def _stretch(blocks: list[ir.Block], columns: int | None, target: Target) -> int:
+    """Columns of a task: all that is passed several times should stay in cache meanwhile."""
+    depth: int | None = 0
+    if len(blocks) > 1:
+        depth = max((_size(b, ir.IterType.REDUCE) for b in blocks), key=lambda n: n or 1 << 30)
+    passed = 1 + sum(is_spatial(b) for b in blocks[:-1])
+    bits = max(r.buffer.dtype.bits for b in blocks for r in (*b.reads, *b.writes))
+    return column_stretch(target, columns, None if depth is None else depth * passed, bits)
+
+
+def _size(block: ir.Block, kind: ir.IterType) -> int | None:
+    return extent_of(block, [p for p, it in enumerate(block.iter_vars) if it.iter_type is kind])
+
+
+def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
+    """Long sums in blocks, where calls decide how long they are."""
+    long = long_sums(func, 2 * LONGEST)
+    return [] if long is None else [Variant(long, functools.partial(apply, long=True))]
+
+
+RULE = Rule("columns", refuses, apply, variants=variants)

@@ -1,0 +1,241 @@
+"""Separable convolutions: a window for each channel and the product behind it, in one pass.
+
+    mid[n, i, j, c] = f(sum over kh, kw of X[n, i * s + kh, j * s + kw, c] * D[kh, kw, c], …)
+    out[n, i, j, f] = epilogue(sum over c of mid[n, i, j, c] * W[c, f], …)
+
+A task makes some lines of the window's result, which stay in its second-level cache, and multiplies
+them there: `mid` is never written to memory, and threads start once.
+
+1. The product's last row axis (a line's pixels) is cut into register tiles, its other row axes into
+   tasks of some lines; the form, the panels and the epilogue are those of the GEMM rule.
+2. The window is computed in the task, by the tiles of the window rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from blockwright import ir
+from blockwright.arith import IndexMap
+from blockwright.schedule import BlockRV, Schedule
+from blockwright.strategies.cpu.depthwise_pool import Lines, neighbours, schedule_window
+from blockwright.strategies.cpu.gemm import pack
+from blockwright.strategies.cpu.gemm_canonical import (
+    canonicalize,
+    node,
+    tile_registers,
+    vector_rows,
+)
+from blockwright.strategies.cpu.separable_conv_cost import (
+    Separable,
+    lines_of_task,
+    one_pass,
+    two_passes,
+)
+from blockwright.strategies.match.blocks import (
+    Contraction,
+    contraction_of,
+    extent_of,
+    is_spatial,
+    leaf_blocks,
+)
+from blockwright.strategies.match.sliding_window import shape_of, sliding_of
+from blockwright.strategies.strategy import Rule
+from blockwright.support import ScheduleError
+from blockwright.target import Target
+
+
+def separable_of(window: ir.Block, product: ir.Block) -> Separable | str:
+    """The extents; or, as text, why two blocks have no such form."""
+    sliding, facts = sliding_of(window), contraction_of(product)
+    if isinstance(sliding, str):
+        return sliding
+    if facts is None:
+        return "no contraction"
+    kinds = {r.buffer.dtype for r in (*product.reads, *product.writes, *window.writes)}
+    if len(kinds) > 1 or not product.writes[0].buffer.dtype.is_float:
+        return "operands and results are not of one floating-point type"
+    if facts.batch or len(facts.m) < 2 or len(facts.k) != 1 or len(facts.n) != 1:
+        return "the product is none of pixels by channels"
+    own = [p for p, it in enumerate(window.iter_vars) if it.iter_type is ir.IterType.SPATIAL]
+    if sliding.vector_moves or sliding.moved != tuple(own[-3:-1]):
+        return "the window moves along other axes than lines and their pixels"
+    load = next(n for n in ir.collect(product.body, ir.BufferLoad) if n.buffer is facts.a)
+    order = [product.iter_vars[p].var for p in (*facts.m, *facts.k)]
+    if len(load.indices) != len(order) or any(
+        index is not var for index, var in zip(load.indices, order, strict=True)
+    ):
+        return "the product reads several places of a window's result, or in another order"
+    *images, lines, width = facts.m
+    sizes = [extent_of(product, [p]) for p in (lines, width, *facts.k, *facts.n)]
+    if any(size is None for size in sizes):
+        return "sizes are symbols"
+    stored = [i for s in ir.collect(product.body, ir.BufferStore) for i in s.indices]
+    if len(stored) != len(facts.m) + 1 or not all(isinstance(i, ir.Var) for i in stored):
+        return "the product stores at other places than its own"
+    if sizes[2] == 1 or sizes[3] == 1:
+        return "an operand is a vector"
+    read = (*facts.m, *facts.k)
+    if len(own) != len(read) or not all(
+        ir.structural_equal(window.iter_vars[a].dom.extent, product.iter_vars[b].dom.extent)
+        for a, b in zip(own, read, strict=True)
+    ):
+        return "the axes of the window's result and of what the product reads differ"
+    return Separable(extent_of(product, images), *(size or 0 for size in sizes),
+                     bits=product.writes[0].buffer.dtype.bits)  # fmt: skip
+
+
+def expected(
+    window: ir.PrimFunc, product: ir.PrimFunc, operand: int, target: Target
+) -> tuple[float, float] | None:
+    """Seconds expected of one pass over a window and the product of its result, and of two passes;
+    None where the rule is not for them.
+
+    Args:
+        operand: position of the window's result among the parameters of `product`.
+    """
+    found = [[b for b in leaf_blocks(f) if not is_spatial(b)] for f in (window, product)]
+    if [len(blocks) for blocks in found] != [1, 1]:
+        return None
+    ((first,), (second,)) = found
+    shape, sliding = separable_of(first, second), sliding_of(first)
+    facts = contraction_of(second)
+    if isinstance(shape, str) or isinstance(sliding, str) or facts is None:
+        return None
+    if facts.a is not product.buffers[operand]:
+        return None
+    source = "plain" if len(leaf_blocks(window)) == 1 else "border"
+    sizes = msgspec.structs.replace(shape_of(first, sliding, source), tasks=1)
+    hertz = target.core.hertz
+    return one_pass(target, shape, sizes) / hertz, two_passes(target, shape, sizes) / hertz
+
+
+def _roles(func: ir.PrimFunc) -> tuple[ir.Block, ir.Block] | str:
+    """The window and the product."""
+    found = leaf_blocks(func)
+    reducing = [b for b in found if not is_spatial(b)]
+    if len(reducing) != 2:
+        return f"{len(reducing)} blocks reduce, two are wanted"
+    window, product = reducing
+    facts = contraction_of(product)
+    if facts is None:
+        return "the second one is no contraction"
+    made = window.writes[0].buffer
+    for block in found[found.index(window) + 1 : found.index(product)]:
+        if any(r.buffer is made for r in block.reads):
+            if not _in_place(block, made):
+                return "elements of the window's result change places"
+            made = block.writes[0].buffer
+    if facts.a is not made:
+        return "the product reads something else"
+    return window, product
+
+
+def _in_place(block: ir.Block, made: ir.Buffer) -> bool:
+    """Whether a block makes each element of one at the same place, of a buffer as large."""
+    accesses = [
+        *ir.collect(block.body, ir.BufferStore),
+        *(load for load in ir.collect(block.body, ir.BufferLoad) if load.buffer is made),
+    ]
+    return all(
+        len(access.indices) == len(block.iter_vars)
+        and all(index is it.var or (ir.is_const_int(index, 0) and ir.is_const_int(size, 1))
+                for index, it, size in zip(access.indices, block.iter_vars, access.buffer.shape,
+                                           strict=True))
+        for access in accesses
+    )  # fmt: skip
+
+
+def refuses(func: ir.PrimFunc, target: Target) -> str:
+    roles = _roles(func)
+    if isinstance(roles, str):
+        return roles
+    found = separable_of(*roles)
+    return found if isinstance(found, str) else ""
+
+
+def apply(sch: Schedule, target: Target) -> None:
+    handles = sch.get_child_blocks(sch.get_block("root"))
+    first, second = [k for k, h in enumerate(handles) if not is_spatial(node(sch, h))]
+    product = handles[second]
+    shape = separable_of(node(sch, handles[first]), node(sch, product))
+    if isinstance(shape, str):
+        raise ScheduleError(shape, code="BW340")
+    behind = handles[second + 1 :]
+    for handle in behind[:-1]:
+        sch.compute_inline(handle)
+    between = _of_weights(sch, handles[first + 1 : second], product)
+    before = _of_weights(sch, handles[:first], product)
+    block, before, made = neighbours(sch, [*before, handles[first], *between])
+    lines = _multiply(sch, product, behind[-1] if behind else None, shape, target)
+    schedule_window(sch, block, before, made, target, lines=lines)
+
+
+def _of_weights(sch: Schedule, handles: list[BlockRV], product: BlockRV) -> list[BlockRV]:
+    """Inline what makes the product's weights; the other blocks."""
+    others: list[BlockRV] = []
+    for handle in handles:
+        facts = contraction_of(node(sch, product))
+        if facts is not None and node(sch, handle).writes[0].buffer is facts.b:
+            sch.compute_inline(handle)
+        else:
+            others.append(handle)
+    return others
+
+
+def _multiply(
+    sch: Schedule, product: BlockRV, tail: BlockRV | None, shape: Separable, target: Target
+) -> Lines:
+    """Schedule the product and what is behind it; the loop over tasks, and the lines of each."""
+    facts = contraction_of(node(sch, product))
+    assert facts is not None  # `separable_of` looked at it
+    count = lines_of_task(target, shape)
+    tail = tail or sch.cache_write(product, 0, "local")
+    _in_tasks(sch, product, facts, count)
+    form = canonicalize(sch, product, tail, target, apart=1)
+    task, m, n, k = sch.get_loops(product)
+    m0, m1 = sch.split(m, [None, form.tile.rows])
+    n0, n1 = sch.split(n, [None, form.tile.columns])
+    sch.reorder(task, n0, m0, k, m1, n1)
+    tile_registers(sch, form, m1, [k])
+    sch.reverse_compute_at(tail, m0)
+    vector_rows(sch, tail, form.tile.columns)
+    sch.parallel(task)
+    pack(sch, form, 0)
+    return Lines(task, count)
+
+
+def _in_tasks(sch: Schedule, product: BlockRV, facts: Contraction, count: int) -> None:
+    """Replace the axes of images and lines, of the product and of its result, by one of tasks and
+    one of the lines of a task."""
+    block = node(sch, product)
+    (store,) = ir.collect(block.body, ir.BufferStore)
+    iters = {it.var: it.dom.extent for it in block.iter_vars}
+    images = dict.fromkeys(block.iter_vars[p].var for p in facts.m[:-2])
+    line = block.iter_vars[facts.m[-2]].var
+    sch.transform_layout(product, ("write", 0), _cut(store.indices, iters, images, line, count))
+    sch.transform_block_layout(product, _cut(tuple(iters), iters, images, line, count))
+
+
+def _cut(
+    axes: Sequence[ir.Expr], extents: Mapping[ir.Var, ir.Expr], images: Mapping[ir.Var, None],
+    line: ir.Var, count: int,
+) -> IndexMap:  # fmt: skip
+    """(…, images, lines, …) -> (…, tasks, lines of a task, …)."""
+    names = {axis: ir.Var(f"i{k}", axis.dtype) for k, axis in enumerate(axes)}
+    task: ir.Expr = ir.const(0, line.dtype)
+    for image in images:
+        task = task * extents[image] + names[image]
+    task = task * ir.floordiv(extents[line], count) + ir.floordiv(names[line], count)
+    parts: list[ir.Expr] = []
+    for axis, name in names.items():
+        if axis is line:
+            parts += [task, ir.floormod(name, count)] if count > 1 else [task]
+        elif axis not in images:
+            parts.append(name)
+    return IndexMap(tuple(names.values()), tuple(parts))
+
+
+RULE = Rule("separable", refuses, apply)

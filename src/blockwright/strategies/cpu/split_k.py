@@ -1,0 +1,116 @@
+"""Long sums of register tiles in pieces: the sum of each piece is added to a total of its own.
+
+A sum that grows by one term after another loses what the terms have below its own last digit:
+thousands of terms lose three digits. Registers hold the sum of one piece, totals are in the
+first-level cache.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from blockwright import ir
+from blockwright.schedule import BlockRV, LoopRV, Schedule
+from blockwright.strategies.cpu.inline import block_of, extent, longest, reduces
+from blockwright.strategies.cpu.vector_loops import inner_loops
+
+
+class Pieces(msgspec.Struct, frozen=True):
+    """How a long reduction is cut into pieces with sums of their own.
+
+    Attributes:
+        most: terms of a piece, about.
+        least: terms of a piece.
+        longest: terms of a reduction that is not cut.
+        unknown: whether a reduction whose length calls decide is cut.
+    """
+
+    most: int = 256
+    least: int = 96
+    longest: int = 512
+    unknown: bool = False
+
+
+_UNKNOWN = 1 << 40  # steps of a loop; a multiple of every length of a piece that is a power of two
+WHOLE = Pieces(longest=sys.maxsize)
+
+
+def sum_pieces(
+    sch: Schedule, total: BlockRV, k: Sequence[LoopRV], pieces: Pieces, ragged: bool = False
+) -> tuple[BlockRV, list[LoopRV], LoopRV] | None:
+    """Sum the pieces of a long reduction apart, each where it is added to the total of a tile.
+
+    Args:
+        total: a block with the loops `k` around the two loops of a tile.
+        ragged: whether the last piece may be shorter than the others.
+
+    Returns the block that sums a piece, its loops in the same order, and the loop over pieces; None
+    where the reduction is short, of unknown length, or has no equal pieces.
+    """
+    over = _cut_pieces(sch, k, pieces, ragged)
+    if over is None:
+        return None
+    partial = sch.rfactor(over, 0)
+    block = block_of(sch, total)
+    (loop,) = [around for around in sch.get_loops(total) if reduces(sch, block, around)]
+    sch.compute_at(partial, loop, preserve_unit_loops=True)
+    left = sum(it.iter_type is ir.IterType.REDUCE for it in block_of(sch, partial).iter_vars)
+    m, n, *own = inner_loops(sch, partial, loop)[-2 - left :]
+    sch.reorder(*own, m, n)
+    return partial, [*own, m, n], loop
+
+
+def _cut_pieces(sch: Schedule, k: Sequence[LoopRV], pieces: Pieces, ragged: bool) -> LoopRV | None:
+    """Cut the loops of a long reduction into pieces; returns the loop over these, or None where the
+    reduction is short, of unknown length, or has no equal pieces."""
+    sizes = [extent(sch, loop) for loop in k]
+    bounds = [longest(sch, loop) for loop in k]
+    if math.prod(sys.maxsize if n is None else n for n in bounds) <= pieces.longest:
+        return None
+    found = _piece(sizes, pieces)
+    if found is None or not (ragged or cuts_evenly(sizes, pieces)):
+        return None
+    at, together = found
+    outer = list(k[: at + 1])
+    if together > 1:
+        outer[-1], _ = sch.split(outer[-1], [None, together])
+    over = sch.fuse(*outer) if len(outer) > 1 else outer[0]
+    sch.annotate(over, "loop_partition", True)  # the last one may be padded
+    return over
+
+
+def _piece(sizes: Sequence[int | None], pieces: Pieces) -> tuple[int, int] | None:
+    """The loop at which nested loops of a long reduction are cut into pieces, and its steps in a
+    piece; None where the reduction is short or of unknown length."""
+    if None in sizes and not pieces.unknown:
+        return None
+    known = [size or _UNKNOWN for size in sizes]
+    if math.prod(known) <= pieces.longest:
+        return None
+    at, inner = len(known) - 1, 1
+    while at and inner * known[at] <= pieces.most:
+        inner *= known[at]
+        at -= 1
+    size, most = known[at], max(1, pieces.most // inner)
+    least = max(1, pieces.least // inner)
+    even = [d for d in range(least, 2 * most + 1) if size % d == 0]
+    fitting = [d for d in even if d <= most]
+    if even:
+        return at, max(fitting) if fitting else min(even)
+    return at, math.ceil(size / math.ceil(size / most))
+
+
+def cuts_evenly(sizes: Sequence[int | None], pieces: Pieces) -> bool:
+    """Whether nested loops of a reduction are short enough, or fall into equal pieces."""
+    found = _piece(sizes, pieces)
+    return found is None or (sizes[found[0]] or 0) % found[1] == 0
+
+
+def whole_pieces(sizes: Sequence[int | None], pieces: Pieces) -> int:
+    """What the length of the innermost reduction loop must be a multiple of to be cut evenly."""
+    found = _piece(sizes, pieces)
+    return 1 if found is None or found[0] < len(sizes) - 1 else found[1]

@@ -1,0 +1,138 @@
+"""Element-wise programs that read across the order in which they write: transposes.
+
+    for f, v: B[f, v] = A[v, f]    →    for v0, f0:                 # tasks along the longer axis
+                                            for f1 in unroll(16):   # a tile of rows of both
+                                                for v1 in vectorized(16): …
+
+Vectors of the result gather elements that lie far apart, but those of sixteen results side by side
+lie side by side. In a square tile rows are read and turned over in registers (`lower.transpose`).
+Axes that lie next to one another in all that is read and written count as one: the images of a
+convolution's result are turned as one stretch of pixels.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from blockwright import ir
+from blockwright.lower.cpu.register_transpose import LARGEST, NEAR
+from blockwright.schedule import BlockRV, LoopRV, Schedule
+from blockwright.strategies.cpu.inline import block_of, bound_iterators
+from blockwright.strategies.cpu.vector_loops import lanes_for
+from blockwright.strategies.match.blocks import address_of, extent_of, linear_groups, stride
+from blockwright.target import Target
+
+_ENOUGH = 8  # tasks of a thread: so many iterations of other loops keep all threads busy
+
+
+class _Roles(msgspec.Struct, frozen=True, eq=False):
+    """Groups of a block's iterators that count as one axis, in the order they are stored in.
+
+    Attributes:
+        groups: positions of iterators, outermost first; the last group is what vectors store.
+        near: which of the groups is read along.
+    """
+
+    groups: list[tuple[int, ...]]
+    near: int
+
+
+def stored_order(block: ir.Block) -> list[int] | None:
+    """The iterators in the order of the stored buffer's axes, if it has one for each of them."""
+    store = block.body
+    if not isinstance(store, ir.BufferStore):
+        return None
+    order = [k for index in store.indices for k, it in enumerate(block.iter_vars)
+             if ir.uses_var(index, it.var)]  # fmt: skip
+    return order if sorted(order) == list(range(len(block.iter_vars))) else None
+
+
+def turn(
+    sch: Schedule, handle: BlockRV, target: Target
+) -> tuple[list[LoopRV], int | None, bool] | None:
+    """Make square tiles of a block that reads across what it writes; None where it does not.
+
+    Returns the loops for tasks, the elements below them where that is known, and whether the last
+    tasks have conditions.
+    """
+    block, bound = block_of(sch, handle), bound_iterators(sch, handle)
+    order = stored_order(block)
+    if bound is None or order is None:
+        return None
+    roles, size = _roles(block, order), min(LARGEST, lanes_for(block, target))
+    if roles is None or size <= 2:
+        return None
+    lengths = [extent_of(block, group) for group in roles.groups]
+    if any(length is not None and length < size for length in (lengths[roles.near], lengths[-1])):
+        return None
+    loops = sch.get_loops(handle)
+    loops = [loops[bound.index(position)] for position in order]
+    if bound != order:
+        sch.reorder(*loops)
+    axes = [_fused(sch, [loops[order.index(p)] for p in group]) for group in roles.groups]
+    near, last = axes[roles.near], axes[-1]
+    others = [axis for k, axis in enumerate(axes[:-1]) if k != roles.near]
+    n0, n1 = sch.split(near, [None, size])
+    v0, v1 = sch.split(last, [None, size])
+    tiles = [(n0, lengths[roles.near]), (v0, lengths[-1])]
+    (outer, long), (inner, short) = sorted(tiles, key=lambda tile: -_many(tile[1]))
+    ragged = {axis: length is None or length % size != 0 for axis, length in tiles}
+    if others and ragged[outer] and not ragged[inner]:
+        (outer, long), (inner, short) = (inner, short), (outer, long)
+    around = 1
+    for k, length in enumerate(lengths[:-1]):
+        around *= 1 if k == roles.near else _many(length)
+    sch.unroll(n1)
+    sch.vectorize(v1)
+    if ragged[inner]:
+        sch.annotate(inner, "loop_partition", True)
+    if around > 1 and ragged[outer] and around >= _ENOUGH * target.num_threads:
+        sch.reorder(*others, outer, inner, n1, v1)
+        sch.annotate(outer, "loop_partition", True)
+        below = None if long is None or short is None else long * short
+        return others, below, False
+    if ragged[outer]:
+        sch.reorder(outer, *others, inner, n1, v1)
+        return [outer], None if short is None else size * short * around, True
+    sch.reorder(*others, outer, inner, n1, v1)
+    return [*others, outer], None if short is None else size * short, False
+
+
+def _roles(block: ir.Block, order: list[int]) -> _Roles | None:
+    """The axes, where some load moves along another one than the store does."""
+    store = block.body
+    if not isinstance(store, ir.BufferStore):
+        return None
+    axes = [p for p in order if not ir.is_const_int(block.iter_vars[p].dom.extent, 1)]
+    if len(axes) < 2:
+        return None
+    stored = address_of(ir.BufferLoad(store.buffer, store.indices), block)
+    if stride(stored, block.iter_vars[axes[-1]]) != 1:
+        return None
+    reads = [load for load in ir.collect(store.value, ir.BufferLoad) if load.indices]
+    addresses = [address_of(load, block) for load in reads]
+    near = {_read_along(address, block, axes) for address in addresses} - {None}
+    if len(near) != 1 or any(load.buffer is store.buffer for load in reads):
+        return None
+    groups = linear_groups(block, [stored, *addresses], order)
+    (axis,) = near
+    at = next(k for k, group in enumerate(groups) if axis in group)
+    return None if at == len(groups) - 1 else _Roles(groups, at)
+
+
+def _read_along(address: ir.Expr, block: ir.Block, axes: list[int]) -> int | None:
+    """The axis along which a load finds neighbours, where the last axis takes it far away."""
+    if not ir.uses_var(address, block.iter_vars[axes[-1]].var):
+        return None
+    if stride(address, block.iter_vars[axes[-1]]) <= NEAR:
+        return None
+    return next((p for p in axes[:-1] if stride(address, block.iter_vars[p]) == 1), None)
+
+
+def _fused(sch: Schedule, loops: list[LoopRV]) -> LoopRV:
+    return sch.fuse(*loops) if len(loops) > 1 else loops[0]
+
+
+def _many(length: int | None) -> int:
+    """Elements of an axis; one of unknown length is taken for a long one."""
+    return 1 << 16 if length is None else length

@@ -1,0 +1,146 @@
+"""Analytic model of Winograd convolutions: what they cost, and by what groups of tiles to go.
+
+Cycles of one core: multiplications at the FMA rate, transforms by their vector instructions, and
+traffic where it does not hide behind arithmetic. Tiles are taken in groups whose transforms stay in
+the second-level cache; filters then pass once for each group. Where filters are large and tiles
+few, all tiles are one group, and each step of the algorithm is a pass of its own. Filters that come
+from memory, because a model has more weights than the last cache holds, speak for few groups and
+for small tiles, whose filters are fewer bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import msgspec
+
+from blockwright.ops.winograd import TAPS
+from blockwright.ops.winograd_transforms import operations, transforms
+from blockwright.strategies.cpu.register_tiling import choose_register_tile
+from blockwright.target import Target
+
+_EFFICIENCY = 0.93  # of a product in register tiles
+_WAITED = 0.5  # of what should hide behind the other, where groups fetch filters from far away
+_A_FEW = 4  # images in a batch of unknown size
+
+
+class Convolution(msgspec.Struct, frozen=True):
+    """Extents of a 3×3 convolution with stride 1; height and width are those of the result.
+
+    Attributes:
+        batch: images; None where that is not known, to be reckoned with as with a few.
+        cold: whether filters are in no cache when it begins.
+    """
+
+    batch: int | None
+    height: int
+    width: int
+    channels: int
+    filters: int
+    bits: int = 32
+    cold: bool = False
+
+    def grid(self, m: int) -> tuple[int, int, int]:
+        """Images, and rows and columns of tiles of m×m results in each."""
+        return self.images, math.ceil(self.height / m), math.ceil(self.width / m)
+
+    @property
+    def images(self) -> int:
+        return _A_FEW if self.batch is None else self.batch
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Tiles in a group, None for all steps one after the other, and the cycles expected."""
+
+    group: int | None
+    cycles: float
+
+
+@lru_cache(maxsize=1024)
+def plan(target: Target, conv: Convolution, m: int) -> Plan:
+    """The best way to go through the tiles of edge m."""
+    count = math.prod(conv.grid(m))
+    best = Plan(None, _in_passes(target, conv, m, count))
+    for group in _groups(conv, m):
+        if _group_bytes(conv, m, group) <= target.cache(2).size * 3 // 4:
+            tasks = math.ceil(count // group / target.num_threads)
+            size = _filter_bytes(conv, m)
+            filters = _filters(target, conv, size, 2)
+            products = _products(target, conv, m, group)
+            each = max(products, filters) + _transforms(target, conv, m, group)
+            if size > target.caches[-1].size // 3:
+                each += _WAITED * min(products, filters)
+            found = Plan(group, tasks * each + target.core.fork)
+            best = min(best, found, key=lambda p: p.cycles)
+    return best
+
+
+def direct_cycles(target: Target, conv: Convolution) -> float:
+    """Cycles of the direct method."""
+    vectors = math.ceil(conv.filters / _lanes(target, conv))
+    pixels = conv.images * conv.height * conv.width
+    steps = pixels * TAPS**2 * conv.channels * vectors
+    weights = TAPS**2 * conv.channels * conv.filters * conv.bits // 8
+    cycles = steps / target.core.arithmetic / _EFFICIENCY
+    fetched = _filters(target, conv, weights)
+    return max(cycles, fetched) / target.num_threads + target.core.fork
+
+
+def _groups(conv: Convolution, m: int) -> list[int]:
+    """Numbers of tiles that are parts of a line, or whole lines, or whole images; neither one
+    nor all tiles. Where the batch may be one image, its tiles are all."""
+    images, rows, columns = conv.grid(m)
+    batch = 1 if conv.batch is None else images
+    found = {d for d in range(1, columns + 1) if columns % d == 0}
+    found |= {columns * d for d in range(1, rows + 1) if rows % d == 0}
+    found |= {columns * rows * d for d in range(1, batch + 1) if batch % d == 0}
+    return sorted(found - {1, batch * rows * columns})
+
+
+def _in_passes(target: Target, conv: Convolution, m: int, count: int) -> float:
+    filters = _filters(target, conv, _filter_bytes(conv, m))
+    moved = 2 * _group_bytes(conv, m, count)  # written by one pass, read by the next
+    cycles = max(_products(target, conv, m, count), filters) + _transforms(target, conv, m, count)
+    cycles += moved / target.bytes_per_cycle(moved)
+    return cycles / target.num_threads + 3 * target.core.fork
+
+
+def _products(target: Target, conv: Convolution, m: int, tiles: int) -> float:
+    tile = choose_register_tile(target, tiles, conv.filters, conv.bits)
+    rows = math.ceil(tiles / tile.rows) * tile.rows
+    columns = math.ceil(conv.filters / tile.columns) * tile.columns / tile.lanes
+    steps = (m + TAPS - 1) ** 2 * rows * conv.channels * columns
+    return steps / target.core.arithmetic / _EFFICIENCY
+
+
+def _transforms(target: Target, conv: Convolution, m: int, tiles: int) -> float:
+    matrices, edge = transforms(m, TAPS), m + TAPS - 1
+    into = 2 * edge * operations(matrices.input) + 4 * edge**2  # and the input's border
+    back = (edge + m) * operations(matrices.output) + edge**2 + m**2
+    lanes = _lanes(target, conv)
+    vectors = into * math.ceil(conv.channels / lanes) + back * math.ceil(conv.filters / lanes)
+    return tiles * vectors / target.core.arithmetic
+
+
+def _lanes(target: Target, conv: Convolution) -> int:
+    return max(1, target.vector_bits // conv.bits)
+
+
+def _filter_bytes(conv: Convolution, m: int) -> int:
+    return (m + TAPS - 1) ** 2 * conv.channels * conv.filters * conv.bits // 8
+
+
+def _group_bytes(conv: Convolution, m: int, tiles: int) -> int:
+    return (m + TAPS - 1) ** 2 * tiles * (conv.channels + conv.filters) * conv.bits // 8
+
+
+def _filters(target: Target, conv: Convolution, size: int, copies: int = 1) -> float:
+    """Cycles in which a core fetches so many bytes of filters, beside `copies` of them in all.
+
+    Where they come from memory, the cores share what it gives: a group of tiles that passes them
+    once more waits as long again, though another core may have left some in the last cache.
+    """
+    if conv.cold:
+        return size / target.core.memory_rate(target.num_threads)
+    return size / target.bytes_per_cycle(copies * size)
