@@ -109,7 +109,7 @@ def built(shape: Shape, point: Point | None, target: Target) -> Built:
     """The product by the schedule of a point of the grid; of None, by the rule's."""
     from blockwright.cost import estimate
     from blockwright.ir import const_int
-    from blockwright.passes.lift_packing import split_prologue
+    from blockwright.passes.hoist_weight_prepack import split_prologue
     from blockwright.strategies import CONSTANT_PARAMS, apply_rules
 
     if point is None:

@@ -15,7 +15,7 @@ from benchmarks.built_for import NATIVE, built_for
 from benchmarks.cases import find
 from benchmarks.modules import build
 from blockwright import ir
-from blockwright.passes.instrument_host import host_calls
+from blockwright.passes.host.instrument_host import host_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,7 +9,7 @@ import pytest
 from blockwright import ir
 from blockwright.graph import GraphBuilder
 from blockwright.passes import PassContext
-from blockwright.passes.choose_key_pieces import choose_key_pieces
+from blockwright.passes.select.choose_split_kv import choose_key_pieces
 from blockwright.support import GraphError
 from blockwright.target import Cache, Target
 

@@ -11,7 +11,7 @@ import blockwright as bw
 from blockwright import ir
 from blockwright.graph import GraphBuilder, constant
 from blockwright.passes import PassContext
-from blockwright.passes.choose_winograd import best_size, choose_winograd
+from blockwright.passes.select.choose_winograd import best_size, choose_winograd
 from blockwright.strategies.cpu.winograd_cost import Convolution
 from blockwright.support import GraphError
 from blockwright.target import Cache, Target

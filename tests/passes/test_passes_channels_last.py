@@ -334,7 +334,7 @@ def _grow(b: GraphBuilder, values: list[ir.GraphVar], rng: np.random.Generator) 
 @pytest.mark.parametrize("seed", range(40))
 def test_random_graphs_mean_the_same(seed: int, convert: Any, monkeypatch: Any) -> None:
     """Even when every region is converted, whatever it costs."""
-    import blockwright.passes.channels_last as room
+    import blockwright.passes.layout.channels_last as room
 
     rng = np.random.default_rng(seed)
     if seed % 2:

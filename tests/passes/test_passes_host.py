@@ -11,7 +11,7 @@ import pytest
 import blockwright as bw
 from blockwright import ir
 from blockwright.graph import GraphBuilder
-from blockwright.passes.instrument_host import host_calls, instrument_host
+from blockwright.passes.host.instrument_host import host_calls, instrument_host
 
 F32 = ir.dtype_of("float32")
 

@@ -9,7 +9,7 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
-from blockwright.passes.plan_memory import MemoryPlan, plan_memory
+from blockwright.passes.host.plan_memory import MemoryPlan, plan_memory
 from blockwright.runtime.sizes import evaluate_size
 
 UP_TO_PLANNING = ("normalize", "legalize")
@@ -177,8 +177,8 @@ def test_live_values_are_disjoint_for_every_size(seed: int, parse: Any, run: Any
     for index, binding in enumerate(bindings):
         for used in ir.collect(binding.value, ir.GraphVar):
             last[used] = index
-    from blockwright.passes.plan_memory import byte_size
-    from blockwright.passes.size_text import size_text
+    from blockwright.passes.host.plan_memory import byte_size
+    from blockwright.passes.host.size_text import size_text
 
     for n, m in [(1, 1), (3, 50), (50, 3), (17, 17)]:
 

@@ -11,7 +11,7 @@ import blockwright as bw
 from blockwright import ir
 from blockwright.graph import GraphBuilder
 from blockwright.passes import PassContext
-from blockwright.passes.lift_packing import split_prologue
+from blockwright.passes.hoist_weight_prepack import split_prologue
 from blockwright.passes.schedule_programs import schedule_programs
 from blockwright.schedule import Schedule
 from blockwright.strategies import AWAY_PARAMS, COLD_PARAMS

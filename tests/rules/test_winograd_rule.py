@@ -12,7 +12,7 @@ from blockwright import ir
 from blockwright.build import build
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
-from blockwright.passes.choose_winograd import best_size
+from blockwright.passes.select.choose_winograd import best_size
 from blockwright.strategies import apply_rules
 from blockwright.strategies.cpu.winograd_cost import Convolution, direct_cycles, plan
 from blockwright.target import Target

@@ -19,9 +19,9 @@ from blockwright.codegen.signature import signature
 from blockwright.cost import estimate
 from blockwright.measure import known_roofline
 from blockwright.passes import PassContext
-from blockwright.passes.instrument_host import host_calls, instrument_host
-from blockwright.passes.plan_memory import MemoryPlan
-from blockwright.passes.size_text import size_text
+from blockwright.passes.host.instrument_host import host_calls, instrument_host
+from blockwright.passes.host.plan_memory import MemoryPlan
+from blockwright.passes.host.size_text import size_text
 from blockwright.passes.work import work_of
 from blockwright.runtime.arguments import NativeFunction
 from blockwright.runtime.artefact import Metadata, Parameter, Signature, require_path

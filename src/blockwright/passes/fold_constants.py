@@ -18,7 +18,7 @@ from blockwright import ir
 from blockwright.build import build
 from blockwright.graph import constant
 from blockwright.passes.context import PassContext
-from blockwright.passes.fuse_tir import drop_unused
+from blockwright.passes.fusion.fuse_tir import drop_unused
 from blockwright.passes.rewrite import (
     flat_function,
     graph_functions,

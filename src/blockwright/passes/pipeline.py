@@ -9,22 +9,22 @@ from collections.abc import Sequence
 
 from blockwright import ir
 from blockwright.passes.add_roots import add_roots
-from blockwright.passes.channels_last import channels_last
-from blockwright.passes.choose_key_pieces import choose_key_pieces
-from blockwright.passes.choose_winograd import choose_winograd
 from blockwright.passes.context import Pass, PassContext
 from blockwright.passes.drop_marks import drop_marks
+from blockwright.passes.fold_affine import fold_scales
 from blockwright.passes.fold_constants import fold_constants
-from blockwright.passes.fold_scales import fold_scales
-from blockwright.passes.fuse_ops import fuse_ops
-from blockwright.passes.fuse_tir import fuse_tir
+from blockwright.passes.fusion.annotate_patterns import annotate_patterns
+from blockwright.passes.fusion.duplicate_data_movement import repeat_movement
+from blockwright.passes.fusion.fuse_ops import fuse_ops
+from blockwright.passes.fusion.fuse_tir import fuse_tir
+from blockwright.passes.hoist_weight_prepack import lift_packing
+from blockwright.passes.host.lower_host import lower_host
+from blockwright.passes.layout.channels_last import channels_last
 from blockwright.passes.legalize import legalize
-from blockwright.passes.lift_packing import lift_packing
-from blockwright.passes.lower_host import lower_host
 from blockwright.passes.normalize import normalize
-from blockwright.passes.patterns import annotate_patterns
-from blockwright.passes.repeat_movement import repeat_movement
 from blockwright.passes.schedule_programs import schedule_programs
+from blockwright.passes.select.choose_split_kv import choose_key_pieces
+from blockwright.passes.select.choose_winograd import choose_winograd
 from blockwright.passes.simplify_graph import eliminate_common, eliminate_dead
 
 Stage = tuple[str, tuple[tuple[str, Pass], ...]]

@@ -19,9 +19,9 @@ import warnings
 
 from blockwright import ir
 from blockwright.build.steps import each
-from blockwright.passes.cold_weights import caches_without_constants
 from blockwright.passes.context import PassContext
 from blockwright.passes.rewrite import constant_positions
+from blockwright.passes.select.weight_residency import caches_without_constants
 from blockwright.strategies import (
     AWAY_PARAMS,
     COLD_PARAMS,

@@ -24,7 +24,7 @@ from itertools import chain, count
 from blockwright import ir
 from blockwright.analysis import Pattern, block_pattern
 from blockwright.passes.context import PassContext
-from blockwright.passes.movement import is_joined, is_movement, keeps_last_axis
+from blockwright.passes.fusion.data_movement import is_joined, is_movement, keeps_last_axis
 from blockwright.passes.rewrite import (
     flat_function,
     graph_functions,

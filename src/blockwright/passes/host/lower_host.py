@@ -23,8 +23,8 @@ from blockwright.codegen.signature import signature
 from blockwright.graph import function_analyzer
 from blockwright.ops.row import dims_text
 from blockwright.passes.context import PassContext
+from blockwright.passes.host.plan_memory import ALIGNMENT, MemoryPlan, is_view, plan_memory
 from blockwright.passes.legalize import with_scalar_symbols
-from blockwright.passes.plan_memory import ALIGNMENT, MemoryPlan, is_view, plan_memory
 from blockwright.passes.rewrite import (
     graph_functions,
     symbol_values,

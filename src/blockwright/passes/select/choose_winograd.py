@@ -21,9 +21,9 @@ from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
 from blockwright.ops.window import by_letter, numbers
 from blockwright.ops.winograd import TAPS
-from blockwright.passes.cold_weights import constants_are_cold
 from blockwright.passes.context import PassContext
 from blockwright.passes.rewrite import map_calls
+from blockwright.passes.select.weight_residency import constants_are_cold
 from blockwright.strategies.cpu.winograd import RULE
 from blockwright.strategies.cpu.winograd_cost import Convolution, direct_cycles, plan
 from blockwright.target import Target

@@ -33,8 +33,8 @@ import msgspec
 
 from blockwright import ir
 from blockwright.passes.context import PassContext
-from blockwright.passes.layout_regions import Region, describe, is_worth_it
-from blockwright.passes.layout_trial import Trial
+from blockwright.passes.layout.layout_regions import Region, describe, is_worth_it
+from blockwright.passes.layout.layout_trial import Trial
 from blockwright.passes.rewrite import map_graph_functions
 
 

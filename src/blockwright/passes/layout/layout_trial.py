@@ -10,8 +10,8 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.graph import constant, deduce_call, function_analyzer, shape_value
-from blockwright.passes.layout_regions import Change, Region, Sizes
-from blockwright.passes.layout_rules import (
+from blockwright.passes.layout.layout_regions import Change, Region, Sizes
+from blockwright.passes.layout.layout_rules import (
     MAX_RANK,
     MIN_RANK,
     Order,

@@ -9,7 +9,7 @@ import msgspec
 from blockwright import ir
 from blockwright.arith import simplify
 from blockwright.graph import symbol_ranges
-from blockwright.passes.layout_rules import attributes
+from blockwright.passes.layout.layout_rules import attributes
 
 _TYPICAL = 128  # what an unknown size counts as
 _FLOP_PER_BYTE = 200  # see `channels_last`

@@ -19,8 +19,13 @@ from functools import cached_property
 
 from blockwright import ir
 from blockwright.passes.context import PassContext
-from blockwright.passes.fuse_ops import ANCHORS, LIGHT
-from blockwright.passes.movement import is_joined, is_movement, keeps_last_axis, keeps_runs
+from blockwright.passes.fusion.data_movement import (
+    is_joined,
+    is_movement,
+    keeps_last_axis,
+    keeps_runs,
+)
+from blockwright.passes.fusion.fuse_ops import ANCHORS, LIGHT
 from blockwright.passes.rewrite import (
     flat_function,
     map_graph_functions,
