@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import blockwright as bw
-from blockwright.runtime import idle
+from blockwright.runtime import reclaim as idle
 from tests.runtime.memory import resident
 
 pytestmark = pytest.mark.usefixtures("usual_collections")

@@ -28,7 +28,7 @@ from blockwright.codegen.llvm.ffi import runtime_ir
 from blockwright.codegen.llvm.scratch_allocator import scratch_ir
 from blockwright.codegen.rt.threadpool import threadpool_ir
 from blockwright.ir import IRModule, PrimFunc, Programs
-from blockwright.runtime.idle import IDLE_HOOKS
+from blockwright.runtime.reclaim import IDLE_HOOKS
 from blockwright.support import BuildError
 from blockwright.target import Target
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from blockwright.runtime import threads
 from blockwright.runtime.errors import translate
 from blockwright.runtime.ffi import tvm_ffi
-from blockwright.runtime.idle import Watched, watch
+from blockwright.runtime.reclaim import Watched, watch
 from blockwright.support import ArtefactError
 from blockwright.support.uncopied import Uncopied
 

@@ -169,7 +169,7 @@ def runtime_ir() -> str:
       the array holds its own references, those in `values` are released.
     - `i32 @bw_raise(ptr kind, ptr message)`: raises and returns -1.
     - `void @bw_results_idle(i32 idle)`, exported: no memory waits for results while it is 1
-      (`blockwright.runtime.idle`).
+      (`blockwright.runtime.reclaim`).
     - `i64 @bw_clock()`: nanoseconds of the monotonic clock.
     - `i32 @bw_poll(ptr due)`: between the kernels of a long call, lets the caller's signal handlers
       run. `due` holds 0 at first. Returns 0, or -1 when a handler raised; that exception stays

@@ -2,7 +2,7 @@
 
 `ptr @bw_scratch_acquire(i64 bytes)` gives memory aligned to 64 bytes (null when there is none),
 `void @bw_scratch_release(ptr)` takes it back. `void @bw_scratch_idle(i32 idle)`, exported, frees
-what waits when `idle` is 1 (`blockwright.runtime.idle`). Sizes are rounded up to powers of two;
+what waits when `idle` is 1 (`blockwright.runtime.reclaim`). Sizes are rounded up to powers of two;
 freed blocks wait in 32 slots per size, taken and filled by single atomic exchanges. There is no
 lock, so any thread, and a child after `fork`, can use it at any moment; in steady state nothing is
 allocated.
