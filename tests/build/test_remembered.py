@@ -12,7 +12,7 @@ import pytest
 import blockwright as bw
 from blockwright import ir
 from blockwright.build import ObjectCache, build
-from blockwright.build.remembered import Remembered
+from blockwright.build.compile_cache import Remembered
 from blockwright.script.ir import from_source
 from blockwright.target import Target
 

@@ -9,7 +9,7 @@ import pytest
 
 from blockwright import ir
 from blockwright.build import ObjectCache
-from blockwright.build.remembered import Remembered
+from blockwright.build.compile_cache import Remembered
 from blockwright.build.steps import each
 from blockwright.build.worker import StepJob
 from blockwright.build.workers import WorkerPool

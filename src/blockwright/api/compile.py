@@ -18,8 +18,8 @@ from blockwright.api.proofs import ScheduleProofs
 from blockwright.api.validate import unknown_bounds
 from blockwright.arith import query_log
 from blockwright.build import build
+from blockwright.build.compile_cache import Remembered
 from blockwright.build.dump import dump_directory, dump_passes
-from blockwright.build.remembered import Remembered
 from blockwright.build.steps import get_ready
 from blockwright.ir.fields import field_problems
 from blockwright.passes import STAGES, PassContext, run_pipeline

@@ -12,8 +12,8 @@ import msgspec
 
 from blockwright.analysis import find_violations
 from blockwright.build.compile import Compiled, compile_lowered
+from blockwright.build.compile_cache import Remembered
 from blockwright.build.dump import dump_directory, dump_passes
-from blockwright.build.remembered import Remembered
 from blockwright.build.steps import each
 from blockwright.codegen.abi.artefact import write_artefact
 from blockwright.codegen.function import Unit

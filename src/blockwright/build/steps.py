@@ -12,7 +12,7 @@ import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from blockwright.build.remembered import UNWRITABLE, Remembered, read, written
+from blockwright.build.compile_cache import UNWRITABLE, Remembered, read, written
 from blockwright.build.worker import StepJob
 from blockwright.build.workers import POOL
 from blockwright.ir import PrimFunc

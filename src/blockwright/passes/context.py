@@ -9,7 +9,7 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.arith.querylog import Query
-from blockwright.build.remembered import Remembered
+from blockwright.build.compile_cache import Remembered
 from blockwright.support.stack import deep
 from blockwright.target import Target
 

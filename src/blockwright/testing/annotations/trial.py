@@ -11,7 +11,7 @@ import numpy as np
 from blockwright import ir
 from blockwright.analysis import find_violations
 from blockwright.build import build
-from blockwright.build.remembered import Remembered
+from blockwright.build.compile_cache import Remembered
 from blockwright.graph import check_graph, function_symbols, symbol_ranges
 from blockwright.passes import PassContext, run_pipeline
 from blockwright.passes.normalize import normalize
