@@ -1,0 +1,1 @@
+"""What statements read and write: accesses, regions, and where blocks run."""

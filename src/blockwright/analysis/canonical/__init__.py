@@ -1,0 +1,1 @@
+"""Canonical forms of programs that analyses and schedules work on."""

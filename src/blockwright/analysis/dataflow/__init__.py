@@ -1,0 +1,1 @@
+"""Data flow among the blocks of a scope."""

@@ -1,0 +1,1 @@
+"""Reductions: recognized in loop form, declared, combined across threads."""

@@ -1,0 +1,1 @@
+"""Checks of tensor programs: well-formedness, bindings, races, reads before writes."""

@@ -1,0 +1,1 @@
+"""Entries of compiled functions: argument checks, symbols, results."""

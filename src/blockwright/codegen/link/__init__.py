@@ -1,0 +1,1 @@
+"""Object files linked into shared libraries (ELF)."""

@@ -1,0 +1,1 @@
+"""LLVM code generation for expressions, statements and calls."""

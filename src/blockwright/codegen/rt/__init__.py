@@ -1,0 +1,1 @@
+"""Run-time support compiled into libraries: thread pool, result allocation."""

@@ -1,0 +1,1 @@
+"""GPU execution in the interpreter: thread blocks, warps, asynchronous copies, races."""

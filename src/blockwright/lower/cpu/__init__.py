@@ -1,0 +1,1 @@
+"""Lowering passes for CPUs: masks, tails, register-sized vectors."""

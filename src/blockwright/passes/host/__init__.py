@@ -1,0 +1,1 @@
+"""Lowering of graph functions to host programs."""

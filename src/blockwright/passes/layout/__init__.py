@@ -1,0 +1,1 @@
+"""Choice of tensor layouts."""

@@ -1,0 +1,1 @@
+"""Choice among implementations of an operator."""

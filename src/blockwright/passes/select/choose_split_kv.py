@@ -4,9 +4,9 @@ Before:  y = R.attention(q, k, v)
 After:   y = R.attention(q, k, v, keys_at_once=1024)
 
 Each piece has a softmax of its own; `ops/attention.py` says how they are put together, and
-`strategies/cpu/attention_cost.py` when that pays on the target. The numbers of queries and keys and the
-sizes of heads must be known, and a piece must divide the keys. A call that says `keys_at_once=…`
-itself is left alone; disabling the rule of attention leaves all calls whole.
+`strategies/cpu/attention_cost.py` when that pays on the target. The numbers of queries and keys
+and the sizes of heads must be known, and a piece must divide the keys. A call that says
+`keys_at_once=…` itself is left alone; disabling the rule of attention leaves all calls whole.
 """
 
 from __future__ import annotations

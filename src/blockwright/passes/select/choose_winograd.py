@@ -4,11 +4,10 @@ Before:  y = R.nn.conv2d(x, W, padding=1, data_layout="NHWC")
 After:   y = R.nn.conv2d(x, W, padding=1, data_layout="NHWC", winograd=4)
 
 `winograd` is the edge of the output tiles; without it the convolution is computed directly. The
-model of `strategies/cpu/winograd_cost.py` compares both for the target. Weights must be constants, because
-their transform is computed at compile time, and sizes of images known; the batch may be
-unknown. A call that says `winograd=…` itself
-is left alone; the option `winograd=False`, or disabling the rule of this name, leaves all
-convolutions direct.
+model of `strategies/cpu/winograd_cost.py` compares both for the target. Weights must be constants,
+because their transform is computed at compile time, and sizes of images known; the batch may be
+unknown. A call that says `winograd=…` itself is left alone; the option `winograd=False`, or
+disabling the rule of this name, leaves all convolutions direct.
 """
 
 from __future__ import annotations

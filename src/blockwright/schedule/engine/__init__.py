@@ -1,0 +1,1 @@
+"""State and edits of a schedule, its records and handles."""

@@ -1,0 +1,1 @@
+"""Legality checks shared by schedule primitives, and remedies for refused steps."""

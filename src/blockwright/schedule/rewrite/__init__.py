@@ -1,0 +1,1 @@
+"""Program rewrites shared by schedule primitives."""

@@ -1,0 +1,1 @@
+"""What strategies match: block structure, sliding windows, vector axes."""

@@ -1,0 +1,1 @@
+"""The model of a program that is compared: statements, instance sets, values."""

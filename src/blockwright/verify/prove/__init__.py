@@ -1,0 +1,1 @@
+"""Proofs of equivalence and memory safety, and replay of counterexamples."""

@@ -12,7 +12,7 @@ from blockwright.script.compute import Program
 from blockwright.strategies import RuleResult, apply_rules
 from blockwright.target import Cache, Target
 from blockwright.testing import assert_same_meaning
-from tests.rules.row_programs import Size, softmax
+from tests.strategies.row_programs import Size, softmax
 
 
 def small(machine: str) -> Target:

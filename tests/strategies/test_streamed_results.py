@@ -11,7 +11,7 @@ from blockwright import ir
 from blockwright.script.compute import Program
 from blockwright.strategies import apply_rules
 from blockwright.target import Target
-from tests.rules.row_programs import Size, softmax
+from tests.strategies.row_programs import Size, softmax
 
 N, M = (ir.var(name, "int64") for name in "nm")
 MACHINE = Target("x86-64-v3", num_threads=2)
