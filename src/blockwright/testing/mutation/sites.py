@@ -14,11 +14,12 @@ from typing import Any, cast
 import msgspec
 
 from blockwright import schedule
-from blockwright.schedule import primitive
+from blockwright.schedule import engine, legality, primitive, rewrite
 
 LEFT_OUT = frozenset(
-    "advice core display explain facade frames handle history instruction placing record renew "
-    "schedule stub substitute state trace trace_json trace_text trial turns".split()
+    "apply_step display explain facade fresh_copy handle history instruction interleaving record "
+    "remap_handles remedies schedule session state stub trace traceback_frames "
+    "try_remedies".split()
 )
 """Modules of the schedule room that neither check nor rewrite: texts, handles, traces."""
 HELPER = "__fault__"
@@ -55,10 +56,14 @@ class _Spot(msgspec.Struct, frozen=True, eq=False):
 
 def modules() -> list[str]:
     """The modules that hold faults: all primitives, and what they are made of."""
-    found = [f"{primitive.__name__}.{m.name}" for m in pkgutil.iter_modules(primitive.__path__)
-             if not m.name.startswith(("get_", "sample_"))]  # fmt: skip
-    found += [f"{schedule.__name__}.{m.name}" for m in pkgutil.iter_modules(schedule.__path__)
-              if not m.ispkg and m.name not in LEFT_OUT]  # fmt: skip
+    found = [
+        f"{package.__name__}.{m.name}"
+        for package in (schedule, primitive, engine, legality, rewrite)
+        for m in pkgutil.iter_modules(package.__path__)
+        if not m.ispkg
+        and m.name not in LEFT_OUT
+        and not (package is primitive and m.name.startswith(("get_", "sample_")))
+    ]
     return sorted(found)
 
 
