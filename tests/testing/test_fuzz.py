@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from blockwright import ir
@@ -16,6 +17,7 @@ from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.state import State, Step
 from blockwright.schedule.primitive.split import Split
 from blockwright.support import InterpretError
+from blockwright.testing.arrays import Fenced
 from blockwright.testing.check import Reference
 from blockwright.testing.fuzz.case import Case, outcome
 from blockwright.testing.fuzz.corpus import Corpus
@@ -150,3 +152,15 @@ def test_the_command_reports_and_exits(tmp_path: Path) -> None:
                             capture_output=True, text=True, check=False)  # fmt: skip
     assert second.returncode == 1, second.stdout + second.stderr
     assert "still fails" in second.stdout
+
+
+def test_writes_around_arguments_are_seen() -> None:
+    one, other = np.ones((2, 3), "float32"), np.ones((), "int8")
+    fenced = Fenced([one, other, one])
+    assert fenced.arrays[0] is fenced.arrays[2]
+    np.testing.assert_array_equal(fenced.arrays[0], one)
+    fenced.arrays[0][...] = 5
+    assert one.max() == 1
+    assert not fenced.broken()
+    np.lib.stride_tricks.as_strided(fenced.arrays[1], (2,), (1,))[1] = 0
+    assert fenced.broken() == [1]

@@ -76,6 +76,41 @@ def copied(arrays: Sequence[Array]) -> list[Array]:
     return [copies[id(a)] for a in arrays]
 
 
+class Fenced:
+    """Copies of arguments in memory of their own, with bytes around each that nothing may write.
+
+    Attributes:
+        arrays: the copies; those that were one array are one array again.
+    """
+
+    def __init__(self, given: Sequence[Array]) -> None:
+        self._around: dict[int, Array] = {}
+        copies: dict[int, Array] = {}
+        for array in given:
+            if id(array) in copies:
+                continue
+            whole = np.full(array.nbytes + 2 * _FENCE, _UNTOUCHED, np.uint8)
+            inside = whole[_FENCE : _FENCE + array.nbytes].view(array.dtype).reshape(array.shape)
+            inside[...] = array
+            copies[id(array)], self._around[id(array)] = inside, whole
+        self.arrays = [copies[id(array)] for array in given]
+        self._names = [id(array) for array in given]
+
+    def broken(self) -> list[int]:
+        """Positions of arguments whose surroundings have been written."""
+        return [k for k, name in enumerate(self._names) if _is_broken(self._around[name])]
+
+
+_FENCE = 64
+"""Bytes on each side: those of the longest vector."""
+_UNTOUCHED = 0xA5
+
+
+def _is_broken(whole: Array) -> bool:
+    fences = np.concatenate([whole[:_FENCE], whole[len(whole) - _FENCE :]])
+    return bool((fences != _UNTOUCHED).any())
+
+
 def _fill(
     rng: np.random.Generator, buffer: ir.Buffer, shape: tuple[int, ...], limit: int | None
 ) -> Array:

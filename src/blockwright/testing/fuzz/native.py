@@ -5,15 +5,15 @@ from __future__ import annotations
 from blockwright import ir
 from blockwright.build import build
 from blockwright.runtime import ffi
-from blockwright.testing.arrays import copied, small_sizes
+from blockwright.testing.arrays import Fenced, small_sizes
 from blockwright.testing.check import Reference
 from blockwright.testing.generators import random_program
 from blockwright.testing.moves.checks import unbound
 
 
 def check_native(reference: Reference, after: ir.PrimFunc) -> None:
-    """The program, compiled for this machine, leaves in every parameter what it should: for the
-    sizes of the reference, and for small ones where sizes are symbols.
+    """The program, compiled for this machine, leaves in every parameter what it should, and nothing
+    around it: for the sizes of the reference, and for small ones where sizes are symbols.
 
     There are no threads here: loops over thread axes run one iteration after another, and what
     they share is memory like any other.
@@ -22,9 +22,12 @@ def check_native(reference: Reference, after: ir.PrimFunc) -> None:
     attrs = {key: value for key, value in func.attrs.items() if key != "num_outputs"}
     module = build(func.replace(attrs=attrs))  # every parameter is passed, outputs too
     for each in [reference, *_small(reference)]:
-        actual = copied(each.given)
-        module(*actual)
-        each.assert_results(actual, after, note=" in compiled code")
+        fenced = Fenced(each.given)
+        module(*fenced.arrays)
+        each.assert_results(fenced.arrays, after, note=" in compiled code")
+        if broken := fenced.broken():
+            names = ", ".join(func.buffers[k].name for k in broken)
+            raise AssertionError(f"compiled code writes outside of {names}\n{after!r}")
 
 
 def _small(reference: Reference) -> list[Reference]:
