@@ -36,7 +36,7 @@ def test_elements_become_bools_before_they_are_combined(agrees: Any) -> None:
 
 
 def test_empty_tuples_of_axes(agrees: Any) -> None:
-    """`any` and `all` reduce along no axis then, all others along every axis."""
+    """`any` and `all` reduce along no axis then, all others along every axis; `flip` turns none."""
     x = torch.tensor([[1.5, 0.0], [-0.0, torch.nan]])
     agrees(
         lambda x: (
@@ -44,6 +44,7 @@ def test_empty_tuples_of_axes(agrees: Any) -> None:
             torch.all(x, dim=(), keepdim=True),
             torch.sum(x, dim=()),
             torch.amax(x, dim=(), keepdim=True),
+            torch.flip(x, ()),
         ),
         x,
     )

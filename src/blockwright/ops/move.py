@@ -354,10 +354,13 @@ ROWS: tuple[OpRow, ...] = (
         ("aten.flip.default",),
         (),
         exact(
-            (floats(3, 5), {}), (floats(3, 5), {"axis": -1}), (floats(3, 1, 5), {"axis": (0, 2)})
+            (floats(3, 5), {}),
+            (floats(3, 5), {"axis": -1}),
+            (floats(3, 1, 5), {"axis": (0, 2)}),
+            (floats(3, 5), {"axis": ()}),
         ),
         "Elements in the opposite order along axes.",
-        TorchCall({"dims": "axis"}),
+        TorchCall({"dims": "axis"}, empty_axes=True),
     ),
     OpRow(
         "concat",
