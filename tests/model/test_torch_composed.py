@@ -107,3 +107,17 @@ def test_attention_broadcasts_batches_and_heads(agrees: Any) -> None:
         k,
         v,
     )
+
+
+def test_ranges_of_integers_have_ends_of_integers(agrees: Any) -> None:
+    """PyTorch's kernel converts both ends first; its decomposition does not."""
+    agrees(
+        lambda start, end: (
+            torch.linspace(start, end, 9, dtype=torch.int64),
+            torch.linspace(4.3, -2.7, 7, dtype=torch.int32),
+            torch.logspace(0.9, end, 4, dtype=torch.int64),
+            torch.linspace(start, end, 5),
+        ),
+        torch.tensor(4.3),
+        torch.tensor(1.9),
+    )

@@ -119,7 +119,7 @@ def decomposition(op: Any) -> Callable[..., Any] | None:
         return own
     for table in _tables():
         if op in table:
-            return _on_common_types(op, table[op])
+            return _whole_ends(op, _on_common_types(op, table[op]))
     composite = getattr(op, "_can_decompose", None)  # operators of Python have none
     if composite is None or not composite():
         return None
@@ -142,6 +142,25 @@ def _diagonal_scatter(x: Any, diagonal: Any, offset: int = 0, dim1: int = 0, dim
     row = torch.arange(rows, device=x.device).unsqueeze(-1)
     inside = torch.arange(columns, device=x.device) == row + offset
     return torch.where(inside, found, matrices).movedim((-2, -1), (dim1, dim2))
+
+
+def _whole_ends(op: Any, how: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition of a range, whose ends are converted to an integer type first, as PyTorch's
+    kernel does: a range from 4.3 begins at 4."""
+    import torch
+
+    if op.overloadpacket not in (torch.ops.aten.linspace, torch.ops.aten.logspace):
+        return how
+
+    def converted(start: Any, end: Any, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
+        def whole(value: Any) -> Any:
+            return value.to(dtype) if isinstance(value, torch.Tensor) else int(value)
+
+        if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
+            start, end = whole(start), whole(end)
+        return how(start, end, *args, dtype=dtype, **kwargs)
+
+    return converted
 
 
 _OWN: dict[str, Callable[..., Any]] = {"aten.diagonal_scatter.default": _diagonal_scatter}
