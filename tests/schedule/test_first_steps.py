@@ -132,3 +132,22 @@ def main(A: T.Buffer((2, 1), "float32"), C: T.Buffer((2,), "float32")):
     result = np.ones(2, "float32")
     bw.interpret(schedule.func, np.ones((2, 1), "float32"), result)
     assert not result.any()
+
+
+def test_a_positive_product_has_positive_factors() -> None:
+    """Tiles of a domain that is padded to whole tiles begin where the domain does."""
+    func = bw.from_source("""
+@T.prim_func(index_dtype="int64")
+def main(a: T.handle, C: T.Buffer((4,), "float32")):
+    n = T.int64()
+    A = T.match_buffer(a, (4, (n + 31) // 32 * 32), "float32")
+    for i, k0, k1 in T.grid(4, (n + 31) // 32, 32):
+        with T.block("C"):
+            vi = T.axis.spatial(4, i)
+            vk = T.axis.reduce((n + 31) // 32 * 32, k0 * 32 + k1)
+            with T.init():
+                C[vi] = 0.0
+            C[vi] = C[vi] + A[vi, vk]
+""")
+    schedule = bw.Schedule(func)
+    schedule.rfactor(schedule.get_loops("C")[1], 0)

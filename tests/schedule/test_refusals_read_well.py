@@ -35,7 +35,7 @@ def files(error: ScheduleError) -> list[str]:
 
 def test_a_traceback_ends_at_the_call() -> None:
     error = refused_parallel(start())
-    assert files(error) == ["test_refusals_read_well.py", "frames.py"]
+    assert files(error) == ["test_refusals_read_well.py", "traceback_frames.py"]
     assert error.__cause__ is None
     assert error.__suppress_context__
 
@@ -43,7 +43,7 @@ def test_a_traceback_ends_at_the_call() -> None:
 def test_a_composite_call_is_one_place() -> None:
     with pytest.raises(ScheduleError) as caught:
         start().tile("matmul", "i j k -> i0 j k i1 i2", i1=4)
-    assert files(caught.value) == ["test_refusals_read_well.py", "frames.py"]
+    assert files(caught.value) == ["test_refusals_read_well.py", "traceback_frames.py"]
 
 
 def test_who_works_on_the_scheduler_sees_its_frames(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,7 +102,7 @@ def test_lines_of_every_second_pixel_are_computed_natively(checks: Any, width: i
     columns = (width - 3) // 2 + 1
     bias, out = checks.normal(1, 40), np.empty((2, 1, 40, 3, columns), "float32")
     func = convolution(7, width, 5, 40, stride=2)
-    assert bw.rules.apply_rules(func, Target("x86-64-v3")).rule == "planes"
+    assert bw.strategies.apply_rules(func, Target("x86-64-v3")).rule == "planes"
     checks.native(func)(x, f, bias, out)
     windows = np.lib.stride_tricks.sliding_window_view(x.astype("float64"), (3, 3), (3, 4))
     exact = np.einsum("ngchwij,gfcij->ngfhw", windows[:, :, :, ::2, ::2], f.astype("float64"))
@@ -115,7 +115,7 @@ def test_the_last_tile_of_a_line_has_no_vectors_beyond_the_end() -> None:
     """Of tiles of six filters by two vectors: 56 pixels are three and one of one vector."""
     target = Target("x86-64-v3")
     func = convolution(16, 56, 16, 35, pad=1, batch=1)
-    library = build(bw.rules.apply_rules(func, target).func, target)
+    library = build(bw.strategies.apply_rules(func, target).func, target)
     bodies = re.split(r"^\.L\w+:", library.source("asm"), flags=re.MULTILINE)
     assert {6, 12} <= {len(re.findall(r"\bvfmadd\w+", body)) for body in bodies}
 
@@ -153,4 +153,4 @@ def product(A: T.Buffer((20, 30), "float32"), B: T.Buffer((30, 40), "float32"),
             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
 """)
     assert "contiguous" in checks.refusal("planes", func)
-    assert bw.rules.apply_rules(func, Target("x86-64-v3")).rule == "gemm"
+    assert bw.strategies.apply_rules(func, Target("x86-64-v3")).rule == "gemm"

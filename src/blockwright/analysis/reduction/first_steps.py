@@ -40,7 +40,7 @@ def takes_first_step(
     driving = [f for f in loops if any(ir.uses_var(value, f.loop_var) for _, value in reduced)]
     known = facts(driving[0] if driving else realize).copy()
     for it, _ in pairs:
-        known.learn(_positive(it.dom.extent))
+        _learn_positive(known, it.dom.extent)
     first: dict[ir.Var, ir.Expr] = {}
     for loop in loops[loops.index(driving[0]) :] if driving else ():
         low, extent = ir.substitute(loop.min, first), ir.substitute(loop.extent, first)
@@ -58,6 +58,15 @@ def takes_first_step(
         for condition in conjuncts(realize.predicate)
         if ir.uses_var(condition, first.keys())
     )
+
+
+def _learn_positive(known: Analyzer, extent: ir.Expr) -> None:
+    """Take note that an extent is positive, and with it the factors that it is made of."""
+    known.learn(_positive(extent))
+    if isinstance(extent, ir.Mul):
+        for part, other in ((extent.a, extent.b), (extent.b, extent.a)):
+            if known.prove(ir.compare(ir.GE, other, ir.const(0, other.dtype))):
+                _learn_positive(known, part)
 
 
 def _positive(extent: ir.Expr) -> ir.Expr:

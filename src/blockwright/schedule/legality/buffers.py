@@ -330,6 +330,9 @@ def with_index_type(index_map: IndexMap, dtype: ir.DType) -> IndexMap:
             return ir.cast_to(node, dtype)
         if isinstance(node, ir.Cast) and node.dtype.is_int and node.value.dtype is dtype:
             return node.value
+        if isinstance(node, ir.Call) and node.dtype.is_int and node.args:
+            typed = all(a.dtype is dtype or a.dtype.is_bool for a in node.args)
+            return node.replace(type=dtype) if typed else None
         return None
 
     final = tuple(ir.rewrite_bottom_up(e, change) for e in index_map.final)
