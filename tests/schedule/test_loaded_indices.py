@@ -46,16 +46,19 @@ def assert_right(func: ir.PrimFunc, text: str) -> None:
 
 @pytest.mark.parametrize("text", EXPRESSIONS)
 @pytest.mark.parametrize("lanes", [False, True])
-def test_an_iterator_bound_to_an_element_is_an_index(text: str, lanes: bool) -> None:
+@pytest.mark.parametrize("cast", [False, True])
+def test_an_iterator_bound_to_an_element_is_an_index(text: str, lanes: bool, cast: bool) -> None:
+    """With a cast the iterator has 64 bits, and the arithmetic 32."""
+    index = text.replace("v", 'T.Cast("int32", v)') if cast else text
     func = parsed(f"""
-@T.prim_func
+@T.prim_func{'(index_dtype="int64")' if cast else ""}
 def main(x: T.Buffer((4,), "int32"), m: T.Buffer((7,), "float32"), o: T.Buffer((4,), "float32")):
     for i in {"T.vectorized" if lanes else "range"}(4):
         with T.block("o"):
             vi, v = T.axis.spatial(4, i), T.axis.spatial(100, x[i])
             T.reads(m[0:7])
             T.writes(o[vi])
-            o[vi] = m[{text}]
+            o[vi] = m[{index}]
 """)
     assert_right(func, text)
 

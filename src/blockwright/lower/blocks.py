@@ -79,8 +79,19 @@ def lower_blocks(func: PrimFunc, context: LowerContext) -> PrimFunc:
 
 
 def _computes_with(block: Block, iter_var: IterVar) -> bool:
-    """Whether an iterator is more than an index or a part of a comparison in its block."""
-    operators = (E.BinaryOp, E.Select, E.Ramp, E.Let, S.LetStmt, Call)
+    """Whether arithmetic on an iterator could wrap if it were a value: any of 32 bits, and that
+    behind a cast of 64 bits to 32. Plain indices and comparisons of the iterator do not count."""
+    operators: tuple[type[Any], ...] = (
+        E.Cast,
+        E.BinaryOp,
+        E.Select,
+        E.Ramp,
+        E.Let,
+        S.LetStmt,
+        Call,
+    )
+    if iter_var.var.dtype is not INT32:
+        operators = (E.Cast,)
     return any(
         isinstance(node, operators) and any(c is iter_var.var for c in node.children())
         for node in walk(block)
