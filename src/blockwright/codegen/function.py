@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -25,6 +24,7 @@ from blockwright.ir import (
     BufferStore,
     Call,
     DeclBuffer,
+    Expr,
     IRModule,
     PrimFunc,
     Sorts,
@@ -161,11 +161,9 @@ def _written(func: PrimFunc, callee_writes: Callable[[str], frozenset[int]],
     out: set[int] = set()
     named = named_pointers(func)
 
-    def touch(expr: Any) -> None:
-        while isinstance(expr, Call) and expr.op in ("address_of", "tensor"):
-            expr = expr.args[0]
-        if isinstance(expr, BufferLoad) and expr.buffer in root:
-            out.add(root[expr.buffer])
+    def touch(place: Expr) -> None:
+        reached = [place.buffer] if isinstance(place, BufferLoad) else memories(place, named)
+        out.update(root[memory] for memory in reached if memory in root)
 
     for node in walk(func.body):
         if isinstance(node, DeclBuffer):

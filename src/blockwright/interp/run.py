@@ -13,27 +13,21 @@ from blockwright.analysis.sizes import linear_in
 from blockwright.interp import numeric
 from blockwright.interp.gpu.kernels import launches, with_axis_loops
 from blockwright.interp.lanes import Env, Fn, Limit, Return, State
+from blockwright.interp.memories import Memories
 from blockwright.interp.memory import Pointer, Storage
 from blockwright.interp.privatization import private_buffers
 from blockwright.interp.report import Report
 from blockwright.interp.stmt import StmtCompiler
 from blockwright.ir import (
-    Block,
     Buffer,
-    BufferLoad,
-    BufferStore,
     Call,
-    DeclBuffer,
     IRModule,
     PrimFunc,
     StringImm,
     Var,
-    atomic_place,
     collect,
     height,
-    is_atomic,
     value_variables,
-    walk,
 )
 from blockwright.runtime.results import has_shared_elements
 from blockwright.support import InterpretError
@@ -142,37 +136,25 @@ def shape_symbols(func: PrimFunc, scalars: Collection[Var]) -> list[Var]:
 
 def written_buffers(func: PrimFunc, module: IRModule | None) -> set[Buffer]:
     """Parameter buffers that the body may write, through views, addresses and calls too."""
-    aliases: dict[Buffer, Buffer] = {}
-    written: set[Buffer] = set()
-    for node in walk(func.body):
-        if isinstance(node, BufferStore):
-            written.add(node.buffer)
-        elif isinstance(node, Block):
-            aliases |= {m.buffer: m.source.buffer for m in node.match_buffers}
-        elif is_atomic(node):
-            written |= {p.buffer for p in (atomic_place(node),) if p is not None}
-        elif isinstance(node, Call) and node.op in ("call_global", "call_packed"):
-            written |= _written_by(node, module)
-        elif isinstance(node, DeclBuffer):
-            for load in collect(node.source, BufferLoad):
-                aliases[node.buffer] = load.buffer
-    for buffer in list(written):
-        while buffer in aliases:
-            buffer = aliases[buffer]
-            written.add(buffer)
-    return written & set(func.buffers)
+    memories = Memories(func)
+
+    def called(call: Call) -> list[Buffer]:
+        return _written_by(call, module, memories)
+
+    touched = memories.touched(func.body, called)
+    return {b for b, writes in touched.items() if writes} & set(func.buffers)
 
 
-def _written_by(call: Call, module: IRModule | None) -> set[Buffer]:
-    """Buffers that a call may write; a Python function may write all it gets."""
-    if call.op != "call_global" or module is None or not isinstance(call.args[0], StringImm):
-        return set(collect(call, Buffer))
+def _written_by(call: Call, module: IRModule | None, memories: Memories) -> list[Buffer]:
+    """Buffers that a call of a function in the module may write."""
+    if module is None or not isinstance(call.args[0], StringImm):
+        return memories.passed(call)
     callee = module.functions.get(call.args[0].value)
     if not isinstance(callee, PrimFunc):
-        return set(collect(call, Buffer))
+        return memories.passed(call)
     inner = written_buffers(callee, module)
     pairs = zip(callee.buffers, call.args[1:], strict=False)
-    return {b for formal, arg in pairs if formal in inner for b in collect(arg, Buffer)}
+    return [b for formal, arg in pairs if formal in inner for b in memories.passed(arg)]
 
 
 # -------------------------------------------------------------------------------------- arguments

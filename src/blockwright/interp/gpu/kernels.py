@@ -24,6 +24,7 @@ from blockwright.analysis.kernels import (
     statements,
 )
 from blockwright.interp.gpu.asynchronous import WRITES
+from blockwright.interp.memories import Memories
 from blockwright.ir import (
     AttrStmt,
     Block,
@@ -33,7 +34,6 @@ from blockwright.ir import (
     BufferRegion,
     BufferStore,
     Call,
-    DeclBuffer,
     Expr,
     For,
     ForKind,
@@ -44,9 +44,7 @@ from blockwright.ir import (
     Range,
     Stmt,
     Var,
-    atomic_place,
     collect,
-    is_atomic,
     maximum,
     walk,
 )
@@ -101,17 +99,17 @@ def launches(func: PrimFunc) -> dict[For, Launch]:
     """Outermost thread-bound loop → what it launches."""
     found: dict[For, Launch] = {}
     kernel_of: dict[For, Kernel] = {}
-    roots = _roots(func.body)
+    memories = Memories(func)
     allocated = {b for n in walk(func.body) if isinstance(n, Block) for b in n.alloc_buffers}
     allocated |= {n.buffer for n in statements(func.body) if isinstance(n, S.Allocate)}
     for kernel in kernels(func):
         extents = _extents(kernel)
         leaves = [b for nest in kernel.nests for b in _leaves(nest)]
-        touched = {leaf: _touched(leaf, roots) for leaf in leaves}
-        written = {b for nest in kernel.nests for b, how in _touched(nest, roots).items() if how}
+        touched = {leaf: memories.touched(leaf) for leaf in leaves}
+        written = {b for nest in kernel.nests for b, how in memories.touched(nest).items() if how}
         apart = func.attrs.get("tir.noalias") is not False
         tracked = {b for nest in kernel.nests for b in collect(nest, Buffer)
-                   if _shared(b) and (not apart or roots.get(b, b) in written)}  # fmt: skip
+                   if _shared(b) and (not apart or written & memories.of(b))}  # fmt: skip
         rivals = {x: frozenset(y for y in leaves if y is not x and _meet(touched[x], touched[y]))
                   for x in leaves}  # fmt: skip
         scopes = {x: [] if _together(x) else [b.scope for b, how in touched[x].items() if how]
@@ -213,43 +211,6 @@ def _leaves(root: Stmt) -> list[Block]:
 def _shared(buffer: Buffer) -> bool:
     """Whether threads of a block may hand values over through a buffer, at barriers."""
     return buffer.scope == "global" or buffer.scope.startswith("shared")
-
-
-def _roots(root: Node) -> dict[Buffer, Buffer]:
-    """View → the buffer whose memory it names."""
-    direct: dict[Buffer, Buffer] = {}
-    for node in walk(root):
-        if isinstance(node, Block):
-            direct |= {m.buffer: m.source.buffer for m in node.match_buffers}
-        elif isinstance(node, DeclBuffer):
-            for load in collect(node.source, BufferLoad):
-                direct[node.buffer] = load.buffer
-    for view in direct:
-        while direct[view] in direct:
-            direct[view] = direct[direct[view]]
-    return direct
-
-
-def _touched(root: Node, roots: dict[Buffer, Buffer]) -> dict[Buffer, bool]:
-    """Buffers that a statement touches, and whether it writes them."""
-    found: dict[Buffer, bool] = {}
-    for node in walk(root):
-        writes = False
-        if isinstance(node, (BufferLoad, BufferStore)):
-            places, writes = [node.buffer], isinstance(node, BufferStore)
-        elif is_atomic(node):
-            place = atomic_place(node)
-            places, writes = [] if place is None else [place.buffer], True
-        elif isinstance(node, Call) and node.op in WRITES:
-            places, writes = list(collect(node.args[WRITES[node.op]], Buffer)), True
-        elif isinstance(node, Call) and node.op in ("call_packed", "call_extern", "call_global"):
-            places, writes = list(collect(node, Buffer)), True
-        else:
-            continue
-        for buffer in places:
-            buffer = roots.get(buffer, buffer)
-            found[buffer] = found.get(buffer, False) or writes
-    return found
 
 
 def _together(root: Node) -> bool:
