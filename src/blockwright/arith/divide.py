@@ -175,6 +175,8 @@ def _factors(p: Poly, mono: Mono, k: int) -> list[tuple[Mono, int]]:
         for factor in ((shared, g), (shared, 1), ((), g)):
             if factor != ((), 1) and factor != (mono, k):
                 seen[factor] = None
+    if (g := gcd(p.const, k)) > 1:
+        seen[(), g] = None
     return sorted(seen, key=lambda f: (len(f[0]), f[1]), reverse=True)
 
 
@@ -192,14 +194,14 @@ def _drop_low(ctx: Context, p: Poly, mono: Mono, k: int, part: Mono, g: int) -> 
             low[m] = a
         else:
             high[rest] = a // g
-    if not high:
-        return None
     const = p.const
     if part:
         high_const, low_const = 0, const
     else:
         high_const, low_const = divmod(const, g)
     high_const += high.pop((), 0)
+    if not high and not high_const:
+        return None
     rest_mono = without(mono, part)
     assert rest_mono is not None
     hi = space.make(high, high_const)

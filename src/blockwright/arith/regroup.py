@@ -141,7 +141,10 @@ def _family(ctx: Context, p: Poly, mono: Mono, a: int, position: int) -> _Family
     members: list[tuple[Poly, Poly, Poly]] = []
     for inner in _inner_divisors(ctx, p, divisor):
         value = ctx.floordiv(numerator, inner)
-        count = _multiple(family.rest, family.outer, value)
+        if value.terms:
+            count = _multiple(family.rest, family.outer, value)
+        else:
+            count = _constant(family.rest, family.outer, value.const, -a, divisor)
         if count:
             part = space.mul(space.monomial(family.outer, count), value)
             family.rest = space.sub(family.rest, part)
@@ -207,6 +210,15 @@ def _multiple(p: Poly, outer: Mono, value: Poly) -> int:
         elif times * count < 0:
             return 0
     return count
+
+
+def _constant(p: Poly, outer: Mono, value: int, a: int, divisor: Poly) -> int:
+    """How often `outer * value` is in `p` for a number `value`, as in `16 * (3 % n)`, which is
+    `48 - 16 * n * (3 // n)`: as often as the quotient has the divisor as a factor."""
+    c = divisor.terms[0][1] if divisor.terms else divisor.const
+    have = p.coefficient(outer) if outer else p.const
+    count = 0 if a % c else a // c
+    return count if have * count * value > 0 and abs(have) >= abs(count * value) else 0
 
 
 def _digits(ctx: Context, family: _Family, p: Poly, units: list[Unit]) -> Poly:
