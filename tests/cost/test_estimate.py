@@ -127,7 +127,7 @@ def test_a_register_tile_costs_what_its_ports_allow() -> None:
         sch.vectorize(j1)
     found = kernels(Reader(sch.func, ONE, {}).body, ONE)
     (update,) = (k for k in found if len(k.loops) == 1 and k.loops[0].count == 256)
-    assert cycles(update, ONE) == pytest.approx(256 * 6 + ONE.core.loop_exit)
+    assert cycles(update, ONE) == pytest.approx(256 * 6 + ONE.core.mispredict_cycles)
 
 
 def test_iterations_beyond_the_end_cost_nothing() -> None:
@@ -349,7 +349,7 @@ def test_a_faster_machine_is_faster() -> None:
     sch = Schedule(copy(1 << 22))
     sch.vectorize(sch.split(sch.get_loops("B")[0], [None, 8])[1])
     func = sch.func
-    core = msgspec.structs.replace(ONE.core, level_bytes=(64.0, 32.0, 32.0), memory_bytes=32.0)
+    core = msgspec.structs.replace(ONE.core, cache_bandwidth=(64.0, 32.0, 32.0), dram_bandwidth=32.0)
     slow, fast = (estimate(func, t, again=False) for t in (ONE, Target(ONE, core=core)))
     assert slow.limits == "memory"
     assert fast.seconds < slow.seconds

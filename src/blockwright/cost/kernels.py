@@ -135,7 +135,7 @@ def cycles(kernel: Kernel, target: Target) -> float:
     updates = core.chained(arithmetic / core.arithmetic, chain)
     once = max(updates, moved, instructions / core.issue)
     exits = kernel.times / inner.count if inner is not None else 0.0
-    return kernel.times * once + exits * core.loop_exit
+    return kernel.times * once + exits * core.mispredict_cycles
 
 
 def _vectors(loop: Loop, width: int, vector: float) -> float:

@@ -87,7 +87,7 @@ def estimate_nest(body: list[Loop | Step], target: Target, *, again: bool = True
     """The same for a nest that was written down instead of read."""
     found = kernels(body, target)
     fetched = _fetch_cycles(found, target, again)
-    hertz = target.core.hertz
+    hertz = target.core.frequency_hz
     parts: list[Part] = []
     causes: dict[str, float] = {}
     for kernel, waits in zip(found, fetched, strict=True):
@@ -120,9 +120,9 @@ def _fetch_cycles(
     sources = [level.name for level in caches[1:]] + ["memory"]
     rates, alone = (
         [*figures[: len(sources) - 1], figures[-1]]
-        for figures in (core.level_bytes, core.line_waits)
+        for figures in (core.cache_bandwidth, core.miss_latency)
     )
-    rates[-1] = core.memory_rate(target.num_threads)
+    rates[-1] = core.dram_bandwidth_per_core(target.num_threads)
     for level, source, rate, wait in zip(caches, sources, rates, alone, strict=True):
         for (number, storage), lines in traffic(found, level, again).items():
             groups = [g for g in found[number].groups if g.access.storage is storage]
@@ -130,7 +130,7 @@ def _fetch_cycles(
             each = ways * level.line / rate
             each += wait * max(_alone(found[number], group, level) for group in groups)
             waits[number][source] = waits[number].get(source, 0.0) + lines * each
-    for level, wait in zip(page_levels(target), core.page_wait, strict=True):
+    for level, wait in zip(page_levels(target), core.tlb_miss_cycles, strict=True):
         for (number, _), pages in traffic(found, level, again).items():
             waits[number]["TLB"] = waits[number].get("TLB", 0.0) + pages * wait
     return waits
@@ -149,9 +149,9 @@ def _late(kernel: Kernel, target: Target, compute: float) -> float:
     for storage in dict.fromkeys(g.access.storage for g in kernel.groups if g.access.storage.cold):
         moving = {m for g in kernel.groups if g.access.storage is storage for m in g.access.moves}
         first = math.prod(1 / loop.count for loop in kernel.loops if loop not in moving)
-        rate = core.level_bytes[-1]
+        rate = core.cache_bandwidth[-1]
         if not any(loop.divided for loop in kernel.loops if loop in moving):
-            rate = core.memory_rate(target.num_threads)
+            rate = core.dram_bandwidth_per_core(target.num_threads)
         lines = sum(f.lines for s, f in kernel.footprints(0, last.line) if s is storage)
         total += max(0.0, lines * last.line / rate - first * compute)
     return total
@@ -182,8 +182,8 @@ def _threads(body: list[Loop | Step], target: Target, times: float) -> float:
         if isinstance(node, Step):
             continue
         if node.kind == "parallel":
-            handed = node.tasks / target.num_threads * target.core.task
-            total += times * (target.core.fork + handed)
+            handed = node.tasks / target.num_threads * target.core.task_dispatch_cycles
+            total += times * (target.core.parallel_launch_cycles + handed)
         else:
             total += _threads(node.body, target, times * node.count)
     return total

@@ -27,7 +27,7 @@ def cache_levels(target: Target) -> list[Level]:
     found: list[Level] = []
     for number, cache in enumerate(target.caches, 1):
         mine = cache.size / max(1, min(cache.shared_by, target.num_threads))
-        indexed = cache.size // cache.ways <= target.core.page
+        indexed = cache.size // cache.ways <= target.core.page_bytes
         found.append(Level(f"L{number}", mine / cache.line, cache.line, cache.ways, indexed))
     return found
 
@@ -36,7 +36,7 @@ def page_levels(target: Target) -> list[Level]:
     """The translation buffers, whose lines are pages."""
     names = ("TLB", "second TLB")
     core = target.core
-    return [Level(n, p, core.page, p, False) for n, p in zip(names, core.pages, strict=True)]
+    return [Level(n, p, core.page_bytes, p, False) for n, p in zip(names, core.tlb_entries, strict=True)]
 
 
 def traffic(kernels: Sequence[Kernel], level: Level, again: bool = True) -> Fetched:

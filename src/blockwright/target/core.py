@@ -22,17 +22,17 @@ class Core(msgspec.Struct, frozen=True):
         load_bytes, store_bytes: bytes that they move; wide vectors take more than their turn.
         issue: instructions of any kind.
         latency: cycles from an FMA to the next one that needs its result.
-        level_bytes: bytes out of each cache but the first, nearest first, and then out of memory.
-        memory_bytes: bytes out of memory for all cores together.
-        line_waits: cycles for a line from each of these that was not fetched in advance, because
+        cache_bandwidth: bytes out of each cache but the first, nearest first, and then out of memory.
+        dram_bandwidth: bytes out of memory for all cores together.
+        miss_latency: cycles for a line from each of these that was not fetched in advance, because
             the one before it lay elsewhere; several such lines are on their way at a time.
-        fork: cycles until the threads have begun a parallel loop, and ended it.
-        task: cycles to hand out one of its tasks.
-        loop_exit: cycles lost where a loop ends otherwise than predicted.
-        page: bytes of a page of memory.
-        pages: pages the first translation buffer holds, and the second one.
-        page_wait: cycles for a page in the second buffer only, and for one in none.
-        hertz: cycles per second.
+        parallel_launch_cycles: cycles until the threads have begun a parallel loop, and ended it.
+        task_dispatch_cycles: cycles to hand out one of its tasks.
+        mispredict_cycles: cycles lost where a loop ends otherwise than predicted.
+        page_bytes: bytes of a page of memory.
+        tlb_entries: pages the first translation buffer holds, and the second one.
+        tlb_miss_cycles: cycles for a page in the second buffer only, and for one in none.
+        frequency_hz: cycles per second.
     """
 
     arithmetic: float
@@ -42,20 +42,20 @@ class Core(msgspec.Struct, frozen=True):
     load_bytes: float = 64.0
     store_bytes: float = 32.0
     latency: int = 4
-    level_bytes: tuple[float, ...] = (28.0, 21.0, 10.0)
-    memory_bytes: float = 16.0
-    line_waits: tuple[float, ...] = (4.0, 12.0, 40.0)
-    fork: int = 8000
-    task: int = 60
-    loop_exit: int = 20
-    page: int = 4096
-    pages: tuple[int, int] = (64, 1536)
-    page_wait: tuple[int, int] = (7, 30)
-    hertz: float = 3.5e9
+    cache_bandwidth: tuple[float, ...] = (28.0, 21.0, 10.0)
+    dram_bandwidth: float = 16.0
+    miss_latency: tuple[float, ...] = (4.0, 12.0, 40.0)
+    parallel_launch_cycles: int = 8000
+    task_dispatch_cycles: int = 60
+    mispredict_cycles: int = 20
+    page_bytes: int = 4096
+    tlb_entries: tuple[int, int] = (64, 1536)
+    tlb_miss_cycles: tuple[int, int] = (7, 30)
+    frequency_hz: float = 3.5e9
 
-    def memory_rate(self, threads: int) -> float:
+    def dram_bandwidth_per_core(self, threads: int) -> float:
         """Bytes per cycle out of memory for one core, while so many of them read."""
-        return min(self.level_bytes[-1], self.memory_bytes / threads)
+        return min(self.cache_bandwidth[-1], self.dram_bandwidth / threads)
 
     def chained(self, work: float, chain: float) -> float:
         """Cycles for vector instructions that take `work` by themselves, of which a chain of those
@@ -72,5 +72,5 @@ def core_of(arch: str, vector_bits: int) -> Core:
     schedule that suits the narrower ones suits them too.
     """
     if arch == "aarch64":
-        return Core(arithmetic=2, load_bytes=32, store_bytes=16, level_bytes=(28.0, 16.0, 8.0))
+        return Core(arithmetic=2, load_bytes=32, store_bytes=16, cache_bandwidth=(28.0, 16.0, 8.0))
     return Core(arithmetic=1, issue=6) if vector_bits == 512 else Core(arithmetic=2)

@@ -139,7 +139,7 @@ class Target:
         return self.feature_set.issuperset(features)
 
     @property
-    def has_masks(self) -> bool:
+    def cheap_predication(self) -> bool:
         """Whether any instruction leaves lanes out at no cost. Without it, a store that does takes
         as long as a dozen whole ones on some processors."""
         return self.has("avx512f", "avx512vl")
@@ -151,10 +151,10 @@ class Target:
     def bytes_per_cycle(self, size: int) -> float:
         """What a core gets from the nearest cache behind the first that holds `size` bytes; else
         from memory, while all threads read."""
-        for cache, rate in zip(self.caches[1:], self.core.level_bytes, strict=False):
+        for cache, rate in zip(self.caches[1:], self.core.cache_bandwidth, strict=False):
             if size <= cache.size:
                 return rate
-        return self.core.memory_rate(self.num_threads)
+        return self.core.dram_bandwidth_per_core(self.num_threads)
 
     def cache(self, level: int) -> Cache:
         """The data cache of a level (1 is nearest); the last level where there are fewer."""

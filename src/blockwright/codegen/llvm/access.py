@@ -273,7 +273,7 @@ def store(c: ExprCompiler, stmt: BufferStore) -> None:
     value = _to_memory(e, c.value(source), expected)
     stride = integers.constant_of(flat.stride) if isinstance(flat, E.Ramp) else None
     plain = stride == 1 and c.mask is None and buffer.dtype.lanes == 1
-    if isinstance(flat, E.Ramp) and plain and not e.module.target.has_masks:
+    if isinstance(flat, E.Ramp) and plain and not e.module.target.cheap_predication:
         test = None if _in_register(buffer, flat) else _end_of_lanes(stmt.predicate)
         if test is not None:
             _store_first(c, buffer, flat, value, test)

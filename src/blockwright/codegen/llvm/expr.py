@@ -208,7 +208,7 @@ class ExprCompiler:
         if not b.text.startswith("%"):
             return e.select(e.compare(order, b, a), b, a)
         # Lanes that are NaN are masked: `b` stays.
-        if e.module.target.has_masks and lanes_of(a.type) > 1:
+        if e.module.target.cheap_predication and lanes_of(a.type) > 1:
             taken = e.select(e.compare(order, b, a), b, a)
             return e.select(e.compare("ord", b, b), taken, b)
         return e.overloaded("minimum" if order == "olt" else "maximum", b, a, flags="nsz")

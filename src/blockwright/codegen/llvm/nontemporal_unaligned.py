@@ -173,7 +173,7 @@ def _ready(c: ExprCompiler, loop: For, stores: tuple[BufferStore, ...]) -> Shift
 def _lanes(context: Context) -> int:
     """Of the vectors that are moved; 0 where there are no instructions for it."""
     target = context.module.target
-    return _WIDE if target.has_masks else _NARROW if target.has("avx2") else 0
+    return _WIDE if target.cheap_predication else _NARROW if target.has("avx2") else 0
 
 
 def _elements(c: ExprCompiler, nbytes: Value) -> Value:

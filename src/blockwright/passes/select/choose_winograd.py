@@ -57,7 +57,7 @@ def _say(ctx: PassContext, name: str, conv: Convolution, size: int) -> None:
     expected = {f"{m}×{m} tiles": plan(ctx.target, conv, m).cycles for m in ACCURATE}
     expected["the plain sum"] = direct_cycles(ctx.target, conv)
     chosen = f"Winograd, {size}×{size} tiles" if size else "plain sum"
-    times = ", ".join(f"{how} {cycles / ctx.target.core.hertz * 1e6:.0f} µs"
+    times = ", ".join(f"{how} {cycles / ctx.target.core.frequency_hz * 1e6:.0f} µs"
                       for how, cycles in expected.items())  # fmt: skip
     line = f"{name}: {chosen}; expected of {times}"
     ctx.decisions.setdefault("choose_winograd", []).append(line)

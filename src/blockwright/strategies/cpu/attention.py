@@ -335,7 +335,7 @@ def _rows(sch: Schedule, handle: BlockRV, i0: LoopRV, target: Target, kept: bool
 def _has_tail(target: Target, keys: int | None, lanes: int) -> bool:
     """Whether the last of the keys are to have code of their own, because they alone need masks:
     where those cost something."""
-    return not target.has_masks and has_tail(keys, lanes)
+    return not target.cheap_predication and has_tail(keys, lanes)
 
 
 def _cut(sch: Schedule, handle: BlockRV, keys: LoopRV, tail: bool = False) -> None:

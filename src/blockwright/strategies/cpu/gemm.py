@@ -357,7 +357,7 @@ def _needs_cut(target: Target, product: Product, tile: RegisterTile) -> bool:
     masks: where these cost something, and few products are summed between two stores."""
     columns, depth = product.columns, product.depth
     fits = columns is not None and columns % tile.columns == 0
-    return not (fits or target.has_masks) and (depth is None or depth < _SHALLOW)
+    return not (fits or target.cheap_predication) and (depth is None or depth < _SHALLOW)
 
 
 def _product(func: ir.PrimFunc, block: ir.Block, facts: Contraction) -> Product:

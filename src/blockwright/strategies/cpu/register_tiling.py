@@ -293,13 +293,13 @@ def _expected(costs: _Rows, numbers: _Rows) -> float:
 def _rows_meanwhile(target: Target, bits: int) -> float:
     """Rows that a core could compute with a line of a panel while memory delivers the next one."""
     core = target.core
-    return target.vector_bits // 8 * core.arithmetic / core.memory_rate(target.num_threads)
+    return target.vector_bits // 8 * core.arithmetic / core.dram_bandwidth_per_core(target.num_threads)
 
 
 def speed_of_panels(target: Target, tile: RegisterTile, bits: int) -> float:
     """Of the FMA peak, with a panel that comes out of the second cache for each tile of rows."""
     vectors = tile.columns / tile.lanes
-    fetched = tile.columns * bits / 8 / target.core.level_bytes[0]  # cycles of a step
+    fetched = tile.columns * bits / 8 / target.core.cache_bandwidth[0]  # cycles of a step
     speed = _efficiency(target.core, tile.rows, vectors)
     speed *= min(1.0, tile.rows * vectors / target.core.arithmetic / fetched)
     return speed - _load_loss(target.core, tile.rows, vectors)

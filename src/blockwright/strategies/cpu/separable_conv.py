@@ -108,7 +108,7 @@ def expected(
         return None
     source = "plain" if len(leaf_blocks(window)) == 1 else "border"
     sizes = msgspec.structs.replace(shape_of(first, sliding, source), tasks=1)
-    hertz = target.core.hertz
+    hertz = target.core.frequency_hz
     return one_pass(target, shape, sizes) / hertz, two_passes(target, shape, sizes) / hertz
 
 

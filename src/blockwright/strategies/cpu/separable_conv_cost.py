@@ -69,7 +69,7 @@ def lines_of_task(target: Target, shape: Separable) -> int:
     fit = [r for r in fit if _busiest(target, shape, r) == evenly]
     if shape.weights > room:
         return fit[-1]
-    worth = [r for r in fit if r * _line_cycles(target, shape) >= _WORTH * target.core.task]
+    worth = [r for r in fit if r * _line_cycles(target, shape) >= _WORTH * target.core.task_dispatch_cycles]
     speed = {r: _speed(target, shape, r) for r in worth or fit[-1:]}
     return next(r for r in speed if speed[r] >= _AS_FAST * max(speed.values()))
 
@@ -105,7 +105,7 @@ def one_pass(target: Target, shape: Separable, window: WindowShape) -> float:
     plan = GemmPlan(rows, math.ceil(shape.filters / tile.columns), rows_inside=True)
     product = msgspec.structs.replace(shape.product, rows=rows * tile.rows)
     each = _cycles(one, product, tile, plan) / lines + _window_line(target, shape, window)
-    return _busiest(target, shape, lines) * each + target.core.fork
+    return _busiest(target, shape, lines) * each + target.core.parallel_launch_cycles
 
 
 def two_passes(target: Target, shape: Separable, window: WindowShape) -> float:
@@ -119,7 +119,7 @@ def two_passes(target: Target, shape: Separable, window: WindowShape) -> float:
     cycles = _cycles(target, product, tile, gemm_plan(target, product, tile))
     moved = lines * shape.width * shape.channels * shape.bits // 8
     each = lines * _window_line(target, shape, window) + moved / target.bytes_per_cycle(moved)
-    return cycles + each / target.num_threads + 2 * target.core.fork
+    return cycles + each / target.num_threads + 2 * target.core.parallel_launch_cycles
 
 
 def _window_line(target: Target, shape: Separable, window: WindowShape) -> float:
@@ -128,4 +128,4 @@ def _window_line(target: Target, shape: Separable, window: WindowShape) -> float
 
 def _cycles(target: Target, product: Product, tile: RegisterTile, plan: GemmPlan) -> float:
     """Of a product, without starting threads."""
-    return plan_seconds(target, product, tile, plan) * target.core.hertz - target.core.fork
+    return plan_seconds(target, product, tile, plan) * target.core.frequency_hz - target.core.parallel_launch_cycles

@@ -122,7 +122,7 @@ def _in_groups(sch: Schedule, parts: Parts, target: Target, group: int) -> list[
     sch.reorder(depth, r1, n1)
     tile_pieces(sch, form, r1, [depth], *_PIECES)
     vector_rows(sch, store, form.tile.columns)
-    if not target.has_masks:
+    if not target.cheap_predication:
         cut_tail(sch, n0, filters, form.tile.columns)
     sch.compute_at(parts.inputs[1], task)
     _tiles_in(sch, parts.inputs, target, task)
@@ -242,7 +242,7 @@ def _tiles_in(
     _in_registers(sch, first, c0)
     sch.unroll(line)
     sch.vectorize(c1)
-    if below is not None and not target.has_masks:  # masks in the last vector alone
+    if below is not None and not target.cheap_predication:  # masks in the last vector alone
         cut_tail(sch, c0, size, lanes)
         return c0
     return sch.fuse(*outer, c0)
@@ -325,7 +325,7 @@ def _lines(sch: Schedule, handle: BlockRV, target: Target) -> None:
         return
     size = extent(sch, loops[-1])
     lanes = vectorize_last(sch, handle, loops[-1], target)
-    if not target.has_masks:
+    if not target.cheap_predication:
         cut_tail(sch, sch.get_loops(handle)[len(loops) - 1], size, lanes)
     sch.parallel(sch.fuse(*loops[:-2]) if len(loops) > 3 else loops[0])
 

@@ -71,7 +71,7 @@ def plan(target: Target, conv: Convolution, m: int) -> Plan:
             each = max(products, filters) + _transforms(target, conv, m, group)
             if size > target.caches[-1].size // 3:
                 each += _WAITED * min(products, filters)
-            found = Plan(group, tasks * each + target.core.fork)
+            found = Plan(group, tasks * each + target.core.parallel_launch_cycles)
             best = min(best, found, key=lambda p: p.cycles)
     return best
 
@@ -84,7 +84,7 @@ def direct_cycles(target: Target, conv: Convolution) -> float:
     weights = TAPS**2 * conv.channels * conv.filters * conv.bits // 8
     cycles = steps / target.core.arithmetic / _EFFICIENCY
     fetched = _filters(target, conv, weights)
-    return max(cycles, fetched) / target.num_threads + target.core.fork
+    return max(cycles, fetched) / target.num_threads + target.core.parallel_launch_cycles
 
 
 def _groups(conv: Convolution, m: int) -> list[int]:
@@ -103,7 +103,7 @@ def _in_passes(target: Target, conv: Convolution, m: int, count: int) -> float:
     moved = 2 * _group_bytes(conv, m, count)  # written by one pass, read by the next
     cycles = max(_products(target, conv, m, count), filters) + _transforms(target, conv, m, count)
     cycles += moved / target.bytes_per_cycle(moved)
-    return cycles / target.num_threads + 3 * target.core.fork
+    return cycles / target.num_threads + 3 * target.core.parallel_launch_cycles
 
 
 def _products(target: Target, conv: Convolution, m: int, tiles: int) -> float:
@@ -142,5 +142,5 @@ def _filters(target: Target, conv: Convolution, size: int, copies: int = 1) -> f
     once more waits as long again, though another core may have left some in the last cache.
     """
     if conv.cold:
-        return size / target.core.memory_rate(target.num_threads)
+        return size / target.core.dram_bandwidth_per_core(target.num_threads)
     return size / target.bytes_per_cycle(copies * size)
