@@ -53,30 +53,55 @@ def main() -> int:
         elif name == "minilm":
             minilm.main(options.artefact or _compiled(), options.threads, settings)
         elif name == "symbolic":
-            reached &= symbolic.main(options.only, options.shapes or 30, options.threads, settings,
-                                     options.target)  # fmt: skip
+            reached &= symbolic.main(
+                options.only, options.shapes or 30, options.threads, settings, options.target
+            )
         elif name == "tools":
             reached &= tools.main()
         elif name == "cliffs":
             products = options.gemm if options.gemm is not None else 0 if options.only else 200
             reached &= cliffs.main(
-                cliffs.Plan(options.only, options.threads, max(options.rounds, 5), products,
-                            options.seed, options.clock, options.target)
-            )  # fmt: skip
+                cliffs.Plan(
+                    options.only,
+                    options.threads,
+                    max(options.rounds, 5),
+                    products,
+                    options.seed,
+                    options.clock,
+                    options.target,
+                )
+            )
         elif name == "sweep":
-            drawn = sweep.Plan(options.shapes or 400, options.threads, options.seed, options.target,
-                               options.any_size)  # fmt: skip
+            drawn = sweep.Plan(
+                options.shapes or 400,
+                options.threads,
+                options.seed,
+                options.target,
+                options.any_size,
+            )
             reached &= sweep.main(drawn)
         elif name == "streams":
             reached &= streams.main(options.threads, settings, options.only, options.target)
         elif name == "choice":
-            study = choice.Plan(options.shapes or 200, options.schedules, options.seed,
-                                options.rounds + 2, options.threads, options.clock,
-                                options.target)  # fmt: skip
+            study = choice.Plan(
+                options.shapes or 200,
+                options.schedules,
+                options.seed,
+                options.rounds + 2,
+                options.threads,
+                options.clock,
+                options.target,
+            )
             reached &= choice.main(study, options.resume)
         else:
-            plan = versus.Plan(options.only, options.peers, options.threads, options.rounds,
-                               CACHES[options.cache], options.target)  # fmt: skip
+            plan = versus.Plan(
+                options.only,
+                options.peers,
+                options.threads,
+                options.rounds,
+                CACHES[options.cache],
+                options.target,
+            )
             compare = busy.main if name == "busy" else partial(versus.main, name)
             reached &= compare(plan, settings)
     return 0 if reached else 1
@@ -98,35 +123,47 @@ def _parser() -> argparse.ArgumentParser:
         "--threads 1, even beside busy programs",
     )
     parser.add_argument(
-        "--shapes", type=int,
+        "--shapes",
+        type=int,
         help="of each model in symbolic (30), random matrix products in choice (200), and random "
         "operators in sweep (400)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--target", default=NATIVE,
+        "--target",
+        default=NATIVE,
         help="instructions to use (native): ours, TVM's, those of peers that know x86-64-v3 by a "
         "variable; ONNX Runtime and OpenVINO's products take what they find",
-    )  # fmt: skip
+    )
     sample = parser.add_argument_group("cliffs")
     sample.add_argument(
-        "--gemm", type=int, metavar="N",
+        "--gemm",
+        type=int,
+        metavar="N",
         help="random products with constant weights (200; none beside --only)",
-    )  # fmt: skip
+    )
     others = parser.add_argument_group("streams, operators, models, busy and cliffs")
     others.add_argument(
-        "--only", action="append", default=[], metavar="NAME",
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME",
         help="cases whose names contain NAME; may be given several times",
-    )  # fmt: skip
+    )
     others.add_argument(
-        "--peers", type=_peers, default=DEFAULT, metavar="A,B",
+        "--peers",
+        type=_peers,
+        default=DEFAULT,
+        metavar="A,B",
         help=f"of {', '.join(name for name in ENGINES if name != OURS)}; {','.join(DEFAULT)} by "
         "default",
-    )  # fmt: skip
+    )
     others.add_argument("--rounds", type=int, default=3, help="turns of each engine (3)")
     others.add_argument(
-        "--cache", choices=[*CACHES], default="both",
+        "--cache",
+        choices=[*CACHES],
+        default="both",
         help="as the last call left the caches, or filled with other data before each call (both)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--any-size", action="store_true", help="in sweep, compile for sizes that calls decide"
     )

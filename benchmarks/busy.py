@@ -64,9 +64,15 @@ def main(plan: Plan, settings: harness.Settings) -> bool:
         for family, some in chosen.items():
             if not some:
                 continue
-            with Comparison(family, plan.peers, plan.threads, [timing], attempts=1,
-                            target=plan.target,
-                            beside=lambda place=place: neighbour(place)) as comparison:  # fmt: skip
+            with Comparison(
+                family,
+                plan.peers,
+                plan.threads,
+                [timing],
+                attempts=1,
+                target=plan.target,
+                beside=lambda place=place: neighbour(place),
+            ) as comparison:
                 for case in some:
                     (result,) = comparison.run(case)
                     results.append((place, result))
@@ -81,8 +87,10 @@ def main(plan: Plan, settings: harness.Settings) -> bool:
 
 
 def header(width: int) -> str:
-    return (f"{'case':{width}} {'other':>7} {'ours':>9} {'mean':>9} {'best':>9} {'mean':>9}"
-            f" {'ratio':>6} {'mean':>6}  all: median, mean in ms")  # fmt: skip
+    return (
+        f"{'case':{width}} {'other':>7} {'ours':>9} {'mean':>9} {'best':>9} {'mean':>9}"
+        f" {'ratio':>6} {'mean':>6}  all: median, mean in ms"
+    )
 
 
 def row(place: str, result: Result, width: int) -> str:

@@ -89,8 +89,9 @@ class Kernel:
         from blockwright.runtime.library import load_image
 
         library = load_image(self.library)
-        return NativeFunction(library.function(self.name), self.name, self.parameters,
-                              library=library)  # fmt: skip
+        return NativeFunction(
+            library.function(self.name), self.name, self.parameters, library=library
+        )
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,14 @@ def built(shape: Shape, point: Point | None, target: Target) -> Built:
     estimated = estimate(kernel, target)
     pack = Kernel.built(packs[0].pack, target) if packs else None
     packed = tuple(const_int(d) or 0 for d in packs[0].packed.shape) if packs else ()
-    return Built(str(point or "rule"), estimated.seconds, estimated.limits,
-                 Kernel.built(kernel, target), pack, packed)  # fmt: skip
+    return Built(
+        str(point or "rule"),
+        estimated.seconds,
+        estimated.limits,
+        Kernel.built(kernel, target),
+        pack,
+        packed,
+    )
 
 
 class Candidate:
@@ -188,8 +195,10 @@ class Line:
     measured: tuple[float, ...]
 
     def __str__(self) -> str:
-        return (f"{self.shape:>16} {self.gflops:>8.1f} {self.share:>7.1%} {self.ranks:>7.2f}"
-                f"  {self.best}")  # fmt: skip
+        return (
+            f"{self.shape:>16} {self.gflops:>8.1f} {self.share:>7.1%} {self.ranks:>7.2f}"
+            f"  {self.best}"
+        )
 
 
 HEADER = f"{'shape':>16} {'GFLOP/s':>8} {'of best':>7} {'ranks':>7}  best of the grid"
@@ -241,11 +250,18 @@ def study(plan: Plan, number: int) -> Line:
         candidate.times.clear()
     in_turns([ours, *final], plan, 4)
     best = min(final, key=lambda c: c.seconds)
-    return Line(str(shape), best.seconds / ours.seconds, ours.seconds, best.name,
-                shape.operations / ours.seconds / 1e9,
-                correlation([c.predicted for c in drawn], measured),
-                tuple(c.name for c in drawn), tuple(c.limits for c in drawn),
-                tuple(c.predicted for c in drawn), measured)  # fmt: skip
+    return Line(
+        str(shape),
+        best.seconds / ours.seconds,
+        ours.seconds,
+        best.name,
+        shape.operations / ours.seconds / 1e9,
+        correlation([c.predicted for c in drawn], measured),
+        tuple(c.name for c in drawn),
+        tuple(c.limits for c in drawn),
+        tuple(c.predicted for c in drawn),
+        measured,
+    )
 
 
 def in_turns(candidates: Sequence[Candidate], plan: Plan, rounds: int = 1) -> None:
@@ -313,8 +329,10 @@ def _done(plan: Plan) -> list[Line]:
         return []
     left = json.loads(path.read_text(encoding="utf-8"))
     if {**left["plan"], "shapes": plan.shapes} != asdict(plan):
-        raise SystemExit(f"choice: {path.name} is of another plan: {left['plan']}; leave "
-                         "--resume out to begin anew")  # fmt: skip
+        raise SystemExit(
+            f"choice: {path.name} is of another plan: {left['plan']}; leave "
+            "--resume out to begin anew"
+        )
     lines = [Line(**line) for line in left["lines"]]
     return lines[: plan.shapes]
 
@@ -323,8 +341,10 @@ def _verdict(lines: Sequence[Line]) -> bool:
     shares = [line.share for line in lines]
     mean, worst = statistics.geometric_mean(shares), min(shares)
     within = statistics.mean(line.ranks for line in lines)
-    speeds = [[_work(line) / t for line in lines for t in getattr(line, side)]
-              for side in ("predicted", "measured")]  # fmt: skip
+    speeds = [
+        [_work(line) / t for line in lines for t in getattr(line, side)]
+        for side in ("predicted", "measured")
+    ]
     together = correlation(*speeds)
     print(f"ours by the best of the grid: geometric mean {mean:.1%}, worst {worst:.1%}")
     print(f"correlation of ranks: {within:.2f} within a shape, {together:.2f} over all points")

@@ -77,21 +77,34 @@ class Point:
     def __str__(self) -> str:
         order = "rows inside" if self.rows_inside else "columns inside"
         packed = "packed" if self.packed else "in place"
-        return (f"{self.rows}x{self.vectors} k/{self.pieces} m{self.row_tiles} n{self.columns}"
-                f" {order} {packed}")  # fmt: skip
+        return (
+            f"{self.rows}x{self.vectors} k/{self.pieces} m{self.row_tiles} n{self.columns}"
+            f" {order} {packed}"
+        )
 
 
 def tiles(registers: int) -> list[tuple[int, int]]:
     """Register tiles that leave room for a row of W and an element of A."""
-    return [(rows, vectors) for rows in range(1, registers) for vectors in range(1, 7)
-            if rows * vectors + vectors + 1 <= registers]  # fmt: skip
+    return [
+        (rows, vectors)
+        for rows in range(1, registers)
+        for vectors in range(1, 7)
+        if rows * vectors + vectors + 1 <= registers
+    ]
 
 
 def random_point(draw: random.Random, shape: Shape, target: Target) -> Point:
     """A point of the grid that can be written for the shape."""
     rows, vectors = draw.choice(tiles(target.vector_registers))
-    point = Point(rows, vectors, draw.choice(PIECES), draw.choice(ROW_TILES),
-                  draw.choice(COLUMNS), draw.random() < 0.5, draw.random() < 0.75)  # fmt: skip
+    point = Point(
+        rows,
+        vectors,
+        draw.choice(PIECES),
+        draw.choice(ROW_TILES),
+        draw.choice(COLUMNS),
+        draw.random() < 0.5,
+        draw.random() < 0.75,
+    )
     return point if possible(point, shape, target) else replace(point, packed=True)
 
 
@@ -112,9 +125,13 @@ def neighbours(point: Point, shape: Shape, target: Target) -> Iterator[Point]:
     if possible(other, shape, target):
         yield other
     fits = set(tiles(target.vector_registers))
-    for rows, vectors in ((point.rows - 1, point.vectors), (point.rows + 1, point.vectors),
-                          (point.rows, point.vectors + 1), (point.rows, point.vectors - 1),
-                          (point.rows * 2, point.vectors // 2)):  # fmt: skip
+    for rows, vectors in (
+        (point.rows - 1, point.vectors),
+        (point.rows + 1, point.vectors),
+        (point.rows, point.vectors + 1),
+        (point.rows, point.vectors - 1),
+        (point.rows * 2, point.vectors // 2),
+    ):
         changed = replace(point, rows=rows, vectors=vectors)
         if (rows, vectors) in fits and possible(changed, shape, target):
             yield changed

@@ -206,8 +206,9 @@ def _beside(runner: _Runner, case: Case) -> list[Speed]:
     flops = {moved: one.flops or math.nan for moved, one in known}
     for moved in calls:
         own, base = seconds[moved], seconds.get("", [math.nan] * runner.plan.rounds)
-        kept = statistics.median(flops[moved] / flops[""] * b / s
-                                 for b, s in zip(base, own, strict=True))  # fmt: skip
+        kept = statistics.median(
+            flops[moved] / flops[""] * b / s for b, s in zip(base, own, strict=True)
+        )
         speed = flops[moved] / statistics.median(own)
         share = runner.share(flops[moved], own, turns.peak, threads)
         found.append(Speed(case.name, moved, threads, speed, share, kept, turns.cache))
@@ -264,8 +265,11 @@ def judge(sample: Sequence[Speed], threads: int) -> list[str]:
     print(f"    the last cache gave {slowest:.0f} to {fastest:.0f} GB/s meanwhile")
     for one in ordered[:10]:
         print(f"    {one.name} {one.share:.1%}, the last cache at {one.cache / 1e9:.0f} GB/s")
-    return [f"{what}: {name} {value:.1%} of the peak is below {bound:.0%}"
-            for name, (value, bound) in figures.items() if value < bound]  # fmt: skip
+    return [
+        f"{what}: {name} {value:.1%} of the peak is below {bound:.0%}"
+        for name, (value, bound) in figures.items()
+        if value < bound
+    ]
 
 
 def _line(one: Speed) -> str:

@@ -178,12 +178,16 @@ class Comparison:
     """
 
     def __init__(
-        self, family: str, peers: Sequence[str], threads: int,
-        settings: Sequence[harness.Settings], *,
+        self,
+        family: str,
+        peers: Sequence[str],
+        threads: int,
+        settings: Sequence[harness.Settings],
+        *,
         target: str = NATIVE,
         attempts: int = ATTEMPTS,
         beside: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._attempts, self._beside = attempts, beside
         self._family = family
         self._threads, self._target = threads, target
@@ -254,8 +258,7 @@ class Comparison:
         engine = {**ENGINES, **HELPERS}[worker.peer.name]
         settings = self._settings[0]
         limit_s = settings.limit_s * (SEARCH_FACTOR if engine.searches else 1)
-        return worker.ask("prepare", limit_s=limit_s, point=dict(point),
-                          warmup_s=settings.warmup_s)  # fmt: skip
+        return worker.ask("prepare", limit_s=limit_s, point=dict(point), warmup_s=settings.warmup_s)
 
     def _admit(
         self,
@@ -323,8 +326,9 @@ class Comparison:
         operations = self._prepare(self._helper("fma"), point)["about"]["operations"]
         read = self._prepare(self._helper("bandwidth"), point)["about"]["bytes"]
         with self._beside():
-            drift, timings, others = self._steady([one for one in ready if not one[0].status],
-                                                  settings)  # fmt: skip
+            drift, timings, others = self._steady(
+                [one for one in ready if not one[0].status], settings
+            )
         peak = operations / timings["fma"].median
         bandwidth = read / timings["bandwidth"].median
         timed = (replace(c, timing=None if c.status else timings.get(c.title)) for c in columns)

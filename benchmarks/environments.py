@@ -64,8 +64,16 @@ def _make(name: str, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     base = getattr(sys, "_base_executable", sys.executable)
     _run([base, "-m", "venv", str(folder)])
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-qq", "--no-input",
-           "--disable-pip-version-check", *shlex.split(os.environ.get("PIP_ARGS", ""))]  # fmt: skip
+    pip = [
+        str(folder / "bin" / "python"),
+        "-m",
+        "pip",
+        "install",
+        "-qq",
+        "--no-input",
+        "--disable-pip-version-check",
+        *shlex.split(os.environ.get("PIP_ARGS", "")),
+    ]
     for file, complete in ENVIRONMENTS[name]:
         alone = [] if complete else ["--no-deps"]
         _run([*pip, *alone, "--requirement", str(ROOT / "requirements" / file)])

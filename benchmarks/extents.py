@@ -48,8 +48,13 @@ def _convolution(case: Case) -> Family:
     (batch, inner, *spatial) = case.inputs[0].shape
     groups, outer = settings["groups"], settings["channels"][1]
     axes = _AXES[-len(spatial) :]
-    extents = {"batch": batch, **dict(zip(axes, spatial, strict=True)), "groups": groups,
-               "inner": inner // groups, "outer": outer // groups}  # fmt: skip
+    extents = {
+        "batch": batch,
+        **dict(zip(axes, spatial, strict=True)),
+        "groups": groups,
+        "inner": inner // groups,
+        "outer": outer // groups,
+    }
     same = {key: settings[key] for key in ("kernel", "stride", "dilation", "transposed")}
 
     def make(name: str, size: Mapping[str, int]) -> Case:

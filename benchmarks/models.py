@@ -25,8 +25,15 @@ def text_encoder(
 ) -> Case:
     """A BERT over unpadded text, with its mask."""
     inputs = Input((batch, length), below=BERT_WORDS), Input((batch, length), ones=True)
-    return Case(f"{name} {batch}x{length}", "transformer.bert", inputs, settings, constant=True,
-                model=True, code_limit=code_limit)  # fmt: skip
+    return Case(
+        f"{name} {batch}x{length}",
+        "transformer.bert",
+        inputs,
+        settings,
+        constant=True,
+        model=True,
+        code_limit=code_limit,
+    )
 
 
 def image(
@@ -34,8 +41,9 @@ def image(
 ) -> Case:
     """A classifier of 224×224 images."""
     inputs = (Input((batch, 3, 224, 224)),)
-    return Case(f"{name} b{batch}", build, inputs, constant=True, formats=formats, limit=limit,
-                model=True)  # fmt: skip
+    return Case(
+        f"{name} b{batch}", build, inputs, constant=True, formats=formats, limit=limit, model=True
+    )
 
 
 CASES: tuple[Case, ...] = (

@@ -68,8 +68,9 @@ def _stream(
 ) -> Stream:  # fmt: skip
     inputs = tuple(Input(shape) for shape in shapes)
     read = 4 * (sum(int(np.prod(shape)) for shape in shapes) + weights)
-    return Stream(Case(name, f"operators.{operator}", inputs, settings or {}), read,
-                  4 * int(np.prod(out)))  # fmt: skip
+    return Stream(
+        Case(name, f"operators.{operator}", inputs, settings or {}), read, 4 * int(np.prod(out))
+    )
 
 
 def _map(operator: str, *shape: int, inputs: int = 1, **settings: Any) -> Stream:
@@ -254,8 +255,17 @@ def _line(result: harness.PointResult) -> Line:
     stream = find(result.point["case"])
     speeds = {name: stream.moved / timing.median for name, timing in result.timings.items()}
     ours = result.timings[OURS]
-    return Line(stream.case.name, stream.moved, speeds[OURS], speeds["torch"], speeds["read"],
-                speeds["plain"], speeds["past caches"], ours.spread, result.others)  # fmt: skip
+    return Line(
+        stream.case.name,
+        stream.moved,
+        speeds[OURS],
+        speeds["torch"],
+        speeds["read"],
+        speeds["plain"],
+        speeds["past caches"],
+        ours.spread,
+        result.others,
+    )
 
 
 def main(
@@ -278,9 +288,14 @@ def main(
     peers = [harness.Peer(name, options) for name in PEERS]
     quick = replace(settings, rounds=5, min_calls=3, budget_s=0.3, pause_s=0.05, warmup_s=0.1)
     _, about = harness.compare(
-        "streams", peers, [{"case": case.name} for case in chosen], threads=threads,
-        tolerance=TOLERANCE, settings=quick, on_point=report,
-    )  # fmt: skip
+        "streams",
+        peers,
+        [{"case": case.name} for case in chosen],
+        threads=threads,
+        tolerance=TOLERANCE,
+        settings=quick,
+        on_point=report,
+    )
     found = {
         "threads": threads,
         "target": target,

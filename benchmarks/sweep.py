@@ -96,9 +96,10 @@ def main(plan: Plan) -> bool:
     missed = summary(found)
     case = "sweep-any-size" if plan.any_size else "sweep"
     record.write(
-        record.name_of(case, plan.threads, plan.target), before,
+        record.name_of(case, plan.threads, plan.target),
+        before,
         {"settings": asdict(plan), "missed": missed, "operators": [asdict(one) for one in found]},
-    )  # fmt: skip
+    )
     return not missed
 
 
@@ -108,8 +109,10 @@ def summary(found: Sequence[Found]) -> list[str]:
     missed = [one.missed for one in found if one.missed]
     if ratios:
         tenth = ratios[min(len(ratios) - 1, len(ratios) * 9 // 10)]
-        print(f"{len(ratios)} operators: median {statistics.median(ratios):.2f} of PyTorch's time, "
-              f"nine of ten within {tenth:.2f}, the worst {ratios[-1]:.2f}")  # fmt: skip
+        print(
+            f"{len(ratios)} operators: median {statistics.median(ratios):.2f} of PyTorch's time, "
+            f"nine of ten within {tenth:.2f}, the worst {ratios[-1]:.2f}"
+        )
     for problem in missed:
         print(f"missed: {problem}")
     return missed
@@ -159,5 +162,7 @@ def _error(found: Any, exact: Any) -> float:
 def _line(one: Found) -> str:
     if one.status:
         return f"{one.name}: {one.status}"
-    return (f"{one.name:58} {one.ratio:6.2f}  ours {one.ours * 1e6:9.1f}  "
-            f"PyTorch {one.torch * 1e6:9.1f} µs")  # fmt: skip
+    return (
+        f"{one.name:58} {one.ratio:6.2f}  ours {one.ours * 1e6:9.1f}  "
+        f"PyTorch {one.torch * 1e6:9.1f} µs"
+    )

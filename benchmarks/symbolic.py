@@ -61,10 +61,12 @@ class Model:
         """Random sizes, the same for the same seed."""
         random = np.random.default_rng(seed)
         return [
-            {axis: int(random.integers(low, high, endpoint=True))
-             for axis, (low, high) in self.ranges.items()}
+            {
+                axis: int(random.integers(low, high, endpoint=True))
+                for axis, (low, high) in self.ranges.items()
+            }
             for _ in range(count)
-        ]  # fmt: skip
+        ]
 
 
 TEXT = {"batch": (1, 8), "length": (8, 256)}
@@ -120,8 +122,10 @@ def compiled(case: Case, model: Model | None, target: Target) -> Any:
 
     dynamic = None
     if model is not None:
-        dims = {axis: torch.export.Dim(axis, min=low, max=high)
-                for axis, (low, high) in model.ranges.items()}  # fmt: skip
+        dims = {
+            axis: torch.export.Dim(axis, min=low, max=high)
+            for axis, (low, high) in model.ranges.items()
+        }
         dynamic = tuple(
             {place: dims[axis] for place, axis in enumerate(shape) if isinstance(axis, str)}
             for shape in model.inputs
@@ -156,16 +160,19 @@ def main(
         points = [{"model": model.name, "sizes": sizes} for sizes in model.draw(shapes, seed=0)]
         results = _timed(peers, points, threads, timing)
         missed = [at for at, result in enumerate(results) if _ratio(result) > WORST]
-        for at, again in zip(missed, _timed(peers, [points[at] for at in missed], threads, timing),
-                             strict=True):  # fmt: skip
+        for at, again in zip(
+            missed, _timed(peers, [points[at] for at in missed], threads, timing), strict=True
+        ):
             results[at] = min(results[at], again, key=_ratio)
         ratios = sorted(map(_ratio, results))
         middle, worst = statistics.median(ratios), ratios[-1]
         holds = middle <= MEDIAN and worst <= WORST
         reached &= holds
-        print(f"{model.name}: median {middle:.3f} (bound {MEDIAN}), worst {worst:.3f} "
-              f"(bound {WORST}) over {len(ratios)} sizes{'' if holds else ': missed'}",
-              flush=True)  # fmt: skip
+        print(
+            f"{model.name}: median {middle:.3f} (bound {MEDIAN}), worst {worst:.3f} "
+            f"(bound {WORST}) over {len(ratios)} sizes{'' if holds else ': missed'}",
+            flush=True,
+        )
         found += [result.as_json() for result in results]
     name = record.name_of("symbolic", threads, target)
     record.write(name, before, {"target": target, "points": found})
@@ -179,9 +186,14 @@ def _timed(
     results: list[harness.PointResult] = []
     for first in range(0, len(points), _AT_ONCE):
         results += harness.compare(
-            "symbolic", peers, points[first : first + _AT_ONCE], threads=threads,
-            tolerance=TOLERANCE, settings=settings, on_point=_show,
-        )[0]  # fmt: skip
+            "symbolic",
+            peers,
+            points[first : first + _AT_ONCE],
+            threads=threads,
+            tolerance=TOLERANCE,
+            settings=settings,
+            on_point=_show,
+        )[0]
     return results
 
 
@@ -191,7 +203,8 @@ def _ratio(result: harness.PointResult) -> float:
 
 def _show(result: harness.PointResult) -> None:
     sizes = ", ".join(f"{axis} {size}" for axis, size in result.point["sizes"].items())
-    times = ", ".join(f"{name} {timing.median * 1e3:.3f} ms ±{timing.spread:.0%}"
-                      for name, timing in result.timings.items())  # fmt: skip
-    print(f"  {result.point['model']}, {sizes}: {times}, ratio "
-          f"{_ratio(result):.3f}", flush=True)  # fmt: skip
+    times = ", ".join(
+        f"{name} {timing.median * 1e3:.3f} ms ±{timing.spread:.0%}"
+        for name, timing in result.timings.items()
+    )
+    print(f"  {result.point['model']}, {sizes}: {times}, ratio {_ratio(result):.3f}", flush=True)

@@ -28,8 +28,20 @@ ROUNDS = 3
 PROGRAMS = 160
 STEPS = 16
 
-LOOP_STEPS = {"add_unit_loop", "annotate", "bind", "fuse", "loop_partition", "merge", "parallel",
-              "reorder", "split", "unannotate", "unroll", "vectorize"}  # fmt: skip
+LOOP_STEPS = {
+    "add_unit_loop",
+    "annotate",
+    "bind",
+    "fuse",
+    "loop_partition",
+    "merge",
+    "parallel",
+    "reorder",
+    "split",
+    "unannotate",
+    "unroll",
+    "vectorize",
+}
 LOOP_BOUND, OTHER_BOUND, LONGEST = 1e-3, 10e-3, 50e-3
 PARSE_BOUND, PRINT_BOUND = 5e-3, 1e-3
 
@@ -220,8 +232,10 @@ def main() -> bool:
     for name, (median, longest, count) in sorted(step_times().items()):
         bound = LOOP_BOUND if name in LOOP_STEPS or name.startswith("get_") else OTHER_BOUND
         rows.append((f"{name} ({count})", median, longest, bound))
-    symbolic = (("symbolic GEMM", TILED_GEMM, tiled_gemm),
-                ("symbolic convolution", TILED_CONVOLUTION, tiled_convolution))  # fmt: skip
+    symbolic = (
+        ("symbolic GEMM", TILED_GEMM, tiled_gemm),
+        ("symbolic convolution", TILED_CONVOLUTION, tiled_convolution),
+    )
     for name, source, steps in symbolic:
         median, longest, count = symbolic_times(source, steps)
         rows.append((f"{name} ({count})", median, longest, LONGEST))

@@ -52,16 +52,21 @@ def main(family: str, plan: Plan, settings: harness.Settings) -> bool:
     results: dict[str, list[Result]] = {state: [] for state in timings}
     titles = {state: f", {state}" if state != plan.caches[0] else "" for state in timings}
     width = max(len(case.name) for case in chosen) + max(map(len, titles.values()))
-    with Comparison(family, plan.peers, plan.threads, [*timings.values()],
-                    target=plan.target) as comparison:  # fmt: skip
+    with Comparison(
+        family, plan.peers, plan.threads, [*timings.values()], target=plan.target
+    ) as comparison:
         print(report.header(width), flush=True)
         for case in chosen:
             for state, result in zip(timings, comparison.run(case), strict=True):
                 results[state].append(result)
                 print(report.row(result, width, titles[state]), flush=True)
                 table = f"{family}-{COLD}" if state == COLD else family
-                report.write(record.name_of(table, plan.threads, plan.target), results[state],
-                             {**asdict(plan), **asdict(timings[state])}, before)  # fmt: skip
+                report.write(
+                    record.name_of(table, plan.threads, plan.target),
+                    results[state],
+                    {**asdict(plan), **asdict(timings[state])},
+                    before,
+                )
     for state, found in results.items():
         print(f"{state} caches: {report.summary(found)}")
     first, *rest = ((state, report.missed(found)) for state, found in results.items())

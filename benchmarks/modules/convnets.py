@@ -80,8 +80,15 @@ class Inverted(nn.Module):
 def mobilenet_v2() -> nn.Module:
     stages: list[nn.Module] = []
     inner = 32
-    table = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1),
-             (6, 160, 3, 2), (6, 320, 1, 1))  # fmt: skip
+    table = (
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    )
     for expansion, outer, blocks, stride in table:
         for number in range(blocks):
             stages.append(Inverted(inner, outer, stride if number == 0 else 1, expansion))

@@ -75,8 +75,10 @@ def _linear(random: Random) -> Drawn:
 def _product(random: Random) -> Drawn:
     rows, columns, depth = (_size(random, low, 11) for low in (0, 0, 2))
     left, right = random.random() < 0.3, random.random() < 0.3
-    shapes = (depth, rows) if left else (rows, depth), (columns, depth) if right else (
-        depth, columns)  # fmt: skip
+    shapes = (
+        (depth, rows) if left else (rows, depth),
+        (columns, depth) if right else (depth, columns),
+    )
     name = f"product {rows}x{depth}x{columns}{', A^T' * left}{', B^T' * right}"
     call = _Call(lambda a, b: (a.T if left else a) @ (b.T if right else b))
     return Drawn(name, call, tuple(torch.randn(*shape) for shape in shapes))
@@ -103,8 +105,10 @@ def _convolution(random: Random) -> Drawn:
     module = nn.Conv2d(
         channels, filters, kernel, stride, dilation * (kernel // 2), dilation, groups
     )
-    name = (f"convolution {batch}x{channels}x{side}x{side}, {filters} of {kernel}x{kernel}, "
-            f"s{stride} d{dilation} g{groups}")  # fmt: skip
+    name = (
+        f"convolution {batch}x{channels}x{side}x{side}, {filters} of {kernel}x{kernel}, "
+        f"s{stride} d{dilation} g{groups}"
+    )
     return Drawn(name, module, (torch.randn(batch, channels, side, side),))
 
 
@@ -141,8 +145,11 @@ def _norm(random: Random) -> Drawn:
         )
     if kind == "softmax":
         axis = random.choice([0, 1])
-        return Drawn(f"{kind} {rows}x{columns} over axis {axis}", nn.Softmax(axis),
-                     (torch.randn(rows, columns),))  # fmt: skip
+        return Drawn(
+            f"{kind} {rows}x{columns} over axis {axis}",
+            nn.Softmax(axis),
+            (torch.randn(rows, columns),),
+        )
     channels, side = 8 * _size(random, 0, 5), _size(random, 1, 6)
     module = nn.GroupNorm(8, channels) if kind == "group norm" else nn.InstanceNorm2d(channels)
     return Drawn(
@@ -154,8 +161,11 @@ def _reduction(random: Random) -> Drawn:
     shape = [_size(random, 0, 7) for _ in range(3)]
     axes = random.choice([(0,), (1,), (2,), (0, 1), (1, 2), (0, 2), (0, 1, 2)])
     kind = random.choice(["sum", "mean", "amax"])
-    return Drawn(f"{kind} of {'x'.join(map(str, shape))} over {axes}",
-                 _Call(lambda x: getattr(x, kind)(axes)), (torch.randn(*shape),))  # fmt: skip
+    return Drawn(
+        f"{kind} of {'x'.join(map(str, shape))} over {axes}",
+        _Call(lambda x: getattr(x, kind)(axes)),
+        (torch.randn(*shape),),
+    )
 
 
 _ELEMENTWISE: dict[str, Callable[[Any, Any], Any]] = {
@@ -187,8 +197,9 @@ def _movement(random: Random) -> Drawn:
         return Drawn(f"pad {text}", pads, (torch.randn(*shape),))
     axis = random.randrange(4)
     joined = _Call(lambda x, y: torch.cat([x, y, x], axis))
-    return Drawn(f"concatenate {text} along {axis}", joined,
-                 (torch.randn(*shape), torch.randn(*shape)))  # fmt: skip
+    return Drawn(
+        f"concatenate {text} along {axis}", joined, (torch.randn(*shape), torch.randn(*shape))
+    )
 
 
 def _pool(random: Random) -> Drawn:

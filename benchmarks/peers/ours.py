@@ -47,8 +47,12 @@ class Compiled:
 
     def about(self) -> dict[str, Any]:
         expected = self._expected() if self._expected else None
-        told = {"version": bw.__version__, "target": str(self._target), "cache": self._cache,
-                "expected_s": expected}  # fmt: skip
+        told = {
+            "version": bw.__version__,
+            "target": str(self._target),
+            "cache": self._cache,
+            "expected_s": expected,
+        }
         return {**told, **self._about}
 
     def prepare(self, point: Mapping[str, Any]) -> Callable[[], Any]:

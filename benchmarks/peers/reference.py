@@ -54,9 +54,14 @@ def export(module: nn.Module, inputs: tuple[Tensor, ...], path: Path) -> str:
         with warnings.catch_warnings(), torch.inference_mode():
             warnings.simplefilter("ignore")
             torch.onnx.export(
-                module, inputs, path, dynamo=True, opset_version=OPSET, external_data=True,
+                module,
+                inputs,
+                path,
+                dynamo=True,
+                opset_version=OPSET,
+                external_data=True,
                 input_names=[f"x{number}" for number in range(len(inputs))],
-            )  # fmt: skip
+            )
     except Exception as error:  # noqa: BLE001  the engines that need the file report it
         return f"{type(error).__name__}: {error}"
     return ""

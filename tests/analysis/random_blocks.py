@@ -110,8 +110,9 @@ class _Draw:
 
     def store(self, names: list[str], views: list[tuple[str, int]], at: int) -> None:
         if self.happens(0.12):
-            lanes = [f"T.Ramp({self.index(names, 1)} + 40, {self.index(names, 1)}, 4)"
-                     for _ in range(2)]  # fmt: skip
+            lanes = [
+                f"T.Ramp({self.index(names, 1)} + 40, {self.index(names, 1)}, 4)" for _ in range(2)
+            ]
             self.out(at, f"F[{lanes[0]}] = A[{lanes[1]}]")
             return
         if self.happens(0.07):
@@ -140,12 +141,14 @@ class _Draw:
         inside = [n for n in names if n[0] in "vmp"]
         kinds = [self.chance.choice(("spatial", "spatial", "reduce", "opaque")) for _ in loops]
         for (loop, extent), kind in zip(loops.items(), kinds, strict=True):
-            domain, value = self.chance.choice((
-                (f"{extent}", loop),
-                (f"(1, {extent + 1})", f"{loop} + 1"),
-                ("(-3, 30)", f"{self.atom(names)} * 2 + {loop}"),
-                (f"(0, {extent + 1})", f"{loop} + 1"),
-            )[: 2 if kind == "reduce" else 4])  # fmt: skip
+            domain, value = self.chance.choice(
+                (
+                    (f"{extent}", loop),
+                    (f"(1, {extent + 1})", f"{loop} + 1"),
+                    ("(-3, 30)", f"{self.atom(names)} * 2 + {loop}"),
+                    (f"(0, {extent + 1})", f"{loop} + 1"),
+                )[: 2 if kind == "reduce" else 4]
+            )
             iterator = self.name("v")
             self.out(at, f"{iterator} = T.axis.{kind}({domain}, {value})")
             inside += [iterator, iterator]

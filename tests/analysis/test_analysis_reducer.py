@@ -76,8 +76,9 @@ def test_operands_come_flat_or_as_tuples() -> None:
     flat = declare_reducer(lambda a, b, c, d: (a + c, b * d), [nothing, one])
     tuples = declare_reducer(lambda x, y: (x[0] + y[0], x[1] * y[1]), [nothing, one])
     assert ir.structural_equal(flat, tuples)
-    assert not ir.structural_equal(flat, declare_reducer(lambda x, y: (x[0] + y[0], x[1] + y[1]),
-                                                         [nothing, nothing]))  # fmt: skip
+    assert not ir.structural_equal(
+        flat, declare_reducer(lambda x, y: (x[0] + y[0], x[1] + y[1]), [nothing, nothing])
+    )
 
 
 @pytest.mark.parametrize(("combine", "identity", "words"), [
@@ -106,17 +107,20 @@ def block_of(body: str, init: str = "B[vi] = T.float32(0)", attr: str = "") -> i
     """A block over one spatial and one reduction iterator that updates B, and perhaps I and D."""
     lines = [f"            {line}" for line in body.strip().splitlines()]
     starts = [f"                {line}" for line in init.strip().splitlines()]
-    text = "\n".join([
-        "@T.prim_func",
-        'def main(A: T.Buffer((4, 8), "float32"), N: T.Buffer((4, 8), "int32"),',
-        '         B: T.Buffer((4,), "float32"), D: T.Buffer((4,), "int32"),',
-        '         P: T.Buffer((4,), "int64")):',
-        "    for i, k in T.grid(4, 8):",
-        '        with T.block("B"):',
-        '            vi, vk = T.axis.remap("SR", [i, k])',
-        *([f"            {attr}"] if attr else []),
-        *(["            with T.init():", *starts] if init else []),
-        *lines])  # fmt: skip
+    text = "\n".join(
+        [
+            "@T.prim_func",
+            'def main(A: T.Buffer((4, 8), "float32"), N: T.Buffer((4, 8), "int32"),',
+            '         B: T.Buffer((4,), "float32"), D: T.Buffer((4,), "int32"),',
+            '         P: T.Buffer((4,), "int64")):',
+            "    for i, k in T.grid(4, 8):",
+            '        with T.block("B"):',
+            '            vi, vk = T.axis.remap("SR", [i, k])',
+            *([f"            {attr}"] if attr else []),
+            *(["            with T.init():", *starts] if init else []),
+            *lines,
+        ]
+    )
     func = from_source(text)
     assert isinstance(func, ir.PrimFunc)
     return ir.blocks(func.body)[1]

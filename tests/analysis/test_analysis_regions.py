@@ -108,8 +108,9 @@ def written(ahead: int, rest: str) -> tuple[ir.Range, Analyzer]:
     """What a block writes of B around a loop that is empty for n < 3, and that n is at least 1."""
     func = from_source(SYMBOLIC.format(ahead=ahead, rest=rest.replace("\n", "\n        ")))
     n = func.buffers[0].shape[0]
-    known = Analyzer({v: ir.Range(ir.const(1, "int64"), ir.const(9, "int64"))
-                      for v in ir.free_vars(n)})  # fmt: skip
+    known = Analyzer(
+        {v: ir.Range(ir.const(1, "int64"), ir.const(9, "int64")) for v in ir.free_vars(n)}
+    )
     _, writes = block_access_regions(ir.blocks(func)[1], known)
     return writes[0].region[0], known
 
@@ -179,7 +180,9 @@ for i in range(8):
             B[vi * 8 + j, k] = V[j + 4, k]
 """)
     assert regions(ir.blocks(func)[1]) == (
-        "A[vi * 8 + 4:vi * 8 + 4 + 4, 0:64]", "B[vi * 8:vi * 8 + 4, 0:64]")  # fmt: skip
+        "A[vi * 8 + 4:vi * 8 + 4 + 4, 0:64]",
+        "B[vi * 8:vi * 8 + 4, 0:64]",
+    )
 
 
 def test_a_view_counts_in_the_integers_of_what_it_shows() -> None:

@@ -93,8 +93,11 @@ def test_two_symbols_of_one_name() -> None:
     buffers = [ir.Buffer("A", dtype, (n,)), ir.Buffer("B", dtype, (m,))]
     handles = [ir.var(f"{b.name}_handle", "handle") for b in buffers]
     root = ir.Block("root", (), (), (), ir.Evaluate(ir.const(0, "int32")))
-    func = ir.PrimFunc(tuple(handles), tuple(zip(handles, buffers, strict=True)),
-                       ir.BlockRealize((), ir.const(True, "bool"), root))  # fmt: skip
+    func = ir.PrimFunc(
+        tuple(handles),
+        tuple(zip(handles, buffers, strict=True)),
+        ir.BlockRealize((), ir.const(True, "bool"), root),
+    )
     assert [p.code for p in find_problems(func)] == ["BW214"]
 
 

@@ -74,6 +74,13 @@ def test_scope_of_an_allocation() -> None:
     made = '    C = T.alloc_buffer((8,), "float32", scope="{}")\n'
     text = COPY.replace("    for i", f"{made}    for i")
     assert codes(bw.from_source(text.replace("{}", "sharde"))) == "BW230"
-    for name in ("global", "shared", "shared.dyn", "local", "warp", "wmma.accumulator",
-                 "global.mine"):  # fmt: skip
+    for name in (
+        "global",
+        "shared",
+        "shared.dyn",
+        "local",
+        "warp",
+        "wmma.accumulator",
+        "global.mine",
+    ):
         bw.validate(bw.from_source(text.replace("{}", name)))

@@ -33,8 +33,18 @@ def program(key: str, value: str) -> ir.PrimFunc:
     return bw.from_source(PROGRAM.replace("KEY", key).replace("VALUE", value))
 
 
-MALFORMED = ["0", "[0]", "None", "'x'", "[['D', 0, 1]]", "[['D', 0, 1, 1]]", "[[9, 0, 8, 1]]",
-             "[[0, 0, 0, 0]]", "[[0, 5, 8, 1]]", "[[0, 0, -4, 1]]"]  # fmt: skip
+MALFORMED = [
+    "0",
+    "[0]",
+    "None",
+    "'x'",
+    "[['D', 0, 1]]",
+    "[['D', 0, 1, 1]]",
+    "[[9, 0, 8, 1]]",
+    "[[0, 0, 0, 0]]",
+    "[[0, 5, 8, 1]]",
+    "[[0, 0, -4, 1]]",
+]
 
 
 @pytest.mark.parametrize("value", MALFORMED)

@@ -185,7 +185,9 @@ def test_a_constant_of_a_wider_type_keeps_it(
 
 
 def test_numbers_in_strings_are_exact() -> None:
-    func = parse('x = T.meta_var((T.int64("9007199254740993"), T.float32("0x1.8p+1")))\n'
-                 "    T.evaluate(x[0])\n    T.evaluate(x[1])")  # fmt: skip
+    func = parse(
+        'x = T.meta_var((T.int64("9007199254740993"), T.float32("0x1.8p+1")))\n'
+        "    T.evaluate(x[0])\n    T.evaluate(x[1])"
+    )
     assert [n.value for n in ir.collect(func.body, ir.IntImm)] == [9007199254740993]
     assert [n.value for n in ir.collect(func.body, ir.FloatImm)] == [3.0]

@@ -94,8 +94,10 @@ for k in T.thread_binding(32, thread="threadIdx.x"):
         vk = T.axis.spatial(32, k)
         B[0, vk] = C[0]
 """
-    assert codes(program(text, allocate=f'C = T.alloc_buffer((1,), "float32", scope="{scope}")')) \
-        == found  # fmt: skip
+    assert (
+        codes(program(text, allocate=f'C = T.alloc_buffer((1,), "float32", scope="{scope}")'))
+        == found
+    )
 
 
 READ_EARLY = """
@@ -229,8 +231,13 @@ for bx in T.thread_binding({blocks}, thread="blockIdx.x"):
 """
 
 
-def kernel(blocks: object = 4, threads: int = 32, others: int = 32, scope: str = "shared",
-           shape: str = "4, 2048") -> ir.PrimFunc:  # fmt: skip
+def kernel(
+    blocks: object = 4,
+    threads: int = 32,
+    others: int = 32,
+    scope: str = "shared",
+    shape: str = "4, 2048",
+) -> ir.PrimFunc:
     """Two phases of one kernel; races on B are beside the point."""
     text = KERNEL.format(blocks=blocks, threads=threads, others=others)
     text = text.replace("B[0, 0] = C[vi, vj]", "T.atomic_max(B[0, 0], C[vi, vj])")
@@ -381,8 +388,9 @@ def test_threads_fetch_together_what_all_of_them_read() -> None:
 def test_a_cooperative_fetch_must_fetch_everything() -> None:
     """With both loops on one axis, a thread fetches one element; seven are too few for eight."""
     text = COOPERATIVE.format(fetch='T.thread_binding(8, thread="threadIdx.y")', part=8)
-    part = text.replace("vf = T.axis.spatial(8, f)", "vf = T.axis.spatial(8, f)\n"
-                        "                T.where(f < 7)")  # fmt: skip
+    part = text.replace(
+        "vf = T.axis.spatial(8, f)", "vf = T.axis.spatial(8, f)\n                T.where(f < 7)"
+    )
     assert codes(program(part, allocate=SHARED), GPU) == ["BW235"]
 
 
@@ -681,8 +689,9 @@ for i in range(32):
 """
     allocate = 'C = T.alloc_buffer((32,), "float32")'
     assert codes(program(body, allocate=allocate)) == []
-    assert codes(program(body.replace("j >= 10", "j >= 40").replace("break", "pass"),
-                         allocate=allocate)) == ["BW235"]  # fmt: skip
+    assert codes(
+        program(body.replace("j >= 10", "j >= 40").replace("break", "pass"), allocate=allocate)
+    ) == ["BW235"]
 
 
 TWO_TYPES = """

@@ -76,8 +76,9 @@ class _Run:
     # ------------------------------------------------------------------ expressions
     def value(self, e: ir.Expr) -> Any:
         if isinstance(e, (ir.BinaryOp, ir.CompareOp)):
-            return _lanes(lambda a, b: self.wrapped(e, _OPS[type(e)](a, b)),
-                          self.value(e.a), self.value(e.b))  # fmt: skip
+            return _lanes(
+                lambda a, b: self.wrapped(e, _OPS[type(e)](a, b)), self.value(e.a), self.value(e.b)
+            )
         match e:
             case ir.IntImm() | ir.FloatImm():
                 return int(e.value)
@@ -105,8 +106,9 @@ class _Run:
             case ir.BufferLoad():
                 mask = True if e.predicate is None else self.value(e.predicate)
                 places = [self.value(i) for i in e.indices]
-                return _lanes(lambda m, *at: self.touch("reads", e.buffer, at) if m else 0,
-                              mask, *places)  # fmt: skip
+                return _lanes(
+                    lambda m, *at: self.touch("reads", e.buffer, at) if m else 0, mask, *places
+                )
             case ir.Call():
                 return self.call(e)
             case _:
@@ -199,8 +201,12 @@ class _Run:
             case ir.BufferStore():
                 mask = True if s.predicate is None else self.value(s.predicate)
                 places, new = [self.value(i) for i in s.indices], self.value(s.value)
-                _lanes(lambda m, v, *at: self.touch("writes", s.buffer, at, v) if m else 0,
-                       mask, new, *places)  # fmt: skip
+                _lanes(
+                    lambda m, v, *at: self.touch("writes", s.buffer, at, v) if m else 0,
+                    mask,
+                    new,
+                    *places,
+                )
             case ir.For():
                 start, extent = self.value(s.min), self.value(s.extent)
                 for k in range(start, start + extent):

@@ -56,14 +56,18 @@ def stages_with(change: ir.Mutator) -> Any:
     def broken(apply: Any) -> Any:
         def run(module: ir.IRModule, context: PassContext) -> ir.IRModule:
             made = apply(module, context)
-            functions = {n: f.replace(body=change(f.body)) if isinstance(f, ir.PrimFunc) else f
-                         for n, f in made.functions.items()}  # fmt: skip
+            functions = {
+                n: f.replace(body=change(f.body)) if isinstance(f, ir.PrimFunc) else f
+                for n, f in made.functions.items()
+            }
             return made.replace(functions=functions)
 
         return run
 
-    return tuple((stage, tuple((n, broken(p) if n == "schedule_programs" else p)
-                               for n, p in passes)) for stage, passes in STAGES)  # fmt: skip
+    return tuple(
+        (stage, tuple((n, broken(p) if n == "schedule_programs" else p) for n, p in passes))
+        for stage, passes in STAGES
+    )
 
 
 def test_every_schedule_is_proved_and_equal_ones_once(model: ir.IRModule) -> None:

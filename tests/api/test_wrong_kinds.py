@@ -109,9 +109,10 @@ def test_methods_of_schedules_refuse_other_kinds_with_a_code(name: str, wrong: A
     sch = bw.Schedule(PROGRAM)
     method = getattr(sch, name)
     required = [
-        p for p in inspect.signature(method).parameters.values()
+        p
+        for p in inspect.signature(method).parameters.values()
         if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]  # fmt: skip
+    ]
     known = {"block": sch.get_block("b"), "loop": sch.get_loops("b")[0]}
     given = [[wrong] * max(len(required), 1)]
     if len(required) > 1:  # all but the first are wrong

@@ -25,8 +25,10 @@ LEVELS: tuple[Level, ...] = ("independent", "injective", "surjective", "bijectiv
 
 def loops(**extents: int | ir.Expr) -> dict[ir.Var, ir.Range]:
     known = {"i": I0, "j": J, "k": K}
-    return {known[name]: ir.Range(ir.const(0, INT64), ir.as_expr(extent, INT64))
-            for name, extent in extents.items()}  # fmt: skip
+    return {
+        known[name]: ir.Range(ir.const(0, INT64), ir.as_expr(extent, INT64))
+        for name, extent in extents.items()
+    }
 
 
 def value(expr: ir.Expr, at: dict[ir.Var, int]) -> int:
@@ -130,13 +132,17 @@ def _fused(chance: random.Random, extents: dict[ir.Var, int]) -> list[ir.Expr]:
 def test_what_is_said_of_a_map_holds_at_every_point(seed: int) -> None:
     chance = random.Random(seed)
     extents = {v: chance.choice((2, 3, 4, 6)) for v in (I0, J, K)[: chance.randint(1, 3)]}
-    indices = _fused(chance, extents) if chance.random() < 0.4 else [
-        _index(chance, extents) for _ in range(chance.randint(1, len(extents)))]  # fmt: skip
+    indices = (
+        _fused(chance, extents)
+        if chance.random() < 0.4
+        else [_index(chance, extents) for _ in range(chance.randint(1, len(extents)))]
+    )
     bound: ir.Expr | None = None
     if chance.random() < 0.4:
         kind = chance.choice((ir.LT, ir.GE))
-        found = ir.compare(kind, chance.choice([*indices, _index(chance, extents)]),
-                           chance.randint(-3, 9))  # fmt: skip
+        found = ir.compare(
+            kind, chance.choice([*indices, _index(chance, extents)]), chance.randint(-3, 9)
+        )
         bound = None if isinstance(found, ir.IntImm) else found
     spans = (range(e) for e in extents.values())
     every = [dict(zip(extents, at, strict=True)) for at in itertools.product(*spans)]

@@ -183,8 +183,9 @@ def test_a_condition_may_bound_a_quotient() -> None:
 
 def test_loops_that_are_divided_together_are_fused_without_a_condition_too() -> None:
     flat = I0 * 8 + J
-    assert accepted([(I0 * 4 + J // 2) // 15, (I0 * 4 + J // 2) // 3 % 5, flat % 6],
-                    loops(i=15, j=8))  # fmt: skip
+    assert accepted(
+        [(I0 * 4 + J // 2) // 15, (I0 * 4 + J // 2) // 3 % 5, flat % 6], loops(i=15, j=8)
+    )
 
 
 def test_loops_of_an_uneven_split_do_not_divide_into_outer_and_inner() -> None:
@@ -226,8 +227,10 @@ def test_padding_makes_extents_divisible() -> None:
     assert result.ok
     assert [expr_text(s.args[0].extent) for s in result.indices] == ["3", "4"]
     known = Analyzer(loops(i=12))
-    assert known.prove_equal(ir.cast_to(known.simplify(result.padding), "int64"),
-                             ir.cast_to(known.simplify(I0 > 9), "int64"))  # fmt: skip
+    assert known.prove_equal(
+        ir.cast_to(known.simplify(result.padding), "int64"),
+        ir.cast_to(known.simplify(I0 > 9), "int64"),
+    )
 
 
 def test_indices_come_back_as_expressions() -> None:

@@ -90,8 +90,9 @@ def test_a_predicate_clamps_the_last_tile(analyzer: Analyzer) -> None:
     inner = {J: rng(0, 14)}
     box = bound_region([rng(I0 * 14 + J, 1)], inner, analyzer, predicate=I0 * 14 + J < N)
     assert texts(box) == [("i * 14", "min(n - (i * 14), 14)")]
-    box = bound_region([rng(J, 1)], {J: rng(0, 20)}, analyzer,
-                       predicate=ir.logical_and(J >= 3, J * 2 < 18))  # fmt: skip
+    box = bound_region(
+        [rng(J, 1)], {J: rng(0, 20)}, analyzer, predicate=ir.logical_and(J >= 3, J * 2 < 18)
+    )
     assert texts(box) == [("3", "6")]
 
 
@@ -106,8 +107,9 @@ def test_a_predicate_ends_the_quotient_of_fused_loops(analyzer: Analyzer) -> Non
 
 def test_a_full_tile_needs_no_clamp(analyzer: Analyzer) -> None:
     with analyzer.assume(I0 < N // 14):
-        box = bound_region([rng(I0 * 14 + J, 1)], {J: rng(0, 14)}, analyzer,
-                           predicate=I0 * 14 + J < N)  # fmt: skip
+        box = bound_region(
+            [rng(I0 * 14 + J, 1)], {J: rng(0, 14)}, analyzer, predicate=I0 * 14 + J < N
+        )
     assert texts(box) == [("i * 14", "14")]
 
 

@@ -128,13 +128,21 @@ class World:
         a, c = self.expr(rng.randint(1, 2)), self.factor()
         b = self.expr(1)
         forms = [
-            a // c * c <= a, a < a // c * c + c, a % c < c, ir.minimum(a, b) <= a,
-            ir.maximum(a, b) >= b, (a + c - 1) // c * c >= a, ir.EQ(a // c * c + a % c, a),
-            ir.minimum(a, b) + ir.maximum(a, b) <= a + b, a // c <= ir.maximum(a, 0),
-            self.i * c + a % c < self.ranges[self.i].extent * c, a // 2 // 3 <= a // 6,
+            a // c * c <= a,
+            a < a // c * c + c,
+            a % c < c,
+            ir.minimum(a, b) <= a,
+            ir.maximum(a, b) >= b,
+            (a + c - 1) // c * c >= a,
+            ir.EQ(a // c * c + a % c, a),
+            ir.minimum(a, b) + ir.maximum(a, b) <= a + b,
+            a // c <= ir.maximum(a, 0),
+            self.i * c + a % c < self.ranges[self.i].extent * c,
+            a // 2 // 3 <= a // 6,
             self.j * c + a % c < self.ranges[self.j].extent * c,
-            ir.minimum(a, b) // 4 <= a // 4, (a + b) // 2 <= ir.maximum(a, b),
-        ]  # fmt: skip
+            ir.minimum(a, b) // 4 <= a // 4,
+            (a + b) // 2 <= ir.maximum(a, b),
+        ]
         return rng.choice(forms)
 
 
@@ -297,8 +305,9 @@ def test_regions_cover_and_tiles_are_exact() -> None:
         if predicate is not None:
             counts &= points.eval(predicate).astype(bool) & points.valid
         top = ir.maximum(index, -1000)  # a whole dimension to fall back on
-        (box,) = bound_region([Range(top, const(2))], inner, analyzer, predicate,
-                              shape=[const(10**6)])  # fmt: skip
+        (box,) = bound_region(
+            [Range(top, const(2))], inner, analyzer, predicate, shape=[const(10**6)]
+        )
         later = Points(world.values)
         start, extent = later.eval(box.min), later.eval(box.extent)
         counts &= later.valid
@@ -368,9 +377,11 @@ def test_iterator_maps_are_what_they_are_said_to_be() -> None:
         for level, real in truth.items():
             result = detect_iter_map(indices, iters, bound, Analyzer(), level)  # type: ignore[arg-type]
             if result.ok and not real:
-                pytest.fail(f"{[expr_text(e) for e in indices]} is not {level} over "
-                            f"{ {v.name: e for v, e in loops.items()} } given "
-                            f"{None if bound is None else expr_text(bound)}")  # fmt: skip
+                pytest.fail(
+                    f"{[expr_text(e) for e in indices]} is not {level} over "
+                    f"{ {v.name: e for v, e in loops.items()} } given "
+                    f"{None if bound is None else expr_text(bound)}"
+                )
             for var in result.told_apart:  # equal points, equal values
                 known = np.column_stack([images, points.values[var]])
                 assert len(np.unique(known, axis=0)) == len(distinct), var.name
@@ -407,7 +418,10 @@ def _check_inverse(
     back = Points(dict(zip(outputs, images.T, strict=True)))
     for var, value in solved.items():
         assert (back.eval(value) == points.values[var]).all(), (
-            [expr_text(e) for e in indices], var.name, expr_text(value))  # fmt: skip
+            [expr_text(e) for e in indices],
+            var.name,
+            expr_text(value),
+        )
 
 
 def _check_division(

@@ -49,8 +49,9 @@ class Nest:
 
     def __init__(self, rng: random.Random, symbolic: bool, mixed: bool) -> None:
         self.rng = rng
-        picked: list[Expr] = [ir.const(rng.choice([2, 3, 4, 5, 7, 8]), "int64")
-                              for _ in range(rng.randint(1, 4))]  # fmt: skip
+        picked: list[Expr] = [
+            ir.const(rng.choice([2, 3, 4, 5, 7, 8]), "int64") for _ in range(rng.randint(1, 4))
+        ]
         if symbolic:
             picked[rng.randrange(len(picked))] = N
         self.loops: dict[Var, Expr] = {}
@@ -132,8 +133,9 @@ class Nest:
             self.loops[var] = self.loops[var] + 1
         else:
             k = rng.randrange(len(self.indices))
-            self.indices[k] = self.indices[k] + ir.cast_to(rng.choice(list(self.loops)),
-                                                           self.indices[k].dtype)  # fmt: skip
+            self.indices[k] = self.indices[k] + ir.cast_to(
+                rng.choice(list(self.loops)), self.indices[k].dtype
+            )
 
     @property
     def domains(self) -> dict[Var, Range]:
@@ -229,8 +231,9 @@ def _check_division(rng: random.Random, case: Nest, points: Points, images: np.n
     """Outer and inner parts make up the index and use the loops they may use."""
     inner = set(rng.sample(list(case.loops), rng.randint(0, len(case.loops))))
     found = subspace_divide(case.indices, case.domains, inner, case.predicate, analyzer())
-    for pair, column in zip(() if found is None else found.pairs, images.T,
-                            strict=found is not None):  # fmt: skip
+    for pair, column in zip(
+        () if found is None else found.pairs, images.T, strict=found is not None
+    ):
         assert not ir.uses_var(pair.outer, inner), case
         assert not ir.uses_var(pair.inner, set(case.loops) - inner), case
         outer, low = points.eval(pair.outer), points.eval(pair.inner)

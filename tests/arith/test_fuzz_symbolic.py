@@ -103,8 +103,10 @@ def test_symbolic_maps_are_what_they_are_said_to_be() -> None:
     bijections = found = 0
     for _ in range(MAPS):
         case = Map(rng)
-        results = {level: detect_iter_map(case.indices, case.domains, None, analyzer(), level)
-                   for level in ("surjective", "injective", "bijective")}  # fmt: skip
+        results = {
+            level: detect_iter_map(case.indices, case.domains, None, analyzer(), level)
+            for level in ("surjective", "injective", "bijective")
+        }
         one_to_one = True
         for chosen in rng.sample(sizes, 12):
             points = case.points(chosen)
@@ -145,13 +147,21 @@ def test_symbolic_maps_are_inverted_divided_and_covered() -> None:
             if var not in inner:
                 known.bind(var, domain)
         running = {v: d for v, d in case.domains.items() if v in inner}
-        boxes = bound_region([Range(i, const(1)) for i in case.indices], running, known,
-                             shape=[const(10**6)] * len(outputs))  # fmt: skip
+        boxes = bound_region(
+            [Range(i, const(1)) for i in case.indices],
+            running,
+            known,
+            shape=[const(10**6)] * len(outputs),
+        )
         for chosen in rng.sample(sizes, 8):
             points = case.points(chosen)
             images = np.stack([points.eval(e) for e in case.indices], axis=1)
-            back = Points({**{v: points.values[v] for v in SIZES},
-                           **dict(zip(outputs, images.T, strict=True))})  # fmt: skip
+            back = Points(
+                {
+                    **{v: points.values[v] for v in SIZES},
+                    **dict(zip(outputs, images.T, strict=True)),
+                }
+            )
             for var, value in solved.items():
                 assert (back.eval(value) == points.values[var]).all(), (case, var.name)
             for box, column in zip(boxes, images.T, strict=True):
@@ -159,8 +169,9 @@ def test_symbolic_maps_are_inverted_divided_and_covered() -> None:
                 whole = extent >= 10**6
                 inside = (column >= low) & (column < low + extent)
                 assert (inside | whole).all(), (case, expr_text(box.min), expr_text(box.extent))
-            for pair, column in zip(() if division is None else division.pairs, images.T,
-                                    strict=division is not None):  # fmt: skip
+            for pair, column in zip(
+                () if division is None else division.pairs, images.T, strict=division is not None
+            ):
                 assert not ir.uses_var(pair.outer, inner), case
                 assert not ir.uses_var(pair.inner, set(case.loops) - inner), case
                 outer, low = points.eval(pair.outer), points.eval(pair.inner)

@@ -394,8 +394,10 @@ def test_z3_proves_simplified_values_equal_for_all_bit_patterns() -> None:
         verdict = str(solver.check())
         given = "-" if assumption is None else expr_text(assumption)
         if verdict == "sat":
-            pytest.fail(f"{expr_text(expr)} became {expr_text(simple)} given {given}, "
-                        f"refuted by {solver.model()}")  # fmt: skip
+            pytest.fail(
+                f"{expr_text(expr)} became {expr_text(simple)} given {given}, "
+                f"refuted by {solver.model()}"
+            )
         outcome[verdict] += 1
     print(f"\nz3: {outcome}")
     assert outcome["unsat"] > PROVED * 0.7

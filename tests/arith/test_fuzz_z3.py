@@ -75,10 +75,19 @@ class Source:
         rng = self.rng
         a, b, c = self.expr(rng.randint(1, 2)), self.expr(1), const(rng.choice([2, 3, 4, 8, 14]))
         forms = [
-            a <= b, a < b, ir.EQ(a, b), a // c * c <= a, (a + c - 1) // c * c >= a, a % c < c,
-            ir.minimum(a, b) <= a, N + b >= I0 * 14 + J, I0 * 14 + J < N, (a + c) // c > a // c,
-            ir.logical_or(a < b, b <= a), ir.logical_and(a <= a + 3, I0 * 14 < N),
-        ]  # fmt: skip
+            a <= b,
+            a < b,
+            ir.EQ(a, b),
+            a // c * c <= a,
+            (a + c - 1) // c * c >= a,
+            a % c < c,
+            ir.minimum(a, b) <= a,
+            N + b >= I0 * 14 + J,
+            I0 * 14 + J < N,
+            (a + c) // c > a // c,
+            ir.logical_or(a < b, b <= a),
+            ir.logical_and(a <= a + 3, I0 * 14 < N),
+        ]
         return rng.choice(forms)
 
 

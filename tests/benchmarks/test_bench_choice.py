@@ -64,8 +64,18 @@ def test_only_the_rows_of_a_register_tile_are_written_out() -> None:
 
 
 def test_an_interrupted_study_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    line = Line("256x256x264", 0.97, 1e-3, "4x1", 100.0, 0.5, ("4x1", "2x1"), ("a", "b"),
-                (1e-3, 2e-3), (1e-3, 3e-3))  # fmt: skip
+    line = Line(
+        "256x256x264",
+        0.97,
+        1e-3,
+        "4x1",
+        100.0,
+        0.5,
+        ("4x1", "2x1"),
+        ("a", "b"),
+        (1e-3, 2e-3),
+        (1e-3, 3e-3),
+    )
     begun: list[int] = []
 
     def studies(plan: Plan, first: int) -> list[Line]:

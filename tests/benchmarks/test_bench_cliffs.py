@@ -84,8 +84,10 @@ def test_a_miss_counts_when_it_comes_twice(monkeypatch: pytest.MonkeyPatch, tmp_
 
     def timed(runner: object, case: Case) -> list[cliffs.Speed]:
         seen.append(len(seen))
-        return [cliffs.Speed(case.name, moved, 1, 1e9, kept=each[seen[-1]])
-                for moved, each in kept.items()]  # fmt: skip
+        return [
+            cliffs.Speed(case.name, moved, 1, 1e9, kept=each[seen[-1]])
+            for moved, each in kept.items()
+        ]
 
     monkeypatch.setattr(operators, "CASES", (small,))
     monkeypatch.setattr(record, "RESULTS", tmp_path)

@@ -42,8 +42,10 @@ def test_what_is_put_is_found(tmp_path: Path) -> None:
 
 
 def test_keys_depend_on_every_part() -> None:
-    keys = {ObjectCache.key(*parts) for parts in
-            [("a", "b"), ("ab", ""), ("", "ab"), ("a",), ("a", "b", ""), ("b", "a")]}  # fmt: skip
+    keys = {
+        ObjectCache.key(*parts)
+        for parts in [("a", "b"), ("ab", ""), ("", "ab"), ("a",), ("a", "b", ""), ("b", "a")]
+    }
     assert len(keys) == 6
 
 
@@ -261,12 +263,15 @@ def test_a_dead_worker_is_reported_and_replaced(
 # ------------------------------------------------------------------------------ proofs
 def proof(extent: int, hashes: tuple[int, int] | None = None) -> ProofJob:
     """Ones written to a row, in one loop and in two."""
-    text = ("@T.prim_func\ndef ones(A: T.Buffer(({extent},), 'float32')):\n    {loops}:\n"
-            "        with T.block('A'):\n            v = T.axis.spatial({extent}, {index})\n"
-            "            A[v] = T.float32(1)\n")  # fmt: skip
+    text = (
+        "@T.prim_func\ndef ones(A: T.Buffer(({extent},), 'float32')):\n    {loops}:\n"
+        "        with T.block('A'):\n            v = T.axis.spatial({extent}, {index})\n"
+        "            A[v] = T.float32(1)\n"
+    )
     before = text.format(extent=extent, loops=f"for i in range({extent})", index="i")
-    after = text.format(extent=extent, loops=f"for i, j in T.grid(2, {extent // 2})",
-                        index=f"i * {extent // 2} + j")  # fmt: skip
+    after = text.format(
+        extent=extent, loops=f"for i, j in T.grid(2, {extent // 2})", index=f"i * {extent // 2} + j"
+    )
     known = tuple(structural_hash(from_source(t)) for t in (before, after))
     return ProofJob("ones", before, after, hashes or (known[0], known[1]))
 

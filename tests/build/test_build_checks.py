@@ -157,8 +157,9 @@ def test_division_by_zero_is_reported_and_never_traps() -> None:
         bw.build(divided, **options)(a, d, out)
         assert np.array_equal(out, right)
     bw.build(divided)(a, none, out)  # undefined, but no trap ends the process
-    assert "division by zero" in fails("BW716", bw.build(divided, sanitize=("bounds",)), a, none,
-                                       out)  # fmt: skip
+    assert "division by zero" in fails(
+        "BW716", bw.build(divided, sanitize=("bounds",)), a, none, out
+    )
     bw.build(divided_where, sanitize=("bounds",))(a, none, out)
     assert np.array_equal(out, np.where(none == 0, 0, quotient))
     checked = bw.build(divided_surely)

@@ -28,8 +28,9 @@ def flat_scale(name: str, factor: float, **attrs: Any) -> ir.PrimFunc:
     handles = (ir.var("x_handle", HANDLE), ir.var("y_handle", HANDLE))
     value = ir.mul(ir.BufferLoad(x, (i,)), ir.const(factor, F32))
     body = ir.For(i, ir.const(0, INT64), n, ir.ForKind.SERIAL, ir.BufferStore(y, value, (i,)))
-    return ir.PrimFunc(handles, ((handles[0], x), (handles[1], y)), body,
-                       {"global_symbol": name, **attrs})  # fmt: skip
+    return ir.PrimFunc(
+        handles, ((handles[0], x), (handles[1], y)), body, {"global_symbol": name, **attrs}
+    )
 
 
 def address(buffer: ir.Buffer) -> ir.Expr:
@@ -45,10 +46,13 @@ def host(steps: list[str], constant: str | None = None) -> ir.PrimFunc:
     temps = [ir.Buffer(f"t{k}", F32, (n,)) for k in range(len(steps) - 1)]
     chain = [x, *temps, y]
     calls: list[ir.Stmt] = [
-        ir.Evaluate(ir.Call("call_global", (ir.StringImm(s), address(a), address(b), n),
-                            ir.dtype_of("int32")))
+        ir.Evaluate(
+            ir.Call(
+                "call_global", (ir.StringImm(s), address(a), address(b), n), ir.dtype_of("int32")
+            )
+        )
         for s, a, b in zip(steps, chain[:-1], chain[1:], strict=True)
-    ]  # fmt: skip
+    ]
     body = ir.seq(calls)
     if constant is not None:
         data = ir.Buffer("data", F32, (ir.const(4, INT64),))
@@ -78,8 +82,11 @@ PRIVATE = {"tir.is_private": True}
 
 def test_functions_call_each_other_and_use_constants(cache: ObjectCache) -> None:
     data = np.array([1, 2, 3, 4], np.float32)
-    functions = [flat_scale("twice", 2.0, **PRIVATE), flat_scale("thrice", 3.0, **PRIVATE),
-                 host(["twice", "thrice", "twice"], "weights/a b")]  # fmt: skip
+    functions = [
+        flat_scale("twice", 2.0, **PRIVATE),
+        flat_scale("thrice", 3.0, **PRIVATE),
+        host(["twice", "thrice", "twice"], "weights/a b"),
+    ]
     module = compiled(functions, cache, constants={"weights/a b": data})
     assert module.names() == ("main",)
     x = np.arange(10, dtype=np.float32)
@@ -87,8 +94,12 @@ def test_functions_call_each_other_and_use_constants(cache: ObjectCache) -> None
 
 
 def test_equal_private_functions_are_compiled_once(cache: ObjectCache) -> None:
-    functions = [flat_scale("a", 2.0, **PRIVATE), flat_scale("b", 2.0, **PRIVATE),
-                 flat_scale("c", 5.0, **PRIVATE), host(["a", "b", "c"])]  # fmt: skip
+    functions = [
+        flat_scale("a", 2.0, **PRIVATE),
+        flat_scale("b", 2.0, **PRIVATE),
+        flat_scale("c", 5.0, **PRIVATE),
+        host(["a", "b", "c"]),
+    ]
     module = compiled(functions, cache)
     assert [u.name for u in module.compiled.units] == ["a", "c", "main"]
     x = np.arange(5, dtype=np.float32)
@@ -126,9 +137,11 @@ def test_the_library_stands_alone(cache: ObjectCache, tmp_path: Path) -> None:
     x, y = np.ones(4, np.float32), np.zeros(4, np.float32)
     module["f"](x, y)
     assert (y == 2).all()
-    script = ("import numpy as np, tvm_ffi, sys; m = tvm_ffi.load_module(sys.argv[1]); "
-              "x, y = np.ones(4, np.float32), np.zeros(4, np.float32); m['f'](x, y); "
-              "assert (y == 2).all() and 'blockwright' not in sys.modules")  # fmt: skip
+    script = (
+        "import numpy as np, tvm_ffi, sys; m = tvm_ffi.load_module(sys.argv[1]); "
+        "x, y = np.ones(4, np.float32), np.zeros(4, np.float32); m['f'](x, y); "
+        "assert (y == 2).all() and 'blockwright' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-I", "-c", script, str(path)], check=True)
 
 

@@ -133,8 +133,9 @@ def test_a_second_compilation_schedules_nothing(
     assert {n: t.as_python() for n, t in again.context.traces.items()} == {
         n: t.as_python() for n, t in first.context.traces.items()
     }
-    x, w = (np.random.default_rng(1).standard_normal(s).astype("float32")
-            for s in ((5, 32), (32, 48)))  # fmt: skip
+    x, w = (
+        np.random.default_rng(1).standard_normal(s).astype("float32") for s in ((5, 32), (32, 48))
+    )
     np.testing.assert_array_equal(again(x, w), first(x, w))
     np.testing.assert_allclose(again(x, w), np.maximum(x @ w, 0), rtol=1e-5, atol=1e-5)
 

@@ -76,9 +76,15 @@ def test_run_from_files(blockwright: Run, compiled: Path, tmp_path: Path) -> Non
     np.save(tmp_path / "x.npy", x)
     np.save(tmp_path / "w.npy", w)
     done = blockwright(
-        "run", compiled, "--input", f"x={tmp_path / 'x.npy'}", "--input", f"w={tmp_path / 'w.npy'}",
-        "--output", tmp_path / "results",
-    )  # fmt: skip
+        "run",
+        compiled,
+        "--input",
+        f"x={tmp_path / 'x.npy'}",
+        "--input",
+        f"w={tmp_path / 'w.npy'}",
+        "--output",
+        tmp_path / "results",
+    )
     assert done.status == 0, done.err
     assert "float32[5, 4]  min 0" in done.out
     (saved,) = (tmp_path / "results").glob("*.npy")

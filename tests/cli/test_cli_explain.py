@@ -71,6 +71,10 @@ def test_brackets_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_package_is_a_command_too() -> None:
-    done = subprocess.run([sys.executable, "-m", "blockwright", "explain", "BW318"],
-                          capture_output=True, text=True, check=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "blockwright", "explain", "BW318"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.startswith("BW318: ")

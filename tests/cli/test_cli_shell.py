@@ -102,8 +102,11 @@ def test_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
     buffered = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
     process = subprocess.Popen(
         [*START, "show", str(script), "--stage", "graph"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=buffered,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=buffered,
+    )
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.readline()

@@ -49,8 +49,9 @@ def info_of(array: np.ndarray[Any, Any]) -> ir.TensorInfo:
 
 
 @pytest.mark.parametrize("name", ["softsign", "squared_distance"])
-@pytest.mark.parametrize("run", [interpret, lambda func, *arrays: build(func)(*arrays)],
-                         ids=["interpreted", "compiled"])  # fmt: skip
+@pytest.mark.parametrize(
+    "run", [interpret, lambda func, *arrays: build(func)(*arrays)], ids=["interpreted", "compiled"]
+)
 def test_the_operators_mean_what_their_oracles_say(
     rows: dict[str, OpRow], name: str, run: Callable[..., Any]
 ) -> None:

@@ -95,9 +95,12 @@ def evaluate(build_flat: Callable[..., Module]) -> Callable[..., np.ndarray]:
     an expression of `dtype`; the result has one line per row."""
 
     def run(
-        rows: Sequence[Callable[..., ir.Expr]], inputs: Sequence[np.ndarray], dtype: str,
-        lanes: int = 1, **attrs: Any,
-    ) -> np.ndarray:  # fmt: skip
+        rows: Sequence[Callable[..., ir.Expr]],
+        inputs: Sequence[np.ndarray],
+        dtype: str,
+        lanes: int = 1,
+        **attrs: Any,
+    ) -> np.ndarray:
         count = len(inputs[0])
         assert count % lanes == 0
         specs: list[BufferSpec] = [
@@ -111,11 +114,12 @@ def evaluate(build_flat: Callable[..., Module]) -> Callable[..., np.ndarray]:
                 loaded = [ir.BufferLoad(v, (place,)) for v in views[:-1]]
                 return ir.seq(
                     ir.BufferStore(
-                        views[-1], row(*loaded),
+                        views[-1],
+                        row(*loaded),
                         (vector(ir.add(ir.mul(i, lanes), number * count), lanes),),
                     )
                     for number, row in enumerate(rows)
-                )  # fmt: skip
+                )
 
             return serial(count // lanes, step)
 

@@ -80,8 +80,9 @@ def test_rank_and_constant_shape(make: Any) -> None:
     f(np.zeros((2, 3), np.float32))
     code, text = error(f, np.zeros(6, np.float32))
     assert (code, text) == (
-        "BW704", "argument 1 `x` of f: expected 2 dimensions, shape (2, 3), got 1 dimensions",
-    )  # fmt: skip
+        "BW704",
+        "argument 1 `x` of f: expected 2 dimensions, shape (2, 3), got 1 dimensions",
+    )
     code, text = error(f, np.zeros((2, 4), np.float32))
     assert (code, text) == ("BW704", "argument 1 `x` of f: expected dimension 1 to be 3, got 4")
 
@@ -94,8 +95,10 @@ def test_symbols_must_agree(make: Any) -> None:
         f, np.zeros((2, 3), np.float32), np.zeros(5, np.float32), np.zeros(4, np.float32)
     )
     assert code == "BW709"
-    assert text == ("argument 2 `y` of f: expected dimension 0 to be `m` (from argument 1 `x` "
-                    "dimension 1) = 3, got 5")  # fmt: skip
+    assert text == (
+        "argument 2 `y` of f: expected dimension 0 to be `m` (from argument 1 `x` "
+        "dimension 1) = 3, got 5"
+    )
     code, text = error(
         f, np.zeros((2, 3), np.float32), np.zeros(3, np.float32), np.zeros(5, np.float32)
     )
@@ -169,10 +172,19 @@ def test_strides_may_be_parameters(make: Any) -> None:
     target = ir.Buffer("y", ir.dtype_of("float32"), (n,))
     handles = [ir.var(f"{b.name}_handle", "handle") for b in (source, target)]
     i = ir.var("i", INT64)
-    body = ir.For(i, ir.const(0, INT64), n, ir.ForKind.SERIAL,
-                  ir.BufferStore(target, ir.BufferLoad(source, (i,)), (i,)))  # fmt: skip
-    f = ir.PrimFunc(tuple(handles), tuple(zip(handles, (source, target), strict=True)), body,
-                    {"global_symbol": "f"})  # fmt: skip
+    body = ir.For(
+        i,
+        ir.const(0, INT64),
+        n,
+        ir.ForKind.SERIAL,
+        ir.BufferStore(target, ir.BufferLoad(source, (i,)), (i,)),
+    )
+    f = ir.PrimFunc(
+        tuple(handles),
+        tuple(zip(handles, (source, target), strict=True)),
+        body,
+        {"global_symbol": "f"},
+    )
     raw = _raw(make, f)
     x, y = np.arange(12, dtype=np.float32), np.zeros(4, np.float32)
     raw(x[::3], y)
@@ -191,8 +203,9 @@ def test_overlap_with_what_is_written(make: Any) -> None:
     buffers = [("x", "float32", (8,)), ("y", "float32", (8,))]
     data = np.arange(12, dtype=np.float32)
     raw = make(buffers, copy, raw=True)
-    with pytest.raises(ValueError, match="BW706: argument 2 `y` of f: it is written and overlaps "
-                                         "argument 1 `x`"):  # fmt: skip
+    with pytest.raises(
+        ValueError, match="BW706: argument 2 `y` of f: it is written and overlaps argument 1 `x`"
+    ):
         raw(data[:8], data[4:])
     # memory that is only read may be shared
     make(buffers, raw=True)(data[:8], data[:8])
@@ -251,8 +264,11 @@ def test_outputs_are_allocated(make: Any) -> None:
     def both(x: ir.Buffer, y: ir.Buffer, z: ir.Buffer) -> ir.Stmt:
         return ir.seq([copy(x, y), copy(x, z)])
 
-    two = make([("x", "float32", (n,)), ("y", "float32", (n,)), ("z", "float32", (n,))], both,
-               attrs={"num_outputs": 2})  # fmt: skip
+    two = make(
+        [("x", "float32", (n,)), ("y", "float32", (n,)), ("z", "float32", (n,))],
+        both,
+        attrs={"num_outputs": 2},
+    )
     first, second = two(x.ravel())
     assert np.array_equal(first, x.ravel())
     assert np.array_equal(second, x.ravel())
@@ -265,8 +281,11 @@ def test_failure_releases_outputs(make: Any) -> None:
         bad = ir.EQ(ir.BufferLoad(x, (ir.const(0, INT64),)), ir.const(1.0, "float32"))
         return ir.AssertStmt(bad, "first element must be 1")
 
-    f = make([("x", "float32", (n,)), ("y", "float32", (ir.mul(n, 1 << 20),))], body,
-             attrs={"num_outputs": 1})  # fmt: skip
+    f = make(
+        [("x", "float32", (n,)), ("y", "float32", (ir.mul(n, 1 << 20),))],
+        body,
+        attrs={"num_outputs": 1},
+    )
     x = np.zeros(64, np.float32)
     for _ in range(2000):
         assert error(f, x)[0] == "BW712"

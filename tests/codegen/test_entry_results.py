@@ -96,17 +96,22 @@ def test_kind_type_and_rank(make: Any) -> None:
 
 
 def test_constant_and_symbolic_extents(make: Any) -> None:
-    f = make([("x", "float32", (n,)), ("y", "float32", (n, 2)), ("z", "int32", (ir.mul(n, 3), 4))],
-             2, lambda *_: ir.Evaluate(ir.const(0, "int32")))["f"]  # fmt: skip
+    f = make(
+        [("x", "float32", (n,)), ("y", "float32", (n, 2)), ("z", "int32", (ir.mul(n, 3), 4))],
+        2,
+        lambda *_: ir.Evaluate(ir.const(0, "int32")),
+    )["f"]
     x, y, z = np.zeros(5, "float32"), np.zeros((5, 2), "float32"), np.zeros((15, 4), "int32")
     assert f(x, y, z) is None
     assert refused(f, x, np.zeros((5, 3), "float32"), z) == (
-        "BW704", "result 1 `y` of f: expected dimension 1 to be 2, got 3",
-    )  # fmt: skip
+        "BW704",
+        "result 1 `y` of f: expected dimension 1 to be 2, got 3",
+    )
     assert refused(f, x, np.zeros((6, 2), "float32"), z) == (
-        "BW709", "result 1 `y` of f: expected dimension 0 to be `n` (from argument 1 `x` "
+        "BW709",
+        "result 1 `y` of f: expected dimension 0 to be `n` (from argument 1 `x` "
         "dimension 0) = 5, got 6",
-    )  # fmt: skip
+    )
     code, text = refused(f, x, y, z[:10])
     assert code == "BW704"
     assert text.startswith("result 2 `z` of f: expected dimension 0 to be ")
@@ -217,9 +222,12 @@ def test_strides_of_results(build_flat: Any, strides: Any, fits: bool) -> None:
     x = ir.Buffer("x", float32, (n, ir.const(2, INT64)))
     y = ir.Buffer("y", float32, (n, ir.const(2, INT64)), strides=steps)
     handles = [ir.var(f"{b.name}_handle", handle) for b in (x, y)]
-    func = ir.PrimFunc(tuple(handles), tuple(zip(handles, (x, y), strict=True)),
-                       ir.Evaluate(ir.const(0, "int32")),
-                       {"global_symbol": "f", "num_outputs": 1})  # fmt: skip
+    func = ir.PrimFunc(
+        tuple(handles),
+        tuple(zip(handles, (x, y), strict=True)),
+        ir.Evaluate(ir.const(0, "int32")),
+        {"global_symbol": "f", "num_outputs": 1},
+    )
     if fits:
         f = build_flat(func)["f"]
         assert f(np.zeros((3, 2), "f4"), np.zeros((3, 2), "f4")) is None
@@ -240,5 +248,6 @@ def test_many_results(make: Any) -> None:
     assert (code, text.split(",")[0]) == ("BW703", "result 30 `y29` of f: expected float32")
     code, text = refused(f, x, *room[:29], room[3])
     assert (code, text) == (
-        "BW706", "result 30 `y29` of f: it is written and overlaps result 4 `y3`",
-    )  # fmt: skip
+        "BW706",
+        "result 30 `y29` of f: it is written and overlaps result 4 `y3`",
+    )

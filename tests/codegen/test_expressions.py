@@ -44,9 +44,11 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
     if a.dtype.kind in "fV" or a.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
         wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
         nan = np.isnan(wide_a)
-        return bool(np.array_equal(nan, np.isnan(wide_b)) and np.array_equal(
-            wide_a[~nan], wide_b[~nan]) and np.array_equal(
-            np.signbit(wide_a[~nan]), np.signbit(wide_b[~nan])))  # fmt: skip
+        return bool(
+            np.array_equal(nan, np.isnan(wide_b))
+            and np.array_equal(wide_a[~nan], wide_b[~nan])
+            and np.array_equal(np.signbit(wide_a[~nan]), np.signbit(wide_b[~nan]))
+        )
     return np.array_equal(a, b)
 
 
@@ -83,8 +85,9 @@ def test_division_by_constants(dtype: str, divisor: int, evaluate: Evaluate) -> 
     assert np.array_equal(got[0], np.floor_divide(x, np.array(divisor, dtype)))
     assert np.array_equal(got[1], np.mod(x, np.array(divisor, dtype)))
     wide = x.astype(object)
-    trunc = np.array([abs(v) // abs(divisor) * (1 if (v >= 0) == (divisor > 0) else -1)
-                      for v in wide], object)  # fmt: skip
+    trunc = np.array(
+        [abs(v) // abs(divisor) * (1 if (v >= 0) == (divisor > 0) else -1) for v in wide], object
+    )
     assert np.array_equal(got[2], wrapped(trunc, dtype))
     assert np.array_equal(got[3], wrapped(wide - trunc * divisor, dtype))
 
@@ -101,9 +104,11 @@ def test_shifts_and_bits(dtype: str, evaluate: Evaluate) -> None:
     bits = x.dtype.itemsize * 8
     y = (np.arange(len(x)) % (bits + 3)).astype(dtype)
     rows = [
-        lambda a, b: ir.call("shift_left", a, b), lambda a, b: ir.call("shift_right", a, b),
-        lambda a, b: ir.call("popcount", a), lambda a, b: ir.call("clz", a),
-    ]  # fmt: skip
+        lambda a, b: ir.call("shift_left", a, b),
+        lambda a, b: ir.call("shift_right", a, b),
+        lambda a, b: ir.call("popcount", a),
+        lambda a, b: ir.call("clz", a),
+    ]
     got = evaluate(rows, [x, y], dtype, 16)
     unsigned = [int(v) & ((1 << bits) - 1) for v in x]
     left = [(v << int(s)) & ((1 << bits) - 1) for v, s in zip(unsigned, y, strict=True)]
@@ -151,8 +156,12 @@ def test_float_remainders(dtype: str, evaluate: Evaluate) -> None:
 def test_extrema_with_a_constant_pass_nan_on(constant: float, evaluate: Evaluate) -> None:
     x = np.array([*_FLOAT_SPECIAL, 4.0, 5.0, -6.0, 0.25], np.float32)
     c = ir.const(constant, "float32x16")
-    rows = [lambda a: ir.Max(a, c), lambda a: ir.Max(c, a), lambda a: ir.Min(a, c),
-            lambda a: ir.Min(c, a)]  # fmt: skip
+    rows = [
+        lambda a: ir.Max(a, c),
+        lambda a: ir.Max(c, a),
+        lambda a: ir.Min(a, c),
+        lambda a: ir.Min(c, a),
+    ]
     got = evaluate(rows, [x], "float32", 16)
     high, low = np.maximum(x, np.float32(constant)), np.minimum(x, np.float32(constant))
     for row, expected in zip(got, [high, high, low, low], strict=True):
@@ -221,8 +230,11 @@ def _nearest_bfloat(value: float) -> Any:
     if not np.isfinite(value) or not np.isfinite(float(near)):
         return near
     bits = np.array(near).view(np.uint16)
-    options = [np.array(int(bits) + d, np.uint16).view(ml_dtypes.bfloat16) for d in (-1, 0, 1)
-               if (int(bits) + d) >> 15 == int(bits) >> 15]  # fmt: skip
+    options = [
+        np.array(int(bits) + d, np.uint16).view(ml_dtypes.bfloat16)
+        for d in (-1, 0, 1)
+        if (int(bits) + d) >> 15 == int(bits) >> 15
+    ]
     return min(options, key=lambda o: (abs(float(o) - value), int(o.view(np.uint16)) & 1))
 
 
@@ -281,8 +293,10 @@ def test_vector_reductions(lanes: int, evaluate: Evaluate) -> None:
     rng = np.random.default_rng(8)
     x = rng.integers(-9, 9, 16 * lanes).astype(np.float32)
     one = ir.dtype_of("float32")
-    rows = [lambda a, k=k: ir.Broadcast(ir.Call(f"vector_reduce_{k}", (a,), one), lanes)
-            for k in ("add", "min", "max")]  # fmt: skip
+    rows = [
+        lambda a, k=k: ir.Broadcast(ir.Call(f"vector_reduce_{k}", (a,), one), lanes)
+        for k in ("add", "min", "max")
+    ]
     got = evaluate(rows, [x], "float32", lanes)
     parts = x.reshape(-1, lanes)
     for row, expected in zip(got, [parts.sum(1), parts.min(1), parts.max(1)], strict=True):

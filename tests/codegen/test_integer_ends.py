@@ -60,8 +60,13 @@ def main(X: T.Buffer(({n},), "{dtype}"), Y: T.Buffer(({n},), "{dtype}"),
 @pytest.mark.parametrize("number", [-3, 1, 3])
 def test_comparisons_with_a_number(dtype: str, number: int) -> None:
     low = np.iinfo(dtype).min
-    for op, fn in ((">", np.greater), ("<", np.less), (">=", np.greater_equal),
-                   ("<=", np.less_equal), ("==", np.equal)):  # fmt: skip
+    for op, fn in (
+        (">", np.greater),
+        ("<", np.less),
+        (">=", np.greater_equal),
+        ("<=", np.less_equal),
+        ("==", np.equal),
+    ):
         x, _, z = run(dtype, f"x {op} T.{dtype}({number})", result="bool")
         np.testing.assert_array_equal(z, fn(x, np.array(number, dtype)))
     x, _, z = run(dtype, f"x > T.{dtype}({low})", result="bool")
@@ -91,8 +96,11 @@ def test_quotients_by_a_number(dtype: str) -> None:
     for number in (-3, -2, -1, 2, 3, 7) if dtype.startswith("int") else (2, 3, 7):
         c = np.array(number, dtype)
         with np.errstate(all="ignore"):
-            for text, fn in (("x // {}", np.floor_divide), ("x % {}", np.mod),
-                             ("T.truncmod(x, {})", np.fmod)):  # fmt: skip
+            for text, fn in (
+                ("x // {}", np.floor_divide),
+                ("x % {}", np.mod),
+                ("T.truncmod(x, {})", np.fmod),
+            ):
                 x, _, z = run(dtype, text.format(f"T.{dtype}({number})"))
                 np.testing.assert_array_equal(z, fn(x, c), text)
             x, _, z = run(dtype, f"T.truncdiv(x, T.{dtype}({number}))")
@@ -187,8 +195,12 @@ def main(X: T.Buffer((2,), "int32"), A: T.Buffer((8,), "int32"), B: T.Buffer((1,
     x = np.array([MOST, 3], np.int32)
     with np.errstate(all="ignore"):
         total, product, double = x[0] + np.int32(1), x[0] * x[1], x[0] + x[0]
-    places = {"(X[0] + 1) % 7": total % 7, "(X[0] * X[1]) % 5": product % 5,
-              "T.max(X[0] + 1, 2)": max(total, 2), "(X[0] + X[0]) & 3": double & 3}  # fmt: skip
+    places = {
+        "(X[0] + 1) % 7": total % 7,
+        "(X[0] * X[1]) % 5": product % 5,
+        "T.max(X[0] + 1, 2)": max(total, 2),
+        "(X[0] + X[0]) & 3": double & 3,
+    }
     found = native_and_interpreted(text, x, np.arange(8, dtype=np.int32), np.zeros(1, np.int32))
     assert found[0] == places[index]
 
@@ -197,8 +209,27 @@ def main(X: T.Buffer((2,), "int32"), A: T.Buffer((8,), "int32"), B: T.Buffer((1,
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 def test_floor_division_of_floats_is_numpys(dtype: str) -> None:
     tiny = np.finfo(dtype).smallest_subnormal
-    numbers = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.1285, -0.1285, 1.87, -1.87, np.inf, -np.inf,
-               np.nan, 7.0, -7.0, 0.1, 1e4, float(tiny), -float(tiny)]  # fmt: skip
+    numbers = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        2.0,
+        -2.0,
+        0.1285,
+        -0.1285,
+        1.87,
+        -1.87,
+        np.inf,
+        -np.inf,
+        np.nan,
+        7.0,
+        -7.0,
+        0.1,
+        1e4,
+        float(tiny),
+        -float(tiny),
+    ]
     x, y = (
         np.ascontiguousarray(g.reshape(-1)) for g in np.meshgrid(*[np.array(numbers, dtype)] * 2)
     )
@@ -272,8 +303,15 @@ def test_scalars_outside_of_their_type_are_refused_alike() -> None:
         out = np.zeros(4, "int64")
         call(out, *given)
         assert out.tolist() == [int(v) for v in given]
-    refused = [(300, 1, 1, 1), (1, 5, 1, 1), (1, 1, -1, 1), (1, 1, 2**64, 1), (1, 1, 1, -1),
-               (1.0, 1, 1, 1), (1, 1, 1, np.float32(2))]  # fmt: skip
+    refused = [
+        (300, 1, 1, 1),
+        (1, 5, 1, 1),
+        (1, 1, -1, 1),
+        (1, 1, 2**64, 1),
+        (1, 1, 1, -1),
+        (1.0, 1, 1, 1),
+        (1, 1, 1, np.float32(2)),
+    ]
     for call, given in itertools.product(run, refused):
         with pytest.raises(bw.BlockwrightError) as caught:
             call(np.zeros(4, "int64"), *given)

@@ -153,8 +153,11 @@ def test_two_operands(dtype: str, evaluate: Callable[..., np.ndarray]) -> None:
     got = evaluate([lambda a, b, n=n: ir.call(n, a, b) for n in names], [x, y], dtype, 8)
     for name, row in zip(names, got, strict=True):
         # nextafter depends on the precision, so its reference must not be wider
-        exact = BINARY[name](x, y) if name == "nextafter" else BINARY[name](
-            x.astype(np.longdouble), y.astype(np.longdouble))  # fmt: skip
+        exact = (
+            BINARY[name](x, y)
+            if name == "nextafter"
+            else BINARY[name](x.astype(np.longdouble), y.astype(np.longdouble))
+        )
         assert_close(name, row, np.asarray(exact), 1.0)
 
 

@@ -28,8 +28,9 @@ def loop(
     return ir.For(i, ir.const(start, INT64), bound, kind, body(i))
 
 
-def function(buffers: list[ir.Buffer], body: ir.Stmt, scalars: tuple[ir.Var, ...] = (),
-             **attrs: Any) -> ir.PrimFunc:  # fmt: skip
+def function(
+    buffers: list[ir.Buffer], body: ir.Stmt, scalars: tuple[ir.Var, ...] = (), **attrs: Any
+) -> ir.PrimFunc:
     handles = [ir.var(f"{b.name}_handle", "handle") for b in buffers]
     pairs = tuple(zip(handles, buffers, strict=True))
     return ir.PrimFunc((*handles, *scalars), pairs, body, {"global_symbol": "f", **attrs})
@@ -45,8 +46,9 @@ def test_captured_values_and_symbolic_extent(build_flat: Any) -> None:
     def task(i: ir.Var) -> ir.Stmt:
         wide = ir.Broadcast(ir.add(ir.BufferLoad(x, (i,)), ir.Cast(F32, small)), 8)
         chosen = ir.Select(flag, ir.add(wide, lanes), wide)
-        return ir.BufferStore(y, ir.add(chosen, ir.Broadcast(real, 8)),
-                              (i, ir.Ramp(zero(), ir.const(1, INT64), 8)))  # fmt: skip
+        return ir.BufferStore(
+            y, ir.add(chosen, ir.Broadcast(real, 8)), (i, ir.Ramp(zero(), ir.const(1, INT64), 8))
+        )
 
     steps = ir.Cast(F32.with_lanes(8), ir.Ramp(ir.const(0, "int32"), ir.const(1, "int32"), 8))
     body = ir.LetStmt(lanes, steps, loop(n, PARALLEL, task))
@@ -80,8 +82,13 @@ def test_scratch_memory_of_each_task(build_flat: Any) -> None:
 
     def task(i: ir.Var) -> ir.Stmt:
         fill = loop(size, SERIAL, lambda j: ir.BufferStore(temp, ir.add(i, j), (j,)))
-        read = loop(size, SERIAL, lambda j: ir.BufferStore(
-            y, ir.add(ir.BufferLoad(y, (i,)), ir.BufferLoad(temp, (j,))), (i,)))  # fmt: skip
+        read = loop(
+            size,
+            SERIAL,
+            lambda j: ir.BufferStore(
+                y, ir.add(ir.BufferLoad(y, (i,)), ir.BufferLoad(temp, (j,))), (i,)
+            ),
+        )
         return ir.Allocate(temp, ir.seq([fill, read]))
 
     module = build_flat(function([y], loop(n, PARALLEL, task)))
@@ -95,8 +102,11 @@ def test_scratch_memory_of_each_task(build_flat: Any) -> None:
 
 def test_inner_parallel_loops_are_serial(build_flat: Any) -> None:
     y = ir.Buffer("y", INT64, (ir.const(10, INT64), ir.const(10, INT64)))
-    body = loop(10, PARALLEL, lambda i: loop(10, PARALLEL, lambda j: ir.BufferStore(
-        y, ir.add(ir.mul(i, 10), j), (i, j))))  # fmt: skip
+    body = loop(
+        10,
+        PARALLEL,
+        lambda i: loop(10, PARALLEL, lambda j: ir.BufferStore(y, ir.add(ir.mul(i, 10), j), (i, j))),
+    )
     out = np.zeros((10, 10), np.int64)
     build_flat(function([y], body))["f"](out)
     assert np.array_equal(out.ravel(), np.arange(100))
@@ -128,8 +138,13 @@ def test_several_loops_and_shared_memory(build_flat: Any) -> None:
     y = ir.Buffer("y", INT64, (ir.const(n, INT64),))
     temp = ir.Buffer("temp", INT64, (ir.const(n, INT64),))
     first = loop(n, PARALLEL, lambda i: ir.BufferStore(temp, ir.mul(i, i), (i,)))
-    last = loop(n, PARALLEL, lambda i: ir.BufferStore(
-        y, ir.BufferLoad(temp, (ir.sub(ir.const(n - 1, INT64), i),)), (i,)))  # fmt: skip
+    last = loop(
+        n,
+        PARALLEL,
+        lambda i: ir.BufferStore(
+            y, ir.BufferLoad(temp, (ir.sub(ir.const(n - 1, INT64), i),)), (i,)
+        ),
+    )
     out = np.zeros(n, np.int64)
     build_flat(function([y], ir.Allocate(temp, ir.seq([first, last]))))["f"](out)
     assert np.array_equal(out, (np.arange(n) ** 2)[::-1])

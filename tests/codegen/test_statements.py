@@ -77,17 +77,20 @@ def test_gather_scatter_and_reversed_vectors(run: Callable[..., None]) -> None:
     where = np.random.default_rng(0).permutation(64).astype(np.int32)
     out = [np.zeros(64, np.float32) for _ in range(4)]
 
-    def body(x: ir.Buffer, w: ir.Buffer, a: ir.Buffer, b: ir.Buffer, c: ir.Buffer, d: ir.Buffer
-             ) -> ir.Stmt:  # fmt: skip
+    def body(
+        x: ir.Buffer, w: ir.Buffer, a: ir.Buffer, b: ir.Buffer, c: ir.Buffer, d: ir.Buffer
+    ) -> ir.Stmt:
         def step(i: ir.Var) -> ir.Stmt:
             start = ir.mul(i, 8)
             some = at(w, ramp(start, 8))
-            return ir.seq([
-                put(a, ramp(start, 8), at(x, some)),
-                put(b, some, at(x, ramp(start, 8))),
-                put(c, ramp(start, 8), at(x, ramp(ir.sub(63, start), 8, -1))),
-                put(d, ramp(i, 8, 8), at(x, ramp(start, 8))),
-            ])  # fmt: skip
+            return ir.seq(
+                [
+                    put(a, ramp(start, 8), at(x, some)),
+                    put(b, some, at(x, ramp(start, 8))),
+                    put(c, ramp(start, 8), at(x, ramp(ir.sub(63, start), 8, -1))),
+                    put(d, ramp(i, 8, 8), at(x, ramp(start, 8))),
+                ]
+            )
 
         return loop(8, step)
 
@@ -133,8 +136,9 @@ def test_lazy_choice_does_not_read_the_other_side(run: Callable[..., None]) -> N
 
             far = ir.Mul(place, wide(ir.const(1 << 40, INT64)))
             inside = ir.EQ(place, wide(ir.const(0, INT64)))
-            near = ir.And(ir.GE(place, wide(ir.const(4, INT64))),
-                          ir.LT(place, wide(ir.const(12, INT64))))  # fmt: skip
+            near = ir.And(
+                ir.GE(place, wide(ir.const(4, INT64))), ir.LT(place, wide(ir.const(12, INT64)))
+            )
             moved = at(x, ir.Sub(place, wide(ir.const(4, INT64))))
             nothing = ir.const(-1.0, ir.dtype_of("float32").with_lanes(lanes))
             inner = ir.Call("if_then_else", (inside, at(x, far), nothing), nothing.dtype)
@@ -184,10 +188,12 @@ def test_large_and_nested_scratch_memory(run: Callable[..., None]) -> None:
         def add_to_y(source: ir.Buffer) -> ir.Stmt:
             return loop(count, lambda i: put(y, i, ir.add(at(y, i), at(source, i))))
 
-        inner = ir.seq([
-            ir.Allocate(b, ir.seq([fill(b, 10.0), add_to_y(b)])),
-            ir.Allocate(c, ir.seq([fill(c, 100.0), add_to_y(c)])),
-        ])  # fmt: skip
+        inner = ir.seq(
+            [
+                ir.Allocate(b, ir.seq([fill(b, 10.0), add_to_y(b)])),
+                ir.Allocate(c, ir.seq([fill(c, 100.0), add_to_y(c)])),
+            ]
+        )
         return ir.Allocate(a, ir.seq([fill(a, 1.0), inner, add_to_y(a)]))
 
     run([y], body)
@@ -297,11 +303,13 @@ def test_atomic_add_and_prefetch(run: Callable[..., None]) -> None:
     def body(n: ir.Buffer, r: ir.Buffer) -> ir.Stmt:
         def step(_: ir.Var) -> ir.Stmt:
             place = ir.Call("address_of", (at(n, 0),), HANDLE)
-            return ir.seq([
-                effect("atomic_add", place, ir.const(2, INT32)),
-                effect("atomic_add", at(r, 0), ir.const(0.5, "float32")),
-                effect("prefetch", at(r, 0)),
-            ])  # fmt: skip
+            return ir.seq(
+                [
+                    effect("atomic_add", place, ir.const(2, INT32)),
+                    effect("atomic_add", at(r, 0), ir.const(0.5, "float32")),
+                    effect("prefetch", at(r, 0)),
+                ]
+            )
 
         return loop(10, step)
 
@@ -336,8 +344,13 @@ def test_packed_functions_see_tensors_and_numbers(run: Callable[..., None]) -> N
 
     def body(x: ir.Buffer, y: ir.Buffer) -> ir.Stmt:
         view = ir.Call("tensor", (at(x, 0),), HANDLE)
-        args = (ir.StringImm("test.codegen.record"), view, ir.const(7, INT32),
-                ir.const(0.5, "float32"), ir.StringImm("hello"))  # fmt: skip
+        args = (
+            ir.StringImm("test.codegen.record"),
+            view,
+            ir.const(7, INT32),
+            ir.const(0.5, "float32"),
+            ir.StringImm("hello"),
+        )
         return put(y, 0, ir.Call("call_packed", args, ir.dtype_of("float32")))
 
     run([x, y], body)
@@ -365,8 +378,10 @@ def test_errors_of_packed_functions_reach_the_caller(run: Callable[..., None]) -
 
 def test_missing_packed_function(run: Callable[..., None]) -> None:
     with pytest.raises(BlockwrightError, match=r"no packed function .* 'test\.codegen\.absent'"):
-        run([np.zeros(1, np.int32)],
-            lambda x: effect("call_packed", ir.StringImm("test.codegen.absent")))  # fmt: skip
+        run(
+            [np.zeros(1, np.int32)],
+            lambda x: effect("call_packed", ir.StringImm("test.codegen.absent")),
+        )
 
 
 def test_print(run: Callable[..., None], capfd: pytest.CaptureFixture[str]) -> None:

@@ -394,11 +394,24 @@ def test_default_follows_the_quota_of_the_control_group(
     )
     script = f'mount --bind {files} /sys/fs/cgroup && exec "$@"'
     done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, "-c",
-         textwrap.dedent(program), str(libraries[0])],
+        [
+            "unshare",
+            "--mount",
+            "sh",
+            "-c",
+            script,
+            "sh",
+            sys.executable,
+            "-c",
+            textwrap.dedent(program),
+            str(libraries[0]),
+        ],
         env={**os.environ, "BLOCKWRIGHT_NUM_THREADS": ""},
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.stdout.split() == ["1", "1"], done.stderr
 
 

@@ -349,7 +349,9 @@ def test_a_faster_machine_is_faster() -> None:
     sch = Schedule(copy(1 << 22))
     sch.vectorize(sch.split(sch.get_loops("B")[0], [None, 8])[1])
     func = sch.func
-    core = msgspec.structs.replace(ONE.core, cache_bandwidth=(64.0, 32.0, 32.0), dram_bandwidth=32.0)
+    core = msgspec.structs.replace(
+        ONE.core, cache_bandwidth=(64.0, 32.0, 32.0), dram_bandwidth=32.0
+    )
     slow, fast = (estimate(func, t, again=False) for t in (ONE, Target(ONE, core=core)))
     assert slow.limits == "memory"
     assert fast.seconds < slow.seconds

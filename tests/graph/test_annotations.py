@@ -300,8 +300,9 @@ def test_calls_that_do_not_fit_their_program(call: str, code: str) -> None:
     ],
 )
 def test_programs_that_a_graph_cannot_call(old: str, new: str) -> None:
-    built = module(CALL.replace("(x,)", "(x, x)") if "Z:" in new else CALL,
-                   extra=PROGRAM.replace(old, new))  # fmt: skip
+    built = module(
+        CALL.replace("(x,)", "(x, x)") if "Z:" in new else CALL, extra=PROGRAM.replace(old, new)
+    )
     if "X[vi] + X" in new:
         np.testing.assert_array_equal(bw.compile(built)(X), X * 2 + 1)
     else:
@@ -368,8 +369,10 @@ def test_a_result_is_written_before_it_is_read(name: str) -> None:
         assert refused(built) == "BW416"
 
 
-@pytest.mark.parametrize(("size", "fits"), [("m * 2", True), ("m + m", True), ("m", False),
-                                            ("8", False), ("m * 2 + 1", False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("size", "fits"),
+    [("m * 2", True), ("m + m", True), ("m", False), ("8", False), ("m * 2 + 1", False)],
+)
 def test_symbolic_results_of_programs(size: str, fits: bool) -> None:
     body = f'm = T.int64()\nreturn R.call_tir(cls.f, (x,), R.Tensor(({size},), "float32"))'
     built = module(body, 'x: R.Tensor(("m",), "float32")', extra=SYMBOLIC.format(attrs=""))

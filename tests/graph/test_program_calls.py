@@ -13,8 +13,13 @@ X = np.arange(4, dtype="float32")
 BUFFERS = 'X: T.Buffer((4,), "float32"), Y: T.Buffer((4,), "float32")'
 
 
-def module(lines: list[str], params: str = BUFFERS, tir_vars: str = "", after: str = "y0",
-           out: str = "(4,)") -> ir.IRModule:  # fmt: skip
+def module(
+    lines: list[str],
+    params: str = BUFFERS,
+    tir_vars: str = "",
+    after: str = "y0",
+    out: str = "(4,)",
+) -> ir.IRModule:
     """A program with one block, and a graph that calls it."""
     body = "\n".join(f"                {line}" for line in lines)
     given = f", tir_vars=R.shape([{tir_vars}])" if tir_vars else ""
@@ -120,13 +125,16 @@ class TestScalars:
         return module(lines, params, value, after)
 
     @pytest.mark.parametrize("after", ["y0", "R.negative(y0)"])
-    @pytest.mark.parametrize(("kind", "value", "expected"), [
-        ("uint8", "k - 5", {3: None, 5: 0, 260: 255, 261: None}),
-        ("int8", "k - 200", {3: None, 72: -128, 327: 127, 328: None}),
-        ("uint64", "k - 5", {3: None, 5: 0}),
-        ("int64", "k - 5", {3: -2, 9: 4}),
-        ("uint16", "-1", {3: None}),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("kind", "value", "expected"),
+        [
+            ("uint8", "k - 5", {3: None, 5: 0, 260: 255, 261: None}),
+            ("int8", "k - 200", {3: None, 72: -128, 327: 127, 328: None}),
+            ("uint64", "k - 5", {3: None, 5: 0}),
+            ("int64", "k - 5", {3: -2, 9: 4}),
+            ("uint16", "-1", {3: None}),
+        ],
+    )
     def test_values_beside_the_range(
         self, kind: str, value: str, expected: dict[int, int | None], after: str
     ) -> None:
@@ -237,8 +245,10 @@ class TestWithoutBlocks:
             programs.append(
                 f"    @T.prim_func(private=True)\n    def f{number}({BUFFERS}):\n{lines}"
             )
-            calls.append(f"        y{number} = R.call_tir(cls.f{number}, (x,), "
-                         'out_sinfo=R.Tensor((4,), "float32"))')  # fmt: skip
+            calls.append(
+                f"        y{number} = R.call_tir(cls.f{number}, (x,), "
+                'out_sinfo=R.Tensor((4,), "float32"))'
+            )
         values = ", ".join(result.format(f"y{number}") for number in range(len(bodies)))
         main = "    @R.function\n    def main(x: R.Tensor((4,), 'float32')):"
         text = "\n".join([*programs, main, *calls, f"        return {values},"])

@@ -112,12 +112,15 @@ def test_divisions_in_parameters() -> None:
         module("return R.add(x, x)", f'{VECTOR}, y: R.Tensor(("6 // n",), "float32")')
     )
     assert [call(compiled, 2, 3), call(compiled, 0, 0), call(compiled, 2, 2)] == [
-        "", "BW716", "BW704",
-    ]  # fmt: skip
+        "",
+        "BW716",
+        "BW704",
+    ]
 
 
-@pytest.mark.parametrize(("size", "fine", "negative"), [("n + 3", 3, 2), ("2 * n + 4", 4, 2),
-                                                        ("5 - n", 5, 6)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("size", "fine", "negative"), [("n + 3", 3, 2), ("2 * n + 4", 4, 2), ("5 - n", 5, 6)]
+)
 def test_symbols_that_are_solved_for_are_not_negative(size: str, fine: int, negative: int) -> None:
     compiled = bw.compile(module("return R.add(x, x)", f'x: R.Tensor(("{size}",), "float32")'))
     assert [call(compiled, fine), call(compiled, negative)] == ["", "BW708"]

@@ -303,9 +303,12 @@ def plane_stencil(A: T.Buffer((34, 34), "float32"), B: T.Buffer((32, 32), "float
             S[at // 18, at % 18] = A[by * 16 + at // 18, bx * 16 + at % 18]
     T.tvm_storage_sync("shared")
     B[by * 16 + ty, bx * 16 + tx] = (
-        S[ty, tx + 1] + S[ty + 2, tx + 1] + S[ty + 1, tx] + S[ty + 1, tx + 2]
+        S[ty, tx + 1]
+        + S[ty + 2, tx + 1]
+        + S[ty + 1, tx]
+        + S[ty + 1, tx + 2]
         - T.float32(4) * S[ty + 1, tx + 1]
-    )  # fmt: skip
+    )
 
 
 @T.prim_func

@@ -230,8 +230,22 @@ def one_product_of_depth_8(
         c[i] = T.float32(0)
     for i in range(2):
         b[i] = B[tx % 4 * 2 + i, tx // 4]
-    T.ptx_mma("float32", "m16n8k8", "row", "col", "fp16", "fp16", "fp32",
-              a.data, 0, b.data, 0, c.data, 0, False)  # fmt: skip
+    T.ptx_mma(
+        "float32",
+        "m16n8k8",
+        "row",
+        "col",
+        "fp16",
+        "fp16",
+        "fp32",
+        a.data,
+        0,
+        b.data,
+        0,
+        c.data,
+        0,
+        False,
+    )
     for i in range(4):
         C[i // 2 * 8 + tx // 4, tx % 4 * 2 + i % 2] = c[i]
 
@@ -254,13 +268,29 @@ def loaded_product_of_depth_16(
         SB[i * 2 + tx // 16, tx % 16] = B[i * 2 + tx // 16, tx % 16]
     T.tvm_storage_sync("shared")
     T.mma_fill("float32", 8, c.data, 0)
-    T.ptx_ldmatrix("float16", False, 4, ".b16", a.data, 0,
-                   T.address_of(SA[tx % 16, tx // 16 * 8]), 0)  # fmt: skip
-    T.ptx_ldmatrix("float16", True, 4, ".b16", b.data, 0,
-                   T.address_of(SB[tx % 16, tx // 16 * 8]), 0)  # fmt: skip
+    T.ptx_ldmatrix(
+        "float16", False, 4, ".b16", a.data, 0, T.address_of(SA[tx % 16, tx // 16 * 8]), 0
+    )
+    T.ptx_ldmatrix(
+        "float16", True, 4, ".b16", b.data, 0, T.address_of(SB[tx % 16, tx // 16 * 8]), 0
+    )
     for half in range(2):
-        T.ptx_mma("float32", "m16n8k16", "row", "col", "fp16", "fp16", "fp32",
-                  a.data, 0, b.data, half * 4, c.data, half * 4, False)  # fmt: skip
+        T.ptx_mma(
+            "float32",
+            "m16n8k16",
+            "row",
+            "col",
+            "fp16",
+            "fp16",
+            "fp32",
+            a.data,
+            0,
+            b.data,
+            half * 4,
+            c.data,
+            half * 4,
+            False,
+        )
     T.mma_store("float32", 16, 16, C.data, c.data, 0, 16)
 
 
@@ -279,8 +309,22 @@ def product_of_bytes(
         b[i] = B[tx // 4, tx % 4 * 4 + i % 4 + i // 4 * 16]
     for i in range(4):
         c[i] = 0
-    T.ptx_mma("int32", "m16n8k32", "row", "col", "int8", "int8", "int32",
-              a.data, 0, b.data, 0, c.data, 0, False)  # fmt: skip
+    T.ptx_mma(
+        "int32",
+        "m16n8k32",
+        "row",
+        "col",
+        "int8",
+        "int8",
+        "int32",
+        a.data,
+        0,
+        b.data,
+        0,
+        c.data,
+        0,
+        False,
+    )
     for i in range(4):
         C[i // 2 * 8 + tx // 4, tx % 4 * 2 + i % 2] = c[i]
 
@@ -299,10 +343,12 @@ def fragments_of_a_warp(
     c = T.allocate((16, 16), "float32", "wmma.accumulator")
     T.tvm_fill_fragment(c.data, 16, 16, 16, 0, T.float32(0))
     for k in range(2):
-        T.tvm_load_matrix_sync(a.data, 16, 16, 16, 0,
-                               T.address_of(A[ty // 2 * 16, k * 16]), 32, "row_major")  # fmt: skip
-        T.tvm_load_matrix_sync(b.data, 16, 16, 16, 0,
-                               T.address_of(B[k * 16, ty % 2 * 16]), 32, "row_major")  # fmt: skip
+        T.tvm_load_matrix_sync(
+            a.data, 16, 16, 16, 0, T.address_of(A[ty // 2 * 16, k * 16]), 32, "row_major"
+        )
+        T.tvm_load_matrix_sync(
+            b.data, 16, 16, 16, 0, T.address_of(B[k * 16, ty % 2 * 16]), 32, "row_major"
+        )
         T.tvm_mma_sync(c.data, 0, a.data, 0, b.data, 0, c.data, 0)
     T.tvm_store_matrix_sync(
         c.data, 16, 16, 16, 0, T.address_of(C[ty // 2 * 16, ty % 2 * 16]), 32, "row_major"
@@ -336,22 +382,55 @@ def tiled_fragments(
         T.tvm_storage_sync("shared.dyn")
         for kk in range(2):
             for i in range(2):
-                T.ptx_ldmatrix("float16", False, 4, ".b16", T.address_of(a[i, 0]), 0,
-                               T.address_of(SA[ty // 2 * 32 + i * 16 + tx % 16,
-                                               kk * 16 + tx // 16 * 8]), 0)  # fmt: skip
+                T.ptx_ldmatrix(
+                    "float16",
+                    False,
+                    4,
+                    ".b16",
+                    T.address_of(a[i, 0]),
+                    0,
+                    T.address_of(SA[ty // 2 * 32 + i * 16 + tx % 16, kk * 16 + tx // 16 * 8]),
+                    0,
+                )
                 column: T.int32 = ty % 2 * 32 + i * 16 + tx // 16 * 8
-                T.ptx_ldmatrix("float16", True, 4, ".b16", T.address_of(b[i, 0]), 0,
-                               T.address_of(SB[kk * 16 + tx % 16, column]), 0)  # fmt: skip
+                T.ptx_ldmatrix(
+                    "float16",
+                    True,
+                    4,
+                    ".b16",
+                    T.address_of(b[i, 0]),
+                    0,
+                    T.address_of(SB[kk * 16 + tx % 16, column]),
+                    0,
+                )
             for i, j, half in T.grid(2, 2, 2):
-                T.ptx_mma("float32", "m16n8k16", "row", "col", "fp16", "fp16", "fp32",
-                          T.address_of(a[i, 0]), 0, T.address_of(b[j, 0]), half * 4,
-                          T.address_of(c[i, j, 0]), half * 4, False)  # fmt: skip
+                T.ptx_mma(
+                    "float32",
+                    "m16n8k16",
+                    "row",
+                    "col",
+                    "fp16",
+                    "fp16",
+                    "fp32",
+                    T.address_of(a[i, 0]),
+                    0,
+                    T.address_of(b[j, 0]),
+                    half * 4,
+                    T.address_of(c[i, j, 0]),
+                    half * 4,
+                    False,
+                )
         T.tvm_storage_sync("shared.dyn")
     for i, j in T.grid(2, 2):
-        T.mma_store("float32", 16, 16,
-                    T.address_of(C[by * 64 + ty // 2 * 32 + i * 16,
-                                   bx * 64 + ty % 2 * 32 + j * 16]),
-                    T.address_of(c[i, j, 0]), 0, 128)  # fmt: skip
+        T.mma_store(
+            "float32",
+            16,
+            16,
+            T.address_of(C[by * 64 + ty // 2 * 32 + i * 16, bx * 64 + ty % 2 * 32 + j * 16]),
+            T.address_of(c[i, j, 0]),
+            0,
+            128,
+        )
 
 
 @T.prim_func
@@ -373,41 +452,84 @@ def fragments_in_views(
                     T.writes(FC[vi * 16 : vi * 16 + 16, vj * 16 : vj * 16 + 16])
                     c_off, c_pitch, c_one = T.int32(), T.int32(), T.int32()
                     c = T.match_buffer(
-                        FC[vi * 16 : vi * 16 + 16, vj * 16 : vj * 16 + 16], (16, 16), "float32",
-                        strides=[c_pitch, c_one], scope="wmma.accumulator", elem_offset=c_off,
+                        FC[vi * 16 : vi * 16 + 16, vj * 16 : vj * 16 + 16],
+                        (16, 16),
+                        "float32",
+                        strides=[c_pitch, c_one],
+                        scope="wmma.accumulator",
+                        elem_offset=c_off,
                         offset_factor=16,
-                    )  # fmt: skip
+                    )
                     T.tvm_fill_fragment(
-                        c.data, 16, 16, 16,
+                        c.data,
+                        16,
+                        16,
+                        16,
                         c.elem_offset // c_pitch // 16 * (c_pitch // 16)
-                        + c.elem_offset % c_pitch // 16, T.float32(0))  # fmt: skip
+                        + c.elem_offset % c_pitch // 16,
+                        T.float32(0),
+                    )
                 for k in range(2):
                     with T.block("load_a"):
                         vi, vk = T.axis.remap("SS", [bx, k])
                         T.reads(A[vi * 16 : vi * 16 + 16, vk * 16 : vk * 16 + 16])
                         T.writes(FA[vi * 16 : vi * 16 + 16, vk * 16 : vk * 16 + 16])
-                        T.tvm_load_matrix_sync(FA.data, 16, 16, 16, vi * 2 + vk, T.address_of(
-                            A[vi * 16, vk * 16]), 32, "row_major")  # fmt: skip
+                        T.tvm_load_matrix_sync(
+                            FA.data,
+                            16,
+                            16,
+                            16,
+                            vi * 2 + vk,
+                            T.address_of(A[vi * 16, vk * 16]),
+                            32,
+                            "row_major",
+                        )
                     with T.block("load_b"):
                         vk, vj = T.axis.remap("SS", [k, j])
                         T.reads(B[vk * 16 : vk * 16 + 16, vj * 16 : vj * 16 + 16])
                         T.writes(FB[vk * 16 : vk * 16 + 16, vj * 16 : vj * 16 + 16])
-                        T.tvm_load_matrix_sync(FB.data, 16, 16, 16, vk * 2 + vj, T.address_of(
-                            B[vk * 16, vj * 16]), 32, "row_major")  # fmt: skip
+                        T.tvm_load_matrix_sync(
+                            FB.data,
+                            16,
+                            16,
+                            16,
+                            vk * 2 + vj,
+                            T.address_of(B[vk * 16, vj * 16]),
+                            32,
+                            "row_major",
+                        )
                     with T.block("product"):
                         vi, vj, vk = T.axis.remap("SSR", [bx, j, k])
-                        T.reads(FC[vi * 16 : vi * 16 + 16, vj * 16 : vj * 16 + 16],
-                                FA[vi * 16 : vi * 16 + 16, vk * 16 : vk * 16 + 16],
-                                FB[vk * 16 : vk * 16 + 16, vj * 16 : vj * 16 + 16])  # fmt: skip
+                        T.reads(
+                            FC[vi * 16 : vi * 16 + 16, vj * 16 : vj * 16 + 16],
+                            FA[vi * 16 : vi * 16 + 16, vk * 16 : vk * 16 + 16],
+                            FB[vk * 16 : vk * 16 + 16, vj * 16 : vj * 16 + 16],
+                        )
                         T.writes(FC[vi * 16 : vi * 16 + 16, vj * 16 : vj * 16 + 16])
-                        T.tvm_mma_sync(FC.data, vi * 2 + vj, FA.data, vi * 2 + vk,
-                                       FB.data, vk * 2 + vj, FC.data, vi * 2 + vj)  # fmt: skip
+                        T.tvm_mma_sync(
+                            FC.data,
+                            vi * 2 + vj,
+                            FA.data,
+                            vi * 2 + vk,
+                            FB.data,
+                            vk * 2 + vj,
+                            FC.data,
+                            vi * 2 + vj,
+                        )
                 with T.block("store"):
                     vi, vj = T.axis.remap("SS", [bx, j])
                     T.reads(FC[vi * 16 : vi * 16 + 16, vj * 16 : vj * 16 + 16])
                     T.writes(C[vi * 16 : vi * 16 + 16, vj * 16 : vj * 16 + 16])
-                    T.tvm_store_matrix_sync(FC.data, 16, 16, 16, vi * 2 + vj, T.address_of(
-                        C[vi * 16, vj * 16]), 32, "row_major")  # fmt: skip
+                    T.tvm_store_matrix_sync(
+                        FC.data,
+                        16,
+                        16,
+                        16,
+                        vi * 2 + vj,
+                        T.address_of(C[vi * 16, vj * 16]),
+                        32,
+                        "row_major",
+                    )
 
 
 # --------------------------------------------------------------------------------- asynchronous
@@ -420,8 +542,14 @@ def copied_ahead(A: T.Buffer((8, 128), "float32"), B: T.Buffer((8, 128), "float3
     T.ptx_commit_group()
     for row in range(8):
         if row < 7:
-            T.ptx_cp_async("float32", S.data, (row + 1) % 2 * 128 + tx * 4,
-                           T.address_of(A[row + 1, tx * 4]), 0, 16)  # fmt: skip
+            T.ptx_cp_async(
+                "float32",
+                S.data,
+                (row + 1) % 2 * 128 + tx * 4,
+                T.address_of(A[row + 1, tx * 4]),
+                0,
+                16,
+            )
         T.ptx_commit_group()
         T.ptx_wait_group(1)
         T.tvm_storage_sync("shared")
@@ -443,8 +571,9 @@ def copied_far_ahead(A: T.Buffer((16, 64), "float32"), B: T.Buffer((16, 64), "fl
         T.tvm_storage_sync("shared")
         B[row, tx] = S[row % 4, (tx + 1) % 64] * T.float32(2)
         if row < 13:
-            T.ptx_cp_async("float32", S.data, (row + 3) % 4 * 64 + tx,
-                           T.address_of(A[row + 3, tx]), 0, 4)  # fmt: skip
+            T.ptx_cp_async(
+                "float32", S.data, (row + 3) % 4 * 64 + tx, T.address_of(A[row + 3, tx]), 0, 4
+            )
         T.ptx_commit_group()
 
 

@@ -26,8 +26,12 @@ class Definition:
     def races(self, threads: list[int], cells: list[int], how: str) -> bool:
         """Whether accesses at the same time race with each other or with earlier ones."""
         here = list(zip(threads, cells, strict=True))
-        before = any(a not in self.known[thread] and self._conflict(a, cell, how)
-                     for thread, cell in here for a in self.done if a[1] != thread)  # fmt: skip
+        before = any(
+            a not in self.known[thread] and self._conflict(a, cell, how)
+            for thread, cell in here
+            for a in self.done
+            if a[1] != thread
+        )
         return before or (how == "write" and len({c for _, c in here}) < len(here))
 
     def take(self, threads: list[int], cells: list[int], how: str) -> None:

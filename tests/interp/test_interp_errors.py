@@ -88,9 +88,15 @@ def test_reading_what_nobody_wrote() -> None:
 def test_partly_written_allocation() -> None:
     a, t, i = buf("A", 4), buf("T", 4), ir.Var("i", I64)
     j = ir.Var("j", I64)
-    body = ir.Allocate(t, ir.seq([
-        loop(i, 3, ir.BufferStore(t, ir.const(1.0, F32), (i,))),
-        loop(j, 4, ir.BufferStore(a, ir.load(t, j), (j,)))]))  # fmt: skip
+    body = ir.Allocate(
+        t,
+        ir.seq(
+            [
+                loop(i, 3, ir.BufferStore(t, ir.const(1.0, F32), (i,))),
+                loop(j, 4, ir.BufferStore(a, ir.load(t, j), (j,))),
+            ]
+        ),
+    )
     assert "T[3]" in fails("BW752", function([a], body), floats(4))
 
 
@@ -155,9 +161,15 @@ def test_race_of_reading_a_neighbour() -> None:
 def test_readers_do_not_race_and_own_buffers_neither() -> None:
     a, b, t = buf("A", 4), buf("B", 4), buf("T", 1)
     i, zero = ir.Var("i", I64), ir.const(0, I64)
-    body = ir.Allocate(t, ir.seq([
-        ir.BufferStore(t, ir.load(a, zero), (zero,)),
-        ir.BufferStore(b, ir.load(t, zero), (i,))]))  # fmt: skip
+    body = ir.Allocate(
+        t,
+        ir.seq(
+            [
+                ir.BufferStore(t, ir.load(a, zero), (zero,)),
+                ir.BufferStore(b, ir.load(t, zero), (i,)),
+            ]
+        ),
+    )
     func = function([a, b], loop(i, 4, body, ir.ForKind.PARALLEL))
     interpret(func, floats(4), floats(4))
     interpret(func, floats(4), floats(4), vectorize=False, order="reverse")
@@ -170,8 +182,12 @@ def test_two_readers_then_a_writer_race() -> None:
     write = ir.IfThenElse(
         ir.EQ(i, ir.const(3, I64)), ir.BufferStore(a, ir.const(1.0, F32), (zero,))
     )
-    fails("BW756", function([a, b], loop(i, 4, ir.seq([read, write]), ir.ForKind.PARALLEL)),
-          floats(4), floats(4))  # fmt: skip
+    fails(
+        "BW756",
+        function([a, b], loop(i, 4, ir.seq([read, write]), ir.ForKind.PARALLEL)),
+        floats(4),
+        floats(4),
+    )
 
 
 def test_atomic_additions_do_not_race() -> None:
@@ -193,10 +209,17 @@ def test_iterator_outside_its_domain() -> None:
 
 def test_thread_bound_loops_run_one_thread_after_another() -> None:
     a, i = buf("A", 4), ir.Var("i", I64)
-    thread = ir.IterVar(ir.Var("tx", I64), ir.Range(ir.const(0, I64), ir.const(4, I64)),
-                        thread_tag="threadIdx.x")  # fmt: skip
-    bound = ir.For(i, ir.const(0, I64), ir.const(4, I64), ir.ForKind.THREAD_BINDING,
-                   ir.BufferStore(a, ir.const(2.0, F32), (i,)), thread)  # fmt: skip
+    thread = ir.IterVar(
+        ir.Var("tx", I64), ir.Range(ir.const(0, I64), ir.const(4, I64)), thread_tag="threadIdx.x"
+    )
+    bound = ir.For(
+        i,
+        ir.const(0, I64),
+        ir.const(4, I64),
+        ir.ForKind.THREAD_BINDING,
+        ir.BufferStore(a, ir.const(2.0, F32), (i,)),
+        thread,
+    )
     out = floats(4)
     interpret(function([a], bound), out)
     assert out.tolist() == [2.0] * 4

@@ -54,10 +54,16 @@ def test_flat_vector_kernel_with_registers(vectorize: bool) -> None:
     fa, fb, fo, acc = buf("fa", 12), buf("fb", 24), buf("fo", 32), buf("acc", 8, scope="local")
     i, k = ir.Var("i", I64), ir.Var("k", I64)
     product = ir.Broadcast(ir.load(fa, i * 3 + k), 8) * ir.load(fb, ramp(k * 8, 8))
-    inner = ir.Allocate(acc, ir.seq([
-        ir.BufferStore(acc, ir.Broadcast(ir.const(0.0, F32), 8), (ramp(0, 8),)),
-        loop(k, 3, ir.BufferStore(acc, ir.load(acc, ramp(0, 8)) + product, (ramp(0, 8),))),
-        ir.BufferStore(fo, ir.load(acc, ramp(0, 8)), (ramp(i * 8, 8),))]))  # fmt: skip
+    inner = ir.Allocate(
+        acc,
+        ir.seq(
+            [
+                ir.BufferStore(acc, ir.Broadcast(ir.const(0.0, F32), 8), (ramp(0, 8),)),
+                loop(k, 3, ir.BufferStore(acc, ir.load(acc, ramp(0, 8)) + product, (ramp(0, 8),))),
+                ir.BufferStore(fo, ir.load(acc, ramp(0, 8)), (ramp(i * 8, 8),)),
+            ]
+        ),
+    )
     body: ir.Stmt = loop(i, 4, inner, ir.ForKind.PARALLEL)
     for view, real in ((fo, out), (fb, b), (fa, a)):
         body = ir.DeclBuffer(view, address(real), body)
@@ -82,8 +88,12 @@ def test_masked_vectors_touch_active_lanes_only(vectorize: bool) -> None:
     interpret(flat([a, b], body, num_outputs=1), x, y, vectorize=vectorize)
     np.testing.assert_array_equal(y, x + 1)
     with pytest.raises(InterpretError) as caught:
-        interpret(flat([a, b], loop(i, 3, ir.BufferStore(b, ir.load(a, at), (at,)))), x, y,
-                  vectorize=vectorize)  # fmt: skip
+        interpret(
+            flat([a, b], loop(i, 3, ir.BufferStore(b, ir.load(a, at), (at,)))),
+            x,
+            y,
+            vectorize=vectorize,
+        )
     assert "A[10] is outside" in str(caught.value)
 
 
@@ -104,10 +114,13 @@ def test_gather_shuffle_select_and_reductions() -> None:
     chosen = ir.Select(ir.LT(ramp(0, 4), ir.Broadcast(c(2), 4)), mixed, even)
     total = ir.Call("vector_reduce_add", (even,), F32)
     most = ir.Call("vector_reduce_max", (odd,), F32)
-    body = ir.seq([
-        ir.BufferStore(b, chosen, (ramp(0, 4),)),
-        ir.BufferStore(b, total, (c(3),)),
-        ir.BufferStore(b, most, (c(2),))])  # fmt: skip
+    body = ir.seq(
+        [
+            ir.BufferStore(b, chosen, (ramp(0, 4),)),
+            ir.BufferStore(b, total, (c(3),)),
+            ir.BufferStore(b, most, (c(2),)),
+        ]
+    )
     y = np.zeros(4, np.float32)
     interpret(flat([a, b], body), np.arange(8, dtype=np.float32), y)
     assert y.tolist() == [0, 1, 7, 12]
@@ -133,10 +146,13 @@ def test_while_break_continue_and_ret() -> None:
         return ir.Evaluate(ir.Call(op, (), I32))
 
     store = ir.BufferStore(a, ir.const(1, I32), (i,))
-    leave = ir.seq([
-        ir.IfThenElse(ir.EQ(i, c(1)), jump("continue")),
-        ir.IfThenElse(ir.EQ(i, c(4)), jump("break")),
-        store])  # fmt: skip
+    leave = ir.seq(
+        [
+            ir.IfThenElse(ir.EQ(i, c(1)), jump("continue")),
+            ir.IfThenElse(ir.EQ(i, c(4)), jump("break")),
+            store,
+        ]
+    )
     grow = ir.While(count < 5, ir.BufferStore(n, count + 2, (c(0),)))
     after = ir.seq([jump("ret"), ir.BufferStore(n, ir.const(0, I32), (c(0),))])
     x, y = np.zeros(8, np.int32), np.zeros(1, np.int32)
@@ -150,9 +166,12 @@ def test_one_arena_seen_as_several_types() -> None:
     whole, ints = buf("whole", 4, data_alignment=64), buf("ints", 4, dtype="int32")
     i, j = ir.Var("i", I64), ir.Var("j", I64)
     bits = ir.call("reinterpret", ir.load(ints, j), dtype="float32")
-    body: ir.Stmt = ir.seq([
-        loop(i, 4, ir.BufferStore(ints, ir.cast_to(i, I32), (i,))),
-        loop(j, 4, ir.BufferStore(out, bits, (j,)))])  # fmt: skip
+    body: ir.Stmt = ir.seq(
+        [
+            loop(i, 4, ir.BufferStore(ints, ir.cast_to(i, I32), (i,))),
+            loop(j, 4, ir.BufferStore(out, bits, (j,))),
+        ]
+    )
     body = ir.DeclBuffer(whole, address(arena, 64), ir.DeclBuffer(ints, address(whole), body))
     y = np.zeros(4, np.float32)
     interpret(flat([out], ir.Allocate(arena, body)), y)
@@ -179,10 +198,13 @@ def host_module() -> ir.IRModule:
     def call(name: str, *args: ir.Expr) -> ir.Stmt:
         return ir.Evaluate(ir.Call("call_global", (ir.StringImm(name), *args, size), I32))
 
-    body: ir.Stmt = ir.seq([
-        call("add_one", address(arg), address(lv)),
-        ir.AssertStmt(ir.EQ(size, c(3)), "BW704: weights have 3 elements"),
-        call("times", address(lv), address(weights), address(out))])  # fmt: skip
+    body: ir.Stmt = ir.seq(
+        [
+            call("add_one", address(arg), address(lv)),
+            ir.AssertStmt(ir.EQ(size, c(3)), "BW704: weights have 3 elements"),
+            call("times", address(lv), address(weights), address(out)),
+        ]
+    )
     constant = ir.Call("constant_data", (ir.StringImm("main.w"),), HANDLE)
     body = ir.DeclBuffer(lv, address(arena), ir.DeclBuffer(weights, constant, body))
     main = flat([arg, out], ir.Allocate(arena, body), num_outputs=1)
@@ -208,8 +230,9 @@ def test_uninitialised_memory_is_followed_across_calls() -> None:
         main, lambda s: ir.SeqStmt(first.seq[1:]) if isinstance(s, ir.SeqStmt) else None
     )
     with pytest.raises(InterpretError, match=r"A\[0\] is read before it is written"):
-        interpret(module.with_function("main", skipped), np.zeros(3, np.float32),
-                  np.empty(3, np.float32))  # fmt: skip
+        interpret(
+            module.with_function("main", skipped), np.zeros(3, np.float32), np.empty(3, np.float32)
+        )
 
 
 def test_python_functions_work_on_tensors() -> None:

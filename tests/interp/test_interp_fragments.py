@@ -53,8 +53,12 @@ def test_operands_of_products(depth: int, bits: int) -> None:
 
 def test_results_of_products() -> None:
     agrees(fragments.result(), lambda g, t, i: (g if i < 2 else g + 8, t * 2 + i % 2), 16, 8)
-    agrees(fragments.square(), lambda g, t, i: (g + 8 * (i // 2 % 2), t * 2 + i % 2 + 8 * (i // 4)),
-           16, 16)  # fmt: skip
+    agrees(
+        fragments.square(),
+        lambda g, t, i: (g + 8 * (i // 2 % 2), t * 2 + i % 2 + 8 * (i // 4)),
+        16,
+        16,
+    )
 
 
 def test_what_ldmatrix_gives_is_what_mma_takes() -> None:

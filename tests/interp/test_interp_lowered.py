@@ -38,8 +38,11 @@ def _free_nest(stmt: ir.Stmt) -> ir.Stmt:
     realize = next(iter(ir.collect(stmt, ir.BlockRealize)), None)
     if not isinstance(stmt, ir.For) or realize is None:
         return stmt
-    spatial = {v for it, v in zip(realize.block.iter_vars, realize.iter_values, strict=True)
-               if it.iter_type is ir.IterType.SPATIAL}  # fmt: skip
+    spatial = {
+        v
+        for it, v in zip(realize.block.iter_vars, realize.iter_values, strict=True)
+        if it.iter_type is ir.IterType.SPATIAL
+    }
     nest = [loop for loop in ir.loops(stmt) if loop.loop_var in spatial]
 
     def mark(node: ir.Node) -> ir.Node | None:

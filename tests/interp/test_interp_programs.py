@@ -27,8 +27,9 @@ def loop(var: ir.Var, extent: Any, body: ir.Stmt, kind: ir.ForKind = ir.ForKind.
 def function(buffers: list[ir.Buffer], body: ir.Stmt, **attrs: Any) -> ir.PrimFunc:
     root = ir.Block("root", (), (), (), body)
     handles = tuple(ir.Var(f"{b.name}_handle", ir.dtype_of("handle")) for b in buffers)
-    return ir.PrimFunc(handles, tuple(zip(handles, buffers, strict=True)),
-                       ir.BlockRealize((), TRUE, root), attrs)  # fmt: skip
+    return ir.PrimFunc(
+        handles, tuple(zip(handles, buffers, strict=True)), ir.BlockRealize((), TRUE, root), attrs
+    )
 
 
 @pytest.fixture(params=[True, False], ids=["lanes", "scalar"])
@@ -90,8 +91,9 @@ def test_softmax_of_four_blocks(vectorize: bool) -> None:
 def test_padding_and_halo(vectorize: bool) -> None:
     p = Program("conv")
     x = p.param("X", (10,), "float32")
-    padded = p.compute("P", (12,), lambda i: ir.if_then_else(
-        ir.logical_and(i >= 1, i < 11), x[i - 1], 0.0))  # fmt: skip
+    padded = p.compute(
+        "P", (12,), lambda i: ir.if_then_else(ir.logical_and(i >= 1, i < 11), x[i - 1], 0.0)
+    )
     y = p.reduce("Y", (10,), (3,), lambda i, k: padded[i + k])
     a, out = rand(10), np.empty(10, np.float32)
     interpret(p.finish([y], {"num_outputs": 1}), a, out, vectorize=vectorize)
@@ -113,11 +115,21 @@ def test_argmax_carries_two_values_through_one_block(vectorize: bool) -> None:
     where = ir.Buffer("where", I64, (ir.const(3, I64),))
     vi, vk = iv("vi", 3), iv("vk", 7, ir.IterType.REDUCE)
     better = ir.load(x, vi.var, vk.var) > ir.load(best, vi.var)
-    update = ir.IfThenElse(better, ir.seq([
-        ir.BufferStore(best, ir.load(x, vi.var, vk.var), (vi.var,)),
-        ir.BufferStore(where, vk.var, (vi.var,))]))  # fmt: skip
-    init = ir.seq([ir.BufferStore(best, ir.const(float("-inf"), "float32"), (vi.var,)),
-                   ir.BufferStore(where, ir.const(-1, I64), (vi.var,))])  # fmt: skip
+    update = ir.IfThenElse(
+        better,
+        ir.seq(
+            [
+                ir.BufferStore(best, ir.load(x, vi.var, vk.var), (vi.var,)),
+                ir.BufferStore(where, vk.var, (vi.var,)),
+            ]
+        ),
+    )
+    init = ir.seq(
+        [
+            ir.BufferStore(best, ir.const(float("-inf"), "float32"), (vi.var,)),
+            ir.BufferStore(where, ir.const(-1, I64), (vi.var,)),
+        ]
+    )
     i, k = ir.Var("i", I64), ir.Var("k", I64)
     block = ir.Block("argmax", (vi, vk), (), (), update, init)
     func = function([x, best, where], loop(i, 3, loop(k, 7, ir.BlockRealize((i, k), TRUE, block))))
@@ -178,10 +190,16 @@ def test_triangular_loops_and_local_buffers(vectorize: bool) -> None:
     zero = ir.const(0, I64)
     i, j = ir.Var("i", I64), ir.Var("j", I64)
     add = ir.BufferStore(local, ir.load(local, zero) + ir.load(a, j), (zero,))
-    body = ir.Allocate(local, ir.seq([
-        ir.BufferStore(local, ir.const(0.0, "float32"), (zero,)),
-        loop(j, i + 1, add),
-        ir.BufferStore(b, ir.load(local, zero), (i,))]))  # fmt: skip
+    body = ir.Allocate(
+        local,
+        ir.seq(
+            [
+                ir.BufferStore(local, ir.const(0.0, "float32"), (zero,)),
+                loop(j, i + 1, add),
+                ir.BufferStore(b, ir.load(local, zero), (i,)),
+            ]
+        ),
+    )
     x, y = rand(5), np.empty(5, np.float32)
     func = function([a, b], loop(i, 5, body, ir.ForKind.PARALLEL), num_outputs=1)
     interpret(func, x, y, vectorize=vectorize)
@@ -193,8 +211,9 @@ def test_nested_blocks_with_views(vectorize: bool) -> None:
     f32 = ir.dtype_of("float32")
     a, b = (ir.Buffer(n, f32, (ir.const(4, I64), ir.const(6, I64))) for n in "AB")
     stride, offset = ir.Var("s", I64), ir.Var("off", I64)
-    view = ir.Buffer("V", f32, (ir.const(2, I64), ir.const(3, I64)),
-                     (stride, ir.const(1, I64)), offset)  # fmt: skip
+    view = ir.Buffer(
+        "V", f32, (ir.const(2, I64), ir.const(3, I64)), (stride, ir.const(1, I64)), offset
+    )
     bi, bj = iv("bi", 2), iv("bj", 2)
     region = (ir.Range(bi.var * 2, ir.const(2, I64)), ir.Range(bj.var * 3, ir.const(3, I64)))
     match = ir.MatchBufferRegion(view, ir.BufferRegion(b, region))

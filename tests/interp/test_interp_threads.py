@@ -168,8 +168,11 @@ for bx in T.thread_binding(4, thread="blockIdx.x"):
     with pytest.raises(InterpretError) as caught:
         run(body.format(update="B[0] = A[vb]"))
     assert caught.value.code == "BW756"
-    _, b = run(body.format(update="T.atomic_add(B[0], A[vb])").replace("A[vb])\n        T.w",
-               "A[vb], B[0])\n        T.w"))  # fmt: skip
+    _, b = run(
+        body.format(update="T.atomic_add(B[0], A[vb])").replace(
+            "A[vb])\n        T.w", "A[vb], B[0])\n        T.w"
+        )
+    )
     assert b[0] == 6
 
 

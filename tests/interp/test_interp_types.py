@@ -70,8 +70,13 @@ def test_index_expressions_do_not_wrap() -> None:
     i = ir.Var("i", ir.dtype_of("int32"))
     a = ir.Buffer("A", ir.dtype_of("int64"), (ir.const(8, "int64"),))
     far = (i + 1) * big * 4 // big  # passes 2**32 on the way
-    body = ir.For(i, ir.const(0, "int32"), ir.const(1, "int32"), ir.ForKind.SERIAL,
-                  ir.BufferStore(a, ir.const(7, "int64"), (far,)))  # fmt: skip
+    body = ir.For(
+        i,
+        ir.const(0, "int32"),
+        ir.const(1, "int32"),
+        ir.ForKind.SERIAL,
+        ir.BufferStore(a, ir.const(7, "int64"), (far,)),
+    )
     handle = ir.Var("h", ir.dtype_of("handle"))
     out = np.zeros(8, np.int64)
     interpret(ir.PrimFunc((handle,), ((handle, a),), body), out)
@@ -170,8 +175,17 @@ def test_shifts_stay_inside_the_width() -> None:
 
 
 def test_every_pure_row_is_covered() -> None:
-    special = {"if_then_else", "as_index", "checked_index", "checked_divisor", "reinterpret",
-               "constant_data", "undef", "call_pure_extern", "call_llvm_pure_intrin"}  # fmt: skip
+    special = {
+        "if_then_else",
+        "as_index",
+        "checked_index",
+        "checked_divisor",
+        "reinterpret",
+        "constant_data",
+        "undef",
+        "call_pure_extern",
+        "call_llvm_pure_intrin",
+    }
     rows = {name for name, row in ir.OPS.items() if row.kind == "pure"}
     assert rows - special <= set(ops.PURE)
 

@@ -75,8 +75,9 @@ def test_products_with_ragged_tiles(seed: int) -> None:
     bj, tj = sch.split(j, [None, columns])
     ko, ki = sch.split(k, [None, chance.choice([4, 6, 8])])
     sch.reorder(bi, bj, ti, tj, ko, ki)
-    for loop, axis in zip((bi, bj, ti, tj), ("blockIdx.y", "blockIdx.x", "threadIdx.y",
-                                             "threadIdx.x"), strict=True):  # fmt: skip
+    for loop, axis in zip(
+        (bi, bj, ti, tj), ("blockIdx.y", "blockIdx.x", "threadIdx.y", "threadIdx.x"), strict=True
+    ):
         sch.bind(loop, axis)
     for operand in (0, 1):
         copy = sch.cache_read(c, operand, "shared")
@@ -107,8 +108,12 @@ def test_a_halo_is_fetched_by_all_threads(rows: int, columns: int) -> None:
     sch.reorder(bi, bj, ti, tj)
     copy = sch.cache_read(b, 0, "shared")
     sch.compute_at(copy, bj)
-    for loop, axis in ((bi, "blockIdx.y"), (bj, "blockIdx.x"), (ti, "threadIdx.y"),
-                       (tj, "threadIdx.x")):  # fmt: skip
+    for loop, axis in (
+        (bi, "blockIdx.y"),
+        (bj, "blockIdx.x"),
+        (ti, "threadIdx.y"),
+        (tj, "threadIdx.x"),
+    ):
         sch.bind(loop, axis)
     shared_by(sch, copy, rows, columns)
     assert_same_meaning(before, sch.func, exact=True)
@@ -151,8 +156,9 @@ def test_a_row_per_block_with_partial_results_of_threads(threads: int) -> None:
         _, lane = sch.split(sch.get_loops(block)[-1], [None, threads])
         part = sch.rfactor(lane, 0)
         loops = sch.get_loops(part)
-        sch.bind(next(x for x in loops if ir.is_const_int(sch.get(x).extent, threads)),
-                 "threadIdx.x")  # fmt: skip
+        sch.bind(
+            next(x for x in loops if ir.is_const_int(sch.get(x).extent, threads)), "threadIdx.x"
+        )
         sch.set_scope(block, 0, "shared")
         sch.set_scope(part, 0, "shared")
     _, lane = sch.split(column, [None, threads])

@@ -30,11 +30,14 @@ def report(body: str, threads: int = 64, head: str = HEAD, **options: Any) -> In
     lines = "\n".join("    " + line for line in body.strip("\n").splitlines())
     source = head.format(threads=threads) + lines + "\n"
     with pytest.raises(InterpretError) as caught:
-        interpret(bw.from_source(source), np.ones(256, np.float32), np.zeros(256, np.float32),
-                  **options)  # fmt: skip
+        interpret(
+            bw.from_source(source), np.ones(256, np.float32), np.zeros(256, np.float32), **options
+        )
     error = caught.value
-    marked = {mark: [n for n, line in enumerate(source.splitlines(), 1) if line.endswith(mark)]
-              for mark in ("# 1", "# 2")}  # fmt: skip
+    marked = {
+        mark: [n for n, line in enumerate(source.splitlines(), 1) if line.endswith(mark)]
+        for mark in ("# 1", "# 2")
+    }
     found = dict.fromkeys(d.span.line for d in error.diagnostics if d.span is not None)
     assert list(found) == marked["# 2"] + marked["# 1"], error
     return error
@@ -370,8 +373,9 @@ T.tvm_storage_sync("shared")
 T.ptx_ldmatrix("float16", False, 1, ".b16", a.data, 0, T.address_of(S[tx, 0]), {offset})  # 2
 """
     assert report(body.format(offset=0), threads=32).code == "BW758"
-    assert report(body.format(offset="T.if_then_else(tx < 8, 320 - tx * 10, 0)"),
-                  threads=32).code in ("BW751", "BW758")  # fmt: skip
+    assert report(
+        body.format(offset="T.if_then_else(tx < 8, 320 - tx * 10, 0)"), threads=32
+    ).code in ("BW751", "BW758")
 
 
 def test_wait_that_nothing_ends() -> None:
@@ -433,8 +437,14 @@ T.ptx_wait_barrier(0)
 
 
 # --------------------------------------------------------------------------------- mechanically
-WAITS = ("tvm_storage_sync", "ptx_wait_group", "ptx_commit_group", "ptx_arrive_barrier",
-         "ptx_wait_barrier", "ptx_cp_async_barrier")  # fmt: skip
+WAITS = (
+    "tvm_storage_sync",
+    "ptx_wait_group",
+    "ptx_commit_group",
+    "ptx_arrive_barrier",
+    "ptx_wait_barrier",
+    "ptx_cp_async_barrier",
+)
 NOT_NEEDED = {
     ("up and down scan", 2),  # the thread that clears the root is the one that goes down from it
     ("odd-even sort", 0),  # the first turn compares what each thread has written itself
@@ -455,9 +465,11 @@ def test_every_wait_is_needed(name: str) -> None:
     """Right kernels with one barrier or wait taken out, whatever the values: each is reported."""
     case = {**BLOCKS, **WARPS}[name]
     func = case.program
-    waits = [n for n in ir.walk(func.body)
-             if isinstance(n, ir.Evaluate) and isinstance(n.value, ir.Call)
-             and n.value.op in WAITS]  # fmt: skip
+    waits = [
+        n
+        for n in ir.walk(func.body)
+        if isinstance(n, ir.Evaluate) and isinstance(n.value, ir.Call) and n.value.op in WAITS
+    ]
     for position, wait in enumerate(waits):
         inputs = case.inputs(np.random.default_rng(0))
         shape = tuple(n.value for n in func.buffers[-1].shape)

@@ -14,8 +14,26 @@ from blockwright.graph import check_graph
 INT32, FLOAT = ir.dtype_of("int32"), ir.dtype_of("float32")
 N = ir.Var("n", INT32)
 M = ir.Var("m", FLOAT)
-NOT_SHOWN = ["%s", "%n", "%f", "%e", "%a", "%c", "%x", "%i", "%r", "%5d", "%*d", "%(a)d", "%",
-             "% d", "%ld", "%d %d", "no place", "%%d"]  # fmt: skip
+NOT_SHOWN = [
+    "%s",
+    "%n",
+    "%f",
+    "%e",
+    "%a",
+    "%c",
+    "%x",
+    "%i",
+    "%r",
+    "%5d",
+    "%*d",
+    "%(a)d",
+    "%",
+    "% d",
+    "%ld",
+    "%d %d",
+    "no place",
+    "%%d",
+]
 
 
 def program(message: Any, *values: ir.Expr) -> ir.PrimFunc:

@@ -195,11 +195,18 @@ class Evaluator:
             self.memory[buffer] = self.fresh(buffer)
         for match in block.match_buffers:
             array = self.memory[match.source.buffer]
-            view = array[tuple(slice(self.expr(r.min), self.expr(r.min) + self.expr(r.extent))
-                               for r in match.source.region)]  # fmt: skip
+            view = array[
+                tuple(
+                    slice(self.expr(r.min), self.expr(r.min) + self.expr(r.extent))
+                    for r in match.source.region
+                )
+            ]
             self.memory[match.buffer] = view.reshape(view.shape[view.ndim - match.buffer.ndim :])
-        starts = (self.env[v.var] == self.expr(v.dom.min) for v in block.iter_vars
-                  if v.iter_type is ir.IterType.REDUCE)  # fmt: skip
+        starts = (
+            self.env[v.var] == self.expr(v.dom.min)
+            for v in block.iter_vars
+            if v.iter_type is ir.IterType.REDUCE
+        )
         if block.init is not None and all(starts):
             self.stmt(block.init)
         self.stmt(block.body)

@@ -390,8 +390,12 @@ def test_what_parallel_iterations_alone_use_lives_in_them(
     assert isinstance(func, PrimFunc)
     a, b = normal(2, 10), normal(2, 8)
     low = same_result(func, a, b)
-    inside = [a for loop in ir.collect(low.body, ir.For) if loop.kind is ir.ForKind.PARALLEL
-              for a in ir.collect(loop, Allocate)]  # fmt: skip
+    inside = [
+        a
+        for loop in ir.collect(low.body, ir.For)
+        if loop.kind is ir.ForKind.PARALLEL
+        for a in ir.collect(loop, Allocate)
+    ]
     assert len(inside) == len(ir.collect(low.body, Allocate)) > 0
 
 

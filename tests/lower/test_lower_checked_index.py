@@ -56,8 +56,10 @@ def test_a_row_is_checked_once_and_its_loop_stays_a_vector(same_result: Check) -
     assert store.value.dtype.lanes == 16
     assert "lower.notes" not in lowered.attrs
     (check,) = ir.collect(lowered.body, S.AssertStmt)
-    assert check.message == ("BW708: rows: an index read from index is out of range: it must be at "
-                             "least 0 and less than 5")  # fmt: skip
+    assert check.message == (
+        "BW708: rows: an index read from index is out of range: it must be at "
+        "least 0 and less than 5"
+    )
 
 
 @pytest.mark.parametrize("bad", [5, -1, 2**31 - 1, -(2**31)])
@@ -131,8 +133,9 @@ def test_indices_made_in_the_same_loop_are_checked_after_they_are_made(same_resu
 
 def test_an_index_of_an_index_is_checked_from_inside_out(run: Callable[..., Any]) -> None:
     @T.prim_func
-    def twice(A: T.Buffer((4,)), f: T.Buffer((3,), "int32"), g: T.Buffer((2,), "int32"),
-              B: T.Buffer((2,))):  # fmt: skip
+    def twice(
+        A: T.Buffer((4,)), f: T.Buffer((3,), "int32"), g: T.Buffer((2,), "int32"), B: T.Buffer((2,))
+    ):
         for i in range(2):
             B[i] = A[T.checked_index(f[T.checked_index(g[i], 3)], 4)]
 

@@ -9,9 +9,14 @@ from blockwright.build import build
 from blockwright.interp import interpret
 from blockwright.script.ir import from_source
 
-LOOPS = ["range(1)", "range(6)", "T.unroll(6)", "T.unroll(1)",
-         'T.serial(6, annotations={"loop_partition": 1})',
-         'T.serial(6, annotations={"pragma_auto_unroll_max_step": 64})']  # fmt: skip
+LOOPS = [
+    "range(1)",
+    "range(6)",
+    "T.unroll(6)",
+    "T.unroll(1)",
+    'T.serial(6, annotations={"loop_partition": 1})',
+    'T.serial(6, annotations={"pragma_auto_unroll_max_step": 64})',
+]
 BODIES = {
     "break after": "A[i] = 1\n        if n <= i:\n            break\n        A[i] += 2",
     "continue": "if i % 2 == n:\n            continue\n        A[i] = 7",

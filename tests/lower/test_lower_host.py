@@ -25,12 +25,25 @@ def test_a_host_program_keeps_its_calls_and_shapes() -> None:
     weight = Buffer("W", FLOAT32, (number(8), number(8)))
     zeros = (number(0), number(0))
     calls: list[S.Stmt] = [
-        S.Evaluate(Call("call_global", (StringImm("dense"), address(a), address(weight),
-                                        address(temp), n), INT32)),
-        S.Evaluate(Call("call_packed", (StringImm("my.function"),
-                                        Call("tensor", (ir.load(temp, *zeros),), HANDLE),
-                                        Call("tensor", (ir.load(c, *zeros),), HANDLE)), INT32)),
-    ]  # fmt: skip
+        S.Evaluate(
+            Call(
+                "call_global",
+                (StringImm("dense"), address(a), address(weight), address(temp), n),
+                INT32,
+            )
+        ),
+        S.Evaluate(
+            Call(
+                "call_packed",
+                (
+                    StringImm("my.function"),
+                    Call("tensor", (ir.load(temp, *zeros),), HANDLE),
+                    Call("tensor", (ir.load(c, *zeros),), HANDLE),
+                ),
+                INT32,
+            )
+        ),
+    ]
     body: S.Stmt = Allocate(temp, ir.seq(calls))
     body = DeclBuffer(weight, Call("constant_data", (StringImm("w0"),), HANDLE), body)
     root = S.BlockRealize((), ir.const(True, "bool"), S.Block("root", (), (), (), body))

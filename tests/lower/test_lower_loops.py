@@ -176,7 +176,8 @@ def test_what_has_no_vector_form_runs_serially_with_a_note(same_result: Check) -
 
     lowered = same_result(temporary, normal(8), normal(8), normal(1))
     assert lowered.attrs["lower.notes"] == (
-        "loop v is not vectorized: all iterations store to one element of t",)  # fmt: skip
+        "loop v is not vectorized: all iterations store to one element of t",
+    )
 
 
 def test_temporaries_of_one_iteration_become_vectors(same_result: Check) -> None:
@@ -196,8 +197,10 @@ def test_temporaries_of_one_iteration_become_vectors(same_result: Check) -> None
     assert all(isinstance(store.indices[0], E.Ramp) for store in stores(lowered))
 
 
-@pytest.mark.parametrize(("held", "lanes", "masked"), [(1, 1, False), (3, 4, True), (8, 8, False),
-                                                       (9, 16, True), (16, 16, False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("held", "lanes", "masked"),
+    [(1, 1, False), (3, 4, True), (8, 8, False), (9, 16, True), (16, 16, False)],
+)
 def test_a_vector_is_no_longer_than_its_condition_holds(
     same_result: Check, held: int, lanes: int, masked: bool
 ) -> None:
@@ -529,8 +532,11 @@ def test_partition_leaves_a_diagonal_to_the_loop_inside(same_result: Check, n: i
     lowered = same_result(triangle, normal(n, n), normal(n))
     first, *_ = [s for s in ir.collect(lowered.body, ir.For) if ir.collect(s.body, ir.For)]
     assert "//" in ir.printer.script(first.extent)  # whole tiles, of any number of rows
-    asked = [c for c in ir.collect(first.body, ir.IfThenElse) if ir.uses_var(c.condition,
-             {first.loop_var})]  # fmt: skip
+    asked = [
+        c
+        for c in ir.collect(first.body, ir.IfThenElse)
+        if ir.uses_var(c.condition, {first.loop_var})
+    ]
     assert not asked
 
 
@@ -561,8 +567,10 @@ def test_partition_of_a_border_of_any_size(same_result: Check, n: int) -> None:
             for v in T.vectorized(T.int64(8)):
                 if i * T.int64(8) + v < n:
                     B[i * T.int64(8) + v] = T.if_then_else(
-                        i * T.int64(8) + v >= T.int64(11), A[i * T.int64(8) + v - T.int64(11)],
-                        T.float32(0))  # fmt: skip
+                        i * T.int64(8) + v >= T.int64(11),
+                        A[i * T.int64(8) + v - T.int64(11)],
+                        T.float32(0),
+                    )
 
     same_result(border, normal(n), normal(n))
 

@@ -98,8 +98,9 @@ def test_random_loop_nests(run: Run, fuzz_factor: int) -> None:
                 sizes = [a.buffer.shape[0] for a in ir.collect(func.body, S.Allocate)]
                 moved += sum(not ir.is_const_int(size, SIZE) for size in sizes)
             got = run(func, *arrays)[1]
-            np.testing.assert_allclose(got[defined], want[defined], rtol=1e-5,
-                                       err_msg=f"seed {seed}, after {name}")  # fmt: skip
+            np.testing.assert_allclose(
+                got[defined], want[defined], rtol=1e-5, err_msg=f"seed {seed}, after {name}"
+            )
     assert moved > 10 * fuzz_factor  # the interesting case happens
 
 
@@ -136,27 +137,44 @@ def two_stages(tile: int, halo: int, pick: random.Random) -> PrimFunc:
     def block(name: str, stmt: Callable[[Var], Stmt], bound: Expr, limit: Expr) -> Stmt:
         vi = Var("vi", I64)
         iters = (ir.IterVar(vi, ir.Range(number(0), limit)),)
-        return S.BlockRealize((bound,), ir.compare(ir.expr.LT, bound, limit),
-                              S.Block(name, iters, (), (), stmt(vi)))  # fmt: skip
+        return S.BlockRealize(
+            (bound,), ir.compare(ir.expr.LT, bound, limit), S.Block(name, iters, (), (), stmt(vi))
+        )
 
     def loop(var: Var, extent: int, kinds: list[ForKind], body: Stmt) -> Stmt:
         return For(var, number(0), number(extent), pick.choice(kinds), body)
 
     def consume(vi: Var) -> Stmt:
         update = S.BufferStore(c, ir.add(ir.load(c, vi), ir.load(b, ir.add(vi, h))), (vi,))
-        return ir.seq([S.BufferStore(c, ir.const(0.0, "float32"), (vi,)),
-                       For(h, number(0), number(halo + 1), ForKind.SERIAL, update)])  # fmt: skip
+        return ir.seq(
+            [
+                S.BufferStore(c, ir.const(0.0, "float32"), (vi,)),
+                For(h, number(0), number(halo + 1), ForKind.SERIAL, update),
+            ]
+        )
 
     kinds = [ForKind.SERIAL, ForKind.UNROLLED, ForKind.VECTORIZED]
     base = ir.mul(outer, tile)
-    first = block("B", lambda v: S.BufferStore(b, ir.mul(ir.load(a, v), 2.0), (v,)),
-                  ir.add(base, i), ir.add(n, halo))  # fmt: skip
+    first = block(
+        "B",
+        lambda v: S.BufferStore(b, ir.mul(ir.load(a, v), 2.0), (v,)),
+        ir.add(base, i),
+        ir.add(n, halo),
+    )
     second = block("C", consume, ir.add(base, j), n)
     body = ir.seq([loop(i, tile + halo, kinds, first), loop(j, tile, kinds, second)])
-    whole = For(outer, number(0), ir.ceildiv(n, number(tile)),
-                pick.choice([ForKind.SERIAL, ForKind.PARALLEL]), body,
-                annotations=pick.choice([{}, {"loop_partition": True}]))  # fmt: skip
+    whole = For(
+        outer,
+        number(0),
+        ir.ceildiv(n, number(tile)),
+        pick.choice([ForKind.SERIAL, ForKind.PARALLEL]),
+        body,
+        annotations=pick.choice([{}, {"loop_partition": True}]),
+    )
     root = S.Block("root", (), (), (), whole, alloc_buffers=(b,))
     handles = tuple(Var(name, ir.dtype_of("handle")) for name in "pc")
-    return PrimFunc(handles, ((handles[0], a), (handles[1], c)),
-                    S.BlockRealize((), ir.const(True, "bool"), root))  # fmt: skip
+    return PrimFunc(
+        handles,
+        ((handles[0], a), (handles[1], c)),
+        S.BlockRealize((), ir.const(True, "bool"), root),
+    )

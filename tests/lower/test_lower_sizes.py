@@ -104,9 +104,18 @@ def partitioned(s: Schedule) -> None:
         s.annotate(loop, "loop_partition", True)
 
 
-STEPS = [consumer_under_producer, consumer_under_both_axes, producer_under_consumer,
-         producer_in_parallel, stored_at, copied_at, cached, vectorized, unrolled,
-         partitioned]  # fmt: skip
+STEPS = [
+    consumer_under_producer,
+    consumer_under_both_axes,
+    producer_under_consumer,
+    producer_in_parallel,
+    stored_at,
+    copied_at,
+    cached,
+    vectorized,
+    unrolled,
+    partitioned,
+]
 
 
 def sized(func: ir.PrimFunc) -> ir.PrimFunc:
@@ -116,8 +125,15 @@ def sized(func: ir.PrimFunc) -> ir.PrimFunc:
         if not isinstance(node, (ir.For, ir.Allocate)):
             return None
         extents = [node.extent] if isinstance(node, ir.For) else node.buffer.shape
-        return ir.seq([*(ir.AssertStmt(ir.GE(n, ir.const(0, n.dtype)), "negative extent")
-                         for n in extents), node])  # fmt: skip
+        return ir.seq(
+            [
+                *(
+                    ir.AssertStmt(ir.GE(n, ir.const(0, n.dtype)), "negative extent")
+                    for n in extents
+                ),
+                node,
+            ]
+        )
 
     return func.replace(body=ir.rewrite_bottom_up(func.body, change))
 
@@ -183,8 +199,9 @@ def test_proved_extents_stay() -> None:
     n = ir.Var("n", ir.dtype_of("int32"))
     func: Any = bw.from_source(CHAIN)
     for extent in (func.buffers[0].shape[0], ir.const(8, "int32")):
-        loop = ir.For(n, ir.const(0, "int32"), extent, ir.ForKind.SERIAL,
-                      ir.Evaluate(ir.const(1, "int32")))  # fmt: skip
+        loop = ir.For(
+            n, ir.const(0, "int32"), extent, ir.ForKind.SERIAL, ir.Evaluate(ir.const(1, "int32"))
+        )
         kept = clamp_sizes(func.replace(body=loop), LowerContext(Target("x86-64")))
         assert kept.body is loop
     left = ir.sub(func.buffers[0].shape[0], 4)

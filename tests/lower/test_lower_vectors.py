@@ -133,7 +133,7 @@ def test_masked_vectors_lie_in_their_buffer_even_where_no_lane_reads() -> None:
                     h >= T.int64(2), A[h - T.int64(2), k * T.int64(16) + v], T.float32(0)
                 ) + T.if_then_else(
                     h < T.int64(11), A[h + T.int64(3), k * T.int64(16) + v], T.float32(0)
-                )  # fmt: skip
+                )
 
     lowered = lower(above, "x86-64-v4")
     loads = [n for n in ir.collect(lowered.body, ir.BufferLoad) if n.predicate is not None]
@@ -217,9 +217,11 @@ def test_a_divisor_that_all_lanes_share_is_not_0_where_no_lane_runs(n: int, divi
 
     @T.prim_func(index_dtype="int64")
     def divide(
-        n: T.int64, A: T.Buffer((16,), "int32"), D: T.Buffer((1,), "int32"),
+        n: T.int64,
+        A: T.Buffer((16,), "int32"),
+        D: T.Buffer((1,), "int32"),
         B: T.Buffer((16,), "int32"),
-    ):  # fmt: skip
+    ):
         for v in T.vectorized(16):
             if v < n:
                 B[v] = A[v] // D[0] + T.Cast("int32", v // n + 7 % n + (v + 7 // n) % n)

@@ -158,9 +158,14 @@ def encoder() -> Any:
     logging.set_verbosity_error()
     torch.manual_seed(7)
     config = BertConfig(
-        vocab_size=100, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
-        intermediate_size=128, max_position_embeddings=64, attn_implementation="sdpa",
-    )  # fmt: skip
+        vocab_size=100,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=128,
+        max_position_embeddings=64,
+        attn_implementation="sdpa",
+    )
 
     class Encoder(torch.nn.Module):
         def __init__(self) -> None:
@@ -178,8 +183,10 @@ def encoder() -> Any:
 
 
 def encoder_shapes() -> Any:
-    dynamic = {0: torch.export.Dim("batch", min=1, max=64),
-               1: torch.export.Dim("sequence", min=2, max=64)}  # fmt: skip
+    dynamic = {
+        0: torch.export.Dim("batch", min=1, max=64),
+        1: torch.export.Dim("sequence", min=2, max=64),
+    }
     return {"input_ids": dynamic, "attention_mask": dynamic}
 
 
@@ -219,8 +226,11 @@ def python() -> Callable[..., str]:
     def run(code: str, *arguments: Any) -> str:
         done = subprocess.run(
             [sys.executable, "-c", code, *map(str, arguments)],
-            capture_output=True, text=True, check=False, timeout=120,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
         assert done.returncode == 0, done.stderr[-4000:]
         return done.stdout
 

@@ -75,8 +75,9 @@ def test_tokens_outside_the_vocabulary_are_refused(exe: Any, wrong: int) -> None
     assert "less than 100" in caught.value.message
 
 
-def test_a_bad_call_leaves_the_model_usable(exe: Any, encoder: Any, compare_with_torch: Any,
-                                            make_tokens: Any) -> None:  # fmt: skip
+def test_a_bad_call_leaves_the_model_usable(
+    exe: Any, encoder: Any, compare_with_torch: Any, make_tokens: Any
+) -> None:
     inputs = make_tokens(4, 9)
     for _ in range(3):
         with pytest.raises(bw.ArgumentError):

@@ -26,9 +26,12 @@ class ResNet(nn.Module):
         super().__init__()
         self.stem, self.project = conv(3, 16, 7, 2), conv(16, 32, 1, 2)
         self.body = nn.Sequential(
-            conv(16, 8, 1), nn.ReLU(inplace=True), conv(8, 8, 3, 2), nn.ReLU(inplace=True),
+            conv(16, 8, 1),
+            nn.ReLU(inplace=True),
+            conv(8, 8, 3, 2),
+            nn.ReLU(inplace=True),
             conv(8, 32, 1),
-        )  # fmt: skip
+        )
         self.head = nn.Linear(32, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -44,9 +47,12 @@ class MobileNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            conv(8, 24, 1), nn.ReLU6(inplace=True), conv(24, 24, 3, groups=24),
-            nn.ReLU6(inplace=True), conv(24, 8, 1),
-        )  # fmt: skip
+            conv(8, 24, 1),
+            nn.ReLU6(inplace=True),
+            conv(24, 24, 3, groups=24),
+            nn.ReLU6(inplace=True),
+            conv(24, 8, 1),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.body(x)

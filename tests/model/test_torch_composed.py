@@ -50,8 +50,12 @@ FAMILIES: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_families_of_operators(name: str, agrees: Any) -> None:
-    agrees(lambda x: [*FAMILIES[name](x)], torch.randn(5, 8), shapes=[{0: N}],
-           others=[(torch.randn(9, 8),)])  # fmt: skip
+    agrees(
+        lambda x: [*FAMILIES[name](x)],
+        torch.randn(5, 8),
+        shapes=[{0: N}],
+        others=[(torch.randn(9, 8),)],
+    )
 
 
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
@@ -63,15 +67,21 @@ def test_upsampling_of_images(mode: str, agrees: Any) -> None:
     def scaled(x: torch.Tensor) -> Any:
         return [F.interpolate(x, mode=mode, **how, **size) for how in corners for size in sizes]
 
-    agrees(scaled, torch.randn(2, 3, 6, 5), shapes=[{2: H, 3: W}],
-           others=[(torch.randn(2, 3, 9, 7),)])  # fmt: skip
+    agrees(
+        scaled, torch.randn(2, 3, 6, 5), shapes=[{2: H, 3: W}], others=[(torch.randn(2, 3, 9, 7),)]
+    )
 
 
 def test_upsampling_of_lines_and_volumes(agrees: Any) -> None:
-    agrees(lambda x: (F.interpolate(x[0], scale_factor=2, mode="linear"),
-                      F.interpolate(x[0], size=7), F.interpolate(x[None], scale_factor=2),
-                      F.interpolate(x[None], size=(3, 4, 9), mode="trilinear")),
-           torch.randn(2, 3, 6, 5))  # fmt: skip
+    agrees(
+        lambda x: (
+            F.interpolate(x[0], scale_factor=2, mode="linear"),
+            F.interpolate(x[0], size=7),
+            F.interpolate(x[None], scale_factor=2),
+            F.interpolate(x[None], size=(3, 4, 9), mode="trilinear"),
+        ),
+        torch.randn(2, 3, 6, 5),
+    )
 
 
 def test_antialiasing_is_refused() -> None:

@@ -164,8 +164,11 @@ def test_a_profile_takes_the_machine_as_it_is_told(encoder_exe: Any, make_tokens
     slow = bw.Roofline(1, 1.0, ((1, 1.0), (2, 1.0)), 1.0)
     inputs = make_tokens(4, 20)
     profile = encoder_exe.profile(*inputs, repeat=1, roofline=slow)
-    assert all(kernel.limit == pytest.approx(max(kernel.gflops * 1e9, kernel.megabytes * 1e6))
-               for kernel in profile.kernels() if kernel.calls == 1)  # fmt: skip
+    assert all(
+        kernel.limit == pytest.approx(max(kernel.gflops * 1e9, kernel.megabytes * 1e6))
+        for kernel in profile.kernels()
+        if kernel.calls == 1
+    )
     measured = encoder_exe.profile(*inputs, repeat=1).roofline
     assert measured is encoder_exe.profile(*inputs, repeat=1).roofline  # once per process
 

@@ -103,8 +103,17 @@ class Drawn:
             return (
                 f"{one(('math.floor', 'math.ceil', 'math.trunc', 'round'))}({self.real(depth - 1)})"
             )
-        form = one(("{0} + {1}", "{0} - {1}", "{0} * {1}", "{0} // {1}", "{0} % {1}", "{0} & {1}",
-                    "{0} if {2} else {1}"))  # fmt: skip
+        form = one(
+            (
+                "{0} + {1}",
+                "{0} - {1}",
+                "{0} * {1}",
+                "{0} // {1}",
+                "{0} % {1}",
+                "{0} & {1}",
+                "{0} if {2} else {1}",
+            )
+        )
         a, b, c = self.whole(depth - 1), self.whole(depth - 1), self.condition(depth - 1)
         return f"({form.format(a, b, c)})"
 
@@ -192,8 +201,14 @@ def test_inputs_of_guards_are_found_where_they_nest(strict: bool, tmp_path: Path
 
     args, named = arguments(8, 6, 9, 5, 7)
     free = {0: AUTO}
-    shapes = {"X": [free], "X_0": free, "rest": (None, {"q r": free}),
-              "k": None, "b": free, "a": free}  # fmt: skip
+    shapes = {
+        "X": [free],
+        "X_0": free,
+        "rest": (None, {"q r": free}),
+        "k": None,
+        "b": free,
+        "a": free,
+    }
     exported = torch.export.export(Nested(), args, named, dynamic_shapes=shapes, strict=strict)
     exe = bw.compile(exported)
     exe.save(tmp_path / "nested.bwx")
@@ -225,8 +240,11 @@ class Branches(torch.nn.Module):
 @pytest.fixture(scope="module")
 def branches() -> Any:
     """Compiled with a derived, a dynamic and automatic dimensions."""
-    shapes = ({0: 2 * torch.export.Dim("n", max=64)}, {0: torch.export.Dim.DYNAMIC},
-              {0: AUTO, 1: AUTO})  # fmt: skip
+    shapes = (
+        {0: 2 * torch.export.Dim("n", max=64)},
+        {0: torch.export.Dim.DYNAMIC},
+        {0: AUTO, 1: AUTO},
+    )
     return bw.compile(torch.export.export(Branches(), (*rows(8, 7, 6),), dynamic_shapes=shapes))
 
 
@@ -293,9 +311,11 @@ def test_each_guard_that_is_not_understood_is_named_once() -> None:
     exported = torch.export.export(Branches(), (*rows(8, 7, 6),), dynamic_shapes=({0: AUTO},) * 3)
     texts = ["L['x'].size()[0] == mystery(2)", "not python", "L['x'].size()[0] % 2 == 0"]
     changed = types.SimpleNamespace(
-        _guards_code=texts, call_spec=exported.call_spec, graph_signature=exported.graph_signature,
+        _guards_code=texts,
+        call_spec=exported.call_spec,
+        graph_signature=exported.graph_signature,
         module_call_graph=exported.module_call_graph,
-    )  # fmt: skip
+    )
     from blockwright.arith import Analyzer
     from blockwright.frontend.torch.guards import checked_guards
 

@@ -88,8 +88,11 @@ def test_numbers_are_rounded_where_pytorch_rounds_them(dtype: torch.dtype) -> No
     names, fns = zip(*functions(dtype), strict=True)
     model = Every(list(fns))
     found, expected = bw.compile(model, inputs)(*inputs), model(*inputs)
-    wrong = [name for name, a, b in zip(names, found, expected, strict=True)
-             if a.dtype != b.dtype or not torch.equal(a, b)]  # fmt: skip
+    wrong = [
+        name
+        for name, a, b in zip(names, found, expected, strict=True)
+        if a.dtype != b.dtype or not torch.equal(a, b)
+    ]
     assert not wrong
 
 
@@ -105,8 +108,9 @@ def test_results_in_numbers() -> None:
         c = torch.tensor(0.1)
 
     rest, trunc, floor, kept = bw.compile(Model(), (x, tenth))(x, tenth)
-    torch.testing.assert_close(rest.float(), torch.tensor([-0.6992, -0.0010, -0.0, 0.0, 0.0]),
-                               rtol=0, atol=5e-5)  # fmt: skip
+    torch.testing.assert_close(
+        rest.float(), torch.tensor([-0.6992, -0.0010, -0.0, 0.0, 0.0]), rtol=0, atol=5e-5
+    )
     assert trunc[1] == 20
     assert floor == 3
     assert kept[1] == 20

@@ -27,8 +27,9 @@ def test_starts_and_ends_are_limited_to_the_axis(agrees: Any) -> None:
 def test_assignments_are_limited_to_the_axis(agrees: Any) -> None:
     def written(x: torch.Tensor) -> Any:
         out: list[torch.Tensor] = []
-        for number, (a, b, step) in enumerate((a, b, s) for a in STARTS[::2] for b in STARTS[1::2]
-                                              for s in (1, 2)):  # fmt: skip
+        for number, (a, b, step) in enumerate(
+            (a, b, s) for a in STARTS[::2] for b in STARTS[1::2] for s in (1, 2)
+        ):
             y = x.clone()
             y[:, a:b:step] = float(number)
             out.append(y)
@@ -82,12 +83,22 @@ def test_positions_that_data_decides_are_refused(written: Any, code: str) -> Non
 
 
 def test_sizes_that_are_multiples_of_a_symbol(agrees: Any) -> None:
-    agrees(lambda x: (x.view(-1, 8), x.chunk(2), torch.nn.functional.glu(x, 0)), torch.randn(40),
-           shapes=[{0: 8 * Dim("m", min=1, max=9)}], others=[(torch.randn(24),)])  # fmt: skip
+    agrees(
+        lambda x: (x.view(-1, 8), x.chunk(2), torch.nn.functional.glu(x, 0)),
+        torch.randn(40),
+        shapes=[{0: 8 * Dim("m", min=1, max=9)}],
+        others=[(torch.randn(24),)],
+    )
 
 
 def test_parts(agrees: Any) -> None:
-    agrees(lambda x: (x.unbind(1), x.narrow(0, 1, 2), x.split(2), x.tensor_split(2), x.diff(dim=0)),
-           torch.randn(5, 3))  # fmt: skip
-    agrees(lambda x: x.split([2, x.shape[0] - 2]), torch.randn(6, 3),
-           shapes=[{0: Dim("n", min=4, max=30)}], others=[(torch.randn(12, 3),)])  # fmt: skip
+    agrees(
+        lambda x: (x.unbind(1), x.narrow(0, 1, 2), x.split(2), x.tensor_split(2), x.diff(dim=0)),
+        torch.randn(5, 3),
+    )
+    agrees(
+        lambda x: x.split([2, x.shape[0] - 2]),
+        torch.randn(6, 3),
+        shapes=[{0: Dim("n", min=4, max=30)}],
+        others=[(torch.randn(12, 3),)],
+    )

@@ -26,11 +26,20 @@ def everything(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
     """What once became something else by a rule for integers without end."""
     biggest, smallest = torch.maximum(x, y), torch.minimum(x, y)
     return (
-        x.clamp(min=3) - 4, x > -3, x >= -3, smallest < -3, biggest - x, biggest - smallest,
-        torch.where(x + 1 > x, x, y), torch.div(x, -3, rounding_mode="floor"),
+        x.clamp(min=3) - 4,
+        x > -3,
+        x >= -3,
+        smallest < -3,
+        biggest - x,
+        biggest - smallest,
+        torch.where(x + 1 > x, x, y),
+        torch.div(x, -3, rounding_mode="floor"),
         torch.remainder(x, -3),
-        x.abs() - 1, (x + y).clamp(-2, 2), torch.relu(x - 1) - x, x + 1 == y + 1,
-    )  # fmt: skip
+        x.abs() - 1,
+        (x + y).clamp(-2, 2),
+        torch.relu(x - 1) - x,
+        x + 1 == y + 1,
+    )
 
 
 def at_the_ends(dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -91,14 +91,32 @@ def test_norms_over_channels(compile_torch: Any, compare_with_torch: Any) -> Non
     compare_with_torch(compile_torch(model, (x,)), model, (x,))
 
 
-ACTIVATIONS = (F.relu6, F.hardswish, F.hardsigmoid, F.leaky_relu, F.elu, F.celu, F.selu, F.mish,
-               F.softplus, F.silu, F.logsigmoid, F.hardtanh, F.glu, F.gelu)  # fmt: skip
+ACTIVATIONS = (
+    F.relu6,
+    F.hardswish,
+    F.hardsigmoid,
+    F.leaky_relu,
+    F.elu,
+    F.celu,
+    F.selu,
+    F.mish,
+    F.softplus,
+    F.silu,
+    F.logsigmoid,
+    F.hardtanh,
+    F.glu,
+    F.gelu,
+)
 
 
 def activations(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     tanh = F.gelu(x, approximate="tanh")
-    return (tanh, F.prelu(x, x.new_full((4,), 0.25)), F.leaky_relu(x, 0.2),
-            *(f(x) for f in ACTIVATIONS))  # fmt: skip
+    return (
+        tanh,
+        F.prelu(x, x.new_full((4,), 0.25)),
+        F.leaky_relu(x, 0.2),
+        *(f(x) for f in ACTIVATIONS),
+    )
 
 
 def test_activations(compile_torch: Any, compare_with_torch: Any) -> None:
@@ -215,9 +233,13 @@ def test_softmax_of_a_number(compile_torch: Any, compare_with_torch: Any) -> Non
 class Small(nn.Sequential):
     def __init__(self) -> None:
         super().__init__(
-            nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True),
-            nn.MaxPool2d(3, 2, 1), nn.ConvTranspose2d(8, 4, 2, stride=2), nn.Conv2d(4, 5, 1),
-        )  # fmt: skip
+            nn.Conv2d(3, 8, 3, stride=2, padding=1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(3, 2, 1),
+            nn.ConvTranspose2d(8, 4, 2, stride=2),
+            nn.Conv2d(4, 5, 1),
+        )
 
 
 def test_one_program_for_all_image_sizes(compile_torch: Any, compare_with_torch: Any) -> None:

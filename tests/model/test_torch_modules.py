@@ -114,9 +114,13 @@ class Manual(nn.Module):
 class Arithmetic(nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return (
-            1.0 / (1.0 + torch.exp(-x)), (x * x + 1).rsqrt() - x.abs().sqrt(), torch.erf(x) ** 3,
-            (x * 10).round().to(torch.int32) // 3, x.clamp(-0.5, 0.5), -x % 0.7,
-        )  # fmt: skip
+            1.0 / (1.0 + torch.exp(-x)),
+            (x * x + 1).rsqrt() - x.abs().sqrt(),
+            torch.erf(x) ** 3,
+            (x * 10).round().to(torch.int32) // 3,
+            x.clamp(-0.5, 0.5),
+            -x % 0.7,
+        )
 
 
 RANK_1 = ({0: N},)
@@ -164,8 +168,10 @@ def test_a_module_answers_like_torch(
     exe = compile_torch(model, example, shapes)
     for _ in range(8):
         compare_with_torch(exe, model, random_inputs(example, shapes, rng))
-    smallest = [t[tuple(slice(0, dims[a].min if a in dims else None) for a in range(t.dim()))]
-                for t, dims in zip(example, shapes, strict=True)]  # fmt: skip
+    smallest = [
+        t[tuple(slice(0, dims[a].min if a in dims else None) for a in range(t.dim()))]
+        for t, dims in zip(example, shapes, strict=True)
+    ]
     compare_with_torch(exe, model, smallest)
 
 

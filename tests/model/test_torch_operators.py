@@ -24,8 +24,13 @@ from blockwright.frontend.torch import (
 from blockwright.ops.row import OpRow, Sample
 from blockwright.ops.table import OPERATORS
 
-FAMILIES = (converters.TABLE, convert_arithmetic.TABLE, convert_layers.TABLE,
-            convert_shapes.TABLE, convert_sizes.TABLE)  # fmt: skip
+FAMILIES = (
+    converters.TABLE,
+    convert_arithmetic.TABLE,
+    convert_layers.TABLE,
+    convert_shapes.TABLE,
+    convert_sizes.TABLE,
+)
 OWN_ROWS = {name for family in FAMILIES for name in family.rows}
 DECLARED = [(row, name) for row in OPERATORS.values() for name in row.torch]
 

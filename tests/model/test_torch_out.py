@@ -230,10 +230,14 @@ def test_the_structure_must_be_the_models(nested: Any, pair: Any) -> None:
         (pair, (first, None), "BW702", "result 2 'out1' of main is None, not an array"),
         (nested, tuple(good.values()), "BW702", "out is a tuple, where the model gives a dict"),
         (nested, {"sum": good["sum"]}, "BW701", "out must have 'sum', 'parts', 'flat', got 'sum'"),
-        (nested, {**good, "parts": (first, (a, b))}, "BW701",
-         "out['parts'][1] must have 3 parts, got 2"),
+        (
+            nested,
+            {**good, "parts": (first, (a, b))},
+            "BW701",
+            "out['parts'][1] must have 3 parts, got 2",
+        ),
         (nested, {**good, "more": c}, "BW701", "got 'sum', 'parts', 'flat', 'more'"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(bw.ArgumentError) as caught:
             exe(x, out=out)
         assert caught.value.code == code
@@ -410,9 +414,11 @@ def test_results_that_stand_permuted(image: Any) -> None:
     expected = exe(x)
     last = torch.empty(2, 5, 8, 8).to(memory_format=torch.channels_last)
     for picture, copies in (
-        (last, 0), (torch.empty(2, 5, 8, 8), 1), (np.empty((2, 5, 8, 8), np.float32), 1),
+        (last, 0),
+        (torch.empty(2, 5, 8, 8), 1),
+        (np.empty((2, 5, 8, 8), np.float32), 1),
         (Foreign(np.empty((2, 8, 8, 5), np.float32).transpose(0, 3, 1, 2)), 0),
-    ):  # fmt: skip
+    ):
         before = exe.copies
         out = (picture, torch.empty(2, 5))
         assert exe(x, out=out) is out

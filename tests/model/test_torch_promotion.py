@@ -18,8 +18,18 @@ from blockwright.frontend.torch.operands import torch_dtype
 from blockwright.frontend.torch.promotion import common_type, number_in
 from blockwright.graph import constant
 
-TYPES = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16,
-         torch.bfloat16, torch.float32, torch.float64)  # fmt: skip
+TYPES = (
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+)
 NUMBERS = (True, 3, 2.5)
 
 
@@ -49,16 +59,65 @@ def test_whole_numbers_wrap_as_in_pytorch(dtype: torch.dtype, number: int) -> No
 def test_operators_on_mixed_operands(agrees: Any) -> None:
     i, u = torch.randint(-5, 9, (3, 4)), torch.randint(0, 255, (3, 4), dtype=torch.uint8)
     b, x, half = i > 2, torch.randn(3, 4), torch.randn(3, 4).half()
-    agrees(lambda i, u, b, x: (1.5 - i, i**2.0, i**4, i**0, i * b, b * b, b + b, u + i, x * i[0, 0],
-                               i / 2, i // 2, i % 3, b.sum(), b.amax(1), b.amin(), ~b, ~i),
-           i, u, b, x)  # fmt: skip
-    agrees(lambda u, half: (u < -1, u >= -1, u == 300, u + 300, u - 1, half == 0.1, half * 0.1,
-                            half + u, half.add(1, alpha=2), torch.where(half > 0, half, 1.5),
-                            torch.atan2(half, u), u.clamp(min=2.5), u.clamp(3, 9),
-                            u.cumsum(0), half[0, 0].cumsum(0)), u, half)  # fmt: skip
-    agrees(lambda x, i, half: (torch.stack([x, i, half]), torch.cat([i, half]), torch.rsub(i, 2),
-                               torch.maximum(i, x), torch.div(i, 2, rounding_mode="trunc"),
-                               torch.div(x, 0.3, rounding_mode="floor")), x, i, half)  # fmt: skip
+    agrees(
+        lambda i, u, b, x: (
+            1.5 - i,
+            i**2.0,
+            i**4,
+            i**0,
+            i * b,
+            b * b,
+            b + b,
+            u + i,
+            x * i[0, 0],
+            i / 2,
+            i // 2,
+            i % 3,
+            b.sum(),
+            b.amax(1),
+            b.amin(),
+            ~b,
+            ~i,
+        ),
+        i,
+        u,
+        b,
+        x,
+    )
+    agrees(
+        lambda u, half: (
+            u < -1,
+            u >= -1,
+            u == 300,
+            u + 300,
+            u - 1,
+            half == 0.1,
+            half * 0.1,
+            half + u,
+            half.add(1, alpha=2),
+            torch.where(half > 0, half, 1.5),
+            torch.atan2(half, u),
+            u.clamp(min=2.5),
+            u.clamp(3, 9),
+            u.cumsum(0),
+            half[0, 0].cumsum(0),
+        ),
+        u,
+        half,
+    )
+    agrees(
+        lambda x, i, half: (
+            torch.stack([x, i, half]),
+            torch.cat([i, half]),
+            torch.rsub(i, 2),
+            torch.maximum(i, x),
+            torch.div(i, 2, rounding_mode="trunc"),
+            torch.div(x, 0.3, rounding_mode="floor"),
+        ),
+        x,
+        i,
+        half,
+    )
     agrees(lambda b, i: (b**1, b ** i.abs(), i**True), b, i)
 
 
@@ -116,5 +175,9 @@ def test_powers_whose_type_the_exporter_mistakes_are_refused() -> None:
 
 def test_sizes_are_operands(agrees: Any) -> None:
     n = torch.export.Dim("n", min=1, max=50)
-    agrees(lambda x: (x + x.shape[0], x.shape[0] - x, x.sum() * -x.shape[0], x > x.shape[0]),
-           torch.randn(3, 4), shapes=[{0: n}], others=[(torch.randn(7, 4),)])  # fmt: skip
+    agrees(
+        lambda x: (x + x.shape[0], x.shape[0] - x, x.sum() * -x.shape[0], x > x.shape[0]),
+        torch.randn(3, 4),
+        shapes=[{0: n}],
+        others=[(torch.randn(7, 4),)],
+    )

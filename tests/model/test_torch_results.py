@@ -156,9 +156,14 @@ class Options(nn.Module):
     """Takes what is no tensor, and tensors inside of containers."""
 
     def forward(
-        self, x: torch.Tensor, bias: Any = None, scale: float = 2.0, more: Any = (),
-        *, named: dict[str, torch.Tensor] | None = None,
-    ) -> Any:  # fmt: skip
+        self,
+        x: torch.Tensor,
+        bias: Any = None,
+        scale: float = 2.0,
+        more: Any = (),
+        *,
+        named: dict[str, torch.Tensor] | None = None,
+    ) -> Any:
         y = x * scale
         for part in more:
             y = y + part

@@ -84,8 +84,10 @@ def test_what_deduction_takes_can_be_lowered(value: Any) -> None:
 def _lowered(row: OpRow, attrs: dict[str, Any]) -> None:
     rng = np.random.default_rng(0)
     arrays = [np.asarray(a(rng) if callable(a) else a) for a in row.samples[0].args]
-    infos = [ir.TensorInfo(tuple(ir.const(d, "int64") for d in a.shape), ir.dtype_of(a.dtype))
-             for a in arrays]  # fmt: skip
+    infos = [
+        ir.TensorInfo(tuple(ir.const(d, "int64") for d in a.shape), ir.dtype_of(a.dtype))
+        for a in arrays
+    ]
     args = tuple(ir.GraphVar(f"x{k}", info=info) for k, info in enumerate(infos))
     try:
         deduce_call(ir.GraphCall(ir.OpRef(row.name), args, attrs), Analyzer())

@@ -25,10 +25,12 @@ def tensor(*shape: Any, dtype: str = "float32") -> ir.TensorInfo:
 def known() -> Analyzer:
     """b in [1, 64], s in [2, 512], n and m in [1, 1000)."""
     limits = {B: (1, 64), S: (2, 512), N: (1, 999), M: (1, 999)}
-    return Analyzer({
-        symbol: ir.Range(ir.const(low, "int64"), ir.const(high - low + 1, "int64"))
-        for symbol, (low, high) in limits.items()
-    })  # fmt: skip
+    return Analyzer(
+        {
+            symbol: ir.Range(ir.const(low, "int64"), ir.const(high - low + 1, "int64"))
+            for symbol, (low, high) in limits.items()
+        }
+    )
 
 
 def deduce(name: str, *infos: ir.Info, **attrs: Any) -> ir.Info:
@@ -275,7 +277,10 @@ def test_every_row_explains_itself(name: str) -> None:
 def test_a_front_end_name_belongs_to_one_operator() -> None:
     """ONNX has one name for convolutions of every rank; no name means two different operators."""
     for field in ("torch", "onnx"):
-        rows = [(name, re.sub(r"[123]d", "", found.name))
-                for found in OPERATORS.values() for name in getattr(found, field)]  # fmt: skip
+        rows = [
+            (name, re.sub(r"[123]d", "", found.name))
+            for found in OPERATORS.values()
+            for name in getattr(found, field)
+        ]
         families = dict(rows)
         assert [pair for pair in rows if families[pair[0]] != pair[1]] == []

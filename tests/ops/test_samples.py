@@ -63,8 +63,10 @@ def assert_close(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any], sample: 
     bad = ~(same | near)
     if bad.any():
         where = tuple(int(i[0]) for i in np.nonzero(bad)) if bad.ndim else ()
-        pytest.fail(f"{int(bad.sum())} of {bad.size} differ, first at {where}: got {got[where]!r}, "
-                    f"expected {want[where]!r}, {int(steps[where])} steps apart")  # fmt: skip
+        pytest.fail(
+            f"{int(bad.sum())} of {bad.size} differ, first at {where}: got {got[where]!r}, "
+            f"expected {want[where]!r}, {int(steps[where])} steps apart"
+        )
 
 
 class Case:

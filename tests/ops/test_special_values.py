@@ -104,8 +104,9 @@ def differences(got: Tensor, want: Tensor, zeros: bool, overflows: bool) -> str:
         if zeros:
             bad |= (w == 0) & (g == 0) & (g.signbit() != w.signbit())
     places = bad.reshape(-1).nonzero().reshape(-1).tolist()[:4]
-    return ", ".join(f"[{k}] {got.reshape(-1)[k].item()!r} not {want.reshape(-1)[k].item()!r}"
-                     for k in places)  # fmt: skip
+    return ", ".join(
+        f"[{k}] {got.reshape(-1)[k].item()!r} not {want.reshape(-1)[k].item()!r}" for k in places
+    )
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, "bool"])

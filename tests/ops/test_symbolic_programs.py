@@ -101,9 +101,10 @@ def known() -> Analyzer:
 
 
 def size_of(dim: Any, sizes: dict[ir.Var, int]) -> int:
-    value = ir.substitute(ir.as_expr(dim, ir.dtype_of("int64")), {
-        symbol: ir.const(size, "int64") for symbol, size in sizes.items()
-    })  # fmt: skip
+    value = ir.substitute(
+        ir.as_expr(dim, ir.dtype_of("int64")),
+        {symbol: ir.const(size, "int64") for symbol, size in sizes.items()},
+    )
     number = ir.const_int(Analyzer().simplify(value))
     assert number is not None
     return number

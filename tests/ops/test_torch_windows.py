@@ -43,16 +43,19 @@ def check(name: str, want: torch.Tensor, *arrays: Any, exact: bool = True, **att
     """The oracle and, on the interpreter, the program give what PyTorch gives."""
     row = OPERATORS[name]
     attrs = {**row.attrs, **attrs}
-    infos = [ir.TensorInfo(tuple(ir.const(d, "int64") for d in a.shape), ir.dtype_of("float32"))
-             for a in arrays]  # fmt: skip
+    infos = [
+        ir.TensorInfo(tuple(ir.const(d, "int64") for d in a.shape), ir.dtype_of("float32"))
+        for a in arrays
+    ]
     found = row.oracle(*arrays, **attrs)
     assert row.lower is not None
     out = np.full(want.shape, 77, np.float32)
     interpret(row.lower(OpContext(name), infos, attrs), *arrays, out)
     for got in (found, out):
         assert got.shape == tuple(want.shape)
-        np.testing.assert_allclose(got, want.numpy(), rtol=0 if exact else 1e-6,
-                                   atol=0 if exact else 1e-6)  # fmt: skip
+        np.testing.assert_allclose(
+            got, want.numpy(), rtol=0 if exact else 1e-6, atol=0 if exact else 1e-6
+        )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -62,8 +65,10 @@ def test_convolutions(seed: int) -> None:
     groups, of_x, of_w = integers(rng, 1, 3, 3)
     size, gap = integers(rng, 1, 3, rank), integers(rng, 1, 2, rank)
     pad, stride = integers(rng, 0, 2, rank), integers(rng, 1, 3, rank)
-    space = tuple(max(1, d * (k - 1) + 1 - 2 * p + int(rng.integers(0, 5)))
-                  for k, d, p in zip(size, gap, pad, strict=True))  # fmt: skip
+    space = tuple(
+        max(1, d * (k - 1) + 1 - 2 * p + int(rng.integers(0, 5)))
+        for k, d, p in zip(size, gap, pad, strict=True)
+    )
     x, w = array(rng, 2, groups * of_x, *space), array(rng, groups * of_w, of_x, *size)
     want = CONV[rank](torch.from_numpy(x), torch.from_numpy(w), None, stride, pad, gap, groups)
     check(f"nn.conv{rank}d", want, x, w, strides=stride, padding=pad, dilation=gap, groups=groups)
@@ -77,14 +82,24 @@ def test_transposed_convolutions(seed: int) -> None:
     size, gap = integers(rng, 1, 4, rank), integers(rng, 1, 3, rank)
     stride, space = integers(rng, 1, 4, rank), integers(rng, 1, 4, rank)
     more = tuple(int(rng.integers(0, max(s, d))) for s, d in zip(stride, gap, strict=True))
-    pad = tuple(int(rng.integers(0, 1 + (d * (k - 1)) // 2))
-                for k, d in zip(size, gap, strict=True))  # fmt: skip
+    pad = tuple(
+        int(rng.integers(0, 1 + (d * (k - 1)) // 2)) for k, d in zip(size, gap, strict=True)
+    )
     x, w = array(rng, 2, groups * of_x, *space), array(rng, groups * of_x, of_w, *size)
     want = TRANSPOSE[rank](
         torch.from_numpy(x), torch.from_numpy(w), None, stride, pad, more, groups, gap
     )
-    check(f"nn.conv{rank}d_transpose", want, x, w, strides=stride, padding=pad, dilation=gap,
-          groups=groups, output_padding=more)  # fmt: skip
+    check(
+        f"nn.conv{rank}d_transpose",
+        want,
+        x,
+        w,
+        strides=stride,
+        padding=pad,
+        dilation=gap,
+        groups=groups,
+        output_padding=more,
+    )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -97,8 +112,12 @@ def test_pools(seed: int) -> None:
     hanging, padded = bool(rng.integers(2)), bool(rng.integers(2))
     space = tuple(d * (k - 1) + 1 + int(rng.integers(0, 6)) for k, d in zip(size, gap, strict=True))
     x = array(rng, 2, 3, *space)
-    given: dict[str, Any] = {"pool_size": size, "strides": stride, "padding": pad,
-                             "ceil_mode": hanging}  # fmt: skip
+    given: dict[str, Any] = {
+        "pool_size": size,
+        "strides": stride,
+        "padding": pad,
+        "ceil_mode": hanging,
+    }
     t = torch.from_numpy(x)
     want = MAX[rank](t, size, stride, pad, gap, hanging)
     check(f"nn.max_pool{rank}d", want, x, **given, dilation=gap)

@@ -18,8 +18,10 @@ def test_the_transforms_together_are_the_correlation(m: int) -> None:
     for k in range(m):
         for j in range(TAPS):
             for position in range(edge):
-                total = sum(found.output[k][i] * found.filter[i][j] * found.input[i][position]
-                            for i in range(edge))  # fmt: skip
+                total = sum(
+                    found.output[k][i] * found.filter[i][j] * found.input[i][position]
+                    for i in range(edge)
+                )
                 assert total == (position == k + j)
 
 

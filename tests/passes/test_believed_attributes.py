@@ -13,8 +13,12 @@ from blockwright import ir
 X = np.arange(4, dtype="float32")
 
 
-def module(attrs: str, store: str = "X[vi] + T.float32(1)", call: str = "R.negative(y)",
-           result: str = "(4,)") -> ir.IRModule:  # fmt: skip
+def module(
+    attrs: str,
+    store: str = "X[vi] + T.float32(1)",
+    call: str = "R.negative(y)",
+    result: str = "(4,)",
+) -> ir.IRModule:
     return bw.from_source(f"""
 @I.ir_module
 class M:

@@ -37,15 +37,19 @@ def model(
 
 
 def _info(shape: tuple[Any, ...], dtype: str) -> ir.TensorInfo:
-    return ir.TensorInfo(tuple(ir.as_expr(d, ir.dtype_of("int64")) for d in shape),
-                         ir.dtype_of(dtype))  # fmt: skip
+    return ir.TensorInfo(
+        tuple(ir.as_expr(d, ir.dtype_of("int64")) for d in shape), ir.dtype_of(dtype)
+    )
 
 
 def chosen(module: ir.IRModule, **options: Any) -> int:
     """The edge of Winograd's tiles after the pass."""
     after = choose_winograd(module, PassContext(MACHINE, options))
-    (size,) = (c.attrs.get("winograd", 0) for c in ir.collect(after["main"], ir.GraphCall)
-               if isinstance(c.op, ir.OpRef) and c.op.name == "nn.conv2d")  # fmt: skip
+    (size,) = (
+        c.attrs.get("winograd", 0)
+        for c in ir.collect(after["main"], ir.GraphCall)
+        if isinstance(c.op, ir.OpRef) and c.op.name == "nn.conv2d"
+    )
     return size
 
 
@@ -121,8 +125,9 @@ def test_one_kernel_takes_batches_of_any_size(size: str, shape: tuple[int, int, 
     direct = bw.compile(module, options={"winograd": False})
     for images in (1, 2, 5):
         x = np.random.default_rng(images).standard_normal((images, *shape)).astype("float32")
-        np.testing.assert_allclose(np.asarray(compiled(x)), np.asarray(direct(x)), rtol=0,
-                                   atol=1e-3)  # fmt: skip
+        np.testing.assert_allclose(
+            np.asarray(compiled(x)), np.asarray(direct(x)), rtol=0, atol=1e-3
+        )
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {

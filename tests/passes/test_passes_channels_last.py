@@ -33,8 +33,11 @@ def number(dim: ir.Expr) -> int:
 
 def permutes(module: ir.IRModule) -> list[tuple[str, tuple[int, ...]]]:
     """What is permuted, and how."""
-    return [(b.value.args[0].name, b.value.attrs["axes"]) for b in module["main"].bindings
-            if b.value.op.name == "permute_dims"]  # fmt: skip
+    return [
+        (b.value.args[0].name, b.value.attrs["axes"])
+        for b in module["main"].bindings
+        if b.value.op.name == "permute_dims"
+    ]
 
 
 def layouts(module: ir.IRModule) -> set[str]:
@@ -238,8 +241,14 @@ class TestFixedOrders:
     def test_a_flattened_image_that_others_read_is_permuted(self, convert: Any) -> None:
         b = GraphBuilder()
         y = b.op("flatten", _conv(b, b.param("x", tensor(2, 32, 6, 6))), start=1)
-        module = convert(b, b.op("add", b.op("linear", y, array(10, 2304)),
-                                 b.op("sum", b.op("tanh", y), axes=1, keepdims=True)))  # fmt: skip
+        module = convert(
+            b,
+            b.op(
+                "add",
+                b.op("linear", y, array(10, 2304)),
+                b.op("sum", b.op("tanh", y), axes=1, keepdims=True),
+            ),
+        )
         assert [axes for _, axes in permutes(module)] == [TO_LAST, TO_FIRST]
 
     def test_another_permutation_is_made_at_once(self, convert: Any) -> None:
@@ -262,8 +271,9 @@ class TestDecisions:
         self, convert: Any, context: Any
     ) -> None:
         b = GraphBuilder()
-        module = convert(b, b.op("nn.conv2d", b.param("x", tensor(1, 8, 32, 32)),
-                                 array(8, 8, 1, 1)))  # fmt: skip
+        module = convert(
+            b, b.op("nn.conv2d", b.param("x", tensor(1, 8, 32, 32)), array(8, 8, 1, 1))
+        )
         assert permutes(module) == []
         (line,) = context.decisions["channels_last"]
         assert "as written: nn.conv2d; layout changes would move 131 kB" in line

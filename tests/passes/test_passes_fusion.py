@@ -63,8 +63,10 @@ def fig(x: T.handle, y: T.handle):
 
 def main(*lines: str, result: str) -> str:
     body = "\n".join(f"    {line}" for line in ("n = T.int64()", *lines))
-    head = ('def main(x: R.Tensor(("n", 8), "float32"), w: R.Tensor((8, 8), "float32"), '
-            'z: R.Tensor(("n", 8), "float32")):')  # fmt: skip
+    head = (
+        'def main(x: R.Tensor(("n", 8), "float32"), w: R.Tensor((8, 8), "float32"), '
+        'z: R.Tensor(("n", 8), "float32")):'
+    )
     return f"{PROGRAMS}\n@R.function\n{head}\n{body}\n    return {result}\n"
 
 
@@ -110,8 +112,12 @@ def main(x: R.Tensor(({batch}, 4, 4), "float32"), z: R.Tensor(({batch}, 4, 4), "
 
 
 def test_a_value_needed_twice_is_computed_once(parse: Any, run: Any, callees: Any) -> None:
-    text = main(f"a = {call('pear', 'x', 'w')}", f"b = {call('apple', 'a')}", "c = R.add(a, b)",
-                result="(a, c)")  # fmt: skip
+    text = main(
+        f"a = {call('pear', 'x', 'w')}",
+        f"b = {call('apple', 'a')}",
+        "c = R.add(a, b)",
+        result="(a, c)",
+    )
     module = run(parse(text), *FUSION)
     assert callees(module)[0] == "pear"
     x, w, z = sample()
@@ -144,8 +150,13 @@ def main(x: R.Tensor((5, 8), "float32"), w: R.Tensor((8, 8), "float32"),
 
 
 def test_chains_of_elementwise_programs_become_one(parse: Any, run: Any, callees: Any) -> None:
-    text = main(f"a = {call('apple', 'x')}", "b = R.multiply(a, z)", f"c = {call('apple', 'b')}",
-                "d = R.negative(c)", result="d")  # fmt: skip
+    text = main(
+        f"a = {call('apple', 'x')}",
+        "b = R.multiply(a, z)",
+        f"c = {call('apple', 'b')}",
+        "d = R.negative(c)",
+        result="d",
+    )
     assert len(callees(run(parse(text), *FUSION))) == 1
 
 
@@ -164,8 +175,12 @@ def test_movement_is_read_through_by_its_consumer(parse: Any, run: Any, callees:
 
 
 def test_reductions_take_what_produces_their_rows(parse: Any, run: Any, callees: Any) -> None:
-    text = main(f"a = {call('apple', 'x')}", f"b = {call('fig', 'a', shape='(n,)')}",
-                "c = R.sqrt(b)", result="c")  # fmt: skip
+    text = main(
+        f"a = {call('apple', 'x')}",
+        f"b = {call('fig', 'a', shape='(n,)')}",
+        "c = R.sqrt(b)",
+        result="c",
+    )
     assert len(callees(run(parse(text), *FUSION))) == 1
     x, w, z = sample(7)
     found = bw.compile(parse(text))(x, w, z)
@@ -174,8 +189,12 @@ def test_reductions_take_what_produces_their_rows(parse: Any, run: Any, callees:
 
 def test_what_only_relabels_a_result_stays_a_view(parse: Any, run: Any, callees: Any) -> None:
     """Computed along one flat axis, rows would be hidden from the rule that schedules them."""
-    text = main(f"a = {call('pear', 'x', 'w')}", f"b = {call('apple', 'a')}",
-                "c = R.reshape(b, R.shape([n * 8]))", result="c")  # fmt: skip
+    text = main(
+        f"a = {call('pear', 'x', 'w')}",
+        f"b = {call('apple', 'a')}",
+        "c = R.reshape(b, R.shape([n * 8]))",
+        result="c",
+    )
     module = run(parse(text), *FUSION)
     group, view = callees(module)
     assert [len(buffer.shape) for buffer in module[group].buffers] == [2, 2, 2]
@@ -231,16 +250,23 @@ def test_random_graphs_keep_their_meaning(seed: int, parse: Any) -> None:
     for step in range(12):
         pick = [values[int(i)] for i in rng.integers(0, len(values), 2)]
         form = int(rng.integers(6))
-        lines.append(f"v{step} = " + (
-            f"R.add({pick[0]}, {pick[1]})", f"R.tanh({pick[0]})",
-            f"R.multiply(R.tanh({pick[0]}), R.sigmoid({pick[1]}))",
-            f"R.matmul({pick[0]}, w)", f"R.softmax({pick[0]}, axis=-1)",
-            f"R.permute_dims(R.permute_dims({pick[0]}, axes=(1, 0)), axes=(1, 0))",
-        )[form])  # fmt: skip
+        lines.append(
+            f"v{step} = "
+            + (
+                f"R.add({pick[0]}, {pick[1]})",
+                f"R.tanh({pick[0]})",
+                f"R.multiply(R.tanh({pick[0]}), R.sigmoid({pick[1]}))",
+                f"R.matmul({pick[0]}, w)",
+                f"R.softmax({pick[0]}, axis=-1)",
+                f"R.permute_dims(R.permute_dims({pick[0]}, axes=(1, 0)), axes=(1, 0))",
+            )[form]
+        )
         values.append(f"v{step}")
     text = main(*lines, result=f"(v11, {values[int(rng.integers(2, 13))]})")
-    plain = tuple((name, tuple(p for p in passes if p[0] not in ("fuse_ops", "fuse_tir")))
-                  for name, passes in STAGES)  # fmt: skip
+    plain = tuple(
+        (name, tuple(p for p in passes if p[0] not in ("fuse_ops", "fuse_tir")))
+        for name, passes in STAGES
+    )
     fused = bw.compile(parse(text))
     unfused = bw.compile(parse(text), options={"stages": plain})
     for rows in (1, 3, 40):
@@ -277,9 +303,14 @@ def test_a_contraction_does_not_take_operands_made_in_parts(
     parse: Any, run: Any, callees: Any
 ) -> None:
     """Its tiles would have to tell the parts apart."""
-    text = main(f"a = {call('pear', 'x', 'w')}",
-                "l = R.slice(z, axis=1, begin=0, end=4)", "r = R.slice(z, axis=1, begin=4)",
-                "b = R.concat(r, l, axis=1)", "c = R.add(a, b)", result="c")  # fmt: skip
+    text = main(
+        f"a = {call('pear', 'x', 'w')}",
+        "l = R.slice(z, axis=1, begin=0, end=4)",
+        "r = R.slice(z, axis=1, begin=4)",
+        "b = R.concat(r, l, axis=1)",
+        "c = R.add(a, b)",
+        result="c",
+    )
     assert len(callees(run(parse(text), *FUSION))) == 2
     x, w, z = sample(9)
     wanted = x @ w + np.concatenate([z[:, 4:], z[:, :4]], 1)

@@ -126,7 +126,9 @@ def main(x: R.Tensor(("n", 4), "float32"), y: R.Tensor((8, 4), "float32")):
         module = run(parse(text), "normalize", "legalize")
         assert callees(module) == ["exp", "exp", "exp_1"]
         assert {n for n, f in module.functions.items() if isinstance(f, ir.PrimFunc)} == {
-            "exp", "exp_1"}  # fmt: skip
+            "exp",
+            "exp_1",
+        }
 
     def test_programs_know_their_operator_and_the_declared_ranges(
         self, parse: Any, run: Any

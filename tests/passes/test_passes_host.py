@@ -104,18 +104,25 @@ class TestResults:
             ("return (x, x)", lambda x: (x, x)),
             ("return R.reshape(x, R.shape([4 * n]))", lambda x: (x.reshape(-1),)),
             ("y = R.exp(x)\n    return (y, y)", lambda x: (np.exp(x), np.exp(x))),
-            ("y = R.exp(x)\n    z = R.reshape(y, R.shape([4 * n]))\n    return (z, R.sqrt(y), y)",
-             lambda x: (np.exp(x).reshape(-1), np.sqrt(np.exp(x)), np.exp(x))),
-            ("return R.full(R.shape([3]), fill_value=2.0, dtype=\"float32\")",
-             lambda x: (np.full(3, 2, "f4"),)),
+            (
+                "y = R.exp(x)\n    z = R.reshape(y, R.shape([4 * n]))\n"
+                "    return (z, R.sqrt(y), y)",
+                lambda x: (np.exp(x).reshape(-1), np.sqrt(np.exp(x)), np.exp(x)),
+            ),
+            (
+                'return R.full(R.shape([3]), fill_value=2.0, dtype="float32")',
+                lambda x: (np.full(3, 2, "f4"),),
+            ),
             ("y = R.exp(x)\n    t = (x, y)\n    return t", lambda x: (x, np.exp(x))),
             ("t = (x, R.exp(x))\n    return R.add(t[0], t[1])", lambda x: (x + np.exp(x),)),
             ("y = x\n    return R.exp(y)", lambda x: (np.exp(x),)),
         ],
-    )  # fmt: skip
+    )
     def test_any_value_can_be_returned(self, parse: Any, body: str, expected: Any) -> None:
-        text = ('@R.function\ndef main(x: R.Tensor(("n", 4), "float32")):\n    n = T.int64()\n'
-                f"    {body}\n")  # fmt: skip
+        text = (
+            '@R.function\ndef main(x: R.Tensor(("n", 4), "float32")):\n    n = T.int64()\n'
+            f"    {body}\n"
+        )
         exe = bw.compile(parse(text))
         for rows in (1, 6):
             x = np.random.default_rng(rows).random((rows, 4), dtype="f4")
@@ -202,8 +209,10 @@ def main(x: R.Tensor(("n",), "float32"), y: R.Tensor(("m",), "float32")):
 
     def test_parameters_must_be_tensors_of_known_rank(self, parse: Any) -> None:
         for annotation in ('R.Shape(["m"])', 'R.Tensor(ndim=2, dtype="float32")', "R.Object"):
-            text = (f'@R.function\ndef main(x: R.Tensor(("n",), "float32"), s: {annotation}):\n'
-                    "    n = T.int64()\n    m = T.int64()\n    return x\n")  # fmt: skip
+            text = (
+                f'@R.function\ndef main(x: R.Tensor(("n",), "float32"), s: {annotation}):\n'
+                "    n = T.int64()\n    m = T.int64()\n    return x\n"
+            )
             with pytest.raises(bw.GraphError) as caught:
                 bw.compile(parse(text))
             assert caught.value.code in ("BW407", "BW413")
@@ -290,8 +299,7 @@ def main(x: R.Tensor(("2 * n + 2", 4), "float32"), z: R.Tensor(("n", 3), "float3
 def test_looking_for_signals_costs_next_to_nothing(parse: Any) -> None:
     """Hundreds of tiny kernels: with the checks between them a call stays in the microseconds."""
     lines = "\n".join(f"    v{i + 1} = R.softmax(v{i}, axis=-1)" for i in range(300))
-    text = ('@R.function\ndef main(v0: R.Tensor((1, 2), "float32")):\n'
-            f"{lines}\n    return v300\n")  # fmt: skip
+    text = f'@R.function\ndef main(v0: R.Tensor((1, 2), "float32")):\n{lines}\n    return v300\n'
     exe = bw.compile(parse(text))
     x = np.ones((1, 2), "f4")
     assert exe.profile(x).kernel_calls == 300

@@ -49,8 +49,10 @@ def test_two_n_and_n_two_share_two_storages(parse: Any, run: Any) -> None:
 def unfused() -> Any:
     from blockwright.passes import STAGES
 
-    return tuple((name, tuple(p for p in passes if p[0] not in ("fuse_ops", "fuse_tir")))
-                 for name, passes in STAGES)  # fmt: skip
+    return tuple(
+        (name, tuple(p for p in passes if p[0] not in ("fuse_ops", "fuse_tir")))
+        for name, passes in STAGES
+    )
 
 
 def test_storage_is_not_shared_without_a_proof(parse: Any, run: Any) -> None:
@@ -163,12 +165,16 @@ def test_live_values_are_disjoint_for_every_size(seed: int, parse: Any, run: Any
     for step in range(25):
         shape = shapes[int(rng.integers(len(shapes)))]
         picked = [values[int(i)][0] for i in rng.integers(max(0, len(values) - 6), len(values), 2)]
-        lines.append(f'v{step} = R.call_dps_library("any", ({picked[0]}, {picked[1]}), '
-                     f'R.Tensor({shape}, "float32"))')  # fmt: skip
+        lines.append(
+            f'v{step} = R.call_dps_library("any", ({picked[0]}, {picked[1]}), '
+            f'R.Tensor({shape}, "float32"))'
+        )
         values.append((f"v{step}", shape))
     body = "\n    ".join(lines)
-    text = (f'@R.function\ndef main(x: R.Tensor(("n", "m"), "float32")):\n    {body}\n'
-            "    return R.exp(v24)\n")  # fmt: skip
+    text = (
+        f'@R.function\ndef main(x: R.Tensor(("n", "m"), "float32")):\n    {body}\n'
+        "    return R.exp(v24)\n"
+    )
     module = run(parse(text), *UP_TO_PLANNING)
     found = plan(module)
     bindings = module["main"].bindings

@@ -55,8 +55,9 @@ def graph(func: ir.PrimFunc, weights: list[np.ndarray[Any, Any]], calls: int = 1
     assert x.tensor_info.shape is not None
     out = ir.TensorInfo((x.tensor_info.shape[0], ir.const(6, "int64")), F32, 2)
     constants = [constant(w) for w in weights]
-    results = [b.emit(call_tir("kernel", [x, constants[i % len(constants)]], [out]))
-               for i in range(calls)]  # fmt: skip
+    results = [
+        b.emit(call_tir("kernel", [x, constants[i % len(constants)]], [out])) for i in range(calls)
+    ]
     total = results[0]
     for one in results[1:]:
         total = b.op("add", total, one)
@@ -155,8 +156,9 @@ def main(x: R.Tensor(("n",), "float32")):
     assert len(callees(module)) == 2
 
 
-@pytest.mark.parametrize(("cache", "table", "cold"),
-                         [(200, False, False), (191, False, True), (191, True, False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("cache", "table", "cold"), [(200, False, False), (191, False, True), (191, True, False)]
+)
 def test_constants_beyond_the_last_cache_are_cold(
     parse: Any, monkeypatch: pytest.MonkeyPatch, cache: int, table: bool, cold: bool
 ) -> None:
@@ -177,9 +179,10 @@ def test_constants_beyond_the_last_cache_are_cold(
     assert all(COLD_PARAMS not in f.attrs for f in done.functions.values())
 
 
-@pytest.mark.parametrize(("caches", "away", "cold"),
-                         [((64, 191, 192), True, False), ((64, 192, 300), False, False),
-                          ((64, 100, 191), True, True)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("caches", "away", "cold"),
+    [((64, 191, 192), True, False), ((64, 192, 300), False, False), ((64, 100, 191), True, True)],
+)
 def test_constants_beyond_the_second_cache_are_away(
     parse: Any, monkeypatch: pytest.MonkeyPatch, caches: tuple[int, ...], away: bool, cold: bool
 ) -> None:

@@ -119,11 +119,15 @@ def test_folding_costs_no_accuracy(run: Any) -> None:
     stats = statistics(32)
     module = ir.IRModule({"main": b.finish("main", b.op("nn.batch_norm", y, *stats))})
     exact = OPERATORS["nn.batch_norm"].oracle(
-        OPERATORS["nn.conv2d"].oracle(x.astype(np.float64), w.astype(np.float64),
-                                      **OPERATORS["nn.conv2d"].attrs),
-        *stats, **OPERATORS["nn.batch_norm"].attrs)  # fmt: skip
-    errors = [np.abs(lowered(m, run, x) - exact).max()
-              for m in (run(module, "fold_scales"), module)]  # fmt: skip
+        OPERATORS["nn.conv2d"].oracle(
+            x.astype(np.float64), w.astype(np.float64), **OPERATORS["nn.conv2d"].attrs
+        ),
+        *stats,
+        **OPERATORS["nn.batch_norm"].attrs,
+    )
+    errors = [
+        np.abs(lowered(m, run, x) - exact).max() for m in (run(module, "fold_scales"), module)
+    ]
     assert errors[0] <= 2 * errors[1]
 
 

@@ -80,5 +80,6 @@ def test_the_kernel_computes_what_two_do() -> None:
     assert "one pass; expected of one" in one.show("programs")
     assert one.context.notes == []
     two = bw.compile(module, options={"disabled_rules": ["separable"]})
-    np.testing.assert_allclose(np.asarray(one(*inputs)), np.asarray(two(*inputs)), rtol=1e-4,
-                               atol=1e-3)  # fmt: skip
+    np.testing.assert_allclose(
+        np.asarray(one(*inputs)), np.asarray(two(*inputs)), rtol=1e-4, atol=1e-3
+    )

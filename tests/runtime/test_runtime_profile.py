@@ -21,9 +21,11 @@ from blockwright.runtime.profile import (
 from blockwright.runtime.roofline import Roofline
 from blockwright.runtime.sizes import bind_symbols
 
-CALLS = (KernelCall("f", ("linear",), 0, 0, 2_000_000, 30_000, 10_000, 25_000),
-         KernelCall("g", ("exp",), 0, 0, 1_000, 8_000, 4_000),
-         KernelCall("f", ("linear",), 0, 0, 2_000_000, 30_000, 10_000, 25_000))  # fmt: skip
+CALLS = (
+    KernelCall("f", ("linear",), 0, 0, 2_000_000, 30_000, 10_000, 25_000),
+    KernelCall("g", ("exp",), 0, 0, 1_000, 8_000, 4_000),
+    KernelCall("f", ("linear",), 0, 0, 2_000_000, 30_000, 10_000, 25_000),
+)
 LINE = Roofline(2, 1e11, ((1_000, 1e11), (100_000, 5e10), (10_000_000, 1e10)), 5e9)
 
 
@@ -52,10 +54,12 @@ def test_nothing_of_a_run_is_left_out() -> None:
 
 def test_interrupted_runs_do_not_count_and_sums_still_hold() -> None:
     """Of four runs the shortest and the longest are left out; parts of the others are averaged."""
-    runs = [STEADY,
-            run(0, 500, 100, 50, 20, 32_000, 1_000, 29_000, 400),
-            run(0, 400, 100, 50, 20, 9_000_000, 1_000, 28_000, 300),
-            run(0, 1, 1, 1, 1, 1, 1, 1, 1)]  # fmt: skip
+    runs = [
+        STEADY,
+        run(0, 500, 100, 50, 20, 32_000, 1_000, 29_000, 400),
+        run(0, 400, 100, 50, 20, 9_000_000, 1_000, 28_000, 300),
+        run(0, 1, 1, 1, 1, 1, 1, 1, 1),
+    ]
     calls, overhead = timed_parts(CALLS, runs)
     assert calls[0].duration == 31_000
     middle = [runs[0], runs[1]]

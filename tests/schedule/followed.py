@@ -93,8 +93,9 @@ def follow(sch: Schedule, chain: str) -> None:
             tree = ast.parse(step)
         except SyntaxError as error:
             raise Vague(step) from error
-        used = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)
-                and isinstance(n.ctx, ast.Load)}  # fmt: skip
+        used = {
+            n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+        }
         if not used <= set(scope) or any(
             isinstance(n, ast.Constant) and n.value is ... for n in ast.walk(tree)
         ):

@@ -77,8 +77,12 @@ def readable(sch: Schedule, block: int = 16, tile: int = 4, depth: int = 4) -> N
     work = sch.tile(
         "C",
         "row col k -> row_block col_block k_step row_thread col_thread k_in row_reg col_reg",
-        row_thread=threads, row_reg=tile, col_thread=threads, col_reg=tile, k_in=depth,
-    )  # fmt: skip
+        row_thread=threads,
+        row_reg=tile,
+        col_thread=threads,
+        col_reg=tile,
+        k_in=depth,
+    )
     for operand in ("A", "B"):
         with sch.zoom(work.k_step) as step:
             share(step, step.cache_read("C", operand, "shared"), threads)

@@ -98,8 +98,12 @@ def require_advice(problem: Diagnostic) -> None:
 
 def marks(problem: Diagnostic) -> list[str]:
     """The lines of carets below guilty nodes."""
-    return [line for note in problem.notes for line in str(note).splitlines()
-            if re.fullmatch(r" *\^[ ^]*", line)]  # fmt: skip
+    return [
+        line
+        for note in problem.notes
+        for line in str(note).splitlines()
+        if re.fullmatch(r" *\^[ ^]*", line)
+    ]
 
 
 def require_program(problem: Diagnostic, func: ir.PrimFunc) -> None:

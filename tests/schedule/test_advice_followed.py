@@ -175,8 +175,10 @@ MORE: list[tuple[str, Step]] = [
 
 def inputs_of(func: ir.PrimFunc) -> list[np.ndarray]:
     rng = np.random.default_rng(7)
-    return [rng.standard_normal([ir.const_int(n) or 0 for n in b.shape]).astype("float32")
-            for b in func.buffers]  # fmt: skip
+    return [
+        rng.standard_normal([ir.const_int(n) or 0 for n in b.shape]).astype("float32")
+        for b in func.buffers
+    ]
 
 
 @pytest.mark.parametrize(("text", "step"), MORE, ids=[s.__name__ for _, s in MORE])

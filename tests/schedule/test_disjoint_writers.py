@@ -261,7 +261,8 @@ def test_a_part_is_reindexed_beside_the_other_writers(name: str) -> None:
 
 def test_what_overwrites_a_part_still_does_after_reindex() -> None:
     wide = CONCAT.replace("A1: T.Buffer((10, 8)", "A1: T.Buffer((20, 8)").replace(
-        '10, 8):\n        with T.block("B1")', '20, 8):\n        with T.block("B1")')  # fmt: skip
+        '10, 8):\n        with T.block("B1")', '20, 8):\n        with T.block("B1")'
+    )
     func = from_source(wide.replace("B[vi + 20, vj] =", "B[vi + 15, vj] ="))
     sch = Schedule(func)
     sch.reindex("B1", ("write", 0))

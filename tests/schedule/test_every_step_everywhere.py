@@ -83,8 +83,9 @@ def tensorized(s: Schedule) -> None:
     """Both blocks inside a tile replaced by what they mean, as an intrinsic does."""
     tiles(s)
     for name, meaning in (("init", INIT), ("sum", STEP)):
-        bw.TensorIntrin.register(f"test.{name}", bw.from_source(meaning),
-                                 bw.from_source(meaning), override=True)  # fmt: skip
+        bw.TensorIntrin.register(
+            f"test.{name}", bw.from_source(meaning), bw.from_source(meaning), override=True
+        )
     s.tensorize(s.get_loops("D_init")[0], "test.init")
     s.tensorize(s.get_loops("D")[0], "test.sum")
 
@@ -116,8 +117,16 @@ def step(b: T.handle, d: T.handle):
                 D[vi] = D[vi] + B[vi, vk]
 """
 PROGRAMS: list[Callable[[Schedule], object]] = [
-    whole, rows, tiles, cut_tiles, decomposed, decomposed_tiles, tiles_of_tiles,
-    split_initial_value, tensorized]  # fmt: skip
+    whole,
+    rows,
+    tiles,
+    cut_tiles,
+    decomposed,
+    decomposed_tiles,
+    tiles_of_tiles,
+    split_initial_value,
+    tensorized,
+]
 
 
 def one(i: ir.Expr) -> tuple[ir.Expr]:
@@ -131,9 +140,19 @@ def swapped(i: ir.Expr, j: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
 def on_block(s: Schedule, b: BlockRV) -> Iterator[Call]:
     """Steps that name one block."""
     rank = _rank(s, b)
-    for method in ("get_loops", "get_child_blocks", "get_consumers", "get_producers",
-                   "get_output_blocks", "add_unit_loop", "compute_inline", "atomic_update",
-                   "reverse_compute_inline", "blockize", "sample_compute_location"):  # fmt: skip
+    for method in (
+        "get_loops",
+        "get_child_blocks",
+        "get_consumers",
+        "get_producers",
+        "get_output_blocks",
+        "add_unit_loop",
+        "compute_inline",
+        "atomic_update",
+        "reverse_compute_inline",
+        "blockize",
+        "sample_compute_location",
+    ):
         yield method, (b,)
     yield "annotate", (b, "note", 1)
     yield "unannotate", (b, "note")
@@ -175,8 +194,14 @@ def on_loop(loop: LoopRV) -> Iterator[Call]:
 
 
 def on_both(b: BlockRV, loop: LoopRV) -> Iterator[Call]:
-    for method in ("compute_at", "reverse_compute_at", "decompose_reduction", "decompose_padding",
-                   "explain_compute_at", "store_at"):  # fmt: skip
+    for method in (
+        "compute_at",
+        "reverse_compute_at",
+        "decompose_reduction",
+        "decompose_padding",
+        "explain_compute_at",
+        "store_at",
+    ):
         yield method, (b, loop)
     for method in ("read_at", "write_at"):
         yield method, (loop, b, 0, "local")
@@ -241,8 +266,10 @@ def test_initial_values_are_no_siblings() -> None:
     tiles(s)
     assert s.get_consumers("D_init") == []
     assert s.get_producers("D_init") == []
-    for step in (lambda: s.cache_write("D_init", 0, "local"),
-                 lambda: s.compute_at("D_init", s.get_loops("D")[0])):  # fmt: skip
+    for step in (
+        lambda: s.cache_write("D_init", 0, "local"),
+        lambda: s.compute_at("D_init", s.get_loops("D")[0]),
+    ):
         with pytest.raises(ScheduleError, match="initial value of block D_o") as found:
             step()
         assert found.value.code == "BW310"

@@ -98,9 +98,11 @@ def test_lowering_keeps_of_the_buffer_what_the_explanation_says() -> None:
 
     def watch(name: str, _: ir.PrimFunc, func: ir.PrimFunc) -> None:
         if name == "compact_buffers":
-            lowered.extend([ir.const_int(n) for n in a.buffer.shape]
-                           for a in ir.collect(func.body, ir.Allocate)
-                           if a.buffer.name.startswith("By"))  # fmt: skip
+            lowered.extend(
+                [ir.const_int(n) for n in a.buffer.shape]
+                for a in ir.collect(func.body, ir.Allocate)
+                if a.buffer.name.startswith("By")
+            )
 
     lower(sch.func, on_pass=watch)
     assert lowered == [[ir.const_int(n) for n in kept.box]] == [[6, 8]]

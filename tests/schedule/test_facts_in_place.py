@@ -129,8 +129,9 @@ def test_a_moved_sum_keeps_the_condition_on_its_initial_value(order: str) -> Non
     """Where the sum takes a step `n` is 8, and no tile of 4 needs a condition."""
     text = TEXT.replace("LOOPS", ORDERS["inside"]).replace('{"n": 5}', '{"n": 8}')
     if order == "RS":
-        text = text.replace('vi, vk = T.axis.remap("SR", [i, k])',
-                            'vk, vi = T.axis.remap("RS", [k, i])')  # fmt: skip
+        text = text.replace(
+            'vi, vk = T.axis.remap("SR", [i, k])', 'vk, vi = T.axis.remap("RS", [k, i])'
+        )
     func = scheduled(text, STEPS["compute_at"])
     for n in (8, 9):
         a, c = np.ones((n, 8), "float32"), np.full(n, np.nan, "float32")

@@ -48,5 +48,10 @@ def test_the_readable_listing_shows_its_primitives(listings: ModuleType) -> None
     sch = Schedule(listings.matmul)
     listings.readable(sch)
     calls = [stage.call.split("(")[0] for stage in sch.history[1:]]
-    assert calls == ["tile", *["cache_read", "share", "cache_read"] * 2, "cache_write", "share",
-                     *["bind"] * 4]  # fmt: skip
+    assert calls == [
+        "tile",
+        *["cache_read", "share", "cache_read"] * 2,
+        "cache_write",
+        "share",
+        *["bind"] * 4,
+    ]

@@ -46,8 +46,9 @@ def test_undo_brings_back_the_program_and_its_handles(sch: Schedule) -> None:
     assert sch.func is start
     assert sch.alive(i)
     assert [sch.get(loop) for loop in sch.get_loops(b)] == [sch.get(i), sch.get(j)]
-    with pytest.raises(ScheduleError, match="loop behind l3 is gone: step 2, split, which gave it, "
-                       "was taken back") as caught:  # fmt: skip
+    with pytest.raises(
+        ScheduleError, match="loop behind l3 is gone: step 2, split, which gave it, was taken back"
+    ) as caught:
         sch.unroll(i0)
     assert caught.value.code == "BW301"
     assert not sch.alive(i1)
@@ -65,7 +66,11 @@ def test_queries_are_not_what_undo_counts(sch: Schedule) -> None:
     assert sch.func is changed
     assert sch.alive(c)
     assert [step.record.method for step in sch.trace] == [
-        "get_block", "compute_inline", "get_block", "get_loops"]  # fmt: skip
+        "get_block",
+        "compute_inline",
+        "get_block",
+        "get_loops",
+    ]
     sch.undo()
     assert ir.structural_equal(sch.func, program())
     assert not sch.alive(c)
@@ -109,7 +114,10 @@ def test_history_holds_the_program_after_each_call(sch: Schedule) -> None:
     sch.compute_at("B", sch.axis("C", "i0"))
     stages = sch.history
     assert [stage.call for stage in stages] == [
-        "the start", "tile('C', 'i -> i0 i1', i1=8)", "compute_at(b10, l7)"]  # fmt: skip
+        "the start",
+        "tile('C', 'i -> i0 i1', i1=8)",
+        "compute_at(b10, l7)",
+    ]
     assert [stage.number for stage in stages] == [0, 1, 2]
     assert ir.structural_equal(stages[0].func, program())
     assert stages[-1].func is sch.func

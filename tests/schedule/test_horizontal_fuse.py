@@ -148,9 +148,10 @@ def test_what_would_change_the_meaning_is_refused(name: str) -> None:
 
 
 def test_independent_work_between_is_passed() -> None:
-    lines = PAIR.replace('for i in range(8):\n    with T.block("second")',
-                         'with T.block("between"):\n    E[0] = A[0]\n'
-                         'for i in range(8):\n    with T.block("second")')  # fmt: skip
+    lines = PAIR.replace(
+        'for i in range(8):\n    with T.block("second")',
+        'with T.block("between"):\n    E[0] = A[0]\nfor i in range(8):\n    with T.block("second")',
+    )
     names = ", ".join(f'{b}: T.Buffer((8,), "float32")' for b in "ABCDE")
     text = f"@T.prim_func\ndef main({names}):\n" + textwrap.indent(lines.strip("\n"), "    ")
     sch = Schedule(from_source(text), verify="full")
@@ -164,8 +165,10 @@ def test_projections_of_one_input_become_one_launch() -> None:
     x = p.param("X", (24, 16), "float32")
     widths = {"Q": 16, "K": 8, "V": 4}
     weights = {n: p.param(f"W{n}", (16, w), "float32") for n, w in widths.items()}
-    made = [p.reduce(n, (24, w), (16,), lambda i, j, k, n=n: x[i, k] * weights[n][k, j])
-            for n, w in widths.items()]  # fmt: skip
+    made = [
+        p.reduce(n, (24, w), (16,), lambda i, j, k, n=n: x[i, k] * weights[n][k, j])
+        for n, w in widths.items()
+    ]
     func = p.finish(made)
     sch = Schedule(func, verify="full")
     outer: list[LoopRV] = []
@@ -182,8 +185,9 @@ def test_projections_of_one_input_become_one_launch() -> None:
     assert ir.is_const_int(launch.extent, 3 + 6 + 2)
     assert_same_meaning(func, sch.func)
     rng = np.random.default_rng(1)
-    a, *ws = (rng.integers(-4, 5, s).astype("float32")
-              for s in ((24, 16), (16, 16), (16, 8), (16, 4)))  # fmt: skip
+    a, *ws = (
+        rng.integers(-4, 5, s).astype("float32") for s in ((24, 16), (16, 16), (16, 8), (16, 4))
+    )
     outs = [np.empty((24, w), "float32") for w in widths.values()]
     bw.build(sch.func)["qkv"](a, *ws, *outs)
     for w, out in zip(ws, outs, strict=True):

@@ -302,8 +302,13 @@ def main(A: T.Buffer((64,), "float32"), C: T.Buffer((64,), "float32")):
             vi = T.axis.spatial(64, i)
             C[vi] = B[vi] * D[vi]
 """
-    check(source, lambda s: (s.reverse_compute_at("D", s.get_loops("B")[0]),
-                             s.reverse_compute_at("C", s.get_loops("B")[0])))  # fmt: skip
+    check(
+        source,
+        lambda s: (
+            s.reverse_compute_at("D", s.get_loops("B")[0]),
+            s.reverse_compute_at("C", s.get_loops("B")[0]),
+        ),
+    )
 
 
 # ------------------------------------------------------------------ atomic updates in spatial loops

@@ -29,8 +29,11 @@ Step = Callable[[Schedule], object]
 
 
 def function(text: str) -> ir.PrimFunc:
-    whole = text if "prim_func" in text else HEAD + "\n".join(
-        f"    {line}" for line in text.splitlines())  # fmt: skip
+    whole = (
+        text
+        if "prim_func" in text
+        else HEAD + "\n".join(f"    {line}" for line in text.splitlines())
+    )
     parsed = from_source(whole)
     assert isinstance(parsed, ir.PrimFunc)
     return parsed
@@ -275,8 +278,11 @@ def test_what_is_combined_alike_becomes_the_first_term(name: str) -> None:
 
 def test_an_epilogue_of_fewer_elements_narrows_the_reduction() -> None:
     """What the epilogue leaves out is not needed by anyone else."""
-    text = epilogue(ADDED, "0", "C[vi] + S[vi]").replace("in range(16)", "in range(10)").replace(
-        "spatial(16, i)", "spatial(10, i)")  # fmt: skip
+    text = (
+        epilogue(ADDED, "0", "C[vi] + S[vi]")
+        .replace("in range(16)", "in range(10)")
+        .replace("spatial(16, i)", "spatial(10, i)")
+    )
     sch = Schedule(function(text), verify="full")
     sch.fuse_reduction_epilogue(block(sch, "C"), block(sch, "E"))
     assert_same_meaning(function(text), sch.func)

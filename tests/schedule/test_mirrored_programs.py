@@ -47,8 +47,11 @@ def main(a: T.handle, c: T.handle):
             vi, vj = T.axis.remap("SS", [i, j])
             C[vi, vj] = B[READ] + 1.0
 """
-PLACES = {"reader": ("vi, vj", "n - 1 - vi, 7 - vj"), "writer": ("n - 1 - vi, vj", "vi, vj"),
-          "both": ("n - 1 - vi, vj", "vi, 7 - vj")}  # fmt: skip
+PLACES = {
+    "reader": ("vi, vj", "n - 1 - vi, 7 - vj"),
+    "writer": ("n - 1 - vi, vj", "vi, vj"),
+    "both": ("n - 1 - vi, vj", "vi, 7 - vj"),
+}
 
 
 def at(sch: Schedule, block: str, position: int, tile: int | None) -> LoopRV:
@@ -127,8 +130,11 @@ def main(A: T.Buffer((8, 12), "float32"), C: T.Buffer((8,), "float32")):
 
 def test_a_transform_turns_a_buffer_around() -> None:
     written, read = PLACES["reader"]
-    func = from_source(ELEMENTWISE.replace("n = T.int64()", "n = T.meta_var(6)")
-                       .replace("WRITTEN", written).replace("READ", read))  # fmt: skip
+    func = from_source(
+        ELEMENTWISE.replace("n = T.int64()", "n = T.meta_var(6)")
+        .replace("WRITTEN", written)
+        .replace("READ", read)
+    )
     assert isinstance(func, ir.PrimFunc)
     sch = Schedule(func, verify="full")
     sch.transform_layout(sch.get_block("B"), ("write", 0), lambda i, j: (7 - j, 5 - i))

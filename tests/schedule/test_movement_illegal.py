@@ -436,8 +436,12 @@ for i in range(32):
 CASES = {**SET_SCOPE, **CACHE_READ, **CACHE_WRITE, **REINDEX, **LAYOUT, **PADDING, **REDUCTION}
 
 
-UNMARKED = {"set_scope: no name", "set_scope: type", "cache_read: no name",
-            "transform_layout: indices by keyword"}  # fmt: skip
+UNMARKED = {
+    "set_scope: no name",
+    "set_scope: type",
+    "cache_read: no name",
+    "transform_layout: indices by keyword",
+}
 """Where nothing in the program is wrong: the argument is none, whatever the program."""
 
 

@@ -305,8 +305,9 @@ def main(A: T.Buffer((8, 8), "float32"), B: T.Buffer((8, 8), "float32")):
     assert_same_meaning(func, sch.func, exact=True)
     other = Schedule(func, verify="full")
     other.cache_read(other.get_block("B"), 0, "shared")
-    other.transform_layout(other.get_block("B"), ("read", 0), lambda i, j: (i, j ^ i),
-                           assume_injective_transform=True)  # fmt: skip
+    other.transform_layout(
+        other.get_block("B"), ("read", 0), lambda i, j: (i, j ^ i), assume_injective_transform=True
+    )
     assert_same_meaning(func, other.func, exact=True)
     ir.assert_structural_equal(from_source(script(other.func)), other.func)
     again = Schedule(func)
@@ -384,8 +385,9 @@ def test_padding_stays_in_the_parallel_loop_whose_iterations_have_the_buffer_for
 
 def test_axes_are_separated_by_the_map() -> None:
     sch = Schedule(from_source(PADDED), verify="full")
-    sch.transform_layout(sch.get_block("C"), "C",
-                         lambda i: (i // 5, IndexMap.AXIS_SEPARATOR, i % 5))  # fmt: skip
+    sch.transform_layout(
+        sch.get_block("C"), "C", lambda i: (i // 5, IndexMap.AXIS_SEPARATOR, i % 5)
+    )
     buffer = next(b for b in sch.func.root.alloc_buffers)
     assert buffer.axis_separators == (1,)
     assert "lambda i0: (i0 // 5, ..., i0 % 5)" in sch.trace.as_python()

@@ -436,8 +436,11 @@ REGIONS: dict[str, Case] = {
 CASES = {**AT, **IN_PLACE, **REINDEX, **LAYOUT, **PADDING, **REGIONS}
 
 
-UNMARKED = {"read_at: no name", "transform_layout: value of another kind",
-            "annotate_buffer_access: no function"}  # fmt: skip
+UNMARKED = {
+    "read_at: no name",
+    "transform_layout: value of another kind",
+    "annotate_buffer_access: no function",
+}
 """Where nothing in the program is wrong: the argument is none, whatever the program."""
 
 

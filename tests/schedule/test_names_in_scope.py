@@ -55,8 +55,9 @@ def program(text: str) -> ir.PrimFunc:
 def results(func: ir.PrimFunc) -> np.ndarray[Any, Any]:
     rng = np.random.default_rng(7)
     into = np.full(8, -1, "float32")
-    bw.interpret(func, rng.uniform(1, 2, 8).astype("float32"),
-                 rng.permutation(8).astype("int32"), into)  # fmt: skip
+    bw.interpret(
+        func, rng.uniform(1, 2, 8).astype("float32"), rng.permutation(8).astype("int32"), into
+    )
     return into
 
 

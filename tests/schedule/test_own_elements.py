@@ -155,9 +155,22 @@ STEPS: dict[str, Step] = {
     "loop_partition": lambda s: s.loop_partition(s.get_loops("P")[1], [3, None]),
     "software_pipeline": lambda s: s.software_pipeline(s.get_loops("P")[0], [0]),
 }
-LEGAL = ["reorder", "tile", "decompose", "transform_block_layout", "parallel", "vectorize", "bind",
-         "rfactor", "blockize", "blockize sum", "blockize, decompose", "cache_write",
-         "reindex_cache_write", "write_at"]  # fmt: skip
+LEGAL = [
+    "reorder",
+    "tile",
+    "decompose",
+    "transform_block_layout",
+    "parallel",
+    "vectorize",
+    "bind",
+    "rfactor",
+    "blockize",
+    "blockize sum",
+    "blockize, decompose",
+    "cache_write",
+    "reindex_cache_write",
+    "write_at",
+]
 
 
 def check(before: ir.PrimFunc, after: ir.PrimFunc) -> None:

@@ -99,9 +99,11 @@ def random_access(random: Random, name: str) -> str:
 def test_what_is_accepted_has_no_race(seed: int) -> None:
     random, taken = Random(seed), 0
     for _ in range(30):
-        stores = [f"{random_access(random, random.choice('XYY'))} = "
-                  f"{random_access(random, 'Y')} * 0.5 + {random_access(random, 'X')}"
-                  for _ in range(random.choice([1, 1, 2]))]  # fmt: skip
+        stores = [
+            f"{random_access(random, random.choice('XYY'))} = "
+            f"{random_access(random, 'Y')} * 0.5 + {random_access(random, 'X')}"
+            for _ in range(random.choice([1, 1, 2]))
+        ]
         sch = program(*stores)
         first = sch.func
         try:

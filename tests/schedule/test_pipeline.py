@@ -152,7 +152,7 @@ def test_a_buffer_gets_as_many_versions_as_iterations_use_it() -> None:
         ([0, 1], [1, 0], (32,)),  # used before it is filled again
         ([0, 2], None, (3, 32)),
         ([0, 3], [1, 0], (3, 32)),
-    ]:  # fmt: skip
+    ]:
         sch = Schedule(program(CHAIN), verify="full")
         sch.software_pipeline(outer_loop(sch), stages, orders)
         assert shapes(sch.func) == {"B": wanted}
@@ -303,9 +303,11 @@ def test_classic_annotations_are_carried_out_by_build() -> None:
 
 def test_an_annotation_that_became_illegal_stops_the_build() -> None:
     """Between the annotation and the build the loop has got a third statement."""
-    text = CHAIN.replace("for i in range(16):",
-                         "for i in T.serial(16, annotations={'software_pipeline_stage': [0, 1, 1],"
-                         " 'software_pipeline_order': [0, 1, 2]}):")  # fmt: skip
+    text = CHAIN.replace(
+        "for i in range(16):",
+        "for i in T.serial(16, annotations={'software_pipeline_stage': [0, 1, 1],"
+        " 'software_pipeline_order': [0, 1, 2]}):",
+    )
     with pytest.raises(ScheduleError, match="2 statements"):
         bw.build(program(text))
     with pytest.raises(bw.ValidationError, match="2 statements"):

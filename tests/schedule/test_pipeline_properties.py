@@ -81,17 +81,23 @@ class Case:
     def block(self, k: int, target: str, terms: list[str], more: list[str]) -> str:
         """Statement `k`: one block, or two with the second one reading what the first one wrote;
         sometimes the input row is added up in a reduction."""
-        binds = ["vo = T.axis.spatial(3, " + ("o" if self.outer else "1") + ")",
-                 f"vi = T.axis.spatial({self.end()}, i)"]  # fmt: skip
+        binds = [
+            "vo = T.axis.spatial(3, " + ("o" if self.outer else "1") + ")",
+            f"vi = T.axis.spatial({self.end()}, i)",
+        ]
         used = [b for b in binds if b[:2] in " ".join([target, *terms])]
         inner = [*used, "vj = T.axis.spatial(4, j)"]
         own = [t for t in terms if t != target]
         if target.startswith("T") and self.chance.random() < 0.3:
             value = " + ".join([target, "A[vo, vi, vr]", *own[1:]])
-            lines = ["for j, r in T.grid(4, 4):", f"    with T.block('s{k}'):",
-                     *(f"        {b}" for b in [*inner, "vr = T.axis.reduce(4, r)"]),
-                     "        with T.init():", f"            {target} = T.float32(0)",
-                     f"        {target} = {value}"]  # fmt: skip
+            lines = [
+                "for j, r in T.grid(4, 4):",
+                f"    with T.block('s{k}'):",
+                *(f"        {b}" for b in [*inner, "vr = T.axis.reduce(4, r)"]),
+                "        with T.init():",
+                f"            {target} = T.float32(0)",
+                f"        {target} = {value}",
+            ]
         else:
             lines = [
                 "for j in range(4):",
@@ -102,9 +108,12 @@ class Case:
         text = "\n".join(lines)
         if not more:
             return text
-        second = ["    for j2 in range(4):", f"        with T.block('q{k}'):",
-                  *(f"            {b}" for b in [*binds, "vj = T.axis.spatial(4, j2)"]),
-                  *(f"            {m}" for m in more)]  # fmt: skip
+        second = [
+            "    for j2 in range(4):",
+            f"        with T.block('q{k}'):",
+            *(f"            {b}" for b in [*binds, "vj = T.axis.spatial(4, j2)"]),
+            *(f"            {m}" for m in more),
+        ]
         return "\n".join(["for once in range(1):", textwrap.indent(text, "    "), *second])
 
     def end(self, more: int = 0) -> str:
@@ -118,12 +127,17 @@ class Case:
         rows = self.end(1)
         sizes = {"reused": "(4,)", "row": f"({rows}, 4)", "own": f"(3, {rows}, 4)"}
         size = ", n: T.int32" if self.iterations is None else ""
-        head = ["@T.prim_func",
-                f"def main(a: T.handle, q: T.handle, p: T.handle, s: T.handle{size}):"]  # fmt: skip
+        head = [
+            "@T.prim_func",
+            f"def main(a: T.handle, q: T.handle, p: T.handle, s: T.handle{size}):",
+        ]
         head += [f'    {x.upper()} = T.match_buffer({x}, (3, {rows}, 4), "float32")' for x in "aqp"]
         head += ['    S = T.match_buffer(s, (3, 4), "float32")']
-        head += [f'    T{k} = T.alloc_buffer({sizes[self.shapes[k]]}, "float32")'
-                 for k in range(self.count) if k not in (self.total, self.rows)]  # fmt: skip
+        head += [
+            f'    T{k} = T.alloc_buffer({sizes[self.shapes[k]]}, "float32")'
+            for k in range(self.count)
+            if k not in (self.total, self.rows)
+        ]
         loop = f"for i in T.serial({self.low}, {self.end()}):\n"
         loop += textwrap.indent(body, "    ")
         if self.outer:

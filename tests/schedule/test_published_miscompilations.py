@@ -117,8 +117,9 @@ class TestCacheOfAReduction:
     def tiled() -> tuple[Schedule, dict[str, LoopRV], BlockRV]:
         sch = Schedule(function(SUM), verify="full")
         names: tuple[str, ...] = ("i0", "i1", "j0", "j1", "k0", "k1")
-        parts = [part for loop in sch.get_loops(block(sch, "sum")) for part in
-                 sch.split(loop, [4, 4])]  # fmt: skip
+        parts = [
+            part for loop in sch.get_loops(block(sch, "sum")) for part in sch.split(loop, [4, 4])
+        ]
         loops: dict[str, LoopRV] = dict(zip(names, parts, strict=True))
         sch.reorder(*(loops[name] for name in ("i0", "k0", "j0", "i1", "k1", "j1")))
         return sch, loops, sch.cache_write(block(sch, "sum"), 0, "local")
@@ -204,8 +205,9 @@ def main(A: T.Buffer((128,), "float32"), Y: T.Buffer((100,), "float32")):
         sch.split(at(sch, "B", 0), [None, 5])
         sch.reverse_compute_inline(block(sch, "Y"))
         assert_same_meaning(function(self.SOURCE), sch.func, exact=True)
-        realize = next(r for r in ir.walk(sch.func)
-                       if isinstance(r, ir.BlockRealize) and r.block.name == "B")  # fmt: skip
+        realize = next(
+            r for r in ir.walk(sch.func) if isinstance(r, ir.BlockRealize) and r.block.name == "B"
+        )
         inside = {f.loop_var for f in ir.loops(sch.func)}
         assert set(ir.free_vars(realize.predicate)) <= inside
 

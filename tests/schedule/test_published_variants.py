@@ -115,7 +115,8 @@ def main(x: T.handle, y: T.handle):
 GUARDED_SUM = SUM.replace("T.grid(n, 10, 6)", "T.grid(n, 12, 6)").replace(
     'vi, vk, vj = T.axis.remap("SRS", [i, k, j])',
     "vi = T.axis.spatial(n, i)\n            vk = T.axis.reduce(10, k)\n"
-    "            vj = T.axis.spatial(6, j)\n            T.where(k < 10)")  # fmt: skip
+    "            vj = T.axis.spatial(6, j)\n            T.where(k < 10)",
+)
 
 
 def cached(position: int, tile: int | None = None) -> Steps:
@@ -206,7 +207,8 @@ def main(a: T.handle, y: T.handle):
 """
 SIX_ROWS = NARROW.replace("n = T.int64()", "n = T.meta_var(6)")
 GUARDED_NARROW = NARROW.replace(
-    "            B[vi, vj] =", "            T.where(j < 8)\n            B[vi, vj] =")  # fmt: skip
+    "            B[vi, vj] =", "            T.where(j < 8)\n            B[vi, vj] ="
+)
 
 
 def fused_and_inlined(sch: Schedule) -> None:
@@ -410,8 +412,11 @@ FAMILIES: dict[str, dict[str, Variant]] = {
     "two consumers": CONSUMERS,
     "update": UPDATES,
 }
-ALL = {f"{family}: {name}": variant for family, variants in FAMILIES.items()
-       for name, variant in variants.items()}  # fmt: skip
+ALL = {
+    f"{family}: {name}": variant
+    for family, variants in FAMILIES.items()
+    for name, variant in variants.items()
+}
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -30,8 +30,10 @@ def main(A: T.Buffer((16, 16), "float32"), B: T.Buffer((16, 16), "float32")):
             vi, vj = T.axis.remap("SS", [i, j])
             B[vi, vj] = C[vi, vj] + T.float32(1)
 """
-GUARDED = CHAIN.replace('remap("SS", [i, j])\n            C', 'remap("SS", [i, j])\n'
-                        "            T.where(i < 8)\n            C")  # fmt: skip
+GUARDED = CHAIN.replace(
+    'remap("SS", [i, j])\n            C',
+    'remap("SS", [i, j])\n            T.where(i < 8)\n            C',
+)
 
 
 def program(source: str) -> ir.PrimFunc:

@@ -57,7 +57,10 @@ def samples() -> list[Sample]:
         for text in re.findall(r"^```python\n(.*?)^```$", part, re.DOTALL | re.MULTILINE):
             match = re.fullmatch(
                 r"(?P<program>.*?)# refused (?P<code>BW\d+): (?P<step>.*?)\n"
-                r"(?:# would (?P<outcome>.*?):\n(?P<made>.*))?", text, re.DOTALL)  # fmt: skip
+                r"(?:# would (?P<outcome>.*?):\n(?P<made>.*))?",
+                text,
+                re.DOTALL,
+            )
             assert match is not None, f"no sample:\n{text}"
             fields = {k: v or "" for k, v in match.groupdict().items()}
             number = sum(s.section == section for s in found) + 1
@@ -95,8 +98,9 @@ def test_the_step_is_refused(sample: Sample) -> None:
     assert caught.value.diagnostics[0].message.startswith(f"{sample.section}: ")
 
 
-@pytest.mark.parametrize("sample", [s for s in SAMPLES if s.outcome],
-                         ids=[s.title for s in SAMPLES if s.outcome])  # fmt: skip
+@pytest.mark.parametrize(
+    "sample", [s for s in SAMPLES if s.outcome], ids=[s.title for s in SAMPLES if s.outcome]
+)
 def test_the_step_would_have_changed_the_meaning(sample: Sample) -> None:
     before, after = function(sample.program), function(sample.made)
     if sample.outcome == "differ":
@@ -110,8 +114,9 @@ def test_the_step_would_have_changed_the_meaning(sample: Sample) -> None:
 
 
 def test_every_primitive_that_rewrites_has_a_section() -> None:
-    sections = {re.sub(r"[`\s]", "", title)
-                for title in re.findall(r"^### (.*)$", PAGE, re.MULTILINE)}  # fmt: skip
+    sections = {
+        re.sub(r"[`\s]", "", title) for title in re.findall(r"^### (.*)$", PAGE, re.MULTILINE)
+    }
     assert set(MOVES) | {"bind", "tensorize"} <= sections
     assert sections <= {record.method for record in RECORDS.values()}
 

@@ -84,8 +84,11 @@ def test_perfect_tiles_multiply_to_the_extent(sch: Schedule) -> None:
 @pytest.mark.parametrize(("extent", "parts"), [(1, 3), (12, 2), (48, 3), (64, 4), (97, 2)])
 def test_tiles_are_counted_right(extent: int, parts: int) -> None:
     def listed(rest: int, left: int) -> int:
-        return int(rest == 1) if left == 0 else sum(
-            listed(rest // d, left - 1) for d in divisors(rest))  # fmt: skip
+        return (
+            int(rest == 1)
+            if left == 0
+            else sum(listed(rest // d, left - 1) for d in divisors(rest))
+        )
 
     assert count_tiles(extent, parts) == listed(extent, parts)
 

@@ -186,8 +186,10 @@ def test_an_unknown_step_in_a_trace_is_an_error() -> None:
 
 def test_symbolic_factors_are_looked_up_by_name() -> None:
     source = SOURCE.replace("64", "n").replace("    B = ", "    B = ", 1)
-    source = source.replace('A: T.Buffer((n, 32), "float32"), D: T.Buffer((n, 32), "float32")',
-                            "a: T.handle, d: T.handle, m: T.int32")  # fmt: skip
+    source = source.replace(
+        'A: T.Buffer((n, 32), "float32"), D: T.Buffer((n, 32), "float32")',
+        "a: T.handle, d: T.handle, m: T.int32",
+    )
     source = source.replace(
         "    B = T",
         '    T.func_attr({"tir_var_lower_bound": {"m": 1}})\n'

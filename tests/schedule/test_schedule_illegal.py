@@ -217,8 +217,9 @@ STEPS: dict[str, tuple[str, Step, str]] = {
 }  # fmt: skip
 
 
-CASES: dict[str, Case] = {name: (text, step, r"BW3\d\d", words)
-                          for name, (text, step, words) in STEPS.items()}  # fmt: skip
+CASES: dict[str, Case] = {
+    name: (text, step, r"BW3\d\d", words) for name, (text, step, words) in STEPS.items()
+}
 UNMARKED: set[str] = set()
 
 
@@ -231,8 +232,7 @@ def test_statements_outside_blocks_are_no_basis_for_reordering() -> None:
     func = function(MAP)
     loops = ir.loops(func)
     store = ir.blocks(func)[1].body
-    values = {it.var: f.loop_var for it, f in
-              zip(ir.blocks(func)[1].iter_vars, loops, strict=True)}  # fmt: skip
+    values = {it.var: f.loop_var for it, f in zip(ir.blocks(func)[1].iter_vars, loops, strict=True)}
     bare = ir.substitute(store, values)
     realize = loops[1].body
     body = ir.rewrite_bottom_up(

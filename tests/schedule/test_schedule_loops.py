@@ -129,8 +129,9 @@ def test_merge_refuses_to_overwrite_what_is_read_later() -> None:
 def test_pieces_of_two_nests_are_merged(cut: list[int | None]) -> None:
     """The first pieces of B and C stand apart from the second ones, which touch other rows."""
     sch = Schedule(ROW_NORM, verify="full")
-    first, second = (sch.loop_partition(sch.get_loops(sch.get_block(name))[0], cut)
-                     for name in "BC")  # fmt: skip
+    first, second = (
+        sch.loop_partition(sch.get_loops(sch.get_block(name))[0], cut) for name in "BC"
+    )
     for pair in zip(first, second, strict=True):
         row = sch.merge(*pair)
         assert len(sch.get_child_blocks(row)) == 2
@@ -210,8 +211,10 @@ def test_pieces_of_an_imperfect_loop_lose_the_predicate() -> None:
     outer, _ = sch.split(sch.get_loops(sch.get_block("B"))[0], [None, 5])
     whole, rest = sch.loop_partition(outer, [None, 1])
     inside, ragged = (sch.get_child_blocks(f)[0] for f in (whole, rest))
-    texts = {name: sch.func.script().split(name)[1].split("T.reads")[0]
-             for name in (block_of(sch, inside).name, block_of(sch, ragged).name)}  # fmt: skip
+    texts = {
+        name: sch.func.script().split(name)[1].split("T.reads")[0]
+        for name in (block_of(sch, inside).name, block_of(sch, ragged).name)
+    }
     assert "T.where" not in texts[block_of(sch, inside).name]
     assert "T.where" in texts[block_of(sch, ragged).name]
     assert_same_meaning(program(PADDED), sch.func, exact=True)

@@ -182,8 +182,9 @@ def main(a: T.handle, b: T.handle, t: T.int64, n: T.int64):
 """
 
 
-@pytest.mark.parametrize("statement", ['assert n % t == 0, "t divides n"',
-                                       "T.evaluate(T.assume(n % t == 0))"])  # fmt: skip
+@pytest.mark.parametrize(
+    "statement", ['assert n % t == 0, "t divides n"', "T.evaluate(T.assume(n % t == 0))"]
+)
 def test_a_stated_divisor_needs_no_predicate(statement: str) -> None:
     sch = Schedule(program(DIVIDED.replace('assert n % t == 0, "t divides n"', statement)))
     t = sch.func.params[2]

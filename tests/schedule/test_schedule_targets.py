@@ -161,8 +161,11 @@ def layer_norm(width: int = 10) -> ir.PrimFunc:
         (width,),
         lambda i, k: (x[i, k] - mean[i]) * (x[i, k] - mean[i]) * (1.0 / width),
     )
-    y = p.compute("Y", (N, width), lambda i, k:
-                  (x[i, k] - mean[i]) * ir.call("rsqrt", var[i] + 1e-5) * g[k] + b[k])  # fmt: skip
+    y = p.compute(
+        "Y",
+        (N, width),
+        lambda i, k: (x[i, k] - mean[i]) * ir.call("rsqrt", var[i] + 1e-5) * g[k] + b[k],
+    )
     return p.finish([y])
 
 
@@ -192,8 +195,9 @@ def attention() -> ir.PrimFunc:
     m = p.reduce("M", rows, (S,), lambda b, h, i, j: z[b, h, i, j], "max")
     e = p.compute("P", square, lambda b, h, i, j: ir.call("exp", z[b, h, i, j] - m[b, h, i]))
     n = p.reduce("L", rows, (S,), lambda b, h, i, j: e[b, h, i, j])
-    o = p.reduce("O", (B, HEADS, S, DEPTH), (S,),
-                 lambda b, h, i, d, j: e[b, h, i, j] * v[b, h, j, d])  # fmt: skip
+    o = p.reduce(
+        "O", (B, HEADS, S, DEPTH), (S,), lambda b, h, i, d, j: e[b, h, i, j] * v[b, h, j, d]
+    )
     out = p.compute("N", (B, HEADS, S, DEPTH), lambda b, h, i, d: o[b, h, i, d] / n[b, h, i])
     return p.finish([out])
 
@@ -205,8 +209,14 @@ def test_attention_in_query_tiles() -> None:
     b, h, i, _ = sch.get_loops(blocks["N"])
     i0, _ = sch.split(i, [None, 4])
     tile: LoopRV = sch.fuse(b, h, i0)
-    for block in (*(blocks[x] for x in "OL"), l_rf, blocks["P"], blocks["M"], m_rf,
-                  *(blocks[x] for x in "ZS")):  # fmt: skip
+    for block in (
+        *(blocks[x] for x in "OL"),
+        l_rf,
+        blocks["P"],
+        blocks["M"],
+        m_rf,
+        *(blocks[x] for x in "ZS"),
+    ):
         sch.compute_at(block, tile)
     sch.parallel(tile)
     assert len(sch.get_child_blocks(tile)) == 9

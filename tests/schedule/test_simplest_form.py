@@ -122,7 +122,8 @@ def test_a_pipeline_that_is_full_for_one_iteration_has_constants_there() -> None
 def test_a_block_that_no_iteration_shows_in_gets_its_version_from_outside() -> None:
     sch = Schedule(function(REPEATED))
     sch.software_pipeline(loop(sch, "B", 0), [0, 1])
-    versions = [it for b in ir.blocks(sch.func.body) for it in b.iter_vars
-                if it.var.name == "version"]  # fmt: skip
+    versions = [
+        it for b in ir.blocks(sch.func.body) for it in b.iter_vars if it.var.name == "version"
+    ]
     assert versions
     assert {ir.const_int(it.dom.extent) for it in versions} == {2}

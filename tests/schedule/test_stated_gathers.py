@@ -52,8 +52,10 @@ def program(reads: str, body: str, writes: str = "B[vi]") -> ir.PrimFunc:
 
 def regions(func: ir.PrimFunc) -> dict[str, list[tuple[int | None, int | None]]]:
     block = ir.blocks(func.root.body)[0]
-    return {r.buffer.name: [(ir.const_int(x.min), ir.const_int(x.extent)) for x in r.region]
-            for r in (*block.reads, *block.writes)}  # fmt: skip
+    return {
+        r.buffer.name: [(ir.const_int(x.min), ir.const_int(x.extent)) for x in r.region]
+        for r in (*block.reads, *block.writes)
+    }
 
 
 @pytest.mark.parametrize(

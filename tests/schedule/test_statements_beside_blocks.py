@@ -43,13 +43,16 @@ for i in range(8):
         vi = T.axis.spatial(8, i)
         B[vi, 0] = C[vi] + S[vi]
 """
-GUARDED_SUM = SUM.replace("""    BETWEEN
+GUARDED_SUM = SUM.replace(
+    """    BETWEEN
     with T.block("B"):
         vi = T.axis.spatial(8, i)
-        B[vi, 0] =""", """    if S[i] > 0.0:
+        B[vi, 0] =""",
+    """    if S[i] > 0.0:
         with T.block("B"):
             vi = T.axis.spatial(8, i)
-            B[vi, 0] =""")  # fmt: skip
+            B[vi, 0] =""",
+)
 BEGUN = """
 for i in range(8):
     with T.block("start"):
@@ -118,13 +121,16 @@ for i in range(8):
             vi, vj = T.axis.remap("SS", [i, j])
             B[vi, vj] = A[vj, vi]
 """
-GUARDED_COPY = COPY.replace("""        BETWEEN
+GUARDED_COPY = COPY.replace(
+    """        BETWEEN
         with T.block("B"):
             vi, vj = T.axis.remap("SS", [i, j])
-            B""", """        if A[i, j] > 0.0:
+            B""",
+    """        if A[i, j] > 0.0:
             with T.block("B"):
                 vi, vj = T.axis.remap("SS", [i, j])
-                B""")  # fmt: skip
+                B""",
+)
 FRAME = """
 for i in range(8):
     with T.block("D"):

@@ -156,9 +156,11 @@ def count_runs(func: ir.PrimFunc, block: str) -> int:
     def counted(node: ir.Node) -> ir.Node | None:
         if isinstance(node, ir.Block) and node.name == block:
             more = ir.BufferStore(counter, ir.add(ir.BufferLoad(counter, (zero,)), 1), (zero,))
-            return node.replace(body=ir.seq([node.body, more]), reads=(*node.reads,
-                                ir.full_region(counter)),
-                                writes=(*node.writes, ir.full_region(counter)))  # fmt: skip
+            return node.replace(
+                body=ir.seq([node.body, more]),
+                reads=(*node.reads, ir.full_region(counter)),
+                writes=(*node.writes, ir.full_region(counter)),
+            )
         return None
 
     handle = ir.Var("runs_handle", ir.dtype_of("handle"))
@@ -265,8 +267,11 @@ def stencil_chain(chance: random.Random) -> ir.PrimFunc:
             return s[at[0] * t + at[2], at[1]]
 
         name = f"s{step}"
-        source = (p.reduce(name, (rows, 5), (width + 1,), term) if summed
-                  else p.compute(name, (rows, 5), value))  # fmt: skip
+        source = (
+            p.reduce(name, (rows, 5), (width + 1,), term)
+            if summed
+            else p.compute(name, (rows, 5), value)
+        )
     return p.finish([source])
 
 

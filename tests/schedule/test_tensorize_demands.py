@@ -45,8 +45,9 @@ def intrinsic(demands: str, where: str = "both", scope: str = "") -> str:
     """Registers a 4 × 4 intrinsic that states `demands` for its operand; its name."""
     name = f"demanding_{next(NUMBERS)}"
     mine = f", {demands}" if demands else ""
-    meaning = INTRINSIC.format(demands=mine if where != "implementation" else "", body=MEANING,
-                               scope="")  # fmt: skip
+    meaning = INTRINSIC.format(
+        demands=mine if where != "implementation" else "", body=MEANING, scope=""
+    )
     rows = INTRINSIC.format(demands=mine if where != "meaning" else "", body=ROWS, scope=scope)
     first, second = from_source(meaning), from_source(rows)
     assert isinstance(first, ir.PrimFunc)

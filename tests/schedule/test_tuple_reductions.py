@@ -28,8 +28,9 @@ Array = np.ndarray[Any, Any]
 N, M = ir.var("n", "int64"), ir.var("m", "int64")
 
 
-MOMENTS = comm_reducer(lambda x, y: (x[0] + y[0], x[1] + y[1]),
-                       lambda s, t: (ir.const(0, s), ir.const(0, t)))  # fmt: skip
+MOMENTS = comm_reducer(
+    lambda x, y: (x[0] + y[0], x[1] + y[1]), lambda s, t: (ir.const(0, s), ir.const(0, t))
+)
 GROWTH = comm_reducer(lambda x, y: x * y + x + y, lambda t: ir.const(0, t))  # of 1 + x, a product
 KINDS: dict[str, tuple[AnyReducer, str, int]] = {
     "argmax": ("argmax", "float32", 2),
@@ -45,13 +46,16 @@ def program(kind: str, rows: Any = N, columns: Any = M) -> ir.PrimFunc:
     p = Program("reduce")
     x = p.param("X", (rows, columns), dtype)
     if count == 1:
-        return p.finish([p.reduce("V", (rows,), (columns,), lambda i, k: x[i, k], reducer)],
-                        {"num_outputs": 1})  # fmt: skip
-    second: Callable[..., Any] = (lambda i, k: k) if isinstance(reducer, str) else (
-        lambda i, k: x[i, k] * x[i, k])  # fmt: skip
+        return p.finish(
+            [p.reduce("V", (rows,), (columns,), lambda i, k: x[i, k], reducer)], {"num_outputs": 1}
+        )
+    second: Callable[..., Any] = (
+        (lambda i, k: k) if isinstance(reducer, str) else (lambda i, k: x[i, k] * x[i, k])
+    )
     types = (dtype, "int64" if isinstance(reducer, str) else dtype)
-    made = p.reduce_tuple(("V", "P"), (rows,), (columns,), lambda i, k: (x[i, k], second(i, k)),
-                          reducer, types)  # fmt: skip
+    made = p.reduce_tuple(
+        ("V", "P"), (rows,), (columns,), lambda i, k: (x[i, k], second(i, k)), reducer, types
+    )
     return p.finish(list(made), {"num_outputs": 2})
 
 
@@ -77,16 +81,22 @@ def split_up(func: ir.PrimFunc, factor: int, axis: int, decompose: bool) -> Sche
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("decompose", [False, True])
 @settings(max_examples=max(15, settings().max_examples // 3))
-@given(rows=st.integers(0, 4), columns=st.integers(0, 13), factor=st.sampled_from([2, 3, 4]),
-       axis=st.sampled_from([0, 1, -1]), seed=st.integers(0, 99))  # fmt: skip
+@given(
+    rows=st.integers(0, 4),
+    columns=st.integers(0, 13),
+    factor=st.sampled_from([2, 3, 4]),
+    axis=st.sampled_from([0, 1, -1]),
+    seed=st.integers(0, 99),
+)
 def test_partial_results_of_tuples_mean_the_same(
     kind: str, decompose: bool, rows: int, columns: int, factor: int, axis: int, seed: int
 ) -> None:
     """Of every size, also where there is nothing to reduce, and where lanes stay empty."""
     func = program(kind)
     sch = split_up(func, factor, axis, decompose)
-    assert_same_meaning(func, sch.func, seed=seed, sizes={"n": rows, "m": columns},
-                        exact=kind != "moments")  # fmt: skip
+    assert_same_meaning(
+        func, sch.func, seed=seed, sizes={"n": rows, "m": columns}, exact=kind != "moments"
+    )
 
 
 def special(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
@@ -100,8 +110,9 @@ def special(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
 def test_ties_and_nan_keep_their_first_position_natively(kind: str, oracle: Any, how: str) -> None:
     p = Program("extreme")
     x = p.param("X", (N, M), "float32")
-    made = p.reduce_tuple(("V", "P"), (N,), (M,), lambda i, k: (x[i, k], k), kind,
-                          ("float32", "int64"))  # fmt: skip
+    made = p.reduce_tuple(
+        ("V", "P"), (N,), (M,), lambda i, k: (x[i, k], k), kind, ("float32", "int64")
+    )
     func = p.finish(made, {"num_outputs": 2})
     if how == "split up":
         func = split_up(func, 4, -1, True).func
@@ -124,8 +135,11 @@ def test_ties_and_nan_keep_their_first_position_natively(kind: str, oracle: Any,
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_runs_natively_as_interpreted(kind: str) -> None:
     rng = np.random.default_rng(5)
-    for func in (program(kind), split_up(program(kind), 4, 0, True).func,
-                 apply_rules(program(kind), Target("native")).func):  # fmt: skip
+    for func in (
+        program(kind),
+        split_up(program(kind), 4, 0, True).func,
+        apply_rules(program(kind), Target("native")).func,
+    ):
         run = build(func)["reduce"]
         for shape in ((3, 17), (1, 300), (2, 0)):
             a = rng.integers(-9, 9, shape).astype(KINDS[kind][1])
@@ -243,8 +257,9 @@ def test_columns_are_vectorized_as_they_stand() -> None:
     """The spatial loop of a tuple reduction is a vector loop without partial results."""
     p = Program("columns")
     x = p.param("X", (40, 64), "float32")
-    made = p.reduce_tuple(("V", "P"), (64,), (40,), lambda j, k: (x[k, j], k), "argmax",
-                          ("float32", "int64"))  # fmt: skip
+    made = p.reduce_tuple(
+        ("V", "P"), (64,), (40,), lambda j, k: (x[k, j], k), "argmax", ("float32", "int64")
+    )
     func = p.finish(made, {"num_outputs": 2})
     ruled = apply_rules(func, Target("native"))
     assert ruled.rule == "rows"

@@ -86,8 +86,10 @@ def test_what_may_not_be_written_is_not_copied(program: str, copy: str) -> None:
 
 
 def test_both_sides_of_a_choice_write_it_all() -> None:
-    both = MASKED.replace("B[vi, vj] = A[vi, vj]\n", "B[vi, vj] = A[vi, vj]\n            else:\n"
-                          "                B[vi, vj] = A[vi, vj] * 0.5\n")  # fmt: skip
+    both = MASKED.replace(
+        "B[vi, vj] = A[vi, vj]\n",
+        "B[vi, vj] = A[vi, vj]\n            else:\n                B[vi, vj] = A[vi, vj] * 0.5\n",
+    )
     sch = bw.Schedule(bw.from_source(both), verify="full")
     before = sch.func
     for copy in ("cache_read", "cache_write"):

@@ -163,8 +163,17 @@ REFUSED = {"compute_inline", "reverse_compute_inline", "merge"}
 """Steps that are legal on no program here: C is the caller's, and Q reads it from the far end."""
 PARTS = {(name, step) for name in ("rows", "strided") for step in ("cache_write", "cache_read")}
 """Of a buffer that is written in parts no copy of the whole is made."""
-LEGAL = ["parallel", "cache_write", "cache_read", "reindex read", "parallel reader", "read_at",
-         "write_at", "split", "loop_partition"]  # fmt: skip
+LEGAL = [
+    "parallel",
+    "cache_write",
+    "cache_read",
+    "reindex read",
+    "parallel reader",
+    "read_at",
+    "write_at",
+    "split",
+    "loop_partition",
+]
 
 
 @pytest.mark.parametrize("step", STEPS)

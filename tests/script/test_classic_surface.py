@@ -44,13 +44,25 @@ CLASSIC = """
     tvm_warp_shuffle_up type_annotation undef unroll var vectorcombine vectorhigh vectorized
     vectorlow void vscale where writes
 """.split()
-TYPES = [f"{kind}{bits}{lanes}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)
-         for lanes in ("", "x4", "x8", "x16", "x32", "x64")]  # fmt: skip
-TYPES += [f"{kind}{lanes}" for kind in ("float16", "float32", "float64", "bfloat16",
-          "float8_e4m3fn", "float8_e5m2") for lanes in ("", "x4", "x8", "x16")]  # fmt: skip
+TYPES = [
+    f"{kind}{bits}{lanes}"
+    for kind in ("int", "uint")
+    for bits in (8, 16, 32, 64)
+    for lanes in ("", "x4", "x8", "x16", "x32", "x64")
+]
+TYPES += [
+    f"{kind}{lanes}"
+    for kind in ("float16", "float32", "float64", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+    for lanes in ("", "x4", "x8", "x16")
+]
 TYPES += ["bool", "handle", "int4", "uint4"]
-OTHER_TYPES = ["float8_e4m3", "float8_e8m0fnu", "float6_e2m3fn", "float4_e2m1fn",
-               "float8_e4m3b11fnuz"]  # fmt: skip
+OTHER_TYPES = [
+    "float8_e4m3",
+    "float8_e8m0fnu",
+    "float6_e2m3fn",
+    "float4_e2m1fn",
+    "float8_e4m3b11fnuz",
+]
 
 PARAMS = 'A: T.Buffer((16, 16), "float32"), J: T.Buffer((16,), "int32"), n: T.int32'
 
@@ -238,8 +250,16 @@ def test_types_are_parameters_constants_and_conversions(name: str) -> None:
         round_trips(parsed(f"T.evaluate(T.{name}(1))\nT.evaluate(T.{name}(n))"))
 
 
-@pytest.mark.parametrize("kind", ['T.handle("float32")', 'T.handle("float32", "shared")',
-                                  'T.Ptr("float32")', "T.Ptr[T.float32]", "T.ptr"])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind",
+    [
+        'T.handle("float32")',
+        'T.handle("float32", "shared")',
+        'T.Ptr("float32")',
+        "T.Ptr[T.float32]",
+        "T.ptr",
+    ],
+)
 def test_pointers_are_handles(kind: str) -> None:
     func = parsed("T.evaluate(p)", f"p: {kind}")
     assert func.params[0].dtype is ir.dtype_of("handle")

@@ -151,8 +151,9 @@ def test_the_decorator_reads_its_option_anywhere() -> None:
     ir.assert_structural_equal(alone, Module["alone"])
     ir.assert_structural_equal(alone.body, typed.body)
     assert [str(ir.loops(Module[n])[0].extent.dtype) for n in ("alone", "narrow")] == [
-        "int64", "int32",
-    ]  # fmt: skip
+        "int64",
+        "int32",
+    ]
     text = script(Module)
     assert text.count("@T.prim_func") == 2
     assert text.count('index_dtype="int64"') == 1
@@ -195,8 +196,10 @@ def test_the_ir_builder_takes_it() -> None:
         A = T.arg("A", T.Buffer((16,), "float32"))
         with T.grid(16) as i:
             T.buffer_store(A, T.float32(2), [i])
-    text = "@T.prim_func(index_dtype='int64')\ndef f(A: T.Buffer((16,), 'float32')):\n" \
-           "    for i0 in range(16):\n        A[i0] = T.float32(2)\n"  # fmt: skip
+    text = (
+        "@T.prim_func(index_dtype='int64')\ndef f(A: T.Buffer((16,), 'float32')):\n"
+        "    for i0 in range(16):\n        A[i0] = T.float32(2)\n"
+    )
     ir.assert_structural_equal(ib.get(), from_source(text))
 
 
@@ -262,14 +265,17 @@ def test_marks_are_under_what_is_printed() -> None:
 
 
 def test_notes_of_errors_print_programs_with_their_index_type() -> None:
-    sch = bw.Schedule(program(
-        "W = T.alloc_buffer((8,), 'float32')\n"
-        "for i, k in T.grid(8, 8):\n    with T.block('W'):\n"
-        "        vi, vk = T.axis.remap('SR', [i, k])\n"
-        "        with T.init():\n            W[vi] = 0.0\n        W[vi] += A[vi, vk]\n"
-        "for i in range(8):\n    with T.block('A'):\n        vi = T.axis.spatial(8, i)\n"
-        "        A[vi, 0] = W[vi]", 'index_dtype="int64"',
-    ))  # fmt: skip
+    sch = bw.Schedule(
+        program(
+            "W = T.alloc_buffer((8,), 'float32')\n"
+            "for i, k in T.grid(8, 8):\n    with T.block('W'):\n"
+            "        vi, vk = T.axis.remap('SR', [i, k])\n"
+            "        with T.init():\n            W[vi] = 0.0\n        W[vi] += A[vi, vk]\n"
+            "for i in range(8):\n    with T.block('A'):\n        vi = T.axis.spatial(8, i)\n"
+            "        A[vi, 0] = W[vi]",
+            'index_dtype="int64"',
+        )
+    )
     with pytest.raises(bw.ScheduleError) as caught:
         sch.parallel(sch.get_loops("W")[1])
     assert 'index_dtype="int64"' in str(caught.value)

@@ -40,7 +40,9 @@ def test_loops_blocks_and_buffers() -> None:
             with T.init():
                 T.buffer_store(C, 0.0, [vi, vj])
             T.buffer_store(C, C[vi, vj] + A[vi, vk] * B[vk, vj], [vi, vj])
-    same(ib.get(), """
+    same(
+        ib.get(),
+        """
         @T.prim_func
         def matmul(A: T.Buffer((8, 8), "float32"), c: T.handle):
             T.func_attr({"tir.noalias": True})
@@ -56,7 +58,8 @@ def test_loops_blocks_and_buffers() -> None:
                     with T.init():
                         C[vi, vj] = 0.0
                     C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
-        """)  # fmt: skip
+        """,
+    )
 
 
 def test_control_flow_and_kinds_of_loops() -> None:
@@ -76,7 +79,9 @@ def test_control_flow_and_kinds_of_loops() -> None:
                 T.buffer_store(A, ib.name("x", x), [i])
         with T.launch_thread("threadIdx.x", 16) as tx:
             T.buffer_store(A, 0, [ib.name("tx", tx)])
-    same(ib.get(), """
+    same(
+        ib.get(),
+        """
         @T.prim_func(private=True)
         def control(A: T.Buffer((16,), "int32"), n: T.int32):
             assert n > 0, "positive"
@@ -90,7 +95,8 @@ def test_control_flow_and_kinds_of_loops() -> None:
                     A[i] = x
             with T.launch_thread("threadIdx.x", 16) as tx:
                 A[tx] = 0
-        """)  # fmt: skip
+        """,
+    )
 
 
 def test_frames_in_a_script_say_the_same_as_its_statements() -> None:
@@ -107,7 +113,9 @@ def test_frames_in_a_script_say_the_same_as_its_statements() -> None:
             with T.Assert(n > 1, "more"):
                 A[2] = n
         """)
-    same(framed, """
+    same(
+        framed,
+        """
         @T.prim_func
         def f(A: T.Buffer((4,), "int32"), n: T.int32):
             if n > 0:
@@ -118,7 +126,8 @@ def test_frames_in_a_script_say_the_same_as_its_statements() -> None:
                 A[1] += 1
             assert n > 1, "more"
             A[2] = n
-        """)  # fmt: skip
+        """,
+    )
 
 
 def test_python_functions_emit_into_the_builder() -> None:

@@ -57,9 +57,10 @@ def test_convolution_is_reindexed_then_laid_out_as_a_matrix_product() -> None:
         sch.reindex(block, buffer)
     reached(sch, "conv2d_reindexed")
     sch.transform_layout(
-        block, "A_reindex",
+        block,
+        "A_reindex",
         lambda n, h, w, rh, rw, rc: (n * 3136 + h * 56 + w, rh * 21 + rw * 3 + rc),
-    )  # fmt: skip
+    )
     sch.transform_layout(block, "B_reindex", lambda c, rh, rw, rc: (c, rh * 21 + rw * 3 + rc))
     sch.transform_layout(block, "C_reindex", lambda n, h, w, c: (n * 3136 + h * 56 + w, c))
     sch.transform_block_layout(
@@ -96,8 +97,10 @@ def test_the_printed_loops_of_a_split() -> None:
 def test_definitions_without_loops_get_the_loops_of_their_domains() -> None:
     func = LISTINGS["named_block"]
     assert [(loop.loop_var.name, ir.const_int(loop.extent)) for loop in ir.loops(func)] == [
-        ("i_0", 128), ("j_0", 128), ("k_0", 128),
-    ]  # fmt: skip
+        ("i_0", 128),
+        ("j_0", 128),
+        ("k_0", 128),
+    ]
 
 
 def test_concat_is_free_of_branches_and_right() -> None:

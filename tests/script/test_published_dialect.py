@@ -260,8 +260,9 @@ class TestTargets:
         assert b[0] == 1
 
     def test_another_device_is_refused_when_building(self) -> None:
-        func = program('T.func_attr({"target": T.target({"kind": "cuda", "arch": "sm_80"})})\n'
-                       "B[0] = A[0]")  # fmt: skip
+        func = program(
+            'T.func_attr({"target": T.target({"kind": "cuda", "arch": "sm_80"})})\nB[0] = A[0]'
+        )
         with pytest.raises(BuildError, match="is cuda") as caught:
             bw.build(func)
         assert caught.value.code == "BW602"
@@ -310,8 +311,9 @@ class TestScheduleArguments:
 
     def test_padding_and_blocks(self) -> None:
         sch = bw.Schedule(through)
-        sch.transform_layout("B", "B", lambda i, *j: (i, j[0] // 3, j[0] % 3),
-                             pad_value=lambda *i: T.float32(0))  # fmt: skip
+        sch.transform_layout(
+            "B", "B", lambda i, *j: (i, j[0] // 3, j[0] % 3), pad_value=lambda *i: T.float32(0)
+        )
         sch.transform_block_layout("C", lambda *v: (v[0] * 8 + v[1],))
         self.check(sch)
 

@@ -209,8 +209,10 @@ def test_a_view_has_one_memory(choice: str) -> None:
             f"p = {choice}(A[0] > 1, A.data, B.data)\nD = T.decl_buffer((4,), data=p)\nD[0]=1.0"
         )
     assert caught.value.code == "BW256"
-    program(f"p = {choice}(A[0] > 1, A.data, T.address_of(A[4]))\n"
-            "D = T.decl_buffer((4,), data=p)\nD[0] = 1.0")  # fmt: skip
+    program(
+        f"p = {choice}(A[0] > 1, A.data, T.address_of(A[4]))\n"
+        "D = T.decl_buffer((4,), data=p)\nD[0] = 1.0"
+    )
 
 
 # ------------------------------------------------------------------------- loops and their indices

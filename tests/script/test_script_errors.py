@@ -164,11 +164,13 @@ def test_python_syntax_errors_point_at_the_place() -> None:
 
 
 def test_close_names_are_suggested() -> None:
-    assert "did you mean 'length'?" in str(errors("""
+    assert "did you mean 'length'?" in str(
+        errors("""
         @T.prim_func
         def f(length: T.int32):
             T.evaluate(lenght)
-        """))  # fmt: skip
+        """)
+    )
     assert "did you mean T.exp?" in str(
         errors("@T.prim_func\ndef f():\n    T.evaluate(T.exq(1.0))")
     )

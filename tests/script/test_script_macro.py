@@ -50,14 +50,17 @@ def test_a_macro_expands_where_it_is_called() -> None:
         clear(A, 16)
         clear(buffer=B)
 
-    same(main, """
+    same(
+        main,
+        """
         @T.prim_func
         def main(A: T.Buffer((16,), "float32"), B: T.Buffer((4,), "float32")):
             for i in range(16):
                 A[i] = T.float32(0)
             for i in range(4):
                 B[i] = T.float32(0)
-        """)  # fmt: skip
+        """,
+    )
 
 
 def test_a_hygienic_macro_does_not_see_the_names_of_its_caller() -> None:
@@ -92,12 +95,15 @@ def test_an_unhygienic_macro_takes_its_names_from_the_call() -> None:
         for i in range(16):  # noqa: B007
             step(T.float32(1))
 
-    same(main, """
+    same(
+        main,
+        """
         @T.prim_func
         def main(A: T.Buffer((16,), "float32")):
             for i in range(16):
                 A[i] = A[i] + T.float32(1)
-        """)  # fmt: skip
+        """,
+    )
 
 
 def test_a_macro_may_return_a_value_and_call_others() -> None:
@@ -221,7 +227,9 @@ def test_macros_of_the_graph_level() -> None:
             R.output(b)
         return b
 
-    same(main, """
+    same(
+        main,
+        """
         @R.function
         def main(x: R.Tensor((4,), "float32"), y: R.Tensor((4,), "float32")):
             with R.dataflow():
@@ -231,4 +239,5 @@ def test_macros_of_the_graph_level() -> None:
                 b = R.multiply(gate_1, y)
                 R.output(b)
             return b
-        """)  # fmt: skip
+        """,
+    )

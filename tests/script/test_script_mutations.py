@@ -102,8 +102,9 @@ class Mutation:
                 if isinstance(value, ast.expr):
                     places.append((parent, field, None))
                 elif isinstance(value, list) and field not in ("decorator_list", "targets"):
-                    places += [(parent, field, k) for k, v in enumerate(value)
-                               if isinstance(v, ast.expr)]  # fmt: skip
+                    places += [
+                        (parent, field, k) for k, v in enumerate(value) if isinstance(v, ast.expr)
+                    ]
         parent, field, index = self.rng.choice(places)
         if index is None:
             setattr(parent, field, self.piece())

@@ -13,8 +13,12 @@ from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
 from blockwright.script.ir import from_source
 
-SAMPLES = [(name, number) for name, row in OPERATORS.items() if row.lower
-           for number in range(len(row.samples))]  # fmt: skip
+SAMPLES = [
+    (name, number)
+    for name, row in OPERATORS.items()
+    if row.lower
+    for number in range(len(row.samples))
+]
 
 
 def program(name: str, number: int = 0) -> ir.PrimFunc:

@@ -49,14 +49,20 @@ def reduction_in(func: ir.PrimFunc) -> Reduction:
     return reduction_in_block(func, "B")
 
 
-ARGMAX = program('best = T.comm_reducer("argmax", ["float32", "int64"])',
-                 "best.step((V[vi], I[vi]), (A[vi, vk], vk))")  # fmt: skip
+ARGMAX = program(
+    'best = T.comm_reducer("argmax", ["float32", "int64"])',
+    "best.step((V[vi], I[vi]), (A[vi, vk], vk))",
+)
 MOMENTS = program(
     "pair = T.comm_reducer(lambda x, y: (x[0] + y[0], x[1] + y[1]), (T.float32(0), T.float32(0)))",
-    "pair.step((V[vi], I[vi]), (A[vi, vk], A[vi, vk] * A[vi, vk]))", "float32")  # fmt: skip
+    "pair.step((V[vi], I[vi]), (A[vi, vk], A[vi, vk] * A[vi, vk]))",
+    "float32",
+)
 FLAT = program(
     "pair = T.comm_reducer(lambda a, b, c, d: (a + c, b + d), [T.float32(0), T.float32(0)])",
-    "pair.step((V[vi], I[vi]), (A[vi, vk], A[vi, vk] * A[vi, vk]))", "float32")  # fmt: skip
+    "pair.step((V[vi], I[vi]), (A[vi, vk], A[vi, vk] * A[vi, vk]))",
+    "float32",
+)
 
 
 def test_the_loop_form_of_a_builtin_reducer_needs_no_annotation() -> None:
@@ -84,32 +90,48 @@ def test_reducers_survive_print_and_parse(func: ir.PrimFunc) -> None:
 
 
 def test_parameters_of_a_reducer_may_be_called_like_buffers() -> None:
-    func = program("r = T.comm_reducer(lambda V, A: T.Select(V > A or V != V, V, A) "
-                   '* T.float32(1), T.float32("-inf"))', "r.step(V[vi], A[vi, vk])")  # fmt: skip
+    func = program(
+        "r = T.comm_reducer(lambda V, A: T.Select(V > A or V != V, V, A) "
+        '* T.float32(1), T.float32("-inf"))',
+        "r.step(V[vi], A[vi, vk])",
+    )
     ir.assert_structural_equal(from_source(func.script()), func)
     assert reduction_in(func).name == ""
 
 
 def test_the_sum_of_the_first_listing() -> None:
     """`reducer.step` as in the TensorIR proposal is the sum in loop form."""
-    func = program("reducer = T.comm_reducer(lambda x, y: x + y, T.float32(0))",
-                   "reducer.step(V[vi], A[vi, vk] * A[vi, vk])")  # fmt: skip
-    by_hand = program("pass", """
+    func = program(
+        "reducer = T.comm_reducer(lambda x, y: x + y, T.float32(0))",
+        "reducer.step(V[vi], A[vi, vk] * A[vi, vk])",
+    )
+    by_hand = program(
+        "pass",
+        """
             with T.init():
                 V[vi] = T.float32(0)
-            V[vi] = V[vi] + A[vi, vk] * A[vi, vk]""".strip())  # fmt: skip
+            V[vi] = V[vi] + A[vi, vk] * A[vi, vk]""".strip(),
+    )
     ir.assert_structural_equal(func, by_hand)
 
 
-SPECIAL = np.array([[1, 3, 3, 2, 3, 0, 1, 2, 3], [0, -0.0, 0, 0, 0, 0, 0, 0, 0],
-                    [1, np.nan, 9, np.nan, 2, np.inf, 0, 0, 0], [-np.inf] * 9],
-                   np.float32)  # fmt: skip
+SPECIAL = np.array(
+    [
+        [1, 3, 3, 2, 3, 0, 1, 2, 3],
+        [0, -0.0, 0, 0, 0, 0, 0, 0, 0],
+        [1, np.nan, 9, np.nan, 2, np.inf, 0, 0, 0],
+        [-np.inf] * 9,
+    ],
+    np.float32,
+)
 
 
 @pytest.mark.parametrize(("name", "oracle"), [("argmax", np.argmax), ("argmin", np.argmin)])
 def test_first_of_ties_and_nan_before_numbers(name: str, oracle: Any) -> None:
-    func = program(f'best = T.comm_reducer("{name}", ["float32", "int64"])',
-                   "best.step((V[vi], I[vi]), (A[vi, vk], vk))")  # fmt: skip
+    func = program(
+        f'best = T.comm_reducer("{name}", ["float32", "int64"])',
+        "best.step((V[vi], I[vi]), (A[vi, vk], vk))",
+    )
     value, index = np.empty(4, np.float32), np.empty(4, np.int64)
     interpret(func, SPECIAL, value, index)
     np.testing.assert_array_equal(index, oracle(SPECIAL, 1))
@@ -144,13 +166,21 @@ def test_wrong_reducers_are_told(name: str) -> None:
 def test_compute_takes_names_and_declared_reducers_and_tuples() -> None:
     p = Program("stats")
     x = p.param("X", (5, 6), "float32")
-    pair = comm_reducer(lambda x, y: (x[0] + y[0], ir.maximum(x[1], y[1])),
-                        lambda s, t: (ir.const(0, s), ir.const(float("-inf"), t)))  # fmt: skip
+    pair = comm_reducer(
+        lambda x, y: (x[0] + y[0], ir.maximum(x[1], y[1])),
+        lambda s, t: (ir.const(0, s), ir.const(float("-inf"), t)),
+    )
     total, top = p.reduce_tuple(("total", "top"), (5,), (6,), lambda i, k: (x[i, k], x[i, k]), pair)
-    low, at = p.reduce_tuple(("low", "at"), (5,), (6,), lambda i, k: (x[i, k], k), "argmin",
-                             ("float32", "int32"))  # fmt: skip
-    norm = p.reduce("norm", (5,), (6,), lambda i, k: x[i, k],
-                    comm_reducer(lambda x, y: x + y, lambda t: ir.const(0, t)))  # fmt: skip
+    low, at = p.reduce_tuple(
+        ("low", "at"), (5,), (6,), lambda i, k: (x[i, k], k), "argmin", ("float32", "int32")
+    )
+    norm = p.reduce(
+        "norm",
+        (5,),
+        (6,),
+        lambda i, k: x[i, k],
+        comm_reducer(lambda x, y: x + y, lambda t: ir.const(0, t)),
+    )
     func = p.finish([total, top, low, at, norm], {"num_outputs": 5})
     assert [b.name for b in ir.blocks(func.body)] == ["root", "total", "low", "norm"]
     assert "reducer" not in block_in(func, "norm").annotations

@@ -41,7 +41,9 @@ def test_python_values_and_functions_are_spliced() -> None:
                 vi = T.axis.spatial(SIZE, i)
                 B[vi] = gelu(A[vi])
 
-    same(main, """
+    same(
+        main,
+        """
         @T.prim_func
         def main(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32")):
             for i in range(16):
@@ -49,7 +51,8 @@ def test_python_values_and_functions_are_spliced() -> None:
                     vi = T.axis.spatial(16, i)
                     B[vi] = A[vi] * T.float32(0.5) * (
                         T.erf(A[vi] * T.float32(0.7071067811865476)) + T.float32(1))
-        """)  # fmt: skip
+        """,
+    )
 
 
 def test_helpers_emit_statements_where_they_are_called() -> None:
@@ -63,7 +66,9 @@ def test_helpers_emit_statements_where_they_are_called() -> None:
         else:
             B[0] = undefined_but_never_looked_at  # noqa: F821
 
-    same(main, """
+    same(
+        main,
+        """
         @T.prim_func
         def main(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32")):
             for i in T.serial(0, 16):
@@ -72,7 +77,8 @@ def test_helpers_emit_statements_where_they_are_called() -> None:
             B[3] = A[3]
             for i in T.serial(0, 16):
                 B[i] = T.float32(0)
-        """)  # fmt: skip
+        """,
+    )
 
 
 def test_comprehensions_and_lambdas_are_python() -> None:

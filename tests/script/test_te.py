@@ -24,7 +24,9 @@ def same(func: ir.PrimFunc, text: str) -> None:
 def test_the_example_of_the_thread() -> None:
     A = te.placeholder((128, 128), name="A")
     update = te.compute((128, 128), lambda i, j: A[i, j] + 1, name="update")
-    same(te.create_prim_func([A, update]), """
+    same(
+        te.create_prim_func([A, update]),
+        """
         @T.prim_func
         def main(A: T.Buffer((128, 128)), update: T.Buffer((128, 128))):
             T.func_attr({"tir.noalias": True})
@@ -32,7 +34,8 @@ def test_the_example_of_the_thread() -> None:
                 with T.block("update"):
                     vi, vj = T.axis.remap("SS", [i, j])
                     update[vi, vj] = A[vi, vj] + T.float32(1)
-        """)  # fmt: skip
+        """,
+    )
 
 
 def test_reductions_intermediates_and_symbols() -> None:
@@ -42,7 +45,9 @@ def test_reductions_intermediates_and_symbols() -> None:
     C = te.compute((n, 8), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
     D = te.compute(C.shape, lambda *i: te.max(C(*i), te.const(0, "float32")), name="D")
     func = te.create_prim_func([A, B, D])
-    same(func, """
+    same(
+        func,
+        """
         @T.prim_func
         def main(a: T.handle, b: T.handle, d: T.handle):
             T.func_attr({"tir.noalias": True})
@@ -61,7 +66,8 @@ def test_reductions_intermediates_and_symbols() -> None:
                 with T.block("D"):
                     vi, vj = T.axis.remap("SS", [i, j])
                     D[vi, vj] = T.max(C[vi, vj], T.float32(0))
-        """)  # fmt: skip
+        """,
+    )
     assert [loop.loop_var.name for loop in ir.loops(func)][:3] == ["i", "j", "k"]
     assert D.op.input_tensors == [C]
     assert C.op.reduce_axis == [k]
@@ -70,8 +76,11 @@ def test_reductions_intermediates_and_symbols() -> None:
 def test_padding_and_a_convolution() -> None:
     X = te.placeholder((6, 6), name="X")
     W = te.placeholder((3, 3), name="W")
-    P = te.compute((8, 8), lambda i, j: te.if_then_else(
-        te.all(i >= 1, i < 7, j >= 1, j < 7), X[i - 1, j - 1], 0.0), name="P")  # fmt: skip
+    P = te.compute(
+        (8, 8),
+        lambda i, j: te.if_then_else(te.all(i >= 1, i < 7, j >= 1, j < 7), X[i - 1, j - 1], 0.0),
+        name="P",
+    )
     r, s = te.reduce_axis((0, 3), "r"), te.reduce_axis((0, 3), "s")
     Y = te.compute((6, 6), lambda i, j: te.sum(P[i + r, j + s] * W[r, s], axis=[r, s]), name="Y")
     func = te.create_prim_func([X, W, Y])
@@ -114,8 +123,12 @@ def test_several_outputs_scalars_and_the_order_of_parameters() -> None:
     factor = te.var("factor", "float32")
     total, scaled = te.compute((4,), lambda i: (A[i] + 1, A[i] * factor), name="both")
     func = te.create_prim_func([scaled, factor, A, total])
-    assert [p.name for p in func.params] == ["both_v1_handle", "factor", "A_handle",
-                                             "both_v0_handle"]  # fmt: skip
+    assert [p.name for p in func.params] == [
+        "both_v1_handle",
+        "factor",
+        "A_handle",
+        "both_v0_handle",
+    ]
     a = np.arange(4, dtype="float32")
     low, high = np.zeros(4, "float32"), np.zeros(4, "float32")
     interpret(func, high, 3.0, a, low)

@@ -29,14 +29,19 @@ def attention(
     mask = p.param("mask", (batch, length), "float32")
     square, rows = (batch, heads, length, length), (batch, heads, length)
     s = p.reduce("S", square, (depth,), lambda b, h, i, j, d: q[b, h, i, d] * k[b, h, j, d])
-    z = p.compute("Z", square, lambda b, h, i, j:
-                  s[b, h, i, j] * 0.25 + (mask[b, j] if masked else 0.0))  # fmt: skip
+    z = p.compute(
+        "Z", square, lambda b, h, i, j: s[b, h, i, j] * 0.25 + (mask[b, j] if masked else 0.0)
+    )
     m = p.reduce("M", rows, (length,), lambda b, h, i, j: z[b, h, i, j], "max")
     e = p.compute("P", square, lambda b, h, i, j: ir.call("exp", z[b, h, i, j] - m[b, h, i]))
     n = p.reduce("L", rows, (length,), lambda b, h, i, j: e[b, h, i, j])
     w = p.compute("W", square, lambda b, h, i, j: e[b, h, i, j] / n[b, h, i])
-    o = p.reduce("O", (batch, heads, length, depth), (length,),
-                 lambda b, h, i, d, j: w[b, h, i, j] * v[b, h, j, d])  # fmt: skip
+    o = p.reduce(
+        "O",
+        (batch, heads, length, depth),
+        (length,),
+        lambda b, h, i, d, j: w[b, h, i, j] * v[b, h, j, d],
+    )
     if not merged:
         return p.finish([o])
     t = p.compute("T", (batch, length, heads, depth), lambda b, i, h, d: o[b, h, i, d])
@@ -95,16 +100,21 @@ def causal(length: Size = S, depth: int = 16) -> ir.PrimFunc:
         return ir.select(j <= i, value, ir.const(neutral, "float32"))
 
     s = p.reduce("S", square, (depth,), lambda b, h, i, j, d: q[b, h, i, d] * k[b, h, j, d])
-    z = p.compute("Z", square, lambda b, h, i, j:
-                  seen(i, j, s[b, h, i, j] * 0.25, float("-inf")))  # fmt: skip
+    z = p.compute("Z", square, lambda b, h, i, j: seen(i, j, s[b, h, i, j] * 0.25, float("-inf")))
     m = p.reduce("M", rows, (length,), lambda b, h, i, j: z[b, h, i, j], "max")
-    e = p.compute("P", square, lambda b, h, i, j:
-                  seen(i, j, ir.call("exp", z[b, h, i, j] - m[b, h, i]), 0.0))  # fmt: skip
+    e = p.compute(
+        "P", square, lambda b, h, i, j: seen(i, j, ir.call("exp", z[b, h, i, j] - m[b, h, i]), 0.0)
+    )
     n = p.reduce("L", rows, (length,), lambda b, h, i, j: e[b, h, i, j])
-    o = p.reduce("O", (B, 2, length, depth), (length,),
-                 lambda b, h, i, d, j: seen(i, j, e[b, h, i, j] * v[b, h, j, d], -0.0))  # fmt: skip
-    return p.finish([p.compute("Y", (B, 2, length, depth), lambda b, h, i, d:
-                               o[b, h, i, d] / n[b, h, i])])  # fmt: skip
+    o = p.reduce(
+        "O",
+        (B, 2, length, depth),
+        (length,),
+        lambda b, h, i, d, j: seen(i, j, e[b, h, i, j] * v[b, h, j, d], -0.0),
+    )
+    return p.finish(
+        [p.compute("Y", (B, 2, length, depth), lambda b, h, i, d: o[b, h, i, d] / n[b, h, i])]
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,8 +154,9 @@ def test_a_task_is_a_head_and_holds_everything(checks: Any) -> None:
 def single() -> ir.PrimFunc:
     p = Program("single")
     q, k = (p.param(name, (B, 2, S, 16), "float32") for name in "QK")
-    return p.finish([p.reduce("C", (B, 2, S, S), (16,), lambda b, h, i, j, d:
-                              q[b, h, i, d] * k[b, h, j, d])])  # fmt: skip
+    return p.finish(
+        [p.reduce("C", (B, 2, S, S), (16,), lambda b, h, i, j, d: q[b, h, i, d] * k[b, h, j, d])]
+    )
 
 
 def unbatched() -> ir.PrimFunc:
@@ -198,8 +209,10 @@ def test_a_head_that_leaves_few_rows_is_passed_in_pieces(
 def test_a_task_keeps_keys_and_values_of_its_head_alone(batch: Size) -> None:
     machine = Target("x86-64-v3", num_threads=2)
     func = apply_rules(attention(heads=12, depth=32, length=128, batch=batch), machine).func
-    kept = {n.buffer.name: ir.const_int(n.buffer.shape[0])
-            for n in ir.collect(lower(func, machine).body, ir.Allocate)}  # fmt: skip
+    kept = {
+        n.buffer.name: ir.const_int(n.buffer.shape[0])
+        for n in ir.collect(lower(func, machine).body, ir.Allocate)
+    }
     assert kept["K_reindex"] == kept["V_reindex"] == 128 * 32
 
 

@@ -95,16 +95,18 @@ def test_all_steps_of_a_stretch_of_columns_are_one_task(checks: Any) -> None:
 def test_short_last_axes_fill_vectors_together(checks: Any) -> None:
     """None of 5 and 3 holds a vector of eight; together they are one stretch of memory."""
     func = checks.taken_by("columns", narrow(2, 4, 5, 3)).func
-    lanes = {ir.const_int(f.extent) for f in ir.loops(func.body)
-             if f.kind is ir.ForKind.VECTORIZED}  # fmt: skip
+    lanes = {ir.const_int(f.extent) for f in ir.loops(func.body) if f.kind is ir.ForKind.VECTORIZED}
     assert lanes == {8}
 
 
 def test_vectors_that_a_last_task_has_not_are_left_out(checks: Any) -> None:
     """A task takes many vectors of an unknown number of columns, of which there may be one."""
     func = checks.taken_by("columns", sums(N, S), {"n": 3, "s": 2}).func
-    vectors = [f for f in ir.loops(func.body) if ir.const_int(f.extent) not in (None, 1)
-               and f.kind is ir.ForKind.SERIAL]  # fmt: skip
+    vectors = [
+        f
+        for f in ir.loops(func.body)
+        if ir.const_int(f.extent) not in (None, 1) and f.kind is ir.ForKind.SERIAL
+    ]
     assert vectors
     assert all("loop_partition" in f.annotations for f in vectors)
 

@@ -120,8 +120,12 @@ def test_parts_of_a_whole_are_made_in_place_and_without_branches(checks: Any, ax
     assert [b.name for b in ir.blocks(func)] == ["root", "b_part", "b_part_1", "b_part_2"]
     assert not func.root.alloc_buffers
     lowered = lower(func, "x86-64-v3")
-    choices = [n for n in ir.walk(lowered.body) if isinstance(n, (ir.Select, ir.IfThenElse))
-               or (isinstance(n, ir.Call) and n.op == "if_then_else")]  # fmt: skip
+    choices = [
+        n
+        for n in ir.walk(lowered.body)
+        if isinstance(n, (ir.Select, ir.IfThenElse))
+        or (isinstance(n, ir.Call) and n.op == "if_then_else")
+    ]
     assert not choices
     nests = func.root.body.seq if isinstance(func.root.body, ir.SeqStmt) else [func.root.body]
     assert len(nests) == (3 if axis == 0 else 1)  # columns of a row in one pass

@@ -208,8 +208,9 @@ def test_so_does_one_that_only_the_last_cache_holds() -> None:
 
 @pytest.mark.parametrize("rows", [None, 1024])
 def test_rows_go_by_bands_past_weights_that_only_the_last_cache_holds(rows: int | None) -> None:
-    near, away = (msgspec.structs.replace(product(1024, 512, 512), rows=rows, away=a)
-                  for a in (False, True))  # fmt: skip
+    near, away = (
+        msgspec.structs.replace(product(1024, 512, 512), rows=rows, away=a) for a in (False, True)
+    )
     tile = gemm_tile(TWO, away)
     plan = gemm_plan(TWO, away, tile)
     assert plan.rows_inside
@@ -382,8 +383,10 @@ def test_what_a_task_packs_is_as_large_as_what_it_uses() -> None:
     assert "gave up" not in found.note
     (parallel,) = [f for f in ir.loops(found.func.body) if f.kind is ir.ForKind.PARALLEL]
     flat = lower(found.func, TWO)
-    largest = max(math.prod(ir.const_int(d) or 0 for d in n.buffer.shape)
-                  for n in ir.collect(flat.body, ir.Allocate))  # fmt: skip
+    largest = max(
+        math.prod(ir.const_int(d) or 0 for d in n.buffer.shape)
+        for n in ir.collect(flat.body, ir.Allocate)
+    )
     assert largest * 4 <= TWO.cache(2).size
     assert ir.const_int(parallel.extent) >= 2
 

@@ -28,8 +28,12 @@ def linear(rows: ir.Expr | int, columns: int, depth: int, layout: str = "nk") ->
     w = p.param("W", (columns, depth) if layout == "nk" else (depth, columns), "float32")
     bias = p.param("bias", (columns,), "float32")
     r = p.param("R", (rows, columns), "float32")
-    c = p.reduce("C", (rows, columns), (depth,), lambda i, j, k:
-                 x[i, k] * (w[j, k] if layout == "nk" else w[k, j]))  # fmt: skip
+    c = p.reduce(
+        "C",
+        (rows, columns),
+        (depth,),
+        lambda i, j, k: x[i, k] * (w[j, k] if layout == "nk" else w[k, j]),
+    )
     d = p.compute("D", (rows, columns), lambda i, j: c[i, j] + bias[j])
     e = p.compute("E", (rows, columns), lambda i, j: d[i, j] * ir.call("sigmoid", d[i, j]))
     return p.finish([p.compute("F", (rows, columns), lambda i, j: e[i, j] + r[i, j])])
@@ -67,8 +71,11 @@ def test_columns_that_lie_apart_are_packed_without_gathers(
     """Rows of W are read, and turned over in registers; only the last panel may gather."""
     lowered = lower(checks.taken_by("gemm", product(120, columns, depth), {}).func, "x86-64-v3")
     loads = [load for load in ir.collect(lowered.body, ir.BufferLoad) if load.dtype.lanes == 8]
-    rows = [load for load in loads if load.buffer.name.startswith("W")
-            and ir.const_int(load.indices[0].stride) == 1]  # fmt: skip
+    rows = [
+        load
+        for load in loads
+        if load.buffer.name.startswith("W") and ir.const_int(load.indices[0].stride) == 1
+    ]
     assert len(rows) >= 8
     assert len(ir.collect(lowered.body, ir.Shuffle)) >= 24
 
@@ -197,8 +204,10 @@ def mlp() -> tuple[ir.GraphFunction, list[np.ndarray[Any, Any]]]:
 def test_a_model_is_right_with_and_without_the_rule(checks: Any, disabled: tuple[str, ...]) -> None:
     func, (w1, b1, w2) = mlp()
     model = bw.compile(func, options={"disabled_rules": disabled})
-    used = {str(f.attrs.get("schedule_rule")) for f in model.stages["schedule_programs"]
-            .functions.values()}  # fmt: skip
+    used = {
+        str(f.attrs.get("schedule_rule"))
+        for f in model.stages["schedule_programs"].functions.values()
+    }
     assert ("gemm" in used) == (not disabled)
     for rows in (1, 5):
         x = checks.normal(rows, 6)

@@ -253,6 +253,10 @@ def product(a: T.handle, B: T.Buffer((8192, 64), "float32"), c: T.handle):
             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
 """)
     result = checks.taken_by("gemm", func)
-    kept = [b for block in ir.blocks(result.func.body) for b in block.alloc_buffers
-            if b.scope == "global" and any(ir.const_int(d) is None for d in b.shape)]  # fmt: skip
+    kept = [
+        b
+        for block in ir.blocks(result.func.body)
+        for b in block.alloc_buffers
+        if b.scope == "global" and any(ir.const_int(d) is None for d in b.shape)
+    ]
     assert kept == []

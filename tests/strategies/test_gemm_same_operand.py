@@ -11,8 +11,9 @@ from blockwright.graph import GraphBuilder
 
 def test_gram_matrix_compiles_and_is_right() -> None:
     b = GraphBuilder()
-    y = b.param("y", ir.TensorInfo((ir.const(24, "int64"), ir.const(40, "int64")),
-                                   ir.dtype_of("float32")))  # fmt: skip
+    y = b.param(
+        "y", ir.TensorInfo((ir.const(24, "int64"), ir.const(40, "int64")), ir.dtype_of("float32"))
+    )
     gram = b.op("matmul", y, b.op("permute_dims", y, axes=(1, 0)))
     exe = bw.compile(b.finish("main", gram))
     data = np.random.default_rng(0).standard_normal((24, 40)).astype(np.float32)

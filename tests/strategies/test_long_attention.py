@@ -76,8 +76,10 @@ def test_the_batch_may_be_unknown(checks: Any, dtype: str) -> None:
 def test_a_task_keeps_the_scores_of_one_piece() -> None:
     machine = Target("x86-64-v4", num_threads=2)
     func = apply_rules(program(rows=600, keys=512, heads=1, kv_heads=1), machine).func
-    kept = {n.buffer.name: ir.const_int(n.buffer.shape[0])
-            for n in ir.collect(lower(func, machine).body, ir.Allocate)}  # fmt: skip
+    kept = {
+        n.buffer.name: ir.const_int(n.buffer.shape[0])
+        for n in ir.collect(lower(func, machine).body, ir.Allocate)
+    }
     rows, rest = divmod(kept["S_masked"] or 0, 8)
     assert 0 < rows <= 32
     assert not rest
@@ -135,8 +137,9 @@ def test_heads_are_merged_where_the_pieces_are_put_together() -> None:
         return [torch.randn(shape, generator=generator) for shape in shapes]
 
     axis = torch.export.Dim("batch", min=1, max=8)
-    exe = bw.compile(Merged(), inputs(2), target=small_caches(1 << 12),
-                     dynamic_shapes=({0: axis},) * 3)  # fmt: skip
+    exe = bw.compile(
+        Merged(), inputs(2), target=small_caches(1 << 12), dynamic_shapes=({0: axis},) * 3
+    )
     assert len(exe.context.traces) == 1  # of one kernel
     assert "O1" in exe.show("programs")
     for batch in (1, 3):

@@ -108,8 +108,11 @@ def test_depths_that_calls_decide(rows: int) -> None:
     depth = torch.export.Dim("depth", min=1, max=1 << 20)
     random = torch.Generator().manual_seed(3)
     example = torch.randn(rows, 100, generator=random), torch.randn(100, 24, generator=random)
-    model = bw.compile(Product(torch.matmul, None), example,
-                       dynamic_shapes={"x": {1: depth}, "rest": ({0: depth},)})  # fmt: skip
+    model = bw.compile(
+        Product(torch.matmul, None),
+        example,
+        dynamic_shapes={"x": {1: depth}, "rest": ({0: depth},)},
+    )
     for k in (1, 767, 769, 1024, 9001, 40_000):
         x, w = torch.rand(rows, k, generator=random), torch.rand(k, 24, generator=random)
         exact = x.double() @ w.double()

@@ -22,8 +22,10 @@ NHWC = {"data_layout": "NHWC", "kernel_layout": "HWIO", "padding": 1}
 def program(operator: str, *shapes: tuple[int, ...], **attrs: Any) -> ir.PrimFunc:
     row = OPERATORS[operator]
     assert row.lower is not None
-    infos = [ir.TensorInfo(tuple(ir.const(n, "int64") for n in shape), ir.dtype_of("float32"))
-             for shape in shapes]  # fmt: skip
+    infos = [
+        ir.TensorInfo(tuple(ir.const(n, "int64") for n in shape), ir.dtype_of("float32"))
+        for shape in shapes
+    ]
     return row.lower(OpContext(operator), infos, {**row.attrs, **attrs})
 
 

@@ -32,10 +32,18 @@ def centred(rows: Size = ROWS, columns: Size = COLUMNS) -> ir.PrimFunc:
     p = Program("centred")
     x = p.param("X", (rows, columns), "float32")
     mean = p.reduce("mean", (rows,), (columns,), lambda i, k: x[i, k] * (1.0 / COLUMNS))
-    var = p.reduce("var", (rows,), (columns,), lambda i, k: (x[i, k] - mean[i])
-                   * (x[i, k] - mean[i]))  # fmt: skip
-    return p.finish([p.compute("o", (rows, columns), lambda i, k: (x[i, k] - mean[i])
-                               * ir.call("rsqrt", var[i] + 1.0))])  # fmt: skip
+    var = p.reduce(
+        "var", (rows,), (columns,), lambda i, k: (x[i, k] - mean[i]) * (x[i, k] - mean[i])
+    )
+    return p.finish(
+        [
+            p.compute(
+                "o",
+                (rows, columns),
+                lambda i, k: (x[i, k] - mean[i]) * ir.call("rsqrt", var[i] + 1.0),
+            )
+        ]
+    )
 
 
 def overlapped(func: ir.PrimFunc, target: Target = SMALL) -> RuleResult | None:

@@ -21,10 +21,17 @@ def quantized(rows: ir.Expr | int, columns: int, depth: int, layout: str) -> ir.
     x = p.param("X", (rows, depth), "float32")
     shape = (columns, depth) if layout == "nk" else (depth, columns)
     q, scale = p.param("Q", shape, "int8"), p.param("scale", (columns,), "float32")
-    w = p.compute("W", shape, lambda a, b: (ir.cast_to(q[a, b], "float32") - 3.0)
-                  * scale[a if layout == "nk" else b])  # fmt: skip
-    c = p.reduce("C", (rows, columns), (depth,), lambda i, j, k:
-                 x[i, k] * (w[j, k] if layout == "nk" else w[k, j]))  # fmt: skip
+    w = p.compute(
+        "W",
+        shape,
+        lambda a, b: (ir.cast_to(q[a, b], "float32") - 3.0) * scale[a if layout == "nk" else b],
+    )
+    c = p.reduce(
+        "C",
+        (rows, columns),
+        (depth,),
+        lambda i, j, k: x[i, k] * (w[j, k] if layout == "nk" else w[k, j]),
+    )
     return p.finish([p.compute("D", (rows, columns), lambda i, j: c[i, j] + 1.0)])
 
 

@@ -22,10 +22,17 @@ def layer_norm(rows: Size, width: int) -> ir.PrimFunc:
     x = p.param("X", (rows, width), "float32")
     g, b = (p.param(name, (width,), "float32") for name in ("gamma", "beta"))
     mean = p.reduce("mean", (rows,), (width,), lambda i, k: x[i, k] * (1.0 / width))
-    var = p.reduce("var", (rows,), (width,), lambda i, k:
-                   (x[i, k] - mean[i]) * (x[i, k] - mean[i]) * (1.0 / width))  # fmt: skip
-    y = p.compute("Y", (rows, width), lambda i, k:
-                  (x[i, k] - mean[i]) * ir.call("rsqrt", var[i] + 1e-5) * g[k] + b[k])  # fmt: skip
+    var = p.reduce(
+        "var",
+        (rows,),
+        (width,),
+        lambda i, k: (x[i, k] - mean[i]) * (x[i, k] - mean[i]) * (1.0 / width),
+    )
+    y = p.compute(
+        "Y",
+        (rows, width),
+        lambda i, k: (x[i, k] - mean[i]) * ir.call("rsqrt", var[i] + 1e-5) * g[k] + b[k],
+    )
     return p.finish([y])
 
 
@@ -237,5 +244,6 @@ def test_vectors_of_a_sum_lie_within_its_last_axis(checks: Any, inner: int) -> N
     assert "vectorized" in checks.loop_kinds(result.func)
     loads = [n for n in ir.collect(result.func.body, ir.BufferLoad) if n.buffer.name == "X"]
     assert loads
-    assert not any(isinstance(n, ir.FloorMod) for load in loads for i in load.indices
-                   for n in ir.walk(i))  # fmt: skip
+    assert not any(
+        isinstance(n, ir.FloorMod) for load in loads for i in load.indices for n in ir.walk(i)
+    )

@@ -87,8 +87,12 @@ def images(pixels: int) -> ir.PrimFunc:
 
 def test_what_is_known_of_the_rows_is_found_in_the_program() -> None:
     result = apply_rules(images(49), WIDE)
-    heights = {ir.const_int(loop.extent) for choice in choices(result.func)
-               for loop in ir.loops(choice) if loop.kind is ir.ForKind.UNROLLED}  # fmt: skip
+    heights = {
+        ir.const_int(loop.extent)
+        for choice in choices(result.func)
+        for loop in ir.loops(choice)
+        if loop.kind is ir.ForKind.UNROLLED
+    }
     assert heights & {7, 14}
 
 
@@ -155,8 +159,12 @@ def test_choices_share_neither_blocks_nor_memory() -> None:
 def test_a_model_shows_its_choices_and_computes_the_same() -> None:
     torch = pytest.importorskip("torch")
     linear = torch.nn.Linear(96, 192)
-    exe = bw.compile(linear, (torch.randn(40, 96),), target=Target("native"),
-                     dynamic_shapes=({0: torch.export.Dim("n", min=2, max=4096)},))  # fmt: skip
+    exe = bw.compile(
+        linear,
+        (torch.randn(40, 96),),
+        target=Target("native"),
+        dynamic_shapes=({0: torch.export.Dim("n", min=2, max=4096)},),
+    )
     (name,) = exe.context.traces
     shown = exe.show("schedule")
     for when, trace in exe.context.variants.get(name, ()):

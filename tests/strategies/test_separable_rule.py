@@ -35,18 +35,25 @@ def separable(
             there = ir.all_of([i >= border, i < height + border, j >= border, j < width + border])
             return ir.if_then_else(there, inside[n, i - border, j - border, c], 0.0)
 
-        x = p.compute("padded", (images, height + 2 * border, width + 2 * border, channels),
-                      element)  # fmt: skip
+        x = p.compute(
+            "padded", (images, height + 2 * border, width + 2 * border, channels), element
+        )
     rows, columns = ((n + 2 * border - 3) // stride + 1 for n in (height, width))
-    mid = p.reduce("window", (images, rows, columns, channels), (3, 3), lambda n, i, j, c, a, b:
-                   x[n, i * stride + a, j * stride + b, c] * taps[a, b, c])  # fmt: skip
+    mid = p.reduce(
+        "window",
+        (images, rows, columns, channels),
+        (3, 3),
+        lambda n, i, j, c, a, b: x[n, i * stride + a, j * stride + b, c] * taps[a, b, c],
+    )
     if middle:
         summed = mid
-        mid = p.compute("relu6", (images, rows, columns, channels), lambda n, i, j, c:
-                        ir.minimum(ir.maximum(summed[n, i, j, c], 0.0), 6.0))  # fmt: skip
+        mid = p.compute(
+            "relu6",
+            (images, rows, columns, channels),
+            lambda n, i, j, c: ir.minimum(ir.maximum(summed[n, i, j, c], 0.0), 6.0),
+        )
     shape = (images, rows, columns, filters)
-    out = p.reduce("product", shape, (channels,), lambda n, i, j, f, c:
-                   mid[n, i, j, c] * w[c, f])  # fmt: skip
+    out = p.reduce("product", shape, (channels,), lambda n, i, j, f, c: mid[n, i, j, c] * w[c, f])
     product = out
     out = p.compute("biased", shape, lambda n, i, j, f: product[n, i, j, f] + bias[f])
     if residual:
@@ -110,10 +117,12 @@ def lines_and_channels() -> ir.PrimFunc:
     p = Program("lines")
     x, taps = p.param("X", (1, 6, 8, 8), "float32"), p.param("D", (3, 8), "float32")
     w = p.param("W", (8, 8), "float32")
-    mid = p.reduce("window", (1, 6, 6, 8), (3,), lambda n, i, j, c, b:
-                   x[n, i, j + b, c] * taps[b, c])  # fmt: skip
-    return p.finish([p.reduce("product", (1, 6, 6, 8), (8,), lambda n, i, j, f, c:
-                              mid[n, i, j, c] * w[c, f])])  # fmt: skip
+    mid = p.reduce(
+        "window", (1, 6, 6, 8), (3,), lambda n, i, j, c, b: x[n, i, j + b, c] * taps[b, c]
+    )
+    return p.finish(
+        [p.reduce("product", (1, 6, 6, 8), (8,), lambda n, i, j, f, c: mid[n, i, j, c] * w[c, f])]
+    )
 
 
 def turned() -> ir.PrimFunc:
@@ -122,11 +131,13 @@ def turned() -> ir.PrimFunc:
     x, taps = p.param("X", (1, 8, 8, 8), "float32"), p.param("D", (3, 3, 8), "float32")
     w = p.param("W", (8, 8), "float32")
     shape = (1, 6, 6, 8)
-    mid = p.reduce("window", shape, (3, 3), lambda n, i, j, c, a, b:
-                   x[n, i + a, j + b, c] * taps[a, b, c])  # fmt: skip
+    mid = p.reduce(
+        "window", shape, (3, 3), lambda n, i, j, c, a, b: x[n, i + a, j + b, c] * taps[a, b, c]
+    )
     other = p.compute("turned", shape, lambda n, i, j, c: mid[n, j, i, c])
-    return p.finish([p.reduce("product", shape, (8,), lambda n, i, j, f, c:
-                              other[n, i, j, c] * w[c, f])])  # fmt: skip
+    return p.finish(
+        [p.reduce("product", shape, (8,), lambda n, i, j, f, c: other[n, i, j, c] * w[c, f])]
+    )
 
 
 REFUSED: dict[str, ir.PrimFunc] = {

@@ -36,8 +36,11 @@ def streams(func: ir.PrimFunc) -> list[Any]:
     """Sizes from which on results of the scheduled program pass the caches by."""
     found = apply_rules(func, MACHINE)
     assert "gave up" not in found.note
-    return [loop.annotations["streaming_stores"] for loop in ir.loops(found.func.body)
-            if "streaming_stores" in loop.annotations]  # fmt: skip
+    return [
+        loop.annotations["streaming_stores"]
+        for loop in ir.loops(found.func.body)
+        if "streaming_stores" in loop.annotations
+    ]
 
 
 @pytest.mark.parametrize("make", [doubled, biased, softmax])
@@ -49,8 +52,11 @@ def test_results_as_large_as_the_last_cache_pass_it_by(make: Any) -> None:
 
 def ahead(func: ir.PrimFunc) -> list[str]:
     """Blocks of loops that fetch the next row."""
-    loops = [loop for loop in ir.loops(apply_rules(func, MACHINE).func.body)
-             if loop.annotations.get("read_ahead") == 1]  # fmt: skip
+    loops = [
+        loop
+        for loop in ir.loops(apply_rules(func, MACHINE).func.body)
+        if loop.annotations.get("read_ahead") == 1
+    ]
     return [block.name for loop in loops for block in ir.collect(loop.body, ir.Block)]
 
 

@@ -37,8 +37,9 @@ def gathers_of_loops(func: ir.PrimFunc) -> list[int]:
     for loop in ir.loops(lowered.body):
         if not any(inner is not loop for inner in ir.loops(loop)):
             indices = [load.indices[0] for load in ir.collect(loop, ir.BufferLoad)]
-            found.append(sum(isinstance(i, ir.Ramp) and ir.const_int(i.stride) != 1
-                             for i in indices))  # fmt: skip
+            found.append(
+                sum(isinstance(i, ir.Ramp) and ir.const_int(i.stride) != 1 for i in indices)
+            )
     return found
 
 

@@ -144,8 +144,9 @@ def test_borders_of_any_size_are_copied_where_vectors_move_along(checks: Any) ->
     """Where many vectors may lie within one, masks would be most of the work."""
     result = checks.taken_by("window", TAKEN["channels first, any size"])
     copies = [b for b in ir.blocks(result.func.body) if b.name == "padded"]
-    (around,) = ([f for f in ir.loops(result.func.body) if copy in ir.blocks(f.body)]
-                 for copy in copies)  # fmt: skip
+    (around,) = (
+        [f for f in ir.loops(result.func.body) if copy in ir.blocks(f.body)] for copy in copies
+    )
     assert sum("loop_partition" in f.annotations for f in around) == 2  # its rows, its vectors
 
 
@@ -172,8 +173,11 @@ def test_sums_of_many_taps_stay_in_registers(checks: Any, last: bool) -> None:
     """All loops over sums are written out, and taps of one axis, so that a row is used in turn."""
     shape = (1, 13, 16, 8) if last else (1, 2, 13, 16)
     result = checks.taken_by("window", depthwise(shape, (11, 11), last, padding=5), {})
-    (update,) = [b for b in ir.blocks(result.func.body) if any(
-        it.iter_type is ir.IterType.REDUCE for it in b.iter_vars)]  # fmt: skip
+    (update,) = [
+        b
+        for b in ir.blocks(result.func.body)
+        if any(it.iter_type is ir.IterType.REDUCE for it in b.iter_vars)
+    ]
     around = [f for f in ir.loops(result.func.body) if update in ir.blocks(f.body)]
     taps, *inside = around[next(k for k, f in enumerate(around) if _is_tap(f, result.func)) :]
     assert (taps.kind, ir.const_int(taps.extent)) == (ir.ForKind.SERIAL, 11)

@@ -29,8 +29,13 @@ def convolution(
     row = OPERATORS["nn.conv2d"]
     dims = dict(zip("NHWC", shape, strict=True))
     infos = [_tensor(*(dims[letter] for letter in layout)), _tensor(3, 3, shape[3], filters)]
-    attrs = {**row.attrs, "padding": padding, "data_layout": layout, "kernel_layout": "HWIO",
-             "winograd": size}  # fmt: skip
+    attrs = {
+        **row.attrs,
+        "padding": padding,
+        "data_layout": layout,
+        "kernel_layout": "HWIO",
+        "winograd": size,
+    }
     assert row.lower is not None
     return row.lower(OpContext(row.name), infos, attrs)
 
@@ -74,8 +79,11 @@ def test_a_large_input_gets_its_border_where_tiles_are_transformed(checks: Any) 
     func = convolution(4, (1, 64, 64, 32), 16)
     result = apply_rules(func, tiny)
     assert (result.rule, result.note) == ("winograd", "")
-    (task,) = (n for n in ir.loops(result.func.body) if "padded" in _blocks_below(n)
-               and n.kind is ir.ForKind.PARALLEL)  # fmt: skip
+    (task,) = (
+        n
+        for n in ir.loops(result.func.body)
+        if "padded" in _blocks_below(n) and n.kind is ir.ForKind.PARALLEL
+    )
     assert "product_o" in _blocks_below(task)
     x, w = checks.normal(1, 64, 64, 32), checks.normal(3, 3, 32, 16, seed=1)
     out = np.empty((1, 64, 64, 16), np.float32)

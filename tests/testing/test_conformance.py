@@ -52,11 +52,16 @@ def test_a_sample_of_every_fourth_operator(part: int) -> None:
     problems = [importable(p) for p in drawn]
     batch = [p for p, problem in zip(drawn, problems, strict=True) if problem is None]
     outcomes = judged(batch)
-    bad = [(p.name, p.sample.label, problem.code, problem.words)
-           for p, problem in zip(drawn, problems, strict=True)
-           if problem is not None and problem.kind == "internal"]  # fmt: skip
-    bad += [(p.name, p.sample.label, o.code, o.words) for p, o in zip(batch, outcomes, strict=True)
-            if o.what in ("wrong", "internal")]  # fmt: skip
+    bad = [
+        (p.name, p.sample.label, problem.code, problem.words)
+        for p, problem in zip(drawn, problems, strict=True)
+        if problem is not None and problem.kind == "internal"
+    ]
+    bad += [
+        (p.name, p.sample.label, o.code, o.words)
+        for p, o in zip(batch, outcomes, strict=True)
+        if o.what in ("wrong", "internal")
+    ]
     assert not bad
     assert Counter(o.what for o in outcomes)["passed"] >= 3
 

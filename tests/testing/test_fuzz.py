@@ -56,8 +56,7 @@ def test_right_primitives_pass_and_some_programs_are_compiled() -> None:
 def test_a_faulty_step_is_found_and_reduced(fault: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Split, "apply", fault)
     settings = Settings(length=10, native=0, often=("split",))
-    failure = next(f for seed in range(4000, 4040)
-                   for f in play_chunk(seed, 1, settings).failures)  # fmt: skip
+    failure = next(f for seed in range(4000, 4040) for f in play_chunk(seed, 1, settings).failures)
     steps = [line for line in failure.script.splitlines() if "sch." in line and "get_" not in line]
     assert any("sch.split(" in line for line in steps)
     assert len(steps) <= 3, failure.script  # the step, and perhaps a check of the schedule
@@ -68,8 +67,11 @@ def test_a_faulty_step_is_found_and_reduced(fault: object, monkeypatch: pytest.M
 
 def test_what_is_left_cannot_be_made_smaller() -> None:
     """A program fails when it holds tanh; the smallest one that does is a single stage."""
-    program = next(p for p in map(random_program, range(100))
-                   if "tanh" in script(p) and len(ir.blocks(p.body)) > 4)  # fmt: skip
+    program = next(
+        p
+        for p in map(random_program, range(100))
+        if "tanh" in script(p) and len(ir.blocks(p.body)) > 4
+    )
 
     def fails(case: Case) -> bool:
         try:
@@ -105,8 +107,7 @@ def test_a_crash_of_compiled_code_is_a_failure(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("blockwright.testing.fuzz.case.check_native", crash)
     monkeypatch.setattr("blockwright.testing.fuzz.play.reduced", lambda case, fails: case)
     settings = Settings(length=4, native=1.0)
-    failure = next(f for seed in range(4000, 4010)
-                   for f in play_chunk(seed, 1, settings).failures)  # fmt: skip
+    failure = next(f for seed in range(4000, 4010) for f in play_chunk(seed, 1, settings).failures)
     assert failure.symptom == "native: SIGSEGV"
     assert "check_native(" in failure.script
 
@@ -140,16 +141,21 @@ def test_the_corpus_goes_on_and_tries_known_failures_first(tmp_path: Path) -> No
 
 def test_the_command_reports_and_exits(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "blockwright.testing.fuzz", "--corpus", str(tmp_path)]
-    first = subprocess.run([*command, "--steps", "20", "--jobs", "1", "--native", "0"],
-                           capture_output=True, text=True, check=False)  # fmt: skip
+    first = subprocess.run(
+        [*command, "--steps", "20", "--jobs", "1", "--native", "0"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert first.returncode == 0, first.stdout + first.stderr
     assert "0 failures open" in first.stdout
     (tmp_path / "old.py").write_text("raise SystemExit(1)\n")
     corpus = Corpus(tmp_path, 0)
     reached = corpus.state.next
     corpus.note(reached, 10, Played(failures=[Failure(1, "meaning", "", "raise ValueError\n")]))
-    second = subprocess.run([*command, "--minutes", "0", "--native", "0"],
-                            capture_output=True, text=True, check=False)  # fmt: skip
+    second = subprocess.run(
+        [*command, "--minutes", "0", "--native", "0"], capture_output=True, text=True, check=False
+    )
     assert second.returncode == 1, second.stdout + second.stderr
     assert "still fails" in second.stdout
 

@@ -36,16 +36,29 @@ def test_programs_cover_the_ground() -> None:
     assert any(b.init is not None for p in programs for b in ir.blocks(p.body))
     assert any(_writers(p) > 1 for p in programs)
     assert any(_read_backwards(p) for p in programs)
-    assert any(out in reads for p in programs for out in p.buffers for reads in [_read(p)]
-               if out in _written(p))  # fmt: skip
-    assert any(isinstance(i, ir.BufferLoad) for p in programs for a in ir.accesses(p.body)
-               for i in a.indices)  # fmt: skip
+    assert any(
+        out in reads
+        for p in programs
+        for out in p.buffers
+        for reads in [_read(p)]
+        if out in _written(p)
+    )
+    assert any(
+        isinstance(i, ir.BufferLoad)
+        for p in programs
+        for a in ir.accesses(p.body)
+        for i in a.indices
+    )
 
 
 def test_stores_may_not_happen_where_that_is_asked_for() -> None:
     def partial(func: ir.PrimFunc) -> bool:
-        return any(isinstance(n, (ir.IfThenElse, ir.For)) for b in ir.blocks(func.body)
-                   if b is not func.root for n in ir.walk(b.body))  # fmt: skip
+        return any(
+            isinstance(n, (ir.IfThenElse, ir.For))
+            for b in ir.blocks(func.body)
+            if b is not func.root
+            for n in ir.walk(b.body)
+        )
 
     assert not any(partial(random_program(seed)) for seed in range(40))
     assert sum(map(partial, unusual_programs()[:40])) > 5
@@ -64,8 +77,13 @@ def test_loops_end_early_and_instances_run_in_order_where_that_is_asked_for() ->
 def test_programs_have_parts_views_allocations_and_atomic_updates() -> None:
     programs = unusual_programs()
     inside = [n for p in programs for n in ir.walk(p.body)]
-    extents = [n for p in programs for b in ir.blocks(p.body) for it in b.iter_vars
-               for n in ir.walk(it.dom.extent)]  # fmt: skip
+    extents = [
+        n
+        for p in programs
+        for b in ir.blocks(p.body)
+        for it in b.iter_vars
+        for n in ir.walk(it.dom.extent)
+    ]
     empty = [n for n in extents if isinstance(n, (ir.FloorDiv, ir.Max))]
     views = [n.buffer for n in inside if isinstance(n, ir.DeclBuffer)]
     begins = {type(v.offset) for v in views if v.offset is not None and ir.free_vars(v.offset)}
@@ -80,8 +98,12 @@ def test_programs_have_parts_views_allocations_and_atomic_updates() -> None:
 
 def test_arguments_of_one_memory_are_one_array() -> None:
     programs = unusual_programs()
-    joined = [p for k, p in enumerate(programs) if p.attrs["tir.noalias"] is False
-              and len({id(a) for a in make_arrays(p, k)}) < len(p.buffers)]  # fmt: skip
+    joined = [
+        p
+        for k, p in enumerate(programs)
+        if p.attrs["tir.noalias"] is False
+        and len({id(a) for a in make_arrays(p, k)}) < len(p.buffers)
+    ]
     assert joined
     arrays = make_arrays(joined[0], programs.index(joined[0]))
     again = copied(arrays)
@@ -91,8 +113,10 @@ def test_arguments_of_one_memory_are_one_array() -> None:
 def _blocks_side_by_side(func: ir.PrimFunc) -> bool:
     """Whether blocks take turns in a loop."""
     loops = ir.collect(func.body, ir.For)
-    return any(isinstance(f.body, ir.SeqStmt) and all(isinstance(s, ir.BlockRealize)
-               for s in f.body.seq) for f in loops)  # fmt: skip
+    return any(
+        isinstance(f.body, ir.SeqStmt) and all(isinstance(s, ir.BlockRealize) for s in f.body.seq)
+        for f in loops
+    )
 
 
 def _written(func: ir.PrimFunc) -> list[ir.Buffer]:
@@ -109,8 +133,11 @@ def _writers(func: ir.PrimFunc) -> int:
 
 
 def _read_backwards(func: ir.PrimFunc) -> bool:
-    return any(isinstance(i, ir.Sub) and isinstance(i.b, ir.Var) for a in ir.accesses(func.body)
-               for i in a.indices)  # fmt: skip
+    return any(
+        isinstance(i, ir.Sub) and isinstance(i.b, ir.Var)
+        for a in ir.accesses(func.body)
+        for i in a.indices
+    )
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -172,8 +199,11 @@ def test_races_are_found() -> None:
 
 
 def _reduces(func: ir.PrimFunc) -> bool:
-    return any(it.iter_type is ir.IterType.REDUCE and (ir.build.const_int(it.dom.extent) or 5) > 1
-               for b in ir.blocks(func.body) for it in b.iter_vars)  # fmt: skip
+    return any(
+        it.iter_type is ir.IterType.REDUCE and (ir.build.const_int(it.dom.extent) or 5) > 1
+        for b in ir.blocks(func.body)
+        for it in b.iter_vars
+    )
 
 
 def test_difference_of_arrays() -> None:

@@ -68,8 +68,11 @@ def test_a_fault_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_other_roundings_are_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """0.1 * 10 and what is floored after it may be on either side of 1."""
-    program = _program(Call("torch.mul", (Ref(0), 0.1)), Call("torch.mul", (Ref(1), 10.0)),
-                       Call("torch.floor", (Ref(2),), exact=True))  # fmt: skip
+    program = _program(
+        Call("torch.mul", (Ref(0), 0.1)),
+        Call("torch.mul", (Ref(1), 10.0)),
+        Call("torch.floor", (Ref(2),), exact=True),
+    )
 
     def compiled(_: Any) -> Any:
         return lambda x: torch.floor(x * 0.1 * 10 * (1 - 1e-7))

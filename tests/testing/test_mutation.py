@@ -148,7 +148,9 @@ def test_what_no_net_holds_must_be_argued_and_nothing_else() -> None:
     assert problems([alive, held], {"a": "harmless"}, whole=True) == []
     assert problems([alive, held], {}, whole=True) == ["survives, and is not argued: a"]
     assert problems([idle, unreached], {}, whole=True) == [
-        "no effect, and is not argued: d", "not reached, and is not argued: e"]  # fmt: skip
+        "no effect, and is not argued: d",
+        "not reached, and is not argued: e",
+    ]
     assert problems([held], {"a": "gone"}, whole=True) == ["argued, and caught: a"]
     assert problems([held], {"a": "gone"}, whole=False) == []
     assert "proved, and differs" in problems([wrong], {}, whole=True)[0]
@@ -167,11 +169,23 @@ def test_a_run_of_some_modules_keeps_what_is_known_of_others(tmp_path: Path) -> 
     """A long run may be done in parts; the page is made of all of them."""
     file = tmp_path / "results.json"
     first, *_ = mutants("blockwright.schedule.primitive.fuse")
-    old = [Result(first.key, first.module, first.kind, Catch(tried=7)),
-           Result("primitive.split:Gone: range: x", SPLIT, "range", Catch(tried=9))]  # fmt: skip
+    old = [
+        Result(first.key, first.module, first.kind, Catch(tried=7)),
+        Result("primitive.split:Gone: range: x", SPLIT, "range", Catch(tried=9)),
+    ]
     file.write_bytes(msgspec.json.encode(old))
-    command = [sys.executable, "-m", "blockwright.testing.mutation", "--programs", "0", "--tests",
-               "--only", "split", "--json", str(file)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "blockwright.testing.mutation",
+        "--programs",
+        "0",
+        "--tests",
+        "--only",
+        "split",
+        "--json",
+        str(file),
+    ]
     subprocess.run(command, check=False, capture_output=True, timeout=300)
     found = {r.key: r for r in msgspec.json.decode(file.read_bytes(), type=list[Result])}
     assert found.pop(first.key) == old[0]
@@ -188,8 +202,19 @@ def test_what_is_settled_is_kept(tmp_path: Path) -> None:
     assert not Result("x", SPLIT, "range", Catch()).settled
     assert not Result("x", SPLIT, "range", Catch(tried=2, missed=1, differs=1)).settled
     file.write_bytes(msgspec.json.encode([caught, survived]))
-    command = [sys.executable, "-m", "blockwright.testing.mutation", "--programs", "0", "--tests",
-               "--only", "split", "--unsettled", "--json", str(file)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "blockwright.testing.mutation",
+        "--programs",
+        "0",
+        "--tests",
+        "--only",
+        "split",
+        "--unsettled",
+        "--json",
+        str(file),
+    ]
     subprocess.run(command, check=False, capture_output=True, timeout=300)
     found = {r.key: r for r in msgspec.json.decode(file.read_bytes(), type=list[Result])}
     assert found[caught.key] == caught

@@ -57,13 +57,17 @@ def tiled(
     """The product in tiles that need not divide the size, or with something wrong about it."""
     count = f"({n} + {tile - 1}) // {tile}"
     where = guard or f"i0 * {tile} + i1 < {n} and k0 * {tile} + k1 < {n}"
-    first = f"""
+    first = (
+        f"""
             for i1, j in T.grid({tile}, {n}):
                 with T.block("C_init"):
                     vi = T.axis.spatial({n}, i0 * {tile} + i1)
                     vj = T.axis.spatial({n}, j)
                     T.where(i0 * {tile} + i1 < {n})
-                    C[vi, vj] = T.float32(0)""" if init else ""  # fmt: skip
+                    C[vi, vj] = T.float32(0)"""
+        if init
+        else ""
+    )
     body = f"""
         for i0 in range({count}):{first}
             for k0, j, i1, k1 in T.grid({count}, {n}, {tile}, {tile}):

@@ -65,11 +65,18 @@ for i in range(12):
 
 
 def test_what_lies_behind_an_equal_buffer_is_not_looked_at() -> None:
-    before = program("A[12]; C[1]", WINDOWS.format(
-        last='p = T.alloc_buffer((13,), "float32")', body=PLAIN))  # fmt: skip
-    rolled = [program("A[12]; C[1]", WINDOWS.format(
-        last='p = T.alloc_buffer((2,), "float32")', body=ROLLED.format(late=late)))
-        for late in (1, 2)]  # fmt: skip
+    before = program(
+        "A[12]; C[1]", WINDOWS.format(last='p = T.alloc_buffer((13,), "float32")', body=PLAIN)
+    )
+    rolled = [
+        program(
+            "A[12]; C[1]",
+            WINDOWS.format(
+                last='p = T.alloc_buffer((2,), "float32")', body=ROLLED.format(late=late)
+            ),
+        )
+        for late in (1, 2)
+    ]
     assert verify(before, rolled[0]).verdict == "proved"
     assert verify(before, rolled[1]).verdict == "refuted"
 
@@ -90,11 +97,14 @@ def blocks(*stores: str, allocated: str = "", count: int = 8) -> str:
 
 
 def test_a_buffer_that_is_filled_again_after_it_was_read() -> None:
-    before, right, wrong = (program("X[8]; Y[8]; C[8]; D[8]", blocks(*stores, allocated="B"))
-                            for stores in (
-        ("B[v] = X[v]", "C[v] = B[v]", "B[v] = Y[v]", "D[v] = B[v]"),
-        ("B[v] = Y[v]", "D[v] = B[v]", "B[v] = X[v]", "C[v] = B[v]"),
-        ("B[v] = X[v]", "B[v] = Y[v]", "C[v] = B[v]", "D[v] = B[v]")))  # fmt: skip
+    before, right, wrong = (
+        program("X[8]; Y[8]; C[8]; D[8]", blocks(*stores, allocated="B"))
+        for stores in (
+            ("B[v] = X[v]", "C[v] = B[v]", "B[v] = Y[v]", "D[v] = B[v]"),
+            ("B[v] = Y[v]", "D[v] = B[v]", "B[v] = X[v]", "C[v] = B[v]"),
+            ("B[v] = X[v]", "B[v] = Y[v]", "C[v] = B[v]", "D[v] = B[v]"),
+        )
+    )
     assert verify(before, right).verdict == "proved"
     assert verify(before, wrong).verdict == "refuted"
 
@@ -117,6 +127,5 @@ def test_a_lemma_that_fails_leaves_the_proof_of_the_whole() -> None:
 def test_a_result_that_is_an_input_of_the_next_one() -> None:
     """The result is equal to `B`, which is kept as a result too: only the whole shows that."""
     before = program("X[8]; B[8]; C[8]", blocks("B[v] = T.exp(X[v])", "C[v] = B[v] + B[v]"))
-    after = program("X[8]; B[8]; C[8]", blocks("B[v] = T.exp(X[v])",
-                                               "C[v] = T.exp(X[v]) + B[v]"))  # fmt: skip
+    after = program("X[8]; B[8]; C[8]", blocks("B[v] = T.exp(X[v])", "C[v] = T.exp(X[v]) + B[v]"))
     assert verify(before, after).verdict == "proved"

@@ -102,8 +102,13 @@ PER_VERDICT = 4 << 10
 
 def _judge(times: int) -> None:
     n = "n"
-    pairs = [(matmul(n), tiled(n)), (matmul(), tiled()), (matmul(), tiled(init=False)),
-             (matmul(n), tiled(n, shift=" - 1")), (matmul("20"), matmul("n"))]  # fmt: skip
+    pairs = [
+        (matmul(n), tiled(n)),
+        (matmul(), tiled()),
+        (matmul(), tiled(init=False)),
+        (matmul(n), tiled(n, shift=" - 1")),
+        (matmul("20"), matmul("n")),
+    ]
     for k in range(times):
         verify(*pairs[k % len(pairs)])
 

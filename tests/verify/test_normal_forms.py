@@ -25,8 +25,11 @@ TILE = """
 
 def unrolled(wrong: int = -1) -> ir.PrimFunc:
     """A product of matrices whose rows are written out by fours; one of them with a wrong read."""
-    rows = [f"            C[vi * 4 + {r}, vj] = C[vi * 4 + {r}, vj] + "
-            f"A[vi * 4 + {0 if r == wrong else r}, vk] * B[vk, vj]" for r in range(4)]  # fmt: skip
+    rows = [
+        f"            C[vi * 4 + {r}, vj] = C[vi * 4 + {r}, vj] + "
+        f"A[vi * 4 + {0 if r == wrong else r}, vk] * B[vk, vj]"
+        for r in range(4)
+    ]
     zeros = [f"            C[vi * 4 + {r}, vj] = T.float32(0)" for r in range(4)]
     text = TILE.format(zeros="\n".join(zeros), rows="\n".join(rows))
     return program("A[16, 16]; B[16, 16]; C[16, 16]", text)
@@ -49,9 +52,14 @@ def test_an_error_in_one_unrolled_store() -> None:
 
 def test_unrolled_stores_keep_their_order() -> None:
     shifted = "\n".join(f"A[{k + 1}] = A[{k}]" for k in range(5))
-    both = [program("A[6]", text) for text in (
-        shifted, "for i in range(5):\n    with T.block('b'):\n        A[i + 1] = A[i]",
-        "for i in range(5):\n    with T.block('b'):\n        A[5 - i] = A[4 - i]")]  # fmt: skip
+    both = [
+        program("A[6]", text)
+        for text in (
+            shifted,
+            "for i in range(5):\n    with T.block('b'):\n        A[i + 1] = A[i]",
+            "for i in range(5):\n    with T.block('b'):\n        A[5 - i] = A[4 - i]",
+        )
+    ]
     assert verify(both[0], both[2]).verdict == "refuted"
     assert len(ir.collect(rolled(both[0].body), ir.For)) == 1
 
@@ -66,18 +74,24 @@ for i in range(8):
 
 def chain(**values: str) -> str:
     """Buffers of eight elements filled one after the other."""
-    inner = [f'{name} = T.alloc_buffer((8,), "{"int64" if name.islower() else "float32"}")'
-             for name in values if name != "Out"]  # fmt: skip
+    inner = [
+        f'{name} = T.alloc_buffer((8,), "{"int64" if name.islower() else "float32"}")'
+        for name in values
+        if name != "Out"
+    ]
     return "\n".join(inner) + "".join(BLOCK.format(out=n, value=v) for n, v in values.items())
 
 
 def test_positions_that_the_program_computes_are_known() -> None:
-    before = program("X[12]; Out[8]", chain(
-        a="T.int64(v) - T.int64(3)",
-        b="T.Select(a[v] < T.int64(0), a[v] + T.int64(8), a[v])",
-        c="T.min(b[v] * T.int64(2), T.int64(11))",
-        Out="X[T.checked_index(c[v], T.int64(12))]",
-    ))  # fmt: skip
+    before = program(
+        "X[12]; Out[8]",
+        chain(
+            a="T.int64(v) - T.int64(3)",
+            b="T.Select(a[v] < T.int64(0), a[v] + T.int64(8), a[v])",
+            c="T.min(b[v] * T.int64(2), T.int64(11))",
+            Out="X[T.checked_index(c[v], T.int64(12))]",
+        ),
+    )
     after = program("X[12]; Out[8]", chain(Out="X[T.min((v + 5) % 8 * 2, 11)]"))
     assert verify(before, after).verdict == "proved"
     wrong = program("X[12]; Out[8]", chain(Out="X[T.min((v + 4) % 8 * 2, 11)]"))
@@ -85,13 +99,18 @@ def test_positions_that_the_program_computes_are_known() -> None:
 
 
 def test_an_operator_of_what_is_chosen_is_chosen_of_its_results() -> None:
-    before = program("X[8]; Y[8]; Out[8]; rows:int64[8]", chain(
-        Z="T.exp(X[v]) * (Y[v] + T.float32(1))", Out="Z[rows[v]]"))  # fmt: skip
-    after = program("X[8]; Y[8]; Out[8]; rows:int64[8]", chain(
-        Out="T.exp(X[rows[v]]) * (Y[rows[v]] + T.float32(1))"))  # fmt: skip
+    before = program(
+        "X[8]; Y[8]; Out[8]; rows:int64[8]",
+        chain(Z="T.exp(X[v]) * (Y[v] + T.float32(1))", Out="Z[rows[v]]"),
+    )
+    after = program(
+        "X[8]; Y[8]; Out[8]; rows:int64[8]",
+        chain(Out="T.exp(X[rows[v]]) * (Y[rows[v]] + T.float32(1))"),
+    )
     assert verify(before, after).verdict == "proved"
-    wrong = program("X[8]; Y[8]; Out[8]; rows:int64[8]", chain(
-        Out="T.exp(X[rows[v]]) * (Y[v] + T.float32(1))"))  # fmt: skip
+    wrong = program(
+        "X[8]; Y[8]; Out[8]; rows:int64[8]", chain(Out="T.exp(X[rows[v]]) * (Y[v] + T.float32(1))")
+    )
     assert verify(before, wrong).verdict == "refuted"
 
 
@@ -119,12 +138,22 @@ for i, j in T.grid(8, 6):
         v, w = T.axis.remap("SS", [i, j])
         P[v, w] = T.if_then_else(w < {width}, Z[v, w], T.float32(0))
 """
-    before = program(arguments, text.format(padded="", body=read.format(
-        value="T.if_then_else(w < 5, Z[rows[v], w], T.float32(0))")))  # fmt: skip
-    after, wrong = (program(arguments, text.format(
-        padded='P = T.alloc_buffer((8, 6), "float32")',
-        body=padding.format(width=width) + read.format(value="P[rows[v], w]")))
-        for width in (5, 4))  # fmt: skip
+    before = program(
+        arguments,
+        text.format(
+            padded="", body=read.format(value="T.if_then_else(w < 5, Z[rows[v], w], T.float32(0))")
+        ),
+    )
+    after, wrong = (
+        program(
+            arguments,
+            text.format(
+                padded='P = T.alloc_buffer((8, 6), "float32")',
+                body=padding.format(width=width) + read.format(value="P[rows[v], w]"),
+            ),
+        )
+        for width in (5, 4)
+    )
     assert verify(before, after).verdict == "proved"
     assert verify(before, wrong).verdict == "refuted"
 
@@ -138,8 +167,10 @@ for i in range(8):
         T.where(0 >= 11)
         Out[v] = Z[rows[v]]
 """
-    before, after = (program("X[8]; Out[8]; rows:int64[8]", chain(
-        Z="T.exp(X[v])", Out="Z[rows[v]]") + more) for more in ("", dead))  # fmt: skip
+    before, after = (
+        program("X[8]; Out[8]; rows:int64[8]", chain(Z="T.exp(X[v])", Out="Z[rows[v]]") + more)
+        for more in ("", dead)
+    )
     assert verify(before, after).verdict == "proved"
 
 
@@ -181,8 +212,12 @@ for i, j in T.grid(8, {count}):
 """
     positions = ("rows[v]", "T.Cast('int64', w) + rows[v]", "rows[v] - T.Cast('int64', w)")
     for count in (1, 2):
-        before, *moved = (program(f"X[8]; Out[8, {count}]; rows:int64[8]", text.format(
-            count=count, position=position)) for position in positions)  # fmt: skip
+        before, *moved = (
+            program(
+                f"X[8]; Out[8, {count}]; rows:int64[8]", text.format(count=count, position=position)
+            )
+            for position in positions
+        )
         assert {verify(before, func).verdict == "proved" for func in moved} == {count == 1}
 
 

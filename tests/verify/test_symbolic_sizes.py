@@ -68,8 +68,9 @@ def test_fused_loops_over_products(extent: str, i: str, j: str, k: str) -> None:
     before = program(ARGUMENTS, PLAIN, "n m")
     after = program(ARGUMENTS, FUSED.format(extent=extent, i=i, j=j, k=k), "n m")
     assert verify(before, after).verdict == "proved"
-    wrong = program(ARGUMENTS, FUSED.format(extent=extent, i=i, j=f"(m - 1 - ({j})) // 2", k=k),
-                    "n m")  # fmt: skip
+    wrong = program(
+        ARGUMENTS, FUSED.format(extent=extent, i=i, j=f"(m - 1 - ({j})) // 2", k=k), "n m"
+    )
     assert verify(before, wrong).verdict == "refuted"
 
 
@@ -128,8 +129,11 @@ def test_an_axis_of_two_sizes() -> None:
 
 def test_fused_threads() -> None:
     threads = FUSED.replace("range({extent})", 'T.thread_binding({extent}, thread="threadIdx.x")')
-    after = program(ARGUMENTS, threads.format(extent="n * m * 5", i="f // (m * 5)",
-                                              j="f // 5 % m", k="f % 5"), "n m")  # fmt: skip
+    after = program(
+        ARGUMENTS,
+        threads.format(extent="n * m * 5", i="f // (m * 5)", j="f // 5 % m", k="f % 5"),
+        "n m",
+    )
     assert verify(program(ARGUMENTS, PLAIN, "n m"), after).verdict == "proved"
 
 
@@ -176,8 +180,10 @@ for i in {kind}(16):
 
 
 def test_a_table_that_another_thread_fills() -> None:
-    text = 'for i in range(16):\n    with T.block("C"):\n        v = T.axis.spatial(16, i)\n' \
-           "        C[v] = A[T.max(v - 1, 0)]"  # fmt: skip
+    text = (
+        'for i in range(16):\n    with T.block("C"):\n        v = T.axis.spatial(16, i)\n'
+        "        C[v] = A[T.max(v - 1, 0)]"
+    )
     before = program("A[16]; C[16]", text)
     assert verify(before, program("A[16]; C[16]", RACE.format(kind="range"))).verdict == "proved"
     meet = program("A[16]; C[16]", RACE.format(kind="T.parallel"))
@@ -234,8 +240,12 @@ ERRORS = [
     ("m * m * i1", "m * i1"),
     ("m * i0 +", "n * i0 +"),
 ]
-WRONG = [(right.replace(old, new)) for loops, at, where in TILED for old, new in ERRORS
-         if old in (right := TILES.format(loops=loops, at=at, where=where))]  # fmt: skip
+WRONG = [
+    (right.replace(old, new))
+    for loops, at, where in TILED
+    for old, new in ERRORS
+    if old in (right := TILES.format(loops=loops, at=at, where=where))
+]
 
 
 @pytest.mark.parametrize("wrong", WRONG)
@@ -294,8 +304,10 @@ def test_parts_are_moved_only_where_the_order_does_not_matter() -> None:
     arguments = "Y[n]; D[2]; S[m]"
     in_order = LAST.format(loops="i0, i1, i2 in T.grid((n - 1) // (2 * m) + 1, m, 2)")
     swapped = LAST.format(loops="i1, i0, i2 in T.grid(m, (n - 1) // (2 * m) + 1, 2)")
-    plain = "for i in range(n):\n    with T.block('D'):\n        vi = T.axis.spatial(n, i)\n" \
-            "        D[T.min(vi, 1)] = Y[vi]"  # fmt: skip
+    plain = (
+        "for i in range(n):\n    with T.block('D'):\n        vi = T.axis.spatial(n, i)\n"
+        "        D[T.min(vi, 1)] = Y[vi]"
+    )
     before = program(arguments, plain, "n m")
     assert verify(before, program(arguments, in_order, "n m")).verdict == "proved"
     assert verify(before, program(arguments, swapped, "n m")).verdict != "proved"
@@ -421,8 +433,10 @@ for {loops}:
 def test_parts_that_are_moved_share_buffers_as_before() -> None:
     """All elements of a tile are put into one place before the first is taken out again."""
     arguments = "Y[n]; D[n]; S[m]"
-    plain = "for i in range(n):\n    with T.block('D'):\n        vi = T.axis.spatial(n, i)\n" \
-            "        D[vi] = Y[vi]"  # fmt: skip
+    plain = (
+        "for i in range(n):\n    with T.block('D'):\n        vi = T.axis.spatial(n, i)\n"
+        "        D[vi] = Y[vi]"
+    )
     before = program(arguments, plain, "n m")
     after = SHARED.format(loops="i0, k, i1 in T.grid((n - 1) // m + 1, 2, m)")
     assert verify(before, program(arguments, after, "n m")).verdict != "proved"
@@ -446,11 +460,17 @@ for i, j in T.grid(n, m + 2):
 def test_an_axis_of_two_sizes_is_read_under_a_condition() -> None:
     """That `w - 2` is a digit holds where `w` is not below 2."""
     arguments = "X[n, m]; C[n, m + 2]"
-    before = program(arguments, SHIFTED.format(
-        shape="n, m", written="v, w", read="v, w - 2", low=2), "n m")  # fmt: skip
-    right, wrong = (program(arguments, SHIFTED.format(
-        shape="n * m,", written="v * m + w", read="v * m + w - 2", low=low), "n m")
-        for low in (2, 1))  # fmt: skip
+    before = program(
+        arguments, SHIFTED.format(shape="n, m", written="v, w", read="v, w - 2", low=2), "n m"
+    )
+    right, wrong = (
+        program(
+            arguments,
+            SHIFTED.format(shape="n * m,", written="v * m + w", read="v * m + w - 2", low=low),
+            "n m",
+        )
+        for low in (2, 1)
+    )
     assert verify(before, right).verdict == "proved"
     assert verify(before, wrong).verdict != "proved"
     assert verify(wrong, wrong.replace(attrs={"name": "same"})).verdict == "unknown"

@@ -67,18 +67,29 @@ def test_the_same_verdict_on_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_not_decided_is_said() -> None:
-    text = "for i in range(8):\n    with T.block('C'):\n        vi = T.axis.spatial(8, i)\n" \
-           "        C[vi] = {value}"  # fmt: skip
-    a, b, c, d = (program("A[8]; C[8]", text.format(value=v)) for v in
-                  ("A[vi] * T.float32(2)", "A[vi] + A[vi]", "(A[vi] + A[7 - vi]) + A[0]",
-                   "A[vi] + (A[7 - vi] + A[0])"))  # fmt: skip
+    text = (
+        "for i in range(8):\n    with T.block('C'):\n        vi = T.axis.spatial(8, i)\n"
+        "        C[vi] = {value}"
+    )
+    a, b, c, d = (
+        program("A[8]; C[8]", text.format(value=v))
+        for v in (
+            "A[vi] * T.float32(2)",
+            "A[vi] + A[vi]",
+            "(A[vi] + A[7 - vi]) + A[0]",
+            "A[vi] + (A[7 - vi] + A[0])",
+        )
+    )
     verdict = verify(a, b)
     assert verdict.verdict == "unknown"
     assert "before and" in verdict.why
     assert verify(c, d).verdict == "unknown"  # no reduction: additions keep their order
-    effects = program("A[8]; C[8]", "T.evaluate(T.call_extern('int32', 'f', A.data))\n"
-                      "for i in range(8):\n    with T.block('C'):\n"
-                      "        vi = T.axis.spatial(8, i)\n        C[vi] = A[vi]")  # fmt: skip
+    effects = program(
+        "A[8]; C[8]",
+        "T.evaluate(T.call_extern('int32', 'f', A.data))\n"
+        "for i in range(8):\n    with T.block('C'):\n"
+        "        vi = T.axis.spatial(8, i)\n        C[vi] = A[vi]",
+    )
     verdict = verify(effects, a)
     assert verdict.verdict == "unknown"
     assert "call of call_extern" in verdict.why
@@ -87,8 +98,9 @@ def test_what_is_not_decided_is_said() -> None:
 def test_a_position_kept_in_two_places_is_not_decided() -> None:
     p = Program("least")
     x = p.param("x", (4, 8), "float32")
-    made = p.reduce_tuple(("low", "at"), (4,), (8,), lambda i, k: (x[i, k], k), "argmin",
-                          ("float32", "int64"))  # fmt: skip
+    made = p.reduce_tuple(
+        ("low", "at"), (4,), (8,), lambda i, k: (x[i, k], k), "argmin", ("float32", "int64")
+    )
     sch = bw.Schedule(p.finish(made, {"num_outputs": 2}))
     rows, _ = sch.get_loops(sch.get_block("low"))
     _, rest = sch.loop_partition(rows, [2])
@@ -104,8 +116,10 @@ def test_a_position_kept_in_two_places_is_not_decided() -> None:
 def test_other_arguments_are_not_compared() -> None:
     assert verify(matmul("20"), matmul("16")).verdict == "refuted"  # its call fails
     assert verify(matmul("20"), matmul("n")).verdict == "unknown"
-    assert verify(program("A[8]; C[8]", "for i in range(8):\n    C[i] = A[i]"),
-                  matmul()).verdict == "unknown"  # fmt: skip
+    assert (
+        verify(program("A[8]; C[8]", "for i in range(8):\n    C[i] = A[i]"), matmul()).verdict
+        == "unknown"
+    )
 
 
 def test_what_is_no_program_and_no_solver(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,8 +201,9 @@ def test_a_judged_step_is_what_its_primitive_does(monkeypatch: pytest.MonkeyPatc
 def test_random_steps_are_not_refuted(first: int) -> None:
     found = judge(first, Settings(length=6))
     assert found.wrong == []
-    verdicts = sum((c for c in found.counts.values()), start=type(next(iter(
-        found.counts.values())))())  # fmt: skip
+    verdicts = sum(
+        (c for c in found.counts.values()), start=type(next(iter(found.counts.values())))()
+    )
     assert verdicts["proved"] >= 0.8 * verdicts.total()
 
 

@@ -111,8 +111,10 @@ def test_a_term_that_is_counted_twice() -> None:
 def test_subtraction_is_no_reduction_to_regroup() -> None:
     backwards = SUM.replace("S[vi] = {combine}", "S[vi] = A[vi, 11 - vk] - S[vi]")
     forwards = SUM.replace("S[vi] = {combine}", "S[vi] = A[vi, vk] - S[vi]")
-    pair = [program("A[8, 12]; S[8]", text.format(k=12, start="0", combine=""))
-            for text in (forwards, backwards)]  # fmt: skip
+    pair = [
+        program("A[8, 12]; S[8]", text.format(k=12, start="0", combine=""))
+        for text in (forwards, backwards)
+    ]
     assert verify(*pair).verdict != "proved"
 
 
@@ -131,7 +133,9 @@ CHAIN = """
 
 def halo(width: int, kind: str = "range", size: int = 32) -> ir.PrimFunc:
     """The producer computed for each tile of its consumer, with a halo of two or less."""
-    return program("A[32]; C[30]", f"""
+    return program(
+        "A[32]; C[30]",
+        f"""
         B = T.alloc_buffer(({size},), "float32")
         for t in {kind}(5):
             for h in range({width}):
@@ -142,7 +146,8 @@ def halo(width: int, kind: str = "range", size: int = 32) -> ir.PrimFunc:
                 with T.block("C"):
                     vi = T.axis.spatial(30, t * 6 + i)
                     C[vi] = B[vi % {size}] + B[(vi + 2) % {size}]
-    """)  # fmt: skip
+    """,
+    )
 
 
 def test_a_halo_that_is_too_small_and_a_buffer_that_is_too_small() -> None:
@@ -163,8 +168,10 @@ def test_iterations_that_run_together_may_not_meet() -> None:
                     vt, vi = T.axis.remap("SS", [t, i])
                     C[vi] = A[vi]
     """
-    once = "for i in range(8):\n    with T.block('C'):\n        vi = T.axis.spatial(8, i)\n" \
-           "        C[vi] = A[vi]"  # fmt: skip
+    once = (
+        "for i in range(8):\n    with T.block('C'):\n        vi = T.axis.spatial(8, i)\n"
+        "        C[vi] = A[vi]"
+    )
     assert verify(program("A[8]; C[8]", once), program("A[8]; C[8]", shared)).verdict != "proved"
     serial = shared.replace("T.parallel", "range")
     assert verify(program("A[8]; C[8]", once), program("A[8]; C[8]", serial)).verdict == "proved"
@@ -197,8 +204,10 @@ def test_order_of_statements_that_depend_on_each_other() -> None:
 
 
 def test_an_iterator_outside_of_its_domain() -> None:
-    text = "for i in range({n}):\n    with T.block('C'):\n        vi = T.axis.spatial(8, i)\n" \
-           "        C[vi] = A[vi]"  # fmt: skip
+    text = (
+        "for i in range({n}):\n    with T.block('C'):\n        vi = T.axis.spatial(8, i)\n"
+        "        C[vi] = A[vi]"
+    )
     before, after = (program("A[10]; C[10]", text.format(n=n)) for n in (8, 9))
     assert verify(before, after).verdict == "refuted"
 
@@ -208,8 +217,10 @@ def test_a_product_with_zero_stays() -> None:
     before = reduction()
     after = reduction("S[vi] + A[vi, vk] * T.float32(0)")
     assert verify(before, after).verdict == "refuted"
-    assert verify(reduction(k=1), reduction("S[vi] + A[vi, 0] * T.float32(0)", k=12)).verdict \
-        == "refuted"  # fmt: skip
+    assert (
+        verify(reduction(k=1), reduction("S[vi] + A[vi, 0] * T.float32(0)", k=12)).verdict
+        == "refuted"
+    )
 
 
 def test_a_gather_at_other_rows() -> None:
@@ -276,8 +287,10 @@ def test_values_of_an_earlier_visit_are_gone() -> None:
                     L[0] = A[0]
                 C[vi] = L[0]
     """.replace("T.axis.opaque", "T.axis.spatial")
-    plain = "for i in range(4):\n    with T.block('C'):\n        vi = T.axis.spatial(4, i)\n" \
-            "        C[vi] = A[0]"  # fmt: skip
+    plain = (
+        "for i in range(4):\n    with T.block('C'):\n        vi = T.axis.spatial(4, i)\n"
+        "        C[vi] = A[0]"
+    )
     before, after = (program("A[4]; C[4]", t) for t in (plain, text))
     assert verify(before, after).verdict == "refuted"
 
@@ -301,10 +314,14 @@ def test_extremes_with_their_positions() -> None:
     turned = text.replace("for i, k in T.grid(4, 9)", "for k, i in T.grid(9, 4)")
     after = program(heads, turned.format(sign=">", at="T.Cast('int64', vk)"))
     assert verify(before, after).verdict == "proved"
-    assert verify(before, program(heads, text.format(sign=">", at="T.int64(8) - vk"))).verdict \
-        != "proved"  # fmt: skip
-    assert verify(before, program(heads, text.format(sign="<", at="T.Cast('int64', vk)"))).verdict \
-        != "proved"  # fmt: skip
+    assert (
+        verify(before, program(heads, text.format(sign=">", at="T.int64(8) - vk"))).verdict
+        != "proved"
+    )
+    assert (
+        verify(before, program(heads, text.format(sign="<", at="T.Cast('int64', vk)"))).verdict
+        != "proved"
+    )
 
 
 def test_what_is_proved_holds_on_the_interpreter() -> None:
@@ -358,6 +375,7 @@ for i in range(4):
                 D[vi] = T.float32(0)
             D[vi] = D[vi] + A[vi, vk]
 """
-    before, after = (program("A[4, 32]; D[4]", body.format(loop=loop))
-                     for loop in ("range", "T.vectorized"))  # fmt: skip
+    before, after = (
+        program("A[4, 32]; D[4]", body.format(loop=loop)) for loop in ("range", "T.vectorized")
+    )
     require_refuted(before, after)

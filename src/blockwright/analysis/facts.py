@@ -13,14 +13,19 @@ from blockwright.arith import Analyzer
 def symbols_of(func: ir.PrimFunc) -> list[ir.Var]:
     """Symbolic sizes in order of first occurrence: scalar parameters, then buffer shapes."""
     handles = {handle for handle, _ in func.buffer_map}
-    found: dict[ir.Var, None] = {p: None for p in func.params if p not in handles}
-    return list(found | _in_shapes(func))
+    result: dict[ir.Var, None] = {p: None for p in func.params if p not in handles}
+    return list(result | _in_shapes(func))
 
 
 def _in_shapes(func: ir.PrimFunc) -> dict[ir.Var, None]:
     """Symbols in the shapes of parameter buffers, in order; numbers are most of what is there."""
-    return {v: None for b in func.buffers for d in b.shape
-            if not isinstance(d, ir.IntImm) for v in ir.collect(d, ir.Var)}  # fmt: skip
+    return {
+        v: None
+        for b in func.buffers
+        for d in b.shape
+        if not isinstance(d, ir.IntImm)
+        for v in ir.collect(d, ir.Var)
+    }
 
 
 def declared_bounds(func: ir.PrimFunc, var: ir.Var) -> tuple[int, int | None]:
@@ -58,14 +63,14 @@ def stated_conditions(func: ir.PrimFunc) -> list[ir.Expr]:
     if not isinstance(func.body, ir.BlockRealize):
         return []
     body = func.body.block.body
-    found: list[ir.Expr] = []
+    result: list[ir.Expr] = []
     for stmt in body.seq if isinstance(body, ir.SeqStmt) else ():
         condition = _stated(stmt)
         if condition is None:
             break
         if not any(isinstance(n, (ir.BufferLoad, ir.Call)) for n in ir.walk(condition)):
-            found.append(condition)
-    return found
+            result.append(condition)
+    return result
 
 
 def _stated(stmt: ir.Stmt) -> ir.Expr | None:

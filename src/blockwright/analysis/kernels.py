@@ -45,8 +45,8 @@ class Kernel:
 
     def extent(self, tag: str) -> ir.Expr | None:
         """The number of members along an axis; None where the kernel does not use it."""
-        found = self.axes.get(tag)
-        return found[0].extent if found else None
+        result = self.axes.get(tag)
+        return result[0].extent if result else None
 
 
 def axis_of(stmt: ir.Stmt) -> Axis | None:
@@ -83,9 +83,9 @@ def fills_together(loop: ir.For, buffer: ir.Buffer) -> bool:
 
 def kernels(func: ir.PrimFunc) -> list[Kernel]:
     """The kernels of a function in program order; none in a program without thread axes."""
-    found: list[Kernel] = []
-    _outermost(func.body, found)
-    return _joined(found)
+    result: list[Kernel] = []
+    _outermost(func.body, result)
+    return _joined(result)
 
 
 def _outermost(stmt: ir.Stmt, found: list[Kernel]) -> None:

@@ -43,17 +43,17 @@ def compute_pattern(func: ir.PrimFunc) -> Pattern:
         return Pattern.Opaque
     outputs = set(func.buffers)
     kind = Pattern.ElementWise
-    found = _leaf_blocks(func.root.body)
-    if not found:
+    result = _leaf_blocks(func.root.body)
+    if not result:
         return Pattern.Opaque
-    for block in found:
+    for block in result:
         here = block_pattern(block)
         writes_output = any(region.buffer in outputs for region in block.writes)
         if here <= Pattern.Injective and kind is Pattern.CommReduce and writes_output:
             kind = Pattern.OutputEwiseFusible
         else:
             kind = max(kind, here)
-    joined = joined_buffers(found)
+    joined = joined_buffers(result)
     if joined:
         parts_apart = all(_apart(blocks, symbol_facts(func)) for blocks in joined.values())
         kind = max(kind, Pattern.Injective if parts_apart else Pattern.Opaque)
@@ -77,8 +77,9 @@ def _apart(blocks: Sequence[ir.Block], analyzer: Analyzer) -> bool:
         if not isinstance(store, ir.BufferStore):
             return False
         domains = {it.var: it.dom for it in block.iter_vars}
-        boxes.append(ir.BufferRegion(store.buffer, tuple(
-            _range(index, domains) for index in store.indices)))  # fmt: skip
+        boxes.append(
+            ir.BufferRegion(store.buffer, tuple(_range(index, domains) for index in store.indices))
+        )
     return all(apart(a, b, analyzer) for a, b in combinations(boxes, 2))
 
 
@@ -124,8 +125,8 @@ def block_pattern(block: ir.Block) -> Pattern:
 
 def _leaf_blocks(stmt: ir.Stmt) -> list[ir.Block]:
     """Blocks without inner blocks; a statement that writes outside blocks counts as none."""
-    found = ir.blocks(stmt)
-    return [b for b in found if not ir.collect(b.body, ir.BlockRealize)]
+    result = ir.blocks(stmt)
+    return [b for b in result if not ir.collect(b.body, ir.BlockRealize)]
 
 
 def _index_pattern(block: ir.Block, store: ir.BufferStore, loads: list[ir.BufferLoad]) -> Pattern:

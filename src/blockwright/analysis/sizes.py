@@ -62,7 +62,7 @@ def nonzero_divisors(sizes: Iterable[ir.Expr], analyzer: Analyzer | None = None)
     Left out is what `analyzer` proves. A division in one branch of a choice counts where that
     branch is taken.
     """
-    found: list[ir.Expr] = []
+    result: list[ir.Expr] = []
 
     def visit(node: ir.Node, taken: ir.Expr | None) -> None:
         if isinstance(node, ir.Select):
@@ -84,11 +84,11 @@ def nonzero_divisors(sizes: Iterable[ir.Expr], analyzer: Analyzer | None = None)
             if taken is not None:
                 holds = ir.logical_or(ir.logical_not(taken), holds)
             known = analyzer is not None and analyzer.prove(holds)
-            if not known and not any(ir.structural_equal(holds, other) for other in found):
-                found.append(holds)
+            if not known and not any(ir.structural_equal(holds, other) for other in result):
+                result.append(holds)
         for child in node.children():
             visit(child, taken)
 
     for size in sizes:
         visit(size, None)
-    return found
+    return result

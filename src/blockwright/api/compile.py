@@ -80,23 +80,39 @@ def compile(
         BuildError: BW643 a schedule is refuted, BW644 not proved; and as for `bw.build`.
     """
     if effort not in EFFORTS:
-        raise OptionError(f"effort must be one of {', '.join(EFFORTS)}, got {effort!r}",
-                          code="BW901", help="schedules are constructed, not searched")  # fmt: skip
+        raise OptionError(
+            f"effort must be one of {', '.join(EFFORTS)}, got {effort!r}",
+            code="BW901",
+            help="schedules are constructed, not searched",
+        )
     asked: Any = verify  # an array would be compared element by element
     if not isinstance(asked, (int, str)) or asked not in (False, True, "prove"):
-        raise OptionError(f"verify cannot be {verify!r}", code="BW927",
-                          help='use True, False or "prove"')  # fmt: skip
+        raise OptionError(
+            f"verify cannot be {verify!r}", code="BW927", help='use True, False or "prove"'
+        )
     if verify:
         require_solvers()
     if options is not None:
-        require_kind(options, dict, "options are a dict", OptionError, "BW928",
-                     'write options={"name": value}')  # fmt: skip
+        require_kind(
+            options,
+            dict,
+            "options are a dict",
+            OptionError,
+            "BW928",
+            'write options={"name": value}',
+        )
     if progress is not None and not callable(progress):
-        raise OptionError(f"progress is a function, not {type(progress).__name__}", code="BW928",
-                          help="it is called with (stage, finished, total)")  # fmt: skip
+        raise OptionError(
+            f"progress is a function, not {type(progress).__name__}",
+            code="BW928",
+            help="it is called with (stage, finished, total)",
+        )
     if isinstance(model, type):
-        raise OptionError(f"cannot compile the class {model.__name__}", code="BW902",
-                          help=f"pass an instance: {model.__name__}(…)")  # fmt: skip
+        raise OptionError(
+            f"cannot compile the class {model.__name__}",
+            code="BW902",
+            help=f"pass an instance: {model.__name__}(…)",
+        )
     settings = dict(options or {})
     _check_options(settings)
     machine = Target(target)
@@ -112,29 +128,45 @@ def _check_options(settings: dict[str, Any]) -> None:
     _check_names("option", settings, OPTIONS)
     rules = settings.get("disabled_rules", ())
     if isinstance(rules, str):
-        raise OptionError("disabled_rules is a list of names", code="BW928",
-                          help=f'write ["{rules}"]')  # fmt: skip
-    require_kind(rules, (list, tuple, set, frozenset, dict), "disabled_rules is a list of names",
-                 OptionError, "BW928", 'write ["name"]')  # fmt: skip
+        raise OptionError(
+            "disabled_rules is a list of names", code="BW928", help=f'write ["{rules}"]'
+        )
+    require_kind(
+        rules,
+        (list, tuple, set, frozenset, dict),
+        "disabled_rules is a list of names",
+        OptionError,
+        "BW928",
+        'write ["name"]',
+    )
     _check_stages(settings.get("stages", STAGES))
     _check_names("schedule rule", rules, [rule.name for rule in RULES])
     for name in ("log_queries", "winograd"):
-        require_kind(settings.get(name, False), bool, f"{name} is True or False", OptionError,
-                     "BW928", f'write options={{"{name}": True}}')  # fmt: skip
+        require_kind(
+            settings.get(name, False),
+            bool,
+            f"{name} is True or False",
+            OptionError,
+            "BW928",
+            f'write options={{"{name}": True}}',
+        )
     instruments: Any = settings.get("instruments", ())
     if not isinstance(instruments, (list, tuple)) or not all(
         map(callable, cast("Sequence[Any]", instruments))
     ):
-        raise OptionError("instruments is a list of functions", code="BW928",
-                          help='write options={"instruments": [function]}')  # fmt: skip
+        raise OptionError(
+            "instruments is a list of functions",
+            code="BW928",
+            help='write options={"instruments": [function]}',
+        )
 
 
 def _check_stages(stages: Any) -> None:
     """Stages are pairs of a name and passes, which are pairs of a name and a function."""
 
     def is_pair(value: Any) -> bool:
-        found = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else ()
-        return len(found) == 2 and isinstance(found[0], str)
+        result = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else ()
+        return len(result) == 2 and isinstance(result[0], str)
 
     def is_stage(value: Any) -> bool:
         if not is_pair(value) or not isinstance(value[1], (list, tuple)):
@@ -144,9 +176,11 @@ def _check_stages(stages: Any) -> None:
 
     given = cast("Sequence[Any]", stages) if isinstance(stages, (list, tuple)) else ()
     if not given or not all(map(is_stage, given)):
-        raise OptionError("stages is a list of stages, each with a name and its passes",
-                          code="BW928", help="leave it out, or change a copy of "
-                          "blockwright.passes.pipeline.STAGES")  # fmt: skip
+        raise OptionError(
+            "stages is a list of stages, each with a name and its passes",
+            code="BW928",
+            help="leave it out, or change a copy of blockwright.passes.pipeline.STAGES",
+        )
 
 
 def _check_names(what: str, given: Iterable[Any], known: Sequence[str]) -> None:
@@ -154,8 +188,11 @@ def _check_names(what: str, given: Iterable[Any], known: Sequence[str]) -> None:
         if name not in known:
             close = get_close_matches(str(name), known, 1)
             remedy = f"did you mean {close[0]!r}? " if close else ""
-            raise OptionError(f"there is no {what} {name!r}", code="BW928",
-                              help=f"{remedy}there are: {', '.join(known)}")  # fmt: skip
+            raise OptionError(
+                f"there is no {what} {name!r}",
+                code="BW928",
+                help=f"{remedy}there are: {', '.join(known)}",
+            )
 
 
 def _compile(
@@ -178,22 +215,26 @@ def _compile(
         context.queries = log
         lowered = run_pipeline(imported, context, settings.get("stages", STAGES))
         if not isinstance(lowered["main"], ir.PrimFunc):
-            raise OptionError("after the stages main still is a graph function", code="BW928",
-                              help="keep the stage DynShapeAwareMemoryPlanning")  # fmt: skip
+            raise OptionError(
+                "after the stages main still is a graph function",
+                code="BW928",
+                help="keep the stage DynShapeAwareMemoryPlanning",
+            )
         started = time.perf_counter()
         proofs = schedules.prove(context, verify == "prove") if verify else None
         context.timings["verify"] = time.perf_counter() - started
         started = time.perf_counter()
-        library = build(lowered, machine, sanitize=settings.get("sanitize", ()),
-                        remembered=context.remembered)  # fmt: skip
+        library = build(
+            lowered, machine, sanitize=settings.get("sanitize", ()), remembered=context.remembered
+        )
         context.timings["build"] = time.perf_counter() - started
     return CompiledModel(imported, lowered, library, context, stages, proofs)
 
 
 def _weight_bytes(model: Any) -> int:
     """Of a torch module or exported program; packed, they take about as much."""
-    found: Any = getattr(model, "state_dict", dict)
-    held: Any = found() if callable(found) else found
+    result: Any = getattr(model, "state_dict", dict)
+    held: Any = result() if callable(result) else result
     return sum(int(getattr(value, "nbytes", 0)) for value in held.values())
 
 
@@ -207,10 +248,12 @@ def import_model(
         attrs = {**model.attrs, "global_symbol": "main"}
         return import_model(ir.IRModule({"main": model.replace(attrs=attrs)}))
     if isinstance(model, ir.IRModule):
-        problems = [p for f in model.functions.values()
-                    if isinstance(f, (ir.GraphFunction, ir.PrimFunc))
-                    and not ir.attribute_problems(f.attrs)
-                    for p in unknown_bounds(f)]  # fmt: skip
+        problems = [
+            p
+            for f in model.functions.values()
+            if isinstance(f, (ir.GraphFunction, ir.PrimFunc)) and not ir.attribute_problems(f.attrs)
+            for p in unknown_bounds(f)
+        ]
         if problems:
             raise ValidationError.collect(problems)
         check_module_attributes(model)
@@ -231,28 +274,40 @@ def import_model(
 
 def _export(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: Any) -> Any:
     if example_inputs is None:
-        raise OptionError("a torch module needs example_inputs to be exported", code="BW908",
-                          help="bw.compile(model, (x, mask), dynamic_shapes=...)")  # fmt: skip
+        raise OptionError(
+            "a torch module needs example_inputs to be exported",
+            code="BW908",
+            help="bw.compile(model, (x, mask), dynamic_shapes=...)",
+        )
     import torch
     import torch.utils._pytree as pytree
 
     from blockwright.frontend.torch import warn_of_training
 
     if isinstance(example_inputs, torch.Tensor):
-        raise OptionError("example_inputs is one tensor, not a sequence of arguments", code="BW908",
-                          help="bw.compile(model, (x,))")  # fmt: skip
+        raise OptionError(
+            "example_inputs is one tensor, not a sequence of arguments",
+            code="BW908",
+            help="bw.compile(model, (x,))",
+        )
     given: Any = example_inputs
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
         kind = type(cast("Any", given)).__name__
-        raise OptionError(f"example_inputs is a {kind}, not a sequence of arguments", code="BW908",
-                          help="bw.compile(model, (x,))")  # fmt: skip
+        raise OptionError(
+            f"example_inputs is a {kind}, not a sequence of arguments",
+            code="BW908",
+            help="bw.compile(model, (x,))",
+        )
     example_inputs = tuple(example_inputs)
     if sum(1 for _ in model.modules()) > _LARGE:
         get_ready(apply_rules)
     for value in example_inputs:
         if isinstance(value, np.ndarray):
-            raise OptionError("example_inputs holds a NumPy array; PyTorch exports with tensors",
-                              code="BW908", help="torch.from_numpy(x)")  # fmt: skip
+            raise OptionError(
+                "example_inputs holds a NumPy array; PyTorch exports with tensors",
+                code="BW908",
+                help="torch.from_numpy(x)",
+            )
     for place, value in enumerate(pytree.tree_leaves(example_inputs)):
         if isinstance(value, torch.Tensor):
             require_storage(value, f"example input {place + 1}")
@@ -266,9 +321,12 @@ def _export(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: An
                 model.eval(), distinct, dynamic_shapes=dynamic_shapes, strict=False
             )
     except Exception as error:
-        raise ImporterError(f"PyTorch could not export the model: {error}", code="BW509",
-                            help="torch.export.export refuses it in the same way: change the "
-                            "model, or dynamic_shapes, until it takes them") from error  # fmt: skip
+        raise ImporterError(
+            f"PyTorch could not export the model: {error}",
+            code="BW509",
+            help="torch.export.export refuses it in the same way: change the "
+            "model, or dynamic_shapes, until it takes them",
+        ) from error
     finally:  # the caller's model stays in the mode it was in
         for module, training in modes:
             module.training = training

@@ -93,8 +93,14 @@ class CompiledModel(Executable):
         `library.source("asm", kernel, complete=True)` also the entries that check arguments.
         """
         require_kind(stage, str, "a stage is a name", OptionError, "BW904", 'write show("asm")')
-        require_kind(kernel, (str, type(None)), "a kernel is a name", OptionError, "BW905",
-                     'write show("asm", "name")')  # fmt: skip
+        require_kind(
+            kernel,
+            (str, type(None)),
+            "a kernel is a name",
+            OptionError,
+            "BW905",
+            'write show("asm", "name")',
+        )
         if stage in ("llvm", "asm", "lowered"):
             return self.library.source(stage, kernel)
         if stage not in SHOWN:
@@ -105,8 +111,9 @@ class CompiledModel(Executable):
             return self._show_schedules(module, kernel)
         if kernel is not None:
             return repr(module[kernel])
-        decided = [line for name in DECIDED.get(stage, ())
-                   for line in self.context.decisions.get(name, ())]  # fmt: skip
+        decided = [
+            line for name in DECIDED.get(stage, ()) for line in self.context.decisions.get(name, ())
+        ]
         return "".join(f"# {line}\n" for line in decided) + module.script()
 
     def _show_schedules(self, module: ir.IRModule, kernel: str | None) -> str:
@@ -162,10 +169,14 @@ class CompiledModel(Executable):
         shapes = [tuple(int(d) for d in x.shape) for x in self._orders.stored(inputs)]
         calls, overhead = timed_parts(self._calls(shapes), runs)
         return Profile(
-            calls, tuple("×".join(map(str, s)) for s in shapes), repeat, copies, overhead,
+            calls,
+            tuple("×".join(map(str, s)) for s in shapes),
+            repeat,
+            copies,
+            overhead,
             latency=sum(latencies) / len(latencies) * 1e-9,
             roofline=roofline or known_roofline(num_threads()),
-        )  # fmt: skip
+        )
 
     def estimate(self, *inputs: Any) -> float:
         """Seconds that the cost model expects the kernels of a call with inputs of these shapes to
@@ -176,15 +187,21 @@ class CompiledModel(Executable):
         """
         parameters = self.signature.parameters
         if len(inputs) != len(parameters):
-            raise ArgumentError(f"{len(inputs)} arguments for {len(parameters)} parameters",
-                                code="BW701", help=repr(self))  # fmt: skip
+            raise ArgumentError(
+                f"{len(inputs)} arguments for {len(parameters)} parameters",
+                code="BW701",
+                help=repr(self),
+            )
         counted = [tuple(int(d) for d in x.shape) for x in inputs]
         values = bind_symbols([(p.shape, s) for p, s in zip(parameters, counted, strict=True)])
         for parameter, shape in zip(parameters, counted, strict=True):
             if shape != tuple(evaluate_size(d, values) for d in parameter.shape):
                 wanted = ", ".join(map(str, parameter.shape))
-                raise ArgumentError(f"argument `{parameter.name}` has the shape {shape}",
-                                    code="BW704", help=f"pass one of shape ({wanted})")  # fmt: skip
+                raise ArgumentError(
+                    f"argument `{parameter.name}` has the shape {shape}",
+                    code="BW704",
+                    help=f"pass one of shape ({wanted})",
+                )
         stored = [tuple(int(d) for d in x.shape) for x in self._orders.stored(inputs)]
         return sum(call.predicted for call in self._calls(stored)) * 1e-9
 
@@ -195,11 +212,16 @@ class CompiledModel(Executable):
             functions["main"] = instrument_host(self.lowered["main"])
             checks = self.context.options.get("sanitize", ())
             timed_module = self.lowered.replace(functions=functions)
-            library = build(timed_module, self.context.target, sanitize=checks,
-                            remembered=self.context.remembered)  # fmt: skip
+            library = build(
+                timed_module,
+                self.context.target,
+                sanitize=checks,
+                remembered=self.context.remembered,
+            )
             names = [p.name for p in self.signature.parameters]
-            self._timed = NativeFunction(library.entry("main"), "main", names, written=(),
-                                         library=library.loaded())  # fmt: skip
+            self._timed = NativeFunction(
+                library.entry("main"), "main", names, written=(), library=library.loaded()
+            )
         return self._timed
 
     def _timed_call(self, timed: NativeFunction, inputs: tuple[Any, ...]) -> TimedRun:
@@ -232,8 +254,7 @@ class CompiledModel(Executable):
             key = (name, *numbers)
             if key not in known:
                 formal = (*sign.scalars, *sign.symbols)
-                bound = {v: ir.const(n or 0, v.dtype)
-                         for v, n in zip(formal, numbers, strict=True)}  # fmt: skip
+                bound = {v: ir.const(n or 0, v.dtype) for v, n in zip(formal, numbers, strict=True)}
                 known[key] = self._kernel_call(name, bound)
             out.append(known[key])
         return out
@@ -243,14 +264,16 @@ class CompiledModel(Executable):
         is what the cost model looks at."""
         func: ir.PrimFunc = self.lowered[name]
         earlier = [m.functions[name] for m in self.stages.values() if name in m.functions]
-        plain = [f for f in earlier if isinstance(f, ir.PrimFunc)
-                 and not f.attrs.get("tir.is_scheduled")]  # fmt: skip
+        plain = [
+            f for f in earlier if isinstance(f, ir.PrimFunc) and not f.attrs.get("tir.is_scheduled")
+        ]
         work = work_of(plain[-1] if plain else func, sizes)
         operators = tuple(str(func.attrs.get("op", "copy")).split("+"))
         numbers = {var.name: ir.const_int(value) or 0 for var, value in sizes.items()}
         expected = estimate(func, self.context.target, numbers)
-        return KernelCall(name, operators, 0, 0, work.flops, work.bytes, work.written,
-                          expected.seconds * 1e9)  # fmt: skip
+        return KernelCall(
+            name, operators, 0, 0, work.flops, work.bytes, work.written, expected.seconds * 1e9
+        )
 
     def save(self, path: str | os.PathLike[str]) -> int:
         """Write the artefact: one shared library with code, weights and description.
@@ -268,8 +291,10 @@ def describe(imported: ir.IRModule, lowered: ir.IRModule, context: PassContext) 
     host: ir.PrimFunc = lowered["main"]
     count = int(host.attrs["num_outputs"])
     check_module_attributes(imported, count)
-    inputs, outputs = (host.buffers[: len(host.buffers) - count],
-                       host.buffers[len(host.buffers) - count :])  # fmt: skip
+    inputs, outputs = (
+        host.buffers[: len(host.buffers) - count],
+        host.buffers[len(host.buffers) - count :],
+    )
     orders: dict[str, Any] = imported.attrs.get("input_orders", {})
     orders_out: Sequence[Any] = imported.attrs.get("output_orders", ((),) * count)
     lower, upper = (host.attrs.get(f"tir_var_{end}_bound", {}) for end in ("lower", "upper"))

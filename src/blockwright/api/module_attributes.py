@@ -45,8 +45,9 @@ def check_module_attributes(module: ir.IRModule, count: int | None = None) -> No
     if "output_orders" in attrs and count is not None:
         fits = fits and len(listed) == count
     _require(fits, "output_orders", "has the order of axes of each result")
-    _require(_is_tree(attrs.get("outputs_tree"), count), "outputs_tree",
-             "nests the numbers of results")  # fmt: skip
+    _require(
+        _is_tree(attrs.get("outputs_tree"), count), "outputs_tree", "nests the numbers of results"
+    )
     if attrs.get("inputs_tree") is not None:
         try:
             msgspec.convert(attrs["inputs_tree"], InputTree)
@@ -56,8 +57,11 @@ def check_module_attributes(module: ir.IRModule, count: int | None = None) -> No
 
 def _require(holds: bool, name: str, what: str) -> None:
     if not holds:
-        raise ValidationError(f"the attribute {name} of the module {what}", code="BW252",
-                              help="leave it out: importers make it")  # fmt: skip
+        raise ValidationError(
+            f"the attribute {name} of the module {what}",
+            code="BW252",
+            help="leave it out: importers make it",
+        )
 
 
 def _is_order(order: Any, rank: int = -1) -> bool:

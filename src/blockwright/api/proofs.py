@@ -66,8 +66,9 @@ class Proofs(msgspec.Struct, frozen=True):
             table.add_column(heading, overflow="fold")
         table.add_column("s", justify="right")
         for one in self.schedules:
-            table.add_row("\n".join(one.kernels), one.rule, one.verdict, one.why,
-                          f"{one.seconds:.2f}")  # fmt: skip
+            table.add_row(
+                "\n".join(one.kernels), one.rule, one.verdict, one.why, f"{one.seconds:.2f}"
+            )
         return table
 
 
@@ -97,22 +98,27 @@ class ScheduleProofs:
 
         context.progress("verify", 0, len(jobs))
         answers = [msgspec.msgpack.decode(a, type=Proved) for a in POOL.run(jobs, done)]
-        found = tuple(
-            KernelProof(names, str(self._pairs[names[0]][1].attrs.get("schedule_rule", "")),
-                        a.verdict, a.why, a.seconds)
+        result = tuple(
+            KernelProof(
+                names,
+                str(self._pairs[names[0]][1].attrs.get("schedule_rule", "")),
+                a.verdict,
+                a.why,
+                a.seconds,
+            )
             for names, a in zip(groups, answers, strict=True)
-        )  # fmt: skip
-        _require(found, all_of_them)
-        return Proofs(found, sum(one.seconds for one in found))
+        )
+        _require(result, all_of_them)
+        return Proofs(result, sum(one.seconds for one in result))
 
 
 def _changed(
     before: Mapping[str, ir.Node], after: Mapping[str, ir.Node]
 ) -> Iterator[tuple[str, tuple[ir.PrimFunc, ir.PrimFunc]]]:
     for name, func in before.items():
-        made = after.get(name)
-        if isinstance(func, ir.PrimFunc) and isinstance(made, ir.PrimFunc) and made is not func:
-            yield name, (func, made)
+        result = after.get(name)
+        if isinstance(func, ir.PrimFunc) and isinstance(result, ir.PrimFunc) and result is not func:
+            yield name, (func, result)
 
 
 def _distinct(pairs: Mapping[str, tuple[ir.PrimFunc, ir.PrimFunc]]) -> Iterator[tuple[str, ...]]:
@@ -146,13 +152,19 @@ def _require(found: tuple[KernelProof, ...], all_of_them: bool) -> None:
     wrong = [one for one in found if one.verdict == "refuted"]
     if wrong:
         rules = ", ".join(sorted({repr(one.rule) for one in wrong}))
-        raise BuildError(f"schedules change what kernels compute: {_listed(wrong)}", code="BW643",
-                         help="the rule is at fault: please report the model; to do without it: "
-                         f'options={{"disabled_rules": [{rules}]}}')  # fmt: skip
+        raise BuildError(
+            f"schedules change what kernels compute: {_listed(wrong)}",
+            code="BW643",
+            help="the rule is at fault: please report the model; to do without it: "
+            f'options={{"disabled_rules": [{rules}]}}',
+        )
     left = [one for one in found if one.verdict != "proved"]
     if left and all_of_them:
-        raise BuildError(f"schedules could not be proved: {_listed(left)}", code="BW644",
-                         help="to list such schedules and go on: verify=True")  # fmt: skip
+        raise BuildError(
+            f"schedules could not be proved: {_listed(left)}",
+            code="BW644",
+            help="to list such schedules and go on: verify=True",
+        )
 
 
 def _listed(found: list[KernelProof]) -> str:

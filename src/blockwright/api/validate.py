@@ -45,8 +45,11 @@ def validate(
     problems: list[Diagnostic] = []
     for function in functions:
         if isinstance(function, ir.PrimFunc):
-            problems += (find_violations(function, machine) or unknown_bounds(function)
-                         or _pipelines(function))  # fmt: skip
+            problems += (
+                find_violations(function, machine)
+                or unknown_bounds(function)
+                or _pipelines(function)
+            )
         elif isinstance(function, ir.GraphFunction):
             try:
                 check_graph(function, module, None if machine is None else machine.kind)
@@ -69,8 +72,10 @@ def unknown_bounds(function: ir.PrimFunc | ir.GraphFunction) -> list[Diagnostic]
     Asked of what users hand in alone: functions that passes make may keep those of their callers.
     """
     names = {v.name for v in ir.collect(function, ir.Var)}
-    return [Diagnostic(code, f"{function.name}: {text}", function.span, help)
-            for code, text, help in ir.unknown_bounds(function.attrs, names)]  # fmt: skip
+    return [
+        Diagnostic(code, f"{function.name}: {text}", function.span, help)
+        for code, text, help in ir.unknown_bounds(function.attrs, names)
+    ]
 
 
 def _pipelines(function: ir.PrimFunc) -> list[Diagnostic]:

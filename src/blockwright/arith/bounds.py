@@ -126,10 +126,10 @@ def mod_bounds(ctx: Context, p: Poly, c: Poly) -> Bounds:
         if low is None or low < 0:
             return UNKNOWN
         p_low, p_high = ctx.bounds(p)
-        most = None if high is None else high - 1
+        largest = None if high is None else high - 1
         if p_low is not None and p_low >= 0 and p_high is not None:
-            most = p_high if most is None else min(most, p_high)
-        return (0, most)
+            largest = p_high if largest is None else min(largest, p_high)
+        return (0, largest)
     k = c.const
     if k <= 0:
         return (k + 1, 0) if k < 0 else UNKNOWN

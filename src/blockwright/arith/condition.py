@@ -244,8 +244,9 @@ def render_test(ctx: Rewriter, test: Test) -> Expr:
     const += strict
     units = tuple(u for u in units if u.rest or u.kind != "mono")
     positive = tuple(u for u in units if u.coefficient > 0)
-    negative = tuple(type(u)(-u.coefficient, u.rest, u.kind, u.operands)
-                     for u in units if u.coefficient < 0)  # fmt: skip
+    negative = tuple(
+        type(u)(-u.coefficient, u.rest, u.kind, u.operands) for u in units if u.coefficient < 0
+    )
     extra = abs(const)
     constant = (type(units[0])(extra, (), "mono", ()),) if extra else ()
     on_right = const > 0 if negative or not positive else const >= 0

@@ -59,16 +59,16 @@ class Witness:
         values = self.values
         for m, c in p.terms:
             for number in m:
-                found = values.get(number)
-                c *= self.atom(number) if found is None else found
+                result = values.get(number)
+                c *= self.atom(number) if result is None else result
             total += c
         return total
 
     def atom(self, number: int) -> int:
-        found = self.values.get(number)
-        if found is None:
-            found = self.values[number] = self._choose(self.ctx.space.atoms[number])
-        return found
+        result = self.values.get(number)
+        if result is None:
+            result = self.values[number] = self._choose(self.ctx.space.atoms[number])
+        return result
 
     def _choose(self, atom: Atom) -> int:
         if atom.kind == "div":
@@ -132,5 +132,5 @@ def witnesses(
     ctx: Context, facts: tuple[Poly, ...], known: dict[int, Bounds], count: int = 4
 ) -> tuple[Witness, ...]:
     """The points, of `count` tried, at which everything known holds."""
-    found = (Witness(ctx, style) for style in range(count))
-    return tuple(w for w in found if w.holds(facts, known))
+    result = (Witness(ctx, style) for style in range(count))
+    return tuple(w for w in result if w.holds(facts, known))

@@ -19,8 +19,8 @@ def defined(root: Expr, analyzer: Analyzer) -> Expr | None:
     The value is the same where no divisor is 0. None where a divisor may be both negative and 0.
     """
     totals = _Defined(analyzer)
-    found = totals(root)
-    return None if totals.failed else found
+    result = totals(root)
+    return None if totals.failed else result
 
 
 class _Defined(Mutator):

@@ -78,10 +78,11 @@ def _chain(parser: Divider, values: list[Poly]) -> list[Poly] | None:
     """The values from the smallest, each a multiple of the one before; None where some is not."""
     left, chain = list(dict.fromkeys(values)), list[Poly]()
     while left:
-        found = next((v for v in left
-                      if all(parser.quotient(w, v) is not None for w in left)), None)  # fmt: skip
-        if found is None:
+        result = next(
+            (v for v in left if all(parser.quotient(w, v) is not None for w in left)), None
+        )
+        if result is None:
             return None
-        left.remove(found)
-        chain.append(found)
+        left.remove(result)
+        chain.append(result)
     return chain

@@ -151,9 +151,9 @@ def _digits(ctx: Context, p: Poly, mono: Mono, k: int) -> Poly:
         known = ctx.whole_quotient(p.const, divisor)
         return space.monomial((space.div_atom(p, divisor).id,)) if known is None else known
     for part, g in _factors(p, mono, k):
-        found = _drop_low(ctx, p, mono, k, part, g)
-        if found is not None:
-            return found
+        result = _drop_low(ctx, p, mono, k, part, g)
+        if result is not None:
+            return result
     merged = _merge(ctx, p, divisor)
     if merged is not None:
         return merged

@@ -32,8 +32,11 @@ def ordered(ctx: Rewriter, domains: Mapping[Var, Domain]) -> list[tuple[Var, Dom
     left: list[tuple[Var, Domain]] = list(reversed(list(domains.items())))
     result: list[tuple[Var, Domain]] = []
     while left:
-        free = (p for p, (var, _) in enumerate(left)
-                if not any(_mentions(ctx, d, var) for v, d in left if v is not var))  # fmt: skip
+        free = (
+            p
+            for p, (var, _) in enumerate(left)
+            if not any(_mentions(ctx, d, var) for v, d in left if v is not var)
+        )
         result.append(left.pop(next(free, 0)))
     return result
 
@@ -74,22 +77,22 @@ def _eliminate(ctx: Rewriter, p: Poly, var: Var, domain: Domain, way: int) -> Po
         elif not inner:
             part = space.monomial(unit.rest, unit.coefficient)
             ends = tuple(_unit_end(ctx, unit, var, domain, w) for w in (LOW, HIGH))
-            found = _times(ctx, part, ends, way)
-            if found is None:
+            result = _times(ctx, part, ends, way)
+            if result is None:
                 return _constant(ctx, p, way)
-            total = space.add(total, found)
+            total = space.add(total, result)
         else:
-            found = _product(ctx, unit, inner, var, domain, way)
-            if found is None:
+            result = _product(ctx, unit, inner, var, domain, way)
+            if result is None:
                 return _constant(ctx, p, way)
-            total = space.add(total, found)
+            total = space.add(total, result)
     for number, part in factors.items():
         atom = space.atoms[number]
         ends = tuple(_atom_end(ctx, atom, var, domain, w) for w in (LOW, HIGH))
-        found = _times(ctx, part, ends, way)
-        if found is None:
+        result = _times(ctx, part, ends, way)
+        if result is None:
             return _constant(ctx, p, way)
-        total = space.add(total, found)
+        total = space.add(total, result)
     return total
 
 
@@ -160,23 +163,23 @@ def _product(
 def _atom_end(ctx: Rewriter, atom: Atom, var: Var, domain: Domain, way: int) -> Poly | None:
     """Bound of one atom that depends on the variable."""
     space = ctx.space
-    found: Poly | None = None
+    result: Poly | None = None
     if atom.kind == "var":
-        found = domain.low if way == LOW else domain.high
+        result = domain.low if way == LOW else domain.high
     elif atom.kind == "div":
         a, c = atom.operands
         low = ctx.bounds(c)[0]
         if var not in c.variables(space) and low is not None and low >= (0 if c.terms else 1):
             end = _eliminate(ctx, a, var, domain, way)
-            found = None if end is None else ctx.floordiv(end, c)
+            result = None if end is None else ctx.floordiv(end, c)
     elif atom.kind == "min":
         ends = [_eliminate(ctx, d, var, domain, way) for d in atom.operands]
         kept = [e for e in ends if e is not None]
         if way == HIGH or len(kept) == len(ends):
-            found = ctx.minimum([space.zero, *kept])
+            result = ctx.minimum([space.zero, *kept])
     else:
-        found = _choice_end(ctx, atom, var, domain, way)
-    return _constant(ctx, space.monomial((atom.id,)), way) if found is None else found
+        result = _choice_end(ctx, atom, var, domain, way)
+    return _constant(ctx, space.monomial((atom.id,)), way) if result is None else result
 
 
 def _choice_end(ctx: Rewriter, atom: Atom, var: Var, domain: Domain, way: int) -> Poly | None:
@@ -239,7 +242,7 @@ def _mod_end(ctx: Rewriter, a: Poly, c: Poly, var: Var, domain: Domain, way: int
             return space.sub(end, space.mul(c, quotient))
     if way == LOW:
         return space.zero
-    most = space.add(c, space.const(-1))
+    largest = space.add(c, space.const(-1))
     if first is None or last is None or not ctx.nonneg(first):
-        return most
-    return last if ctx.nonneg(space.sub(most, last)) else most
+        return largest
+    return last if ctx.nonneg(space.sub(largest, last)) else largest

@@ -67,10 +67,10 @@ class Atom:
         """Variables the value depends on."""
         if self._vars is None:
             if self.node is not None:
-                found = frozenset(n for n in walk(self.node) if isinstance(n, Var))
+                result = frozenset(n for n in walk(self.node) if isinstance(n, Var))
             else:
-                found = frozenset[Var]().union(*(p.variables(space) for p in self.operands))
-            self._vars = found
+                result = frozenset[Var]().union(*(p.variables(space) for p in self.operands))
+            self._vars = result
         return self._vars
 
 
@@ -149,15 +149,15 @@ class Space:
     def intern(self, items: tuple[tuple[Mono, int], ...], const: int) -> Poly:
         """The polynomial with these sorted, non-zero terms."""
         key = (items, const)
-        found = self._polys.get(key)
-        if found is None:
+        result = self._polys.get(key)
+        if result is None:
             special = self._special
             plain = not special or not any(a in special for m, _ in items for a in m)
             loose = self._loose
             wraps = bool(loose) and any(a in loose for m, _ in items for a in m)
-            found = Poly(items, const, len(self._polys), plain, wraps)
-            self._polys[key] = found
-        return found
+            result = Poly(items, const, len(self._polys), plain, wraps)
+            self._polys[key] = result
+        return result
 
     def const(self, value: int) -> Poly:
         return self.intern((), value)
@@ -236,17 +236,17 @@ class Space:
     def _atom(
         self, key: Any, kind: str, node: Expr | None, operands: tuple[Poly, ...], loose: bool
     ) -> Atom:
-        found = self._atom_table.get(key)
-        if found is None:
+        result = self._atom_table.get(key)
+        if result is None:
             wraps = loose or any(p.wraps for p in operands)
-            found = Atom(len(self.atoms), kind, node, operands, wraps)
+            result = Atom(len(self.atoms), kind, node, operands, wraps)
             if wraps:
-                self._loose.add(found.id)
-            self.atoms.append(found)
-            self._atom_table[key] = found
+                self._loose.add(result.id)
+            self.atoms.append(result)
+            self._atom_table[key] = result
             if kind in ("div", "min"):
-                self._special.add(found.id)
-        return found
+                self._special.add(result.id)
+        return result
 
     def declare_value(self, var: Var) -> None:
         """Tell that a variable holds a value: sums with it wrap around.
@@ -256,8 +256,10 @@ class Space:
         """
         known = self._atom_table.get(var)
         if known is not None and not known.wraps:
-            raise IRError(f"variable {var.name} was used as an index before it became a value",
-                          help="declare values when the analyzer is made")  # fmt: skip
+            raise IRError(
+                f"variable {var.name} was used as an index before it became a value",
+                help="declare values when the analyzer is made",
+            )
         self._values.add(var)
 
     @property
@@ -290,10 +292,10 @@ class Space:
     def node(self, cls: Callable[..., Any], *fields: Any) -> Any:
         """The node `cls(*fields)`, one object per class and field identities."""
         key: Any = (cls, *fields)
-        found = self._nodes.get(key)
-        if found is None:
-            found = self._nodes[key] = cls(*fields)
-        return found
+        result = self._nodes.get(key)
+        if result is None:
+            result = self._nodes[key] = cls(*fields)
+        return result
 
     def int_node(self, value: int, dtype: DType) -> IntImm:
         return self.node(IntImm, value, dtype)
@@ -307,10 +309,10 @@ class Space:
             return node
         fields = tuple(getattr(node, name) for name in node.__struct_fields__ if name != "span")
         key: Any = (type(node), *(_field_key(f) for f in fields))
-        found = self._nodes.get(key)
-        if found is None:
-            self._nodes[key] = found = node
-        return found
+        result = self._nodes.get(key)
+        if result is None:
+            self._nodes[key] = result = node
+        return result
 
 
 def _field_key(value: Any) -> Any:

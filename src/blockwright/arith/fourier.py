@@ -181,13 +181,13 @@ def _single_facts(ctx: Context, number: int) -> list[Poly]:
     value = space.monomial((number,))
     if atom.kind == "var":
         assert isinstance(atom.node, Var)
-        found: list[Poly] = []
+        result: list[Poly] = []
         for low, high in (ctx.limits(atom.node), ctx.const_limits(atom.node)):
             if low is not None:
-                found.append(space.sub(value, low))
+                result.append(space.sub(value, low))
             if high is not None:
-                found.append(space.sub(high, value))
-        return found
+                result.append(space.sub(high, value))
+        return result
     if atom.kind == "div":
         n, c = atom.operands
         if c.terms and not _not_negative(ctx, c):

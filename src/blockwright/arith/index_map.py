@@ -68,8 +68,9 @@ class IndexMap(msgspec.Struct, frozen=True, eq=False):
     def apply(self, indices: Sequence[Expr], analyzer: Analyzer | None = None) -> tuple[Expr, ...]:
         """The final indices of the element at `indices`."""
         if len(indices) != len(self.initial):
-            raise IRError(f"the map takes {len(self.initial)} indices, got {len(indices)}",
-                          code="BW209")  # fmt: skip
+            raise IRError(
+                f"the map takes {len(self.initial)} indices, got {len(indices)}", code="BW209"
+            )
         mapping = {
             var: index if index.dtype is var.type else cast_to(index, var.type)
             for var, index in zip(self.initial, indices, strict=True)
@@ -89,8 +90,11 @@ class IndexMap(msgspec.Struct, frozen=True, eq=False):
     ) -> tuple[Expr, ...]:
         """The smallest shape that holds every final index; empty where `shape` is."""
         analyzer = analyzer or Analyzer()
-        sizes = {size: Var(f"n{k}", size.dtype) for k, size in enumerate(shape)
-                 if _at_most_one(size, analyzer)}  # fmt: skip
+        sizes = {
+            size: Var(f"n{k}", size.dtype)
+            for k, size in enumerate(shape)
+            if _at_most_one(size, analyzer)
+        }
         domains = self.domains([sizes.get(size, size) for size in shape])
         result: list[Expr] = []
         for index in self.final:
@@ -141,8 +145,10 @@ def _at_most_one(size: Expr, analyzer: Analyzer) -> bool:
 
 
 def _ranges(variables: Sequence[Var], shape: Sequence[Expr]) -> dict[Var, Range]:
-    return {v: Range(const(0, v.type), cast_to(s, v.type))
-            for v, s in zip(variables, shape, strict=True)}  # fmt: skip
+    return {
+        v: Range(const(0, v.type), cast_to(s, v.type))
+        for v, s in zip(variables, shape, strict=True)
+    }
 
 
 def _inverted(
@@ -159,12 +165,12 @@ def _inverted(
         inner.bind(var, domain)
     exprs: list[Expr] = []
     for var, size in zip(index_map.initial, shape, strict=True):
-        found = solved.get(var)
-        if found is None:  # an axis of one element
-            found = const(0, var.type)
+        matches = solved.get(var)
+        if matches is None:  # an axis of one element
+            matches = const(0, var.type)
             if not analyzer.prove_equal(cast_to(size, var.type), const(1, var.type)):
                 raise IterMapError(f"the final indices do not depend on {var.name}")
-        exprs.append(inner.simplify(cast_to(found, var.type)))
+        exprs.append(inner.simplify(cast_to(matches, var.type)))
     return IndexMap(variables, tuple(exprs))
 
 

@@ -74,8 +74,10 @@ def eval_set(
     Variables without a domain stay in the ends as symbols.
     """
     if not is_index(expr.dtype):
-        raise IRError(f"an expression of type {expr.dtype} has no interval",
-                      help="intervals are over int32 and int64")  # fmt: skip
+        raise IRError(
+            f"an expression of type {expr.dtype} has no interval",
+            help="intervals are over int32 and int64",
+        )
     inner, order = with_domains(analyzer, domains)
     p = inner.exact(expr)
     low, high = (extreme(inner, p, order, way) for way in (LOW, HIGH))
@@ -88,8 +90,10 @@ def eval_set(
 
 def union(sets: Sequence[IntervalSet], analyzer: Analyzer) -> IntervalSet:
     """The smallest interval that holds all sets."""
-    return IntervalSet(_ends([s.min for s in sets], analyzer, LOW, every=True),
-                       _ends([s.max for s in sets], analyzer, HIGH, every=True))  # fmt: skip
+    return IntervalSet(
+        _ends([s.min for s in sets], analyzer, LOW, every=True),
+        _ends([s.max for s in sets], analyzer, HIGH, every=True),
+    )
 
 
 def hull(a: Range, b: Range, analyzer: Analyzer) -> Range:
@@ -99,15 +103,17 @@ def hull(a: Range, b: Range, analyzer: Analyzer) -> Range:
     )
     if same and (a.min is b.min or analyzer.prove_equal(a.min, b.min)):
         return a
-    found = union([IntervalSet.of_range(a), IntervalSet.of_range(b)], analyzer).range(analyzer)
-    assert found is not None
-    return found
+    result = union([IntervalSet.of_range(a), IntervalSet.of_range(b)], analyzer).range(analyzer)
+    assert result is not None
+    return result
 
 
 def intersect(sets: Sequence[IntervalSet], analyzer: Analyzer) -> IntervalSet:
     """What all sets have in common; the ends cross when that is nothing."""
-    return IntervalSet(_ends([s.min for s in sets], analyzer, HIGH, every=False),
-                       _ends([s.max for s in sets], analyzer, LOW, every=False))  # fmt: skip
+    return IntervalSet(
+        _ends([s.min for s in sets], analyzer, HIGH, every=False),
+        _ends([s.max for s in sets], analyzer, LOW, every=False),
+    )
 
 
 def _ends(ends: Sequence[Expr | None], analyzer: Analyzer, way: int, *, every: bool) -> Expr | None:
@@ -116,8 +122,8 @@ def _ends(ends: Sequence[Expr | None], analyzer: Analyzer, way: int, *, every: b
     if not known or (every and len(known) < len(ends)):
         return None
     sums = [analyzer.exact(e) for e in known]
-    found = analyzer.minimum(sums) if way == LOW else maximum(analyzer, sums)
+    result = analyzer.minimum(sums) if way == LOW else maximum(analyzer, sums)
     try:
-        return analyzer.lower(found, known[0].dtype)
+        return analyzer.lower(result, known[0].dtype)
     except Unwritable:  # as a sum, one of the ends has a coefficient beyond 64 bits
         return reduce(minimum_of if way == LOW else maximum_of, known)

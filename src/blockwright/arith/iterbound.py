@@ -11,7 +11,7 @@ from blockwright.ir import Expr, Var, uses_var
 
 def constrain(parser: Parser, predicate: Expr) -> Expr | None:
     """Take `sum < bound` conditions into marks; the first condition that is no such bound."""
-    found: list[tuple[Expr, Poly, Poly]] = []
+    result: list[tuple[Expr, Poly, Poly]] = []
     for part in conjuncts(predicate):
         test = test_of(parser.analyzer, part)
         if test is None or test.kind != ">=":
@@ -23,8 +23,8 @@ def constrain(parser: Parser, predicate: Expr) -> Expr | None:
         moving, fixed = _separate(parser, test.sum)
         if not moving.terms:
             continue  # a condition on symbols alone
-        found.append((part, moving, fixed))
-    for part, moving, fixed in sorted(found, key=lambda f: len(f[1].terms)):
+        result.append((part, moving, fixed))
+    for part, moving, fixed in sorted(result, key=lambda f: len(f[1].terms)):
         if not _bound_sum(parser, moving, fixed):
             return part
     return None

@@ -67,10 +67,10 @@ def fuse_bounded(nest: Nest, analyzer: Analyzer) -> Nest | None:
         known = nest.analyzer(analyzer)
         parts, iters = list(conjuncts(nest.predicate)), nest.iters
         for part in sorted(parts, key=lambda p: sum(uses_var(p, v) for v in iters)):
-            found = _bounded(nest, part, known)
-            if found is not None:
+            matches = _bounded(nest, part, known)
+            if matches is not None:
                 rest = [p for p in parts if p is not part]
-                nest = result = _replaced(nest, found, rest)
+                nest = result = _replaced(nest, matches, rest)
                 break
         else:
             break
@@ -100,7 +100,7 @@ def fuse_summed(nest: Nest, sums: Iterable[IterSum], analyzer: Analyzer) -> Nest
 
 def unfuse(result: IterMapResult, fused: Sequence[Fused]) -> IterMapResult:
     """The result in terms of the loops."""
-    made = {f.var: f for f in fused}
+    created = {f.var: f for f in fused}
     marks: dict[IterMark, IterMark] = {}
 
     def split_of(split: IterSplit) -> IterSplit:
@@ -117,7 +117,7 @@ def unfuse(result: IterMapResult, fused: Sequence[Fused]) -> IterMapResult:
         if isinstance(source, IterSum):
             args = tuple(split_of(s) for s in source.args)
             return IterMark(IterSum(args, source.base), mark.extent)
-        fusion = made.get(source)
+        fusion = created.get(source)
         if fusion is None:
             return mark
         zero = const(0, source.type)
@@ -151,11 +151,11 @@ def _bounded(nest: Nest, part: Expr, known: Analyzer) -> Fused | None:
     rest = space.scale(test.sum, -1)  # rest <= 0 is sum(scale * loop) <= limit
     scales: dict[Var, Poly] = {}
     for var in nest.iters:
-        found = space.split_atom(rest, space.var_atom(var).id)
-        if found is None:
+        result = space.split_atom(rest, space.var_atom(var).id)
+        if result is None:
             return None
-        if found[0] is not space.zero:
-            scales[var], rest = found
+        if result[0] is not space.zero:
+            scales[var], rest = result
     moving = set(nest.iters)
     fixed = [rest, *scales.values()]
     if len(scales) < 2 or not all(moving.isdisjoint(p.variables(space)) for p in fixed):
@@ -188,12 +188,12 @@ def _chain(
     total = space.one
     while left:
         expected = space.scale(total, unit)
-        found = next((v for v, s in left.items() if s is expected), None)
-        if found is None:
+        result = next((v for v, s in left.items() if s is expected), None)
+        if result is None:
             return None
-        del left[found]
-        order.append((found, total))
-        total = space.mul(total, known.exact(nest.iters[found].extent))
+        del left[result]
+        order.append((result, total))
+        total = space.mul(total, known.exact(nest.iters[result].extent))
     return order, unit, total
 
 

@@ -103,27 +103,29 @@ def _detect(
     if not errors:
         told_apart = _check(parser, sums, nest.indices, level, errors)
     padding = const(False, BOOL) if errors or not parser.padding else _padding(parser)
-    found = IterMapResult(() if errors else tuple(sums), tuple(errors), padding, told_apart,
-                          _single(parser))  # fmt: skip
-    return parser, found
+    result = IterMapResult(
+        () if errors else tuple(sums), tuple(errors), padding, told_apart, _single(parser)
+    )
+    return parser, result
 
 
 def _parse(parser: Parser, index: Expr, level: Level, errors: list[str]) -> IterSum:
     try:
-        found = parser.parse(parser.analyzer.exact(index))
+        result = parser.parse(parser.analyzer.exact(index))
         if level in _GAPS:
             try:
-                return parser.fuse(found)
+                return parser.fuse(result)
             except NotAffine:
-                return found
-        whole = parser.fuse(found)
+                return result
+        whole = parser.fuse(result)
     except NotAffine as problem:
         errors.append(f"{expr_text(index)}: {problem}")
         return IterSum((), parser.zero)
     unit = not whole.args or parser.poly(whole.args[0].scale) is parser.space.one
     if not unit:
-        errors.append(f"{expr_text(index)}: takes only every "
-                      f"{expr_text(whole.args[0].scale)}th value")  # fmt: skip
+        errors.append(
+            f"{expr_text(index)}: takes only every {expr_text(whole.args[0].scale)}th value"
+        )
     return whole
 
 
@@ -178,9 +180,11 @@ def _told_apart(
 
 def _single(parser: Parser) -> dict[Var, Expr]:
     """Iterators that take one value, and which."""
-    return {var: parser.zero if mark.start is None else mark.start
-            for var, mark in parser.marks.items()
-            if parser.poly(mark.extent) is parser.space.one}  # fmt: skip
+    return {
+        var: parser.zero if mark.start is None else mark.start
+        for var, mark in parser.marks.items()
+        if parser.poly(mark.extent) is parser.space.one
+    }
 
 
 def _check_constraints(
@@ -189,8 +193,10 @@ def _check_constraints(
     """A condition that couples iterators must concern a fusion that the indices use."""
     for mark in parser.constrained:
         if mark not in uses and any(part in uses for part in _parts(mark)):
-            errors.append(f"the condition on {expr_text(mark_expr(mark))} couples loops that the "
-                          "indices use apart")  # fmt: skip
+            errors.append(
+                f"the condition on {expr_text(mark_expr(mark))} couples loops that the "
+                "indices use apart"
+            )
 
 
 def _parts(mark: IterMark) -> list[IterMark]:
@@ -232,20 +238,22 @@ def _chain(
     name = expr_text(mark_expr(mark))
     missing: str | None = None
     while left:
-        found = _lowest_digit(parser, left)
-        if found is None:
+        result = _lowest_digit(parser, left)
+        if result is None:
             return f"the digits used of {name} overlap: " + ", ".join(
                 expr_text(split_expr(s)) for s in splits
             ), None
-        lower = parser.poly(found.lower_factor)
+        lower = parser.poly(result.lower_factor)
         if lower is not expected and missing is None:
-            missing = f"values of {name} below {expr_text(found.lower_factor)} are not used"
-        left.remove(found)
-        expected = space.mul(lower, parser.poly(found.extent))
+            missing = f"values of {name} below {expr_text(result.lower_factor)} are not used"
+        left.remove(result)
+        expected = space.mul(lower, parser.poly(result.extent))
     whole = parser.poly(mark.extent)
     if missing is None and not parser.same(expected, whole):
-        missing = f"{name} has {expr_text(mark.extent)} values, of which the indices tell apart " \
-                  f"{parser.text(expected)}"  # fmt: skip
+        missing = (
+            f"{name} has {expr_text(mark.extent)} values, of which the indices tell apart "
+            f"{parser.text(expected)}"
+        )
     if parser.quotient(whole, expected) is None:
         return f"{name} does not run through whole periods of {parser.text(expected)}", missing
     return None, missing

@@ -35,8 +35,11 @@ class IterMapError(BlockwrightError):
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
-        super().__init__(reason, help="bind block iterators to splits and fusions of loops: "
-                         "i, i // 4, i % 4, i * 4 + j with j < 4")  # fmt: skip
+        super().__init__(
+            reason,
+            help="bind block iterators to splits and fusions of loops: "
+            "i, i // 4, i % 4, i * 4 + j with j < 4",
+        )
 
 
 class IterMark(msgspec.Struct, frozen=True, eq=False):

@@ -70,8 +70,8 @@ class Parser:
         """`p / q` when it is whole."""
         if p is q:
             return self.space.one
-        found = self.analyzer.floordiv(p, q)
-        return found if self.space.mul(found, q) is p else None
+        result = self.analyzer.floordiv(p, q)
+        return result if self.space.mul(result, q) is p else None
 
     def extent_of(self, mark: IterMark) -> Poly:
         return self.poly(mark.extent)
@@ -112,14 +112,14 @@ class Parser:
             factor = self.space.monomial(tuple(rest), unit.coefficient)
             if moving:  # the unit's own value, a remainder or minimum of symbols, is a factor
                 factor = self.space.mul(factor, self.analyzer.unit_value(unit))
-                found = self._atom_value(moving[0])
+                result = self._atom_value(moving[0])
             else:
-                found = self._divide(*unit.operands, remainder=True)
-            for split in found.args:
+                result = self._divide(*unit.operands, remainder=True)
+            for split in result.args:
                 key = (split.source, self.poly(split.lower_factor), self.poly(split.extent))
                 scale = self.space.mul(self.poly(split.scale), factor)
                 terms[key] = self.space.add(terms.get(key, self.space.zero), scale)
-            base = self.space.add(base, self.space.mul(self.poly(found.base), factor))
+            base = self.space.add(base, self.space.mul(self.poly(result.base), factor))
         args: list[IterSplit] = []
         for (mark, lower, extent), scale in common_digits(self, terms).items():
             if scale is self.space.zero or extent is self.space.one:
@@ -179,8 +179,10 @@ class Parser:
             return IterSum((_scaled(split, self.expr(ratio)),), rest)
         by = self.quotient(c, scale)
         if by is None or not self.analyzer.holds(self.space.add(scale, self.space.const(-1))):
-            raise NotAffine(f"{self.text(p)} // {self.text(c)}: the scale {self.text(scale)} and "
-                            "the divisor do not divide one another")  # fmt: skip
+            raise NotAffine(
+                f"{self.text(p)} // {self.text(c)}: the scale {self.text(scale)} and "
+                "the divisor do not divide one another"
+            )
         whole_periods = self.analyzer.floordiv(base, c)
         if not whole_periods.is_const:
             whole_periods = self.space.zero
@@ -194,10 +196,10 @@ class Parser:
             or (self.pad and (split.source, shift) in self.periods)
         ):
             split = self._pad(split, shift, by, p, c)
-        found = self._digit(split, by, remainder)
+        result = self._digit(split, by, remainder)
         if not remainder:
-            return IterSum((found,), self.expr(whole_periods))
-        return IterSum((_scaled(found, self.expr(scale)),), self.expr(below))
+            return IterSum((result,), self.expr(whole_periods))
+        return IterSum((_scaled(result, self.expr(scale)),), self.expr(below))
 
     def _divides(self, split: IterSplit, by: Poly) -> bool:
         return self.quotient(self.poly(split.extent), by) is not None
@@ -214,9 +216,11 @@ class Parser:
         """A split over a mark that starts at a multiple of the period and ends at one."""
         if not self.pad:
             what = "starts inside" if shift is not self.space.zero else "is no multiple of"
-            raise NotAffine(f"{self.text(p)} // {self.text(c)}: the iterator over "
-                            f"{expr_text(split.extent)} values {what} a period of "
-                            f"{self.text(by)}")  # fmt: skip
+            raise NotAffine(
+                f"{self.text(p)} // {self.text(c)}: the iterator over "
+                f"{expr_text(split.extent)} values {what} a period of "
+                f"{self.text(by)}"
+            )
         top = self.space.mul(self.poly(split.extent), self.poly(split.lower_factor))
         if top is not self.poly(split.source.extent):
             raise NotAffine(f"{self.text(p)} // {self.text(c)}: a digit cannot be padded")
@@ -226,12 +230,12 @@ class Parser:
             mark = self._mark_of(IterSum((split,), self.zero), split.extent)
         key = (mark, shift)
         period = self._note_period(key, by)
-        found = self.padded.get(key)
-        if found is None:
-            found = self._padded_mark(mark, shift, period)
-            self.padded[key] = found
-            self.padding.append(found)
-        return IterSplit(found, self.one, found.extent, self.one)
+        result = self.padded.get(key)
+        if result is None:
+            result = self._padded_mark(mark, shift, period)
+            self.padded[key] = result
+            self.padding.append(result)
+        return IterSplit(result, self.one, result.extent, self.one)
 
     def _note_period(self, key: tuple[IterMark, Poly], by: Poly) -> Poly:
         known = self.periods.get(key)
@@ -239,8 +243,10 @@ class Parser:
             known = by
         elif self.quotient(known, by) is None:
             if known.terms or by.terms:
-                raise NotAffine(f"periods {self.text(known)} and {self.text(by)} of one iterator "
-                                "do not divide one another")  # fmt: skip
+                raise NotAffine(
+                    f"periods {self.text(known)} and {self.text(by)} of one iterator "
+                    "do not divide one another"
+                )
             known = self.space.const(_lcm(known.const, by.const))
         self.periods[key] = known
         return known
@@ -277,8 +283,10 @@ class Parser:
             else:
                 split = self._next(left, expected)
                 if split is None:
-                    raise NotAffine(f"the scales of {_sum_text(item)} are no mixed radix: expected "
-                                    f"{self.text(expected)}")  # fmt: skip
+                    raise NotAffine(
+                        f"the scales of {_sum_text(item)} are no mixed radix: expected "
+                        f"{self.text(expected)}"
+                    )
                 left.remove(split)
                 split = _scaled(split, self.expr(expected))
             chain.append(split)
@@ -301,8 +309,14 @@ class Parser:
             used: list[IterSplit] = []
             for digit in mark.source.args:
                 scale = self.space.mul(self.poly(digit.scale), expected)
-                match = next((s for s in splits if self._same_digit(s, digit)
-                              and self.poly(s.scale) is scale), None)  # fmt: skip
+                match = next(
+                    (
+                        s
+                        for s in splits
+                        if self._same_digit(s, digit) and self.poly(s.scale) is scale
+                    ),
+                    None,
+                )
                 if match is None:
                     break
                 used.append(match)
@@ -318,9 +332,9 @@ class Parser:
         )
 
     def _ratio(self, split: IterSplit, unit: Poly) -> Poly:
-        found = self.quotient(self.poly(split.scale), unit)
-        assert found is not None
-        return found
+        result = self.quotient(self.poly(split.scale), unit)
+        assert result is not None
+        return result
 
     def _lowest(self, splits: Sequence[IterSplit]) -> IterSplit | None:
         for candidate in splits:
@@ -348,10 +362,10 @@ class Parser:
             (s.source, self.poly(s.lower_factor), self.poly(s.extent), self.poly(s.scale))
             for s in item.args
         )
-        found = self.fused.get(key)
-        if found is None:
-            found = self.fused[key] = IterMark(item, extent)
-        return found
+        result = self.fused.get(key)
+        if result is None:
+            result = self.fused[key] = IterMark(item, extent)
+        return result
 
 
 def _scaled(split: IterSplit, scale: Expr) -> IterSplit:

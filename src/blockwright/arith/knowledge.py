@@ -268,8 +268,8 @@ class Knowledge:
                     self._fact(space.add(rest, operand, c))
             high = self.bounds(rest)[1]
             if high is not None:  # c * atom >= -rest >= -high
-                found: Bounds = (-(high // c), None) if c > 0 else (None, high // -c)
-                state.narrow(mono[0], found)
+                result: Bounds = (-(high // c), None) if c > 0 else (None, high // -c)
+                state.narrow(mono[0], result)
             if atom.kind == "var" and c in (1, -1) and rest.terms:
                 self._limit(atom, rest, c)
         joint = len(p.terms) > 1 or any(len(mono) > 1 for mono, _ in p.terms)
@@ -298,10 +298,10 @@ class Knowledge:
 
     # ------------------------------------------------------------------ context of the rules
     def floordiv(self, p: Poly, c: Poly) -> Poly:
-        found = self._state.quotients.get((p, c))
-        if found is None:
-            found = self._state.quotients[p, c] = floordiv(self, p, c)
-        return found
+        result = self._state.quotients.get((p, c))
+        if result is None:
+            result = self._state.quotients[p, c] = floordiv(self, p, c)
+        return result
 
     def whole_quotient(self, k: int, c: Poly) -> Poly | None:
         """`k // c` in terms of `n // c` for a known `n` that `c` divides, `k` near a multiple."""
@@ -323,34 +323,34 @@ class Knowledge:
         return minimum(self, operands)
 
     def bounds(self, p: Poly) -> Bounds:
-        found = self._state.bounds.get(p)
-        if found is None:
-            found = self._state.bounds[p] = bounds_rules.poly_bounds(self, p)
-        return found
+        result = self._state.bounds.get(p)
+        if result is None:
+            result = self._state.bounds[p] = bounds_rules.poly_bounds(self, p)
+        return result
 
     def atom_bounds(self, atom: Atom) -> Bounds:
-        found = self._state.atom_bounds.get(atom.id)
-        if found is None:
-            found = self._state.known.get(atom.id, UNKNOWN)
-            self._state.atom_bounds[atom.id] = found  # a choice may come back to itself by a fact
+        result = self._state.atom_bounds.get(atom.id)
+        if result is None:
+            result = self._state.known.get(atom.id, UNKNOWN)
+            self._state.atom_bounds[atom.id] = result  # a choice may come back to itself by a fact
             if atom.kind == "div":
-                found = bounds_rules.tighter(found, bounds_rules.div_bounds(self, *atom.operands))
+                result = bounds_rules.tighter(result, bounds_rules.div_bounds(self, *atom.operands))
             elif atom.kind == "min":
-                found = bounds_rules.tighter(found, bounds_rules.min_bounds(self, atom))
+                result = bounds_rules.tighter(result, bounds_rules.min_bounds(self, atom))
             elif atom.kind == "var" and atom.wraps:
                 assert isinstance(atom.node, Var)
                 dtype = atom.node.type
-                found = bounds_rules.tighter(found, (dtype.min_value, dtype.max_value))
+                result = bounds_rules.tighter(result, (dtype.min_value, dtype.max_value))
             elif atom.kind == "opaque":
-                found = bounds_rules.tighter(found, opaque_bounds(self, atom))
-            self._state.atom_bounds[atom.id] = found
-        return found
+                result = bounds_rules.tighter(result, opaque_bounds(self, atom))
+            self._state.atom_bounds[atom.id] = result
+        return result
 
     def nonneg(self, p: Poly) -> bool:
-        found = self._state.signs.get(p)
-        if found is None:
-            found = self._state.signs[p] = not self._refuted(p) and nonneg(self, p)
-        return found
+        result = self._state.signs.get(p)
+        if result is None:
+            result = self._state.signs[p] = not self._refuted(p) and nonneg(self, p)
+        return result
 
     def _refuted(self, p: Poly) -> bool:
         """Whether `p` is negative at a point that satisfies everything known."""
@@ -380,16 +380,16 @@ class Knowledge:
         return self._entails(p)
 
     def _entails(self, p: Poly) -> bool:
-        found = self._state.proofs.get(p)
-        if found is None:
-            found = self._state.proofs[p] = not self._refuted(p) and entails(self, p)
-        return found
+        result = self._state.proofs.get(p)
+        if result is None:
+            result = self._state.proofs[p] = not self._refuted(p) and entails(self, p)
+        return result
 
     def units(self, p: Poly) -> tuple[Unit, ...]:
-        found = self._state.units.get(p)
-        if found is None:
-            found = self._state.units[p] = regroup(self, p)
-        return found
+        result = self._state.units.get(p)
+        if result is None:
+            result = self._state.units[p] = regroup(self, p)
+        return result
 
     def unit_value(self, unit: Unit) -> Poly:
         return unit_value(self, unit)
@@ -410,17 +410,19 @@ class Knowledge:
         return [] if node is None else facts_of(self, node, self._space.monomial((atom.id,)))
 
     def lift(self, expr: Expr) -> Poly:
-        found = self._state.lifted.get(expr)
-        if found is None:
+        result = self._state.lifted.get(expr)
+        if result is None:
             if not is_index(expr.dtype):
-                raise IRError(f"{expr_text(expr)} has type {expr.dtype}, not an index type",
-                              help="index arithmetic is over int32 and int64")  # fmt: skip
-            found = lift(self, expr)
+                raise IRError(
+                    f"{expr_text(expr)} has type {expr.dtype}, not an index type",
+                    help="index arithmetic is over int32 and int64",
+                )
+            result = lift(self, expr)
             # As an index a constant may be one that its type does not have.
-            if found.wraps or not self._space.sorts.is_index(expr):
-                found = self._space.wrapped(found, expr.dtype.bits)
-            self._state.lifted[expr] = found
-        return found
+            if result.wraps or not self._space.sorts.is_index(expr):
+                result = self._space.wrapped(result, expr.dtype.bits)
+            self._state.lifted[expr] = result
+        return result
 
     def exact(self, expr: Expr) -> Poly:
         p = self.lift(expr)
@@ -434,11 +436,11 @@ class Knowledge:
 
     def lower(self, p: Poly, dtype: DType) -> Expr:
         key = (p, dtype)
-        found = self._state.lowered.get(key)
-        if found is None:
+        result = self._state.lowered.get(key)
+        if result is None:
             whole = self._space.wrapped(p, dtype.bits) if p.wraps else p
-            found = self._state.lowered[key] = render(self, whole, dtype)
-        return found
+            result = self._state.lowered[key] = render(self, whole, dtype)
+        return result
 
     def is_true(self, condition: Expr) -> bool:
         return condition in self._state.true
@@ -451,8 +453,8 @@ class Knowledge:
 
     def simplify(self, expr: Expr) -> Expr:
         """An equal expression in canonical form; equal index expressions give one object."""
-        found = self._state.simple.get(expr)
-        if found is None:
-            found = self._state.simple[expr] = rewrite(self, expr)
-            self._state.simple[found] = found
-        return found
+        result = self._state.simple.get(expr)
+        if result is None:
+            result = self._state.simple[expr] = rewrite(self, expr)
+            self._state.simple[result] = result
+        return result

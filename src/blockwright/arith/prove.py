@@ -104,10 +104,10 @@ def _eliminated(ctx: Context, rows: list[Poly]) -> bool:
     memo: dict[Mono, list[Poly]] = {}
 
     def candidates(mono: Mono, sign: int) -> list[Poly]:
-        found = memo.get(mono)
-        if found is None:
-            found = memo[mono] = atom_facts(ctx, mono)
+        result = memo.get(mono)
+        if result is None:
+            result = memo[mono] = atom_facts(ctx, mono)
         extra = by_mono.get((mono, sign))
-        return [*found, *extra] if extra else found
+        return [*result, *extra] if extra else result
 
     return contradicts(rows, candidates, MAX_COMBINATIONS)

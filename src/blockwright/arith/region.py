@@ -52,8 +52,11 @@ def bound_region(
         dtype = part.min.dtype
         if low is None or high is None:
             if shape is None:
-                raise IRError(f"dimension {position} of the region has no bound", code="BW244",
-                              help="pass `shape` to fall back on the whole dimension")  # fmt: skip
+                raise IRError(
+                    f"dimension {position} of the region has no bound",
+                    code="BW244",
+                    help="pass `shape` to fall back on the whole dimension",
+                )
             result.append(Range(const(0, dtype), analyzer.simplify(shape[position])))
             continue
         extent = inner.space.sub(high, low)
@@ -67,28 +70,30 @@ def _facts(analyzer: Analyzer, predicate: Expr) -> Iterator[Poly]:
         test = test_of(analyzer, part)
         if test is None or test.kind == "!=":
             continue
-        found = reduced(analyzer, test)
-        yield found
+        result = reduced(analyzer, test)
+        yield result
         if test.kind == "==":
-            yield analyzer.space.scale(found, -1)
+            yield analyzer.space.scale(result, -1)
 
 
 def _bound(
     analyzer: Analyzer, p: Poly, order: list[tuple[Var, Domain]], facts: list[Poly], way: int
 ) -> Poly | None:
     space = analyzer.space
-    found = [extreme(analyzer, p, order, way)]
+    result = [extreme(analyzer, p, order, way)]
     moving = {var for var, _ in order}
     for fact in facts:
         for factor in sorted(set(_multiples(analyzer, p, fact, moving, way))):
             other = space.add(p, fact, factor * way)
             if len(other.variables(space) & moving) < len(p.variables(space) & moving):
-                found.append(extreme(analyzer, other, order, way))
+                result.append(extreme(analyzer, other, order, way))
     if facts:
-        found += [extreme(analyzer, q, order, way)
-                  for inner in (_quotients, _limits)
-                  for q in inner(analyzer, p, order, facts, way)]  # fmt: skip
-    known = [q for q in found if q is not None]
+        result += [
+            extreme(analyzer, q, order, way)
+            for inner in (_quotients, _limits)
+            for q in inner(analyzer, p, order, facts, way)
+        ]
+    known = [q for q in result if q is not None]
     if not known:
         return None
     return analyzer.minimum(known) if way == HIGH else maximum(analyzer, known)
@@ -224,8 +229,10 @@ def _without(box: _Box, hole: _Box, analyzer: Analyzer) -> list[_Box]:
     pieces: list[_Box] = []
     left = list(box)
     for dim, ((low, high), (start, stop)) in enumerate(zip(box, hole, strict=True)):
-        below, above = (low, _end(minimum, high, start, analyzer)), (
-            _end(maximum_of, low, stop, analyzer), high)  # fmt: skip
+        below, above = (
+            (low, _end(minimum, high, start, analyzer)),
+            (_end(maximum_of, low, stop, analyzer), high),
+        )
         for part in (below, above):
             if not _empty(part, analyzer):
                 pieces.append([*left[:dim], part, *left[dim + 1 :]])

@@ -40,8 +40,12 @@ def unit_value(ctx: Context, unit: Unit) -> Poly:
 
 def _remainders(ctx: Context, p: Poly, units: list[Unit]) -> Poly:
     space = ctx.space
-    tops = [(mono, position) for mono, _ in p.terms for position, number in enumerate(mono)
-            if space.atoms[number].kind == "div"]  # fmt: skip
+    tops = [
+        (mono, position)
+        for mono, _ in p.terms
+        for position, number in enumerate(mono)
+        if space.atoms[number].kind == "div"
+    ]
     tops.sort(key=lambda t: _rank(space.atoms[t[0][t[1]]].operands[1]), reverse=True)
     for mono, position in tops:
         a = p.coefficient(mono)
@@ -59,8 +63,7 @@ def _remainders(ctx: Context, p: Poly, units: list[Unit]) -> Poly:
 def _pairs(ctx: Context, p: Poly, units: list[Unit]) -> Poly:
     """`k * (d % r)` where it shows as `k * d - k * r * e` and `e` is `d // r` in another guise."""
     space = ctx.space
-    quotients = [(m, c) for m, c in p.terms
-                 if len(m) == 1 and space.atoms[m[0]].kind == "div"]  # fmt: skip
+    quotients = [(m, c) for m, c in p.terms if len(m) == 1 and space.atoms[m[0]].kind == "div"]
     for low, k in quotients:
         for high, a in quotients:
             width = -a // k
@@ -163,12 +166,12 @@ def _family(ctx: Context, p: Poly, mono: Mono, a: int, position: int) -> _Family
 def _inner_divisors(ctx: Context, p: Poly, divisor: Poly) -> list[Poly]:
     """Divisors of other quotients in `p`, each dividing the one before, then 1."""
     space = ctx.space
-    found = {
+    matches = {
         space.atoms[n].operands[1] for m, _ in p.terms for n in m if space.atoms[n].kind == "div"
     }
     result: list[Poly] = []
     last = divisor
-    for inner in sorted(found, key=lambda c: (_rank(c), c.number), reverse=True):
+    for inner in sorted(matches, key=lambda c: (_rank(c), c.number), reverse=True):
         if inner is not divisor and _ratio(ctx, last, inner) is not None:
             result.append(inner)
             last = inner

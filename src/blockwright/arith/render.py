@@ -163,8 +163,8 @@ def _atom(ctx: Rewriter, number: int, dtype: DType) -> Expr:
         a, b = (ctx.lower(p, wide) for p in atom.operands)
         return _typed(ctx, ctx.space.node(FloorDiv, a, b), dtype)
     if atom.kind == "min":
-        found = _extremum(ctx, Min, (*atom.operands, ctx.space.zero), wide)
-        return _typed(ctx, found, dtype)
+        result = _extremum(ctx, Min, (*atom.operands, ctx.space.zero), wide)
+        return _typed(ctx, result, dtype)
     assert atom.node is not None
     return _typed(ctx, atom.node, dtype)
 

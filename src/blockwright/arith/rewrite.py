@@ -75,8 +75,8 @@ def _index(ctx: Rewriter, expr: Expr) -> Expr:
     dtype = expr.dtype
     if p.terms and not p.wraps and ctx.is_value(expr):
         return ctx.space.adopt(expr)  # in index terms it would be taken not to wrap around
-    least, most = dtype.min_value, dtype.max_value
-    if not all(least <= c <= most for c in (p.const, *(c for _, c in p.terms))):
+    smallest, largest = dtype.min_value, dtype.max_value
+    if not all(smallest <= c <= largest for c in (p.const, *(c for _, c in p.terms))):
         return _fold(ctx, simplified_operands(ctx, expr))
     simple = ctx.lower(p, dtype)
     if isinstance(expr, Mul) and len(p.terms) > 2 and not isinstance(expr.b, IntImm):

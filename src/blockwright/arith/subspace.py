@@ -108,8 +108,8 @@ class _Divider:
         return self.space.sub(p, self.space.mul(c, self.analyzer.floordiv(p, c)))
 
     def _ratio(self, p: Poly, q: Poly) -> Poly | None:
-        found = self.analyzer.floordiv(p, q)
-        return found if self.space.mul(found, q) is p else None
+        result = self.analyzer.floordiv(p, q)
+        return result if self.space.mul(result, q) is p else None
 
     def sum(self, item: IterSum) -> _Part | None:
         """A mixed-radix sum, its digits from high to low."""

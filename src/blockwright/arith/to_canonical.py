@@ -116,17 +116,17 @@ def _of_indices(ctx: Rewriter, expr: BinaryOp) -> tuple[Poly, Poly] | None:
 
 
 def _floordiv(ctx: Rewriter, expr: FloorDiv) -> Poly:
-    found = _of_indices(ctx, expr)
-    if found is None:
+    result = _of_indices(ctx, expr)
+    if result is None:
         return values.divided(ctx, FloorDiv, expr.a, expr.b)
-    return _kept(ctx, expr) if _has_no_opposite(found[1], expr.dtype) else ctx.floordiv(*found)
+    return _kept(ctx, expr) if _has_no_opposite(result[1], expr.dtype) else ctx.floordiv(*result)
 
 
 def _floormod(ctx: Rewriter, expr: FloorMod) -> Poly:
-    found = _of_indices(ctx, expr)
-    if found is None:
+    result = _of_indices(ctx, expr)
+    if result is None:
         return values.divided(ctx, FloorMod, expr.a, expr.b)
-    return _kept(ctx, expr) if _has_no_opposite(found[1], expr.dtype) else _mod(ctx, *found)
+    return _kept(ctx, expr) if _has_no_opposite(result[1], expr.dtype) else _mod(ctx, *result)
 
 
 def _has_no_opposite(divisor: Poly, dtype: DType) -> bool:
@@ -145,24 +145,24 @@ def _mod(ctx: Rewriter, a: Poly, b: Poly) -> Poly:
 
 
 def _min(ctx: Rewriter, expr: Min) -> Poly:
-    found = _of_indices(ctx, expr)
-    return values.extremum(ctx, expr) if found is None else ctx.minimum(list(found))
+    result = _of_indices(ctx, expr)
+    return values.extremum(ctx, expr) if result is None else ctx.minimum(list(result))
 
 
 def _max(ctx: Rewriter, expr: Max) -> Poly:
-    found = _of_indices(ctx, expr)
-    if found is None:
+    result = _of_indices(ctx, expr)
+    if result is None:
         return values.extremum(ctx, expr)
-    operands = [ctx.space.scale(p, -1) for p in found]
+    operands = [ctx.space.scale(p, -1) for p in result]
     return ctx.space.scale(ctx.minimum(operands), -1)
 
 
 def _truncating(ctx: Rewriter, expr: Div | Mod) -> Poly:
     """The same as floor division where neither operand is negative."""
-    found = _of_indices(ctx, expr)
-    if found is None:
+    result = _of_indices(ctx, expr)
+    if result is None:
         return values.divided(ctx, type(expr), expr.a, expr.b)
-    a, b = found
+    a, b = result
     low_a, low_b = ctx.bounds(a)[0], ctx.bounds(b)[0]
     nonnegative = low_a is not None and low_a >= 0 and low_b is not None and low_b >= 0
     if nonnegative and (b.terms or b.const):
@@ -233,9 +233,9 @@ def _call(ctx: Rewriter, expr: Call) -> Poly:
             ctx.lift(inner) if ctx.space.sorts.is_index(inner) else _opaque(ctx, expr, wraps=False)
         )
     if expr.op in ("shift_left", "shift_right", "bitwise_and"):
-        found = _power_of_two(ctx, expr)
-        if found is not None:
-            return found
+        result = _power_of_two(ctx, expr)
+        if result is not None:
+            return result
     if expr.op == "abs":
         a = ctx.exact(expr.args[0])
         if ctx.nonneg(a):
@@ -299,8 +299,8 @@ def opaque_bounds(ctx: Rewriter, atom: Atom) -> Bounds:
         branches = (
             (node.true_value, node.false_value) if isinstance(node, Select) else node.args[1:]
         )
-        found = [ctx.bounds(ctx.exact(b)) for b in branches]
-        lows, highs = [b[0] for b in found], [b[1] for b in found]
+        result = [ctx.bounds(ctx.exact(b)) for b in branches]
+        lows, highs = [b[0] for b in result], [b[1] for b in result]
         return (
             None if None in lows else min(x for x in lows if x is not None),
             None if None in highs else max(x for x in highs if x is not None),

@@ -40,8 +40,8 @@ def divided(ctx: Rewriter, cls: type[BinaryOp], a: Expr, b: Expr) -> Poly:
     (dividend, x), (divisor, y) = operand(ctx, a), operand(ctx, b)
     quotient = cls in (FloorDiv, Div)
     low, high = ctx.bounds(x)
-    least = ctx.bounds(y)[0]
-    if low is not None and low >= 0 and least is not None and least >= 1:
+    smallest = ctx.bounds(y)[0]
+    if low is not None and low >= 0 and smallest is not None and smallest >= 1:
         cls = FloorDiv if quotient else FloorMod
     if not y.terms:
         c = y.const

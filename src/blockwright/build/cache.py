@@ -61,15 +61,15 @@ class ObjectCache:
     def get(self, key: str) -> bytes | None:
         """The object, or None when it is absent or damaged."""
         path = self._path(key)
-        found = None if path is None else _read(path, key)
-        if found is None:
+        result = None if path is None else _read(path, key)
+        if result is None:
             self.misses += 1
             return None
         self.hits += 1
         assert path is not None
         with contextlib.suppress(OSError):
             os.utime(path)
-        return found
+        return result
 
     def put(self, key: str, data: bytes) -> None:
         """Keeps an object. On a full or read-only disk nothing is kept, which is told once."""

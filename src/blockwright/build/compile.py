@@ -78,8 +78,9 @@ def compile_lowered(
     Raises: BuildError (BW6xx); TargetError for a target that is no CPU.
     """
     if target.kind != "cpu":
-        raise BuildError(f"no library can be linked for {target.name}", code="BW602",
-                         help="choose a CPU target")  # fmt: skip
+        raise BuildError(
+            f"no library can be linked for {target.name}", code="BW602", help="choose a CPU target"
+        )
     units = emit_units(module, target)
     texts: list[tuple[str, str, llvm.Pipeline]] = [(u.name, u.text, u.pipeline) for u in units]
     support = _support(units, target)
@@ -141,16 +142,16 @@ def _compile(
     cpu = llvm.cpu_name(target)
     common = (target.triple, cpu, target.features, llvm.llvm_version(), str(llvm.EMITTER_VERSION))
     keys = [ObjectCache.key(text, pipeline, *common) for _, text, pipeline in texts]
-    found = [cache.get(key) for key in keys]
-    missing = [i for i, data in enumerate(found) if data is None]
+    result = [cache.get(key) for key in keys]
+    missing = [i for i, data in enumerate(result) if data is None]
     jobs = [
         CompileJob(texts[i][0], texts[i][1], target.triple, cpu, target.features, texts[i][2])
         for i in missing
     ]
     for index, data in zip(missing, pool.run(jobs), strict=True):
-        found[index] = data
+        result[index] = data
         cache.put(keys[index], data)
-    return [(name, data) for (name, _, _), data in zip(texts, found, strict=True) if data]
+    return [(name, data) for (name, _, _), data in zip(texts, result, strict=True) if data]
 
 
 def _segments(constants: Mapping[str, NDArray[Any]]) -> tuple[DataSegment, ...]:

@@ -102,10 +102,10 @@ class _Reader(pickle.Unpickler):
 def _head(program: PrimFunc) -> list[Node]:
     """Parameters, and the buffers and variables of their declarations, in an order that the text
     decides."""
-    found: dict[Node, None] = dict.fromkeys(program.params)
+    result: dict[Node, None] = dict.fromkeys(program.params)
     for buffer in program.buffers:
-        found |= dict.fromkeys(n for n in walk(buffer) if isinstance(n, (Var, Buffer)))
-    return list(found)
+        result |= dict.fromkeys(n for n in walk(buffer) if isinstance(n, (Var, Buffer)))
+    return list(result)
 
 
 def _key(what: str, program: PrimFunc, target: Target, options: object) -> str:

@@ -76,16 +76,20 @@ class Module(Uncopied):
 
     def __getitem__(self, name: str) -> NativeFunction:
         """The function of that name. Raises: BuildError BW603."""
-        found = self._functions.get(name)
-        if found is not None:
-            return found
+        result = self._functions.get(name)
+        if result is not None:
+            return result
         unit = next((u for u in self.compiled.units if u.name == name and u.entry), None)
         if unit is None:
-            raise BuildError(f"the module has no function {name!r}", code="BW603",
-                             help=f"functions: {', '.join(self.names()) or 'none'}")  # fmt: skip
+            raise BuildError(
+                f"the module has no function {name!r}",
+                code="BW603",
+                help=f"functions: {', '.join(self.names()) or 'none'}",
+            )
         library = self.loaded()
-        function = NativeFunction(library.function(name), name, unit.parameters, unit.written,
-                                  unit.results, library)  # fmt: skip
+        function = NativeFunction(
+            library.function(name), name, unit.parameters, unit.written, unit.results, library
+        )
         self._functions[name] = function
         return function
 
@@ -106,16 +110,22 @@ class Module(Uncopied):
         """Calls the only function."""
         names = self.names()
         if len(names) != 1:
-            raise BuildError(f"the module has {len(names)} functions", code="BW607",
-                             help='call one by name: module["name"](…)')  # fmt: skip
+            raise BuildError(
+                f"the module has {len(names)} functions",
+                code="BW607",
+                help='call one by name: module["name"](…)',
+            )
         return self[names[0]](*args, **named)
 
     def loaded(self) -> Library:
         """The library in this process. Raises: BuildError BW604 for code of another machine."""
         if self._library is None:
             if not self.target.is_host:
-                raise BuildError(f"code for {self.target.name} does not run on this machine",
-                                 code="BW604", help='build for target="native"')  # fmt: skip
+                raise BuildError(
+                    f"code for {self.target.name} does not run on this machine",
+                    code="BW604",
+                    help='build for target="native"',
+                )
             self._library = self._load()
         return self._library
 
@@ -151,8 +161,11 @@ class Module(Uncopied):
                 for u, text in zip(units, texts, strict=True)
             )
             return "\n".join(shown)
-        raise BuildError(f"no source of kind {kind!r}", code="BW605",
-                         help='choose "llvm", "asm", "lowered" or "tir"')  # fmt: skip
+        raise BuildError(
+            f"no source of kind {kind!r}",
+            code="BW605",
+            help='choose "llvm", "asm", "lowered" or "tir"',
+        )
 
     def _assembly(self, unit: Unit) -> str:
         target = self.target
@@ -188,9 +201,11 @@ def as_module(program: PrimFunc | IRModule) -> IRModule:
     if isinstance(program, PrimFunc):
         return IRModule({program.name: program})
     if not isinstance(program, IRModule):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise BuildError(f"cannot build a {type(program).__name__}", code="BW606",
-                         help="pass a tensor program or a module of them; of a schedule its .func "
-                         "or .mod")  # fmt: skip
+        raise BuildError(
+            f"cannot build a {type(program).__name__}",
+            code="BW606",
+            help="pass a tensor program or a module of them; of a schedule its .func or .mod",
+        )
     return program
 
 
@@ -230,8 +245,14 @@ def build(
         raise ValidationError.collect(wrong)
     module = as_module(program)
     chosen = Target(target)
-    require_kind(sanitize, (tuple, list, set, frozenset), "sanitize is a list of names",
-                 OptionError, "BW917", 'write sanitize=["bounds"]')  # fmt: skip
+    require_kind(
+        sanitize,
+        (tuple, list, set, frozenset),
+        "sanitize is a list of names",
+        OptionError,
+        "BW917",
+        'write sanitize=["bounds"]',
+    )
     options = LowerOptions(tuple(sanitize))
     directory = dump_directory()
     for function in module.functions.values():
@@ -242,11 +263,11 @@ def build(
         problems = [p for func in programs.values() for p in find_violations(func, chosen)]
         if problems:
             raise ValidationError.collect(problems)
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for name, func in programs.items():
             watch = on_pass if directory is None else dump_passes(directory / name, on_pass)
-            found[name] = lower(func, chosen, options=options, on_pass=watch)
+            result[name] = lower(func, chosen, options=options, on_pass=watch)
     else:
-        found = each(lowered_program, programs, chosen, options, remembered)
-    lowered = module.replace(functions={**module.functions, **found})
+        result = each(lowered_program, programs, chosen, options, remembered)
+    lowered = module.replace(functions={**module.functions, **result})
     return Module(module, compile_lowered(lowered, chosen, soname=soname), lowered)

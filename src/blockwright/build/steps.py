@@ -30,8 +30,8 @@ def each(
     Raises: what the step raises for the first program that it fails for.
     """
     what = step.__name__
-    found = {n: remembered.find(what, p, target, options) for n, p in programs.items()}
-    new = {n: p for n, p in programs.items() if found[n] is None}
+    result = {n: remembered.find(what, p, target, options) for n, p in programs.items()}
+    new = {n: p for n, p in programs.items() if result[n] is None}
     for _ in range(len(programs) - len(new)):
         told()
     jobs = [_job(step, n, p, target, options) for n, p in new.items()]
@@ -40,15 +40,15 @@ def each(
     for job, data in zip(jobs, answers, strict=bool(answers)):
         if data:
             program = new.pop(job.what)
-            found[job.what] = read(data, program)
+            result[job.what] = read(data, program)
             remembered.keep_written(what, program, target, options, data)
     for name, program in new.items():  # few, or such as fail: here the error is the step's own
-        found[name] = step(program, target, options)
-        if not _has_faults(found[name]):
-            remembered.keep(what, program, target, options, found[name])
+        result[name] = step(program, target, options)
+        if not _has_faults(result[name]):
+            remembered.keep(what, program, target, options, result[name])
         if not answers:
             told()
-    return found
+    return result
 
 
 def _has_faults(found: object) -> bool:
@@ -83,7 +83,7 @@ def worked_out(function: str, arguments: bytes) -> bytes:
             return b""
         # They come from the process that started this one.
         program, target, options = pickle.loads(arguments)  # noqa: S301
-        found = step(program, target, options)
-        return b"" if _has_faults(found) else written(found, program)
+        result = step(program, target, options)
+        return b"" if _has_faults(result) else written(result, program)
     except Exception:  # noqa: BLE001  whatever it is, it comes again
         return b""

@@ -39,8 +39,9 @@ class CompileJob(msgspec.Struct, frozen=True, array_like=True, tag="compile"):
 
     def run(self) -> bytes:
         """The object, compiled in this process."""
-        return llvm.compile_object(self.text, self.triple, self.cpu, self.features, self.pipeline,
-                                   self.what)  # fmt: skip
+        return llvm.compile_object(
+            self.text, self.triple, self.cpu, self.features, self.pipeline, self.what
+        )
 
 
 class ProofJob(msgspec.Struct, frozen=True, array_like=True, tag="prove"):
@@ -67,12 +68,15 @@ class ProofJob(msgspec.Struct, frozen=True, array_like=True, tag="prove"):
 
         programs = [from_source(text, name=self.what) for text in (self.before, self.after)]
         if tuple(map(structural_hash, programs)) != self.hashes:
-            raise BuildError(f"the text of {self.what} is read as another program", code="BW642",
-                             help="please report the program")  # fmt: skip
+            raise BuildError(
+                f"the text of {self.what} is read as another program",
+                code="BW642",
+                help="please report the program",
+            )
         started = time.perf_counter()
-        found = verify(*programs)
+        result = verify(*programs)
         seconds = time.perf_counter() - started
-        return msgspec.msgpack.encode(Proved(found.verdict, found.why, seconds))
+        return msgspec.msgpack.encode(Proved(result.verdict, result.why, seconds))
 
 
 class StepJob(msgspec.Struct, frozen=True, array_like=True, tag="step"):

@@ -36,10 +36,11 @@ class _Worker:
             body = None
         if body is None:
             status = self.process.wait()
-            raise BuildError(f"the worker ended with status {status} while it worked on "
-                             f"{job.what}", code="BW641",
-                             help="compile again; if it happens again, please report the program"
-                             )  # fmt: skip
+            raise BuildError(
+                f"the worker ended with status {status} while it worked on {job.what}",
+                code="BW641",
+                help="compile again; if it happens again, please report the program",
+            )
         answer = msgspec.msgpack.decode(body, type=Answer)
         if answer.message:
             raise BuildError(answer.message, code=answer.code)
@@ -69,8 +70,11 @@ def _start() -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
     return subprocess.Popen(
         [sys.executable, "-m", "blockwright.build.worker"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+        start_new_session=True,
+    )
 
 
 class WorkerPool:
@@ -149,9 +153,13 @@ class WorkerPool:
         return out
 
     def _serve(
-        self, worker: _Worker | None, jobs: Sequence[Job], waiting: queue.SimpleQueue[int],
-        results: list[bytes | BaseException | None], told: Callable[[], None],
-    ) -> None:  # fmt: skip
+        self,
+        worker: _Worker | None,
+        jobs: Sequence[Job],
+        waiting: queue.SimpleQueue[int],
+        results: list[bytes | BaseException | None],
+        told: Callable[[], None],
+    ) -> None:
         while True:
             try:
                 index = waiting.get_nowait()

@@ -21,20 +21,22 @@ _SHAPE = re.compile(r"(\d+(x\d+)*)?\Z")
 def read_inputs(given: Sequence[str], parameters: Sequence[Parameter]) -> dict[str, Array]:
     """Arrays of `NAME=FILE.npy` texts. Raises: OptionError BW920, BW921, BW924."""
     known = {p.name: p for p in parameters}
-    found: dict[str, Array] = {}
+    result: dict[str, Array] = {}
     for text in given:
-        name, file = _split(text, "--input", "NAME=FILE.npy", known, found)
+        name, file = _split(text, "--input", "NAME=FILE.npy", known, result)
         try:
             array = np.load(file, allow_pickle=False)
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            raise OptionError(f"cannot read {file}: {reason}", code="BW921",
-                              help="write it with numpy.save") from error  # fmt: skip
+            raise OptionError(
+                f"cannot read {file}: {reason}", code="BW921", help="write it with numpy.save"
+            ) from error
         if not isinstance(array, np.ndarray):
-            raise OptionError(f"{file} holds several arrays", code="BW921",
-                              help="write one array with numpy.save")  # fmt: skip
-        found[name] = _retyped(cast("Array", array), known[name].dtype)
-    return found
+            raise OptionError(
+                f"{file} holds several arrays", code="BW921", help="write one array with numpy.save"
+            )
+        result[name] = _retyped(cast("Array", array), known[name].dtype)
+    return result
 
 
 def random_inputs(
@@ -47,22 +49,28 @@ def random_inputs(
     """
     known = {p.name: p for p in parameters}
     generator = np.random.default_rng(seed)
-    found: dict[str, Array] = {}
+    result: dict[str, Array] = {}
     for text in given:
         usage = "NAME=SHAPE[:DTYPE], such as x=2x16:float32"
-        name, value = _split(text, "--random", usage, known, {**taken, **found})
+        name, value = _split(text, "--random", usage, known, {**taken, **result})
         shape, _, kind = value.partition(":")
         if not _SHAPE.match(shape):
-            raise OptionError(f"--random {text}: {shape!r} is not a shape", code="BW920",
-                              help="write sizes with x between them, such as 2x16")  # fmt: skip
+            raise OptionError(
+                f"--random {text}: {shape!r} is not a shape",
+                code="BW920",
+                help="write sizes with x between them, such as 2x16",
+            )
         sizes = tuple(int(part) for part in shape.split("x")) if shape else ()
         dtype = _dtype(kind or known[name].dtype)
         try:
-            found[name] = _random(generator, sizes, dtype)
+            result[name] = _random(generator, sizes, dtype)
         except (MemoryError, ValueError, OverflowError) as error:
-            raise OptionError(f"--random {text}: there is no memory for such an array",
-                              code="BW920", help="use smaller sizes") from error  # fmt: skip
-    return found
+            raise OptionError(
+                f"--random {text}: there is no memory for such an array",
+                code="BW920",
+                help="use smaller sizes",
+            ) from error
+    return result
 
 
 def _split(
@@ -70,14 +78,19 @@ def _split(
 ) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise OptionError(f"{option} {text!r} is malformed", code="BW920",
-                          help=f"write {option} {usage}")  # fmt: skip
+        raise OptionError(
+            f"{option} {text!r} is malformed", code="BW920", help=f"write {option} {usage}"
+        )
     if name not in known:
-        raise OptionError(f"the model has no argument {name!r}", code="BW924",
-                          help=f"arguments: {', '.join(known) or 'none'}")  # fmt: skip
+        raise OptionError(
+            f"the model has no argument {name!r}",
+            code="BW924",
+            help=f"arguments: {', '.join(known) or 'none'}",
+        )
     if name in taken:
-        raise OptionError(f"argument {name!r} is given twice", code="BW924",
-                          help="give each argument once")  # fmt: skip
+        raise OptionError(
+            f"argument {name!r} is given twice", code="BW924", help="give each argument once"
+        )
     return name, value
 
 
@@ -85,13 +98,16 @@ def _dtype(name: str) -> np.dtype[Any]:
     import ml_dtypes
 
     try:
-        found: Any = getattr(ml_dtypes, name, name)
-        dtype = np.dtype(found)
+        result: Any = getattr(ml_dtypes, name, name)
+        dtype = np.dtype(result)
     except TypeError:
         dtype = None
     if dtype is None or dtype.kind not in "biufV" or dtype.fields is not None:
-        raise OptionError(f"there is no element type {name!r}", code="BW922",
-                          help="such as float32, bfloat16, int64, bool")  # fmt: skip
+        raise OptionError(
+            f"there is no element type {name!r}",
+            code="BW922",
+            help="such as float32, bfloat16, int64, bool",
+        )
     return dtype
 
 
@@ -153,6 +169,9 @@ def save_array(folder: Path, name: str, array: Array) -> Path:
         np.save(path, array, allow_pickle=False)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise OptionError(f"cannot write {os.fspath(path)}: {reason}", code="BW915",
-                          help="choose another folder with --output") from error  # fmt: skip
+        raise OptionError(
+            f"cannot write {os.fspath(path)}: {reason}",
+            code="BW915",
+            help="choose another folder with --output",
+        ) from error
     return path

@@ -33,8 +33,9 @@ def compile_model(
     Raises: OptionError (BW9xx) for arguments; what `bw.compile` and `save` raise.
     """
     if not path.absolute().parent.is_dir():
-        raise OptionError(f"the folder of {path} does not exist", code="BW915",
-                          help=f"mkdir -p {path.parent}")  # fmt: skip
+        raise OptionError(
+            f"the folder of {path} does not exist", code="BW915", help=f"mkdir -p {path.parent}"
+        )
     machine = bw.Target(target)
     options: dict[str, Any] = {}
     if dump_dir is not None:
@@ -44,8 +45,9 @@ def compile_model(
     loaded = time.perf_counter()
     shown = sys.stderr.isatty() if progress is None else progress
     with progress_display() if shown else contextlib.nullcontext() as report:
-        compiled = bw.compile(model, target=machine, verify=verify, progress=report,
-                              options=options)  # fmt: skip
+        compiled = bw.compile(
+            model, target=machine, verify=verify, progress=report, options=options
+        )
     seconds = time.perf_counter() - loaded
     written = compiled.save(path)
     if compiled.proofs is not None:
@@ -138,5 +140,8 @@ class PassDump:
 
 
 def _unwritable(path: Path, error: OSError) -> OptionError:
-    return OptionError(f"cannot write {path}: {error.strerror or error}", code="BW915",
-                       help="choose another folder with --dump-dir")  # fmt: skip
+    return OptionError(
+        f"cannot write {path}: {error.strerror or error}",
+        code="BW915",
+        help="choose another folder with --dump-dir",
+    )

@@ -94,22 +94,28 @@ def probe_python() -> list[Finding]:
 
 def probe_packages() -> list[Finding]:
     """Packages that must import, then those that may be absent."""
-    found: list[Finding] = []
+    result: list[Finding] = []
     for name in REQUIRED:
         try:
             importlib.import_module(_MODULES.get(name, name))
-            found.append(Finding(name, importlib.metadata.version(name)))
+            result.append(Finding(name, importlib.metadata.version(name)))
         except Exception as error:  # noqa: BLE001  a broken package can raise anything
-            found.append(Finding(name, f"cannot be imported: {error}", "broken",
-                                 f"pip install --force-reinstall {name}"))  # fmt: skip
+            result.append(
+                Finding(
+                    name,
+                    f"cannot be imported: {error}",
+                    "broken",
+                    f"pip install --force-reinstall {name}",
+                )
+            )
     for name, extra in OPTIONAL.items():
         try:
-            found.append(Finding(name, importlib.metadata.version(name)))
+            result.append(Finding(name, importlib.metadata.version(name)))
         except importlib.metadata.PackageNotFoundError:
-            found.append(
+            result.append(
                 Finding(name, f'not installed (optional: pip install "blockwright[{extra}]")')
             )
-    return found
+    return result
 
 
 def probe_llvm() -> list[Finding]:
@@ -125,24 +131,39 @@ def probe_processor() -> list[Finding]:
     from blockwright.target import Target, host_cpu_name
 
     target = Target("native")
-    known = ("sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512vnni", "avx512bf16",
-             "avxvnni", "amx-bf16", "neon", "dotprod", "i8mm", "bf16", "sve")  # fmt: skip
+    known = (
+        "sse4.2",
+        "avx",
+        "avx2",
+        "fma",
+        "f16c",
+        "avx512f",
+        "avx512vnni",
+        "avx512bf16",
+        "avxvnni",
+        "amx-bf16",
+        "neon",
+        "dotprod",
+        "i8mm",
+        "bf16",
+        "sve",
+    )
     features = [feature for feature in known if target.has(feature)]
     caches = ", ".join(
         f"L{level} {size(cache.size)}" for level, cache in enumerate(target.caches, 1)
     )
     vector = f"{target.vector_bits} bits, {target.vector_registers} registers"
-    found = [
+    result = [
         Finding("processor", f"{host_cpu_name()} ({target.triple})"),
         Finding("features", " ".join(features) or "the architecture's baseline"),
         Finding("vectors", vector),
         Finding("caches", caches),
     ]
     if target.arch == "x86_64" and not target.fma:
-        found.append(
+        result.append(
             Finding("fma", "absent: products and sums round apart, and run slower", "note")
         )
-    return found
+    return result
 
 
 def probe_threads() -> list[Finding]:
@@ -159,11 +180,17 @@ def probe_threads() -> list[Finding]:
         reasons.append(f"{threads.ENVIRONMENT}={chosen}")
     elif used < allowed:
         reasons.append(f"control group's quota {used}")
-    found = [Finding("threads", f"{used} ({', '.join(reasons)})")]
+    result = [Finding("threads", f"{used} ({', '.join(reasons)})")]
     if used > allowed:
-        found.append(Finding("threads", f"more than the {allowed} allowed processors: calls wait",
-                             "note", f"unset {threads.ENVIRONMENT}"))  # fmt: skip
-    return found
+        result.append(
+            Finding(
+                "threads",
+                f"more than the {allowed} allowed processors: calls wait",
+                "note",
+                f"unset {threads.ENVIRONMENT}",
+            )
+        )
+    return result
 
 
 def probe_cache() -> list[Finding]:
@@ -179,8 +206,14 @@ def probe_cache() -> list[Finding]:
     files = [path.stat().st_size for path in folder.glob("*/*.o")]
     filled = f"{folder}: {len(files)} objects, {size(sum(files))} of {size(DEFAULT_LIMIT)}"
     if not _writable(folder):
-        return [Finding("object cache", f"{folder} is not writable: nothing is kept", "note",
-                        "set BLOCKWRIGHT_CACHE_DIR to a folder of yours")]  # fmt: skip
+        return [
+            Finding(
+                "object cache",
+                f"{folder} is not writable: nothing is kept",
+                "note",
+                "set BLOCKWRIGHT_CACHE_DIR to a folder of yours",
+            )
+        ]
     return [Finding("object cache", filled)]
 
 
@@ -223,8 +256,14 @@ def probe_compile_and_run() -> list[Finding]:
     function(x, y)
     called = time.perf_counter()
     if not np.array_equal(y, 2 * x + 1):
-        return [Finding("compile and run", "the compiled program gave a wrong answer", "broken",
-                        "please report the processor and the versions above")]  # fmt: skip
+        return [
+            Finding(
+                "compile and run",
+                "the compiled program gave a wrong answer",
+                "broken",
+                "please report the processor and the versions above",
+            )
+        ]
     best = min(_seconds(function, x, y) for _ in range(20))
     value = (
         f"built in {(built - started) * 1e3:.0f} ms, "

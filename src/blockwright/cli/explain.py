@@ -27,9 +27,12 @@ def explain(code: str) -> None:
     on. Raises: OptionError: BW925 no such code."""
     wanted = code.upper()
     if wanted not in CODES:
-        raise OptionError(f"there is no error code {code!r}", code="BW925",
-                          help='write it as errors print it, such as "BW317"; all of them stand '
-                          "in docs/errors.md")  # fmt: skip
+        raise OptionError(
+            f"there is no error code {code!r}",
+            code="BW925",
+            help='write it as errors print it, such as "BW317"; all of them stand '
+            "in docs/errors.md",
+        )
     digit = wanted[2]
     text = f"{wanted}: {CODES[wanted]}\n  family: {FAMILIES[digit]} (BW{digit}xx)"
     if wanted in SAMPLES:

@@ -43,8 +43,11 @@ def load_model(text: str) -> Any:
     elif text.endswith(".pt2"):
         model = _from_export(_existing(text))
     elif text.endswith(".bwx"):
-        raise OptionError(f"{text} is compiled already", code="BW902",
-                          help=f"give the model it was made from: {KINDS}")  # fmt: skip
+        raise OptionError(
+            f"{text} is compiled already",
+            code="BW902",
+            help=f"give the model it was made from: {KINDS}",
+        )
     else:
         raise OptionError(f"{text!r} names no model", code="BW902", help=f"give {KINDS}")
     return _checked(model, text)
@@ -79,8 +82,9 @@ def _from_spec(text: str) -> Any:
     value: Any = module
     for part in attribute.split("."):
         if not hasattr(value, part):
-            raise OptionError(f"{name} has no {attribute!r}", code="BW912",
-                              help="give package.module:name")  # fmt: skip
+            raise OptionError(
+                f"{name} has no {attribute!r}", code="BW912", help="give package.module:name"
+            )
         value = getattr(value, part)
     return _made(value, text)
 
@@ -89,20 +93,29 @@ def _from_script(path: Path, name: str | None) -> Any:
     from blockwright import ir
 
     module = _guarded(lambda: _run_script(path), f"{path} cannot be run")
-    found = {n: v for n, v in vars(module).items() if not n.startswith("__")}
+    result = {n: v for n, v in vars(module).items() if not n.startswith("__")}
     if name is not None:
-        if name not in found:
-            raise OptionError(f"{path} has no {name!r}", code="BW912",
-                              help=f"names: {', '.join(found) or 'none'}")  # fmt: skip
-        return _made(found[name], f"{path}:{name}")
-    modules = {n: v for n, v in found.items() if isinstance(v, ir.IRModule)}
+        if name not in result:
+            raise OptionError(
+                f"{path} has no {name!r}",
+                code="BW912",
+                help=f"names: {', '.join(result) or 'none'}",
+            )
+        return _made(result[name], f"{path}:{name}")
+    modules = {n: v for n, v in result.items() if isinstance(v, ir.IRModule)}
     if len({id(v) for v in modules.values()}) == 1:
         return next(iter(modules.values()))
     if not modules:
-        raise OptionError(f"{path} holds no @I.ir_module", code="BW913",
-                          help=f"to call a function of it, give {path}:name")  # fmt: skip
-    raise OptionError(f"{path} holds several modules: {', '.join(modules)}", code="BW913",
-                      help=f"choose one: {path}:{next(iter(modules))}")  # fmt: skip
+        raise OptionError(
+            f"{path} holds no @I.ir_module",
+            code="BW913",
+            help=f"to call a function of it, give {path}:name",
+        )
+    raise OptionError(
+        f"{path} holds several modules: {', '.join(modules)}",
+        code="BW913",
+        help=f"choose one: {path}:{next(iter(modules))}",
+    )
 
 
 def _run_script(path: Path) -> ModuleType:
@@ -148,6 +161,9 @@ def _checked(model: Any, text: str) -> Any:
         main = model.functions.get("main")
         if not isinstance(main, ir.GraphFunction):
             names = ", ".join(model.functions) or "none"
-            raise OptionError(f'the module of {text} has no graph function "main"', code="BW914",
-                              help=f"compile starts there; functions: {names}")  # fmt: skip
+            raise OptionError(
+                f'the module of {text} has no graph function "main"',
+                code="BW914",
+                help=f"compile starts there; functions: {names}",
+            )
     return model

@@ -26,8 +26,11 @@ def run_model(
     missing = [p for p in parameters if p.name not in values]
     if missing:
         shown = ", ".join(f"{p.name}: {p.dtype}[{', '.join(map(str, p.shape))}]" for p in missing)
-        raise OptionError(f"arguments missing: {shown}", code="BW923",
-                          help="give --input NAME=FILE.npy or --random NAME=SHAPE")  # fmt: skip
+        raise OptionError(
+            f"arguments missing: {shown}",
+            code="BW923",
+            help="give --input NAME=FILE.npy or --random NAME=SHAPE",
+        )
     started = time.perf_counter()
     results = executable(**values)
     seconds = time.perf_counter() - started

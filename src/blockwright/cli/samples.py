@@ -49,8 +49,9 @@ class Sample(msgspec.Struct, frozen=True):
 
     def text(self) -> str:
         """As it is shown."""
-        return "\n\n".join((self.program, f"# refused: {self.aim}\n{self.refused}",
-                            f"# instead\n{self.repair}"))  # fmt: skip
+        return "\n\n".join(
+            (self.program, f"# refused: {self.aim}\n{self.refused}", f"# instead\n{self.repair}")
+        )
 
 
 _MATMUL = 'i, j, k = sch.get_loops("matmul")\n'

@@ -45,8 +45,8 @@ def _size(c: ExprCompiler, expr: Expr) -> Value:
             shift = int_const(unit.bit_length() - 1)
             return c.e.binary("ashr", _size(c, expr.a), shift)
         case E.Add():
-            most = int_const(_MOST)
-            a, b = (c.e.overloaded("smin", _size(c, part), most) for part in (expr.a, expr.b))
+            largest = int_const(_MOST)
+            a, b = (c.e.overloaded("smin", _size(c, part), largest) for part in (expr.a, expr.b))
             return c.e.binary("add", a, b)
         case _:
             return c.value(expr)

@@ -73,8 +73,7 @@ def options_of(func: PrimFunc, target: Target) -> Options:
     """Numerical freedoms from the function's attributes."""
     contract = func.attrs.get("tir.fp_contract", "on")
     if contract not in ("on", "off"):
-        raise BuildError(f"tir.fp_contract is {contract!r}", code="BW620",
-                         help='use "on" or "off"')  # fmt: skip
+        raise BuildError(f"tir.fp_contract is {contract!r}", code="BW620", help='use "on" or "off"')
     return Options(
         contract=contract == "on",
         nnan=bool(func.attrs.get("tir.nnan", False)),
@@ -139,24 +138,29 @@ def written_parameters(module: IRModule) -> dict[str, frozenset[int]]:
         if name in known:
             return known[name]
         if name in active:
-            raise BuildError(f"functions call each other in a circle: {' → '.join(active)}",
-                             code="BW621", help="tensor programs cannot recurse")  # fmt: skip
+            raise BuildError(
+                f"functions call each other in a circle: {' → '.join(active)}",
+                code="BW621",
+                help="tensor programs cannot recurse",
+            )
 
         def callee_writes(callee: str) -> frozenset[int]:
             return visit(callee, (*active, name))
 
-        found = _written(functions[name], callee_writes, functions)
-        known[name] = found
-        return found
+        result = _written(functions[name], callee_writes, functions)
+        known[name] = result
+        return result
 
     for name in functions:
         visit(name, ())
     return known
 
 
-def _written(func: PrimFunc, callee_writes: Callable[[str], frozenset[int]],
-             functions: Mapping[str, PrimFunc]
-             ) -> frozenset[int]:  # fmt: skip
+def _written(
+    func: PrimFunc,
+    callee_writes: Callable[[str], frozenset[int]],
+    functions: Mapping[str, PrimFunc],
+) -> frozenset[int]:
     root: dict[Buffer | Var, int] = {b: i for i, (_, b) in enumerate(signature(func).buffers)}
     out: set[int] = set()
     named = named_pointers(func)
@@ -191,5 +195,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*\Z")
 def check_name(name: str) -> None:
     """Raises BW622 for a name that cannot be a symbol."""
     if not _NAME.match(name):
-        raise BuildError(f"function name {name!r} cannot be exported", code="BW622",
-                         help="use letters, digits, underscores and dots")  # fmt: skip
+        raise BuildError(
+            f"function name {name!r} cannot be exported",
+            code="BW622",
+            help="use letters, digits, underscores and dots",
+        )

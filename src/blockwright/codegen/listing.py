@@ -76,12 +76,12 @@ def _pieces(lines: Iterable[str]) -> list[_Piece]:
             if end is not None and end["name"] == open_function:
                 open_function = None
             continue
-        if found := _FUNCTION.match(line):
-            functions.add(found["name"])
+        if result := _FUNCTION.match(line):
+            functions.add(result["name"])
         if _SECTION.match(line):
             section, before = line, []
-        elif found := _LABEL.match(line):
-            name = found["name"]
+        elif result := _LABEL.match(line):
+            name = result["name"]
             pieces.append(_Piece(name, section, [*before, line], name in functions))
             before = []
             open_function = name if name in functions else None

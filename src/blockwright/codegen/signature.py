@@ -40,14 +40,16 @@ def signature(func: PrimFunc) -> Signature:
     alone = [d for _, b in buffers for d in b.shape if isinstance(d, Var)]
     inside = [v for _, b in buffers for d in b.shape for v in collect(d, Var)]
     strides = [v for _, b in buffers for d in b.strides for v in collect(d, Var)]
-    offsets = [v for _, b in buffers if b.offset is not None
-               for v in collect(b.offset, Var)]  # fmt: skip
+    offsets = [v for _, b in buffers if b.offset is not None for v in collect(b.offset, Var)]
     known = set(scalars)
     symbols = tuple(
         v for v in dict.fromkeys([*alone, *inside, *strides, *offsets]) if v not in known
     )
     count = int(func.attrs.get("num_outputs", 0))
     if not 0 <= count <= len(buffers):
-        raise BuildError(f"{func.name} has {len(buffers)} buffers, num_outputs is {count}",
-                         code="BW619", help="outputs are the last buffer parameters")  # fmt: skip
+        raise BuildError(
+            f"{func.name} has {len(buffers)} buffers, num_outputs is {count}",
+            code="BW619",
+            help="outputs are the last buffer parameters",
+        )
     return Signature(buffers, scalars, symbols, count)

@@ -72,13 +72,13 @@ class Group(msgspec.Struct, frozen=True, eq=False):
 
 def grouped(accesses: Iterable[Access]) -> list[Group]:
     """Accesses that move alike, together."""
-    found: dict[tuple[object, ...], list[Access]] = {}
+    result: dict[tuple[object, ...], list[Access]] = {}
     for access in accesses:
         key = (access.storage, access.scattered, frozenset(access.moves.items()))
-        found.setdefault(key, []).append(access)
+        result.setdefault(key, []).append(access)
     return [
         Group(same[0], _spacing(sorted({a.base for a in same})), any(a.stored for a in same))
-        for same in found.values()
+        for same in result.values()
     ]
 
 
@@ -106,9 +106,9 @@ def footprint(group: Group, still: Collection[Loop], times: float, line: int) ->
         line: bytes of a line.
     """
     access = group.access
-    most = max(1.0, access.storage.size / line)
+    largest = max(1.0, access.storage.size / line)
     if access.scattered:  # as many draws, some of which meet
-        return Footprint(most * -math.expm1(-times / most), 0, ())
+        return Footprint(largest * -math.expm1(-times / largest), 0, ())
     moved = [
         (abs(step), loop.count)
         for loop, step in access.moves.items()
@@ -116,7 +116,7 @@ def footprint(group: Group, still: Collection[Loop], times: float, line: int) ->
     ]
     run, apart = _merged(sorted([*moved, *group.offsets]), access.width, line)
     lines = max(1.0, run / line) * math.prod(count for _, count in apart)
-    return Footprint(min(lines, most), run, tuple(apart))
+    return Footprint(min(lines, largest), run, tuple(apart))
 
 
 def _merged(

@@ -39,13 +39,13 @@ class Kernel(msgspec.Struct, eq=False):
 
         Arguments: `depth` is the number of these loops.
         """
-        found = self.touched.get((depth, line))
-        if found is None:
+        result = self.touched.get((depth, line))
+        if result is None:
             still = self.loops[:depth]
             times = math.prod(loop.count for loop in self.loops[depth:])
-            found = [(g.access.storage, footprint(g, still, times, line)) for g in self.groups]
-            self.touched[depth, line] = found
-        return found
+            result = [(g.access.storage, footprint(g, still, times, line)) for g in self.groups]
+            self.touched[depth, line] = result
+        return result
 
     @property
     def share(self) -> float:
@@ -60,14 +60,14 @@ class Kernel(msgspec.Struct, eq=False):
 
 def kernels(nodes: list[Loop | Step], target: Target) -> list[Kernel]:
     """All kernels in program order."""
-    found = list(_kernels(nodes, ()))
+    result = list(_kernels(nodes, ()))
     registers = target.vector_registers * target.vector_bits / 8
-    for kernel in found:
+    for kernel in result:
         held = _registers(kernel)
         kernel.spilled = max(0.0, sum(held.values()) + target.vector_bits / 8 - registers)
         touched = [a for step, _ in kernel.body for a in step.accesses if a.storage not in held]
         kernel.groups = grouped(touched)
-    return found
+    return result
 
 
 def _kernels(nodes: list[Loop | Step], around: tuple[Loop, ...]) -> Iterator[Kernel]:
@@ -119,19 +119,23 @@ def cycles(kernel: Kernel, target: Target) -> float:
             if key in counted or not any(access.storage is g.access.storage for g in kernel.groups):
                 continue
             counted.add(key)
-            many = share * _instructions(access, loops, vector) / _hoisted(access, inner)
-            size = many * _reach(access, loops, vector)
+            count = share * _instructions(access, loops, vector) / _hoisted(access, inner)
+            size = count * _reach(access, loops, vector)
             if access.stored:
-                stores, store_bytes = stores + many, store_bytes + size
+                stores, store_bytes = stores + count, store_bytes + size
             else:
-                loads, load_bytes = loads + many, load_bytes + size
+                loads, load_bytes = loads + count, load_bytes + size
         chain = max(chain, share * _chain(step, loops, inner) * core.latency)
     spilled = kernel.spilled / vector
     loads, stores = loads + spilled, stores + spilled
     load_bytes, store_bytes = load_bytes + kernel.spilled, store_bytes + kernel.spilled
     instructions = arithmetic + loads + stores + (2 if inner is not None else 0)
-    moved = max(loads / core.loads, load_bytes / core.load_bytes,
-                stores / core.stores, store_bytes / core.store_bytes)  # fmt: skip
+    moved = max(
+        loads / core.loads,
+        load_bytes / core.load_bytes,
+        stores / core.stores,
+        store_bytes / core.store_bytes,
+    )
     updates = core.chained(arithmetic / core.arithmetic, chain)
     once = max(updates, moved, instructions / core.issue)
     exits = kernel.times / inner.count if inner is not None else 0.0
@@ -144,14 +148,14 @@ def _vectors(loop: Loop, width: int, vector: float) -> float:
 
 def _instructions(access: Access, loops: tuple[Loop, ...], vector: float) -> float:
     """Loads or stores of an access: none twice where a loop does not move it."""
-    many = 1.0
+    count = 1.0
     lanes = {loop for loop in (*loops, *access.moves) if loop.kind == "lanes"}
     for loop in lanes | set(loops):
         step = abs(access.moves.get(loop, 0))
         if step:
             together = loop.kind == "lanes" and step == access.width
-            many *= _vectors(loop, access.width, vector) if together else loop.count
-    return many
+            count *= _vectors(loop, access.width, vector) if together else loop.count
+    return count
 
 
 def _reach(access: Access, loops: tuple[Loop, ...], vector: float) -> float:

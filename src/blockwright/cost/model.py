@@ -79,18 +79,18 @@ def estimate(
     """
     machine = Target(target)
     reader = Reader(func, machine, sizes or {})
-    found = estimate_nest(reader.body, machine, again=again)
-    return msgspec.structs.replace(found, notes=tuple(dict.fromkeys(reader.notes)))
+    result = estimate_nest(reader.body, machine, again=again)
+    return msgspec.structs.replace(result, notes=tuple(dict.fromkeys(reader.notes)))
 
 
 def estimate_nest(body: list[Loop | Step], target: Target, *, again: bool = True) -> Estimate:
     """The same for a nest that was written down instead of read."""
-    found = kernels(body, target)
-    fetched = _fetch_cycles(found, target, again)
+    result = kernels(body, target)
+    fetched = _fetch_cycles(result, target, again)
     hertz = target.core.frequency_hz
     parts: list[Part] = []
     causes: dict[str, float] = {}
-    for kernel, waits in zip(found, fetched, strict=True):
+    for kernel, waits in zip(result, fetched, strict=True):
         times = {"compute": cycles(kernel, target), **waits}
         limit = max(times, key=lambda cause: times[cause])
         longest = times[limit]

@@ -117,11 +117,11 @@ class Reader:
         for side, often in ((stmt.then_case, holds), (stmt.else_case, fails)):
             if side is None or not often:
                 continue
-            made = self._statement(side)
+            result = self._statement(side)
             share = self._of_busiest(often, stmt.condition)
-            for step, _ in steps(made):
+            for step, _ in steps(result):
                 step.share *= share
-            nodes += made
+            nodes += result
         return nodes
 
     def _for(self, stmt: ir.For) -> list[Loop | Step]:
@@ -159,9 +159,9 @@ class Reader:
                 if access.storage.registers and access.storage not in stored:
                     readers.setdefault(access.storage, []).append(step)
         for step in inside:
-            made = next((a.storage for a in step.accesses if a.stored), None)
-            if made in readers and step not in self._needed:
-                share = max(self._needed.get(reader, 1.0) for reader in readers[made])
+            result = next((a.storage for a in step.accesses if a.stored), None)
+            if result in readers and step not in self._needed:
+                share = max(self._needed.get(reader, 1.0) for reader in readers[result])
                 if share < 1:
                     self._needed[step] = share
                     step.share *= share
@@ -239,8 +239,8 @@ class Reader:
         tasks = share * math.prod(loop.whole for loop in parallel)
         whole, threads = math.floor(tasks + _ROUNDING), self._target.num_threads
         last = max(0.0, tasks - whole) if whole % threads == 0 else 1.0
-        most = whole // threads + last
-        return min(1.0, most / math.prod(loop.count for loop in parallel))
+        largest = whole // threads + last
+        return min(1.0, largest / math.prod(loop.count for loop in parallel))
 
     def _store(self, stmt: ir.BufferStore) -> Step:
         value, share = self._chosen(stmt.value, stmt)
@@ -267,8 +267,11 @@ class Reader:
                 return value.false_value, 1 - share
         if isinstance(value, ir.Add | ir.Max | ir.Min):
             for own, update in ((value.a, value.b), (value.b, value.a)):
-                if (isinstance(own, ir.BufferLoad) and own.buffer is store.buffer
-                        and isinstance(update, ir.Select)):  # fmt: skip
+                if (
+                    isinstance(own, ir.BufferLoad)
+                    and own.buffer is store.buffer
+                    and isinstance(update, ir.Select)
+                ):
                     chosen, share = self._chosen(update, store)
                     return value.replace(a=own, b=chosen), share
         return value, 1.0
@@ -312,8 +315,12 @@ class Reader:
             missing = len(corner) - len(forms)
             inner = [add(a, b) for a, b in zip(corner[missing:], forms, strict=False)]
             forms = corner[:missing] + inner
-        place = _Place(Access(self._storage(buffer), {}, max(1, buffer.dtype.nbytes), 0.0, stored),
-                       buffer, forms, tuple(self._loops))  # fmt: skip
+        place = _Place(
+            Access(self._storage(buffer), {}, max(1, buffer.dtype.nbytes), 0.0, stored),
+            buffer,
+            forms,
+            tuple(self._loops),
+        )
         self._places.append(place)
         return place.access
 
@@ -434,18 +441,18 @@ def _span(forms: list[Form], most: float) -> float:
 
 def _divisors(func: ir.PrimFunc) -> dict[ir.Var, set[int]]:
     """By what each loop variable is divided, itself or as the value of a block's iterator."""
-    found: dict[ir.Var, set[int]] = {}
+    result: dict[ir.Var, set[int]] = {}
     for node in ir.collect(func.body, ir.BinaryOp):
         by = ir.const_int(node.b) if isinstance(node, ir.FloorDiv | ir.FloorMod) else None
         if by is not None and by > 1:
             for var in ir.free_vars(node.a):
-                found.setdefault(var, set()).add(by)
+                result.setdefault(var, set()).add(by)
     for realize in reversed(ir.collect(func.body, ir.BlockRealize)):
         for it, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
-            if it.var in found:
+            if it.var in result:
                 for var in ir.free_vars(value):
-                    found.setdefault(var, set()).update(found[it.var])
-    return found
+                    result.setdefault(var, set()).update(result[it.var])
+    return result
 
 
 __all__ = ["Reader", "around", "share_out"]

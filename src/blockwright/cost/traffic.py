@@ -24,19 +24,21 @@ _Members = Sequence[tuple[int, Kernel]]
 
 def cache_levels(target: Target) -> list[Level]:
     """The data caches, nearest first, as one of the target's threads finds them."""
-    found: list[Level] = []
+    result: list[Level] = []
     for number, cache in enumerate(target.caches, 1):
         mine = cache.size / max(1, min(cache.shared_by, target.num_threads))
         indexed = cache.size // cache.ways <= target.core.page_bytes
-        found.append(Level(f"L{number}", mine / cache.line, cache.line, cache.ways, indexed))
-    return found
+        result.append(Level(f"L{number}", mine / cache.line, cache.line, cache.ways, indexed))
+    return result
 
 
 def page_levels(target: Target) -> list[Level]:
     """The translation buffers, whose lines are pages."""
     names = ("TLB", "second TLB")
     core = target.core
-    return [Level(n, p, core.page_bytes, p, False) for n, p in zip(names, core.tlb_entries, strict=True)]
+    return [
+        Level(n, p, core.page_bytes, p, False) for n, p in zip(names, core.tlb_entries, strict=True)
+    ]
 
 
 def traffic(kernels: Sequence[Kernel], level: Level, again: bool = True) -> Fetched:
@@ -49,10 +51,12 @@ def traffic(kernels: Sequence[Kernel], level: Level, again: bool = True) -> Fetc
             it is not of a cold storage.
     """
     members = list(enumerate(kernels))
-    found = _below(members, 0, level)
+    result = _below(members, 0, level)
     away = 1 - _fits(_distinct(members, 0, level)[1]) if again else 1.0
-    return {key: (1.0 if key[1].cold else away) * kernels[key[0]].share * lines
-            for key, lines in found.items()}  # fmt: skip
+    return {
+        key: (1.0 if key[1].cold else away) * kernels[key[0]].share * lines
+        for key, lines in result.items()
+    }
 
 
 def _below(members: _Members, depth: int, level: Level) -> Fetched:
@@ -72,13 +76,13 @@ def _below(members: _Members, depth: int, level: Level) -> Fetched:
 
 def _by_loop(members: _Members, depth: int) -> list[tuple[Loop | None, list[tuple[int, Kernel]]]]:
     """Neighbours that share the next loop, together."""
-    found: list[tuple[Loop | None, list[tuple[int, Kernel]]]] = []
+    result: list[tuple[Loop | None, list[tuple[int, Kernel]]]] = []
     for number, kernel in members:
         loop = kernel.loops[depth] if len(kernel.loops) > depth else None
-        if not found or found[-1][0] is not loop:
-            found.append((loop, []))
-        found[-1][1].append((number, kernel))
-    return found
+        if not result or result[-1][0] is not loop:
+            result.append((loop, []))
+        result[-1][1].append((number, kernel))
+    return result
 
 
 def _distinct(members: _Members, depth: int, level: Level) -> tuple[Fetched, float]:
@@ -88,19 +92,19 @@ def _distinct(members: _Members, depth: int, level: Level) -> tuple[Fetched, flo
     """
     lines: Fetched = {}
     shares: dict[Storage, float] = {}
-    most: dict[Storage, float] = {}
+    largest: dict[Storage, float] = {}
     total: dict[Storage, float] = {}
     for number, kernel in members:
         own: dict[Storage, tuple[float, float]] = {}
-        for storage, found in kernel.footprints(depth, level.line):
+        for storage, result in kernel.footprints(depth, level.line):
             before = own.get(storage, (0.0, 0.0))
-            own[storage] = before[0] + found.lines, before[1] + found.share(level)
-        for storage, (many, share) in own.items():
-            lines[number, storage] = many
-            most[storage] = max(most.get(storage, 0), many)
-            total[storage] = total.get(storage, 0) + many
+            own[storage] = before[0] + result.lines, before[1] + result.share(level)
+        for storage, (count, share) in own.items():
+            lines[number, storage] = count
+            largest[storage] = max(largest.get(storage, 0), count)
+            total[storage] = total.get(storage, 0) + count
             shares[storage] = max(shares.get(storage, 0), share)
-    lines = {key: many * most[key[1]] / total[key[1]] for key, many in lines.items()}
+    lines = {key: count * largest[key[1]] / total[key[1]] for key, count in lines.items()}
     return lines, sum(shares.values())
 
 

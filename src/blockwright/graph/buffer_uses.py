@@ -46,8 +46,9 @@ def uses_of_buffers(func: ir.PrimFunc) -> BufferUses:
         elif ir.is_atomic(node):
             uses.written.update(_owners(node.args[0], root, named))
         elif isinstance(node, ir.Call):
-            owners = [o for arg in node.args if arg.dtype.is_handle
-                      for o in _owners(arg, root, named)]  # fmt: skip
+            owners = [
+                o for arg in node.args if arg.dtype.is_handle for o in _owners(arg, root, named)
+            ]
             uses.handed_on.update(owners)
             writes = ir.op_has_effect(node.op) and node.op not in _READERS
             if writes and node not in inside:
@@ -66,5 +67,9 @@ def _owners(
 
 def _calls_with_signature(func: ir.PrimFunc) -> set[ir.Node]:
     """Calls inside of blocks that state what they access; the root block states nothing."""
-    return {call for block in ir.blocks(func.body) if block.reads or block.writes
-            for call in ir.collect(block, ir.Call)}  # fmt: skip
+    return {
+        call
+        for block in ir.blocks(func.body)
+        if block.reads or block.writes
+        for call in ir.collect(block, ir.Call)
+    }

@@ -45,13 +45,13 @@ def parameter_symbols(info: ir.Info | None) -> list[ir.Var]:
     Those that are a dimension, then those that calls solve for: the only symbol of a dimension
     linear in it, such as n of `2 * n + 1`.
     """
-    found = dict.fromkeys(ir.symbolic_vars(info))
+    result = dict.fromkeys(ir.symbolic_vars(info))
     shape = info.shape if isinstance(info, ir.TensorInfo) else None
     for dim in shape or ():
         inside = ir.free_vars(dim)
         if len(inside) == 1 and _is_linear(dim):
-            found.update(dict.fromkeys(inside))
-    return list(found)
+            result.update(dict.fromkeys(inside))
+    return list(result)
 
 
 def _is_linear(dim: ir.Expr) -> bool:

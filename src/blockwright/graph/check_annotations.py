@@ -55,13 +55,13 @@ class Deduced:
         for param in function.params:
             self.infos[param] = param.info
             self._declare(parameter_symbols(param.info))
-        found = self._sequence(function.body)
+        result = self._sequence(function.body)
         if function.ret_info is not None:
             what = f"the result of {function.name}"
-            found = self._agreed(function.ret_info, found, what, function)
+            result = self._agreed(function.ret_info, result, what, function)
         self.scope = around  # symbols of a local function are its own
         params = tuple(p.info or ir.ObjectInfo() for p in function.params)
-        return ir.CallableInfo(params, found or ir.ObjectInfo(), function.pure)
+        return ir.CallableInfo(params, result or ir.ObjectInfo(), function.pure)
 
     def _declare(self, symbols: Sequence[ir.Var]) -> None:
         new = [s for s in symbols if s not in self._ranged]
@@ -76,11 +76,11 @@ class Deduced:
                 if isinstance(binding, ir.MatchCast):
                     self._cast(binding)
                 elif isinstance(binding, ir.VarBinding):
-                    found = self._value(binding.value, binding)
+                    result = self._value(binding.value, binding)
                     name = binding.var.name
-                    self.infos[binding.var] = self._agreed(binding.var.info, found, name, binding)
-        found = self._value(body.body, body)
-        return self._agreed(body.info, found, "the result", body)
+                    self.infos[binding.var] = self._agreed(binding.var.info, result, name, binding)
+        result = self._value(body.body, body)
+        return self._agreed(body.info, result, "the result", body)
 
     def _agreed(
         self, stated: ir.Info | None, found: ir.Info | None, what: str, node: ir.Node
@@ -104,18 +104,22 @@ class Deduced:
     # ---------------------------------------------------------------------------------- casts
     def _cast(self, binding: ir.MatchCast) -> None:
         """New symbols of the pattern stand for the sizes that the value has."""
-        found = self._value(binding.value, binding)
+        result = self._value(binding.value, binding)
         name = binding.var.name
-        if found is not None:
-            self._bind_symbols(binding.pattern, found)
+        if result is not None:
+            self._bind_symbols(binding.pattern, result)
         self._declare([s for s in ir.symbolic_vars(binding.pattern) if s not in self.symbols])
         pattern = self._replaced(binding.pattern)
-        if found is not None and contradicts(pattern, found, self.analyzer):
-            self._problem("BW409", f"match_cast of {name} to {info_text(binding.pattern)}: the "
-                          f"value is {info_text(found)}", binding)  # fmt: skip
+        if result is not None and contradicts(pattern, result, self.analyzer):
+            self._problem(
+                "BW409",
+                f"match_cast of {name} to {info_text(binding.pattern)}: the "
+                f"value is {info_text(result)}",
+                binding,
+            )
             self.infos[binding.var] = None
             return
-        known = pattern if found is None else narrowed(pattern, found)
+        known = pattern if result is None else narrowed(pattern, result)
         self.infos[binding.var] = self._agreed(binding.var.info, known, name, binding)
 
     def _bind_symbols(self, pattern: ir.Info, found: ir.Info) -> None:
@@ -136,10 +140,14 @@ class Deduced:
         """The deduced annotation; None after a problem, or where nothing can be known."""
         if isinstance(value, ir.GraphVar):
             return self.infos.get(value)
-        found = self._deduced(value, where)
-        return found if isinstance(value, ir.SeqExpr) else self._agreed(
-            value.info, found, f"a value of {_name(where)}", value if value.span else where
-        )  # fmt: skip
+        result = self._deduced(value, where)
+        return (
+            result
+            if isinstance(value, ir.SeqExpr)
+            else self._agreed(
+                value.info, result, f"a value of {_name(where)}", value if value.span else where
+            )
+        )
 
     def _deduced(self, value: ir.GraphExpr, where: ir.Node) -> ir.Info | None:
         if isinstance(value, ir.GraphCall):
@@ -184,14 +192,15 @@ class Deduced:
     def _branches(self, value: ir.If, where: ir.Node) -> ir.Info | None:
         condition = self._value(value.condition, where)
         if condition is not None and not _is_flag(condition):
-            self._problem("BW402", f"the condition of an `if` is {info_text(condition)}, not one "
-                          "bool", where)  # fmt: skip
+            self._problem(
+                "BW402", f"the condition of an `if` is {info_text(condition)}, not one bool", where
+            )
         then, other = self._sequence(value.then_branch), self._sequence(value.else_branch)
         return None if then is None or other is None else joined(then, other, self.analyzer)
 
     def _call(self, call: ir.GraphCall, where: ir.Node) -> ir.Info | None:
-        found = [self._value(a, where) for a in call.args]
-        infos = [i for i in found if i is not None]
+        matches = [self._value(a, where) for a in call.args]
+        infos = [i for i in matches if i is not None]
         node = call if call.span is not None else where
         callee = None
         if not isinstance(call.op, (ir.OpRef, ir.GlobalVar, ir.ExternFunc)):
@@ -202,13 +211,14 @@ class Deduced:
                 self._problem("BW415", f"{info_text(signature)} is no function to call", node)
                 return None
             callee = signature if isinstance(signature, ir.CallableInfo) else None
-        if len(infos) != len(found):
+        if len(infos) != len(matches):
             return None
         if self.module is None and isinstance(call.op, ir.GlobalVar):
             return None  # its signature is not known here
         try:
-            result = deduce_call(self._renamed(call), self.analyzer, self.module, infos, callee,
-                                 self.scope)  # fmt: skip
+            result = deduce_call(
+                self._renamed(call), self.analyzer, self.module, infos, callee, self.scope
+            )
         except BlockwrightError as error:
             self._problem(error.code, error.message, node, error.help)
             return None

@@ -53,8 +53,9 @@ def deduce_call(
     binding = Binding(analyzer, name, () if isinstance(call.op, ir.GlobalVar) else outer)
     if callee.params is not None:
         if len(callee.params) != len(call.args):
-            raise GraphError(f"{name} takes {len(callee.params)} arguments, got {len(call.args)}",
-                             code="BW403")  # fmt: skip
+            raise GraphError(
+                f"{name} takes {len(callee.params)} arguments, got {len(call.args)}", code="BW403"
+            )
         given = [a.info for a in call.args] if infos is None else infos
         for param, info in zip(callee.params, given, strict=True):
             binding.match(param, info)
@@ -63,17 +64,20 @@ def deduce_call(
 
 def _one_device(call: ir.GraphCall, infos: Sequence[ir.Info | None] | None) -> None:
     """The tensors that an operator is given do not lie on different devices."""
-    found: dict[str, None] = {}
+    result: dict[str, None] = {}
     queue = [a.info for a in call.args] if infos is None else list(infos)
     for info in queue:
         if isinstance(info, ir.TupleInfo):
             queue += info.fields
         elif isinstance(info, ir.TensorInfo) and info.device:
-            found[info.device] = None
-    if len(found) > 1:
+            result[info.device] = None
+    if len(result) > 1:
         name = call.op.name if isinstance(call.op, ir.OpRef) else "the function"
-        raise GraphError(f"{name}: its arguments lie on different devices: {', '.join(found)}",
-                         code="BW401", help="annotate one device for all of them")  # fmt: skip
+        raise GraphError(
+            f"{name}: its arguments lie on different devices: {', '.join(result)}",
+            code="BW401",
+            help="annotate one device for all of them",
+        )
 
 
 def _callee(op: ir.GraphExpr, module: ir.IRModule | None) -> ir.CallableInfo | None:
@@ -83,8 +87,11 @@ def _callee(op: ir.GraphExpr, module: ir.IRModule | None) -> ir.CallableInfo | N
         target = module[op.name]
         if isinstance(target, ir.GraphFunction):
             return function_info(target)
-        raise GraphError(f"{op.name} is a tensor program, not a graph function", code="BW415",
-                         help=f"write R.call_tir(cls.{op.name}, (…), out_sinfo=…)")  # fmt: skip
+        raise GraphError(
+            f"{op.name} is a tensor program, not a graph function",
+            code="BW415",
+            help=f"write R.call_tir(cls.{op.name}, (…), out_sinfo=…)",
+        )
     if isinstance(op.info, ir.CallableInfo):
         return op.info
     if isinstance(op, ir.GraphFunction):
@@ -94,8 +101,11 @@ def _callee(op: ir.GraphExpr, module: ir.IRModule | None) -> ir.CallableInfo | N
 
 def _stated(call: ir.GraphCall) -> ir.Info:
     if not call.out_info:
-        raise GraphError("the call does not state its result annotation", code="BW404",
-                         help="pass out_sinfo=R.Tensor(...)")  # fmt: skip
+        raise GraphError(
+            "the call does not state its result annotation",
+            code="BW404",
+            help="pass out_sinfo=R.Tensor(...)",
+        )
     return call.out_info[0] if len(call.out_info) == 1 else ir.TupleInfo(call.out_info)
 
 
@@ -118,8 +128,11 @@ def _operator(
         return ir.ShapeInfo(info.shape, -1 if info.shape is not None else info.rank)
     row = OPERATORS.get(name)
     if row is None:
-        raise GraphError(f"unknown operator {name!r}", code="BW405",
-                         help="operators are rows of blockwright.ops.table")  # fmt: skip
+        raise GraphError(
+            f"unknown operator {name!r}",
+            code="BW405",
+            help="operators are rows of blockwright.ops.table",
+        )
     _check_arguments(row, call, infos)
     try:
         return row.deduce(OpContext(name, analyzer), infos, {**row.attrs, **call.attrs})
@@ -128,22 +141,27 @@ def _operator(
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
         # Attributes are any Python values: one of the wrong kind fails somewhere in the rule.
         given = ", ".join(f"{k}={v!r}" for k, v in call.attrs.items()) or "no attributes"
-        raise GraphError(f"{name}: does not take these arguments with {given}: {error}",
-                         code="BW401") from error  # fmt: skip
+        raise GraphError(
+            f"{name}: does not take these arguments with {given}: {error}", code="BW401"
+        ) from error
 
 
 def _check_arguments(row: OpRow, call: ir.GraphCall, infos: Sequence[ir.Info]) -> None:
     """The number of arguments, and the names and kinds of attributes."""
-    least = sum(not name.endswith(("?", "*")) for name in row.args)
-    most = None if any(name.endswith("*") for name in row.args) else len(row.args)
-    if len(infos) < least or (most is not None and len(infos) > most):
-        raise GraphError(f"{row.name}: takes ({', '.join(row.args)}), got {len(infos)} arguments",
-                         code="BW401")  # fmt: skip
+    smallest = sum(not name.endswith(("?", "*")) for name in row.args)
+    largest = None if any(name.endswith("*") for name in row.args) else len(row.args)
+    if len(infos) < smallest or (largest is not None and len(infos) > largest):
+        raise GraphError(
+            f"{row.name}: takes ({', '.join(row.args)}), got {len(infos)} arguments", code="BW401"
+        )
     for name, value in call.attrs.items():
         if name not in row.attrs:
             known = ", ".join(row.attrs) or "none"
-            raise GraphError(f"{row.name}: has no attribute {name!r}", code="BW401",
-                             help=f"its attributes: {known}")  # fmt: skip
+            raise GraphError(
+                f"{row.name}: has no attribute {name!r}",
+                code="BW401",
+                help=f"its attributes: {known}",
+            )
         check_attribute(row, name, value)
     for name, default in row.attrs.items():
         if default is REQUIRED and name not in call.attrs:

@@ -41,14 +41,18 @@ def deduce_tir_call(
 def _callee(call: ir.GraphCall, module: ir.IRModule) -> ir.PrimFunc:
     target = call.args[0] if call.args else None
     if not isinstance(target, ir.GlobalVar):
-        raise GraphError("the first argument of call_tir names a tensor program of the module",
-                         code="BW415")  # fmt: skip
+        raise GraphError(
+            "the first argument of call_tir names a tensor program of the module", code="BW415"
+        )
     if target.name not in module:
         raise GraphError(f"no function {target.name!r} in the module", code="BW415")
     callee = module[target.name]
     if not isinstance(callee, ir.PrimFunc):
-        raise GraphError(f"{target.name} is a graph function, not a tensor program", code="BW415",
-                         help=f"call it as cls.{target.name}(…)")  # fmt: skip
+        raise GraphError(
+            f"{target.name} is a graph function, not a tensor program",
+            code="BW415",
+            help=f"call it as cls.{target.name}(…)",
+        )
     for code, text, help in ir.attribute_problems(callee.attrs):
         raise GraphError(f"{target.name}: {text}", code=code, help=help)
     return callee
@@ -66,8 +70,11 @@ class _TirCall:
 
     def run(self, infos: Sequence[ir.Info]) -> None:
         if not self.call.out_info:
-            raise self.error("the call does not state its result annotation", "BW404",
-                             "pass out_sinfo=R.Tensor(...)")  # fmt: skip
+            raise self.error(
+                "the call does not state its result annotation",
+                "BW404",
+                "pass out_sinfo=R.Tensor(...)",
+            )
         args = self.arguments(infos)
         fresh, overwritten = self.results(args)
         require_plain(self.callee, len(args), len(fresh), overwritten)
@@ -104,8 +111,9 @@ class _TirCall:
             if index == -1:
                 fresh.append(info)
             elif type(index) is not int or not 0 <= index < len(args) or index in overwritten:
-                raise self.error(f"inplace index {index!r} is no argument, or is one twice",
-                                 "BW403")  # fmt: skip
+                raise self.error(
+                    f"inplace index {index!r} is no argument, or is one twice", "BW403"
+                )
             else:
                 overwritten[index] = info
         return fresh, overwritten
@@ -116,16 +124,20 @@ class _TirCall:
         wanted = [p for p in self.callee.params if p not in mapped]
         for param in wanted:
             if not param.dtype.is_int:
-                raise self.error(f"parameter {param.name} is {param.dtype}; a graph passes tensors "
-                                 "and integers only", "BW416")  # fmt: skip
+                raise self.error(
+                    f"parameter {param.name} is {param.dtype}; a graph passes tensors "
+                    "and integers only",
+                    "BW416",
+                )
         values: tuple[ir.Expr, ...] | None = ()
         if given is not None:
             values = given.values if isinstance(given, ir.ShapeInfo) else None
         if values is None:
             raise self.error("tir_vars must be a shape of known values", "BW402")
         if len(values) != len(wanted):
-            raise self.error(f"has {len(wanted)} scalar parameters, tir_vars has {len(values)}",
-                             "BW403")  # fmt: skip
+            raise self.error(
+                f"has {len(wanted)} scalar parameters, tir_vars has {len(values)}", "BW403"
+            )
         self.symbols.update(zip(wanted, values, strict=True))
 
     def match(self, buffer: ir.Buffer, info: ir.Info, code: str, what: str) -> None:
@@ -133,9 +145,12 @@ class _TirCall:
         if not isinstance(info, ir.TensorInfo):
             raise self.misfit(what, info, formal, code)
         if info.shape is None or info.dtype is None:
-            raise self.error(f"{what} is {info_text(info)}, of unknown shape or type, for buffer "
-                             f"{buffer.name}: {info_text(formal)}", "BW407",
-                             "match_cast it to a shape and type")  # fmt: skip
+            raise self.error(
+                f"{what} is {info_text(info)}, of unknown shape or type, for buffer "
+                f"{buffer.name}: {info_text(formal)}",
+                "BW407",
+                "match_cast it to a shape and type",
+            )
         if info.dtype is not buffer.dtype or len(info.shape) != len(buffer.shape):
             raise self.misfit(what, info, formal, code)
         for dim, size in zip(buffer.shape, info.shape, strict=True):
@@ -149,9 +164,12 @@ class _TirCall:
         for dim, size, code, what, info, formal in self.later:
             missing = [v.name for v in ir.free_vars(dim) if v not in self.symbols]
             if missing:
-                raise self.error(f"the arguments do not determine {', '.join(missing)}", "BW412",
-                                 "use the symbol alone as a dimension of some argument, or make it "
-                                 "a scalar parameter and pass it in tir_vars")  # fmt: skip
+                raise self.error(
+                    f"the arguments do not determine {', '.join(missing)}",
+                    "BW412",
+                    "use the symbol alone as a dimension of some argument, or make it "
+                    "a scalar parameter and pass it in tir_vars",
+                )
             expected = self.inserted(dim)
             if not self.analyzer.prove_equal(expected, size):
                 unsure = not differ(expected, size, self.analyzer)
@@ -176,21 +194,27 @@ class _TirCall:
             if below or above:
                 bound = f"at least {low}" if below else f"at most {high}"
                 raise self.error(
-                    f"{symbol.name} is {bound}; {dims_text(value)} is not known to be", "BW402",
+                    f"{symbol.name} is {bound}; {dims_text(value)} is not known to be",
+                    "BW402",
                     "declare the bound in tir_var_lower_bound or tir_var_upper_bound of the caller",
-                )  # fmt: skip
+                )
 
     def misfit(
-        self, what: str, info: ir.Info, formal: ir.Info, code: str,
+        self,
+        what: str,
+        info: ir.Info,
+        formal: ir.Info,
+        code: str,
         sizes: tuple[ir.Expr, ir.Expr, bool] | None = None,
-    ) -> GraphError:  # fmt: skip
+    ) -> GraphError:
         role = "writes" if what == "out_sinfo" else "takes"
         why = ""
         if sizes is not None:
             verb = "is not known to be" if sizes[2] else "is not"
             why = f": {dims_text(sizes[0])} {verb} {dims_text(sizes[1])}"
-        return self.error(f"{what} is {info_text(info)}, but the program {role} "
-                          f"{info_text(formal)}{why}", code)  # fmt: skip
+        return self.error(
+            f"{what} is {info_text(info)}, but the program {role} {info_text(formal)}{why}", code
+        )
 
     def error(self, message: str, code: str, help: str | None = None) -> GraphError:
         return GraphError(f"{self.operator} of {self.callee.name}: {message}", code=code, help=help)
@@ -203,38 +227,53 @@ def require_plain(
     name, buffers = callee.name, callee.buffers
     stated = callee.attrs.get("num_outputs", 0)
     if stated and not overwritten and stated != results:
-        raise GraphError(f"num_outputs of {name} is {stated}; the call has {results} results",
-                         code="BW403",
-                         help="leave num_outputs out, or state the results of the call"
-                         )  # fmt: skip
+        raise GraphError(
+            f"num_outputs of {name} is {stated}; the call has {results} results",
+            code="BW403",
+            help="leave num_outputs out, or state the results of the call",
+        )
     if len(buffers) != arguments + results:
-        raise GraphError(f"{name} has {len(buffers)} buffers; the call has {arguments} arguments "
-                         f"and {results} results", code="BW403")  # fmt: skip
+        raise GraphError(
+            f"{name} has {len(buffers)} buffers; the call has {arguments} arguments "
+            f"and {results} results",
+            code="BW403",
+        )
     for buffer in buffers:
         if buffer.scope != "global":
-            raise GraphError(f"buffer {buffer.name} of {name} lives in {buffer.scope!r}; values of "
-                             "a graph are global", code="BW416")  # fmt: skip
+            raise GraphError(
+                f"buffer {buffer.name} of {name} lives in {buffer.scope!r}; values of "
+                "a graph are global",
+                code="BW416",
+            )
         if not _is_compact(buffer):
-            raise GraphError(f"buffer {buffer.name} of {name} has strides or an offset; values of "
-                             "a graph are compact", code="BW416",
-                             help="drop strides and elem_offset of the buffer")  # fmt: skip
+            raise GraphError(
+                f"buffer {buffer.name} of {name} has strides or an offset; values of "
+                "a graph are compact",
+                code="BW416",
+                help="drop strides and elem_offset of the buffer",
+            )
     uses = uses_of_buffers(callee)
     for number, buffer in enumerate(buffers):
         if number < arguments and number not in overwritten:
             if buffer in uses.written:
-                raise GraphError(f"{name} writes {buffer.name}, which the call passes as an "
-                                 "argument", code="BW416",
-                                 help="write to a buffer of its own, and make that the result; "
-                                 "around a call that takes an address, state T.reads and T.writes"
-                                 )  # fmt: skip
+                raise GraphError(
+                    f"{name} writes {buffer.name}, which the call passes as an argument",
+                    code="BW416",
+                    help="write to a buffer of its own, and make that the result; "
+                    "around a call that takes an address, state T.reads and T.writes",
+                )
             if buffer in uses.unstated:
-                raise GraphError(f"{name} gives the address of {buffer.name}, an argument, to a "
-                                 "call that may write there", code="BW416",
-                                 help="put the call into a block with T.reads and T.writes"
-                                 )  # fmt: skip
+                raise GraphError(
+                    f"{name} gives the address of {buffer.name}, an argument, to a "
+                    "call that may write there",
+                    code="BW416",
+                    help="put the call into a block with T.reads and T.writes",
+                )
         elif buffer not in uses.written and buffer not in uses.handed_on:
-            raise GraphError(f"{name} does not write {buffer.name}, which the call takes for a "
-                             "result", code="BW416")  # fmt: skip
+            raise GraphError(
+                f"{name} does not write {buffer.name}, which the call takes for a result",
+                code="BW416",
+            )
     if not overwritten:
         _require_written(callee, results)
 
@@ -247,10 +286,11 @@ def _require_written(callee: ir.PrimFunc, results: int) -> None:
     func = with_statement_blocks(plain_memory(callee.with_attrs(num_outputs=results)))
     for problem in coverage_problems(func, visits(func, kernels(func))):
         if any(r.buffer in own for b in problem.guilty for r in _reads(b)):
-            raise GraphError(f"{callee.name}: {problem.message}; a result holds nothing before",
-                             code="BW416",
-                             help="pass what it reads as an argument, and write to a result of "
-                             "its own")  # fmt: skip
+            raise GraphError(
+                f"{callee.name}: {problem.message}; a result holds nothing before",
+                code="BW416",
+                help="pass what it reads as an argument, and write to a result of its own",
+            )
 
 
 def _reads_first(block: ir.Block, own: set[ir.Buffer]) -> bool:
@@ -267,8 +307,9 @@ def _reads(node: ir.Node) -> tuple[ir.BufferRegion, ...]:
 def _info(buffer: ir.Buffer) -> ir.TensorInfo:
     """A buffer as an annotation says it, sizes of whatever type."""
     sizes = (ir.const_int(d) for d in buffer.shape)
-    dims = (d if n is None else ir.const(n, "int64")
-            for d, n in zip(buffer.shape, sizes, strict=True))  # fmt: skip
+    dims = (
+        d if n is None else ir.const(n, "int64") for d, n in zip(buffer.shape, sizes, strict=True)
+    )
     return ir.TensorInfo(tuple(dims), buffer.dtype)
 
 

@@ -68,12 +68,20 @@ class _Checker:
                 self.symbols.update(parameter_symbols(param.info))
             called = [p.name for p in function.params]
             for name in sorted({n for n in called if called.count(n) > 1}):
-                self.problem("BW253", f"two parameters are called {name}", function,
-                             "arguments are given by name, too; rename one")  # fmt: skip
+                self.problem(
+                    "BW253",
+                    f"two parameters are called {name}",
+                    function,
+                    "arguments are given by name, too; rename one",
+                )
             names = [s.name for s in self.symbols]
             for name in sorted({n for n in names if names.count(n) > 1}):
-                self.problem("BW222", f"two different symbols are both called {name}", function,
-                             "bounds are declared by name; rename one")  # fmt: skip
+                self.problem(
+                    "BW222",
+                    f"two different symbols are both called {name}",
+                    function,
+                    "bounds are declared by name; rename one",
+                )
             for param in function.params:
                 self.info(param.info, param)
             self.sequence(function.body)
@@ -135,8 +143,9 @@ class _Checker:
         for symbol in dict.fromkeys(s for dim in dims or () for s in ir.free_vars(dim)):
             if symbol.dtype not in _SIZES:
                 text = f"size {symbol.name} is {symbol.dtype}: sizes are int64 or int32"
-                self.problem("BW250", f"{info_text(info)}: {text}", node,
-                             f"write {symbol.name} = T.int64()")  # fmt: skip
+                self.problem(
+                    "BW250", f"{info_text(info)}: {text}", node, f"write {symbol.name} = T.int64()"
+                )
         why = impossible_size(info)
         if why is not None:
             self.problem("BW250", f"{info_text(info)}: {why}", node)
@@ -158,8 +167,12 @@ class _Checker:
                 self.problem("BW250", f"{dims_text(dim)} divides by 0", node)
         missing = {s.name for dim in dims for s in ir.free_vars(dim) if s not in self.symbols}
         for name in sorted(missing):
-            self.problem("BW226", f"symbol {name} is not bound by any parameter or match_cast",
-                         node, "let it stand alone as a dimension of a parameter")  # fmt: skip
+            self.problem(
+                "BW226",
+                f"symbol {name} is not bound by any parameter or match_cast",
+                node,
+                "let it stand alone as a dimension of a parameter",
+            )
         return not missing
 
     def value(self, value: ir.GraphExpr) -> None:

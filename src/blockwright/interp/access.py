@@ -54,8 +54,11 @@ class AccessCompiler(ExprCompiler):
         """
         if self.launch is None:
             return []
-        return [self.coordinates[key] for key in self.launch.extents
-                if key not in self.opened and shares(scope, axis_tag(key))]  # fmt: skip
+        return [
+            self.coordinates[key]
+            for key in self.launch.extents
+            if key not in self.opened and shares(scope, axis_tag(key))
+        ]
 
     def by_one(self, run: Fn, scopes: Iterable[str]) -> Fn:
         """`run` by the first of the threads that would do the same to memory they share.
@@ -87,20 +90,20 @@ class AccessCompiler(ExprCompiler):
 
         def at(env: Env) -> Any:
             view: View = env[slot]
-            base, found = env[slot + 1], None
+            base, result = env[slot + 1], None
             index = [fn(env) for fn in fns]
             keeps = env[0] is not None and site is not None
             if keeps:
-                found = env[1].memo.get(key)
-                if found is not None and found[0] is view:
-                    if same(found[1], base) and all(map(same, found[2], index)):
-                        return found[4]
+                result = env[1].memo.get(key)
+                if result is not None and result[0] is view:
+                    if same(result[1], base) and all(map(same, result[2], index)):
+                        return result[4]
                 else:
-                    found = None
+                    result = None
             steps: list[Any] = []
             for axis, i in enumerate(index):
-                if found is not None and found[2][axis] is i:
-                    steps.append(found[3][axis])
+                if result is not None and result[2][axis] is i:
+                    steps.append(result[3][axis])
                     continue
                 if site is not None and not _inside(i, view.shape[axis]):
                     raise _outside(env, site, name, view, index, vector)
@@ -136,16 +139,21 @@ class AccessCompiler(ExprCompiler):
 
     def _known(self, buffer: Buffer) -> int:
         if buffer not in self.slots:
-            raise InterpretError(f"buffer {buffer.name} is used where nothing declares it",
-                                 code="BW757", span=buffer.span,
-                                 help="make it a parameter, or allocate it in an enclosing block"
-                                 )  # fmt: skip
+            raise InterpretError(
+                f"buffer {buffer.name} is used where nothing declares it",
+                code="BW757",
+                span=buffer.span,
+                help="make it a parameter, or allocate it in an enclosing block",
+            )
         return self.slots[buffer]
 
     def _indices(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[list[Fn], bool]:
         if len(indices) != buffer.ndim:
-            raise InterpretError(f"buffer {buffer.name} has {buffer.ndim} dimensions, the access "
-                                 f"has {len(indices)} indices", code="BW757")  # fmt: skip
+            raise InterpretError(
+                f"buffer {buffer.name} has {buffer.ndim} dimensions, the access "
+                f"has {len(indices)} indices",
+                code="BW757",
+            )
         vector = any(i.dtype.lanes > 1 for i in indices)
         fns: list[Fn] = []
         for i in indices:
@@ -240,9 +248,12 @@ class AccessCompiler(ExprCompiler):
             raise InterpretError(problem, code="BW757", span=node.span)
         element = node.value.dtype.element
         if element is not buffer.dtype.element:
-            raise InterpretError(f"a {element} is stored into {name}, which holds "
-                                 f"{buffer.dtype.element}", code="BW757", span=node.span,
-                                 help="cast the value")  # fmt: skip
+            raise InterpretError(
+                f"a {element} is stored into {name}, which holds {buffer.dtype.element}",
+                code="BW757",
+                span=node.span,
+                help="cast the value",
+            )
         value = self.value(node.value)
         if node.predicate is not None:
             return self._masked_store(node, slot, site, value)
@@ -322,18 +333,26 @@ def _check_agreed(env: Env, site: Site, name: str, held: Any, new: Any) -> None:
     lost = np.asarray((held != new) & (new == new))
     if lost.any():
         lane = int(np.argmax(lost.reshape(len(lost), -1).any(axis=1)))
-        raise site.error(env, "BW761", f"race: an element of {name} is written here with two "
-                         "values by lanes of a warp", lane,
-                         "let the lanes write different elements")  # fmt: skip
+        raise site.error(
+            env,
+            "BW761",
+            f"race: an element of {name} is written here with two values by lanes of a warp",
+            lane,
+            "let the lanes write different elements",
+        )
 
 
 def _check_apart(env: Env, site: Site, name: str, where: Any) -> None:
     """Threads that combine their terms take turns; those of one turn do not meet."""
     if env[0] > 1 and len(np.unique(where)) < env[0]:
-        raise site.error(env, "BW761", f"race: threads that have the same term of the reduction "
-                         f"update an element of {name} here", 0,
-                         "let each thread have terms of its own, or results of its own"
-                         )  # fmt: skip
+        raise site.error(
+            env,
+            "BW761",
+            f"race: threads that have the same term of the reduction "
+            f"update an element of {name} here",
+            0,
+            "let each thread have terms of its own, or results of its own",
+        )
 
 
 def _of_mask(env: Env, mask: Any) -> Any:
@@ -380,10 +399,13 @@ def _outside(
     first = int(np.argmax(bad))
     index = ", ".join(str(int(a[first])) for a in arrays)
     shape = ", ".join(map(str, view.shape))
-    return site.error(env, "BW751", f"{name}[{index}] is outside the buffer's shape ({shape})",
-                      first // max(width, 1),
-                      "guard the access with a predicate or if_then_else, or correct the index"
-                      )  # fmt: skip
+    return site.error(
+        env,
+        "BW751",
+        f"{name}[{index}] is outside the buffer's shape ({shape})",
+        first // max(width, 1),
+        "guard the access with a predicate or if_then_else, or correct the index",
+    )
 
 
 def unwritten(
@@ -394,8 +416,13 @@ def unwritten(
     lane = first // lanes
     base = pick(env[_base_slot(env, view)], lane)
     index = coordinates(int(flat[first]) - int(base), view)
-    return site.error(env, "BW752", f"{name}[{index}] is read before it is written", lane,
-                      "write the element first, or give the reduction an init")  # fmt: skip
+    return site.error(
+        env,
+        "BW752",
+        f"{name}[{index}] is read before it is written",
+        lane,
+        "write the element first, or give the reduction an init",
+    )
 
 
 def _base_slot(env: Env, view: View) -> int:
@@ -409,9 +436,14 @@ def note(env: Env, site: Site, name: str, view: View, where: Any, how: Touch) ->
     if met is None:
         return
     level, first = met
-    text = (f"race: an element of {name} is {DID[how]} here while another iteration of the "
-            f"parallel loop {level.name} touches it too")  # fmt: skip
-    error = site.error(env, "BW756", text,
-                       help="make the iterations independent, run the loop serially, or use an "
-                       "atomic operation")  # fmt: skip
+    text = (
+        f"race: an element of {name} is {DID[how]} here while another iteration of the "
+        f"parallel loop {level.name} touches it too"
+    )
+    error = site.error(
+        env,
+        "BW756",
+        text,
+        help="make the iterations independent, run the loop serially, or use an atomic operation",
+    )
     raise error if first is None else with_first(error, env[1].sites[first[1]], DID[first[0]])

@@ -27,8 +27,9 @@ class AtomicCompiler(AccessCompiler):
         """Replaces an element and gives the old value; races with accesses that are not atomic."""
         place = atomic_place(expr)
         if place is None:
-            raise InterpretError(f"{expr.op} takes the address of a buffer element", code="BW757",
-                                 span=expr.span)  # fmt: skip
+            raise InterpretError(
+                f"{expr.op} takes the address of a buffer element", code="BW757", span=expr.span
+            )
         slot, site, name = self._known(place.buffer), self.site(expr), place.buffer.name
         at = self.position(place.buffer, place.indices, site)
         if place.dtype.lanes > 1:
@@ -38,10 +39,12 @@ class AtomicCompiler(AccessCompiler):
         new = atomic_value(expr.replace(args=(expr.args[0], operand)), place)
         update = BufferStore(place.buffer, new, place.indices, span=expr.span)
         if self.sharers(place.buffer.scope) and expr is not self.evaluated:
-            raise InterpretError(f"the result of this {expr.op} is used by threads that do not "
-                                 "each call it", code="BW757", span=expr.span,
-                                 help="bind loops around it to all axes of the kernel"
-                                 )  # fmt: skip
+            raise InterpretError(
+                f"the result of this {expr.op} is used by threads that do not each call it",
+                code="BW757",
+                span=expr.span,
+                help="bind loops around it to all axes of the kernel",
+            )
         watched, launch = self.watched(place.buffer), self.launch
         self.launch = None  # the two parts of the update are no accesses of their own
         read, write = self._load(place), self.store(update)

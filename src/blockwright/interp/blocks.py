@@ -68,8 +68,11 @@ class BlockCompiler(HardwareCompiler):
         def allocate(env: Env) -> None:
             sizes = tuple(agreed(env, fn(env), buffer) for fn in shape)
             if any(n < 0 for n in sizes):
-                raise InterpretError(f"buffer {buffer.name} has a negative extent: its shape is "
-                                     f"{sizes}", code="BW766", span=here)  # fmt: skip
+                raise InterpretError(
+                    f"buffer {buffer.name} has a negative extent: its shape is {sizes}",
+                    code="BW766",
+                    span=here,
+                )
             steps = tuple(fn(env) for fn in strides) if strides else aligned_strides(sizes, align)
             reach = dtype.lanes
             reach *= (
@@ -87,9 +90,12 @@ class BlockCompiler(HardwareCompiler):
         try:
             fresh = Storage.fresh(nbytes, size, len(env[1].levels))
         except (MemoryError, ValueError):  # NumPy counts bytes in 63 bits
-            raise InterpretError(f"there is no memory for buffer {buffer.name}, which takes "
-                                 f"{nbytes} bytes", code="BW720", span=buffer.span,
-                                 help="use smaller inputs") from None  # fmt: skip
+            raise InterpretError(
+                f"there is no memory for buffer {buffer.name}, which takes {nbytes} bytes",
+                code="BW720",
+                span=buffer.span,
+                help="use smaller inputs",
+            ) from None
         team: Team | None = env[1].team
         if team is None or not buffer.scope.startswith("shared"):
             return fresh
@@ -121,9 +127,13 @@ class BlockCompiler(HardwareCompiler):
 
             def one(env: Env) -> tuple[int, Any]:
                 if not env[1].team.complete(env):
-                    raise site.error(env, "BW757", f"{buffer.name} is allocated for all threads of "
-                                     "a block where not all of them are",
-                                     help="allocate it outside of the condition")  # fmt: skip
+                    raise site.error(
+                        env,
+                        "BW757",
+                        f"{buffer.name} is allocated for all threads of "
+                        "a block where not all of them are",
+                        help="allocate it outside of the condition",
+                    )
                 return 1, 0
 
             return one
@@ -181,8 +191,12 @@ class BlockCompiler(HardwareCompiler):
             base, phases = divmod(start, element)
             phase = int(np.min(phases))
             if np.any(phases != phase):
-                raise site.error(env, "BW758", f"buffer {buffer.name} starts at different parts of "
-                                 "an element for different threads")  # fmt: skip
+                raise site.error(
+                    env,
+                    "BW758",
+                    f"buffer {buffer.name} starts at different parts of "
+                    "an element for different threads",
+                )
             view = View(storage, buffer.dtype, phase, sizes, steps)
             env[slot], env[slot + 1] = view, base
             if (np.max(base) + view.reach()) * element + phase > len(storage.raw):
@@ -267,9 +281,14 @@ class BlockCompiler(HardwareCompiler):
             inside = (value >= start) & (value < start + count)
             if not (inside.all() if type(inside) is np.ndarray else inside):
                 lane = int(np.argmin(inside))
-                raise site.error(env, "BW755", f"block iterator {name} gets a value outside its "
-                                 f"domain [{start}, {start + count})", lane,
-                                 "guard the block with a predicate (T.where)")  # fmt: skip
+                raise site.error(
+                    env,
+                    "BW755",
+                    f"block iterator {name} gets a value outside its "
+                    f"domain [{start}, {start + count})",
+                    lane,
+                    "guard the block with a predicate (T.where)",
+                )
             env[slot] = value
 
         return bind
@@ -330,8 +349,11 @@ class BlockCompiler(HardwareCompiler):
         """`init` where every reduction iterator is at its start."""
         assert block.init is not None
         init = self.stmt(block.init)
-        starts = [(self.slot(it.var), self.index(it.dom.min)) for it in block.iter_vars
-                  if it.iter_type is IterType.REDUCE]  # fmt: skip
+        starts = [
+            (self.slot(it.var), self.index(it.dom.min))
+            for it in block.iter_vars
+            if it.iter_type is IterType.REDUCE
+        ]
 
         def run(env: Env) -> None:
             first: Any = True
@@ -372,8 +394,12 @@ class BlockCompiler(HardwareCompiler):
             ):
                 first, n = low(env), int(np.max(count(env)))
                 if n > 0 and (np.min(first) < 0 or np.max(first) + n > extent):
-                    raise site.error(env, "BW751", f"the region of view {name} leaves "
-                                     f"{source.buffer.name} of shape {outer.shape}")  # fmt: skip
+                    raise site.error(
+                        env,
+                        "BW751",
+                        f"the region of view {name} leaves "
+                        f"{source.buffer.name} of shape {outer.shape}",
+                    )
                 start = start + first * stride
                 sizes.append(n)
             steps = outer.strides[extra:]

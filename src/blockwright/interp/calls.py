@@ -78,8 +78,12 @@ class CallCompiler(AtomicCompiler):
             return super()._effect(expr)
 
         if expr.op == "ret" and self.launch is not None:
-            raise InterpretError("a kernel is left in the middle", code="BW757", span=self.here,
-                                 help="guard the rest of the statements with `if`")  # fmt: skip
+            raise InterpretError(
+                "a kernel is left in the middle",
+                code="BW757",
+                span=self.here,
+                help="guard the rest of the statements with `if`",
+            )
 
         site = self.site(expr)
 
@@ -94,14 +98,18 @@ class CallCompiler(AtomicCompiler):
         value, extent, site = self.value(expr.args[0]), self.index(expr.args[1]), self.site(expr)
 
         def checked(env: Env) -> Any:
-            found, size = value(env), extent(env)
-            inside = (found >= 0) & (found < size)
+            result, size = value(env), extent(env)
+            inside = (result >= 0) & (result < size)
             if not (inside.all() if type(inside) is np.ndarray else inside):
                 lane = int(np.argmin(inside))
-                text = f"index {pick(found, lane)} is out of range"
-                raise site.error(env, "BW708", f"{text}; it must be at least 0 and less than "
-                                 f"{pick(size, lane)}", lane)  # fmt: skip
-            return found.astype(np.int64) if type(found) is np.ndarray else int(found)
+                text = f"index {pick(result, lane)} is out of range"
+                raise site.error(
+                    env,
+                    "BW708",
+                    f"{text}; it must be at least 0 and less than {pick(size, lane)}",
+                    lane,
+                )
+            return result.astype(np.int64) if type(result) is np.ndarray else int(result)
 
         return checked
 
@@ -111,8 +119,8 @@ class CallCompiler(AtomicCompiler):
             return value
 
         def number(env: Env) -> Any:
-            found = value(env)
-            return found.astype(np.int64) if type(found) is np.ndarray else int(found)
+            result = value(env)
+            return result.astype(np.int64) if type(result) is np.ndarray else int(result)
 
         return number
 
@@ -120,11 +128,11 @@ class CallCompiler(AtomicCompiler):
         value, site = self.value(expr.args[0]), self.site(expr)
 
         def checked(env: Env) -> Any:
-            found = value(env)
-            fine = found != 0
+            result = value(env)
+            fine = result != 0
             if not (fine.all() if type(fine) is np.ndarray else fine):
                 raise site.error(env, "BW716", "integer division by zero", int(np.argmin(fine)))
-            return found
+            return result
 
         return checked
 
@@ -150,8 +158,9 @@ class CallCompiler(AtomicCompiler):
 
     def _name_of(self, expr: Call) -> str:
         if not expr.args or not isinstance(expr.args[0], StringImm):
-            raise InterpretError(f"the first argument of {expr.op} must be a name", code="BW757",
-                                 span=expr.span)  # fmt: skip
+            raise InterpretError(
+                f"the first argument of {expr.op} must be a name", code="BW757", span=expr.span
+            )
         return expr.args[0].value
 
     def _call_global(self, expr: Call) -> Fn:
@@ -178,9 +187,13 @@ class CallCompiler(AtomicCompiler):
             _outside_kernels(env, site, name)
             function = env[1].packed.get(name)
             if function is None:
-                raise site.error(env, "BW757", f"no Python function {name!r} is known to this run",
-                                 help=f"pass packed={{{name!r}: function}} to interpret, or "
-                                 "register it with interp.register_packed")  # fmt: skip
+                raise site.error(
+                    env,
+                    "BW757",
+                    f"no Python function {name!r} is known to this run",
+                    help=f"pass packed={{{name!r}: function}} to interpret, or "
+                    "register it with interp.register_packed",
+                )
             return function(*[a(env) for a in args])
 
         return call
@@ -190,8 +203,8 @@ class CallCompiler(AtomicCompiler):
 
         def constant(env: Env) -> Pointer:
             state: State = env[1]
-            found = state.constants.get(name)
-            if found is None:
+            result = state.constants.get(name)
+            if result is None:
                 known: dict[str, Any] = (
                     {} if state.module is None else state.module.attrs.get("constants", {})
                 )
@@ -199,8 +212,8 @@ class CallCompiler(AtomicCompiler):
                     raise site.error(env, "BW757", f"the module has no constant {name!r}")
                 array: Array = np.ascontiguousarray(known[name])
                 storage = Storage(array.reshape(-1).view(np.uint8), None, array.itemsize, 0, True)
-                found = state.constants[name] = Pointer(storage, 0)
-            return found
+                result = state.constants[name] = Pointer(storage, 0)
+            return result
 
         return constant
 
@@ -217,7 +230,8 @@ class CallCompiler(AtomicCompiler):
             if view.shadow is not None:
                 view.shadow[base : base + view.reach()] = view.ones
             return np.lib.stride_tricks.as_strided(
-                view.data[base:], view.shape, tuple(s * size for s in view.strides))  # fmt: skip
+                view.data[base:], view.shape, tuple(s * size for s in view.strides)
+            )
 
         return tensor
 
@@ -236,9 +250,12 @@ class CallCompiler(AtomicCompiler):
 
 def _outside_kernels(env: Env, site: Site, name: str) -> None:
     if env[0] is not None:
-        raise site.error(env, "BW757", f"a kernel calls {name!r}",
-                         help="a kernel calls nothing; write out what the function does"
-                         )  # fmt: skip
+        raise site.error(
+            env,
+            "BW757",
+            f"a kernel calls {name!r}",
+            help="a kernel calls nothing; write out what the function does",
+        )
 
 
 def _text(value: Any) -> str:

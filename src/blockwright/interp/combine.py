@@ -86,8 +86,11 @@ def _in_place(store: ir.BufferStore, body: ir.Stmt, moving: set[ir.Var]) -> bool
         return False
     again = [s for s in ir.collect(body, ir.BufferStore) if s.buffer is store.buffer]
     loads = [n for n in ir.collect(body, ir.BufferLoad) if n.buffer is store.buffer]
-    return (len(again) == 1 and bool(loads)
-            and all(ir.structural_equal(n.indices, store.indices) for n in loads))  # fmt: skip
+    return (
+        len(again) == 1
+        and bool(loads)
+        and all(ir.structural_equal(n.indices, store.indices) for n in loads)
+    )
 
 
 def _combines(store: ir.Stmt) -> bool:

@@ -68,11 +68,11 @@ class ExprCompiler:
     # ----------------------------------------------------------------------------------- names
     def slot(self, node: Var | Buffer) -> int:
         """The slot of a variable; of a buffer's view, with its position in the next slot."""
-        found = self.slots.get(node)
-        if found is None:
-            found = self.slots[node] = self.count
+        result = self.slots.get(node)
+        if result is None:
+            result = self.slots[node] = self.count
             self.count += 2 if isinstance(node, Buffer) else 1
-        return found
+        return result
 
     def define(self, var: Var, is_value: bool = False) -> int:
         self.defined.add(var)
@@ -88,10 +88,10 @@ class ExprCompiler:
     # ----------------------------------------------------------------------------------- kinds
     def is_index(self, expr: Expr) -> bool:
         """Whether an integer expression is made of loop variables, sizes and constants only."""
-        found = self._indexness.get(expr)
-        if found is None:
-            found = self._indexness[expr] = self._decide_index(expr)
-        return found
+        result = self._indexness.get(expr)
+        if result is None:
+            result = self._indexness[expr] = self._decide_index(expr)
+        return result
 
     def _decide_index(self, expr: Expr) -> bool:
         match expr:
@@ -193,9 +193,9 @@ class ExprCompiler:
                 return fn(env)
             memo = env[1].memo
             now = [env[slot] for slot in slots]
-            found = memo.get(key)
-            if found is not None and all(map(same, found[0], now)):
-                return found[1]
+            matches = memo.get(key)
+            if matches is not None and all(map(same, matches[0], now)):
+                return matches[1]
             result = fn(env)
             if type(result) is np.ndarray:
                 memo[key] = (now, result)
@@ -215,17 +215,20 @@ class ExprCompiler:
             return self._compare(expr)
         method = self._table.get(type(expr))
         if method is None:
-            raise InterpretError(f"cannot run the expression {type(expr).__name__}",
-                                 code="BW757", span=expr.span)  # fmt: skip
+            raise InterpretError(
+                f"cannot run the expression {type(expr).__name__}", code="BW757", span=expr.span
+            )
         return getattr(self, method)(expr)
 
     # ------------------------------------------------------------------------------- the simple
     def _var(self, expr: Var) -> Fn:
         if expr not in self.defined:
-            raise InterpretError(f"variable {expr.name} is used where nothing defines it",
-                                 code="BW757", span=expr.span,
-                                 help="pass it as a scalar parameter or as a dimension of a buffer"
-                                 )  # fmt: skip
+            raise InterpretError(
+                f"variable {expr.name} is used where nothing defines it",
+                code="BW757",
+                span=expr.span,
+                help="pass it as a scalar parameter or as a dimension of a buffer",
+            )
         slot = self.slot(expr)
         return lambda env: env[slot]
 
@@ -260,8 +263,9 @@ class ExprCompiler:
                 return op(a(env), divisor)
             except numeric.ZeroDivisor:
                 zero = np.asarray(divisor).reshape(-1) == 0
-                raise site.error(env, "BW754", "integer division by zero",
-                                 int(np.argmax(zero)) // lanes) from None  # fmt: skip
+                raise site.error(
+                    env, "BW754", "integer division by zero", int(np.argmax(zero)) // lanes
+                ) from None
 
         return divide
 
@@ -272,8 +276,11 @@ class ExprCompiler:
         def multiply(env: Env) -> Any:
             left, right = a(env), b(env)
             if numeric.leaves_64_bits(left, right):
-                raise site.error(env, "BW767", "an index leaves 64 bits: a product of "
-                                 f"{np.max(left)} and {np.max(right)}")  # fmt: skip
+                raise site.error(
+                    env,
+                    "BW767",
+                    f"an index leaves 64 bits: a product of {np.max(left)} and {np.max(right)}",
+                )
             return left * right
 
         return multiply
@@ -422,10 +429,13 @@ class ExprCompiler:
 
     def _effect(self, expr: Call) -> Fn:
         known = "it has no meaning here" if expr.op in OPS else "no such row exists"
-        raise InterpretError(f"the interpreter cannot run operation {expr.op!r}: {known}",
-                             code="BW757", span=expr.span,
-                             help="replace it by operations the interpreter knows, for example "
-                             "through the tensor intrinsic's meaning")  # fmt: skip
+        raise InterpretError(
+            f"the interpreter cannot run operation {expr.op!r}: {known}",
+            code="BW757",
+            span=expr.span,
+            help="replace it by operations the interpreter knows, for example "
+            "through the tensor intrinsic's meaning",
+        )
 
     def _pure(self, expr: Call, row: ops.Row) -> Fn:
         args = [self.value(a) for a in expr.args]
@@ -438,11 +448,13 @@ class ExprCompiler:
             try:
                 return row(dtype, *[a(env) for a in args])
             except ops.Unsupported as reason:
-                raise site.error(env, "BW757", f"the interpreter cannot run this {name}: {reason}"
-                                 ) from None  # fmt: skip
+                raise site.error(
+                    env, "BW757", f"the interpreter cannot run this {name}: {reason}"
+                ) from None
             except ops.BadShift:
-                raise site.error(env, "BW759", f"{name} by an amount outside 0 … {dtype.bits - 1}"
-                                 ) from None  # fmt: skip
+                raise site.error(
+                    env, "BW759", f"{name} by an amount outside 0 … {dtype.bits - 1}"
+                ) from None
 
         return call
 

@@ -18,9 +18,13 @@ def agreed(env: Env, size: Any, buffer: Buffer) -> Any:
         return size
     if len(size) and np.all(size == size[0]):
         return int(size[0])
-    raise InterpretError(f"buffer {buffer.name} has different sizes in different threads, and "
-                         "not in a block without blocks inside", code="BW757", span=buffer.span,
-                         help="allocate the largest size")  # fmt: skip
+    raise InterpretError(
+        f"buffer {buffer.name} has different sizes in different threads, and "
+        "not in a block without blocks inside",
+        code="BW757",
+        span=buffer.span,
+        help="allocate the largest size",
+    )
 
 
 def by_size(sizes: list[Fn], waits: list[Run], steps: list[Run]) -> Run:
@@ -29,15 +33,15 @@ def by_size(sizes: list[Fn], waits: list[Run], steps: list[Run]) -> Run:
     def body(env: Env) -> None:
         for wait in waits:
             wait(env)
-        found = [fn(env) for fn in sizes]
-        varied = [n for n in found if type(n) is np.ndarray]
+        result = [fn(env) for fn in sizes]
+        varied = [n for n in result if type(n) is np.ndarray]
         if not varied or not len(varied[0]):
             groups = [env]
         else:
             _, which = np.unique(np.stack(varied), axis=1, return_inverse=True)
             which = which.reshape(-1)
-            many = which.max() > 0
-            groups = [compress(env, which == k) for k in np.unique(which)] if many else [env]
+            count = which.max() > 0
+            groups = [compress(env, which == k) for k in np.unique(which)] if count else [env]
         for group in groups:
             for step in steps:
                 step(group)

@@ -48,8 +48,11 @@ class Site:
         self, env: Env, code: str, message: str, lane: int = 0, help: str | None = None
     ) -> InterpretError:
         """An error that names the block and the values of the surrounding variables."""
-        values = ", ".join(f"{name} = {pick(env[slot], lane)}" for name, slot in self.visible
-                           if env[slot] is not None)  # fmt: skip
+        values = ", ".join(
+            f"{name} = {pick(env[slot], lane)}"
+            for name, slot in self.visible
+            if env[slot] is not None
+        )
         notes = [f"in block {self.block!r}"] if self.block else []
         if values:
             notes.append(f"where {values}")
@@ -60,8 +63,9 @@ def with_first(error: InterpretError, there: Site, did: str, who: str = "") -> I
     """The error of a race with the other access, which came first, as a second place."""
     where = f" in block {there.block!r}" if there.block else ""
     second = Diagnostic(error.code, f"the other access: {did} here{where}{who}", there.span)
-    return InterpretError(error.message, code=error.code, help=error.help,
-                          diagnostics=[*error.diagnostics, second])  # fmt: skip
+    return InterpretError(
+        error.message, code=error.code, help=error.help, diagnostics=[*error.diagnostics, second]
+    )
 
 
 def pick(value: Any, lane: int) -> Any:
@@ -82,8 +86,11 @@ class Limit:
         """
         self.left -= max(count, 0)
         if self.left < 0:
-            raise InterpretError("the run takes more iterations of loops than it may", code="BW757",
-                                 help="allow more of them, or take smaller sizes")  # fmt: skip
+            raise InterpretError(
+                "the run takes more iterations of loops than it may",
+                code="BW757",
+                help="allow more of them, or take smaller sizes",
+            )
 
 
 class State:
@@ -140,9 +147,16 @@ class Loop:
     __slots__ = ("extent", "free", "jumps", "kind", "low", "name", "slot", "waits")
 
     def __init__(
-        self, name: str, slot: int, low: Fn, extent: Fn, kind: ForKind, jumps: bool,
-        free: bool = False, waits: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        slot: int,
+        low: Fn,
+        extent: Fn,
+        kind: ForKind,
+        jumps: bool,
+        free: bool = False,
+        waits: bool = False,
+    ) -> None:
         self.waits = waits
         self.free = free
         self.name = name
@@ -189,10 +203,10 @@ def same(a: Any, b: Any) -> bool:
 def narrowed(env: Env, mask: Any, key: object) -> Env:
     """`compress`, remembering its result under `key`: only what changed is taken anew."""
     memo = env[1].memo
-    found = memo.get(key)
-    if found is not None and found[0] is mask:
-        rows = found[1]
-        new = refreshed(env, rows, found[2], found[3])
+    result = memo.get(key)
+    if result is not None and result[0] is mask:
+        rows = result[1]
+        new = refreshed(env, rows, result[2], result[3])
     else:
         rows = np.flatnonzero(mask)
         new = [v[rows] if type(v) is np.ndarray else v for v in env]
@@ -294,9 +308,13 @@ def run_step(env: Env, body: Fn) -> bool:
     except Jump as jump:
         lanes, site = jump.args
         if lanes != env[0]:
-            raise site.error(env, "BW757", "some threads leave the loop here, others go on in it "
-                             "and wait for each other", 0,
-                             "let the condition not depend on the thread") from None  # fmt: skip
+            raise site.error(
+                env,
+                "BW757",
+                "some threads leave the loop here, others go on in it and wait for each other",
+                0,
+                "let the condition not depend on the thread",
+            ) from None
         return isinstance(jump, Continue)
     return True
 

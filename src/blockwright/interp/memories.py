@@ -59,12 +59,12 @@ class Memories:
             called: what a call of another function of the module writes; without it, all that the
                 call passes.
         """
-        found: dict[Buffer, bool] = {}
+        result: dict[Buffer, bool] = {}
         for node in walk(root):
             for buffer, writes in self._accesses(node, called):
                 for memory in self.of(buffer):
-                    found[memory] = found.get(memory, False) or writes
-        return found
+                    result[memory] = result.get(memory, False) or writes
+        return result
 
     def passed(self, node: Node) -> list[Buffer]:
         """Buffers that a call, or one of its arguments, mentions or points to."""

@@ -34,8 +34,19 @@ class Storage:
         flight: per byte, how many asynchronous copies write (row 0) and read (row 1) it.
     """
 
-    __slots__ = ("_shadow_views", "_typed", "banked", "flight", "granule", "level", "owned",
-                 "races", "raw", "threads", "written")  # fmt: skip
+    __slots__ = (
+        "_shadow_views",
+        "_typed",
+        "banked",
+        "flight",
+        "granule",
+        "level",
+        "owned",
+        "races",
+        "raw",
+        "threads",
+        "written",
+    )
 
     def __init__(
         self, raw: Array, written: Array | None, granule: int, level: int, owned: bool
@@ -59,31 +70,31 @@ class Storage:
     def typed(self, dtype: np.dtype[Any], phase: int) -> Array:
         """All elements of `dtype` that start `phase` bytes after a multiple of its size."""
         key = (dtype.str if dtype.kind != "V" else dtype.name, phase)
-        found = self._typed.get(key)
-        if found is None:
-            found = self._cut(self.raw, phase, dtype.itemsize).view(dtype)
-            self._typed[key] = found
-        return found
+        result = self._typed.get(key)
+        if result is None:
+            result = self._cut(self.raw, phase, dtype.itemsize).view(dtype)
+            self._typed[key] = result
+        return result
 
     def shadow(self, size: int, phase: int) -> Array | None:
         """The written-shadow as integers of `size` bytes; None when all is initialised."""
         if self.written is None:
             return None
-        found = self._shadow_views.get((size, phase))
-        if found is None:
-            found = self._cut(self.written, phase, size).view(f"u{size}")
-            self._shadow_views[size, phase] = found
-        return found
+        result = self._shadow_views.get((size, phase))
+        if result is None:
+            result = self._cut(self.written, phase, size).view(f"u{size}")
+            self._shadow_views[size, phase] = result
+        return result
 
     @staticmethod
     def _cut(raw: Array, phase: int, size: int) -> Array:
         return raw[phase : phase + (len(raw) - phase) // size * size]
 
     def race_shadow(self, depth: int) -> RaceShadow:
-        found = self.races.get(depth)
-        if found is None:
-            found = self.races[depth] = RaceShadow(len(self.raw) // self.granule + 1)
-        return found
+        result = self.races.get(depth)
+        if result is None:
+            result = self.races[depth] = RaceShadow(len(self.raw) // self.granule + 1)
+        return result
 
     def refine(self, size: int) -> None:
         """Make race granules at most `size` bytes; what was recorded stays."""
@@ -104,8 +115,16 @@ class RaceShadow:
         shared, updated: whether several iterations read, or updated atomically.
     """
 
-    __slots__ = ("read_at", "readers", "shared", "updated", "updated_at", "updaters", "writers",
-                 "written_at")  # fmt: skip
+    __slots__ = (
+        "read_at",
+        "readers",
+        "shared",
+        "updated",
+        "updated_at",
+        "updaters",
+        "writers",
+        "written_at",
+    )
 
     def __init__(self, count: int) -> None:
         for name in self.__slots__:
@@ -184,8 +203,18 @@ class View:
     between lanes.
     """
 
-    __slots__ = ("data", "dtype", "lanes", "ones", "phase", "shadow", "shape", "size", "storage",
-                 "strides")  # fmt: skip
+    __slots__ = (
+        "data",
+        "dtype",
+        "lanes",
+        "ones",
+        "phase",
+        "shadow",
+        "shape",
+        "size",
+        "storage",
+        "strides",
+    )
 
     def __init__(
         self,

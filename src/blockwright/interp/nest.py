@@ -94,11 +94,11 @@ class Nest:
 
     def _again(self, env: Env) -> bool:
         """Run as last time when nothing has changed that decides about lanes."""
-        found = env[1].memo.get(self)
-        if found is None or self.inputs is None:
+        result = env[1].memo.get(self)
+        if result is None or self.inputs is None:
             return False
-        lanes: list[int] = found[0]
-        rows, before, after = found[1:]
+        lanes: list[int] = result[0]
+        rows, before, after = result[1:]
         if not all(same(env[slot], before[slot]) for slot in (0, *self.inputs)):
             return False
         if rows is None and any(
@@ -308,14 +308,14 @@ def _inputs(
     compiler: AccessCompiler, exprs: list[Expr], local: set[Var], buffers: list[int]
 ) -> list[int] | None:
     """Slots that addresses and bounds depend on; None when they depend on loaded values."""
-    found = {slot + k for slot in buffers for k in (0, 1)}
+    result = {slot + k for slot in buffers for k in (0, 1)}
     for expr in exprs:
         for node in walk(expr):
             if isinstance(node, BufferLoad):
                 return None
             if isinstance(node, Var) and node not in local:
-                found.add(compiler.slot(node))
-    return sorted(found)
+                result.add(compiler.slot(node))
+    return sorted(result)
 
 
 def _bytes_of(compiler: AccessCompiler, buffer: Buffer, resolve: Resolve) -> Fn:
@@ -356,6 +356,7 @@ def _inner_loops(
             used |= _used((low, extent), local, hidden)
             name, slot = loop.loop_var.name, compiler.slot(loop.loop_var)
             bounds = compiler.index(low), compiler.index(extent)
-            needed.append(Loop(name, slot, *bounds, kind_of(loop), False,
-                               free=combines_lanes(loop)))  # fmt: skip
+            needed.append(
+                Loop(name, slot, *bounds, kind_of(loop), False, free=combines_lanes(loop))
+            )
     return needed[::-1]

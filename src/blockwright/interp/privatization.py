@@ -59,12 +59,12 @@ def private_buffers(root: Stmt) -> Privates:
     """Parallel loop → the buffers of outside that are fresh at each of its iterations."""
     finder = _Finder()
     finder.visit(root, ())
-    found: Privates = {}
+    result: Privates = {}
     for buffer, outside in finder.allocated.items():
         owner = _owner(buffer, finder.used.get(buffer, ()), len(outside))
         if owner is not None:
-            found.setdefault(owner, []).append(buffer)
-    return found
+            result.setdefault(owner, []).append(buffer)
+    return result
 
 
 def _owner(buffer: Buffer, around: Path, outside: int) -> For | None:
@@ -78,8 +78,11 @@ def _owner(buffer: Buffer, around: Path, outside: int) -> For | None:
     for depth in reversed(owners):
         loop = around[depth]
         assert isinstance(loop, For)
-        again = [n for n in around[outside:depth] if isinstance(n, While)
-                 or (n.kind is not loop.kind and not is_const_int(n.extent, 1))]  # fmt: skip
+        again = [
+            n
+            for n in around[outside:depth]
+            if isinstance(n, While) or (n.kind is not loop.kind and not is_const_int(n.extent, 1))
+        ]
         rounds = {n.loop_var for n in again if isinstance(n, For)}
         if not again or _Beginning(buffer, rounds, around[: depth + 1]).writes(loop.body):
             return loop
@@ -165,14 +168,17 @@ class _Beginning:
             case AttrStmt():
                 return self.writes(stmt.body)
             case BlockRealize():
-                if not all(self._in_every_round(c) or self._everywhere(c)
-                           for c in conjuncts(stmt.predicate)):  # fmt: skip
+                if not all(
+                    self._in_every_round(c) or self._everywhere(c)
+                    for c in conjuncts(stmt.predicate)
+                ):
                     return False
                 if blocks(stmt.block.body):
                     self.rounds = self.rounds | {
-                        it.var for it, value in zip(stmt.block.iter_vars, stmt.iter_values,
-                                                    strict=True)
-                        if uses_var(value, self.rounds)}  # fmt: skip
+                        it.var
+                        for it, value in zip(stmt.block.iter_vars, stmt.iter_values, strict=True)
+                        if uses_var(value, self.rounds)
+                    }
                     return self.writes(stmt.block.body)
                 return self._block_writes(stmt)
             case BufferStore():
@@ -232,8 +238,9 @@ class _Beginning:
 
     def _everywhere(self, condition: Expr) -> bool:
         """Whether all blocks that use the buffer run under the condition."""
-        users = [n for n in walk(self.whole)
-                 if isinstance(n, BlockRealize) and self._used_in(n.block)]  # fmt: skip
+        users = [
+            n for n in walk(self.whole) if isinstance(n, BlockRealize) and self._used_in(n.block)
+        ]
         return all(any(_same(c, condition) for c in conjuncts(n.predicate)) for n in users)
 
     def _used_in(self, root: Node) -> bool:

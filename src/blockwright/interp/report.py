@@ -65,17 +65,19 @@ class Report:
 
     def row(self, number: int, buffer: str, how: str, span: Span | None, block: str) -> BankRow:
         """The row of an access, by the number of its place."""
-        found = self._rows.get((number, how))
-        if found is None:
-            found = self._rows[number, how] = BankRow(buffer, how, span, block)
-        return found
+        result = self._rows.get((number, how))
+        if result is None:
+            result = self._rows[number, how] = BankRow(buffer, how, span, block)
+        return result
 
     def __str__(self) -> str:
         if not self._rows:
             return "no accesses of shared memory"
-        lines = [f"{row.conflicts:>8} conflicts in {row.requests} {row.how}s of {row.buffer}"
-                 + (f" at {row.span.location()}" if row.span else "")
-                 for row in self._rows.values()]  # fmt: skip
+        lines = [
+            f"{row.conflicts:>8} conflicts in {row.requests} {row.how}s of {row.buffer}"
+            + (f" at {row.span.location()}" if row.span else "")
+            for row in self._rows.values()
+        ]
         return "\n".join(lines)
 
 

@@ -77,8 +77,11 @@ class Program:
         compiler.launches = launches(func)
         owned = {b for n in compiler.launches.values() for own in n.owned.values() for b in own}
         compiler.on_chip = owned
-        compiler.privates = {loop: kept for loop, found in private_buffers(body).items()
-                             if (kept := [b for b in found if b not in owned])}  # fmt: skip
+        compiler.privates = {
+            loop: kept
+            for loop, result in private_buffers(body).items()
+            if (kept := [b for b in result if b not in owned])
+        }
         compiler.alignment = alignments(body)
         self.body = compiler.stmt(body)
         self.is_deep = height(body) > _DEEP
@@ -116,22 +119,22 @@ class Program:
 @deep
 def program_of(func: PrimFunc) -> Program:
     """The compiled form of a function, made once per function object."""
-    found = _compiled.get(func)
-    if found is None:
-        found = _compiled[func] = Program(func)
-    return found
+    result = _compiled.get(func)
+    if result is None:
+        result = _compiled[func] = Program(func)
+    return result
 
 
 def shape_symbols(func: PrimFunc, scalars: Collection[Var]) -> list[Var]:
     """Symbolic sizes that shapes bind: plain dimensions in order of first occurrence."""
-    found: dict[Var, None] = {}
+    result: dict[Var, None] = {}
     for buffer in func.buffers:
-        found.update(dict.fromkeys(n for n in buffer.shape if isinstance(n, Var)))
+        result.update(dict.fromkeys(n for n in buffer.shape if isinstance(n, Var)))
     for buffer in func.buffers:
         for extent in buffer.shape:
-            found.update(dict.fromkeys(collect(extent, Var)))
+            result.update(dict.fromkeys(collect(extent, Var)))
     given = set(scalars)
-    return [v for v in found if v not in given]
+    return [v for v in result if v not in given]
 
 
 def written_buffers(func: PrimFunc, module: IRModule | None) -> set[Buffer]:
@@ -206,8 +209,15 @@ def interpret(
     if order is not None and order != "reverse" and not isinstance(order, int):
         raise InterpretError(f'order={order!r} is not None, "reverse" or a seed', code="BW760")
     compiled = program_of(func)
-    state = State(module, vectorize=vectorize, races=races, order=order,
-                  packed={**_packed, **(packed or {})}, report=report, limit=limit)  # fmt: skip
+    state = State(
+        module,
+        vectorize=vectorize,
+        races=races,
+        order=order,
+        packed={**_packed, **(packed or {})},
+        report=report,
+        limit=limit,
+    )
     written = written_buffers(func, module)
     arrays, values = _match_arguments(compiled, args, scalars, written)
     fresh = _output_buffers(func, outputs)
@@ -216,8 +226,9 @@ def interpret(
     _check_shapes(compiled, arrays, env)
     if _overlapping(func, arrays, written):
         state.vectorize = False  # lanes rest on distinct memory
-    loaned = [_Loan(b, a, b in fresh, b in written)
-              for b, a in zip(compiled.buffers, arrays, strict=True)]  # fmt: skip
+    loaned = [
+        _Loan(b, a, b in fresh, b in written) for b, a in zip(compiled.buffers, arrays, strict=True)
+    ]
     compiled.run(env, [loan.pointer for loan in loaned])
     for loan in loaned:
         loan.give_back()
@@ -288,17 +299,25 @@ _NUMBERS: tuple[type, ...] = (int, float, np.generic)
 
 def _scalar(func: PrimFunc, var: Var, value: Any) -> Any:
     if not isinstance(value, _NUMBERS):
-        raise InterpretError(f"{func.name}: scalar {var.name} must be a number, "
-                             f"not {type(value).__name__}", code="BW702")  # fmt: skip
+        raise InterpretError(
+            f"{func.name}: scalar {var.name} must be a number, not {type(value).__name__}",
+            code="BW702",
+        )
     if not var.dtype.is_int and not var.dtype.is_bool:
         return numeric.constant(value, var.dtype)
     number: Any = cast("Any", value).item() if isinstance(value, np.generic) else value
     if isinstance(number, float):
-        raise InterpretError(f"{func.name}: scalar {var.name} is {var.dtype}, not a float",
-                             code="BW702", help="convert the value before the call")  # fmt: skip
+        raise InterpretError(
+            f"{func.name}: scalar {var.name} is {var.dtype}, not a float",
+            code="BW702",
+            help="convert the value before the call",
+        )
     if not var.dtype.min_value <= number <= var.dtype.max_value:
-        raise InterpretError(f"{func.name}: scalar {var.name}: {number} does not fit {var.dtype}",
-                             code="BW702", help="pass a number in range")  # fmt: skip
+        raise InterpretError(
+            f"{func.name}: scalar {var.name}: {number} does not fit {var.dtype}",
+            code="BW702",
+            help="pass a number in range",
+        )
     return int(number) if var.dtype.is_int else numeric.constant(number, var.dtype)
 
 
@@ -308,8 +327,11 @@ def _array(func: PrimFunc, buffer: Buffer, arg: Any, written: bool) -> Array:
         kind = type(arg).__name__
         raise InterpretError(f"{where} must be a NumPy array, not {kind}", code="BW702")
     if isinstance(arg, np.ma.MaskedArray):
-        raise InterpretError(f"{where} is a masked array", code="BW702",
-                             help="pass .filled(value), or the mask as an argument")  # fmt: skip
+        raise InterpretError(
+            f"{where} is a masked array",
+            code="BW702",
+            help="pass .filled(value), or the mask as an argument",
+        )
     array = cast(Array, arg)
     if array.dtype != buffer.dtype.numpy():
         raise InterpretError(f"{where} must hold {buffer.dtype}, not {array.dtype}", code="BW703")
@@ -322,8 +344,11 @@ def _array(func: PrimFunc, buffer: Buffer, arg: Any, written: bool) -> Array:
     if written and not array.flags.writeable:
         raise InterpretError(f"{where} is written but the array is read-only", code="BW707")
     if written and has_shared_elements(array):
-        raise InterpretError(f"{where} is written, and its own elements share memory",
-                             code="BW706", help="pass a copy")  # fmt: skip
+        raise InterpretError(
+            f"{where} is written, and its own elements share memory",
+            code="BW706",
+            help="pass a copy",
+        )
     return array
 
 
@@ -342,16 +367,23 @@ def _bind_symbols(compiled: Program, arrays: Sequence[Array], values: dict[Var, 
     _solve_symbols(compiled, arrays, values)
     for var in (*compiled.scalars, *compiled.symbols):
         if var not in values:
-            raise InterpretError(f"{func.name}: nothing binds {var.name}", code="BW701",
-                                 help=f"pass {var.name}=… to interpret")  # fmt: skip
+            raise InterpretError(
+                f"{func.name}: nothing binds {var.name}",
+                code="BW701",
+                help=f"pass {var.name}=… to interpret",
+            )
     for var in compiled.symbols:
         if values[var] > var.dtype.max_value:
-            raise InterpretError(f"{func.name}: {var.name} = {values[var]} does not fit "
-                                 f"{var.dtype}", code="BW702")  # fmt: skip
-        least, most = low.get(var.name, 0), high.get(var.name, values[var])
-        if not least <= values[var] <= most:
-            raise InterpretError(f"{func.name}: {var.name} = {values[var]} is outside its declared "
-                                 f"range [{least}, {most}]", code="BW708")  # fmt: skip
+            raise InterpretError(
+                f"{func.name}: {var.name} = {values[var]} does not fit {var.dtype}", code="BW702"
+            )
+        smallest, largest = low.get(var.name, 0), high.get(var.name, values[var])
+        if not smallest <= values[var] <= largest:
+            raise InterpretError(
+                f"{func.name}: {var.name} = {values[var]} is outside its declared "
+                f"range [{smallest}, {largest}]",
+                code="BW708",
+            )
 
 
 def _solve_symbols(compiled: Program, arrays: Sequence[Array], values: dict[Var, Any]) -> None:
@@ -388,15 +420,18 @@ def _output_buffers(func: PrimFunc, outputs: int | Collection[str] | None) -> se
     names = {b.name: b for b in func.buffers}
     unknown = [n for n in outputs if n not in names]
     if unknown:
-        raise InterpretError(f"{func.name} has no buffer parameter {unknown[0]!r}", code="BW701",
-                             help=f"buffers: {', '.join(names)}")  # fmt: skip
+        raise InterpretError(
+            f"{func.name} has no buffer parameter {unknown[0]!r}",
+            code="BW701",
+            help=f"buffers: {', '.join(names)}",
+        )
     return {names[n] for n in outputs}
 
 
 def _overlapping(func: PrimFunc, arrays: Sequence[Array], written: set[Buffer]) -> bool:
     """Whether a written argument overlaps another, which the function must allow."""
     pairs = list(zip(func.buffers, arrays, strict=True))
-    found = False
+    result = False
     for k, (buffer, array) in enumerate(pairs):
         for other, second in pairs[k + 1 :]:
             if buffer not in written and other not in written:
@@ -406,10 +441,12 @@ def _overlapping(func: PrimFunc, arrays: Sequence[Array], written: set[Buffer]) 
             if func.attrs.get("tir.noalias") is not False:
                 raise InterpretError(
                     f"{func.name}: {buffer.name} and {other.name} overlap in memory and "
-                    "one of them is written", code="BW706",
-                    help='pass separate arrays, or declare "tir.noalias": False')  # fmt: skip
-            found = True
-    return found
+                    "one of them is written",
+                    code="BW706",
+                    help='pass separate arrays, or declare "tir.noalias": False',
+                )
+            result = True
+    return result
 
 
 # ---------------------------------------------------------------------------- calls in the module
@@ -417,14 +454,21 @@ def call_global(state: State, name: str, args: list[Any]) -> None:
     """Run another function of the module: pointers, then scalars, then its symbols."""
     func = state.module[name] if state.module is not None and name in state.module else None
     if not isinstance(func, PrimFunc):
-        raise InterpretError(f"call of unknown tensor program {name!r}", code="BW757",
-                             help="interpret the module that holds it")  # fmt: skip
+        raise InterpretError(
+            f"call of unknown tensor program {name!r}",
+            code="BW757",
+            help="interpret the module that holds it",
+        )
     compiled = program_of(func)
     formals = [*compiled.scalars, *compiled.symbols]
     count = len(compiled.buffers)
     if len(args) != count + len(formals):
-        raise InterpretError(f"{name} takes {count} buffers and {len(formals)} numbers, the call "
-                             f"passes {len(args)} arguments", code="BW701")  # fmt: skip
-    values = {v: int(a) if v.dtype.is_int else a
-              for v, a in zip(formals, args[count:], strict=True)}  # fmt: skip
+        raise InterpretError(
+            f"{name} takes {count} buffers and {len(formals)} numbers, the call "
+            f"passes {len(args)} arguments",
+            code="BW701",
+        )
+    values = {
+        v: int(a) if v.dtype.is_int else a for v, a in zip(formals, args[count:], strict=True)
+    }
     compiled.run(compiled.environment(state, values), args[:count])

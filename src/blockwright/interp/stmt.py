@@ -61,8 +61,9 @@ class StmtCompiler(LaunchCompiler):
     def stmt(self, node: Stmt) -> Run:
         method = self._statements.get(type(node))
         if method is None:
-            raise InterpretError(f"cannot run the statement {type(node).__name__}", code="BW757",
-                                 span=node.span)  # fmt: skip
+            raise InterpretError(
+                f"cannot run the statement {type(node).__name__}", code="BW757", span=node.span
+            )
         outer = self.here
         self.here = node.span or outer
         run: Run = getattr(self, method)(node)
@@ -93,8 +94,18 @@ class StmtCompiler(LaunchCompiler):
             low, extent = self.index(loop.min), self.index(loop.extent)
             slot = self.define(loop.loop_var)
             self.visible.append((loop.loop_var.name, slot))
-            headers.append(Loop(loop.loop_var.name, slot, low, extent, kind_of(loop), _jumps(loop),
-                                combines_lanes(loop), waits(loop)))  # fmt: skip
+            headers.append(
+                Loop(
+                    loop.loop_var.name,
+                    slot,
+                    low,
+                    extent,
+                    kind_of(loop),
+                    _jumps(loop),
+                    combines_lanes(loop),
+                    waits(loop),
+                )
+            )
         owned = [self.new_buffer(b) for b in self.privates.get(loops[-1], ())]
         body = self._seq_of([*owned, self.stmt(inner)])
         run = body
@@ -104,9 +115,14 @@ class StmtCompiler(LaunchCompiler):
         return run
 
     def _loop(
-        self, loops: list[For], inner: Stmt, headers: list[Loop], innermost: Run, below: Run,
+        self,
+        loops: list[For],
+        inner: Stmt,
+        headers: list[Loop],
+        innermost: Run,
+        below: Run,
         known: frozenset[Var],
-    ) -> Run:  # fmt: skip
+    ) -> Run:
         """The chain from one loop on: as lanes where that is exact, else in order."""
         nest = plan_nest(self, loops, inner, headers, innermost, self.privates, known)
         header = headers[0]
@@ -143,7 +159,8 @@ class StmtCompiler(LaunchCompiler):
     def _if(self, node: IfThenElse) -> Run:
         condition, then = self.condition(node.condition), self.stmt(node.then_case)
         in_turns = self.launch is not None and any(
-            isinstance(n, Call) and n.op == "ptx_wait_barrier" for n in walk(node))  # fmt: skip
+            isinstance(n, Call) and n.op == "ptx_wait_barrier" for n in walk(node)
+        )
         other = None if node.else_case is None else self.stmt(node.else_case)
 
         def branch(env: Env) -> None:
@@ -178,8 +195,12 @@ class StmtCompiler(LaunchCompiler):
         def let(env: Env) -> None:
             value = bound(env)
             if type(value) is Pointer and type(value.byte) is np.ndarray:
-                raise site.error(env, "BW757", f"{node.var.name} points to another place in each "
-                                 "thread", help="write the address where it is used")  # fmt: skip
+                raise site.error(
+                    env,
+                    "BW757",
+                    f"{node.var.name} points to another place in each thread",
+                    help="write the address where it is used",
+                )
             env[slot] = per_lane(env, value, vector)
             body(env)
 
@@ -196,8 +217,8 @@ class StmtCompiler(LaunchCompiler):
             holds = np.asarray(condition(env))
             if not holds.all():
                 lane = int(np.argmin(holds)) if holds.ndim else 0
-                found = tuple(int(pick(value(env), lane)) for value in values)
-                text = node.message % found if found else node.message
+                result = tuple(int(pick(value(env), lane)) for value in values)
+                text = node.message % result if result else node.message
                 coded = coded_message(text) or ("BW753", f"assertion failed: {text}", None)
                 raise site.error(env, *coded[:2], lane, coded[2])
 

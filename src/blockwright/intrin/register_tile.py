@@ -34,8 +34,10 @@ def outer_product(name: str) -> TensorIntrin | None:
 
 def _buffers(rows: int, columns: int, dtype: ir.DType) -> list[ir.Buffer]:
     shapes = {"A": (rows, 1), "B": (1, columns), "C": (rows, columns)}
-    return [ir.Buffer(n, dtype, tuple(_index(d) for d in shape), offset_factor=1)
-            for n, shape in shapes.items()]  # fmt: skip
+    return [
+        ir.Buffer(n, dtype, tuple(_index(d) for d in shape), offset_factor=1)
+        for n, shape in shapes.items()
+    ]
 
 
 def _index(value: int) -> ir.Expr:
@@ -47,17 +49,25 @@ def _function(name: str, buffers: list[ir.Buffer], body: ir.Stmt) -> ir.PrimFunc
     reads = tuple(ir.full_region(x) for x in (c, a, b))
     root = ir.Block("root", (), reads, (ir.full_region(c),), body)
     handles = [ir.var(f"{x.name}_handle", "handle") for x in buffers]
-    return ir.PrimFunc(tuple(handles), tuple(zip(handles, buffers, strict=True)),
-                       ir.BlockRealize((), ir.const(True, "bool"), root),
-                       {"global_symbol": name})  # fmt: skip
+    return ir.PrimFunc(
+        tuple(handles),
+        tuple(zip(handles, buffers, strict=True)),
+        ir.BlockRealize((), ir.const(True, "bool"), root),
+        {"global_symbol": name},
+    )
 
 
 def _meaning(rows: int, columns: int, dtype: ir.DType) -> ir.PrimFunc:
     a, b, c = _buffers(rows, columns, dtype)
-    kinds = [("i", rows, ir.IterType.SPATIAL), ("j", columns, ir.IterType.SPATIAL),
-             ("k", 1, ir.IterType.REDUCE)]  # fmt: skip
-    iters = [ir.IterVar(ir.var(f"v{n}", "int64"), ir.Range(_index(0), _index(e)), kind)
-             for n, e, kind in kinds]  # fmt: skip
+    kinds = [
+        ("i", rows, ir.IterType.SPATIAL),
+        ("j", columns, ir.IterType.SPATIAL),
+        ("k", 1, ir.IterType.REDUCE),
+    ]
+    iters = [
+        ir.IterVar(ir.var(f"v{n}", "int64"), ir.Range(_index(0), _index(e)), kind)
+        for n, e, kind in kinds
+    ]
     i, j, k = (it.var for it in iters)
     value = ir.load(c, i, j) + ir.load(a, i, k) * ir.load(b, k, j)
     store = ir.BufferStore(c, value, (i, j))

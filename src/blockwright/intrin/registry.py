@@ -44,8 +44,11 @@ class TensorIntrin(msgspec.Struct, frozen=True, eq=False):
             IRError: the name is taken, or the programs' parameters do not agree.
         """
         if name in TensorIntrin._known and not override:
-            raise IRError(f"tensor intrinsic {name!r} is already registered", code="BW247",
-                          help="choose another name or pass override=True")  # fmt: skip
+            raise IRError(
+                f"tensor intrinsic {name!r} is already registered",
+                code="BW247",
+                help="choose another name or pass override=True",
+            )
         intrin = TensorIntrin(name, meaning, implementation)
         _check(intrin)
         declare_scopes(b.scope for f in (meaning, implementation) for b in ir.collect(f, ir.Buffer))
@@ -59,13 +62,13 @@ class TensorIntrin(msgspec.Struct, frozen=True, eq=False):
         Raises:
             IRError: nobody knows the name.
         """
-        found = TensorIntrin._known.get(name)
-        if found is not None:
-            return found
+        result = TensorIntrin._known.get(name)
+        if result is not None:
+            return result
         for family in TensorIntrin._families:
-            made = family(name)
-            if made is not None:
-                return TensorIntrin.register(name, made.meaning, made.implementation)
+            created = family(name)
+            if created is not None:
+                return TensorIntrin.register(name, created.meaning, created.implementation)
         known = ", ".join(sorted(TensorIntrin._known)) or "none"
         raise IRError(
             f"no tensor intrinsic {name!r}",
@@ -86,10 +89,15 @@ def _check(intrin: TensorIntrin) -> None:
         x.ndim == y.ndim and x.dtype is y.dtype for x, y in zip(a, b, strict=True)
     )
     if not same:
-        raise IRError(f"tensor intrinsic {intrin.name!r}: meaning and implementation take "
-                      "different buffers", code="BW248",
-                      help="same number, ranks and types in the same order")  # fmt: skip
+        raise IRError(
+            f"tensor intrinsic {intrin.name!r}: meaning and implementation take different buffers",
+            code="BW248",
+            help="same number, ranks and types in the same order",
+        )
     leaves = ir.blocks(intrin.meaning.root.body)
     if len(leaves) != 1 or not isinstance(leaves[0].body, ir.BufferStore):
-        raise IRError(f"tensor intrinsic {intrin.name!r}: the meaning must be loops around one "
-                      "block with one store", code="BW248")  # fmt: skip
+        raise IRError(
+            f"tensor intrinsic {intrin.name!r}: the meaning must be loops around one "
+            "block with one store",
+            code="BW248",
+        )

@@ -22,10 +22,10 @@ Problem = tuple[str, str, str]
 
 def numeric_attrs(func: PrimFunc) -> dict[str, Any]:
     """The numeric freedoms of a program that differ from the default."""
-    found = {key: func.attrs[key] for key in NUMERIC_ATTRS if func.attrs.get(key)}
-    if found.get("tir.fp_contract") == "on":
-        del found["tir.fp_contract"]
-    return found
+    result = {key: func.attrs[key] for key in NUMERIC_ATTRS if func.attrs.get(key)}
+    if result.get("tir.fp_contract") == "on":
+        del result["tir.fp_contract"]
+    return result
 
 
 def attribute_problems(attrs: Mapping[str, Any]) -> list[Problem]:
@@ -35,12 +35,22 @@ def attribute_problems(attrs: Mapping[str, Any]) -> list[Problem]:
         problems += _contradictions(attrs)
     count: Any = attrs.get("num_outputs", 0)
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        problems.append(("BW252", f"the attribute num_outputs is {count!r}, which is no number of "
-                         "results", "write how many of the last buffers are results"))  # fmt: skip
+        problems.append(
+            (
+                "BW252",
+                f"the attribute num_outputs is {count!r}, which is no number of results",
+                "write how many of the last buffers are results",
+            )
+        )
     for key in _FLAGS:
         if not isinstance(attrs.get(key, True), bool):
-            problems.append(("BW252", f"the attribute {key} is {attrs[key]!r}, which is neither "
-                             "True nor False", f'write {{"{key}": True}}'))  # fmt: skip
+            problems.append(
+                (
+                    "BW252",
+                    f"the attribute {key} is {attrs[key]!r}, which is neither True nor False",
+                    f'write {{"{key}": True}}',
+                )
+            )
     contract: Any = attrs.get("tir.fp_contract", "on")
     if contract not in ("on", "off"):
         problems.append(("BW620", f"tir.fp_contract is {contract!r}", 'use "on" or "off"'))
@@ -52,10 +62,19 @@ def _bound_problems(key: str, bounds: Any) -> list[Problem]:
     if not isinstance(bounds, Mapping):
         text = f"the attribute {key} is {bounds!r}, and it maps names of symbols to integers"
         return [("BW252", text, remedy)]
-    wrong = {name: value for name, value in cast("Mapping[Any, Any]", bounds).items()
-             if not _is_bound(name, value)}  # fmt: skip
-    return [("BW252", f"{key} of {name!r} is {value!r}, and a bound is a named symbol's integer",
-             remedy) for name, value in wrong.items()]  # fmt: skip
+    wrong = {
+        name: value
+        for name, value in cast("Mapping[Any, Any]", bounds).items()
+        if not _is_bound(name, value)
+    }
+    return [
+        (
+            "BW252",
+            f"{key} of {name!r} is {value!r}, and a bound is a named symbol's integer",
+            remedy,
+        )
+        for name, value in wrong.items()
+    ]
 
 
 def _is_bound(name: Any, value: Any) -> bool:
@@ -65,9 +84,15 @@ def _is_bound(name: Any, value: Any) -> bool:
 
 def _contradictions(attrs: Mapping[str, Any]) -> list[Problem]:
     upper, lower = (attrs.get(key, {}) for key in BOUND_ATTRS)
-    return [("BW252", f"{name} is declared to be at least {lower[name]} and at most {upper[name]}",
-             "declare a range that has values")
-            for name in upper if lower.get(name, upper[name]) > upper[name]]  # fmt: skip
+    return [
+        (
+            "BW252",
+            f"{name} is declared to be at least {lower[name]} and at most {upper[name]}",
+            "declare a range that has values",
+        )
+        for name in upper
+        if lower.get(name, upper[name]) > upper[name]
+    ]
 
 
 def unknown_bounds(attrs: Mapping[str, Any], symbols: Iterable[str]) -> list[Problem]:
@@ -75,8 +100,14 @@ def unknown_bounds(attrs: Mapping[str, Any], symbols: Iterable[str]) -> list[Pro
     known = sorted(set(symbols))
     names = {name for key in BOUND_ATTRS for name in attrs.get(key, {})} - set(known)
     listed = ", ".join(known) or "none"
-    return [("BW252", f"a bound is declared of {name}, which is no symbol of the function",
-             f"its symbols: {listed}") for name in sorted(names)]  # fmt: skip
+    return [
+        (
+            "BW252",
+            f"a bound is declared of {name}, which is no symbol of the function",
+            f"its symbols: {listed}",
+        )
+        for name in sorted(names)
+    ]
 
 
 def plain_attributes(attrs: Mapping[str, Any]) -> dict[str, Any]:

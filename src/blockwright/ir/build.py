@@ -39,10 +39,11 @@ def const(value: int | float | bool, dtype: DType | str) -> Expr:
         return IntImm(int(bool(value)), type_)
     number = int(value)
     if type_.is_int and not type_.min_value <= number <= type_.max_value:
-        raise IRError(f"{number} does not fit {type_}, which holds {type_.min_value} to "
-                      f"{type_.max_value}", code="BW207",
-                      help="use a wider type, or cast the number, which takes it modulo 2**n"
-                      )  # fmt: skip
+        raise IRError(
+            f"{number} does not fit {type_}, which holds {type_.min_value} to {type_.max_value}",
+            code="BW207",
+            help="use a wider type, or cast the number, which takes it modulo 2**n",
+        )
     return IntImm(number, type_)
 
 
@@ -60,8 +61,11 @@ def as_expr(value: Any, dtype: DType | None = None) -> Expr:
         return const(float(value), dtype or FLOAT32)
     if isinstance(value, str):
         return E.StringImm(value)
-    raise IRError(f"cannot turn {type(value).__name__} into an expression", code="BW207",
-                  help="pass an expression, int, float or bool")  # fmt: skip
+    raise IRError(
+        f"cannot turn {type(value).__name__} into an expression",
+        code="BW207",
+        help="pass an expression, int, float or bool",
+    )
 
 
 def is_const_int(node: Any, value: int | None = None) -> bool:
@@ -181,8 +185,11 @@ def _common(ta: DType, tb: DType, a_const: bool, b_const: bool) -> DType:
     if ta.bits != tb.bits:
         return ta if ta.bits > tb.bits else tb
     if ta.kind != tb.kind:
-        raise IRError(f"cannot combine {ta} and {tb} implicitly", code="BW208",
-                      help="cast one side explicitly")  # fmt: skip
+        raise IRError(
+            f"cannot combine {ta} and {tb} implicitly",
+            code="BW208",
+            help="cast one side explicitly",
+        )
     return ta
 
 
@@ -288,8 +295,11 @@ def truediv(a: Any, b: Any) -> Expr:
     """Division of floats; two integers are an error, because which division is meant is unclear."""
     x, y = match_types(a, b)
     if not x.dtype.is_float:
-        raise IRError("`/` on integers is ambiguous", code="BW208",
-                      help="use // (floor) or T.truncdiv, or cast to a float type")  # fmt: skip
+        raise IRError(
+            "`/` on integers is ambiguous",
+            code="BW208",
+            help="use // (floor) or T.truncdiv, or cast to a float type",
+        )
     return E.Div(x, y)
 
 
@@ -383,8 +393,10 @@ def _match_all(values: tuple[Expr, ...]) -> tuple[Expr, ...]:
 def load(buffer: Buffer, *indices: Any) -> Expr:
     """Element of a buffer; the number of indices must match its dimensions."""
     if len(indices) != buffer.ndim:
-        raise IRError(f"buffer {buffer.name} has {buffer.ndim} dimensions, got {len(indices)} "
-                      "indices", code="BW209")  # fmt: skip
+        raise IRError(
+            f"buffer {buffer.name} has {buffer.ndim} dimensions, got {len(indices)} indices",
+            code="BW209",
+        )
     return E.BufferLoad(buffer, tuple(as_expr(i) for i in indices))
 
 

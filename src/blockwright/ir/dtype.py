@@ -43,16 +43,16 @@ class DType:
 
     def __new__(cls, kind: str, bits: int, lanes: int = 1) -> DType:
         key = (kind, bits, lanes)
-        found = cls._interned.get(key)
-        if found is None:
+        result = cls._interned.get(key)
+        if result is None:
             if kind not in _KINDS or bits < 1 or lanes < 1:
                 raise IRError(f"no such data type: {key}", code="BW201")
-            found = object.__new__(cls)
-            found.kind, found.bits, found.lanes = kind, bits, lanes
+            result = object.__new__(cls)
+            result.kind, result.bits, result.lanes = kind, bits, lanes
             base = f"{kind}{bits}" if kind in ("int", "uint", "float", "bfloat") else kind
-            found.name = base if lanes == 1 else f"{base}x{lanes}"
-            cls._interned[key] = found
-        return found
+            result.name = base if lanes == 1 else f"{base}x{lanes}"
+            cls._interned[key] = result
+        return result
 
     def __reduce__(self) -> tuple[object, ...]:
         return (DType, (self.kind, self.bits, self.lanes))
@@ -107,9 +107,12 @@ class DType:
 
     def numpy(self) -> np.dtype[np.generic]:
         """The NumPy type of one element (sub-byte integers widen to int8/uint8)."""
-        special = {"bfloat16": ml_dtypes.bfloat16, "bool": np.bool_,
-                   "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
-                   "float8_e5m2": ml_dtypes.float8_e5m2}  # fmt: skip
+        special = {
+            "bfloat16": ml_dtypes.bfloat16,
+            "bool": np.bool_,
+            "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
+            "float8_e5m2": ml_dtypes.float8_e5m2,
+        }
         name = self.element.name
         if name in special:
             return np.dtype(special[name])
@@ -130,8 +133,9 @@ def dtype_of(spec: str | DType | np.dtype[np.generic]) -> DType:
     try:
         text = spec if isinstance(spec, str) else np.dtype(spec).name
     except (TypeError, ValueError):
-        raise IRError(f"{spec!r} is not a data type", code="BW201",
-                      help='write for example "float32"') from None  # fmt: skip
+        raise IRError(
+            f"{spec!r} is not a data type", code="BW201", help='write for example "float32"'
+        ) from None
     text = _SHORT.get(text, text)
     match = _PATTERN.match(text)
     if match is None:
@@ -140,9 +144,12 @@ def dtype_of(spec: str | DType | np.dtype[np.generic]) -> DType:
     fixed, kind, bits, lanes = match.groups()
     count = int(lanes) if lanes else 1
     if (kind == "float" and int(bits) not in _FLOAT_BITS) or (kind == "bfloat" and bits != "16"):
-        raise IRError(f"there is no type {text!r}", code="BW201",
-                      help="floating-point types: float16, bfloat16, float32, float64, "
-                      "float8_e4m3fn, float8_e5m2")  # fmt: skip
+        raise IRError(
+            f"there is no type {text!r}",
+            code="BW201",
+            help="floating-point types: float16, bfloat16, float32, float64, "
+            "float8_e4m3fn, float8_e5m2",
+        )
     if fixed is not None:
         width = {"bool": 1, "handle": 64}.get(fixed, 8)
         return DType(_OLDER.get(fixed, fixed), width, count)

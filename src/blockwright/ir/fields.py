@@ -30,38 +30,38 @@ _MOST = 20  # problems of one program that are listed
 
 def field_problems(root: Node) -> list[Diagnostic]:
     """The fields, of all nodes that can be reached, that hold something of another kind (BW259)."""
-    found: list[Diagnostic] = []
+    result: list[Diagnostic] = []
     seen: set[int] = set()
     queue: list[Any] = [root]
-    while queue and len(found) < _MOST:
+    while queue and len(result) < _MOST:
         value = queue.pop()
         if isinstance(value, Node):
             if id(value) not in seen:
                 seen.add(id(value))
-                found += _of_node(value)
+                result += _of_node(value)
                 queue += [getattr(value, name) for name in reversed(value.__struct_fields__)]
         elif isinstance(value, (tuple, list)):
             queue += reversed(cast("list[Any]", value))
         elif isinstance(value, Mapping):
             queue += reversed(list(cast("Mapping[Any, Any]", value).values()))
-    return found
+    return result
 
 
 def _of_node(node: Node) -> list[Diagnostic]:
     span = node.span if isinstance(node.span, Span) else None
     kind = type(node).__name__
-    found: list[Diagnostic] = []
+    result: list[Diagnostic] = []
     for name, (holds, expected) in _tests(type(node)).items():
         value = getattr(node, name)
         if not holds(value):
             text = f"{kind}.{name} holds {_shown(value)}, which is not {expected}"
-            found.append(Diagnostic("BW259", text, span))
-    if isinstance(node, ir.IRModule) and not found:
+            result.append(Diagnostic("BW259", text, span))
+    if isinstance(node, ir.IRModule) and not result:
         for name, function in node.functions.items():
             if not isinstance(function, (ir.PrimFunc, ir.GraphFunction)):
                 what = f"{name!r} of the module is {_shown(function)}, which is no function"
-                found.append(Diagnostic("BW259", what, span))
-    return found
+                result.append(Diagnostic("BW259", what, span))
+    return result
 
 
 def _shown(value: Any) -> str:

@@ -98,8 +98,9 @@ class IRModule(Node, frozen=True, eq=False):
             return self.functions[name]
         except KeyError:
             known = ", ".join(sorted(self.functions)) or "none"
-            raise IRError(f"no function {name!r} in the module", code="BW205",
-                          help=f"functions: {known}") from None  # fmt: skip
+            raise IRError(
+                f"no function {name!r} in the module", code="BW205", help=f"functions: {known}"
+            ) from None
 
     def __contains__(self, name: str) -> bool:
         return name in self.functions

@@ -45,9 +45,9 @@ def _type(annotation: str) -> str:
 
 def _annotation(cls: type[Node], field: str) -> str:
     for base in cls.__mro__:
-        found = inspect.get_annotations(base).get(field)
-        if found is not None:
-            return str(found)
+        result = inspect.get_annotations(base).get(field)
+        if result is not None:
+            return str(result)
     raise KeyError(field)
 
 
@@ -66,8 +66,8 @@ def _summary(cls: type[Node]) -> str:
 
 
 def _classes(module: ModuleType) -> list[type[Node]]:
-    found = [c for c in vars(module).values() if isinstance(c, type) and issubclass(c, Node)]
-    return [c for c in found if c.__module__ == module.__name__]
+    result = [c for c in vars(module).values() if isinstance(c, type) and issubclass(c, Node)]
+    return [c for c in result if c.__module__ == module.__name__]
 
 
 def _is_abstract(cls: type[Node]) -> bool:
@@ -95,8 +95,11 @@ def _section(title: str, module: ModuleType) -> list[str]:
 def _operations() -> list[str]:
     """The rows of the builtin table, by what passes may assume of them."""
     lines = ["## Builtin operations", "", "Names that `Call.op` may have."]
-    meaning = {"pure": "may be moved, copied and dropped", "read": "depends on memory",
-               "effect": "stays where it is"}  # fmt: skip
+    meaning = {
+        "pure": "may be moved, copied and dropped",
+        "read": "depends on memory",
+        "effect": "stays where it is",
+    }
     for kind, text in meaning.items():
         names = ", ".join(f"`{row.name}`" for row in OPS.values() if row.kind == kind)
         lines += ["", f"- {kind} ({text}): {names}"]

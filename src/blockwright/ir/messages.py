@@ -23,15 +23,18 @@ def message_problem(message: Any, values: Sequence[Expr]) -> tuple[str, str, str
     for value in values:
         kind = value.dtype
         if not kind.is_scalar or not (kind.is_int or kind.is_bool):
-            return ("BW107", f"a value of the message is {kind}; messages show integers",
-                    "leave it out of the message, or cast it to an integer")  # fmt: skip
+            return (
+                "BW107",
+                f"a value of the message is {kind}; messages show integers",
+                "leave it out of the message, or cast it to an integer",
+            )
     if not values:
         return None
-    found = [match[1] for match in _CONVERSION.finditer(message)]
-    other = next((c for c in found if c not in ("d", "%")), None)
+    result = [match[1] for match in _CONVERSION.finditer(message)]
+    other = next((c for c in result if c not in ("d", "%")), None)
     if other is not None:
         return "BW106", f"%{other} in the message is neither %d nor %%", _REMEDY
-    count = found.count("d")
+    count = result.count("d")
     if count != len(values):
         return "BW106", f"the message has %d {count} times for {len(values)} values", _REMEDY
     return None

@@ -39,10 +39,10 @@ class Node(msgspec.Struct, frozen=True, eq=False, weakref=True, kw_only=True):
     def children(self) -> Sequence[Node]:
         """Every direct child node in field order, looking into tuples and mapping values."""
         cls = type(self)
-        found = _children_of.get(cls)
-        if found is None:
-            found = _children_of[cls] = _reader(cls)
-        return found(self)
+        result = _children_of.get(cls)
+        if result is None:
+            result = _children_of[cls] = _reader(cls)
+        return result(self)
 
     def map_children(self, fn: Callable[[Node], Node]) -> Self:
         """A copy with `fn` applied to each child; `self` when every child came back unchanged."""
@@ -75,8 +75,8 @@ _fields_cache: dict[type, tuple[str, ...]] = {}
 
 def child_fields(cls: type[Node]) -> tuple[str, ...]:
     """Names of the fields of `cls` that may hold nodes, decided once from the annotations."""
-    found = _fields_cache.get(cls)
-    if found is None:
+    result = _fields_cache.get(cls)
+    if result is None:
         names: list[str] = []
         for base in reversed(cls.__mro__):
             for name, annotation in getattr(base, "__annotations__", {}).items():
@@ -87,9 +87,9 @@ def child_fields(cls: type[Node]) -> tuple[str, ...]:
                     continue
                 if name not in names:
                     names.append(name)
-        found = tuple(n for n in cls.__struct_fields__ if n in names)
-        _fields_cache[cls] = found
-    return found
+        result = tuple(n for n in cls.__struct_fields__ if n in names)
+        _fields_cache[cls] = result
+    return result
 
 
 # What a field holds, as far as its annotation tells.
@@ -100,16 +100,16 @@ _children_of: dict[type, Callable[[Any], Sequence[Node]]] = {}
 
 def _shape(cls: type[Node]) -> tuple[tuple[str, int], ...]:
     """The fields that may hold nodes and what they hold, decided once per class."""
-    found = _shapes.get(cls)
-    if found is None:
+    result = _shapes.get(cls)
+    if result is None:
         annotations: dict[str, str] = {}
         for base in reversed(cls.__mro__):
             for name, annotation in getattr(base, "__annotations__", {}).items():
                 annotations[name] = str(annotation)
         nodes = {c.__name__ for c in _subclasses(Node)}
-        found = tuple((n, _holds(annotations[n], nodes)) for n in child_fields(cls))
-        _shapes[cls] = found
-    return found
+        result = tuple((n, _holds(annotations[n], nodes)) for n in child_fields(cls))
+        _shapes[cls] = result
+    return result
 
 
 def _holds(annotation: str, nodes: set[str]) -> int:
@@ -142,19 +142,19 @@ def _reader(cls: type[Node]) -> Callable[[Any], Sequence[Node]]:
         return attrgetter(*names)  # the tuple in the field, or the tuple of the fields
 
     def read(node: Any) -> Sequence[Node]:
-        found: list[Node] = []
+        result: list[Node] = []
         for name, how in shape:
             value = getattr(node, name)
             if how == _ONE:
-                found.append(value)
+                result.append(value)
             elif how == _MANY:
-                found += value
+                result += value
             elif how == _MAYBE:
                 if value is not None:
-                    found.append(value)
+                    result.append(value)
             else:
-                found += _walk_value(value)
-        return found
+                result += _walk_value(value)
+        return result
 
     return read
 

@@ -33,13 +33,13 @@ class Rare(Generic[NodeT]):
 
     def of(self, root: Node) -> list[NodeT]:
         """The nodes of these classes in a tree, in program order, shapes of buffers left out."""
-        found: list[NodeT] = []
+        result: list[NodeT] = []
         roles = self._roles
         stack: list[Node | _End] = [root]
         while stack:
             node = stack.pop()
             if isinstance(node, _End):
-                self._below[node.node] = tuple(found[node.start :])
+                self._below[node.node] = tuple(result[node.start :])
                 continue
             role = roles.get(type(node))
             if role is None:
@@ -49,13 +49,13 @@ class Rare(Generic[NodeT]):
             if role == _REMEMBERED:
                 known = self._below.get(node)
                 if known is not None:
-                    found += known
+                    result += known
                     continue
-                stack.append(_End(node, len(found)))
+                stack.append(_End(node, len(result)))
             if isinstance(node, self.kinds):
-                found.append(node)
+                result.append(node)
             stack += node.children()[::-1]
-        return found
+        return result
 
     def _role(self, kind: type[Node]) -> int:
         if issubclass(kind, (For, Block)):

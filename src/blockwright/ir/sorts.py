@@ -33,10 +33,10 @@ class Sorts:
 
     def is_index(self, expr: Expr) -> bool:
         """Whether an integer expression is an index."""
-        found = self._known.get(expr)
-        if found is None:
-            found = self._known[expr] = self._decide(expr)
-        return found
+        result = self._known.get(expr)
+        if result is None:
+            result = self._known[expr] = self._decide(expr)
+        return result
 
     def _decide(self, expr: Expr) -> bool:
         if isinstance(expr, E.BinaryOp):  # a loop: sums may be thousands of operators long
@@ -152,9 +152,9 @@ def _with_names(values: set[Var], lets: Sequence[LetStmt | E.Let]) -> set[Var]:
     left = [let for let in lets if let.var.dtype.is_int]
     while left:
         sorts = Sorts(values)
-        found = {let.var for let in left if not sorts.is_index(let.value)}
-        if not found:
+        result = {let.var for let in left if not sorts.is_index(let.value)}
+        if not result:
             break
-        values = values | found
-        left = [let for let in left if let.var not in found]
+        values = values | result
+        left = [let for let in left if let.var not in result]
     return values

@@ -47,8 +47,9 @@ def specialize(self: PrimFunc, mapping: Mapping[Any, Any]) -> PrimFunc:
         target = _target(func, key)
         if isinstance(target, Buffer):
             if not isinstance(value, Buffer):
-                raise IRError(f"{target.name} is a buffer; it is specialised with a buffer",
-                              code="BW219")  # fmt: skip
+                raise IRError(
+                    f"{target.name} is a buffer; it is specialised with a buffer", code="BW219"
+                )
             _match(target, value, values)
             layouts[target] = value
         else:
@@ -56,13 +57,16 @@ def specialize(self: PrimFunc, mapping: Mapping[Any, Any]) -> PrimFunc:
     rewrite = _Specialize(values, layouts)
     for old, new in layouts.items():
         _check(old, new, rewrite)
-    attrs = {key: _without(value, {v.name for v in values}) if key in _BOUNDS else value
-             for key, value in func.attrs.items()}  # fmt: skip
+    attrs = {
+        key: _without(value, {v.name for v in values}) if key in _BOUNDS else value
+        for key, value in func.attrs.items()
+    }
     return func.replace(
         params=tuple(p for p in func.params if p not in values),
         buffer_map=tuple((handle, rewrite(buffer)) for handle, buffer in func.buffer_map),
-        body=rewrite(func.body), attrs=attrs,
-    )  # fmt: skip
+        body=rewrite(func.body),
+        attrs=attrs,
+    )
 
 
 _BOUNDS = ("tir_var_upper_bound", "tir_var_lower_bound")
@@ -88,8 +92,11 @@ def _target(func: PrimFunc, key: Any) -> Var | Buffer:
         [*(s.name for s in (*scalars, *symbols)), *(b.name for b in func.buffers)]
     )
     shown = key if isinstance(key, str) else getattr(key, "name", repr(key))
-    raise IRError(f"{func.name} has no parameter or size {shown!r}", code="BW218",
-                  help=f"it has {', '.join(known) or 'none'}")  # fmt: skip
+    raise IRError(
+        f"{func.name} has no parameter or size {shown!r}",
+        code="BW218",
+        help=f"it has {', '.join(known) or 'none'}",
+    )
 
 
 def _bind(values: dict[Var, Expr], variable: Var, value: Any) -> None:
@@ -111,8 +118,11 @@ def _parts(buffer: Buffer) -> tuple[tuple[Expr, ...], tuple[Expr, ...], tuple[Ex
 def _match(old: Buffer, new: Buffer, values: dict[Var, Expr]) -> None:
     """Bind the symbols in the definition of `old` so that it becomes that of `new`."""
     if old.dtype is not new.dtype or old.ndim != new.ndim:
-        raise IRError(f"{old.name} is {old.dtype} with {old.ndim} dimensions, not {new.dtype} with "
-                      f"{new.ndim}", code="BW219")  # fmt: skip
+        raise IRError(
+            f"{old.name} is {old.dtype} with {old.ndim} dimensions, not {new.dtype} with "
+            f"{new.ndim}",
+            code="BW219",
+        )
     for before, after in zip(_parts(old), _parts(new), strict=True):
         if len(before) == len(after):
             for a, b in zip(before, after, strict=True):
@@ -124,10 +134,11 @@ def _check(old: Buffer, new: Buffer, rewrite: Mutator) -> None:
     """What was not a symbol must be equal once the symbols are known."""
     for before, after in zip(_parts(old), _parts(new), strict=True):
         for a, b in zip(before, after, strict=False):
-            found = rewrite(a)
-            if not structural_equal(found, build.cast_to(b, found.dtype)):
-                raise IRError(f"{old.name} has {found!r} where the given buffer has {b!r}",
-                              code="BW219")  # fmt: skip
+            result = rewrite(a)
+            if not structural_equal(result, build.cast_to(b, result.dtype)):
+                raise IRError(
+                    f"{old.name} has {result!r} where the given buffer has {b!r}", code="BW219"
+                )
 
 
 class _Specialize(Mutator):
@@ -153,13 +164,16 @@ class _Specialize(Mutator):
         return build.cast_to(new.value, new.type) if isinstance(new, E.Cast) else new
 
     def rewrite_Buffer(self, node: Buffer) -> Buffer:
-        made = self.descend(node)
+        result = self.descend(node)
         given = self._layouts.get(node)
         if given is None:
-            return made
-        return made.replace(strides=given.strides, offset=given.offset,
-                            data_alignment=given.data_alignment or node.data_alignment,
-                            offset_factor=given.offset_factor or node.offset_factor)  # fmt: skip
+            return result
+        return result.replace(
+            strides=given.strides,
+            offset=given.offset,
+            data_alignment=given.data_alignment or node.data_alignment,
+            offset_factor=given.offset_factor or node.offset_factor,
+        )
 
 
 PrimFunc.specialize = specialize

@@ -33,16 +33,16 @@ def walk(root: Node) -> Iterator[Node]:
 
 def collect(root: Node, kind: type[NodeT]) -> list[NodeT]:
     """All nodes of one class in program order, each object once."""
-    found: dict[NodeT, None] = {}
+    result: dict[NodeT, None] = {}
     statements = issubclass(kind, Stmt)  # they stand in statements alone
     stack: list[Node] = [root]
     while stack:
         node = stack.pop()
         if isinstance(node, kind):
-            found[node] = None
+            result[node] = None
         below = node.children()[::-1]
         stack += [child for child in below if isinstance(child, Stmt)] if statements else below
-    return list(found)
+    return list(result)
 
 
 def uses_var(root: Node, variables: Var | AbstractSet[Var]) -> bool:
@@ -61,21 +61,21 @@ def uses_var(root: Node, variables: Var | AbstractSet[Var]) -> bool:
 
 def height(root: Node) -> int:
     """Nodes on the longest path from the root to a leaf."""
-    found: dict[Node, int] = {}
+    result: dict[Node, int] = {}
     stack: list[Node] = [root]
     while stack:
         node = stack[-1]
-        if node in found:
+        if node in result:
             stack.pop()
             continue
         below = node.children()
-        waiting = [child for child in below if child not in found]
+        waiting = [child for child in below if child not in result]
         if waiting:
             stack += waiting
         else:
             stack.pop()
-            found[node] = 1 + max([found[child] for child in below], default=0)
-    return found[root]
+            result[node] = 1 + max([result[child] for child in below], default=0)
+    return result[root]
 
 
 def free_vars(root: Expr) -> list[Var]:
@@ -105,12 +105,12 @@ class Mutator:
         self._memo: dict[Node, Node] = {}
 
     def __call__(self, node: NodeT) -> NodeT:
-        found = self._memo.get(node)
-        if found is None:
+        result = self._memo.get(node)
+        if result is None:
             method = self._table.get(type(node).__name__)
-            found = self.descend(node) if method is None else method(self, node)
-            self._memo[node] = found
-        return cast(NodeT, found)
+            result = self.descend(node) if method is None else method(self, node)
+            self._memo[node] = result
+        return cast(NodeT, result)
 
     def descend(self, node: NodeT) -> NodeT:
         """The node with rewritten children."""
@@ -139,13 +139,13 @@ def rewrite_bottom_up(root: NodeT, fn: Callable[[Node], Node | None]) -> NodeT:
 
     class _Rewrite(Mutator):
         def __call__(self, node: Any) -> Any:
-            found = self._memo.get(node)
-            if found is None:
+            result = self._memo.get(node)
+            if result is None:
                 new = node.map_children(self)
                 changed = fn(new)
-                found = new if changed is None else changed
-                self._memo[node] = found
-            return found
+                result = new if changed is None else changed
+                self._memo[node] = result
+            return result
 
     return _Rewrite()(root)
 

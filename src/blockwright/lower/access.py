@@ -78,9 +78,14 @@ def touched_box(
     for same in _alike(accesses):
         first = same[0]
         ranges = [rng for access in same for rng in access.region]
-        found = bound_region(ranges, dict(first.loops), analyzer, stable(all_of(first.guards)),
-                             buffer.shape * len(same))  # fmt: skip
-        boxes += [found[k * rank : (k + 1) * rank] for k in range(len(same))]
+        result = bound_region(
+            ranges,
+            dict(first.loops),
+            analyzer,
+            stable(all_of(first.guards)),
+            buffer.shape * len(same),
+        )
+        boxes += [result[k * rank : (k + 1) * rank] for k in range(len(same))]
     return tuple(_cover(ranges, analyzer) for ranges in zip(*boxes, strict=True))
 
 
@@ -124,8 +129,8 @@ def largest(value: Expr, analyzer: Analyzer) -> int | None:
         return bound  # sums of its parts may wrap around
     if isinstance(value, (E.Add, E.Sub)) and (above := _upper_bounds(value)):
         # What is added to a minimum may cancel in one of its sides: min(x, n) - x + 6 is 6 at most.
-        found = [largest(analyzer.simplify(one), analyzer) for one in above]
-        return min((one for one in (*found, bound) if one is not None), default=None)
+        result = [largest(analyzer.simplify(one), analyzer) for one in above]
+        return min((one for one in (*result, bound) if one is not None), default=None)
     if not isinstance(value, (E.Min, E.Max, E.Add)):
         return bound
     sides = [largest(value.a, analyzer), largest(value.b, analyzer)]

@@ -208,17 +208,24 @@ class _Compact(Analysed):
         box = touched_box(accesses, buffer, self.analyzer)
         local = _locals(accesses)
         most = _MOST_PADDED if buffer.scope == "global" else None
-        ranges = [_useful(rng, extent, self.analyzer, local, most)
-                  for rng, extent in zip(box, buffer.shape, strict=True)]  # fmt: skip
+        ranges = [
+            _useful(rng, extent, self.analyzer, local, most)
+            for rng, extent in zip(box, buffer.shape, strict=True)
+        ]
         if ranges and buffer.scope == "local":
             ranges[-1] = _whole_vectors(ranges[-1], self.context.target.lanes(buffer.dtype))
-        same = (is_const_int(r.min, 0) and r.extent is n
-                for r, n in zip(ranges, buffer.shape, strict=True))  # fmt: skip
+        same = (
+            is_const_int(r.min, 0) and r.extent is n
+            for r, n in zip(ranges, buffer.shape, strict=True)
+        )
         if all(same):
             return node
         # What needs the box may not run, and other accesses count from its start too.
-        total = [defined(e, self.analyzer) for r in ranges
-                 for e in (r.min, nonnegative(r.extent, self.analyzer))]  # fmt: skip
+        total = [
+            defined(e, self.analyzer)
+            for r in ranges
+            for e in (r.min, nonnegative(r.extent, self.analyzer))
+        ]
         known = tuple(e for e in total if e is not None)
         if len(known) < len(total):
             return node
@@ -275,8 +282,10 @@ class _Rebase(Scoped):
         self.old, self.new, self.starts = old, new, starts
 
     def _moved(self, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(vector_binary(E.Sub, index, start)
-                     for index, start in zip(indices, self.starts, strict=True))  # fmt: skip
+        return tuple(
+            vector_binary(E.Sub, index, start)
+            for index, start in zip(indices, self.starts, strict=True)
+        )
 
     def rewrite_BufferLoad(self, node: BufferLoad) -> Expr:
         new = self.descend(node)
@@ -295,8 +304,7 @@ class _Rebase(Scoped):
         if node.buffer is not self.old:
             return new
         starts = self._moved(tuple(rng.min for rng in new.region))
-        region = tuple(Range(low, rng.extent) for low, rng in
-                       zip(starts, new.region, strict=True))  # fmt: skip
+        region = tuple(Range(low, rng.extent) for low, rng in zip(starts, new.region, strict=True))
         return BufferRegion(self.new, region)
 
     def rewrite_MatchBufferRegion(self, node: MatchBufferRegion) -> MatchBufferRegion:

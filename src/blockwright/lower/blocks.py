@@ -111,8 +111,10 @@ class _Blocks(Mutator):
         block = node.block
         if any(iter_var.var in self._memo for iter_var in block.iter_vars):
             # The same block object at a second place: its iterators mean something else there.
-            mapping = {iter_var.var: Var(iter_var.var.name, iter_var.var.type)
-                       for iter_var in block.iter_vars}  # fmt: skip
+            mapping = {
+                iter_var.var: Var(iter_var.var.name, iter_var.var.type)
+                for iter_var in block.iter_vars
+            }
             mapping |= {b: b.replace(name=b.name) for b in block.alloc_buffers}
             block = Instantiate(mapping)(block)
         values: list[Expr] = []
@@ -172,8 +174,10 @@ class _Blocks(Mutator):
             ):
                 raise BuildError(
                     f"view {view.name} has extent {const_int(extent)} where its region of "
-                    f"{source.buffer.name} has {const_int(rng.extent)}", code="BW613",
-                    help="give the view the shape of the region")  # fmt: skip
+                    f"{source.buffer.name} has {const_int(rng.extent)}",
+                    code="BW613",
+                    help="give the view the shape of the region",
+                )
         self.views[view] = source
         self._memo[view] = view
         demands = view.strides or view.offset is not None or view.offset_factor > 1
@@ -188,14 +192,18 @@ class _Blocks(Mutator):
         if view is None:
             return BufferRegion(self(region.buffer), ranges)
         extra = len(view.region) - len(ranges)
-        inner = tuple(Range(add(outer.min, r.min), r.extent)
-                      for outer, r in zip(view.region[extra:], ranges, strict=True))  # fmt: skip
+        inner = tuple(
+            Range(add(outer.min, r.min), r.extent)
+            for outer, r in zip(view.region[extra:], ranges, strict=True)
+        )
         return BufferRegion(view.buffer, (*view.region[:extra], *inner))
 
     def _indices(self, source: BufferRegion, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         extra = len(source.region) - len(indices)
-        moved = tuple(vector_binary(E.Add, rng.min, index) for rng, index in
-                      zip(source.region[extra:], indices, strict=True))  # fmt: skip
+        moved = tuple(
+            vector_binary(E.Add, rng.min, index)
+            for rng, index in zip(source.region[extra:], indices, strict=True)
+        )
         return (*(rng.min for rng in source.region[:extra]), *moved)
 
     def rewrite_BufferLoad(self, node: BufferLoad) -> Expr:
@@ -241,9 +249,11 @@ class _Blocks(Mutator):
     def rewrite_For(self, node: For) -> Stmt:
         if node.kind is ForKind.THREAD_BINDING and self.machine == "cpu":
             tag = node.thread.thread_tag if node.thread else "a thread axis"
-            raise BuildError(f"loop {node.loop_var.name} is bound to {tag}, which this processor "
-                             "does not have", code="BW631",
-                             help="use parallel and vectorize, or a cuda target")  # fmt: skip
+            raise BuildError(
+                f"loop {node.loop_var.name} is bound to {tag}, which this processor does not have",
+                code="BW631",
+                help="use parallel and vectorize, or a cuda target",
+            )
         outside, self.lanes = self.lanes, self.lanes or node.kind is ForKind.VECTORIZED
         loop = self.descend(node)
         self.lanes = outside
@@ -264,9 +274,11 @@ def _own_code(body: Stmt) -> list[Any]:
 
 def _initial(init: Stmt, iter_vars: tuple[IterVar, ...], values: list[Expr]) -> Stmt:
     """`init` under the condition that every reduction iterator is at its start."""
-    starts = [E.EQ(value, cast_to(iter_var.dom.min, value.dtype))
-              for iter_var, value in zip(iter_vars, values, strict=True)
-              if iter_var.iter_type is IterType.REDUCE]  # fmt: skip
+    starts = [
+        E.EQ(value, cast_to(iter_var.dom.min, value.dtype))
+        for iter_var, value in zip(iter_vars, values, strict=True)
+        if iter_var.iter_type is IterType.REDUCE
+    ]
     condition = all_of(_decided(start) for start in starts)
     return init if is_const_int(condition, 1) else S.IfThenElse(condition, init)
 

@@ -149,10 +149,14 @@ class _Strip(Scoped):
             return self.descend(node)
         index, extent = self(node.args[0]), self(node.args[1])
         if index.dtype.lanes > 1:
-            raise BuildError(f"{CHECKED} of a vector of {index.dtype.lanes} indices", code="BW634",
-                             help="check each index before it becomes a lane")  # fmt: skip
-        inside = logical_and(compare(E.GE, index, const(0, index.dtype)),
-                             compare(E.LT, index, extent))  # fmt: skip
+            raise BuildError(
+                f"{CHECKED} of a vector of {index.dtype.lanes} indices",
+                code="BW634",
+                help="check each index before it becomes a lane",
+            )
+        inside = logical_and(
+            compare(E.GE, index, const(0, index.dtype)), compare(E.LT, index, extent)
+        )
         names = sorted({n.buffer.name for n in walk_code(index) if isinstance(n, BufferLoad)})
         source = f"an index read from {', '.join(names)}" if names else "an index"
         limit = expr_text(substitute(extent, self.lets))
@@ -166,8 +170,11 @@ class _Strip(Scoped):
 
     def _divisor(self, value: Expr) -> Expr:
         if value.dtype.lanes > 1:
-            raise BuildError(f"{DIVISOR} of a vector of {value.dtype.lanes} numbers", code="BW634",
-                             help="check each divisor before it becomes a lane")  # fmt: skip
+            raise BuildError(
+                f"{DIVISOR} of a vector of {value.dtype.lanes} numbers",
+                code="BW634",
+                help="check each divisor before it becomes a lane",
+            )
         fine = substitute(compare(E.NE, value, const(0, value.dtype)), self.lets)
         if const_int(fine) != 1:
             text = f"BW716: {self.owner}: integer division by zero"
@@ -232,8 +239,8 @@ class _Expand(Analysed):
     def _apart(self, stmt: Stmt) -> tuple[Stmt, list[Check]]:
         outer, self.pending = self.pending, []
         result = self(stmt)
-        found, self.pending = self.pending, outer
-        return result, found
+        matches, self.pending = self.pending, outer
+        return result, matches
 
     def _changed(self, check: Check, written: set[Buffer]) -> bool:
         """Whether a store to one of the buffers may change what the check sees."""
@@ -247,14 +254,14 @@ class _Expand(Analysed):
 
     def _written(self, stmt: Stmt) -> set[Buffer]:
         """Buffers whose elements the statement may change, itself or through calls."""
-        found: set[Buffer] = set()
+        result: set[Buffer] = set()
         for node in walk_code(stmt):
             if isinstance(node, BufferStore):
-                found.add(self._root(node.buffer))
+                result.add(self._root(node.buffer))
             elif isinstance(node, S.Evaluate):
                 loads = (n for n in walk_code(node) if isinstance(n, BufferLoad))
-                found.update(self._root(n.buffer) for n in loads)
-        return found
+                result.update(self._root(n.buffer) for n in loads)
+        return result
 
     # ------------------------------------------------------------------------------- statements
 
@@ -367,13 +374,13 @@ class _Expand(Analysed):
         body = sequence([*map(statement, checks), body])
         outer, self.pending = self.pending, []
         condition = self._strip(node.condition)
-        found, self.pending = self.pending, outer
-        if not found:
+        result, self.pending = self.pending, outer
+        if not result:
             return node.replace(condition=condition, body=body)
         leave = S.IfThenElse(
             logical_not(condition), S.Evaluate(Call("break", (), E.DType("int", 32)))
         )
-        return S.While(const(True, "bool"), sequence([*map(statement, found), leave, body]))
+        return S.While(const(True, "bool"), sequence([*map(statement, result), leave, body]))
 
     def rewrite_LetStmt(self, node: S.LetStmt) -> Stmt:
         value = self._strip(node.value)

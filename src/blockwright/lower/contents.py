@@ -22,23 +22,23 @@ class Contents:
         return bool(self._of(root) & _EFFECT)
 
     def _of(self, root: Node) -> int:
-        found = self._found
-        if root in found:
-            return found[root]
+        result = self._found
+        if root in result:
+            return result[root]
         stack: list[Node] = [root]
         while stack:
             node = stack[-1]
             below = () if isinstance(node, Buffer) else node.children()
-            waiting = [child for child in below if child not in found]
+            waiting = [child for child in below if child not in result]
             if waiting:
                 stack += waiting
                 continue
             stack.pop()
             flags = _own(node)
             for child in below:
-                flags |= found[child]
-            found[node] = flags
-        return found[root]
+                flags |= result[child]
+            result[node] = flags
+        return result[root]
 
 
 def _own(node: Node) -> int:

@@ -31,8 +31,11 @@ class LowerOptions:
     def __post_init__(self) -> None:
         unknown = [name for name in self.sanitize if name not in SANITIZERS]
         if unknown:
-            raise OptionError(f"unknown sanitizer {unknown[0]!r}", code="BW917",
-                              help=f"choose from {', '.join(SANITIZERS)}")  # fmt: skip
+            raise OptionError(
+                f"unknown sanitizer {unknown[0]!r}",
+                code="BW917",
+                help=f"choose from {', '.join(SANITIZERS)}",
+            )
 
 
 @dataclasses.dataclass
@@ -67,8 +70,8 @@ def function_analyzer(func: PrimFunc) -> Analyzer:
 
 def shape_vars(func: PrimFunc) -> list[Var]:
     """Symbolic variables of the parameter buffers' shapes, in order of first occurrence."""
-    found: dict[Var, None] = {}
+    result: dict[Var, None] = {}
     for buffer in func.buffers:
         for extent in buffer.shape:
-            found.update(dict.fromkeys(v for v in collect(extent, Var) if v.dtype.is_int))
-    return list(found)
+            result.update(dict.fromkeys(v for v in collect(extent, Var) if v.dtype.is_int))
+    return list(result)

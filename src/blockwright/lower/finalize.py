@@ -80,8 +80,11 @@ def check_flat(func: PrimFunc) -> None:
         elif isinstance(node, (BufferLoad, BufferStore)) and node.buffer in shaped:
             problem = f"a direct access of parameter buffer {node.buffer.name}"
         if problem:
-            raise BuildError(f"{func.name} is not in flat form: it has {problem}", code="BW601",
-                             help="pass the function through blockwright.lower.lower")  # fmt: skip
+            raise BuildError(
+                f"{func.name} is not in flat form: it has {problem}",
+                code="BW601",
+                help="pass the function through blockwright.lower.lower",
+            )
         if isinstance(node, S.DeclBuffer):
             source = node.source
             reaches = isinstance(source, Call) and source.op == "address_of"

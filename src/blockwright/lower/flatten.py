@@ -80,17 +80,22 @@ def flatten_buffers(func: PrimFunc, context: LowerContext) -> PrimFunc:
 
 def _bound_variables(func: PrimFunc) -> set[Var]:
     """Variables that parameters, shapes of parameters or statements of the body give values."""
-    found = {v for b in func.buffers for part in (*b.shape, *b.strides, b.offset)
-             if part is not None for v in collect(part, Var)}  # fmt: skip
-    found |= set(func.params)
+    result = {
+        v
+        for b in func.buffers
+        for part in (*b.shape, *b.strides, b.offset)
+        if part is not None
+        for v in collect(part, Var)
+    }
+    result |= set(func.params)
     for node in walk_code(func.body):
         if isinstance(node, S.For):
-            found.add(node.loop_var)
+            result.add(node.loop_var)
         elif isinstance(node, (S.LetStmt, E.Let)):
-            found.add(node.var)
+            result.add(node.var)
         elif isinstance(node, S.AttrStmt) and isinstance(node.node, IterVar):
-            found.add(node.node.var)
-    return found
+            result.add(node.node.var)
+    return result
 
 
 def _shaped(func: PrimFunc) -> set[Buffer]:
@@ -120,15 +125,17 @@ class _Flatten(Mutator):
         return node
 
     def _flat(self, buffer: Buffer, align: tuple[tuple[int, int, int], ...] = ()) -> Buffer:
-        found = self.flat.get(buffer)
-        if found is not None:
-            return found
+        result = self.flat.get(buffer)
+        if result is not None:
+            return result
         shape = tuple(self(extent) for extent in buffer.shape)
         shaped = buffer.replace(shape=shape, strides=tuple(self(s) for s in buffer.strides))
         if not _surely_small(buffer, align):
             self.wide.add(buffer)
-            shaped = shaped.replace(shape=tuple(map(self._wide, shaped.shape)),
-                                    strides=tuple(map(self._wide, shaped.strides)))  # fmt: skip
+            shaped = shaped.replace(
+                shape=tuple(map(self._wide, shaped.shape)),
+                strides=tuple(map(self._wide, shaped.strides)),
+            )
         strides = buffer_strides(shaped, align)
         one: Expr = const(1, shaped.shape[-1].dtype if shaped.shape else INT64)
         if shaped.strides:
@@ -140,8 +147,13 @@ class _Flatten(Mutator):
             size = add(*self._same_type(size, self.begins[buffer]))
         size = mul(size, buffer.dtype.lanes)
         self.strides[buffer] = strides
-        flat = Buffer(buffer.name, buffer.dtype.element, (size,), scope=buffer.scope,
-                      data_alignment=buffer.data_alignment)  # fmt: skip
+        flat = Buffer(
+            buffer.name,
+            buffer.dtype.element,
+            (size,),
+            scope=buffer.scope,
+            data_alignment=buffer.data_alignment,
+        )
         self.flat[buffer] = flat
         return flat
 
@@ -246,11 +258,17 @@ class _Flatten(Mutator):
             offset = self._offset(source.buffer, start)
             self._memo.setdefault(view.offset, cast_to(offset, view.offset.dtype))
         region = tuple(Range(self(r.min), self(r.extent)) for r in source.region)
-        unmet = unmet_demands(view, BufferRegion(source.buffer, region), strides,
-                              source.buffer not in self.params, self.analyzer)  # fmt: skip
+        unmet = unmet_demands(
+            view,
+            BufferRegion(source.buffer, region),
+            strides,
+            source.buffer not in self.params,
+            self.analyzer,
+        )
         for demand, known, remedy in unmet:
-            raise BuildError(f"view {view.name} demands {demand}, but {known}", code="BW613",
-                             help=remedy)  # fmt: skip
+            raise BuildError(
+                f"view {view.name} demands {demand}, but {known}", code="BW613", help=remedy
+            )
 
 
 def _surely_small(buffer: Buffer, align: tuple[tuple[int, int, int], ...]) -> bool:

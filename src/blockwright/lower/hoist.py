@@ -61,9 +61,9 @@ class _Hoist(Statements):
         if any(other.buffer is node.buffer for other in self.pending):
             return body  # one block realized twice: the two lifetimes share the memory
         buffer = self._scope(node.buffer, body)
-        found = [defined(extent, self.analyzer) for extent in buffer.shape]
-        shape = tuple(extent for extent in found if extent is not None)
-        moves = len(shape) == len(found)
+        result = [defined(extent, self.analyzer) for extent in buffer.shape]
+        shape = tuple(extent for extent in result if extent is not None)
+        moves = len(shape) == len(result)
         if moves and any(new is not old for new, old in zip(shape, buffer.shape, strict=True)):
             buffer = buffer.replace(shape=shape)
         if buffer is not node.buffer:
@@ -82,8 +82,9 @@ class _Hoist(Statements):
             why = "its size is not a constant"
         elif size * buffer.dtype.nbytes > self.local_bytes:
             why = f"it has more than {self.local_bytes} bytes"
-        elif any(loop.kind is ForKind.PARALLEL and mentions(loop, buffer)
-                 for loop in collect(body, For)):  # fmt: skip
+        elif any(
+            loop.kind is ForKind.PARALLEL and mentions(loop, buffer) for loop in collect(body, For)
+        ):
             why = "the iterations of a parallel loop share it"
         if not why:
             return buffer
@@ -98,8 +99,11 @@ class _Hoist(Statements):
     def rewrite_For(self, node: For) -> Stmt:
         outer, self.pending = self.pending, []
         body = self(node.body)
-        kept = [a for a in self.pending
-                if node.kind is ForKind.PARALLEL or node.loop_var in _size_vars(a)]  # fmt: skip
+        kept = [
+            a
+            for a in self.pending
+            if node.kind is ForKind.PARALLEL or node.loop_var in _size_vars(a)
+        ]
         self.pending = outer + [a for a in self.pending if a not in kept]
         return node.replace(body=self.wrap(body, kept))
 

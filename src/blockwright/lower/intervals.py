@@ -33,14 +33,14 @@ class Intervals:
     def enter(self, loop: For) -> Bounds:
         """Take note of a loop; the numbers between which its variable lies."""
         low, count = self.of(loop.min), self.of(loop.extent)
-        found = self.known[loop.loop_var] = low[0], low[1] + max(count[1], 1) - 1
-        return found
+        result = self.known[loop.loop_var] = low[0], low[1] + max(count[1], 1) - 1
+        return result
 
     def of(self, expr: Expr) -> Bounds:
-        found = self._found.get(expr)
-        if found is None:
-            found = self._found[expr] = self._bounds(expr)
-        return found
+        result = self._found.get(expr)
+        if result is None:
+            result = self._found[expr] = self._bounds(expr)
+        return result
 
     def _bounds(self, expr: Expr) -> Bounds:
         full = expr.dtype.element.min_value, expr.dtype.element.max_value
@@ -103,5 +103,5 @@ def _combined(expr: E.BinaryOp, a: Bounds, b: Bounds, full: Bounds) -> Bounds:
             ends = [x // y for x in a for y in b]
             return min(ends), max(ends)
         case _:
-            most = max(abs(x) for x in a)
-            return (max(-most, full[0]), most) if isinstance(expr, E.FloorDiv) else full
+            largest = max(abs(x) for x in a)
+            return (max(-largest, full[0]), largest) if isinstance(expr, E.FloorDiv) else full

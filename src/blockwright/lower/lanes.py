@@ -45,9 +45,14 @@ class Lanes(Mutator):
     """
 
     def __init__(
-        self, var: Var, low: Expr, count: int, analyzer: Analyzer,
-        registers: frozenset[Buffer] = frozenset(), masks: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        var: Var,
+        low: Expr,
+        count: int,
+        analyzer: Analyzer,
+        registers: frozenset[Buffer] = frozenset(),
+        masks: bool = False,
+    ) -> None:
         super().__init__()
         self.var, self.low, self.count = var, low, count
         self.analyzer = analyzer
@@ -175,8 +180,7 @@ class Lanes(Mutator):
     def rewrite_Select(self, node: E.Select) -> Expr:
         condition, yes, no = self(node.condition), self(node.true_value), self(node.false_value)
         if condition.dtype.lanes == yes.dtype.lanes == no.dtype.lanes == node.dtype.lanes:
-            same = (condition is node.condition and yes is node.true_value
-                    and no is node.false_value)  # fmt: skip
+            same = condition is node.condition and yes is node.true_value and no is node.false_value
             return node if same else E.Select(condition, yes, no)
         self._scalar_source(node)
         return E.Select(*(broadcast(part, self.count) for part in (condition, yes, no)))

@@ -49,7 +49,8 @@ def private_to(loop: For, buffer: Buffer, accesses: Sequence[Access], analyzer: 
     if question is None:
         return _covered(accesses, analyzer)
     return _covered(_without(question, accesses), analyzer) and _covered(
-        _where_false(question, accesses, analyzer), analyzer)  # fmt: skip
+        _where_false(question, accesses, analyzer), analyzer
+    )
 
 
 def _covered(accesses: Sequence[Access], analyzer: Analyzer) -> bool:
@@ -97,10 +98,12 @@ def _undecided(loop: For, accesses: Sequence[Access], analyzer: Analyzer) -> Exp
 
 def _without(question: Expr, accesses: Sequence[Access]) -> list[Access]:
     return [
-        dataclasses.replace(access, guards=tuple(
-            guard for guard in access.guards if not structural_equal(guard, question)))
+        dataclasses.replace(
+            access,
+            guards=tuple(guard for guard in access.guards if not structural_equal(guard, question)),
+        )
         for access in accesses
-    ]  # fmt: skip
+    ]
 
 
 def _where_false(question: Expr, accesses: Sequence[Access], analyzer: Analyzer) -> list[Access]:
@@ -112,10 +115,11 @@ def _where_false(question: Expr, accesses: Sequence[Access], analyzer: Analyzer)
         return case.prove(E.LE(domain.extent, const(0, domain.extent.dtype)))
 
     return [
-        access for access in accesses
+        access
+        for access in accesses
         if not any(structural_equal(guard, question) for guard in access.guards)
         and not any(empty(domain) for _, domain in access.loops)
-    ]  # fmt: skip
+    ]
 
 
 # ------------------------------------------------------------------------------------- coverage
@@ -150,10 +154,17 @@ def _covers(write: Access, read: Access, analyzer: Analyzer) -> bool:
             return False  # what it reads may change in between
         if not _harmless(guard, write, read, inside) and not _limits(guard, own, images, inside):
             return False
-    box = bound_region(read.region, dict(read.loops[shared:]), inside, stable(all_of(read.guards)),
-                       tuple(Var("unbounded", r.min.dtype) for r in read.region))  # fmt: skip
-    return all(_contains(image, index, rng, read, inside)
-               for image, index, rng in zip(images, read.region, box, strict=True))  # fmt: skip
+    box = bound_region(
+        read.region,
+        dict(read.loops[shared:]),
+        inside,
+        stable(all_of(read.guards)),
+        tuple(Var("unbounded", r.min.dtype) for r in read.region),
+    )
+    return all(
+        _contains(image, index, rng, read, inside)
+        for image, index, rng in zip(images, read.region, box, strict=True)
+    )
 
 
 def _images(write: Access, loops: tuple[Loop, ...], analyzer: Analyzer) -> list[_Image] | None:

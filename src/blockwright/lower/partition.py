@@ -87,8 +87,9 @@ def partition_loops(func: PrimFunc, context: LowerContext) -> PrimFunc:
     partition = _Partition(function_analyzer(func))
     body = partition(func.body)
     for name in [name for name in partition.whole if name not in partition.cut]:
-        context.note(f"loop {name} is not partitioned: no condition in it is a bound on the loop "
-                     "variable")  # fmt: skip
+        context.note(
+            f"loop {name} is not partitioned: no condition in it is a bound on the loop variable"
+        )
     return func.replace(body=body)
 
 
@@ -124,9 +125,9 @@ class _Partition(Analysed, Statements):
             node = node.replace(annotations=rest)
             self.around = self.analyzer
             with self.inside(node.loop_var, node.dom):
-                found = self._parts(node)
+                result = self._parts(node)
             # Bounds of parts are simplified without taking the loop to have an iteration.
-            parts = self._split(node, found) if isinstance(found, _Cuts) else found
+            parts = self._split(node, result) if isinstance(result, _Cuts) else result
             if parts is not node:
                 return self(parts)  # inner loops have fewer conditions now
         with self.inside(node.loop_var, node.dom):
@@ -170,16 +171,19 @@ class _Partition(Analysed, Statements):
                 domains[inner.loop_var] = inner.dom
             elif isinstance(inner, (S.LetStmt, E.Let)):
                 self.bound.add(inner.var)
-        inside = [n.loop_var for n in walk_code(node.body) if isinstance(n, For)
-                  and n.annotations.get(ANNOTATION) and n.kind is ForKind.SERIAL]  # fmt: skip
+        inside = [
+            n.loop_var
+            for n in walk_code(node.body)
+            if isinstance(n, For) and n.annotations.get(ANNOTATION) and n.kind is ForKind.SERIAL
+        ]
         for inner in walk_code(node.body):
             for condition, whole, value in _conditions(inner):
-                found = self._bound(condition, node.loop_var, domains)
-                if found is not None and self._is_left(condition, node.loop_var, inside):
+                result = self._bound(condition, node.loop_var, domains)
+                if result is not None and self._is_left(condition, node.loop_var, inside):
                     continue
-                if found is not None and whole not in settled:
+                if result is not None and whole not in settled:
                     settled[whole] = value
-                    bound, first = found
+                    bound, first = result
                     (begins if first else ends).append(bound)
         return begins, ends, settled
 
@@ -200,13 +204,13 @@ class _Partition(Analysed, Statements):
                     continue
                 if reads_memory(room):
                     continue  # what it reads may change while the loop runs
-                least = eval_set(room, domains, self.analyzer).min
-                if least is None or uses_var(least, inside):
+                smallest = eval_set(room, domains, self.analyzer).min
+                if smallest is None or uses_var(smallest, inside):
                     continue
-                least = defined(least, self.analyzer)
-                if least is None:
+                smallest = defined(smallest, self.analyzer)
+                if smallest is None:
                     continue
-                holds = self.analyzer.simplify(E.GE(least, const(0, least.dtype)))
+                holds = self.analyzer.simplify(E.GE(smallest, const(0, smallest.dtype)))
                 if self.analyzer.prove(E.Not(holds)):
                     continue
                 known[whole] = value
@@ -231,15 +235,17 @@ class _Partition(Analysed, Statements):
             return None
         # room(var) = room(0) + step * var >= 0 for every value of the inner loops
         start = substitute(room, {var: const(0, var.dtype)})
-        least = eval_set(start, domains, self.analyzer).min
-        if least is None or uses_var(least, {*domains, *self.bound}):
+        smallest = eval_set(start, domains, self.analyzer).min
+        if smallest is None or uses_var(smallest, {*domains, *self.bound}):
             return None
-        least = defined(least, self.around)
-        if least is None:
+        smallest = defined(smallest, self.around)
+        if smallest is None:
             return None
         if step > 0:
-            return sub(const(0, least.dtype), floordiv(least, const(step, least.dtype))), True
-        return add(floordiv(least, const(-step, least.dtype)), 1), False
+            return sub(
+                const(0, smallest.dtype), floordiv(smallest, const(step, smallest.dtype))
+            ), True
+        return add(floordiv(smallest, const(-step, smallest.dtype)), 1), False
 
     def _is_left(self, condition: Expr, var: Var, inside: list[Var]) -> bool:
         """Whether a loop inside that is to be split is the one to split at a condition.
@@ -262,8 +268,7 @@ class _Partition(Analysed, Statements):
         stop = add(node.min, node.extent)
         failed: dict[Node, Node] = {}
         beyond: Expr | None = None
-        domains = {n.loop_var: n.dom for n in walk_code(node.body)
-                   if isinstance(n, For)}  # fmt: skip
+        domains = {n.loop_var: n.dom for n in walk_code(node.body) if isinstance(n, For)}
         for inner in walk_code(node.body):
             if isinstance(inner, (E.Min, E.Max)):
                 continue  # these have no side that could be left out
@@ -275,9 +280,7 @@ class _Partition(Analysed, Statements):
                 beyond = first if beyond is None else maximum(beyond, first)
         return failed, beyond
 
-    def _first_failing(
-        self, condition: Expr, var: Var, domains: dict[Var, Range]
-    ) -> Expr | None:  # fmt: skip
+    def _first_failing(self, condition: Expr, var: Var, domains: dict[Var, Range]) -> Expr | None:
         """The value of `var` from which on `condition` fails whatever the inner loops do."""
         room = room_of(self.analyzer, condition)
         if room is None or not uses_var(room, var):
@@ -287,13 +290,13 @@ class _Partition(Analysed, Statements):
         step = self._step(room, var)
         if step >= 0 or _domains_use(room, var, domains):
             return None
-        most = eval_set(substitute(room, {var: const(0, var.dtype)}), domains, self.analyzer).max
-        if most is None or uses_var(most, {*domains, *self.bound}):
+        largest = eval_set(substitute(room, {var: const(0, var.dtype)}), domains, self.analyzer).max
+        if largest is None or uses_var(largest, {*domains, *self.bound}):
             return None
-        most = defined(most, self.around)
-        if most is None:
+        largest = defined(largest, self.around)
+        if largest is None:
             return None
-        return add(floordiv(most, const(-step, most.dtype)), 1)
+        return add(floordiv(largest, const(-step, largest.dtype)), 1)
 
     def _split(self, node: For, cuts: _Cuts) -> Stmt:
         stop = add(node.min, node.extent)

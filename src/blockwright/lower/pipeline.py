@@ -88,8 +88,11 @@ def lower(
     """
     context = LowerContext(Target(target), options or LowerOptions())
     if context.target.kind != "cpu":
-        raise BuildError(f"programs cannot be lowered for {context.target} yet", code="BW602",
-                         help="choose a CPU target; see Target")  # fmt: skip
+        raise BuildError(
+            f"programs cannot be lowered for {context.target} yet",
+            code="BW602",
+            help="choose a CPU target; see Target",
+        )
     _require_own_target(func, context.target)
     for name, pass_ in LOWERING:
         after = deep(pass_)(func, context)
@@ -111,6 +114,8 @@ def _require_own_target(func: PrimFunc, target: Target) -> None:
         return
     kind = stated.split()[0]
     if kind not in _CPU_NAMES and not kind.startswith(("x86", "aarch64", target.name)):
-        raise BuildError(f'the attribute "target" of the program is {kind}, and it is built for '
-                         f"{target.name}", code="BW602",
-                         help='build it for that target, or remove the attribute')  # fmt: skip
+        raise BuildError(
+            f'the attribute "target" of the program is {kind}, and it is built for {target.name}',
+            code="BW602",
+            help="build it for that target, or remove the attribute",
+        )

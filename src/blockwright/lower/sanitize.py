@@ -185,8 +185,8 @@ class _Checks(Analysed):
             if not self.intervals.sorts.is_index(node) or (low >= -_LARGEST and high < _LARGEST):
                 continue
             product = mul(cast_to(node.a, "float64"), cast_to(node.b, "float64"))
-            most = const(float(_LARGEST), "float64")
-            fine = all_of([compare(E.LT, product, most), compare(E.GE, product, -most)])
+            largest = const(float(_LARGEST), "float64")
+            fine = all_of([compare(E.LT, product, largest), compare(E.GE, product, -largest)])
             checks.append(statement(Check(fine, guards, "BW718: an index leaves 64 bits")))
         return checks
 
@@ -215,8 +215,10 @@ def _true(lanes: int) -> Expr:
 
 def _escapes(buffer: Buffer, body: Stmt) -> bool:
     """Whether something reaches the buffer through its address, where writes are not seen."""
-    return any(isinstance(n, Call) and n.op in ("address_of", "tensor") and mentions(n, buffer)
-               for n in walk_code(body))  # fmt: skip
+    return any(
+        isinstance(n, Call) and n.op in ("address_of", "tensor") and mentions(n, buffer)
+        for n in walk_code(body)
+    )
 
 
 def _ends(index: Expr) -> list[Expr]:
@@ -231,9 +233,9 @@ def _ends(index: Expr) -> list[Expr]:
 
 def _loads(node: Node, guards: tuple[Expr, ...]) -> Iterator[tuple[BufferLoad, tuple[Expr, ...]]]:
     """Loads of an expression with the conditions under which they happen."""
-    for found, around in _guarded(node, guards):
-        if isinstance(found, BufferLoad):
-            yield found, around
+    for result, around in _guarded(node, guards):
+        if isinstance(result, BufferLoad):
+            yield result, around
 
 
 def _guarded(node: Node, guards: tuple[Expr, ...]) -> Iterator[tuple[Expr, tuple[Expr, ...]]]:

@@ -153,8 +153,7 @@ class _Simplify(Analysed):
                 other = part.b if part.a is var else part.a
                 if self.analyzer.prove_equal(other, low):
                     kept = all_of(p for p in parts if p is not part)
-                    return Instantiate({var: low}, renew=False)(
-                        S.IfThenElse(kept, stmt.then_case))  # fmt: skip
+                    return Instantiate({var: low}, renew=False)(S.IfThenElse(kept, stmt.then_case))
         return None
 
     def _invariant(self, body: Stmt, var: Var) -> TypeGuard[S.IfThenElse]:
@@ -217,13 +216,16 @@ class _Simplify(Analysed):
         for stmt in node.seq:
             last = out[-1] if out else None
             if (
-                isinstance(stmt, S.IfThenElse) and isinstance(last, S.IfThenElse)
-                and stmt.else_case is None and last.else_case is None
+                isinstance(stmt, S.IfThenElse)
+                and isinstance(last, S.IfThenElse)
+                and stmt.else_case is None
+                and last.else_case is None
                 and not reads_memory(last.condition)
                 and structural_equal(stmt.then_case, last.then_case)
                 and structural_equal(
-                    self.analyzer.simplify(logical_not(last.condition)), stmt.condition)
-            ):  # fmt: skip
+                    self.analyzer.simplify(logical_not(last.condition)), stmt.condition
+                )
+            ):
                 out[-1] = stmt.then_case
             else:
                 out.append(stmt)

@@ -59,15 +59,18 @@ class _Unroll(Mutator):
         step, self.max_step = self.max_step, outer
         node = node.replace(body=body)
         wanted = node.kind is ForKind.UNROLLED or any(
-            bool(node.annotations.get(key)) and MAX_STEP not in node.annotations
-            for key in EXPLICIT)  # fmt: skip
+            bool(node.annotations.get(key)) and MAX_STEP not in node.annotations for key in EXPLICIT
+        )
         if jumps(node.body):  # copies in a row could not be left early; unrolled means serial
             return node.replace(kind=ForKind.SERIAL) if node.kind is ForKind.UNROLLED else node
         count = const_int(node.extent)
         if wanted and count is None:
-            raise BuildError(f"loop {node.loop_var.name} cannot be unrolled: its extent "
-                             f"{node.extent!r} is not a constant", code="BW630",
-                             help="split the loop by a constant factor first")  # fmt: skip
+            raise BuildError(
+                f"loop {node.loop_var.name} cannot be unrolled: its extent "
+                f"{node.extent!r} is not a constant",
+                code="BW630",
+                help="split the loop by a constant factor first",
+            )
         if not wanted and (node.kind is not ForKind.SERIAL or not step or count is None):
             return node
         assert count is not None
@@ -75,9 +78,12 @@ class _Unroll(Mutator):
         if not wanted:
             return self._expand(node, count) if copies <= step else node
         if copies > self.limit:
-            raise BuildError(f"unrolling loop {node.loop_var.name} gives {copies} statements, more "
-                             f"than {self.limit}", code="BW633",
-                             help="unroll a smaller loop, or raise unroll_limit")  # fmt: skip
+            raise BuildError(
+                f"unrolling loop {node.loop_var.name} gives {copies} statements, more "
+                f"than {self.limit}",
+                code="BW633",
+                help="unroll a smaller loop, or raise unroll_limit",
+            )
         return self._expand(node, count)
 
     def _expand(self, node: For, count: int) -> Stmt:

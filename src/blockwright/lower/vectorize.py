@@ -91,9 +91,12 @@ class _Loops(Analysed):
             return done
         count = const_int(node.extent)
         if count is None:
-            raise BuildError(f"loop {node.loop_var.name} cannot be vectorized: its extent "
-                             f"{node.extent!r} is not a constant", code="BW630",
-                             help="split the loop by the vector length first")  # fmt: skip
+            raise BuildError(
+                f"loop {node.loop_var.name} cannot be vectorized: its extent "
+                f"{node.extent!r} is not a constant",
+                code="BW630",
+                help="split the loop by the vector length first",
+            )
         if count == 1:  # what a cut leaves over; there are no vectors of one lane
             return self(substitute(node.body, {node.loop_var: node.min}))
         fewer = self._narrowed(node, count)
@@ -161,8 +164,13 @@ class _Loops(Analysed):
             body = Instantiate(mapping, renew=renew)(node.body)
             return For(var, zero, const(lanes, kind), ForKind.VECTORIZED, body)
 
-        main = For(outer, zero, const(count // lanes, kind), ForKind.SERIAL,
-                   vector(start, lanes, lane, False))  # fmt: skip
+        main = For(
+            outer,
+            zero,
+            const(count // lanes, kind),
+            ForKind.SERIAL,
+            vector(start, lanes, lane, False),
+        )
         rest = count % lanes
         if not rest:
             return main
@@ -261,10 +269,12 @@ class _Body:
         if _reads(node.value, node):
             raise BuildError(
                 f"loop {self.loop.loop_var.name} is vectorized, but every iteration updates the "
-                f"same element of {node.buffer.name}", code="BW632",
+                f"same element of {node.buffer.name}",
+                code="BW632",
                 help="vectorize a spatial loop, use rfactor, or write the update as a step "
                 "of a reducer: B[i] = B[i] + f(v), a builtin one or one declared with "
-                'T.block_attr({"reducer": T.comm_reducer(…)})')  # fmt: skip
+                'T.block_attr({"reducer": T.comm_reducer(…)})',
+            )
         raise CannotVectorize(f"all iterations store to one element of {node.buffer.name}")
 
     def _reduction(self, node: BufferStore, lanes: Lanes) -> BufferStore | None:
@@ -298,10 +308,10 @@ def _guarded(step: Stmt, mask: Expr | None) -> Stmt:
 def _neutral(op: str, dtype: E.DType) -> Expr:
     if op == "vector_reduce_add":
         return const(0, dtype)
-    least = op == "vector_reduce_max"
+    smallest = op == "vector_reduce_max"
     if dtype.is_float:
-        return const(float("-inf") if least else float("inf"), dtype)
-    return const(dtype.min_value if least else dtype.max_value, dtype)
+        return const(float("-inf") if smallest else float("inf"), dtype)
+    return const(dtype.min_value if smallest else dtype.max_value, dtype)
 
 
 def _reads(value: Node, store: BufferStore) -> bool:
@@ -309,9 +319,12 @@ def _reads(value: Node, store: BufferStore) -> bool:
 
 
 def _same_element(value: Expr, store: BufferStore) -> bool:
-    return (isinstance(value, BufferLoad) and value.buffer is store.buffer
-            and value.predicate is None
-            and structural_equal(value.indices[0], store.indices[0]))  # fmt: skip
+    return (
+        isinstance(value, BufferLoad)
+        and value.buffer is store.buffer
+        and value.predicate is None
+        and structural_equal(value.indices[0], store.indices[0])
+    )
 
 
 def _reads_what_is_written(condition: Expr, body: Stmt) -> bool:

@@ -63,23 +63,23 @@ class _Choose(Mutator):
     # ---------------------------------------------------------------------------- decisions
     def unsafe(self, expr: Expr) -> bool:
         """Whether an index, computed in the types that it is written in, may be another number."""
-        found = self._unsafe.get(expr)
-        if found is None:
+        result = self._unsafe.get(expr)
+        if result is None:
             parts = [n for n in expr.children() if isinstance(n, Expr) and _is_narrow(n)]
             inside = any(self.unsafe(n) for n in parts if self.is_index(n))
-            found = inside or expr in self.wide or self.intervals.leaves(expr)
-            self._unsafe[expr] = found
-        return found
+            result = inside or expr in self.wide or self.intervals.leaves(expr)
+            self._unsafe[expr] = result
+        return result
 
     def exact(self, expr: Expr) -> Expr:
         """An index as the number that it is: in 64 bits where 32 may not hold it."""
         return self._widened(expr) if self._is_unsafe_index(expr) else self(expr)
 
     def __call__(self, node: Any) -> Any:
-        found = self._memo.get(node)
-        if found is None and isinstance(node, Expr) and self._is_unsafe_index(node):
-            found = self._memo[node] = E.Cast(node.dtype, self._widened(node))
-        return super().__call__(node) if found is None else found
+        result = self._memo.get(node)
+        if result is None and isinstance(node, Expr) and self._is_unsafe_index(node):
+            result = self._memo[node] = E.Cast(node.dtype, self._widened(node))
+        return super().__call__(node) if result is None else result
 
     def _is_unsafe_index(self, expr: Expr) -> bool:
         return _is_narrow(expr) and self.is_index(expr) and self.unsafe(expr)

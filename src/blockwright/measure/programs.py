@@ -137,8 +137,13 @@ def stream_call(
     tasks = threads * _TASKS
     steps = max(1, round(written / (4 * lanes * tasks)))
     value = " + ".join(f"x[{k}, vt, vs, vl]" for k in range(reads)) or "T.float32(1)"
-    words = {"LANES": lanes, "TASKS": tasks, "READS": max(reads, 1), "VALUE": value,
-             "NOTES": '{"streaming_stores": 0}' if past_caches else "{}"}  # fmt: skip
+    words = {
+        "LANES": lanes,
+        "TASKS": tasks,
+        "READS": max(reads, 1),
+        "VALUE": value,
+        "NOTES": '{"streaming_stores": 0}' if past_caches else "{}",
+    }
     run = _built(_STREAM, words, "stream", threads)
     x = np.ones((max(reads, 1), tasks, steps, lanes), "float32")
     y = _lines(tasks, steps, lanes)

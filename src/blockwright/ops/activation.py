@@ -35,8 +35,12 @@ def _log_sigmoid(x: Any) -> Any:
     return ir.minimum(x, _number(0, x)) - tail
 
 
-_PLAIN = (Sample((floats(7, 3),)), Sample((floats(17, dtype="float64"),)), Sample((special(),)),
-          Sample((floats(3, dtype="float16"),)))  # fmt: skip
+_PLAIN = (
+    Sample((floats(7, 3),)),
+    Sample((floats(17, dtype="float64"),)),
+    Sample((special(),)),
+    Sample((floats(3, dtype="float16"),)),
+)
 
 ROWS: tuple[OpRow, ...] = (
     unary(

@@ -80,11 +80,12 @@ def _wanted(ctx: OpContext, attrs: Attrs, x: Letters) -> Letters:
     each = (given,) * len(space) if given is None or isinstance(given, int) else tuple(given)
     if len(each) == 1:
         each *= len(space)
-    if len(each) != len(space) or any(v is not None and (not isinstance(v, int) or v < 1)
-                                      for v in each):  # fmt: skip
+    if len(each) != len(space) or any(
+        v is not None and (not isinstance(v, int) or v < 1) for v in each
+    ):
         raise ctx.error(f"output_size={given!r} must be {len(space)} positive numbers or None")
-    found = {k: x[k] if v is None else as_dim(v) for k, v in zip(space, each, strict=True)}
-    return {**x, **found}
+    result = {k: x[k] if v is None else as_dim(v) for k, v in zip(space, each, strict=True)}
+    return {**x, **result}
 
 
 def _lower(
@@ -97,8 +98,11 @@ def _lower(
     layout, out = pool_layouts(ctx, attrs, rank)
     x = by_letter(layout, data.shape)
     wanted = _wanted(ctx, attrs, x)
-    cuts = {k: _cut(ctx, x[k], cast("int", ir.const_int(wanted[k])))
-            for k in letters_of(rank) if wanted[k] is not x[k]}  # fmt: skip
+    cuts = {
+        k: _cut(ctx, x[k], cast("int", ir.const_int(wanted[k])))
+        for k in letters_of(rank)
+        if wanted[k] is not x[k]
+    }
     steps = Steps(out, wanted, {k: cut.longest for k, cut in cuts.items()})
     nothing = ir.const(0, inner) if average else lowest(inner)
 
@@ -112,8 +116,9 @@ def _lower(
         element = ir.cast_to(data[in_order(layout, at)], inner)
         return ir.if_then_else(ir.all_of(inside), element, nothing) if inside else element
 
-    total = steps.reduce(program, "total" if average else "out", "sum" if average else "max",
-                         inner, term)  # fmt: skip
+    total = steps.reduce(
+        program, "total" if average else "out", "sum" if average else "max", inner, term
+    )
     if not average:
         return finish_rounded(program, total, dtype)
 
@@ -157,7 +162,7 @@ def _samples(rank: int, case: Callable[..., Sample]) -> tuple[Sample, ...]:
         case(floats(1, 2, 3, 5), output_size=(None, 2)),
         case(floats(1, 5, 7, 2), output_size=(2, 7), layout="NHWC"),
         case(floats(1, 1, 2, 2), output_size=3),
-    )  # fmt: skip
+    )
 
 
 def _overloads(word: str, rank: int) -> tuple[str, ...]:

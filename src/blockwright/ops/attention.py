@@ -66,8 +66,10 @@ def _check_pieces(ctx: OpContext, keys: ir.Expr, piece: Any) -> None:
     if isinstance(piece, bool) or not isinstance(piece, int) or piece < 1:
         raise ctx.error(f"keys_at_once={piece!r} is no positive number of keys")
     if length is None or length % piece != 0 or length == piece:
-        raise ctx.error(f"{dims_text(keys)} keys do not come in several pieces of {piece}; leave "
-                        "keys_at_once out, or give a part of them that divides them")  # fmt: skip
+        raise ctx.error(
+            f"{dims_text(keys)} keys do not come in several pieces of {piece}; leave "
+            "keys_at_once out, or give a part of them that divides them"
+        )
 
 
 def _group(ctx: OpContext, heads: ir.Expr, kv_heads: ir.Expr) -> ir.Expr:
@@ -81,19 +83,19 @@ def _group(ctx: OpContext, heads: ir.Expr, kv_heads: ir.Expr) -> ir.Expr:
 
 
 def _deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    found = tensors(ctx, infos, 3, 4)
-    q, k, v = found[:3]
-    dtype = same_dtype(ctx, found[:3])
+    matches = tensors(ctx, infos, 3, 4)
+    q, k, v = matches[:3]
+    dtype = same_dtype(ctx, matches[:3])
     require_kind(ctx, dtype, "float")
-    for position, info in enumerate(found[:3]):
+    for position, info in enumerate(matches[:3]):
         if info.rank not in (-1, 4):
             raise ctx.error(
                 f"argument {position} has rank {info.rank}, not (batch, heads, length, size)"
             )
-    if len(found) == 4:
-        _check_mask(ctx, found[3], found)
+    if len(matches) == 4:
+        _check_mask(ctx, matches[3], matches)
     if q.shape is None or k.shape is None or v.shape is None:
-        return unknown(found, dtype, 4)
+        return unknown(matches, dtype, 4)
     for other in (k.shape, v.shape):
         ctx.require_equal(q.shape[0], other[0], "batch sizes differ")
     ctx.require_equal(q.shape[3], k.shape[3], "head sizes of query and key differ")
@@ -101,7 +103,7 @@ def _deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
     ctx.require_equal(k.shape[2], v.shape[2], "key and value lengths differ")
     _group(ctx, q.shape[1], k.shape[1])
     _check_pieces(ctx, k.shape[2], attrs["keys_at_once"])
-    return result(found, (*q.shape[:3], v.shape[3]), dtype)
+    return result(matches, (*q.shape[:3], v.shape[3]), dtype)
 
 
 def _scale(attrs: Attrs, size: ir.Expr, dtype: ir.DType) -> ir.Expr:
@@ -184,21 +186,38 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
         return causal(i, place, value, -0.0)
 
     part = "" if piece is None else "1"
-    largest = fold(program, f"M{part}", partial, (each,), lambda *i: allowed[i], "max", inner,
-                   names)  # fmt: skip
+    largest = fold(
+        program, f"M{part}", partial, (each,), lambda *i: allowed[i], "max", inner, names
+    )
     powers = program.compute("P", square, power, inner, axes=names)
     total = fold(program, f"L{part}", partial, (each,), lambda *i: powers[i], "sum", inner, names)
-    sums = fold(program, f"O{part}", (*partial, v.shape[3]), (each,), weighted, "sum", inner,
-                (*names[:-1], "d", "k"))  # fmt: skip
+    sums = fold(
+        program,
+        f"O{part}",
+        (*partial, v.shape[3]),
+        (each,),
+        weighted,
+        "sum",
+        inner,
+        (*names[:-1], "d", "k"),
+    )
     out_shape = (*rows, v.shape[3])
     if pieces:
         some, all_sums = total, sums
-        top = fold(program, "M", rows, pieces, lambda *i: largest[i], "max", inner,
-                   names[:-1])  # fmt: skip
-        factor = program.compute("F", partial, lambda *i: shifted(largest[i], top[i[:-1]]), inner,
-                                 axes=names[:-1])  # fmt: skip
-        total = fold(program, "L", rows, pieces, lambda *i: ir.mul(some[i], factor[i]), "sum",
-                     inner, names[:-1])  # fmt: skip
+        top = fold(program, "M", rows, pieces, lambda *i: largest[i], "max", inner, names[:-1])
+        factor = program.compute(
+            "F", partial, lambda *i: shifted(largest[i], top[i[:-1]]), inner, axes=names[:-1]
+        )
+        total = fold(
+            program,
+            "L",
+            rows,
+            pieces,
+            lambda *i: ir.mul(some[i], factor[i]),
+            "sum",
+            inner,
+            names[:-1],
+        )
 
         def scaled(b: Any, h: Any, i: Any, d: Any, c: Any) -> Any:
             return ir.mul(all_sums[b, h, i, c, d], factor[b, h, i, c])

@@ -35,8 +35,9 @@ def _is_real(value: Any) -> bool:
 
 
 def _is_size(value: Any) -> bool:
-    return _is_int(value) or (isinstance(value, ir.Expr) and value.dtype.is_scalar
-                              and value.dtype.is_int)  # fmt: skip
+    return _is_int(value) or (
+        isinstance(value, ir.Expr) and value.dtype.is_scalar and value.dtype.is_int
+    )
 
 
 def _is_scalar(value: Any) -> bool:
@@ -128,8 +129,21 @@ _KINDS: dict[str, _Kind] = {
     "scalar_side": _choice("left", "right"),
     "shape": _Kind("a tuple of integers and sizes", _several(_is_size)),
 }  # fmt: skip
-_ONE_AXIS = ("argmax", "argmin", "concat", "gather", "log_softmax", "nn.batch_norm", "nn.prelu",
-             "repeat", "slice", "slice_scatter", "softmax", "split", "take")  # fmt: skip
+_ONE_AXIS = (
+    "argmax",
+    "argmin",
+    "concat",
+    "gather",
+    "log_softmax",
+    "nn.batch_norm",
+    "nn.prelu",
+    "repeat",
+    "slice",
+    "slice_scatter",
+    "softmax",
+    "split",
+    "take",
+)
 _OF_ROW: dict[tuple[str, str], _Kind] = {
     **{(row, "axis"): _INT for row in _ONE_AXIS},
     **{(row, "axis"): _INT_OR_NONE for row in ("cumprod", "cumsum")},
@@ -152,5 +166,6 @@ def check_attribute(row: OpRow, name: str, value: Any) -> None:
         return
     close = get_close_matches(value, kind.words, 1) if isinstance(value, str) else []
     remedy = f"did you mean {close[0]!r}?" if close else f"write {name}= with {kind.wanted}"
-    raise GraphError(f"{row.name}: {name} is {value!r}, which is not {kind.wanted}", code="BW401",
-                     help=remedy)  # fmt: skip
+    raise GraphError(
+        f"{row.name}: {name} is {value!r}, which is not {kind.wanted}", code="BW401", help=remedy
+    )

@@ -42,15 +42,15 @@ def _deduce_channels(
     ctx: OpContext, infos: Sequence[ir.Info], low: int, high: int, axis: int
 ) -> tuple[ir.TensorInfo, list[ir.TensorInfo]]:
     """The tensor and its vectors, which have an element per index of `axis`."""
-    x, *vectors = found = tensors(ctx, infos, low, high)
-    require_kind(ctx, same_dtype(ctx, found), "float")
+    x, *vectors = matches = tensors(ctx, infos, low, high)
+    require_kind(ctx, same_dtype(ctx, matches), "float")
     for position, info in enumerate(vectors, 1):
         if info.rank not in (-1, 1):
             raise ctx.error(f"argument {position} has rank {info.rank}, not 1")
         if info.shape is not None and x.shape is not None:
             channels = x.shape[normalize_axis(ctx, axis, x.rank)]
             ctx.require_equal(info.shape[0], channels, f"argument {position} does not fit the axis")
-    return x, found
+    return x, matches
 
 
 def _same(x: ir.TensorInfo) -> ir.Info:
@@ -210,8 +210,11 @@ def _group_oracle(
     channel_axis: int, axes: Any, epsilon: float, center: bool, scale: bool,
 ) -> Array:  # fmt: skip
     channel = channel_axis % x.ndim
-    spatial = [a % x.ndim for a in axes] if axes is not None else [
-        a for a in range(1, x.ndim) if a != channel]  # fmt: skip
+    spatial = (
+        [a % x.ndim for a in axes]
+        if axes is not None
+        else [a for a in range(1, x.ndim) if a != channel]
+    )
     value = np.moveaxis(wide(x), channel, -1)
     spatial = [a - (a > channel) for a in spatial]
     groups = value.shape[-1] if num_groups is None else num_groups
@@ -234,8 +237,8 @@ def _instance_oracle(x: Array, *vectors: Array, **attrs: Any) -> Array:
 
 # ------------------------------------------------------------------------------------------- PReLU
 def _deduce_prelu(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    x, alpha = found = tensors(ctx, infos, 2, 2)
-    require_kind(ctx, same_dtype(ctx, found), "float")
+    x, alpha = matches = tensors(ctx, infos, 2, 2)
+    require_kind(ctx, same_dtype(ctx, matches), "float")
     if alpha.shape is not None and x.shape is not None:
         if len(alpha.shape) != 1:
             raise ctx.error(f"the slopes have rank {len(alpha.shape)}, not 1")

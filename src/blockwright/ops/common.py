@@ -73,8 +73,10 @@ def same_dtype(ctx: OpContext, infos: Sequence[ir.TensorInfo]) -> ir.DType | Non
     known = [info.dtype for info in infos if info.dtype is not None]
     for dtype in known[1:]:
         if dtype is not known[0]:
-            raise ctx.error(f"element types {known[0]} and {dtype} differ",
-                            "convert one argument with astype first")  # fmt: skip
+            raise ctx.error(
+                f"element types {known[0]} and {dtype} differ",
+                "convert one argument with astype first",
+            )
     return known[0] if known else None
 
 
@@ -89,8 +91,12 @@ def require_kind(ctx: OpContext, dtype: ir.DType | None, kind: str) -> None:
         "bits": dtype.is_int or dtype.is_bool,
     }[kind]
     if not fits:
-        wanted = {"number": "a number type", "float": "a floating-point type",
-                  "int": "an integer type", "bits": "an integer type or bool"}[kind]  # fmt: skip
+        wanted = {
+            "number": "a number type",
+            "float": "a floating-point type",
+            "int": "an integer type",
+            "bits": "an integer type or bool",
+        }[kind]
         raise ctx.error(f"needs {wanted}, got {dtype}", "convert the argument with astype first")
 
 
@@ -107,12 +113,13 @@ def broadcast_info(
 
 def inputs(ctx: OpContext, program: Program, infos: Sequence[ir.TensorInfo]) -> list[Tensor]:
     """Parameters A, B, C, … of a program, one per tensor argument."""
-    made: list[Tensor] = []
+    created: list[Tensor] = []
     for position, info in enumerate(infos):
         shape, dtype = known_shape(ctx, info, position), known_dtype(ctx, info, position)
-        made.append(program.param("ABCDEFGH"[position] if position < 8 else f"A{position}", shape,
-                                  dtype))  # fmt: skip
-    return made
+        created.append(
+            program.param("ABCDEFGH"[position] if position < 8 else f"A{position}", shape, dtype)
+        )
+    return created
 
 
 def at(operand: Tensor, indices: Sequence[ir.Expr]) -> Any:
@@ -137,8 +144,9 @@ def fold(
     """
     if any(ir.is_const_int(extent, 0) for extent in over):
         (identity,) = reducer_of(combiner, [dtype]).identity
-        return program.compute(name, shape, lambda *i: identity, dtype, axes=axes[: len(shape)],
-                               into=into)  # fmt: skip
+        return program.compute(
+            name, shape, lambda *i: identity, dtype, axes=axes[: len(shape)], into=into
+        )
     return program.reduce(name, shape, over, body, combiner, dtype, axes=axes, into=into)
 
 
@@ -198,8 +206,10 @@ def scalar_constant(ctx: OpContext, value: Any, dtype: ir.DType) -> ir.Expr:
         raise ctx.error(f"scalar {number!r} does not fit bool", "convert the argument with astype")
     if dtype.is_int:
         if isinstance(number, float) and not number.is_integer():
-            raise ctx.error(f"scalar {number!r} does not fit {dtype}",
-                            "convert the argument to a float type with astype first")  # fmt: skip
+            raise ctx.error(
+                f"scalar {number!r} does not fit {dtype}",
+                "convert the argument to a float type with astype first",
+            )
         if not dtype.min_value <= number <= dtype.max_value:
             raise ctx.error(f"scalar {number!r} is out of range for {dtype}")
     return ir.const(number, dtype)
@@ -238,8 +248,10 @@ def shape_operand(
         dims = tuple(as_dim(d) for d in given)
         return tensor_infos, dims, len(dims)
     if len(shapes) != 1:
-        raise ctx.error("needs the attribute `shape` or one shape argument",
-                        "pass shape=(…), or R.shape([…]) as the last argument")  # fmt: skip
+        raise ctx.error(
+            "needs the attribute `shape` or one shape argument",
+            "pass shape=(…), or R.shape([…]) as the last argument",
+        )
     values = shapes[0].values
     return tensor_infos, values, shapes[0].ndim if values is None else len(values)
 

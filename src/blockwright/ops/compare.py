@@ -43,11 +43,24 @@ def _comparison(name: str, short: str, node: type[Any], fn: Callable[..., Any]) 
             a, b = ir.cast_to(a, "int32"), ir.cast_to(b, "int32")
         return ir.compare(node, a, b)
 
-    onnx = {"eq": ("Equal",), "lt": ("Less",), "gt": ("Greater",), "le": ("LessOrEqual",),
-            "ge": ("GreaterOrEqual",)}.get(short, ())  # fmt: skip
-    return binary(name, body, fn, kind="any", to_bool=True, onnx=onnx, samples=_SAMPLES,
-                  torch=(f"aten.{short}.Tensor", f"aten.{short}.Scalar"),
-                  doc=f"Whether a {node.symbol} b; false with NaN, except for !=.")  # fmt: skip
+    onnx = {
+        "eq": ("Equal",),
+        "lt": ("Less",),
+        "gt": ("Greater",),
+        "le": ("LessOrEqual",),
+        "ge": ("GreaterOrEqual",),
+    }.get(short, ())
+    return binary(
+        name,
+        body,
+        fn,
+        kind="any",
+        to_bool=True,
+        onnx=onnx,
+        samples=_SAMPLES,
+        torch=(f"aten.{short}.Tensor", f"aten.{short}.Scalar"),
+        doc=f"Whether a {node.symbol} b; false with NaN, except for !=.",
+    )
 
 
 def _logic(
@@ -56,14 +69,23 @@ def _logic(
     def body(a: Any, b: Any) -> Any:
         return combine(ir.cast_to(a, BOOL), ir.cast_to(b, BOOL))
 
-    return binary(name, body, fn, kind="any", to_bool=True, torch=(f"aten.{name}.default",),
-                  onnx=(onnx,), samples=_LOGIC, doc="Logic; true is not zero.")  # fmt: skip
+    return binary(
+        name,
+        body,
+        fn,
+        kind="any",
+        to_bool=True,
+        torch=(f"aten.{name}.default",),
+        onnx=(onnx,),
+        samples=_LOGIC,
+        doc="Logic; true is not zero.",
+    )
 
 
 def _deduce_where(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
     count = 1 + check_scalar(ctx, attrs)
-    found = tensors(ctx, infos, count, count)
-    return broadcast_info(ctx, found, same_dtype(ctx, found[1:]))
+    result = tensors(ctx, infos, count, count)
+    return broadcast_info(ctx, result, same_dtype(ctx, result[1:]))
 
 
 def _lower_where(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:

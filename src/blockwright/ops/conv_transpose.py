@@ -136,8 +136,9 @@ def _axis(ctx: OpContext, extent: ir.Expr, window: Window, extra: int) -> Axis:
     if stride > 1 and window.dilation == 1 and taps % stride == 0 and whole and window.before >= 0:
         first = window.before // stride - (taps // stride - 1)
         steps = ctx.analyzer.simplify(ir.floordiv(size, as_dim(stride)))
-        together = Phase(0, steps, taps // stride, first, 1, taps - 1, stride, stride,
-                         window.before)  # fmt: skip
+        together = Phase(
+            0, steps, taps // stride, first, 1, taps - 1, stride, stride, window.before
+        )
         return Axis(extent, size, stride, (together,))
     phases: list[Phase] = []
     for offset in range(stride):
@@ -200,13 +201,13 @@ def _read(
 
 
 def _deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs, rank: int) -> ir.Info:
-    found, dtype = operands(ctx, infos, rank)
+    matches, dtype = operands(ctx, infos, rank)
     layouts = layouts_of(ctx, attrs, rank)
-    if found[0].shape is None or found[1].shape is None:
-        return unknown(found, out_type(attrs, dtype), rank + 2)
-    call = _read(ctx, attrs, found[0].shape, found[1].shape)
+    if matches[0].shape is None or matches[1].shape is None:
+        return unknown(matches, out_type(attrs, dtype), rank + 2)
+    call = _read(ctx, attrs, matches[0].shape, matches[1].shape)
     shape = in_order(layouts.out, call.shape)
-    return result(found, [ctx.analyzer.simplify(d) for d in shape], out_type(attrs, dtype))
+    return result(matches, [ctx.analyzer.simplify(d) for d in shape], out_type(attrs, dtype))
 
 
 def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
@@ -310,16 +311,23 @@ def _oracle(x: Array, w: Array, **attrs: Any) -> Array:
         np.broadcast_to(attrs[key], rank) for key in ("strides", "dilation", "output_padding")
     )
     pads = padding_of(ctx, attrs["padding"], rank)
-    size = [max(0, (data.shape[2 + a] - 1) * stride[a]) + (kernel.shape[2 + a] - 1) * gap[a] + 1
-            + more[a] for a in range(rank)]  # fmt: skip
+    size = [
+        max(0, (data.shape[2 + a] - 1) * stride[a])
+        + (kernel.shape[2 + a] - 1) * gap[a]
+        + 1
+        + more[a]
+        for a in range(rank)
+    ]
     channels = kernel.shape[1] * groups
     full = np.zeros((data.shape[0], channels, *size), np.float64)
     parts = np.split(data, groups, 1), np.split(kernel, groups, 0)
     for tap in np.ndindex(kernel.shape[2:]):
         pieces = [np.tensordot(d, k[(..., *tap)], (1, 0)) for d, k in zip(*parts, strict=True)]
         added = np.moveaxis(np.concatenate(pieces, -1), -1, 1)
-        where = tuple(slice(t * gap[a], t * gap[a] + (data.shape[2 + a] - 1) * stride[a] + 1,
-                            stride[a]) for a, t in enumerate(tap))  # fmt: skip
+        where = tuple(
+            slice(t * gap[a], t * gap[a] + (data.shape[2 + a] - 1) * stride[a] + 1, stride[a])
+            for a, t in enumerate(tap)
+        )
         full[(..., *where)] += added
     cut = tuple(slice(low, size[a] - high) for a, (low, high) in enumerate(pads))
     return channels_first(full[(..., *cut)].astype(target), "NC" + space, layouts.out)

@@ -107,27 +107,27 @@ def operands(
     ctx: OpContext, infos: Sequence[ir.Info], rank: int
 ) -> tuple[list[ir.TensorInfo], ir.DType | None]:
     """Input and kernel, of `rank` + 2 axes and one element type."""
-    found = tensors(ctx, infos, 2, 2)
-    dtype = same_dtype(ctx, found)
+    matches = tensors(ctx, infos, 2, 2)
+    dtype = same_dtype(ctx, matches)
     require_kind(ctx, dtype, "number")
-    for position, info in enumerate(found):
+    for position, info in enumerate(matches):
         if info.rank not in (-1, rank + 2):
             raise ctx.error(f"argument {position} has rank {info.rank}, not {rank + 2}")
-    return found, dtype
+    return matches, dtype
 
 
 def _deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs, rank: int) -> ir.Info:
-    found, dtype = operands(ctx, infos, rank)
+    matches, dtype = operands(ctx, infos, rank)
     layouts = layouts_of(ctx, attrs, rank)
-    if found[0].shape is None or found[1].shape is None:
-        return unknown(found, out_type(attrs, dtype), rank + 2)
-    x, w = by_letter(layouts.data, found[0].shape), by_letter(layouts.kernel, found[1].shape)
+    if matches[0].shape is None or matches[1].shape is None:
+        return unknown(matches, out_type(attrs, dtype), rank + 2)
+    x, w = by_letter(layouts.data, matches[0].shape), by_letter(layouts.kernel, matches[1].shape)
     groups = groups_of(ctx, attrs, x["C"], w["I"])
     if groups > 1 and not ctx.equal(ir.floormod(w["O"], as_dim(groups)), ZERO):
         counts = f"{dims_text(w['O'])} output channels"
         raise ctx.error(f"{counts} do not fall into {groups} groups")
     shape = result_dims(ctx, attrs, x, w)
-    return result(found, in_order(layouts.out, shape), out_type(attrs, dtype))
+    return result(matches, in_order(layouts.out, shape), out_type(attrs, dtype))
 
 
 def result_dims(
@@ -201,8 +201,9 @@ def product_of(
     if along and groups > 1 and ir.is_const_int(of_x, 1):
         inner = []
     spatial = [role for letter in layouts.out for role in roles[letter]]
-    return Product(spatial, [*along, *inner] if layouts.channels_last else [*inner, *along],
-                   of_x, of_w)  # fmt: skip
+    return Product(
+        spatial, [*along, *inner] if layouts.channels_last else [*inner, *along], of_x, of_w
+    )
 
 
 def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs, rank: int) -> ir.PrimFunc:
@@ -254,7 +255,8 @@ def _lower_winograd(
     data, weight = operands
     w = by_letter(layouts.kernel, weight.shape)
     plain = numbers(ctx, "strides", attrs["strides"], 2, 1) == (1, 1) and numbers(
-        ctx, "dilation", attrs["dilation"], 2, 1) == (1, 1)  # fmt: skip
+        ctx, "dilation", attrs["dilation"], 2, 1
+    ) == (1, 1)
     if size not in SIZES or not plain or attrs["groups"] != 1 or not data.dtype.is_float:
         raise ctx.error(
             f"winograd={size!r} is for floating-point convolutions of one group with stride and "

@@ -52,8 +52,8 @@ def _value(attrs: Attrs, name: str) -> Any:
 
 
 def _deduce_full(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    found, wanted, rank = shape_operand(ctx, infos, attrs)
-    tensors(ctx, found, 0, 0)
+    matches, wanted, rank = shape_operand(ctx, infos, attrs)
+    tensors(ctx, matches, 0, 0)
     dtype = ir.dtype_of(attrs["dtype"])
     _fill(ctx, _value(attrs, ctx.name), dtype)
     return unknown([], dtype, rank) if wanted is None else result([], wanted, dtype)
@@ -70,11 +70,11 @@ def _like_type(attrs: Attrs, x: ir.TensorInfo) -> ir.DType | None:
 
 
 def _deduce_like(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    (x,) = found = tensors(ctx, infos, 1, 1)
+    (x,) = matches = tensors(ctx, infos, 1, 1)
     dtype = _like_type(attrs, x)
     if dtype is not None:
         _fill(ctx, _value(attrs, ctx.name), dtype)
-    return unknown(found, dtype, x.rank) if x.shape is None else result(found, x.shape, dtype)
+    return unknown(matches, dtype, x.rank) if x.shape is None else result(matches, x.shape, dtype)
 
 
 def _lower_like(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
@@ -154,7 +154,7 @@ def _made(name: str, value: Any, torch: tuple[str, ...]) -> tuple[OpRow, OpRow]:
             x.shape, fill_value, x.dtype if dtype is None else ir.dtype_of(dtype).numpy()
         )
 
-    made = OpRow(
+    created = OpRow(
         name,
         ("shape?",),
         _deduce_full,
@@ -187,7 +187,7 @@ def _made(name: str, value: Any, torch: tuple[str, ...]) -> tuple[OpRow, OpRow]:
         ),
         "The same with the shape of a tensor.",
     )
-    return made, alike
+    return created, alike
 
 
 _ARANGE: dict[str, Any] = {"begin": 0, "end": REQUIRED, "step": 1, "dtype": "int64"}

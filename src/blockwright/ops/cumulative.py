@@ -37,13 +37,13 @@ _WHY = "n values in order are rounded n times"
 
 
 def _deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    (x,) = found = tensors(ctx, infos, 1, 1)
+    (x,) = matches = tensors(ctx, infos, 1, 1)
     require_kind(ctx, x.dtype, "number")
     if x.shape is None:
-        return unknown(found, x.dtype, x.rank)
+        return unknown(matches, x.dtype, x.rank)
     if x.shape:  # a single number is its own sum, whatever the axis
         normalize_axis(ctx, attrs["axis"], x.rank)
-    return result(found, x.shape, x.dtype)
+    return result(matches, x.shape, x.dtype)
 
 
 def _cumulative(

@@ -93,12 +93,12 @@ def binary(
 
     def deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
         count = check_scalar(ctx, attrs)
-        found = tensors(ctx, infos, count, count)
-        dtype = same_dtype(ctx, found)
+        result = tensors(ctx, infos, count, count)
+        dtype = same_dtype(ctx, result)
         require_kind(ctx, dtype, kind)
         if attrs["scalar"] is not None and dtype is not None:
             scalar_constant(ctx, attrs["scalar"], dtype)
-        return broadcast_info(ctx, found, BOOL if to_bool else dtype)
+        return broadcast_info(ctx, result, BOOL if to_bool else dtype)
 
     def lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
         dtype = known_dtype(ctx, infos[0], 0)
@@ -110,11 +110,23 @@ def binary(
             ctx, infos, BOOL if to_bool else dtype, lambda *xs: apply(*(widen(x) for x in xs))
         )
 
-    return OpRow(name, ("a", "b?"), deduce, lower, scalar_oracle(oracle), dict(SCALAR_ATTRS),
-                 torch if torch is not None else (f"aten.{name}.Tensor", f"aten.{name}.Scalar"),
-                 onnx, samples, doc,
-                 TorchCall(types="float" if kind == "float" else "promoted",
-                           bools=kind in ("any", "bits"), keeps_divisor=keeps_divisor))  # fmt: skip
+    return OpRow(
+        name,
+        ("a", "b?"),
+        deduce,
+        lower,
+        scalar_oracle(oracle),
+        dict(SCALAR_ATTRS),
+        torch if torch is not None else (f"aten.{name}.Tensor", f"aten.{name}.Scalar"),
+        onnx,
+        samples,
+        doc,
+        TorchCall(
+            types="float" if kind == "float" else "promoted",
+            bools=kind in ("any", "bits"),
+            keeps_divisor=keeps_divisor,
+        ),
+    )
 
 
 def _floats_differ_in_sign(a: Any, b: Any) -> Any:
@@ -152,8 +164,11 @@ def _fmod(a: Any, b: Any) -> Any:
 
 def _power_of_scalar(scalar: Any, dtype: ir.DType) -> Body | None:
     """Products and roots for the exponents that models use."""
-    small: dict[float, Callable[[Any], Any]] = {1: lambda x: x, 2: lambda x: x * x,
-                                                3: lambda x: x * x * x}  # fmt: skip
+    small: dict[float, Callable[[Any], Any]] = {
+        1: lambda x: x,
+        2: lambda x: x * x,
+        3: lambda x: x * x * x,
+    }
     if dtype.is_float:
         small |= {
             0.5: lambda x: ir.call("sqrt", x),
@@ -162,8 +177,10 @@ def _power_of_scalar(scalar: Any, dtype: ir.DType) -> Body | None:
             -2: lambda x: ir.const(1, x.dtype) / (x * x),
         }
     if dtype.name == "float16":
-        small |= {0.5: lambda x: ir.call("sqrt", _above_zero(x)),
-                  -0.5: lambda x: ir.call("rsqrt", _above_zero(x))}  # fmt: skip
+        small |= {
+            0.5: lambda x: ir.call("sqrt", _above_zero(x)),
+            -0.5: lambda x: ir.call("rsqrt", _above_zero(x)),
+        }
     chosen = small.get(scalar) if isinstance(scalar, (int, float)) else None
     if chosen is None and dtype.is_int and isinstance(scalar, int) and scalar >= 0:
         return lambda x, _: _whole_power(x, scalar)
@@ -234,18 +251,27 @@ _WHOLE = (
     Sample((ints(3, 5), ints(5)), tolerance=0.0),
     Sample((ints(4, dtype="int64"),), {"scalar": 3}),
 )
-_DIVIDING = (Sample((ints(3, 5), ints(5, low=1))), Sample((ints(7), ints(7, low=-9, high=-1))),
-             Sample((ints(4, dtype="int64"),), {"scalar": -3}))  # fmt: skip
+_DIVIDING = (
+    Sample((ints(3, 5), ints(5, low=1))),
+    Sample((ints(7), ints(7, low=-9, high=-1))),
+    Sample((ints(4, dtype="int64"),), {"scalar": -3}),
+)
 _EXACT = (
     Sample((floats(3, 17), floats(3, 17, low=0.1, high=2)), tolerance=0.0),
     Sample((floats(3, 17), floats(17, low=-2, high=-0.1)), tolerance=0.0),
     Sample((values(1.0, -1.0, 6.0, -6.0, 0.0),), {"scalar": 0.1}, tolerance=0.0),
 )
-_BITS = (Sample((ints(3, 5), ints(5))), Sample((bools(3, 5), bools(3, 5))),
-         Sample((ints(4, dtype="int64"),), {"scalar": 5}),
-         Sample((ints(4),), {"scalar": 6, "scalar_side": "left"}))  # fmt: skip
-_SHIFT = (Sample((ints(3, 5), ints(5, low=0, high=8))), Sample((ints(4),), {"scalar": 2}),
-          Sample((ints(5, low=0, high=8),), {"scalar": -3, "scalar_side": "left"}))  # fmt: skip
+_BITS = (
+    Sample((ints(3, 5), ints(5))),
+    Sample((bools(3, 5), bools(3, 5))),
+    Sample((ints(4, dtype="int64"),), {"scalar": 5}),
+    Sample((ints(4),), {"scalar": 6, "scalar_side": "left"}),
+)
+_SHIFT = (
+    Sample((ints(3, 5), ints(5, low=0, high=8))),
+    Sample((ints(4),), {"scalar": 2}),
+    Sample((ints(5, low=0, high=8),), {"scalar": -3, "scalar_side": "left"}),
+)
 _EXTREME = (*_BASIC, *_WHOLE, Sample((bools(4), bools(4))))
 
 ROWS: tuple[OpRow, ...] = (

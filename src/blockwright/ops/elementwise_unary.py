@@ -50,9 +50,9 @@ def unary(
     """A row for `out[i…] = body(x[i…], **attrs)`; integers pass through rounding-like operators."""
 
     def deduce(ctx: OpContext, infos: Sequence[ir.Info], attributes: Attrs) -> ir.Info:
-        (x,) = found = tensors(ctx, infos, 1, 1)
+        (x,) = result = tensors(ctx, infos, 1, 1)
         require_kind(ctx, x.dtype, kind)
-        return broadcast_info(ctx, found, BOOL if to_bool else x.dtype)
+        return broadcast_info(ctx, result, BOOL if to_bool else x.dtype)
 
     def lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attributes: Attrs) -> ir.PrimFunc:
         dtype = known_dtype(ctx, infos[0], 0)
@@ -99,19 +99,36 @@ def math_row(
     ]
     if specials:
         samples.append(Sample((special(),)))
-    return unary(name, lambda x: ir.call(name, x), reference(oracle), torch=torch, onnx=onnx,
-                 samples=tuple(samples), doc=f"`{name}` of each element.")  # fmt: skip
+    return unary(
+        name,
+        lambda x: ir.call(name, x),
+        reference(oracle),
+        torch=torch,
+        onnx=onnx,
+        samples=tuple(samples),
+        doc=f"`{name}` of each element.",
+    )
 
 
 def _rounding(name: str, oracle: Callable[..., Any], onnx: tuple[str, ...]) -> OpRow:
     def body(x: Any) -> Any:
         return ir.call(name, x) if x.dtype.is_float else x
 
-    samples = (Sample((floats(3, 17),), tolerance=0.0), Sample((special(),), tolerance=0.0),
-               Sample((values(0.5, 1.5, 2.5, -0.5, -1.5),), tolerance=0.0),
-               Sample((ints(5),)))  # fmt: skip
-    return unary(name, body, reference(oracle), kind="number", onnx=onnx, samples=samples,
-                 doc=f"`{name}` of each element; integers stay as they are.")  # fmt: skip
+    samples = (
+        Sample((floats(3, 17),), tolerance=0.0),
+        Sample((special(),), tolerance=0.0),
+        Sample((values(0.5, 1.5, 2.5, -0.5, -1.5),), tolerance=0.0),
+        Sample((ints(5),)),
+    )
+    return unary(
+        name,
+        body,
+        reference(oracle),
+        kind="number",
+        onnx=onnx,
+        samples=samples,
+        doc=f"`{name}` of each element; integers stay as they are.",
+    )
 
 
 def _number(value: float, like: Any) -> Any:
@@ -184,8 +201,12 @@ _GELU = (
     Sample((floats(9, dtype="float16"),), absolute=2e-6, why=_NEAR_ZERO),
     Sample((values(float("nan"), float("inf"), 0.0, -0.0, 1e-30, 20.0),)),
 )
-_PLAIN = (Sample((floats(7, 3),)), Sample((floats(17, dtype="float64"),)), Sample((special(),)),
-          Sample((floats(3, dtype="float16"),)))  # fmt: skip
+_PLAIN = (
+    Sample((floats(7, 3),)),
+    Sample((floats(17, dtype="float64"),)),
+    Sample((special(),)),
+    Sample((floats(3, dtype="float16"),)),
+)
 _NUMBERS = (*_PLAIN, Sample((ints(3, 5),)), Sample((ints(4, dtype="uint8", low=0, high=200),)))
 
 ROWS: tuple[OpRow, ...] = (

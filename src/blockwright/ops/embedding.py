@@ -41,12 +41,12 @@ def _rank_sum(*ranks: int, less: int = 0) -> int:
 
 
 def _deduce_take(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    x, index = found = tensors(ctx, infos, 2, 2)
+    x, index = matches = tensors(ctx, infos, 2, 2)
     require_kind(ctx, index.dtype, "int")
     if x.shape is None or index.shape is None:
-        return unknown(found, x.dtype, _rank_sum(x.rank, index.rank, less=1))
+        return unknown(matches, x.dtype, _rank_sum(x.rank, index.rank, less=1))
     axis = normalize_axis(ctx, attrs.get("axis", 0), x.rank)
-    return result(found, (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]), x.dtype)
+    return result(matches, (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]), x.dtype)
 
 
 def _lower_take(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
@@ -72,15 +72,15 @@ def _deduce_embedding(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) ->
 
 
 def _deduce_gather(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    x, index = found = tensors(ctx, infos, 2, 2)
+    x, index = matches = tensors(ctx, infos, 2, 2)
     require_kind(ctx, index.dtype, "int")
     if x.rank >= 0 and index.rank >= 0 and x.rank != index.rank:
         raise ctx.error(f"ranks {x.rank} and {index.rank} differ")
     if x.rank >= 0:
         normalize_axis(ctx, attrs["axis"], x.rank)
     if index.shape is None:
-        return unknown(found, x.dtype, max(x.rank, index.rank))
-    return result(found, index.shape, x.dtype)
+        return unknown(matches, x.dtype, max(x.rank, index.rank))
+    return result(matches, index.shape, x.dtype)
 
 
 def _lower_gather(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
@@ -98,8 +98,11 @@ def _lower_gather(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) 
 def _indexed_axes(ctx: OpContext, attrs: Attrs, rank: int, count: int) -> tuple[int, ...]:
     """The axes that the index tensors stand for; they must be neighbours."""
     given = attrs["axes"]
-    axes = tuple(range(count)) if given is None else tuple(
-        normalize_axis(ctx, axis, rank) for axis in given)  # fmt: skip
+    axes = (
+        tuple(range(count))
+        if given is None
+        else tuple(normalize_axis(ctx, axis, rank) for axis in given)
+    )
     if len(axes) != count or count > rank or not axes:
         raise ctx.error(f"{count} index tensors for axes {axes} of rank {rank}")
     if axes != tuple(range(axes[0], axes[0] + count)):
@@ -108,17 +111,17 @@ def _indexed_axes(ctx: OpContext, attrs: Attrs, rank: int, count: int) -> tuple[
 
 
 def _deduce_index(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    x, *indices = found = tensors(ctx, infos, 2, 1 << 10)
+    x, *indices = matches = tensors(ctx, infos, 2, 1 << 10)
     for index in indices:
         require_kind(ctx, index.dtype, "int")
     shapes = [index.shape for index in indices if index.shape is not None]
     if x.shape is None or len(shapes) < len(indices):
         ranks = [index.rank for index in indices]
         rank = -1 if min(ranks) < 0 else max(ranks)
-        return unknown(found, x.dtype, _rank_sum(x.rank, rank, less=len(indices)))
+        return unknown(matches, x.dtype, _rank_sum(x.rank, rank, less=len(indices)))
     axes = _indexed_axes(ctx, attrs, x.rank, len(indices))
     shape = (*x.shape[: axes[0]], *broadcast_shapes(ctx, shapes), *x.shape[axes[-1] + 1 :])
-    return result(found, shape, x.dtype)
+    return result(matches, shape, x.dtype)
 
 
 def _lower_index(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:

@@ -48,21 +48,21 @@ def _check_rank(ctx: OpContext, infos: Sequence[ir.TensorInfo]) -> None:
 
 
 def _deduce_matmul(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    a, b = found = tensors(ctx, infos, 2, 2)
-    dtype = same_dtype(ctx, found)
+    a, b = matches = tensors(ctx, infos, 2, 2)
+    dtype = same_dtype(ctx, matches)
     require_kind(ctx, dtype, "number")
-    _check_rank(ctx, found)
+    _check_rank(ctx, matches)
     if a.shape is None or b.shape is None:
         if a.rank < 0 or b.rank < 0:
-            return unknown(found, _out_type(attrs, dtype), -1)
+            return unknown(matches, _out_type(attrs, dtype), -1)
         rank = max(a.rank, b.rank, 2) - (a.rank == 1) - (b.rank == 1)
-        return unknown(found, _out_type(attrs, dtype), rank)
+        return unknown(matches, _out_type(attrs, dtype), rank)
     depth = b.shape[-2] if b.rank > 1 else b.shape[0]
     ctx.require_equal(a.shape[-1], depth, "the inner dimensions differ")
     batch = broadcast_shapes(ctx, [a.shape[:-2], b.shape[:-2]])
     rows = a.shape[-2:-1] if a.rank > 1 else ()
     columns = b.shape[-1:] if b.rank > 1 else ()
-    return result(found, (*batch, *rows, *columns), _out_type(attrs, dtype))
+    return result(matches, (*batch, *rows, *columns), _out_type(attrs, dtype))
 
 
 def _lower_matmul(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
@@ -103,20 +103,20 @@ def _of_batch(
 
 
 def _deduce_linear(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    found = tensors(ctx, infos, 2, 3)
-    x, weight = found[0], found[1]
-    dtype = same_dtype(ctx, found)
+    matches = tensors(ctx, infos, 2, 3)
+    x, weight = matches[0], matches[1]
+    dtype = same_dtype(ctx, matches)
     require_kind(ctx, dtype, "number")
     if x.rank == 0 or weight.rank not in (2, -1):
         raise ctx.error("needs x of rank 1 or more and a weight of shape (out, in)")
     if weight.shape is None or x.shape is None:
-        return unknown(found, dtype, x.rank)
+        return unknown(matches, dtype, x.rank)
     ctx.require_equal(x.shape[-1], weight.shape[1], "x and weight disagree on the inner dimension")
-    if len(found) == 3 and found[2].shape is not None:
-        if found[2].rank != 1:
-            raise ctx.error(f"the bias has rank {found[2].rank}, not 1")
-        ctx.require_equal(found[2].shape[0], weight.shape[0], "bias and weight disagree")
-    return result(found, (*x.shape[:-1], weight.shape[0]), dtype)
+    if len(matches) == 3 and matches[2].shape is not None:
+        if matches[2].rank != 1:
+            raise ctx.error(f"the bias has rank {matches[2].rank}, not 1")
+        ctx.require_equal(matches[2].shape[0], weight.shape[0], "bias and weight disagree")
+    return result(matches, (*x.shape[:-1], weight.shape[0]), dtype)
 
 
 def _lower_linear(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:

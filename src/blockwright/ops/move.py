@@ -72,12 +72,12 @@ def _slice_bounds(ctx: OpContext, attrs: Attrs, size: ir.Expr) -> tuple[ir.Expr,
 
 
 def _deduce_slice(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    (x,) = found = tensors(ctx, infos, 1, 1)
+    (x,) = matches = tensors(ctx, infos, 1, 1)
     if x.shape is None:
-        return unknown(found, x.dtype, x.rank)
+        return unknown(matches, x.dtype, x.rank)
     axis = normalize_axis(ctx, attrs["axis"], x.rank)
     _, count, _ = _slice_bounds(ctx, attrs, x.shape[axis])
-    return result(found, (*x.shape[:axis], count, *x.shape[axis + 1 :]), x.dtype)
+    return result(matches, (*x.shape[:axis], count, *x.shape[axis + 1 :]), x.dtype)
 
 
 def _lower_slice(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
@@ -97,14 +97,14 @@ def _slice_oracle(x: Array, axis: int, begin: Any, end: Any, step: int) -> Array
 
 
 def _deduce_scatter(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    x, part = found = tensors(ctx, infos, 2, 2)
-    if same_dtype(ctx, found) is None or x.shape is None or part.shape is None:
-        return unknown(found, x.dtype, x.rank)
+    x, part = matches = tensors(ctx, infos, 2, 2)
+    if same_dtype(ctx, matches) is None or x.shape is None or part.shape is None:
+        return unknown(matches, x.dtype, x.rank)
     axis = normalize_axis(ctx, attrs["axis"], x.rank)
     for position, (a, b) in enumerate(zip(x.shape, part.shape, strict=True)):
         if position != axis:
             ctx.require_equal(a, b, f"dimension {position} differs")
-    return result(found, x.shape, x.dtype)
+    return result(matches, x.shape, x.dtype)
 
 
 def _lower_scatter(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
@@ -134,11 +134,11 @@ def _scatter_oracle(x: Array, part: Array, axis: int, begin: int, step: int) -> 
 
 
 def _deduce_same(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    (x,) = found = tensors(ctx, infos, 1, 1)
+    (x,) = matches = tensors(ctx, infos, 1, 1)
     if x.shape is None:
-        return unknown(found, x.dtype, x.rank)
+        return unknown(matches, x.dtype, x.rank)
     axes_of(ctx, attrs["axis"], x.rank)
-    return result(found, x.shape, x.dtype)
+    return result(matches, x.shape, x.dtype)
 
 
 def _lower_flip(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
@@ -160,18 +160,20 @@ def _joined(infos: Sequence[ir.Info]) -> list[ir.Info]:
 
 
 def _deduce_concat(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    found = tensors(ctx, _joined(infos), 1, 1 << 20)
-    dtypes = {t.dtype for t in found}
+    matches = tensors(ctx, _joined(infos), 1, 1 << 20)
+    dtypes = {t.dtype for t in matches}
     if len(dtypes) > 1:
-        raise ctx.error(f"element types differ: {', '.join(sorted(map(str, dtypes)))}",
-                        "convert with astype first")  # fmt: skip
-    ranks = {t.rank for t in found if t.rank >= 0}
+        raise ctx.error(
+            f"element types differ: {', '.join(sorted(map(str, dtypes)))}",
+            "convert with astype first",
+        )
+    ranks = {t.rank for t in matches if t.rank >= 0}
     if len(ranks) > 1 or ranks == {0}:
         raise ctx.error(f"ranks {sorted(ranks)} cannot be joined")
-    shapes = [t.shape for t in found if t.shape is not None]
-    if len(shapes) < len(found):
-        return unknown(found, found[0].dtype, next(iter(ranks), -1))
-    return result(found, _joined_shape(ctx, shapes, attrs), found[0].dtype)
+    shapes = [t.shape for t in matches if t.shape is not None]
+    if len(shapes) < len(matches):
+        return unknown(matches, matches[0].dtype, next(iter(ranks), -1))
+    return result(matches, _joined_shape(ctx, shapes, attrs), matches[0].dtype)
 
 
 def _joined_shape(
@@ -197,8 +199,11 @@ def _lower_concat(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) 
         starts.append(ctx.analyzer.simplify(ir.add(starts[-1], part.shape[axis])))
 
     shape = _joined_shape(ctx, [p.shape for p in parts], attrs)
-    filled = [(part, start) for part, start in zip(parts, starts, strict=False)
-              if not ir.is_const_int(part.shape[axis], 0)]  # fmt: skip
+    filled = [
+        (part, start)
+        for part, start in zip(parts, starts, strict=False)
+        if not ir.is_const_int(part.shape[axis], 0)
+    ]
     if not filled:  # nothing to join; the result has no elements
         return program.finish([program.compute("out", shape, lambda *i: parts[0][i])])
     out = program.alloc("out", shape, parts[0].dtype)
@@ -240,12 +245,14 @@ def _part_shapes(ctx: OpContext, attrs: Attrs, shape: Sequence[ir.Expr]) -> list
 
 
 def _deduce_split(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    (x,) = found = tensors(ctx, infos, 1, 1)
+    (x,) = matches = tensors(ctx, infos, 1, 1)
     if x.shape is None:
         given = attrs["indices_or_sections"]
         count = given if isinstance(given, int) else len(given) + 1
-        return ir.TupleInfo((unknown(found, x.dtype, x.rank),) * count)
-    return ir.TupleInfo(tuple(result(found, s, x.dtype) for s in _part_shapes(ctx, attrs, x.shape)))
+        return ir.TupleInfo((unknown(matches, x.dtype, x.rank),) * count)
+    return ir.TupleInfo(
+        tuple(result(matches, s, x.dtype) for s in _part_shapes(ctx, attrs, x.shape))
+    )
 
 
 def _lower_split(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
@@ -256,10 +263,13 @@ def _lower_split(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -
     parts: list[Tensor] = []
     for number, shape in enumerate(_part_shapes(ctx, attrs, x.shape)):
         begin = cuts[number]
-        parts.append(program.compute(
-            f"out{number}", shape,
-            lambda *i, begin=begin: x[(*i[:axis], ir.add(i[axis], begin), *i[axis + 1 :])],
-        ))  # fmt: skip
+        parts.append(
+            program.compute(
+                f"out{number}",
+                shape,
+                lambda *i, begin=begin: x[(*i[:axis], ir.add(i[axis], begin), *i[axis + 1 :])],
+            )
+        )
     return program.finish(parts)
 
 
@@ -274,10 +284,10 @@ def _repeated(ctx: OpContext, attrs: Attrs, shape: Sequence[ir.Expr]) -> list[ir
 
 
 def _deduce_repeat(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    (x,) = found = tensors(ctx, infos, 1, 1)
+    (x,) = matches = tensors(ctx, infos, 1, 1)
     if x.shape is None:
-        return unknown(found, x.dtype, x.rank)
-    return result(found, _repeated(ctx, attrs, x.shape), x.dtype)
+        return unknown(matches, x.dtype, x.rank)
+    return result(matches, _repeated(ctx, attrs, x.shape), x.dtype)
 
 
 def _lower_repeat(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
@@ -300,10 +310,12 @@ def _lower_triangle(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs
 
 
 def _deduce_triangle(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    (x,) = found = tensors(ctx, infos, 1, 1)
+    (x,) = matches = tensors(ctx, infos, 1, 1)
     if 0 <= x.rank < 2:
         raise ctx.error(f"needs a matrix, got rank {x.rank}")
-    return unknown(found, x.dtype, x.rank) if x.shape is None else result(found, x.shape, x.dtype)
+    return (
+        unknown(matches, x.dtype, x.rank) if x.shape is None else result(matches, x.shape, x.dtype)
+    )
 
 
 _TRIANGLES = exact((floats(3, 5), {}), (floats(2, 4, 3), {"k": 1}), (bools(3, 3), {"k": -1}))

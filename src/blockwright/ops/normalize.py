@@ -30,26 +30,27 @@ _ATTRS: dict[str, Any] = {"axes": -1, "eps": 1e-5}
 def _trailing(ctx: OpContext, attrs: Attrs, rank: int) -> tuple[int, ...]:
     axes = axes_of(ctx, attrs["axes"], rank)
     if not axes or axes != tuple(range(rank - len(axes), rank)):
-        raise ctx.error(f"axes {attrs['axes']} are not the last ones of rank {rank}",
-                        "permute_dims first")  # fmt: skip
+        raise ctx.error(
+            f"axes {attrs['axes']} are not the last ones of rank {rank}", "permute_dims first"
+        )
     return axes
 
 
 def _deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    found = tensors(ctx, infos, 1, 3 if ctx.name == "layer_norm" else 2)
-    x = found[0]
-    dtype = same_dtype(ctx, found)
+    result = tensors(ctx, infos, 1, 3 if ctx.name == "layer_norm" else 2)
+    x = result[0]
+    dtype = same_dtype(ctx, result)
     require_kind(ctx, dtype, "float")
     if x.shape is not None:
         axes = _trailing(ctx, attrs, x.rank)
-        for position, extra in enumerate(found[1:], 1):
+        for position, extra in enumerate(result[1:], 1):
             if extra.rank >= 0 and extra.rank != len(axes):
                 raise ctx.error(f"argument {position} has rank {extra.rank}, not {len(axes)}")
             for have, axis in zip(extra.shape or (), axes, strict=False):
                 ctx.require_equal(
                     have, x.shape[axis], f"argument {position} does not fit axis {axis}"
                 )
-    return broadcast_info(ctx, found[:1], dtype)
+    return broadcast_info(ctx, result[:1], dtype)
 
 
 def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:

@@ -44,26 +44,30 @@ def _check_pad_fits(ctx: OpContext, attrs: Attrs, shape: Sequence[ir.Expr]) -> N
     for size, pair in zip(shape, _pad_width(ctx, attrs, len(shape)), strict=True):
         for wide in pair:
             if ctx.analyzer.prove(ir.compare(ir.GT, ir.add(wide, as_dim(spare)), size)):
-                raise ctx.error(f"padding {dims_text(wide)} is too wide for an axis of "
-                                f"{dims_text(size)} to {attrs['pad_mode']}")  # fmt: skip
+                raise ctx.error(
+                    f"padding {dims_text(wide)} is too wide for an axis of "
+                    f"{dims_text(size)} to {attrs['pad_mode']}"
+                )
 
 
 def _padded_shape(ctx: OpContext, attrs: Attrs, shape: Sequence[ir.Expr]) -> list[ir.Expr]:
     width = _pad_width(ctx, attrs, len(shape))
-    return [ctx.analyzer.simplify(ir.add(ir.add(d, low), high))
-            for d, (low, high) in zip(shape, width, strict=True)]  # fmt: skip
+    return [
+        ctx.analyzer.simplify(ir.add(ir.add(d, low), high))
+        for d, (low, high) in zip(shape, width, strict=True)
+    ]
 
 
 def _deduce_pad(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    (x,) = found = tensors(ctx, infos, 1, 1)
+    (x,) = matches = tensors(ctx, infos, 1, 1)
     if x.dtype is not None:
         scalar_constant(ctx, attrs["pad_value"], x.dtype)
     if attrs["pad_mode"] not in _PAD_MODES:
         raise ctx.error(f"pad_mode {attrs['pad_mode']!r} is none of {', '.join(_PAD_MODES)}")
     if x.shape is None:
-        return unknown(found, x.dtype, x.rank)
+        return unknown(matches, x.dtype, x.rank)
     _check_pad_fits(ctx, attrs, x.shape)
-    return result(found, _padded_shape(ctx, attrs, x.shape), x.dtype)
+    return result(matches, _padded_shape(ctx, attrs, x.shape), x.dtype)
 
 
 def _mirrored(index: Any, size: ir.Expr, mode: str) -> ir.Expr:
@@ -86,10 +90,11 @@ def _lower_pad(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> 
         if mode == "constant":
             return bordered(x, i, width, scalar_constant(ctx, attrs["pad_value"], x.dtype))
         where = [
-            v if ir.is_const_int(low, 0) and ir.is_const_int(high, 0)
+            v
+            if ir.is_const_int(low, 0) and ir.is_const_int(high, 0)
             else _mirrored(ir.sub(v, low), size, mode)
             for v, size, (low, high) in zip(i, shape, width, strict=True)
-        ]  # fmt: skip
+        ]
         return x[tuple(where)]
 
     return copy_program(ctx, infos, lambda x: _padded_shape(ctx, attrs, shape), element)

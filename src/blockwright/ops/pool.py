@@ -93,14 +93,28 @@ class Steps(msgspec.Struct, frozen=True):
         return [k for k, size in self.taps.items() if not ir.is_const_int(size, 1)] or ["W"]
 
     def reduce(
-        self, program: Program, name: str, combiner: str, dtype: ir.DType,
+        self,
+        program: Program,
+        name: str,
+        combiner: str,
+        dtype: ir.DType,
         term: Callable[[Letters, Letters], Any],
-    ) -> Tensor:  # fmt: skip
-        axes = [*("o" + k.lower() if k in self.taps else k.lower() for k in self.layout),
-                *("k" + k.lower() for k in self._long)]  # fmt: skip
+    ) -> Tensor:
+        axes = [
+            *("o" + k.lower() if k in self.taps else k.lower() for k in self.layout),
+            *("k" + k.lower() for k in self._long),
+        ]
         over = [self.taps.get(letter, ONE) for letter in self._long]  # an axis that stays has none
-        return fold(program, name, in_order(self.layout, self.shape), over,
-                    lambda *i: term(*self.place(i)), combiner, dtype, axes)  # fmt: skip
+        return fold(
+            program,
+            name,
+            in_order(self.layout, self.shape),
+            over,
+            lambda *i: term(*self.place(i)),
+            combiner,
+            dtype,
+            axes,
+        )
 
 
 def pool_info(
@@ -191,8 +205,9 @@ def _oracle(x: Array, average: bool, attrs: Attrs) -> Array:
     lowest = -np.inf if data.dtype.kind == "f" else np.iinfo(data.dtype).min
     fill = 0 if average else lowest
     around = [(0, 0), (0, 0)]
-    data = np.pad(np.pad(data, [*around, *pads], constant_values=fill), [*around, *hang],
-                  constant_values=fill)  # fmt: skip
+    data = np.pad(
+        np.pad(data, [*around, *pads], constant_values=fill), [*around, *hang], constant_values=fill
+    )
     views = numpy_windows(data, list(size), stride, gap)
     taps = tuple(range(-rank, 0))
     if average:
@@ -226,9 +241,14 @@ def _window_samples(rank: int, case: Callable[..., Sample]) -> tuple[Sample, ...
     if rank == 3:
         return (
             case(floats(1, 2, 5, 4, 6), pool_size=2),
-            case(floats(1, 4, 5, 5, 2), pool_size=(2, 3, 2), strides=1, padding=(0, 1, 0, 1, 1, 0),
-                 layout="NDHWC"),
-        )  # fmt: skip
+            case(
+                floats(1, 4, 5, 5, 2),
+                pool_size=(2, 3, 2),
+                strides=1,
+                padding=(0, 1, 0, 1, 1, 0),
+                layout="NDHWC",
+            ),
+        )
     return (
         case(floats(1, 3, 8, 9), pool_size=3, strides=2, padding=1),
         case(floats(2, 2, 7, 7), pool_size=2),

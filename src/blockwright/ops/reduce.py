@@ -102,8 +102,15 @@ class Reduction:
         """The reduction block; without axes it is a copy. `body` gets an input index."""
         if not self.axes:
             return program.compute(name, self.shape, lambda *i: body(*i), dtype)
-        return fold(program, name, self.shape, self.over, lambda *i: body(*self.full_index(i)),
-                    combiner, dtype)  # fmt: skip
+        return fold(
+            program,
+            name,
+            self.shape,
+            self.over,
+            lambda *i: body(*self.full_index(i)),
+            combiner,
+            dtype,
+        )
 
 
 def reduction_of(ctx: OpContext, x: Tensor, attrs: Attrs) -> Reduction:
@@ -151,8 +158,13 @@ def reduction(
         what = reduction_of(ctx, x, attrs)
         chosen = _LOGICAL.get(combiner, combiner) if dtype.is_bool else combiner
         last = not mean and inner is dtype
-        out = what.run(program, "out" if last else f"{name}_sum" if mean else f"{name}_wide",
-                       chosen, lambda *i: ir.cast_to(x[i], inner), inner)  # fmt: skip
+        out = what.run(
+            program,
+            "out" if last else f"{name}_sum" if mean else f"{name}_wide",
+            chosen,
+            lambda *i: ir.cast_to(x[i], inner),
+            inner,
+        )
         if not last:
             divisor = what.count(inner)
             wide_result = out
@@ -301,8 +313,11 @@ def _norm_parts(order: float) -> tuple[str, Callable[[Any], Any], Callable[[Any]
         return "sum", counted, lambda s: s
     if order in (float("inf"), float("-inf")):
         return "max" if order > 0 else "min", lambda x: ir.call("abs", x), lambda s: s
-    return ("sum", lambda x: ir.call("pow", ir.call("abs", x), number(order, x)),
-            lambda s: ir.call("pow", s, number(1 / order, s)))  # fmt: skip
+    return (
+        "sum",
+        lambda x: ir.call("pow", ir.call("abs", x), number(order, x)),
+        lambda s: ir.call("pow", s, number(1 / order, s)),
+    )
 
 
 def _lower_norm(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:

@@ -71,9 +71,11 @@ def resolve(
     if not holes:
         known = Product(wanted)
         if not total.same(known, ctx):
-            raise ctx.error(f"cannot turn shape ({dims_text(*shape)}) into ({dims_text(*wanted)}): "
-                            f"{dims_text(total.expr())} and {dims_text(known.expr())} elements",
-                            "the number of elements must be the same")  # fmt: skip
+            raise ctx.error(
+                f"cannot turn shape ({dims_text(*shape)}) into ({dims_text(*wanted)}): "
+                f"{dims_text(total.expr())} and {dims_text(known.expr())} elements",
+                "the number of elements must be the same",
+            )
         return tuple(wanted)
     known = Product([d for i, d in enumerate(wanted) if i != holes[0]])
     mine, theirs = total.without(known, ctx)

@@ -153,8 +153,9 @@ def tensor(ctx: OpContext, info: ir.Info, position: int) -> ir.TensorInfo:
 def known_shape(ctx: OpContext, info: ir.TensorInfo, position: int) -> tuple[ir.Expr, ...]:
     """The argument's dimensions; raises when only the rank, or nothing, is known."""
     if info.shape is None:
-        raise ctx.error(f"argument {position} has no known shape",
-                        "give it a shape with match_cast first")  # fmt: skip
+        raise ctx.error(
+            f"argument {position} has no known shape", "give it a shape with match_cast first"
+        )
     return info.shape
 
 

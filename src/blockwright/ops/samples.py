@@ -55,8 +55,9 @@ def special(dtype: str = "float32") -> Maker:
     nan, inf = float("nan"), float("inf")
     tiny = {"float32": 1e-40, "float64": 5e-310, "float16": 1e-7}.get(dtype, 1e-39)
     huge = {"float32": 3.4e38, "float64": 1.7e308, "float16": 65504.0}.get(dtype, 3.3e38)
-    return values(nan, inf, -inf, 0.0, -0.0, tiny, -tiny, huge, -huge, 1.0, -1.0, 0.5, -2.5,
-                  dtype=dtype)  # fmt: skip
+    return values(
+        nan, inf, -inf, 0.0, -0.0, tiny, -tiny, huge, -huge, 1.0, -1.0, 0.5, -2.5, dtype=dtype
+    )
 
 
 def exact(*cases: tuple[Any, dict[str, Any]]) -> tuple[Sample, ...]:

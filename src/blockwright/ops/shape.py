@@ -49,20 +49,20 @@ def _relabelled(ctx: OpContext) -> Callable[[Tensor, Sequence[ir.Expr], Sequence
 
 
 def _deduce_reshape(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    found, wanted, rank = shape_operand(ctx, infos, attrs)
-    (x,) = tensors(ctx, found, 1, 1)
+    matches, wanted, rank = shape_operand(ctx, infos, attrs)
+    (x,) = tensors(ctx, matches, 1, 1)
     if wanted is None:
-        return unknown(found, x.dtype, rank)
+        return unknown(matches, x.dtype, rank)
     if x.shape is None:
         holes = any(ir.is_const_int(d, -1) for d in wanted)
-        return unknown(found, x.dtype, rank) if holes else result(found, wanted, x.dtype)
-    return result(found, resolve(ctx, x.shape, wanted), x.dtype)
+        return unknown(matches, x.dtype, rank) if holes else result(matches, wanted, x.dtype)
+    return result(matches, resolve(ctx, x.shape, wanted), x.dtype)
 
 
 def _lower_reshape(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
-    found, wanted, _ = shape_operand(ctx, infos, attrs)
-    target = resolve(ctx, known_shape(ctx, found[0], 0), require_shape(ctx, wanted))
-    return copy_program(ctx, found, lambda x: target, _relabelled(ctx))
+    matches, wanted, _ = shape_operand(ctx, infos, attrs)
+    target = resolve(ctx, known_shape(ctx, matches[0], 0), require_shape(ctx, wanted))
+    return copy_program(ctx, matches, lambda x: target, _relabelled(ctx))
 
 
 def _reshaped(x: Array, shape: Sequence[int]) -> Array:
@@ -83,10 +83,10 @@ def _view(
     """A row whose result has the same elements under the shape `rule` gives."""
 
     def deduce(ctx: OpContext, infos: Sequence[ir.Info], attributes: Attrs) -> ir.Info:
-        (x,) = found = tensors(ctx, infos, 1, 1)
+        (x,) = matches = tensors(ctx, infos, 1, 1)
         if x.shape is None:
-            return unknown(found, x.dtype, -1 if x.rank < 0 else rank_of(x.rank, attributes))
-        return result(found, rule(ctx, x, attributes), x.dtype)
+            return unknown(matches, x.dtype, -1 if x.rank < 0 else rank_of(x.rank, attributes))
+        return result(matches, rule(ctx, x, attributes), x.dtype)
 
     def lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attributes: Attrs) -> ir.PrimFunc:
         known_shape(ctx, infos[0], 0)
@@ -156,17 +156,21 @@ def _order(ctx: OpContext, attrs: Attrs, rank: int) -> tuple[int, ...]:
 
 
 def _deduce_permute(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    (x,) = found = tensors(ctx, infos, 1, 1)
+    (x,) = matches = tensors(ctx, infos, 1, 1)
     if x.shape is None:
-        return unknown(found, x.dtype, x.rank)
-    return result(found, [x.shape[a] for a in _order(ctx, attrs, x.rank)], x.dtype)
+        return unknown(matches, x.dtype, x.rank)
+    return result(matches, [x.shape[a] for a in _order(ctx, attrs, x.rank)], x.dtype)
 
 
 def _lower_permute(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
     order = _order(ctx, attrs, len(known_shape(ctx, infos[0], 0)))
     back = [order.index(axis) for axis in range(len(order))]
-    return copy_program(ctx, infos, lambda x: [x.shape[a] for a in order],
-                 lambda x, dims, i: x[tuple(i[b] for b in back)])  # fmt: skip
+    return copy_program(
+        ctx,
+        infos,
+        lambda x: [x.shape[a] for a in order],
+        lambda x, dims, i: x[tuple(i[b] for b in back)],
+    )
 
 
 def _broadcast_target(
@@ -188,11 +192,11 @@ def _broadcast_target(
 
 
 def _deduce_broadcast(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    found, wanted, rank = shape_operand(ctx, infos, attrs)
-    (x,) = tensors(ctx, found, 1, 1)
+    matches, wanted, rank = shape_operand(ctx, infos, attrs)
+    (x,) = tensors(ctx, matches, 1, 1)
     if wanted is None or x.shape is None:
-        return unknown(found, x.dtype, rank)
-    return result(found, _broadcast_target(ctx, x.shape, wanted), x.dtype)
+        return unknown(matches, x.dtype, rank)
+    return result(matches, _broadcast_target(ctx, x.shape, wanted), x.dtype)
 
 
 def _stretched(x: Tensor, dims: Sequence[ir.Expr], i: Sequence[Any]) -> Any:
@@ -200,9 +204,9 @@ def _stretched(x: Tensor, dims: Sequence[ir.Expr], i: Sequence[Any]) -> Any:
 
 
 def _lower_broadcast(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
-    found, wanted, _ = shape_operand(ctx, infos, attrs)
-    target = _broadcast_target(ctx, known_shape(ctx, found[0], 0), require_shape(ctx, wanted))
-    return copy_program(ctx, found, lambda x: target, _stretched)
+    matches, wanted, _ = shape_operand(ctx, infos, attrs)
+    target = _broadcast_target(ctx, known_shape(ctx, matches[0], 0), require_shape(ctx, wanted))
+    return copy_program(ctx, matches, lambda x: target, _stretched)
 
 
 def _broadcast_oracle(x: Array, shape: Sequence[int]) -> Array:

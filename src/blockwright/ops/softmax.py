@@ -24,11 +24,11 @@ from blockwright.script.compute import Program
 
 
 def _deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
-    (x,) = found = tensors(ctx, infos, 1, 1)
+    (x,) = result = tensors(ctx, infos, 1, 1)
     require_kind(ctx, x.dtype, "float")
     if x.rank >= 0:
         normalize_axis(ctx, attrs["axis"], x.rank)
-    return broadcast_info(ctx, found, x.dtype)
+    return broadcast_info(ctx, result, x.dtype)
 
 
 def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:

@@ -62,5 +62,8 @@ def row(name: str) -> OpRow:
     try:
         return OPERATORS[name]
     except KeyError:
-        raise GraphError(f"unknown operator {name!r}", code="BW405",
-                         help="operators are rows of blockwright.ops.table") from None  # fmt: skip
+        raise GraphError(
+            f"unknown operator {name!r}",
+            code="BW405",
+            help="operators are rows of blockwright.ops.table",
+        ) from None

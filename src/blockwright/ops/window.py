@@ -45,8 +45,8 @@ class Window(msgspec.Struct, frozen=True):
         """
         begin = ir.add(extent, as_dim(self.before))
         room = ctx.analyzer.simplify(ir.sub(ir.add(begin, as_dim(self.after)), self.reach))
-        least = 1 - self.stride if ceil_mode else 0  # one window may hang over the end
-        if isinstance(room, ir.IntImm) and room.value < least:
+        smallest = 1 - self.stride if ceil_mode else 0  # one window may hang over the end
+        if isinstance(room, ir.IntImm) and room.value < smallest:
             sizes = f"{dims_text(self.reach)} elements do not fit into {dims_text(extent)} with "
             raise ctx.error(f"windows of {sizes}{self.before} + {self.after} of padding")
         stride = as_dim(self.stride)
@@ -83,8 +83,10 @@ def letters_of(rank: int) -> str:
 def checked_layout(ctx: OpContext, text: Any, letters: str) -> str:
     """A layout attribute, which must have each of `letters` once."""
     if not isinstance(text, str) or sorted(text) != sorted(letters):
-        raise ctx.error(f"layout {text!r} is no order of the letters of {letters}",
-                        f"give each axis one letter, as in {letters!r}")  # fmt: skip
+        raise ctx.error(
+            f"layout {text!r} is no order of the letters of {letters}",
+            f"give each axis one letter, as in {letters!r}",
+        )
     return text
 
 
@@ -117,8 +119,13 @@ def padding_of(ctx: OpContext, value: Any, rank: int) -> list[tuple[int, int]]:
     if len(given) != 2 * rank or rank == 0:
         each = numbers(ctx, "padding", given, rank, 0)
         return list(zip(each, each, strict=True))
-    return list(zip(numbers(ctx, "padding", given[:rank], rank, 0),
-                    numbers(ctx, "padding", given[rank:], rank, 0), strict=True))  # fmt: skip
+    return list(
+        zip(
+            numbers(ctx, "padding", given[:rank], rank, 0),
+            numbers(ctx, "padding", given[rank:], rank, 0),
+            strict=True,
+        )
+    )
 
 
 def windows_of(
@@ -142,8 +149,10 @@ def with_border(
     width = [border.get(letter, (ZERO, ZERO)) for letter in layout]
     if all(ir.is_const_int(v, 0) for pair in width for v in pair):
         return x
-    shape = [ctx.analyzer.simplify(ir.add(ir.add(d, low), high))
-             for d, (low, high) in zip(x.shape, width, strict=True)]  # fmt: skip
+    shape = [
+        ctx.analyzer.simplify(ir.add(ir.add(d, low), high))
+        for d, (low, high) in zip(x.shape, width, strict=True)
+    ]
     axes = [letter.lower() for letter in layout]
     return program.compute("padded", shape, lambda *i: bordered(x, i, width, value), axes=axes)
 

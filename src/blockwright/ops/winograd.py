@@ -62,8 +62,11 @@ class _Tiles:
     def at(self, p: ir.Expr) -> tuple[ir.Expr, ir.Expr, ir.Expr]:
         """Image, row and column of tiles of tile p."""
         line = ir.floordiv(p, self.columns)
-        return ir.floordiv(line, self.rows), ir.floormod(line, self.rows), ir.floormod(
-            p, self.columns)  # fmt: skip
+        return (
+            ir.floordiv(line, self.rows),
+            ir.floormod(line, self.rows),
+            ir.floormod(p, self.columns),
+        )
 
     def of(self, n: ir.Expr, h: ir.Expr, w: ir.Expr) -> ir.Expr:
         """The tile that holds result (n, h, w)."""
@@ -84,8 +87,10 @@ def winograd(
     """
     size = dict(zip(data, x.shape, strict=True))
     filters = dict(zip(kernel, weight.shape, strict=True))["O"]
-    height, width = (ir.add(size[letter], as_dim(low + high - TAPS + 1))
-                     for letter, (low, high) in zip("HW", padding, strict=True))  # fmt: skip
+    height, width = (
+        ir.add(size[letter], as_dim(low + high - TAPS + 1))
+        for letter, (low, high) in zip("HW", padding, strict=True)
+    )
     tiles = _Tiles(size["N"], height, width, m)
     padded = _padded(program, x, data, padding, tiles)
     u = _filters(program, m, weight, kernel, (size["C"], filters))
@@ -95,8 +100,15 @@ def winograd(
     def term(i: Any, j: Any, p: Any, co: Any, ci: Any) -> Any:
         return v[i, j, p, ci] * u[i, j, ci, co]
 
-    product = program.reduce("product", (edge, edge, tiles.count, filters), (size["C"],), term,
-                             "sum", x.dtype, axes=("i", "j", "p", "co", "ci"))  # fmt: skip
+    product = program.reduce(
+        "product",
+        (edge, edge, tiles.count, filters),
+        (size["C"],),
+        term,
+        "sum",
+        x.dtype,
+        axes=("i", "j", "p", "co", "ci"),
+    )
     y = _results(program, m, product, tiles, filters)
     extent = {"N": size["N"], "C": filters, "H": height, "W": width}
 
@@ -114,12 +126,18 @@ def _padded(
 ) -> Tensor:
     """The input, channels last, with zeros wherever tiles reach; as it is where they do not."""
     size = dict(zip(data, x.shape, strict=True))
-    reach = {"H": ir.add(ir.mul(tiles.rows, as_dim(tiles.m)), as_dim(TAPS - 1)),
-             "W": ir.add(ir.mul(tiles.columns, as_dim(tiles.m)), as_dim(TAPS - 1))}  # fmt: skip
+    reach = {
+        "H": ir.add(ir.mul(tiles.rows, as_dim(tiles.m)), as_dim(TAPS - 1)),
+        "W": ir.add(ir.mul(tiles.columns, as_dim(tiles.m)), as_dim(TAPS - 1)),
+    }
     before = {"H": padding[0][0], "W": padding[1][0]}
     low = [as_dim(before.get(letter, 0)) for letter in data]
-    high = [ZERO if letter not in reach else ir.sub(reach[letter], ir.add(
-        size[letter], as_dim(before[letter]))) for letter in data]  # fmt: skip
+    high = [
+        ZERO
+        if letter not in reach
+        else ir.sub(reach[letter], ir.add(size[letter], as_dim(before[letter])))
+        for letter in data
+    ]
     shape = [reach.get(letter, size[letter]) for letter in "NHWC"]
     width = [(a, b) for a, b in zip(low, high, strict=True)]
 
@@ -137,19 +155,34 @@ def _filters(
 
     def columns(kw: Any, ci: Any, co: Any) -> Any:
         at = {"W": kw, "I": ci, "O": co}
-        line = _Line(matrix, [weight[tuple({**at, "H": as_dim(k)}[s] for s in kernel)]
-                              for k in range(TAPS)], _FLOAT64)  # fmt: skip
+        line = _Line(
+            matrix,
+            [weight[tuple({**at, "H": as_dim(k)}[s] for s in kernel)] for k in range(TAPS)],
+            _FLOAT64,
+        )
         return line.named, [((i, kw, ci, co), v) for i, v in enumerate(line.results)]
 
-    half = program.compute_several("filter_columns", (edge, TAPS, *channels), (TAPS, *channels),
-                                   columns, _FLOAT64, axes=("kw", "ci", "co"))  # fmt: skip
+    half = program.compute_several(
+        "filter_columns",
+        (edge, TAPS, *channels),
+        (TAPS, *channels),
+        columns,
+        _FLOAT64,
+        axes=("kw", "ci", "co"),
+    )
 
     def rows(i: Any, ci: Any, co: Any) -> Any:
         line = _Line(matrix, [half[i, as_dim(k), ci, co] for k in range(TAPS)], _FLOAT64)
         return line.named, [((i, j, ci, co), v) for j, v in enumerate(line.results)]
 
-    return program.compute_several("filters", (edge, edge, *channels), (edge, *channels), rows,
-                                   weight.dtype, axes=("i", "ci", "co"))  # fmt: skip
+    return program.compute_several(
+        "filters",
+        (edge, edge, *channels),
+        (edge, *channels),
+        rows,
+        weight.dtype,
+        axes=("i", "ci", "co"),
+    )
 
 
 def _inputs(program: Program, m: int, x: Tensor, tiles: _Tiles, channels: ir.Expr) -> Tensor:
@@ -161,17 +194,27 @@ def _inputs(program: Program, m: int, x: Tensor, tiles: _Tiles, channels: ir.Exp
         line = _Line(matrix, [x[n, ir.add(top, as_dim(k)), left, ci] for k in range(edge)], x.dtype)
         return line.named, [((p, i, j, ci), v) for i, v in enumerate(line.results)]
 
-    half = program.compute_several("input_columns", (tiles.count, edge, edge, channels),
-                                   (tiles.count, edge, channels), columns, x.dtype,
-                                   axes=("p", "j", "ci"))  # fmt: skip
+    half = program.compute_several(
+        "input_columns",
+        (tiles.count, edge, edge, channels),
+        (tiles.count, edge, channels),
+        columns,
+        x.dtype,
+        axes=("p", "j", "ci"),
+    )
 
     def rows(p: Any, i: Any, ci: Any) -> Any:
         line = _Line(matrix, [half[p, i, as_dim(k), ci] for k in range(edge)], x.dtype)
         return line.named, [((i, j, p, ci), v) for j, v in enumerate(line.results)]
 
-    return program.compute_several("inputs", (edge, edge, tiles.count, channels),
-                                   (tiles.count, edge, channels), rows, x.dtype,
-                                   axes=("p", "i", "ci"))  # fmt: skip
+    return program.compute_several(
+        "inputs",
+        (edge, edge, tiles.count, channels),
+        (tiles.count, edge, channels),
+        rows,
+        x.dtype,
+        axes=("p", "i", "ci"),
+    )
 
 
 def _results(program: Program, m: int, x: Tensor, tiles: _Tiles, filters: ir.Expr) -> Tensor:
@@ -181,14 +224,24 @@ def _results(program: Program, m: int, x: Tensor, tiles: _Tiles, filters: ir.Exp
         line = _Line(matrix, [x[as_dim(k), j, p, co] for k in range(edge)], x.dtype)
         return line.named, [((p, i, j, co), v) for i, v in enumerate(line.results)]
 
-    half = program.compute_several("output_columns", (tiles.count, m, edge, filters),
-                                   (tiles.count, edge, filters), columns, x.dtype,
-                                   axes=("p", "j", "co"))  # fmt: skip
+    half = program.compute_several(
+        "output_columns",
+        (tiles.count, m, edge, filters),
+        (tiles.count, edge, filters),
+        columns,
+        x.dtype,
+        axes=("p", "j", "co"),
+    )
 
     def rows(p: Any, i: Any, co: Any) -> Any:
         line = _Line(matrix, [half[p, i, as_dim(k), co] for k in range(edge)], x.dtype)
         return line.named, [((p, i, j, co), v) for j, v in enumerate(line.results)]
 
-    return program.compute_several("results", (tiles.count, m, m, filters),
-                                   (tiles.count, m, filters), rows, x.dtype,
-                                   axes=("p", "i", "co"))  # fmt: skip
+    return program.compute_several(
+        "results",
+        (tiles.count, m, m, filters),
+        (tiles.count, m, filters),
+        rows,
+        x.dtype,
+        axes=("p", "i", "co"),
+    )

@@ -64,13 +64,13 @@ def transforms(m: int, r: int) -> Transforms:
 
 def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
     """Coefficients of the product of (x - root), lowest degree first."""
-    found = [Fraction(1)]
+    result = [Fraction(1)]
     for root in roots:
-        shifted = [Fraction(0), *found]
-        found = [
-            high - root * low for high, low in zip(shifted, [*found, Fraction(0)], strict=True)
+        shifted = [Fraction(0), *result]
+        result = [
+            high - root * low for high, low in zip(shifted, [*result, Fraction(0)], strict=True)
         ]
-    return tuple(found)
+    return tuple(result)
 
 
 class Sums:
@@ -99,15 +99,19 @@ class Sums:
         rows = [dict(row) for row in self._rows]
         for a, b in _opposites(_columns(rows, self._width)):
             _replace_pair(rows, a, b)
-            values[a], values[b] = (self._name(values[a] + values[b]),
-                                    self._name(values[a] - values[b]))  # fmt: skip
-        made: dict[int, Any] = {}
+            values[a], values[b] = (
+                self._name(values[a] + values[b]),
+                self._name(values[a] - values[b]),
+            )
+        result: dict[int, Any] = {}
         for a, b in _opposites(dict(enumerate(rows))):
             same = {k: c for k, c in rows[a].items() if rows[b][k] == c}
             rest = {k: c for k, c in rows[a].items() if rows[b][k] != c}
             even, odd = self._name(self._sum(same, values)), self._name(self._sum(rest, values))
-            made[a], made[b] = even + odd, even - odd
-        return [made.get(k) if k in made else self._sum(row, values) for k, row in enumerate(rows)]
+            result[a], result[b] = even + odd, even - odd
+        return [
+            result.get(k) if k in result else self._sum(row, values) for k, row in enumerate(rows)
+        ]
 
     def _sum(self, row: Row, values: dict[int, Any]) -> Any:
         """A linear combination; a term with the coefficient 1 comes first, else a positive one."""
@@ -145,8 +149,8 @@ def operations(matrix: Matrix) -> int:
         named += value.total
         return Count()
 
-    found = Sums(matrix, lambda c: c, name)([Count() for _ in matrix[0]])
-    return named + sum(value.total for value in found)
+    result = Sums(matrix, lambda c: c, name)([Count() for _ in matrix[0]])
+    return named + sum(value.total for value in result)
 
 
 def _columns(rows: list[Row], width: int) -> dict[int, Row]:

@@ -15,7 +15,9 @@ from blockwright.passes.context import PassContext
 
 def add_roots(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Put the bodies of tensor programs without a root block into one."""
-    functions = {name: with_root(f) if isinstance(f, ir.PrimFunc) else f
-                 for name, f in module.functions.items()}  # fmt: skip
+    functions = {
+        name: with_root(f) if isinstance(f, ir.PrimFunc) else f
+        for name, f in module.functions.items()
+    }
     same = all(functions[name] is module.functions[name] for name in functions)
     return module if same else module.replace(functions=functions)

@@ -93,13 +93,13 @@ class _Folder:
     # ------------------------------------------------------------------------------ recognising
     def _fold(self, binding: ir.VarBinding) -> bool | None:
         """Bind the variable to folded calls; None when there is nothing to fold."""
-        found = self._affine(binding.value)
-        if found is None:
+        result = self._affine(binding.value)
+        if result is None:
             return None
-        base, bias, previous = self._producer(found)
+        base, bias, previous = self._producer(result)
         if base is None:
             return self._as_arithmetic(binding) if _is_batch_norm(binding.value) else None
-        factor, shift = found.factor, found.shift
+        factor, shift = result.factor, result.shift
         if bias is not None:
             scaled = bias if factor is None else bias * factor
             shift = scaled if shift is None else scaled + shift
@@ -111,8 +111,12 @@ class _Folder:
             return None
         for var in previous:
             self._drop(var)
-        self._emit(binding.var, base.replace(args=(base.args[0], weight, *base.args[2:])),
-                   total, found.axis)  # fmt: skip
+        self._emit(
+            binding.var,
+            base.replace(args=(base.args[0], weight, *base.args[2:])),
+            total,
+            result.axis,
+        )
         return True
 
     def _affine(self, value: ir.GraphExpr) -> Affine | None:
@@ -150,8 +154,9 @@ class _Folder:
     # ------------------------------------------------------------------------------- rewriting
     def _drop(self, var: ir.GraphVar) -> None:
         """Forget a binding that was read once, by what has just been folded."""
-        self.bindings = [b for b in self.bindings
-                         if not (isinstance(b, ir.VarBinding) and b.var is var)]  # fmt: skip
+        self.bindings = [
+            b for b in self.bindings if not (isinstance(b, ir.VarBinding) and b.var is var)
+        ]
 
     def _emit(
         self, var: ir.GraphVar, call: ir.GraphCall, shift: ir.Constant | None, axis: int
@@ -170,8 +175,8 @@ class _Folder:
         """Batch norm of anything but a product: elementwise steps with constants."""
         call = binding.value
         assert isinstance(call, ir.GraphCall)
-        found, attrs, info = _of_batch_norm(call), _attrs(call), binding.var.tensor_info
-        factor = None if found.factor is None else _rounded(found.factor, info.dtype)
+        result, attrs, info = _of_batch_norm(call), _attrs(call), binding.var.tensor_info
+        factor = None if result.factor is None else _rounded(result.factor, info.dtype)
         _, beta, mean, _ = call.args[1:]
         if factor is None or not isinstance(mean, ir.Constant) or not isinstance(beta, ir.Constant):
             return None
@@ -179,10 +184,13 @@ class _Folder:
         steps += [("add", beta)] if attrs["center"] else []
         value: ir.GraphExpr = call.args[0]
         for number, (name, vector) in enumerate(steps, 1):
-            step = self._call(name, value, _spread(vector, info.rank - 1 - found.axis))
+            step = self._call(name, value, _spread(vector, info.rank - 1 - result.axis))
             last = number == len(steps)
-            var = binding.var if last else ir.GraphVar(f"{binding.var.name}_{name}", True,
-                                                       info=step.info)  # fmt: skip
+            var = (
+                binding.var
+                if last
+                else ir.GraphVar(f"{binding.var.name}_{name}", True, info=step.info)
+            )
             self._bind(var, step)
             value = var
             self.uses[var] += 0 if last else 1
@@ -223,8 +231,9 @@ def _of_batch_norm(call: ir.GraphCall) -> Affine:
         factor = factor * gamma if attrs["scale"] else factor
         shift = -mean * factor
     rank = call.args[0].tensor_info.rank
-    return Affine(call.args[0], attrs["axis"] % rank, factor,
-                  shift + beta if attrs["center"] else shift)  # fmt: skip
+    return Affine(
+        call.args[0], attrs["axis"] % rank, factor, shift + beta if attrs["center"] else shift
+    )
 
 
 def _of_arithmetic(call: ir.GraphCall) -> Affine | None:

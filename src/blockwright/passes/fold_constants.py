@@ -61,7 +61,7 @@ def fold_constants(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
 def _foldable(function: ir.GraphFunction) -> list[ir.VarBinding]:
     """Bindings computable now, in order; results of earlier ones count as constants."""
     known: set[ir.GraphExpr] = set()
-    found: list[ir.VarBinding] = []
+    result: list[ir.VarBinding] = []
     for binding in function.bindings:
         if not isinstance(binding, ir.VarBinding) or tir_callee(binding.value) is None:
             continue
@@ -71,11 +71,11 @@ def _foldable(function: ir.GraphFunction) -> list[ir.VarBinding]:
             continue
         info = binding.var.tensor_info
         size = int(np.prod(shape, dtype=np.int64)) * (info.dtype.nbytes if info.dtype else 8)
-        most = max(_MAX_BYTES, _MOST_TIMES * sum(_constant_bytes(a) for a in args))
-        if size <= most and all(isinstance(a, ir.Constant) or a in known for a in args):
+        largest = max(_MAX_BYTES, _MOST_TIMES * sum(_constant_bytes(a) for a in args))
+        if size <= largest and all(isinstance(a, ir.Constant) or a in known for a in args):
             known.add(binding.var)
-            found.append(binding)
-    return found
+            result.append(binding)
+    return result
 
 
 def _constant_bytes(value: ir.GraphExpr) -> int:

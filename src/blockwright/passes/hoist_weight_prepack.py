@@ -96,10 +96,10 @@ def _chain(
             break
         own, others = uses[users[0]], [uses[s] for s in stmts if s is not users[0]]
         elsewhere = frozenset(func.buffers).union(*(used.all for used in others))
-        made = own.writes & elsewhere
-        if own.reads - own.writes != frozenset({source}) or len(made) != 1:
+        result = own.writes & elsewhere
+        if own.reads - own.writes != frozenset({source}) or len(result) != 1:
             break
-        (target,) = made
+        (target,) = result
         if all(target is not b for b in func.root.alloc_buffers) or not _static(target):
             break
         if any(target in used.writes for used in others):

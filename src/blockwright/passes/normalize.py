@@ -187,8 +187,11 @@ class _Normalizer(ir.Mutator):
             args = tuple(part for a in args for part in self._fields(a))
         if len(args) != len(node.args):
             return node.replace(args=args)
-        return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.replace(
-            args=args)  # fmt: skip
+        return (
+            node
+            if all(a is b for a, b in zip(args, node.args, strict=True))
+            else node.replace(args=args)
+        )
 
     def _fields(self, value: ir.GraphExpr) -> Sequence[ir.GraphExpr]:
         """Operators take the tensors of a list one by one."""

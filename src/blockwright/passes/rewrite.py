@@ -36,8 +36,8 @@ def map_calls(
             return binding
         if not isinstance(call.op, ir.OpRef) or call.op.name != operator:
             return binding
-        found = fn(binding.var.name, call)
-        return binding if found is call else binding.replace(value=found)
+        result = fn(binding.var.name, call)
+        return binding if result is call else binding.replace(value=result)
 
     def rewrite(_name: str, function: ir.GraphFunction) -> ir.GraphFunction:
         bindings = [one(binding) for binding in function.bindings]
@@ -130,7 +130,7 @@ def symbol_values(
 
 def constant_positions(module: ir.IRModule) -> dict[str, set[int]]:
     """Per called program, the argument positions that are constants in every call."""
-    found: dict[str, set[int]] = {}
+    result: dict[str, set[int]] = {}
     for _, function in graph_functions(module):
         for binding in function.bindings:
             value = getattr(binding, "value", None)
@@ -138,8 +138,8 @@ def constant_positions(module: ir.IRModule) -> dict[str, set[int]]:
             if name is None or value is None:
                 continue
             here = {i for i, a in enumerate(tir_args(value)) if isinstance(a, ir.Constant)}
-            found[name] = found[name] & here if name in found else here
-    return found
+            result[name] = result[name] & here if name in result else here
+    return result
 
 
 def used_vars(value: ir.Node) -> list[ir.GraphVar]:

@@ -33,8 +33,10 @@ from blockwright.support import BlockwrightWarning
 
 _HINTS = (CONSTANT_PARAMS, AWAY_PARAMS, COLD_PARAMS)
 _OWN = 2  # caches that a core has for itself
-_REPORT = ('this is a defect; please report the program, which exe.show("programs") prints; '
-           'options={"disabled_rules": [...]} leaves rules out')  # fmt: skip
+_REPORT = (
+    'this is a defect; please report the program, which exe.show("programs") prints; '
+    'options={"disabled_rules": [...]} leaves rules out'
+)
 
 
 def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
@@ -67,9 +69,11 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
             ctx.notes.append(f"{name}: {result.note}")
         for rule, fault in result.faults:
             ctx.notes.append(f"{name}: rule {rule} failed: {fault}")
-            made = {"unscheduled": "no rule", rule: "it"}.get(result.rule, f"rule {result.rule}")
-            message = (f"rule {rule} failed for {name} ({fault}); {made} took it all the same. "
-                       "The result is right, but may be slow")  # fmt: skip
+            created = {"unscheduled": "no rule", rule: "it"}.get(result.rule, f"rule {result.rule}")
+            message = (
+                f"rule {rule} failed for {name} ({fault}); {created} took it all the same. "
+                "The result is right, but may be slow"
+            )
             warnings.warn(BlockwrightWarning(message, code="BW645", help=_REPORT), stacklevel=2)
     return module.replace(functions=functions)
 
@@ -86,8 +90,8 @@ def _scheduled(programs: dict[str, ir.PrimFunc], ctx: PassContext) -> dict[str, 
 
     if ctx.remembered is not None:
         return each(apply_rules, programs, ctx.target, disabled, ctx.remembered, told)
-    found: dict[str, RuleResult] = {}
+    result: dict[str, RuleResult] = {}
     for name, func in programs.items():
-        found[name] = apply_rules(func, ctx.target, disabled)
+        result[name] = apply_rules(func, ctx.target, disabled)
         told()
-    return found
+    return result

@@ -23,17 +23,19 @@ def size_checks(function: ir.GraphFunction) -> tuple[ir.AssertStmt, ...]:
     if not sizes:
         return ()
     analyzer = function_analyzer(function)
-    found = [_check(holds, f"BW716: a size of {function.name}: integer division by zero")
-             for holds in nonzero_divisors(sizes, analyzer)]  # fmt: skip
+    result = [
+        _check(holds, f"BW716: a size of {function.name}: integer division by zero")
+        for holds in nonzero_divisors(sizes, analyzer)
+    ]
     said: set[str] = set()
     for dim in dims:
         holds = ir.compare(ir.GE, dim, ir.const(0, dim.dtype))
         text = dims_text(dim)
         if text not in said and not analyzer.prove(holds):
             message = f"BW708: a size of {function.name}, {text.replace('%', '%%')}, would be %d"
-            found.append(_check(holds, f"{message}\nhelp: pass larger tensors", dim))
+            result.append(_check(holds, f"{message}\nhelp: pass larger tensors", dim))
         said.add(text)
-    return tuple(found)
+    return tuple(result)
 
 
 def _check(holds: ir.Expr, message: str, *values: ir.Expr) -> ir.AssertStmt:
@@ -59,12 +61,12 @@ def _fields(info: ir.Info | None) -> Iterator[ir.Info]:
 def _sizes(info: ir.Info) -> tuple[ir.Expr, ...]:
     """What a call computes of an annotation, where that is more than constants and symbols."""
     if isinstance(info, ir.ShapeInfo):
-        found = info.values or ()
+        result = info.values or ()
     elif isinstance(info, ir.PrimInfo) and info.value is not None:
-        found = (info.value,)
+        result = (info.value,)
     else:
         return _dims(info)
-    return tuple(size for size in found if not isinstance(size, (ir.IntImm, ir.Var)))
+    return tuple(size for size in result if not isinstance(size, (ir.IntImm, ir.Var)))
 
 
 def _dims(info: ir.Info) -> tuple[ir.Expr, ...]:

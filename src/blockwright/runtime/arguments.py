@@ -56,8 +56,15 @@ class NativeFunction(Uncopied):
 
     # (Slots are emptied in this order: the function is gone when the library goes.)
     __slots__ = (
-        "_call", "copies", "framework", "library", "name", "parameters", "results", "written",
-    )  # fmt: skip
+        "_call",
+        "copies",
+        "framework",
+        "library",
+        "name",
+        "parameters",
+        "results",
+        "written",
+    )
 
     def __init__(
         self,
@@ -128,13 +135,19 @@ class NativeFunction(Uncopied):
         for name, value in named.items():
             if name not in names or name in given:
                 what = "is given twice" if name in given else "does not exist"
-                raise ArgumentError(f"argument `{name}` of {self.name} {what}", code="BW701",
-                                    help=f"arguments: {', '.join(names) or 'none'}")  # fmt: skip
+                raise ArgumentError(
+                    f"argument `{name}` of {self.name} {what}",
+                    code="BW701",
+                    help=f"arguments: {', '.join(names) or 'none'}",
+                )
             given[name] = value
         missing = [name for name in self.parameters if name not in given]
         if missing:
-            raise ArgumentError(f"{self.name}: arguments missing: {', '.join(missing)}",
-                                code="BW701", help="pass each parameter once")  # fmt: skip
+            raise ArgumentError(
+                f"{self.name}: arguments missing: {', '.join(missing)}",
+                code="BW701",
+                help="pass each parameter once",
+            )
         order = [name for name in names if name in given]
         return (*(given[name] for name in order), *args[len(names) :])
 
@@ -166,9 +179,11 @@ class NativeFunction(Uncopied):
         try:
             result = self._call(*ready)
         except BufferError as error:
-            raise ArgumentError(f"an argument of {self.name} cannot be handed over: {error}",
-                                code="BW703",
-                                help="convert it to a common number type") from None  # fmt: skip
+            raise ArgumentError(
+                f"an argument of {self.name} cannot be handed over: {error}",
+                code="BW703",
+                help="convert it to a common number type",
+            ) from None
         except FFI_ERRORS as error:
             if error_code(error) == "BW706" and not everything:
                 return self._call_with_copies(args, everything=True)
@@ -231,14 +246,19 @@ class NativeFunction(Uncopied):
         """A number as the FFI takes it."""
         number: Any = cast("Any", value).item() if isinstance(value, np.generic) else value
         if isinstance(number, int) and not -(2**63) <= number < 2**63:
-            raise ArgumentError(f"{self._label(index)} is {number}, more than calls can pass",
-                                code="BW702",
-                                help="pass such a number in an array of one element")  # fmt: skip
+            raise ArgumentError(
+                f"{self._label(index)} is {number}, more than calls can pass",
+                code="BW702",
+                help="pass such a number in an array of one element",
+            )
         return number
 
     def _read_only(self, index: int) -> ArgumentError:
-        return ArgumentError(f"{self._label(index)} is read-only, and the function writes it",
-                             code="BW707", help="pass a writable array")  # fmt: skip
+        return ArgumentError(
+            f"{self._label(index)} is read-only, and the function writes it",
+            code="BW707",
+            help="pass a writable array",
+        )
 
     def _adapt_numpy(self, index: int, value: np.ndarray, everything: bool) -> tuple[Any, Any]:
         refuse_numpy(value, self._label(index))

@@ -99,8 +99,13 @@ def elements(value: Any) -> np.ndarray:
         return as_numpy(value)
     size = value.element_size()
     strides = tuple(step * size for step in value.stride())
-    interface = {"version": 3, "shape": tuple(value.shape), "typestr": f"|V{size}",
-                 "strides": strides, "data": (value.data_ptr(), False)}  # fmt: skip
+    interface = {
+        "version": 3,
+        "shape": tuple(value.shape),
+        "typestr": f"|V{size}",
+        "strides": strides,
+        "data": (value.data_ptr(), False),
+    }
     return np.asarray(_Interface(value, interface))
 
 

@@ -166,8 +166,14 @@ def read_metadata(
 
 def require_path(path: Any, remedy: str) -> None:
     """Raises: ArtefactError (BW805) unless `path` can be that of a file."""
-    require_kind(path, (str, os.PathLike), "the path of an artefact is text or a Path",
-                 ArtefactError, "BW805", remedy)  # fmt: skip
+    require_kind(
+        path,
+        (str, os.PathLike),
+        "the path of an artefact is text or a Path",
+        ArtefactError,
+        "BW805",
+        remedy,
+    )
     name = os.fsdecode(path)
     if not name or "\0" in name:
         fault = "holds a NUL character" if name else "is empty"
@@ -239,9 +245,9 @@ def _find_note(notes: bytes) -> bytes | None:
         owner_size, size, kind = struct.unpack_from("<III", notes, at)
         owner = notes[at + 12 : at + 12 + owner_size]
         body = at + 12 + (owner_size + 3) // 4 * 4
-        found = notes[body : body + size]
+        result = notes[body : body + size]
         if owner == NOTE_OWNER.encode() + b"\0" and kind == NOTE_KIND:
-            return found if len(found) >= Header.LAYOUT.size else None
+            return result if len(result) >= Header.LAYOUT.size else None
         at = body + (size + 3) // 4 * 4
     return None
 

@@ -218,12 +218,12 @@ def _may_lend(array: NDArray[Any]) -> bool:
 
 def _places(arrays: Mapping[str, NDArray[Any]]) -> tuple[dict[str, int], int]:
     """Where each begins if they lie next to each other, and the bytes of all."""
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     end = 0
     for symbol, array in arrays.items():
-        found[symbol] = end
+        result[symbol] = end
         end += -(-array.nbytes // _LINE) * _LINE
-    return found, end
+    return result, end
 
 
 def _pieces(array: NDArray[Any]) -> list[tuple[int, _Bytes]]:

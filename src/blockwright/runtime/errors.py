@@ -54,8 +54,8 @@ def error_code(error: BaseException) -> str | None:
     """The code an error of compiled code carries, or None."""
     if isinstance(error, BlockwrightError):
         return error.code
-    found = coded_message(str(error))
-    return found[0] if found else None
+    result = coded_message(str(error))
+    return result[0] if result else None
 
 
 def _type_name(found: re.Match[str]) -> str:
@@ -68,10 +68,10 @@ def _type_name(found: re.Match[str]) -> str:
 
 def translate(error: BaseException) -> BaseException:
     """The Blockwright error a coded message stands for; other errors come back unchanged."""
-    found = None if isinstance(error, BlockwrightError) else coded_message(str(error))
-    if found is None:
+    result = None if isinstance(error, BlockwrightError) else coded_message(str(error))
+    if result is None:
         return error
-    code, message, remedy = found
+    code, message, remedy = result
     message = _DLPACK_TYPE.sub(_type_name, message)
     family = _FAMILIES.get(code[:4]) or _FAMILIES.get(code[:3], BlockwrightError)
     return family(message, code=code, help=remedy)

@@ -43,8 +43,9 @@ class MemoryPlan(msgspec.Struct, frozen=True):
         """Arena plus results for inputs of these shapes."""
         signature = self.signature
         assert signature is not None
-        values = bind_symbols([(p.shape, tuple(x.shape)) for p, x in
-                               zip(signature.parameters, inputs, strict=False)])  # fmt: skip
+        values = bind_symbols(
+            [(p.shape, tuple(x.shape)) for p, x in zip(signature.parameters, inputs, strict=False)]
+        )
         total = evaluate_size(self.arena, values)
         for result in signature.results:
             size = _item_size(result.dtype)
@@ -76,8 +77,9 @@ class Executable(Uncopied):
         names = [p.name for p in self.signature.parameters]
         results = [r.name for r in self.signature.results]
         entry = library.function(metadata.main)
-        self._function = NativeFunction(entry, metadata.main, names, (), results, library,
-                                        self.signature.framework)  # fmt: skip
+        self._function = NativeFunction(
+            entry, metadata.main, names, (), results, library, self.signature.framework
+        )
         self._run = self._function.call
         self._count = len(names)
         self._orders = MemoryOrders(self.signature.parameters, self.signature.results)
@@ -146,8 +148,9 @@ class Executable(Uncopied):
             if error.code == "BW701":  # the number is right: the code is of an earlier version
                 raise ArgumentError(
                     "the artefact was saved by a version whose code cannot write into `out`",
-                    code="BW701", help="save the model again, or call it without `out`",
-                ) from None  # fmt: skip
+                    code="BW701",
+                    help="save the model again, or call it without `out`",
+                ) from None
             raise error if self._usual else self._orders.explain(error) from None
         return out
 
@@ -156,25 +159,31 @@ class Executable(Uncopied):
         listed = f" ({', '.join(names)})" if names else ""
         return ArgumentError(
             f"{self.metadata.main}: expected {len(names)} argument{'s' * (len(names) != 1)}"
-            f"{listed}, got {given}", code="BW701",
+            f"{listed}, got {given}",
+            code="BW701",
             help=_OUT if "out" in names else "pass each parameter once, by position or by name",
-        )  # fmt: skip
+        )
 
     def _positional(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
         names = [p.name for p in self.signature.parameters]
         values = dict(zip(names, inputs, strict=False))
         for name, value in named.items():
             if name not in names:
-                raise ArgumentError(f"there is no argument `{name}`", code="BW701",
-                                    help=f"arguments: {', '.join(names)}")  # fmt: skip
+                raise ArgumentError(
+                    f"there is no argument `{name}`",
+                    code="BW701",
+                    help=f"arguments: {', '.join(names)}",
+                )
             if name in values:
                 raise ArgumentError(f"argument `{name}` is given twice", code="BW701")
             values[name] = value
         missing = [n for n in names if n not in values]
         if missing:
-            raise ArgumentError(f"arguments missing: {', '.join(missing)}", code="BW701",
-                                help=_OUT if "out" in missing
-                                else "pass them by position or by name")  # fmt: skip
+            raise ArgumentError(
+                f"arguments missing: {', '.join(missing)}",
+                code="BW701",
+                help=_OUT if "out" in missing else "pass them by position or by name",
+            )
         return tuple(values[n] for n in names)
 
     def profile(self, *inputs: Any, repeat: int = 5, roofline: Roofline | None = None) -> Profile:
@@ -182,16 +191,20 @@ class Executable(Uncopied):
 
         Raises: OptionError (BW907) on a loaded artefact, which holds no programs to instrument.
         """
-        raise OptionError("a loaded artefact cannot be profiled", code="BW907",
-                          help="profile the result of bw.compile")  # fmt: skip
+        raise OptionError(
+            "a loaded artefact cannot be profiled",
+            code="BW907",
+            help="profile the result of bw.compile",
+        )
 
     @property
     def memory_plan(self) -> MemoryPlan:
         """The plan the code follows; see `MemoryPlan`."""
         plan = self.metadata.extra["memory_plan"]
         storages = tuple((s, tuple(names)) for s, names in plan.get("storages", ()))
-        return MemoryPlan(plan["packed_weight_bytes"], plan["arena"], plan["unshared"], storages,
-                          self.signature)  # fmt: skip
+        return MemoryPlan(
+            plan["packed_weight_bytes"], plan["arena"], plan["unshared"], storages, self.signature
+        )
 
     @property
     def copies(self) -> int:

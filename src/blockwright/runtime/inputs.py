@@ -86,7 +86,7 @@ class InputTree(msgspec.Struct, frozen=True):
                 help="pass all arguments of the example, also those that are no "
                 "tensors, or the tensors alone",
             )
-        found: list[Any] = [None] * count
+        result: list[Any] = [None] * count
         for name, tree in zip(self.names, self.trees, strict=True):
-            collect(tree, given[name], f"argument {name} of {function}", found, _WORDS)
-        return tuple(found)
+            collect(tree, given[name], f"argument {name} of {function}", result, _WORDS)
+        return tuple(result)

@@ -51,9 +51,10 @@ class MemoryOrders:
         orders = ", ".join(f"{name} as {order}" for name, order in self.named.items())
         help = f"{error.help}; " if error.help else ""
         return ArgumentError(
-            error.message, code=error.code,
+            error.message,
+            code=error.code,
             help=f"{help}dimensions are numbered as they are stored: axes of {orders}",
-        )  # fmt: skip
+        )
 
 
 def _permuted(value: Any, order: Order) -> Any:

@@ -134,11 +134,19 @@ class Profile(msgspec.Struct, frozen=True):
         rows: list[KernelSummary] = []
         for name, calls in groups.items():
             spent = sum(c.duration for c in calls) * 1e-9
-            rows.append(KernelSummary(
-                name, calls[0].operators, len(calls), spent, spent / whole,
-                sum(c.flops for c in calls) * 1e-9, sum(c.bytes for c in calls) * 1e-6,
-                self._limit(calls), sum(c.predicted for c in calls) * 1e-9 or None,
-            ))  # fmt: skip
+            rows.append(
+                KernelSummary(
+                    name,
+                    calls[0].operators,
+                    len(calls),
+                    spent,
+                    spent / whole,
+                    sum(c.flops for c in calls) * 1e-9,
+                    sum(c.bytes for c in calls) * 1e-6,
+                    self._limit(calls),
+                    sum(c.predicted for c in calls) * 1e-9 or None,
+                )
+            )
         return sorted(rows, key=lambda row: -row.seconds)
 
     def _limit(self, calls: Iterable[KernelCall]) -> float | None:
@@ -161,8 +169,10 @@ class Profile(msgspec.Struct, frozen=True):
         """A `rich` table of the kernels, then of the rest of a call."""
         from rich.table import Table
 
-        title = (f"{self.kernel_calls} kernel calls, {self.seconds * 1e3:.3f} ms"
-                 f" ({', '.join(self.shapes)}; {self.repeats} runs)")  # fmt: skip
+        title = (
+            f"{self.kernel_calls} kernel calls, {self.seconds * 1e3:.3f} ms"
+            f" ({', '.join(self.shapes)}; {self.repeats} runs)"
+        )
         table = Table(title=title, caption="\n".join(self._notes()))
         for heading in ("kernel", "operators"):
             table.add_column(heading, overflow="fold")
@@ -191,9 +201,11 @@ class Profile(msgspec.Struct, frozen=True):
             notes.append(f"a call without clocks takes {self.latency * 1e3:.3f} ms")
         line = self.roofline
         if line is not None:
-            notes.append(f"roofline: {line.flops * 1e-9:.0f} GFLOP/s, "
-                         f"{line.reads[-1][1] * 1e-9:.1f} GB/s read from memory by "
-                         f"{line.threads} threads")  # fmt: skip
+            notes.append(
+                f"roofline: {line.flops * 1e-9:.0f} GFLOP/s, "
+                f"{line.reads[-1][1] * 1e-9:.1f} GB/s read from memory by "
+                f"{line.threads} threads"
+            )
         if self.copies:
             notes.append(f"{self.copies} arguments copied for their layout")
         return notes
@@ -220,8 +232,16 @@ def _event(part: KernelCall | Overhead) -> dict[str, object]:
             "bytes": part.bytes,
             "predicted_us": part.predicted * 1e-3,
         }
-    return {"name": name, "cat": kind, "ph": "X", "pid": 1, "tid": 1, "ts": part.start * 1e-3,
-            "dur": part.duration * 1e-3, "args": about}  # fmt: skip
+    return {
+        "name": name,
+        "cat": kind,
+        "ph": "X",
+        "pid": 1,
+        "tid": 1,
+        "ts": part.start * 1e-3,
+        "dur": part.duration * 1e-3,
+        "args": about,
+    }
 
 
 def _speed(amount: float, row: KernelSummary) -> str:

@@ -63,8 +63,9 @@ def watch(module: Any, name: str, constants: object = None) -> Watched:
     loaded = ctypes.CDLL(name)
     hooks = tuple(_address(loaded[hook]) for hook in IDLE_HOOKS if hasattr(loaded, hook))
     if hooks or constants is not None:  # else it is none of ours
-        take, release = (_Reference(_address(loaded[f"TVMFFIObject{do}Ref"]))
-                         for do in ("Inc", "Dec"))  # fmt: skip
+        take, release = (
+            _Reference(_address(loaded[f"TVMFFIObject{do}Ref"])) for do in ("Inc", "Dec")
+        )
         held = _Held(module.__chandle__(), release, hooks, constants)
         take(held.module)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(constants))

@@ -15,16 +15,18 @@ _OUTSIDE = "call the compiled function with real tensors, outside of torch's mod
 def refuse_numpy(value: np.ndarray, label: str) -> None:
     """Raises: ArgumentError (BW702) for an array with a mask, which compiled code would ignore."""
     if isinstance(value, np.ma.MaskedArray):
-        raise ArgumentError(f"{label} is a masked array; compiled code knows no masks",
-                            code="BW702",
-                            help="pass .filled(value), or the mask as an argument")  # fmt: skip
+        raise ArgumentError(
+            f"{label} is a masked array; compiled code knows no masks",
+            code="BW702",
+            help="pass .filled(value), or the mask as an argument",
+        )
 
 
 def refuse_torch(value: Any, label: str) -> None:
     """Raises: ArgumentError (BW702) for a tensor that is more, or less, than strided memory."""
-    found = _problem(value)
-    if found is not None:
-        raise ArgumentError(f"{label} is {found[0]}", code="BW702", help=found[1])
+    result = _problem(value)
+    if result is not None:
+        raise ArgumentError(f"{label} is {result[0]}", code="BW702", help=result[1])
 
 
 def _problem(value: Any) -> tuple[str, str] | None:
@@ -60,8 +62,11 @@ def require_data(value: Any, label: str) -> None:
     """
     refuse_torch(value, label)
     if value.device.type == "meta":
-        raise ArgumentError(f"{label} is on device 'meta', and has no elements", code="BW702",
-                            help="load the model's weights first")  # fmt: skip
+        raise ArgumentError(
+            f"{label} is on device 'meta', and has no elements",
+            code="BW702",
+            help="load the model's weights first",
+        )
 
 
 def require_storage(value: Any, label: str) -> None:
@@ -71,9 +76,9 @@ def require_storage(value: Any, label: str) -> None:
     """
     plain = type(value).__module__ in ("torch", "torch.nn.parameter") and value.is_cpu
     if plain and value.layout == sys.modules["torch"].strided and value.numel():
-        found = None if value.is_nested else _shortage(value, value.untyped_storage().nbytes())
-        if found is not None:
-            raise ArgumentError(f"{label} is {found[0]}", code="BW702", help=found[1])
+        result = None if value.is_nested else _shortage(value, value.untyped_storage().nbytes())
+        if result is not None:
+            raise ArgumentError(f"{label} is {result[0]}", code="BW702", help=result[1])
 
 
 def _shortage(value: Any, held: int) -> tuple[str, str] | None:

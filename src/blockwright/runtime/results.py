@@ -33,9 +33,9 @@ def _class_of(name: str) -> type[Any] | None:
 
     A tree may come from a file, which must not decide what is imported.
     """
-    found = _CLASSES.get(name)
-    if found is not None:
-        return found
+    result = _CLASSES.get(name)
+    if result is not None:
+        return result
     module, _, path = name.partition(":")
     value: Any = sys.modules.get(module)
     for part in path.split("."):
@@ -51,13 +51,13 @@ def unflatten(tree: Any, results: Any) -> Any:
     if isinstance(tree, int):
         return flat[tree]
     kind, content = next(iter(tree.items()))
-    made = _class_of(tree["class"]) if "class" in tree else None
+    result = _class_of(tree["class"]) if "class" in tree else None
     if kind == "dict":
         named = {key: unflatten(item, flat) for key, item in content.items()}
-        return named if made is None else made(**named)
+        return named if result is None else result(**named)
     items = [unflatten(item, flat) for item in content]
-    if made is not None:
-        return made(*items) if hasattr(made, "_fields") else made(items)
+    if result is not None:
+        return result(*items) if hasattr(result, "_fields") else result(items)
     return tuple(items) if kind == "tuple" else items
 
 
@@ -67,9 +67,9 @@ def flatten(tree: Any, given: Any, count: int) -> list[Any]:
     Lists and tuples stand for each other.
     Raises: ArgumentError: BW701 parts that are missing or too many, BW702 parts of another kind.
     """
-    found: list[Any] = [None] * count
-    collect(tree, given, "out", found, _OF_RESULTS)
-    return found
+    result: list[Any] = [None] * count
+    collect(tree, given, "out", result, _OF_RESULTS)
+    return result
 
 
 class Words(NamedTuple):
@@ -98,22 +98,31 @@ def collect(tree: Any, given: Any, path: str, found: list[Any], words: Words) ->
         expected = "None" if tree is None else tree["constant"]
         if repr(given) != expected:
             plain = isinstance(given, (bool, int, float, str))
-            raise ArgumentError(f"{path} is {repr(given) if plain else describe(given)}, where "
-                                f"{words.model} {expected}", code="BW702",
-                                help=words.constant)  # fmt: skip
+            raise ArgumentError(
+                f"{path} is {repr(given) if plain else describe(given)}, where "
+                f"{words.model} {expected}",
+                code="BW702",
+                help=words.constant,
+            )
         return
     kind, content = next(iter(tree.items()))
     if dataclasses.is_dataclass(given) and not isinstance(given, (type, Mapping)):
         given = vars(given)
     if not isinstance(given, Mapping if kind == "dict" else (list, tuple)):
-        raise ArgumentError(f"{path} is {describe(given)}, where {words.model} a {kind}",
-                            code="BW702", help=words.container)  # fmt: skip
+        raise ArgumentError(
+            f"{path} is {describe(given)}, where {words.model} a {kind}",
+            code="BW702",
+            help=words.container,
+        )
     parts, names = _parts(given), _parts(content)
     if set(parts) != set(names):
         listed = ", ".join(map(repr, names)) if kind == "dict" else f"{len(names)} parts"
         got = ", ".join(map(repr, parts)) if kind == "dict" else str(len(parts))
-        raise ArgumentError(f"{path} must have {listed or 'no parts'}, got {got or 'none'}",
-                            code="BW701", help=words.parts)  # fmt: skip
+        raise ArgumentError(
+            f"{path} must have {listed or 'no parts'}, got {got or 'none'}",
+            code="BW701",
+            help=words.parts,
+        )
     for name, item in names.items():
         collect(item, parts[name], f"{path}[{name!r}]", found, words)
 
@@ -146,8 +155,9 @@ def require_apart(memory: Iterable[tuple[int, np.ndarray]], label: Callable[[int
             if _meet(array, before):
                 raise ArgumentError(
                     f"{label(index)}: it is written and overlaps {label(other)}",
-                    code="BW706", help="pass a copy of one of them",
-                )  # fmt: skip
+                    code="BW706",
+                    help="pass a copy of one of them",
+                )
         earlier.append((index, array))
 
 
@@ -157,8 +167,11 @@ def require_distinct(array: np.ndarray, label: str) -> None:
     Raises: ArgumentError (BW706).
     """
     if has_shared_elements(array):
-        raise ArgumentError(f"{label}: its own elements share memory",
-                            code="BW706", help="pass an array that is not broadcast")  # fmt: skip
+        raise ArgumentError(
+            f"{label}: its own elements share memory",
+            code="BW706",
+            help="pass an array that is not broadcast",
+        )
 
 
 def has_shared_elements(array: np.ndarray) -> bool:

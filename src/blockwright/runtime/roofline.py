@@ -25,10 +25,10 @@ class Roofline(msgspec.Struct, frozen=True):
     def bandwidth(self, size: int) -> float:
         """Bytes per second of reading `size` bytes again and again; between the measured sizes it
         changes with their logarithm."""
-        (least, fastest), (most, slowest) = self.reads[0], self.reads[-1]
-        if size <= least:
+        (smallest, fastest), (largest, slowest) = self.reads[0], self.reads[-1]
+        if size <= smallest:
             return fastest
-        if size >= most:
+        if size >= largest:
             return slowest
         for (low, fast), (high, slow) in zip(self.reads, self.reads[1:], strict=False):
             if size <= high:

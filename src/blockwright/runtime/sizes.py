@@ -30,8 +30,9 @@ def evaluate_size(text: int | str, values: Mapping[str, int]) -> int:
     try:
         return _walk(ast.parse(text, mode="eval").body, values)
     except (SyntaxError, KeyError, ZeroDivisionError) as error:
-        raise ArtefactError(f"size expression {text!r} cannot be evaluated: {error}",
-                            code="BW804") from None  # fmt: skip
+        raise ArtefactError(
+            f"size expression {text!r} cannot be evaluated: {error}", code="BW804"
+        ) from None
 
 
 def _walk(node: ast.expr, values: Mapping[str, int]) -> int:
@@ -78,10 +79,10 @@ def _solve(size: str, number: int, values: dict[str, int]) -> bool:
     step = at_one - at_zero
     if step == 0 or (number - at_zero) % step:
         return False
-    found = (number - at_zero) // step
-    if evaluate_size(size, {**values, name: found}) != number:
+    result = (number - at_zero) // step
+    if evaluate_size(size, {**values, name: result}) != number:
         return False
-    values[name] = found
+    values[name] = result
     return True
 
 

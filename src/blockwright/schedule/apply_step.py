@@ -39,7 +39,11 @@ def _require_in_bodies(state: State, record: Primitive) -> None:
         if owner is not None:
             name = node.name if isinstance(node, ir.Block) else node.loop_var.name
             word = "block" if isinstance(node, ir.Block) else "loop"
-            state.fail(f"{word} {name} stands in the initial value of block {owner.name}, which "
-                       "does not run at every visit", code="BW310", guilty=[node],
-                       help=f'decompose_reduction("{owner.name}", loop) first, which makes the '
-                       "initial value a block of its own")  # fmt: skip
+            state.fail(
+                f"{word} {name} stands in the initial value of block {owner.name}, which "
+                "does not run at every visit",
+                code="BW310",
+                guilty=[node],
+                help=f'decompose_reduction("{owner.name}", loop) first, which makes the '
+                "initial value a block of its own",
+            )

@@ -109,8 +109,10 @@ class ComputeAtExplanation(msgspec.Struct, frozen=True, eq=False):
     def __str__(self) -> str:
         lines = [f"compute_at({self.block}, {self.loop})"]
         lines += [f"  refused: {self.refusal}"] if self.refusal else []
-        lines += [f"  {need.consumer} reads {_region(need.region)} in one iteration"
-                  for need in self.buffers]  # fmt: skip
+        lines += [
+            f"  {need.consumer} reads {_region(need.region)} in one iteration"
+            for need in self.buffers
+        ]
         rows = [_row(axis) for axis in self.axes]
         widths = [max(len(row[k]) for row in rows) for k in range(3)] if rows else []
         for row in rows:
@@ -133,9 +135,11 @@ def explain_compute_at(state: State, block: ir.Block, loop: ir.For) -> ComputeAt
     """What a compute_at would line up, need, generate and recompute, and whether it is legal."""
     scope = state.scope(block)
     flow = state.flow_at(block)
-    consumers = [] if state.scope(loop) is not scope else [
-        c for c in flow.consumers(block) if state.tree.is_below(state.tree.realize(c), loop)
-    ]  # fmt: skip
+    consumers = (
+        []
+        if state.scope(loop) is not scope
+        else [c for c in flow.consumers(block) if state.tree.is_below(state.tree.realize(c), loop)]
+    )
     above = [*state.tree.loops_above(loop), loop]
     analyzer = state.analyzer(loop.body)
     buffers = tuple(
@@ -155,24 +159,32 @@ def explain_compute_at(state: State, block: ir.Block, loop: ir.For) -> ComputeAt
         loop.loop_var.name,
         axes,
         buffers,
-        tuple(_kept(state, block, loop, write.buffer, buffers) for write in block.writes
-              if consumers),
-        tuple(f.loop_var.name for f in above
-              if consumers and f.loop_var.name not in followed
-              and not ir.is_const_int(f.extent, 1)),
+        tuple(
+            _kept(state, block, loop, write.buffer, buffers) for write in block.writes if consumers
+        ),
+        tuple(
+            f.loop_var.name
+            for f in above
+            if consumers and f.loop_var.name not in followed and not ir.is_const_int(f.extent, 1)
+        ),
         instances,
         domain,
         runs / all_of_them if axes and runs is not None and all_of_them else None,
         _refusal(state, block, loop),
-    )  # fmt: skip
+    )
 
 
 def _kept(
     state: State, block: ir.Block, loop: ir.For, buffer: ir.Buffer, needs: Sequence[BufferNeed]
 ) -> BufferKept:
     """What is left of a result when lowering has shrunk it to one iteration of the loop."""
-    users = [b for b in state.tree.blocks if b is not block and b is not state.func.root
-             and any(r.buffer is buffer for r in (*b.reads, *b.writes))]  # fmt: skip
+    users = [
+        b
+        for b in state.tree.blocks
+        if b is not block
+        and b is not state.func.root
+        and any(r.buffer is buffer for r in (*b.reads, *b.writes))
+    ]
     outside = [f"block {b.name}" for b in users if not state.tree.is_below(b, loop)]
     if home(state, buffer) is None:
         outside.insert(0, "the caller")
@@ -185,9 +197,9 @@ def _kept(
     box: list[ir.Expr] = []
     for size, *parts in zip(buffer.shape, *boxes, strict=True):
         hull = union([IntervalSet.of_range(p) for p in parts], analyzer).range(analyzer)
-        most = None if hull is None else eval_set(hull.extent, domains, analyzer).max
-        fits = most is not None and analyzer.prove(ir.LE(*ir.match_types(most, size)))
-        box.append(analyzer.simplify(most) if fits and most is not None else size)
+        largest = None if hull is None else eval_set(hull.extent, domains, analyzer).max
+        fits = largest is not None and analyzer.prove(ir.LE(*ir.match_types(largest, size)))
+        box.append(analyzer.simplify(largest) if fits and largest is not None else size)
     return BufferKept(buffer, tuple(box), "")
 
 
@@ -197,13 +209,13 @@ def _axes(
     flow = state.flow_at(block)
     domains = needed_domains(state, flow, block, loop, consumers)
     above = [*state.tree.loops_above(loop), loop]
-    found: list[AxisNeed] = []
+    result: list[AxisNeed] = []
     for k, it in enumerate(block.iter_vars):
         needed = within(domains.get(it.var), it.dom, analyzer)
         follows = tuple(f.loop_var.name for f in above if ir.uses_var(needed, f.loop_var))
         single = analyzer.prove_equal(needed.extent, ir.const(1, needed.extent.dtype))
-        found.append(AxisNeed(it, needed, follows, "" if single else f"ax{k}"))
-    return tuple(found)
+        result.append(AxisNeed(it, needed, follows, "" if single else f"ax{k}"))
+    return tuple(result)
 
 
 def _refusal(state: State, block: ir.Block, loop: ir.For) -> str:
@@ -225,9 +237,9 @@ def _row(axis: AxisNeed) -> tuple[str, str, str, str]:
     it = axis.iterator
     needs = "all of it" if axis.is_whole else f"needs {_range(axis.needed)}"
     follows = f"follows {', '.join(axis.follows)}" if axis.follows else ""
-    made = f"loop {axis.made} of {expr_text(axis.needed.extent)}" if axis.made else ""
+    result = f"loop {axis.made} of {expr_text(axis.needed.extent)}" if axis.made else ""
     name = f"{it.var.name} ({it.iter_type.value}) in {_range(it.dom)}"
-    return name, needs, made, follows
+    return name, needs, result, follows
 
 
 def _region(region: ir.BufferRegion) -> str:

@@ -95,9 +95,11 @@ def steps_before(core: Core, calls: int) -> int:
         if change.after is not change.before:
             groups.append((_first_of(core, number), step.call))
     if not 1 <= calls <= len(groups):
-        raise ScheduleError(f"undo: {calls} calls cannot be taken back, {len(groups)} have changed "
-                            "the program", code="BW304",
-                            help="sch.history lists them")  # fmt: skip
+        raise ScheduleError(
+            f"undo: {calls} calls cannot be taken back, {len(groups)} have changed the program",
+            code="BW304",
+            help="sch.history lists them",
+        )
     return groups[-calls][0]
 
 
@@ -114,9 +116,11 @@ def difference(stages: Sequence[Stage], before: int, after: int, context: int) -
     chosen: list[Stage] = []
     for name, number in (("before", before), ("after", after)):
         if not -len(stages) <= number < len(stages):
-            raise ScheduleError(f"diff: there is no stage {number} for {name!r}, the schedule has "
-                                f"{len(stages)}", code="BW304",
-                                help="sch.history lists them; -1 is the last")  # fmt: skip
+            raise ScheduleError(
+                f"diff: there is no stage {number} for {name!r}, the schedule has {len(stages)}",
+                code="BW304",
+                help="sch.history lists them; -1 is the last",
+            )
         chosen.append(stages[number])
     old, new = chosen
     lines: list[str] = []
@@ -124,7 +128,11 @@ def difference(stages: Sequence[Stage], before: int, after: int, context: int) -
         a, b = old.functions[name], new.functions[name]
         if a is not b:
             lines += difflib.unified_diff(
-                script(a).splitlines(), script(b).splitlines(), f"{old.number}: {old.call}",
-                f"{new.number}: {new.call}", lineterm="", n=context,
-            )  # fmt: skip
+                script(a).splitlines(),
+                script(b).splitlines(),
+                f"{old.number}: {old.call}",
+                f"{new.number}: {new.call}",
+                lineterm="",
+                n=context,
+            )
     return Difference("\n".join(lines))

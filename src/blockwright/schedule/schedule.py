@@ -33,14 +33,23 @@ def _require(value: Any, kind: type, what: str, remedy: str) -> None:
 def _require_classic(debug_mask: Any, error_render_level: Any, enable_check: Any) -> None:
     whole = isinstance(debug_mask, int) and not isinstance(debug_mask, bool)
     if not whole and debug_mask not in ("none", "all"):
-        raise ScheduleError(f"debug_mask={debug_mask!r} is no mask", code="BW304",
-                            help='use "none", "all" or a number')  # fmt: skip
+        raise ScheduleError(
+            f"debug_mask={debug_mask!r} is no mask",
+            code="BW304",
+            help='use "none", "all" or a number',
+        )
     if error_render_level not in ("detail", "fast", "none"):
-        raise ScheduleError(f"error_render_level={error_render_level!r} is no level", code="BW304",
-                            help='use "detail", "fast" or "none"')  # fmt: skip
+        raise ScheduleError(
+            f"error_render_level={error_render_level!r} is no level",
+            code="BW304",
+            help='use "detail", "fast" or "none"',
+        )
     if enable_check is not True:
-        raise ScheduleError(f"enable_check={enable_check!r}: {_LEVELS['off']}", code="BW304",
-                            help="leave enable_check out")  # fmt: skip
+        raise ScheduleError(
+            f"enable_check={enable_check!r}: {_LEVELS['off']}",
+            code="BW304",
+            help="leave enable_check out",
+        )
 
 
 class Schedule(Compose, Shown):
@@ -79,22 +88,33 @@ class Schedule(Compose, Shown):
             verify = "full"
         if verify not in ("check", "full", "prove"):
             why = _LEVELS.get(verify)
-            raise ScheduleError(f"verify={verify!r} is not a level" + (f": {why}" if why else ""),
-                                code="BW304", help='use "check", "full" or "prove"')  # fmt: skip
+            raise ScheduleError(
+                f"verify={verify!r} is not a level" + (f": {why}" if why else ""),
+                code="BW304",
+                help='use "check", "full" or "prove"',
+            )
         if not isinstance(program, (ir.PrimFunc, ir.IRModule)):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ScheduleError(f"cannot schedule a {type(program).__name__}", code="BW304",
-                                help="pass a tensor program or a module of them")  # fmt: skip
+            raise ScheduleError(
+                f"cannot schedule a {type(program).__name__}",
+                code="BW304",
+                help="pass a tensor program or a module of them",
+            )
         self._module = program if isinstance(program, ir.IRModule) else None
-        functions = program.functions if isinstance(program, ir.IRModule) else {
-            program.name: program}  # fmt: skip
-        found = {name: function for name, function in functions.items()
-                 if isinstance(function, ir.PrimFunc)
-                 and isinstance(function.body, ir.BlockRealize)}  # fmt: skip
-        if not found:
-            raise ScheduleError("there is no tensor program with blocks to schedule", code="BW304",
-                                help="schedule a program made of T.prim_func with "
-                                     "blocks")  # fmt: skip
-        self._core = Core(found, verify, seed)
+        functions = (
+            program.functions if isinstance(program, ir.IRModule) else {program.name: program}
+        )
+        result = {
+            name: function
+            for name, function in functions.items()
+            if isinstance(function, ir.PrimFunc) and isinstance(function.body, ir.BlockRealize)
+        }
+        if not result:
+            raise ScheduleError(
+                "there is no tensor program with blocks to schedule",
+                code="BW304",
+                help="schedule a program made of T.prim_func with blocks",
+            )
+        self._core = Core(result, verify, seed)
         self._first = self._core.work_on
 
     # ------------------------------------------------------------------ the program
@@ -116,8 +136,11 @@ class Schedule(Compose, Shown):
         _require(name, str, "work_on: the name of a program is text", 'write sch.work_on("main")')
         if name not in self._core.functions:
             known = ", ".join(self._core.functions)
-            raise ScheduleError(f"no tensor program {name!r} in the module", code="BW302",
-                                help=f"tensor programs: {known}")  # fmt: skip
+            raise ScheduleError(
+                f"no tensor program {name!r} in the module",
+                code="BW302",
+                help=f"tensor programs: {known}",
+            )
         self._core.work_on = name
 
     def text(self) -> str:
@@ -127,11 +150,14 @@ class Schedule(Compose, Shown):
     def symbol(self, name: str) -> ir.Var:
         """A symbolic size or scalar parameter of the program, for factors and index maps."""
         _require(name, str, "symbol: the name of a symbol is text", 'write sch.symbol("n")')
-        found = {s.name: s for s in symbols_of(self.func)}
-        if name not in found:
-            raise ScheduleError(f"the program has no symbol {name!r}", code="BW302",
-                                help=f"symbols: {', '.join(found) or 'none'}")  # fmt: skip
-        return found[name]
+        result = {s.name: s for s in symbols_of(self.func)}
+        if name not in result:
+            raise ScheduleError(
+                f"the program has no symbol {name!r}",
+                code="BW302",
+                help=f"symbols: {', '.join(result) or 'none'}",
+            )
+        return result[name]
 
     def explain_compute_at(self, block: BlockRV | str, loop: LoopRV) -> ComputeAtExplanation:
         """Which axes a `compute_at(block, loop)` would line up with which loops, what each
@@ -191,8 +217,12 @@ class Schedule(Compose, Shown):
         The way in for steps that are no methods: those of a package of your own. They stand in the
         trace, replay, and are undone like all others; `Trace.from_json` is told of their records.
         """
-        _require(step, Primitive, "take: a step is the record of a primitive",
-                 "primitives are also methods: sch.split(loop, [None, 4])")  # fmt: skip
+        _require(
+            step,
+            Primitive,
+            "take: a step is the record of a primitive",
+            "primitives are also methods: sch.split(loop, [None, 4])",
+        )
         return self._run(step)
 
     def replay(self, trace: Trace) -> list[Handle]:

@@ -149,14 +149,20 @@ class Core:
         words = set(re.findall(r"\w+", f"{error.message} {error.help}"))
         for number, (step, change) in enumerate(zip(self.steps, self.changes, strict=True)):
             entries = [self.entries[h] for h in step.outputs]
-            given = [(k, e.target.name) for k, e in enumerate(entries, 1)
-                     if isinstance(e.target, ir.Var) and e.function == function
-                     and e.target.name in words]  # fmt: skip
+            given = [
+                (k, e.target.name)
+                for k, e in enumerate(entries, 1)
+                if isinstance(e.target, ir.Var)
+                and e.function == function
+                and e.target.name in words
+            ]
             if not given or change.before is change.after:
                 continue
             call = f"{self._call_of(number)}, step {number}"
-            parts = [f"{name} is result {k}" if len(entries) > 1 else f"{name} is the result"
-                     for k, name in given]  # fmt: skip
+            parts = [
+                f"{name} is result {k}" if len(entries) > 1 else f"{name} is the result"
+                for k, name in given
+            ]
             notes.append(f"{', '.join(parts)} of {call}")
         if not notes:
             return error
@@ -188,13 +194,16 @@ class Core:
     def _repeat(self, step: Instruction, known: dict[Handle, Handle]) -> tuple[Handle, ...]:
         """Take one recorded step; `known` learns what its handles are here."""
         record = translated(step.record, known, self.functions[self.work_on])
-        found = self.take(record)
-        if len(found) != len(step.outputs):
-            raise ScheduleError(f"{record.path()}: gives {len(found)} handles here, "
-                                f"{len(step.outputs)} in the trace", code="BW306",
-                                help="the trace belongs to another program")  # fmt: skip
-        known.update(zip(step.outputs, found, strict=True))
-        return found
+        result = self.take(record)
+        if len(result) != len(step.outputs):
+            raise ScheduleError(
+                f"{record.path()}: gives {len(result)} handles here, "
+                f"{len(step.outputs)} in the trace",
+                code="BW306",
+                help="the trace belongs to another program",
+            )
+        known.update(zip(step.outputs, result, strict=True))
+        return result
 
     @contextmanager
     def composite(self, text: str) -> Generator[None]:
@@ -234,13 +243,18 @@ class Core:
         if named is not None:
             if named not in self.functions:
                 known = ", ".join(self.functions)
-                raise ScheduleError(f"{record.path()}: no tensor program {named!r} to schedule",
-                                    code="BW302", help=f"tensor programs: {known}")  # fmt: skip
+                raise ScheduleError(
+                    f"{record.path()}: no tensor program {named!r} to schedule",
+                    code="BW302",
+                    help=f"tensor programs: {known}",
+                )
             names.add(named)
         if len(names) > 1:
-            raise ScheduleError(f"{record.path()}: the handles belong to different programs",
-                                code="BW304",
-                                help="take one step per program")  # fmt: skip
+            raise ScheduleError(
+                f"{record.path()}: the handles belong to different programs",
+                code="BW304",
+                help="take one step per program",
+            )
         return names.pop() if names else self.work_on
 
     def state(self, function: str, step_name: str) -> State:
@@ -264,8 +278,13 @@ class Core:
             if self.verify != "check":
                 from_check = _well_formed(step.func)
                 if from_check:
-                    raise schedule_error(record.path(), from_check, "BW309", step.func, help="the "
-                                         "step is at fault, not its use: report it")  # fmt: skip
+                    raise schedule_error(
+                        record.path(),
+                        from_check,
+                        "BW309",
+                        step.func,
+                        help="the step is at fault, not its use: report it",
+                    )
             if self.verify == "prove":
                 _require_proof(record.path(), old, step.func)
             self.functions[function] = step.func
@@ -298,70 +317,93 @@ class Core:
         replaced: dict[Handle, Entry] = {}
         standing = self._stands(function)
         for target in list(standing):
-            found: Target | None = target
+            result: Target | None = target
             if isinstance(target, ir.Block):
                 block = target
                 while block in step.forward and block not in tree.block_set:
                     block = step.forward[block]
-                found = block if block in tree.block_set else None
+                result = block if block in tree.block_set else None
             elif isinstance(target, ir.Var):
-                found = target if target in tree.loops else None
-            if found is target:
+                result = target if target in tree.loops else None
+            if result is target:
                 continue
             assert isinstance(target, (ir.Block, ir.Var))
             handles = standing.pop(target)
             dead = Dead(len(self.steps), name, was=target.name)
             for handle in handles:
                 replaced[handle] = self.entries[handle]
-                self.entries[handle] = Entry(function, dead if found is None else found)
-            if found is not None:
-                standing.setdefault(found, []).extend(handles)
+                self.entries[handle] = Entry(function, dead if result is None else result)
+            if result is not None:
+                standing.setdefault(result, []).extend(handles)
         return replaced
 
     def _stands(self, function: str) -> dict[Target, list[Handle]]:
         """The handles that stand for each target in a function, the dead left out."""
-        found = self._standing.get(function)
-        if found is None:
-            found = self._standing[function] = {}
+        result = self._standing.get(function)
+        if result is None:
+            result = self._standing[function] = {}
             for handle, entry in self.entries.items():
                 if entry.function == function and not isinstance(entry.target, Dead):
-                    found.setdefault(entry.target, []).append(handle)
-        return found
+                    result.setdefault(entry.target, []).append(handle)
+        return result
 
     # ------------------------------------------------------------------ handles
     def entry(self, handle: Handle, step_name: str) -> Entry:
         """What is known of a handle; fails for those that stand for nothing."""
-        require_kind(handle, (BlockRV, LoopRV, ExprRV), f"{step_name}: expected a handle",
-                     ScheduleError, "BW304", "give it one handle of this schedule")  # fmt: skip
+        require_kind(
+            handle,
+            (BlockRV, LoopRV, ExprRV),
+            f"{step_name}: expected a handle",
+            ScheduleError,
+            "BW304",
+            "give it one handle of this schedule",
+        )
         entry, name = self.entries.get(handle), handle_name(handle)
         if entry is None:
-            raise ScheduleError(f"{step_name}: handle {name} belongs to another schedule",
-                                code="BW301", help="use handles this schedule gave")  # fmt: skip
+            raise ScheduleError(
+                f"{step_name}: handle {name} belongs to another schedule",
+                code="BW301",
+                help="use handles this schedule gave",
+            )
         if not isinstance(entry.target, Dead):
             return entry
         dead = entry.target
         kind = handle_kind(handle)
         if dead.undone:
             gone = f"the {kind} behind {name} is gone: step {dead.step}, {dead.name}, "
-            raise ScheduleError(f"{step_name}: {gone}which gave it, was taken back", code="BW301",
-                                help="take the step again, or ask anew with get_block and "
-                                "get_loops")  # fmt: skip
+            raise ScheduleError(
+                f"{step_name}: {gone}which gave it, was taken back",
+                code="BW301",
+                help="take the step again, or ask anew with get_block and get_loops",
+            )
         left = self._left_by(dead.step)
         names = [t.name for t in left.values() if not isinstance(t, (int, Place))]
         tree = State(self.functions[entry.function], self.resolve, step_name).tree
-        marks = [tree.loops[t] if isinstance(t, ir.Var) else t for t in left.values()
-                 if isinstance(t, (ir.Var, ir.Block))]  # fmt: skip
-        returned = f"use what {dead.name} returned ({', '.join(names)})" if names else \
-                   f"{dead.name} returned nothing that is still there"  # fmt: skip
-        below = {b.name: b for mark in reversed(marks) for b in
-                 ([mark] if isinstance(mark, ir.Block) else tree.child_blocks(mark))}  # fmt: skip
+        marks = [
+            tree.loops[t] if isinstance(t, ir.Var) else t
+            for t in left.values()
+            if isinstance(t, (ir.Var, ir.Block))
+        ]
+        returned = (
+            f"use what {dead.name} returned ({', '.join(names)})"
+            if names
+            else f"{dead.name} returned nothing that is still there"
+        )
+        below = {
+            b.name: b
+            for mark in reversed(marks)
+            for b in ([mark] if isinstance(mark, ir.Block) else tree.child_blocks(mark))
+        }
         block = next(iter(below), "…")
         anew = f'get_block("{dead.was}")' if kind == "block" else f'get_loops("{block}")'
         raise schedule_error(
-            step_name, f"{kind} {dead.was} is gone: step {dead.step}, {self._call_of(dead.step)}, "
-            "consumed it", "BW301", tree.func, marks or tree.child_blocks(tree.func.root),
+            step_name,
+            f"{kind} {dead.was} is gone: step {dead.step}, {self._call_of(dead.step)}, consumed it",
+            "BW301",
+            tree.func,
+            marks or tree.child_blocks(tree.func.root),
             help=f"{returned}, or ask anew: {anew}",
-        )  # fmt: skip
+        )
 
     def _call_of(self, step: int) -> str:
         """A step as it was called, the loops and blocks by their names then."""
@@ -377,9 +419,8 @@ class Core:
 
     def _left_by(self, step: int) -> dict[Handle, Target]:
         """What the handles that a step returned stand for, of those that are alive."""
-        found = {handle: self.entries[handle].target for handle in self.steps[step].outputs}
-        return {handle: target for handle, target in found.items()
-                if not isinstance(target, Dead)}  # fmt: skip
+        result = {handle: self.entries[handle].target for handle in self.steps[step].outputs}
+        return {handle: target for handle, target in result.items() if not isinstance(target, Dead)}
 
     def resolve(self, handle: Handle) -> Target:
         """What a handle stands for now."""
@@ -400,13 +441,21 @@ def _require_proof(name: str, before: ir.PrimFunc, after: ir.PrimFunc) -> None:
     """The program after a step is proved to mean what the one before meant."""
     verdict = verify(before, after)
     if verdict.verdict == "refuted":
-        raise schedule_error(name, f"the step changes what the program computes: {verdict.why}",
-                             "BW390", after, help="the step is at fault, unless it is one of "
-                             "sch.unsafe: report it")  # fmt: skip
+        raise schedule_error(
+            name,
+            f"the step changes what the program computes: {verdict.why}",
+            "BW390",
+            after,
+            help="the step is at fault, unless it is one of sch.unsafe: report it",
+        )
     if verdict.verdict == "unknown":
-        raise schedule_error(name, f"the step cannot be proved: {verdict.why}", "BW391", after,
-                             help='take another road to the same program, or verify="full" to do '
-                             "without proofs")  # fmt: skip
+        raise schedule_error(
+            name,
+            f"the step cannot be proved: {verdict.why}",
+            "BW391",
+            after,
+            help='take another road to the same program, or verify="full" to do without proofs',
+        )
 
 
 def _well_formed(func: ir.PrimFunc) -> str:

@@ -15,8 +15,15 @@ from blockwright.schedule.engine.record import Primitive, fields_of
 from blockwright.schedule.primitive import PRIMITIVES
 from blockwright.schedule.unsafe import UNSAFE_PRIMITIVES
 
-_RESULTS = {"none": "None", "block": "BlockRV", "loop": "LoopRV", "blocks": "list[BlockRV]",
-            "loops": "list[LoopRV]", "number": "ExprRV", "numbers": "list[ExprRV]"}  # fmt: skip
+_RESULTS = {
+    "none": "None",
+    "block": "BlockRV",
+    "loop": "LoopRV",
+    "blocks": "list[BlockRV]",
+    "loops": "list[LoopRV]",
+    "number": "ExprRV",
+    "numbers": "list[ExprRV]",
+}
 _ACCEPTED = {
     "BlockRV": "BlockRV | str",
     "BlockRV | LoopRV": "BlockRV | LoopRV | str",

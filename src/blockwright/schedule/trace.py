@@ -76,8 +76,11 @@ class Trace:
         """The trace with another decision at a step that draws; None to draw anew on replay."""
         if not (0 <= number < len(self) and _draws(self.instructions[number].record)):
             known = ", ".join(map(str, self.decisions)) or "none"
-            raise ScheduleError(f"step {number} of the trace draws nothing", code="BW306",
-                                help=f"steps that draw: {known}")  # fmt: skip
+            raise ScheduleError(
+                f"step {number} of the trace draws nothing",
+                code="BW306",
+                help=f"steps that draw: {known}",
+            )
         step = self.instructions[number]
         record = msgspec.structs.replace(step.record, decision=_frozen(decision))
         changed = msgspec.structs.replace(step, record=record)
@@ -86,10 +89,10 @@ class Trace:
 
     def without_decisions(self) -> Trace:
         """The trace that draws everything anew."""
-        found = self
+        result = self
         for number in self.decisions:
-            found = found.with_decision(number, None)
-        return found
+            result = result.with_decision(number, None)
+        return result
 
     # ------------------------------------------------------------------ dead steps
     def simplified(self) -> Trace:

@@ -99,8 +99,10 @@ def reducer_of(combiner: AnyReducer, dtypes: Sequence[ir.DType]) -> ir.CommReduc
     if isinstance(combiner, Reducer):
         return combiner.over(dtypes)
     if combiner.dtypes != tuple(dtypes):
-        raise IRError(f"the reducer combines {_types(combiner.dtypes)}, the terms are "
-                      f"{_types(dtypes)}", code="BW228")  # fmt: skip
+        raise IRError(
+            f"the reducer combines {_types(combiner.dtypes)}, the terms are {_types(dtypes)}",
+            code="BW228",
+        )
     return combiner
 
 
@@ -182,8 +184,10 @@ class Program:
         iters, loop_vars = self._iterators(_shape(domain), axes, ir.IterType.SPATIAL)
         named, elements = body(*(it.var for it in iters))
         buffer = ir.Buffer(self._fresh(name), ir.dtype_of(dtype), _shape(shape))
-        stmt = ir.seq(ir.BufferStore(buffer, ir.cast_to(value, buffer.dtype), _shape(place))
-                      for place, value in elements)  # fmt: skip
+        stmt = ir.seq(
+            ir.BufferStore(buffer, ir.cast_to(value, buffer.dtype), _shape(place))
+            for place, value in elements
+        )
         for var, value in reversed(named):
             stmt = ir.LetStmt(var, value, stmt)
         self._add(name, (buffer,), iters, loop_vars, stmt, None, None)
@@ -289,9 +293,10 @@ class Program:
         tensor made by `alloc`.
         """
         kinds = None if dtype is None else (dtype,)
-        (made,) = self._reduce((name,), shape, over, body, combiner, kinds, axes, annotations,
-                               into)  # fmt: skip
-        return made
+        (result,) = self._reduce(
+            (name,), shape, over, body, combiner, kinds, axes, annotations, into
+        )
+        return result
 
     def reduce_tuple(
         self,
@@ -313,10 +318,17 @@ class Program:
         return self._reduce(names, shape, over, body, combiner, dtypes, axes, annotations)
 
     def _reduce(
-        self, names: Sequence[str], shape: Sequence[Any], over: Sequence[Any],
-        body: Callable[..., Any], combiner: AnyReducer, dtypes: Sequence[str | ir.DType] | None,
-        axes: Sequence[str], annotations: dict[str, Any] | None, into: Into | None = None,
-    ) -> tuple[Tensor, ...]:  # fmt: skip
+        self,
+        names: Sequence[str],
+        shape: Sequence[Any],
+        over: Sequence[Any],
+        body: Callable[..., Any],
+        combiner: AnyReducer,
+        dtypes: Sequence[str | ir.DType] | None,
+        axes: Sequence[str],
+        annotations: dict[str, Any] | None,
+        into: Into | None = None,
+    ) -> tuple[Tensor, ...]:
         extents, domain = _shape(shape), _shape(over)
         spatial, loops = self._iterators(extents, axes[: len(extents)], ir.IterType.SPATIAL)
         reduced, more = self._iterators(
@@ -330,8 +342,10 @@ class Program:
         reducer = reducer_of(combiner, kinds)
         index = tuple(it.var for it in spatial)
         if into is None:
-            elements = [ir.BufferLoad(ir.Buffer(self._fresh(n), t, extents), index)
-                        for n, t in zip(names, kinds, strict=True)]  # fmt: skip
+            elements = [
+                ir.BufferLoad(ir.Buffer(self._fresh(n), t, extents), index)
+                for n, t in zip(names, kinds, strict=True)
+            ]
         else:
             elements = [ir.BufferLoad(into[0].buffer, _shape(into[1](*index)))]
         terms = [ir.cast_to(v, t) for v, t in zip(values, kinds, strict=True)]
@@ -340,8 +354,15 @@ class Program:
             notes[REDUCER_KEY] = reducer
         update, init = step(reducer, elements, terms), stores(elements, reducer.identity)
         buffers = [e.buffer for e in elements]
-        self._add(names[0], () if into else buffers, [*spatial, *reduced], [*loops, *more], update,
-                  init, notes)  # fmt: skip
+        self._add(
+            names[0],
+            () if into else buffers,
+            [*spatial, *reduced],
+            [*loops, *more],
+            update,
+            init,
+            notes,
+        )
         return tuple(Tensor(b) for b in buffers)
 
     def opaque(
@@ -358,9 +379,14 @@ class Program:
         `body(buffers of the outputs)` is its statement.
         """
         outs = [ir.Buffer(self._fresh(n), ir.dtype_of(d), _shape(s)) for n, s, d in outputs]
-        block = ir.Block(name, (), tuple(map(ir.full_region, reads)),
-                         tuple(map(ir.full_region, outs)), body(outs),
-                         annotations=annotations or {})  # fmt: skip
+        block = ir.Block(
+            name,
+            (),
+            tuple(map(ir.full_region, reads)),
+            tuple(map(ir.full_region, outs)),
+            body(outs),
+            annotations=annotations or {},
+        )
         stmt: ir.Stmt | None = ir.BlockRealize((), ir.const(True, "bool"), block)
         for buffer in outs:
             self._made.append((buffer, stmt))
@@ -371,10 +397,10 @@ class Program:
         """The function: inputs, then `outputs`, are parameters; the rest is allocated inside."""
         outs = [t.buffer for t in outputs]
         for buffer in outs:
-            if all(buffer is not made for made, _ in self._made):
+            if all(buffer is not result for result, _ in self._made):
                 raise IRError(f"output {buffer.name} is not computed by the program", code="BW213")
-        made = [b for b, _ in self._made if b is not None]
-        temps = tuple(b for b in made if all(b is not o for o in outs))
+        result = [b for b, _ in self._made if b is not None]
+        temps = tuple(b for b in result if all(b is not o for o in outs))
         body = ir.seq(stmt for _, stmt in self._made if stmt is not None)
         facts = {"global_symbol": self.name, "tir.noalias": True, **(attrs or {})}
         func = ir.prim_func(
@@ -419,8 +445,7 @@ class Program:
         views: Sequence[ir.MatchBufferRegion] = (),
     ) -> None:
         name = fresh[0].name if fresh else self._fresh(name)
-        stmt = self._realized(name, iters, loop_vars, body, init, annotations, allocated,
-                              views)  # fmt: skip
+        stmt = self._realized(name, iters, loop_vars, body, init, annotations, allocated, views)
         for var, it in zip(reversed(loop_vars), reversed(iters), strict=True):
             stmt = ir.For(var, it.dom.min, it.dom.extent, ir.ForKind.SERIAL, stmt)
         self._made.append((fresh[0] if fresh else None, stmt))
@@ -438,8 +463,17 @@ class Program:
         views: Sequence[ir.MatchBufferRegion] = (),
     ) -> ir.BlockRealize:
         """A block, with the regions that it touches, at values of its iterators."""
-        block = ir.Block(name, tuple(iters), (), (), body, init, tuple(allocated),
-                         tuple(views), annotations=annotations or {})  # fmt: skip
+        block = ir.Block(
+            name,
+            tuple(iters),
+            (),
+            (),
+            body,
+            init,
+            tuple(allocated),
+            tuple(views),
+            annotations=annotations or {},
+        )
         reads, writes = block_access_regions(block)
         block = block.replace(reads=reads, writes=writes)
         return ir.BlockRealize(tuple(values), ir.const(True, "bool"), block)

@@ -44,8 +44,11 @@ class IRBuilder:
     def name(self, name: str, value: ValueT) -> ValueT:
         """Name a variable or buffer, as an assignment does in a script; gives it back."""
         if not isinstance(value, (Var, Buffer)):
-            raise ScriptError(f"{name!r}: only variables and buffers have names", code="BW107",
-                              help="T.LetStmt makes a variable of an expression")  # fmt: skip
+            raise ScriptError(
+                f"{name!r}: only variables and buffers have names",
+                code="BW107",
+                help="T.LetStmt makes a variable of an expression",
+            )
         self._names[value] = name
         return value
 
@@ -56,11 +59,15 @@ class IRBuilder:
     def get(self) -> PrimFunc:
         """The function that was built."""
         if self._builder.frames:
-            raise ScriptError("a frame is still open", code="BW108",
-                              help="call get() after the `with` statements have ended")  # fmt: skip
+            raise ScriptError(
+                "a frame is still open",
+                code="BW108",
+                help="call get() after the `with` statements have ended",
+            )
         if self._builder.result is None:
-            raise ScriptError("no function was built", code="BW108",
-                              help="emit inside `with T.prim_func():`")  # fmt: skip
+            raise ScriptError(
+                "no function was built", code="BW108", help="emit inside `with T.prim_func():`"
+            )
         return _Named(self._names)(self._builder.result)
 
 
@@ -76,6 +83,6 @@ class _Named(ir.Mutator):
         return node if name is None else node.replace(name=name)
 
     def rewrite_Buffer(self, node: Buffer) -> Buffer:
-        made = self.descend(node)
+        result = self.descend(node)
         name = self._names.get(node)
-        return made if name is None else made.replace(name=name)
+        return result if name is None else result.replace(name=name)

@@ -51,8 +51,11 @@ def reduce_axis(dom: Any, name: str = "k") -> Var:
     """An axis over [begin, end) that `te.sum` and its like run over."""
     pair = sequence_of(dom)
     if pair is None or len(pair) != 2:
-        raise ScriptError("a reduction axis has a domain (begin, end)", code="BW107",
-                          help="write te.reduce_axis((0, n), name)")  # fmt: skip
+        raise ScriptError(
+            "a reduction axis has a domain (begin, end)",
+            code="BW107",
+            help="write te.reduce_axis((0, n), name)",
+        )
     low, high = _dim(pair[0]), _dim(pair[1])
     axis = Var(name, high.dtype)
     _domains[axis] = Range(ir.cast_to(low, high.dtype), ir.sub(high, low))
@@ -113,8 +116,9 @@ class Tensor:
 
     def __call__(self, *indices: Any) -> Expr:
         if len(indices) != self.ndim:
-            raise ScriptError(f"{self.name} has {self.ndim} dimensions, got {len(indices)} indices",
-                              code="BW105")  # fmt: skip
+            raise ScriptError(
+                f"{self.name} has {self.ndim} dimensions, got {len(indices)} indices", code="BW105"
+            )
         return _Element.of(self, tuple(_dim(i) for i in indices))
 
 
@@ -131,8 +135,8 @@ class _Element:
     @classmethod
     def mentioned(cls, values: Iterable[Expr]) -> list[Tensor]:
         buffers = [load.buffer for v in values for load in ir.collect(v, ir.BufferLoad)]
-        found = [cls.tensors.get(b) for b in dict.fromkeys(buffers)]
-        return [t for t in found if t is not None]
+        result = [cls.tensors.get(b) for b in dict.fromkeys(buffers)]
+        return [t for t in result if t is not None]
 
 
 class Reduction:
@@ -142,9 +146,11 @@ class Reduction:
         self.combiner, self.values, self.axes = combiner, values, axes
 
     def _nested(self, *_: Any) -> Any:
-        raise ScriptError("a reduction is a computation of its own", code="BW107",
-                          help="S = te.compute(shape, lambda i: te.sum(…)); then use S[i]"
-                          )  # fmt: skip
+        raise ScriptError(
+            "a reduction is a computation of its own",
+            code="BW107",
+            help="S = te.compute(shape, lambda i: te.sum(…)); then use S[i]",
+        )
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _nested
     __truediv__ = __rtruediv__ = __neg__ = _nested
@@ -155,8 +161,11 @@ def _reducer(combiner: AnyReducer, name: str) -> Callable[..., Any]:
         axes = items_of(axis)
         unknown = [a for a in axes if _domains.get(a) is None]
         if unknown or not axes:
-            raise ScriptError(f"te.{name} runs over reduction axes", code="BW107",
-                              help="make them with te.reduce_axis((0, n), name)")  # fmt: skip
+            raise ScriptError(
+                f"te.{name} runs over reduction axes",
+                code="BW107",
+                help="make them with te.reduce_axis((0, n), name)",
+            )
         nodes = [ir.as_expr(v) for v in components(value)]
         if where is not None:
             neutral = reducer_of(combiner, [n.dtype for n in nodes]).identity
@@ -216,9 +225,9 @@ def compute(
     op = Operation(name, tag, attrs)
     names = _axis_names(fcompute, len(extents))
     op.axis = [Var(n, e.dtype) for n, e in zip(names, extents, strict=True)]
-    found = fcompute(*op.axis)
-    several = sequence_of(found)
-    op.values = [_value(v) for v in (found,) if several is None]
+    result = fcompute(*op.axis)
+    several = sequence_of(result)
+    op.values = [_value(v) for v in (result,) if several is None]
     op.values += [_value(v) for v in several or ()]
     bodies = [e for v in op.values for e in (v.values if isinstance(v, Reduction) else [v])]
     tuples = [v for v in op.values if isinstance(v, Reduction) and len(v.values) > 1]
@@ -227,8 +236,10 @@ def compute(
     op.inputs = _Element.mentioned(bodies)
     op.reduce_axis = [a for v in op.values if isinstance(v, Reduction) for a in v.axes]
     single = several is None and not tuples
-    tensors = [Tensor(Buffer(name if single else f"{name}_v{k}", b.dtype, extents), op)
-               for k, b in enumerate(bodies)]  # fmt: skip
+    tensors = [
+        Tensor(Buffer(name if single else f"{name}_v{k}", b.dtype, extents), op)
+        for k, b in enumerate(bodies)
+    ]
     return tensors[0] if single else tensors
 
 
@@ -244,8 +255,10 @@ def _axis_names(function: Callable[..., Any], count: int) -> list[str]:
             return [*names, *(f"i{k}" for k in range(len(names), count))]
         names.append(parameter.name)
     if len(names) != count:
-        raise ScriptError(f"the function takes {len(names)} indices, the shape has {count} "
-                          "dimensions", code="BW105")  # fmt: skip
+        raise ScriptError(
+            f"the function takes {len(names)} indices, the shape has {count} dimensions",
+            code="BW105",
+        )
     return names
 
 
@@ -258,8 +271,11 @@ def extern(
     shapes = items_of(shape) if several else [shape]
     given = items_of(dtype) if dtype is not None else [t.dtype for t in inputs][:1] * len(shapes)
     if len(given) != len(shapes):
-        raise ScriptError(f"{len(shapes)} shapes, but {len(given)} types", code="BW106",
-                          help="state dtype, one for each output")  # fmt: skip
+        raise ScriptError(
+            f"{len(shapes)} shapes, but {len(given)} types",
+            code="BW106",
+            help="state dtype, one for each output",
+        )
     op = Operation(name, tag, attrs)
     op.inputs, op.emit = list(inputs), fcompute
     for k, (dims, kind) in enumerate(zip(shapes, given, strict=True)):
@@ -300,9 +316,9 @@ class _Writer:
         handles = {buffer: handle for handle, buffer in func.buffer_map}
         order = [p if isinstance(p, Var) else handles[self.made[p].buffer] for p in self.params]
         pairs = dict(func.buffer_map)
-        return func.replace(params=tuple(order),
-                            buffer_map=tuple((h, pairs[h]) for h in order if h in pairs)
-                            )  # fmt: skip
+        return func.replace(
+            params=tuple(order), buffer_map=tuple((h, pairs[h]) for h in order if h in pairs)
+        )
 
     def _is_input(self, tensor: Tensor) -> bool:
         return not tensor.op.values and tensor.op.emit is None
@@ -323,9 +339,11 @@ class _Writer:
                 if not self._is_input(tensor):
                     stack.append((tensor.op, False))
                 elif tensor not in self.made:
-                    raise ScriptError(f"{tensor.name} is needed, but is no parameter", code="BW107",
-                                      help="list every placeholder in create_prim_func([…])"
-                                      )  # fmt: skip
+                    raise ScriptError(
+                        f"{tensor.name} is needed, but is no parameter",
+                        code="BW107",
+                        help="list every placeholder in create_prim_func([…])",
+                    )
         return order
 
     def _write(self, op: Operation) -> None:
@@ -346,13 +364,17 @@ class _Writer:
 
     def _reduce(self, op: Operation, value: Reduction, outputs: list[Tensor]) -> None:
         domains = [d for d in map(_domains.get, value.axes) if d is not None]
-        made = self.out.reduce_tuple(
-            [t.name for t in outputs], outputs[0].shape, [d.extent for d in domains],
-            self._body(value.values, [*op.axis, *value.axes]), value.combiner,
-            [t.dtype for t in outputs], axes=[a.name for a in (*op.axis, *value.axes)],
+        result = self.out.reduce_tuple(
+            [t.name for t in outputs],
+            outputs[0].shape,
+            [d.extent for d in domains],
+            self._body(value.values, [*op.axis, *value.axes]),
+            value.combiner,
+            [t.dtype for t in outputs],
+            axes=[a.name for a in (*op.axis, *value.axes)],
             annotations=op.attrs,
-        )  # fmt: skip
-        self.made.update(zip(outputs, made, strict=True))
+        )
+        self.made.update(zip(outputs, result, strict=True))
 
     def _element(self, value: Expr, axes: Sequence[Var]) -> Callable[..., Expr]:
         body = self._body([value], axes)
@@ -377,14 +399,14 @@ class _Writer:
         assert emit is not None
 
         def body(outs: Sequence[Buffer]) -> ir.Stmt:
-            found: list[ir.Stmt] = []
-            with Builder(), FrameOf(found.append):
+            result: list[ir.Stmt] = []
+            with Builder(), FrameOf(result.append):
                 emit(ins, outs)
-            return found[0]
+            return result[0]
 
         outputs = [(t.name, t.shape, t.dtype) for t in op.outputs]
-        made = self.out.opaque(op.name, outputs, ins, body, annotations=op.attrs)
-        self.made.update(zip(op.outputs, made, strict=True))
+        created = self.out.opaque(op.name, outputs, ins, body, annotations=op.attrs)
+        self.made.update(zip(op.outputs, created, strict=True))
 
 
 # --------------------------------------------------------------------- what is written otherwise

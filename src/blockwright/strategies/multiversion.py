@@ -42,11 +42,11 @@ def chosen_at_entry(
             assert mine is not None
             assert theirs is not None
             renamed[theirs] = mine
-        for made in other.root.alloc_buffers:
-            if made not in renamed:
-                if made in buffers:  # memory of its own, which lowering can place inside a loop
-                    renamed[made] = made.replace()
-                buffers.append(renamed.get(made, made))
+        for result in other.root.alloc_buffers:
+            if result not in renamed:
+                if result in buffers:  # memory of its own, which lowering can place inside a loop
+                    renamed[result] = result.replace()
+                buffers.append(renamed.get(result, result))
         case = copied(ir.substitute(ir.seq(own), renamed))
         body = ir.IfThenElse(when, case, body)
     root = usual.root.replace(body=ir.seq([*packing, body]), alloc_buffers=tuple(buffers))
@@ -65,14 +65,14 @@ def _packed(func: ir.PrimFunc, stmt: ir.Stmt) -> ir.Buffer | None:
     plain = all(not block.match_buffers for block in ir.blocks(stmt))
     if not plain or len(reads) != 1 or len(writes) != 1 or not reads <= set(func.buffers):
         return None
-    (made,) = writes
-    return made if made in func.root.alloc_buffers else None
+    (result,) = writes
+    return result if result in func.root.alloc_buffers else None
 
 
 def _alike(usual: ir.PrimFunc, mine: ir.Stmt, other: ir.PrimFunc, theirs: ir.Stmt) -> bool:
     """Whether two statements pack a parameter in the same way."""
-    made = _packed(other, theirs)
-    if made is None:
+    result = _packed(other, theirs)
+    if result is None:
         return False
     first, second = (_closed(f, s) for f, s in ((usual, mine), (other, theirs)))
     return ir.structural_equal(first, second)
@@ -80,7 +80,7 @@ def _alike(usual: ir.PrimFunc, mine: ir.Stmt, other: ir.PrimFunc, theirs: ir.Stm
 
 def _closed(func: ir.PrimFunc, stmt: ir.Stmt) -> ir.PrimFunc:
     """The statement as a function of what it reads and writes."""
-    made = _packed(func, stmt)
-    assert made is not None
+    result = _packed(func, stmt)
+    assert result is not None
     (source,) = {n.buffer for n in ir.collect(stmt, ir.BufferLoad)}
-    return ir.prim_func(stmt, (source, made))
+    return ir.prim_func(stmt, (source, result))

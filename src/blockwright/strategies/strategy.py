@@ -96,14 +96,14 @@ def try_rules(rules: Sequence[Rule], func: ir.PrimFunc, target: Target) -> RuleR
     asked = _Asked()
     for rule in rules:
         try:
-            found = _tried(rule, func, target, asked)
+            result = _tried(rule, func, target, asked)
         except Exception as error:
             if isinstance(error, RecursionError) and not has_room():
                 raise  # no fault of the rule: it is tried again with a larger stack
             asked.faults.append((rule.name, _fault(error)))
-            found = None
-        if found is not None:
-            return found
+            result = None
+        if result is not None:
+            return result
     sch = Schedule(func)
     asked.notes = asked.notes or ["no rule applies"]
     return _result(asked, sch.func, "unscheduled", sch.trace)
@@ -128,18 +128,26 @@ def _tried(rule: Rule, func: ir.PrimFunc, target: Target, asked: _Asked) -> Rule
         if isinstance(error, RecursionError) and not has_room():
             raise
         asked.faults.append((rule.name, _fault(error)))
-    made = chosen_at_entry(sch.func, [(when, other.func) for when, other in others])
+    result = chosen_at_entry(sch.func, [(when, other.func) for when, other in others])
     asked.notes += notes
-    return _result(asked, made, rule.name, sch.trace,
-                   tuple((when, other.trace) for when, other in others))  # fmt: skip
+    return _result(
+        asked, result, rule.name, sch.trace, tuple((when, other.trace) for when, other in others)
+    )
 
 
 def _result(
     asked: _Asked, func: ir.PrimFunc, rule: str, trace: Trace,
     variants: tuple[tuple[ir.Expr, Trace], ...] = (),
 ) -> RuleResult:  # fmt: skip
-    return RuleResult(func, rule, trace, "; ".join(asked.notes), variants,
-                      tuple(asked.refusals), tuple(asked.faults))  # fmt: skip
+    return RuleResult(
+        func,
+        rule,
+        trace,
+        "; ".join(asked.notes),
+        variants,
+        tuple(asked.refusals),
+        tuple(asked.faults),
+    )
 
 
 def _fault(error: Exception) -> str:

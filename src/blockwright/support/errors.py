@@ -16,8 +16,8 @@ _CODED = re.compile(r"\A\s*(BW\d{3}): (.*?)(?:\nhelp: (.*))?\s*\Z", re.DOTALL)
 
 def coded_message(text: str) -> tuple[str, str, str | None] | None:
     """Code, message and remedy of a text such as "BW704: ...\\nhelp: ..."; None without a code."""
-    found = _CODED.match(text)
-    return (found[1], found[2], found[3]) if found else None
+    result = _CODED.match(text)
+    return (result[1], result[2], result[3]) if result else None
 
 
 class BlockwrightError(Exception):

@@ -22,7 +22,7 @@ class Core(msgspec.Struct, frozen=True):
         load_bytes, store_bytes: bytes that they move; wide vectors take more than their turn.
         issue: instructions of any kind.
         latency: cycles from an FMA to the next one that needs its result.
-        cache_bandwidth: bytes out of each cache but the first, nearest first, and then out of memory.
+        cache_bandwidth: bytes from each cache but L1, nearest first, then from memory.
         dram_bandwidth: bytes out of memory for all cores together.
         miss_latency: cycles for a line from each of these that was not fetched in advance, because
             the one before it lay elsewhere; several such lines are on their way at a time.

@@ -60,13 +60,13 @@ def host_cpu_name() -> str:
 @functools.cache
 def host_caches() -> tuple[CacheLevel, ...]:
     """Data and unified caches of the first processor, smallest level first; may be empty."""
-    found: list[CacheLevel] = []
+    result: list[CacheLevel] = []
     for index in sorted((_CPU_DIR / "cpu0" / "cache").glob("index*")):
         kind = _read(index / "type")
         size = _bytes(_read(index / "size"))
         if kind == "Instruction" or not size:
             continue
-        found.append(
+        result.append(
             CacheLevel(
                 level=_int(_read(index / "level"), 1),
                 size=size,
@@ -75,7 +75,7 @@ def host_caches() -> tuple[CacheLevel, ...]:
                 shared_by=_count(_read(index / "shared_cpu_list")),
             )
         )
-    return tuple(sorted(found, key=lambda c: c.level))
+    return tuple(sorted(result, key=lambda c: c.level))
 
 
 def counted_on(levels: tuple[CacheLevel, ...], processors: int) -> tuple[CacheLevel, ...]:

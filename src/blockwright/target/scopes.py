@@ -66,8 +66,9 @@ class LaunchLimits(msgspec.Struct, frozen=True):
 
 def cuda_limits(shared_bytes: int) -> LaunchLimits:
     """The limits common to all CUDA devices from compute capability 7.0 on."""
-    return LaunchLimits(1024, (1024, 1024, 64), (2**31 - 1, 65535, 65535), 32, shared_bytes,
-                        255, 65536, 512 * 1024)  # fmt: skip
+    return LaunchLimits(
+        1024, (1024, 1024, 64), (2**31 - 1, 65535, 65535), 32, shared_bytes, 255, 65536, 512 * 1024
+    )
 
 
 CPU_MEMORY: tuple[MemoryScope, ...] = (
@@ -82,8 +83,15 @@ CPU_EXECUTION: tuple[ExecutionScope, ...] = (
     ExecutionScope("lane"),
 )
 
-_FRAGMENTS = ("wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator", "m16n8k8.matrixA",
-              "m16n8k8.matrixB", "m16n8k8.matrixC", "mma.accumulator")  # fmt: skip
+_FRAGMENTS = (
+    "wmma.matrix_a",
+    "wmma.matrix_b",
+    "wmma.accumulator",
+    "m16n8k8.matrixA",
+    "m16n8k8.matrixB",
+    "m16n8k8.matrixC",
+    "mma.accumulator",
+)
 
 
 def gpu_memory(shared_bytes: int) -> tuple[MemoryScope, ...]:

@@ -54,8 +54,18 @@ class Cache(msgspec.Struct, frozen=True):
 _DEFAULT_CACHES = (Cache(32 * 1024), Cache(512 * 1024), Cache(8 << 20, 16, 64, 4))
 _SM = re.compile(r"cuda-sm_(\d{2,3})a?\Z")
 # Shared memory a block may ask for, by compute capability.
-_SM_SHARED = {70: 98304, 75: 65536, 80: 166912, 86: 101376, 87: 166912, 89: 101376, 90: 232448,
-              100: 232448, 103: 232448, 120: 101376}  # fmt: skip
+_SM_SHARED = {
+    70: 98304,
+    75: 65536,
+    80: 166912,
+    86: 101376,
+    87: 166912,
+    89: 101376,
+    90: 232448,
+    100: 232448,
+    103: 232448,
+    120: 101376,
+}
 
 
 @dataclasses.dataclass(frozen=True, init=False, eq=False)
@@ -106,18 +116,37 @@ class Target:
     launch: LaunchLimits | None
 
     def __init__(
-        self, name: str | Target = "native", *, num_threads: int | None = None,
-        core: Core | None = None, caches: tuple[Cache, ...] | None = None,
-    ) -> None:  # fmt: skip
-        require_kind(name, (str, Target), "a target is a name or a Target", TargetError, "BW650",
-                     f"targets: {', '.join(target_names())}")  # fmt: skip
+        self,
+        name: str | Target = "native",
+        *,
+        num_threads: int | None = None,
+        core: Core | None = None,
+        caches: tuple[Cache, ...] | None = None,
+    ) -> None:
+        require_kind(
+            name,
+            (str, Target),
+            "a target is a name or a Target",
+            TargetError,
+            "BW650",
+            f"targets: {', '.join(target_names())}",
+        )
         fields = dict(vars(name)) if isinstance(name, Target) else dict(_describe(name))
         if num_threads is not None:
-            require_kind(num_threads, int, "num_threads is a number", TargetError, "BW652",
-                         "leave it out for the default")  # fmt: skip
+            require_kind(
+                num_threads,
+                int,
+                "num_threads is a number",
+                TargetError,
+                "BW652",
+                "leave it out for the default",
+            )
             if num_threads < 1:
-                raise TargetError(f"num_threads must be at least 1, got {num_threads}",
-                                  code="BW652", help="leave it out for the default")  # fmt: skip
+                raise TargetError(
+                    f"num_threads must be at least 1, got {num_threads}",
+                    code="BW652",
+                    help="leave it out for the default",
+                )
             fields["num_threads"] = num_threads
         given = {"core": core, "caches": caches}
         fields |= {key: value for key, value in given.items() if value is not None}
@@ -204,8 +233,9 @@ def _describe(name: str) -> dict[str, Any]:
         return _gpu(name, int(match[1]))
     close = difflib.get_close_matches(base, target_names(), 1)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    raise TargetError(f"unknown target {name!r}", code="BW650",
-                      help=f"{hint}targets: {', '.join(target_names())}")  # fmt: skip
+    raise TargetError(
+        f"unknown target {name!r}", code="BW650", help=f"{hint}targets: {', '.join(target_names())}"
+    )
 
 
 def _cpu(
@@ -213,8 +243,11 @@ def _cpu(
 ) -> dict[str, Any]:
     unknown = [feature for feature in extra if feature not in known_features(arch)]
     if unknown:
-        raise TargetError(f"{arch} has no feature {', '.join(map(repr, unknown))}", code="BW651",
-                          help=f"features: {', '.join(sorted(known_features(arch)))}")  # fmt: skip
+        raise TargetError(
+            f"{arch} has no feature {', '.join(map(repr, unknown))}",
+            code="BW651",
+            help=f"features: {', '.join(sorted(known_features(arch)))}",
+        )
     features = features | frozenset(extra)
     bits, registers = vector_shape(arch, features)
     native = cpu == "native"

@@ -25,10 +25,14 @@ def random_sizes(func: ir.PrimFunc, seed: int) -> dict[str, int]:
     chance = random.Random(seed)
     low: dict[str, int] = func.attrs.get("tir_var_lower_bound", {})
     high: dict[str, int] = func.attrs.get("tir_var_upper_bound", {})
-    names = sorted({v.name for b in func.buffers for n in b.shape for v in ir.collect(n, ir.Var)}
-                   | {p.name for p in func.params if p.dtype.is_int})  # fmt: skip
-    return {n: chance.randint(low.get(n, 1), max(low.get(n, 1), min(MOST, high.get(n, MOST))))
-            for n in names}  # fmt: skip
+    names = sorted(
+        {v.name for b in func.buffers for n in b.shape for v in ir.collect(n, ir.Var)}
+        | {p.name for p in func.params if p.dtype.is_int}
+    )
+    return {
+        n: chance.randint(low.get(n, 1), max(low.get(n, 1), min(MOST, high.get(n, MOST))))
+        for n in names
+    }
 
 
 def small_sizes(func: ir.PrimFunc, seed: int) -> list[dict[str, int]]:
@@ -38,8 +42,11 @@ def small_sizes(func: ir.PrimFunc, seed: int) -> list[dict[str, int]]:
     if not usual:
         return []
     chance = random.Random(f"{seed} small")
-    least = {n: min(size, low.get(n, 1)) for n, size in usual.items()}
-    return [least, {n: min(usual[n], size + chance.randint(0, 2)) for n, size in least.items()}]
+    smallest = {n: min(size, low.get(n, 1)) for n, size in usual.items()}
+    return [
+        smallest,
+        {n: min(usual[n], size + chance.randint(0, 2)) for n, size in smallest.items()},
+    ]
 
 
 def make_arrays(
@@ -54,9 +61,11 @@ def make_arrays(
     known = random_sizes(func, seed) if sizes is None else sizes
     rng = np.random.default_rng(seed)
     limits = index_limits(func, known)
-    made = [_fill(rng, b, tuple(evaluate(n, known) for n in b.shape), limits.get(b))
-            for b in func.buffers]  # fmt: skip
-    return _joined(made, seed) if func.attrs.get("tir.noalias", True) is False else made
+    result = [
+        _fill(rng, b, tuple(evaluate(n, known) for n in b.shape), limits.get(b))
+        for b in func.buffers
+    ]
+    return _joined(result, seed) if func.attrs.get("tir.noalias", True) is False else result
 
 
 def _joined(arrays: list[Array], seed: int) -> list[Array]:
@@ -125,7 +134,8 @@ def _fill(
         small = rng.integers(low, high, shape).astype(dtype.numpy())
         if limit is not None or dtype.bits < 8:
             return small
-        ends = np.array([n for d in range(3) for n in (dtype.min_value + d, dtype.max_value - d)],
-                        dtype.numpy())  # fmt: skip
+        ends = np.array(
+            [n for d in range(3) for n in (dtype.min_value + d, dtype.max_value - d)], dtype.numpy()
+        )
         return np.where(rng.random(shape) < _AT_ENDS, rng.choice(ends, shape), small)
     return rng.standard_normal(shape).astype(np.float32).astype(dtype.numpy())

@@ -130,8 +130,10 @@ def difference(expected: Array, actual: Array, steps: float) -> str | None:
     if not wrong.any():
         return None
     at = tuple(int(i) for i in np.argwhere(wrong)[0])
-    return (f"{int(wrong.sum())} of {wrong.size} elements, first at {list(at)}: expected "
-            f"{expected[at]}, got {actual[at]}, allowed difference {allowed:.3g}")  # fmt: skip
+    return (
+        f"{int(wrong.sum())} of {wrong.size} elements, first at {list(at)}: expected "
+        f"{expected[at]}, got {actual[at]}, allowed difference {allowed:.3g}"
+    )
 
 
 def _eps(array: Array) -> float:
@@ -167,8 +169,8 @@ def _run(
     limit: int | None = None,
 ) -> list[Array]:
     copies = copied(arrays)
-    most = None if limit is None else Limit(limit)
-    options: dict[str, Any] = {"entry": entry, "order": order, "limit": most, **scalars}
+    largest = None if limit is None else Limit(limit)
+    options: dict[str, Any] = {"entry": entry, "order": order, "limit": largest, **scalars}
     interpret(program, *copies, **options)
     return copies
 

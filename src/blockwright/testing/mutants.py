@@ -27,18 +27,18 @@ def replaced(func: ir.PrimFunc, old: ir.Node, new: ir.Node) -> ir.PrimFunc:
 
 
 def _drop_init(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
-    found = [b for b in ir.blocks(func.body) if b.init is not None]
-    if not found:
+    result = [b for b in ir.blocks(func.body) if b.init is not None]
+    if not result:
         return None
-    block = chance.choice(found)
+    block = chance.choice(result)
     return replaced(func, block, block.replace(init=None))
 
 
 def _shift_index(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
-    found = [a for a in ir.accesses(func.body) if a.indices]
-    if not found:
+    result = [a for a in ir.accesses(func.body) if a.indices]
+    if not result:
         return None
-    access: Any = chance.choice(found)
+    access: Any = chance.choice(result)
     k = chance.randrange(len(access.indices))
     index = access.indices[k]
     if index.dtype.lanes != 1:
@@ -49,10 +49,10 @@ def _shift_index(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None
 
 
 def _swap_bindings(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
-    found = [r for r in ir.collect(func.body, ir.BlockRealize) if len(r.iter_values) > 1]
-    if not found:
+    result = [r for r in ir.collect(func.body, ir.BlockRealize) if len(r.iter_values) > 1]
+    if not result:
         return None
-    realize = chance.choice(found)
+    realize = chance.choice(result)
     values = list(realize.iter_values)
     i, j = chance.sample(range(len(values)), 2)
     if values[i].dtype is not values[j].dtype:
@@ -62,28 +62,29 @@ def _swap_bindings(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | No
 
 
 def _drop_predicate(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
-    found = [r for r in ir.collect(func.body, ir.BlockRealize)
-             if not ir.is_const_int(r.predicate, 1)]  # fmt: skip
-    if not found:
+    result = [
+        r for r in ir.collect(func.body, ir.BlockRealize) if not ir.is_const_int(r.predicate, 1)
+    ]
+    if not result:
         return None
-    realize = chance.choice(found)
+    realize = chance.choice(result)
     return replaced(func, realize, realize.replace(predicate=ir.const(True, "bool")))
 
 
 def _change_extent(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
-    found = ir.loops(func.body)
-    if not found:
+    result = ir.loops(func.body)
+    if not result:
         return None
-    loop = chance.choice(found)
+    loop = chance.choice(result)
     extent = ir.add(loop.extent, chance.choice((-1, 1)))
     return replaced(func, loop, loop.replace(extent=extent))
 
 
 def _change_binding(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
-    found = [r for r in ir.collect(func.body, ir.BlockRealize) if r.iter_values]
-    if not found:
+    result = [r for r in ir.collect(func.body, ir.BlockRealize) if r.iter_values]
+    if not result:
         return None
-    realize = chance.choice(found)
+    realize = chance.choice(result)
     k = chance.randrange(len(realize.iter_values))
     values = list(realize.iter_values)
     numbers = [n for n in ir.collect(values[k], ir.IntImm) if n.value > 1]
@@ -97,29 +98,35 @@ def _change_binding(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | N
 
 
 def _swap_statements(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
-    found = ir.collect(func.body, ir.SeqStmt)
-    if not found:
+    result = ir.collect(func.body, ir.SeqStmt)
+    if not result:
         return None
-    stmt = chance.choice(found)
+    stmt = chance.choice(result)
     k = chance.randrange(len(stmt.seq) - 1)
     parts = [*stmt.seq[:k], stmt.seq[k + 1], stmt.seq[k], *stmt.seq[k + 2 :]]
     return replaced(func, stmt, stmt.replace(seq=tuple(parts)))
 
 
 def _drop_statement(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
-    found = ir.collect(func.body, ir.SeqStmt)
-    if not found:
+    result = ir.collect(func.body, ir.SeqStmt)
+    if not result:
         return None
-    stmt = chance.choice(found)
+    stmt = chance.choice(result)
     k = chance.randrange(len(stmt.seq))
     return replaced(func, stmt, ir.seq([*stmt.seq[:k], *stmt.seq[k + 1 :]]))
 
 
 def _other_buffer(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc | None:
     loads = ir.collect(func.body, ir.BufferLoad)
-    pairs = [(a, b.buffer) for a in loads for b in loads if a.buffer is not b.buffer
-             and a.buffer.dtype is b.buffer.dtype and a.buffer.ndim == b.buffer.ndim
-             and all(map(ir.structural_equal, a.buffer.shape, b.buffer.shape))]  # fmt: skip
+    pairs = [
+        (a, b.buffer)
+        for a in loads
+        for b in loads
+        if a.buffer is not b.buffer
+        and a.buffer.dtype is b.buffer.dtype
+        and a.buffer.ndim == b.buffer.ndim
+        and all(map(ir.structural_equal, a.buffer.shape, b.buffer.shape))
+    ]
     if not pairs:
         return None
     load, buffer = chance.choice(pairs)
@@ -144,7 +151,7 @@ def mutant(func: ir.PrimFunc, chance: random.Random) -> tuple[str, ir.PrimFunc] 
     """A program with one error, and what the error is; None when none was found in a few draws."""
     for _ in range(8):
         name = chance.choice(list(MUTATIONS))
-        made = MUTATIONS[name](func, chance)
-        if made is not None and not ir.structural_equal(made, func):
-            return name, made
+        result = MUTATIONS[name](func, chance)
+        if result is not None and not ir.structural_equal(result, func):
+            return name, result
     return None

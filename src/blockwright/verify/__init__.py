@@ -27,8 +27,11 @@ def require_solvers() -> None:
     """Raises: OptionError BW926 when the solvers are not installed."""
     for name, package in (("islpy", "islpy"), ("z3", "z3-solver")):
         if importlib.util.find_spec(name) is None:
-            raise OptionError(f"proofs need {package}, which is not installed", code="BW926",
-                              help='pip install "blockwright[prove]"')  # fmt: skip
+            raise OptionError(
+                f"proofs need {package}, which is not installed",
+                code="BW926",
+                help='pip install "blockwright[prove]"',
+            )
 
 
 def verify(before: ir.PrimFunc, after: ir.PrimFunc) -> Verdict:
@@ -51,8 +54,11 @@ def verify(before: ir.PrimFunc, after: ir.PrimFunc) -> Verdict:
     """
     for program in (before, after):
         if not isinstance(program, ir.PrimFunc):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise OptionError(f"cannot verify a {type(program).__name__}", code="BW902",
-                              help="pass two tensor programs")  # fmt: skip
+            raise OptionError(
+                f"cannot verify a {type(program).__name__}",
+                code="BW902",
+                help="pass two tensor programs",
+            )
     require_solvers()
     from blockwright.verify.prove.decide import decide
 

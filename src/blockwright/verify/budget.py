@@ -108,10 +108,10 @@ def price(operations: int) -> int:
 
 def _affordable(units: int) -> int:
     """The most operations that a step may take for so many units, in powers of two."""
-    found = _LEAST
-    while price(2 * found) <= units:
-        found *= 2
-    return found
+    result = _LEAST
+    while price(2 * result) <= units:
+        result *= 2
+    return result
 
 
 _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)

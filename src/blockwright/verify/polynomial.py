@@ -40,21 +40,21 @@ class Poly:
         return hash(self._key)
 
     def __add__(self, other: Poly) -> Poly:
-        found = dict(self.terms)
+        result = dict(self.terms)
         for product, count in other.terms.items():
-            found[product] = found.get(product, 0) + count
-        return Poly(found)
+            result[product] = result.get(product, 0) + count
+        return Poly(result)
 
     def __sub__(self, other: Poly) -> Poly:
         return self + other * number(-1)
 
     def __mul__(self, other: Poly) -> Poly:
-        found: dict[Product, int] = {}
+        result: dict[Product, int] = {}
         for a, m in self.terms.items():
             for b, n in other.terms.items():
                 product = tuple(sorted((*a, *b), key=lambda atom: atom.rank))
-                found[product] = found.get(product, 0) + m * n
-        return Poly(found)
+                result[product] = result.get(product, 0) + m * n
+        return Poly(result)
 
     @property
     def value(self) -> int | None:
@@ -89,7 +89,7 @@ class Poly:
 
     def over(self, other: Poly) -> Poly | None:
         """The quotient when a polynomial divides without rest."""
-        rest, found = self, number(0)
+        rest, result = self, number(0)
         lead = _leading(other)
         while rest.terms:
             top = _leading(rest)
@@ -97,8 +97,8 @@ class Poly:
             if left is None or rest.terms[top] % other.terms[lead]:
                 return None
             part = Poly({left: rest.terms[top] // other.terms[lead]})
-            found, rest = found + part, rest - part * other
-        return found
+            result, rest = result + part, rest - part * other
+        return result
 
 
 def number(value: int) -> Poly:

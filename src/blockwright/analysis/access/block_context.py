@@ -89,9 +89,14 @@ class _Walker:
         self.found: list[Visit] = []
 
     def walk(
-        self, stmt: ir.Stmt, path: tuple[Level, ...], values: dict[ir.Var, ir.Expr],
-        guards: tuple[ir.Expr, ...], around: tuple[ir.Stmt, ...], kernel: Kernel | None,
-    ) -> None:  # fmt: skip
+        self,
+        stmt: ir.Stmt,
+        path: tuple[Level, ...],
+        values: dict[ir.Var, ir.Expr],
+        guards: tuple[ir.Expr, ...],
+        around: tuple[ir.Stmt, ...],
+        kernel: Kernel | None,
+    ) -> None:
         kernel = self.launches.get(stmt, kernel)
         inner = (*around, stmt)
         axis = axis_of(stmt)
@@ -128,12 +133,19 @@ class _Walker:
         return path, values
 
     def _block(
-        self, stmt: ir.BlockRealize, path: tuple[Level, ...], values: dict[ir.Var, ir.Expr],
-        guards: tuple[ir.Expr, ...], around: tuple[ir.Stmt, ...], kernel: Kernel | None,
-    ) -> None:  # fmt: skip
+        self,
+        stmt: ir.BlockRealize,
+        path: tuple[Level, ...],
+        values: dict[ir.Var, ir.Expr],
+        guards: tuple[ir.Expr, ...],
+        around: tuple[ir.Stmt, ...],
+        kernel: Kernel | None,
+    ) -> None:
         block = stmt.block
-        bound = {it.var: ir.substitute(v, values)
-                 for it, v in zip(block.iter_vars, stmt.iter_values, strict=True)}  # fmt: skip
+        bound = {
+            it.var: ir.substitute(v, values)
+            for it, v in zip(block.iter_vars, stmt.iter_values, strict=True)
+        }
         if not ir.is_const_int(stmt.predicate, 1):
             guards = (*guards, ir.substitute(stmt.predicate, values))
         values = {**values, **bound}
@@ -149,12 +161,12 @@ class _Walker:
 def touches(visit: Visit) -> list[Touch]:
     """What a block without inner blocks touches: its body, not its initial value, and what decides
     where it runs."""
-    found: list[Touch] = []
+    result: list[Touch] = []
     starts = [rng.min for view in visit.block.match_buffers for rng in view.source.region]
     decides = (visit.realize.predicate, *visit.realize.iter_values)
-    _touch_loads((*decides, *starts), visit, (), (), found)
-    _touch_stmt(visit.block.body, visit, (), (), found)
-    return found
+    _touch_loads((*decides, *starts), visit, (), (), result)
+    _touch_stmt(visit.block.body, visit, (), (), result)
+    return result
 
 
 def _touch_stmt(

@@ -32,8 +32,8 @@ def value_hull(ranges: Sequence[ir.Range], analyzer: Analyzer) -> ir.Range | Non
 
 def is_short(extent: ir.Expr, analyzer: Analyzer) -> bool:
     """Whether an extent is at most half of the numbers of 32 bits."""
-    most = analyzer.bounds(analyzer.exact(extent))[1]
-    return most is not None and most < 1 << 31
+    largest = analyzer.bounds(analyzer.exact(extent))[1]
+    return largest is not None and largest < 1 << 31
 
 
 def is_within(box: Box, others: Sequence[Sequence[ir.Range]], analyzer: Analyzer) -> bool:

@@ -94,8 +94,11 @@ class Walker:
         parts = init.seq if isinstance(init, ir.SeqStmt) else (init,)
         stores = [p for p in parts if isinstance(p, ir.BufferStore) and p.predicate is None]
         moving = reduced_over(block)
-        changing = None if all(is_steady(i) for s in stores for i in s.indices) else (
-            written_buffers(block))  # fmt: skip
+        changing = (
+            None
+            if all(is_steady(i) for s in stores for i in s.indices)
+            else (written_buffers(block))
+        )
 
         def stays(index: ir.Expr) -> bool:
             loaded = {load.buffer for load in ir.collect(index, ir.BufferLoad)} if changing else ()
@@ -114,10 +117,16 @@ class Walker:
         begun = set(self.writes) & {s.buffer for s in ir.collect(init, ir.BufferStore)}
         begun |= {r.buffer for b in ir.collect(init, ir.Block) for r in b.writes}
         for buffer in [b for b in self.reads if b in begun]:
-            made = [box for box in filled_boxes(init, buffer, self.outside)
-                    if not any(ir.uses_var(rng, moving) for rng in box)]  # fmt: skip
-            left = [(box, known) for box, known in self.reads[buffer]
-                    if not is_within(box, made, known)]  # fmt: skip
+            created = [
+                box
+                for box in filled_boxes(init, buffer, self.outside)
+                if not any(ir.uses_var(rng, moving) for rng in box)
+            ]
+            left = [
+                (box, known)
+                for box, known in self.reads[buffer]
+                if not is_within(box, created, known)
+            ]
             if left:
                 self.reads[buffer] = left
             else:
@@ -128,9 +137,10 @@ class Walker:
 
     def _is_begun(self, node: ir.BufferLoad) -> bool:
         """Whether a load is of an element that has just been given its initial value."""
-        return any(store.buffer is node.buffer
-                   and ir.structural_equal(store.indices, node.indices)
-                   for store in self.begun)  # fmt: skip
+        return any(
+            store.buffer is node.buffer and ir.structural_equal(store.indices, node.indices)
+            for store in self.begun
+        )
 
     def visit(self, node: ir.Node) -> None:
         if isinstance(node, ir.BufferStore):
@@ -230,8 +240,9 @@ class Walker:
         """
         reduced = reduced_over(node.block)
         pairs = zip(node.block.iter_vars, node.iter_values, strict=True)
-        values = [(self._without_names(value), it.dom.min) for it, value in pairs
-                  if it.var in reduced]  # fmt: skip
+        values = [
+            (self._without_names(value), it.dom.min) for it, value in pairs if it.var in reduced
+        ]
         moving = {v for value, _ in values for v in ir.free_vars(value) if v in self.domains}
         firsts: dict[ir.Var, ir.Expr] = {}
         for var, domain in self.domains.items():  # outer loops stand first
@@ -246,8 +257,12 @@ class Walker:
                 return False
         conditions = [self._without_names(c) for c in (node.predicate, *self.conditions)]
         known = self._knowing(ir.all_of(conditions))
-        return all(known.prove(ir.substitute(part, firsts)) for c in conditions
-                   for part in conjuncts(c) if ir.uses_var(part, moving))  # fmt: skip
+        return all(
+            known.prove(ir.substitute(part, firsts))
+            for c in conditions
+            for part in conjuncts(c)
+            if ir.uses_var(part, moving)
+        )
 
     def _bound(
         self, rng: ir.Range, binding: dict[ir.Var, ir.Expr], node: ir.BlockRealize
@@ -260,11 +275,11 @@ class Walker:
         reached = self._relax(value, self._told(node.predicate))
         domains = {it.var: it.dom for it in node.block.iter_vars}
         unknown = [ir.const(-1, rng.min.dtype)]
-        most = bound_region([rng], domains, self.analyzer, None, unknown)[0]
-        if reached is None or ir.is_const_int(most.extent, -1):
+        largest = bound_region([rng], domains, self.analyzer, None, unknown)[0]
+        if reached is None or ir.is_const_int(largest.extent, -1):
             return value
-        less = covers([reached], [most], self.analyzer)
-        return most if less and not covers([most], [reached], self.analyzer) else value
+        less = covers([reached], [largest], self.analyzer)
+        return largest if less and not covers([largest], [reached], self.analyzer) else value
 
     def _never(self, predicate: ir.Expr) -> bool:
         """Whether a condition is seen to fail for all values of the loops."""
@@ -383,10 +398,13 @@ class Walker:
         """The hulls of the collected boxes; unknown dimensions are taken whole."""
         out: list[ir.BufferRegion] = []
         for buffer, boxes in found.items():
-            joined = [self._joined([(box[k], known) for box, known in boxes])
-                      for k in range(buffer.ndim)]  # fmt: skip
-            ranges = [ir.Range(ir.const(0, dim.dtype), dim) if rng is None else rng
-                      for rng, dim in zip(joined, buffer.shape, strict=True)]  # fmt: skip
+            joined = [
+                self._joined([(box[k], known) for box, known in boxes]) for k in range(buffer.ndim)
+            ]
+            ranges = [
+                ir.Range(ir.const(0, dim.dtype), dim) if rng is None else rng
+                for rng, dim in zip(joined, buffer.shape, strict=True)
+            ]
             out.append(ir.BufferRegion(buffer, tuple(ranges)))
         return tuple(out)
 

@@ -54,11 +54,11 @@ def _widened(
     named: _Named,
     known: Analyzer,
 ) -> tuple[ir.BufferRegion, ...]:
-    found: dict[ir.Buffer, list[ir.BufferRegion]] = {}
+    matches: dict[ir.Buffer, list[ir.BufferRegion]] = {}
     for region in regions:
-        found.setdefault(region.buffer, []).append(region)
+        matches.setdefault(region.buffer, []).append(region)
     result: list[ir.BufferRegion] = []
-    for buffer, stated in found.items():
+    for buffer, stated in matches.items():
         gathers = any(_loads(rng) for r in stated for rng in r.region)
         if gathers and all(_states(stated, box, named, known) for box in boxes.get(buffer, ())):
             wide = [_whole(r) for r in stated]

@@ -20,9 +20,11 @@ def shared_writes(block: ir.Block, analyzer: Analyzer) -> str:
     Args:
         analyzer: what is known about sizes.
     """
-    spatial = {it.var: it.dom for it in block.iter_vars
-               if it.iter_type is ir.IterType.SPATIAL
-               and not ir.is_const_int(it.dom.extent, 1)}  # fmt: skip
+    spatial = {
+        it.var: it.dom
+        for it in block.iter_vars
+        if it.iter_type is ir.IterType.SPATIAL and not ir.is_const_int(it.dom.extent, 1)
+    }
     for region in block.writes if spatial else ():
         problem = _shared(region, spatial, analyzer)
         if problem:
@@ -31,8 +33,9 @@ def shared_writes(block: ir.Block, analyzer: Analyzer) -> str:
 
 
 def _shared(region: ir.BufferRegion, spatial: dict[ir.Var, ir.Range], analyzer: Analyzer) -> str:
-    plain = {r.min for r in region.region if isinstance(r.min, ir.Var)
-             and ir.is_const_int(r.extent, 1)}  # fmt: skip
+    plain = {
+        r.min for r in region.region if isinstance(r.min, ir.Var) and ir.is_const_int(r.extent, 1)
+    }
     left = {v: d for v, d in spatial.items() if v not in plain}
     if not left:
         return ""
@@ -49,8 +52,8 @@ def _shared(region: ir.BufferRegion, spatial: dict[ir.Var, ir.Range], analyzer: 
     unused = [v.name for v in left if not any(ir.uses_var(c, v) for c in corners)]
     if unused:
         return f"no index moves with {', '.join(unused)}"
-    found = detect_iter_map(corners, left, None, known, "injective", pad=True)
-    return "; ".join(found.errors)
+    result = detect_iter_map(corners, left, None, known, "injective", pad=True)
+    return "; ".join(result.errors)
 
 
 def corner(rng: ir.Range, domains: Mapping[ir.Var, ir.Range], analyzer: Analyzer) -> ir.Expr | None:
@@ -130,8 +133,9 @@ def write_apart(
         return False
     predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
     for loops, known in ((below, analyzer), (above, memo.facts(tree, above[0]))):
-        moving = {f.loop_var: f.dom for f in loops
-                  if any(ir.uses_var(c, f.loop_var) for c in corners)}  # fmt: skip
+        moving = {
+            f.loop_var: f.dom for f in loops if any(ir.uses_var(c, f.loop_var) for c in corners)
+        }
         for condition in dict.fromkeys((None, predicate)):
             if is_bijective(corners, moving, condition, known):
                 return True

@@ -26,8 +26,9 @@ def buffer_strides(buffer: ir.Buffer, align: Sequence[AlignRow] = ()) -> tuple[i
     for axis in reversed(range(buffer.ndim)):
         factor, offset = rows.get(axis, (1, 0))
         if factor > 1:
-            missing = ir.floormod(ir.add(ir.floormod(ir.sub(offset, stride), factor), factor),
-                                  factor)  # fmt: skip
+            missing = ir.floormod(
+                ir.add(ir.floormod(ir.sub(offset, stride), factor), factor), factor
+            )
             stride = ir.add(stride, missing)
         strides.append(stride)
         stride = ir.mul(stride, buffer.shape[axis])
@@ -58,28 +59,38 @@ def unmet_demands(
     """
     buffer = source.buffer
     if view.dtype is not buffer.dtype:
-        yield f"elements of {view.dtype}", f"{buffer.name} holds {buffer.dtype}", \
-            f"choose an operation on {buffer.dtype}, or let a block before cast {buffer.name} " \
-            f"into a buffer of {view.dtype}"  # fmt: skip
+        yield (
+            f"elements of {view.dtype}",
+            f"{buffer.name} holds {buffer.dtype}",
+            f"choose an operation on {buffer.dtype}, or let a block before cast {buffer.name} "
+            f"into a buffer of {view.dtype}",
+        )
         return
     fragment = "." in buffer.scope.removesuffix(".dyn")
     if view.scope != buffer.scope and (view.scope != "global" or fragment):
-        yield f"scope {view.scope!r}", f"{buffer.name} lies in {buffer.scope!r}", \
-            _into_scope(buffer, view.scope, allocated)  # fmt: skip
+        yield (
+            f"scope {view.scope!r}",
+            f"{buffer.name} lies in {buffer.scope!r}",
+            _into_scope(buffer, view.scope, allocated),
+        )
 
     def surely(a: ir.Expr, b: ir.Expr) -> bool:
-        return any(analyzer.prove_equal(ir.cast_to(x, "int64"), ir.cast_to(y, "int64"))
-                   for x, y in ((a, b), (resolved(a), resolved(b))))  # fmt: skip
+        return any(
+            analyzer.prove_equal(ir.cast_to(x, "int64"), ir.cast_to(y, "int64"))
+            for x, y in ((a, b), (resolved(a), resolved(b)))
+        )
 
     extra = len(source.region) - view.ndim
     zero: ir.Expr = ir.const(0, "int64")
     for axis, (wanted, have) in enumerate(zip(view.strides, strides[extra:], strict=False)):
         free = isinstance(wanted, ir.Var) or ir.is_const_int(source.region[extra + axis].extent, 1)
         if not free and not surely(wanted, have):
-            yield f"stride {expr_text(wanted)} in dimension {axis}", f"that of {buffer.name} is " \
-                f"{expr_text(analyzer.simplify(have))}", \
-                f"cache_read or cache_write {buffer.name}, so that the part has a buffer with " \
-                "that stride, or state no stride that the memory does not have"  # fmt: skip
+            yield (
+                f"stride {expr_text(wanted)} in dimension {axis}",
+                f"that of {buffer.name} is {expr_text(analyzer.simplify(have))}",
+                f"cache_read or cache_write {buffer.name}, so that the part has a buffer with "
+                "that stride, or state no stride that the memory does not have",
+            )
     start = zero
     for rng, stride in zip(source.region, strides, strict=True):
         start = ir.add(start, ir.mul(ir.cast_to(rng.min, "int64"), ir.cast_to(stride, "int64")))
@@ -93,25 +104,35 @@ def unmet_demands(
         )
     factor = view.offset_factor
     if factor > 1 and not surely(ir.floormod(start, factor), zero):
-        yield f"an element offset that is a multiple of {factor}", shown, \
-            _into_step(buffer, factor, allocated)  # fmt: skip
+        yield (
+            f"an element offset that is a multiple of {factor}",
+            shown,
+            _into_step(buffer, factor, allocated),
+        )
     wanted_bytes = view.data_alignment
     element = buffer.dtype.nbytes * buffer.dtype.lanes
     if wanted_bytes > element:
         known = max(buffer.data_alignment, OWN_ALIGNMENT) if allocated else element
         if known % wanted_bytes:
-            yield f"an address that is a multiple of {wanted_bytes} bytes", \
-                f"that of {buffer.name} is known to be one of {known}", \
-                "cache it in a buffer of the program: callers align to elements only"  # fmt: skip
+            yield (
+                f"an address that is a multiple of {wanted_bytes} bytes",
+                f"that of {buffer.name} is known to be one of {known}",
+                "cache it in a buffer of the program: callers align to elements only",
+            )
         elif not surely(ir.floormod(ir.mul(start, element), wanted_bytes), zero):
-            yield f"an address that is a multiple of {wanted_bytes} bytes", shown, \
-                _into_step(buffer, wanted_bytes // element, allocated)  # fmt: skip
+            yield (
+                f"an address that is a multiple of {wanted_bytes} bytes",
+                shown,
+                _into_step(buffer, wanted_bytes // element, allocated),
+            )
 
 
 def _into_scope(buffer: ir.Buffer, scope: str, allocated: bool) -> str:
     """What brings a buffer into a scope."""
-    copies = f'cache_read(block, "{buffer.name}", "{scope}") where it is read, ' \
-             f'cache_write(block, "{buffer.name}", "{scope}") where it is written'  # fmt: skip
+    copies = (
+        f'cache_read(block, "{buffer.name}", "{scope}") where it is read, '
+        f'cache_write(block, "{buffer.name}", "{scope}") where it is written'
+    )
     return f'set_scope(writer, "{buffer.name}", "{scope}"), or {copies}' if allocated else copies
 
 
@@ -120,6 +141,8 @@ def _into_step(buffer: ir.Buffer, factor: int, allocated: bool) -> str:
     tiles = f"split so that tiles of {buffer.name} start at multiples of {factor} elements"
     if buffer.ndim < 2:
         return tiles
-    align = f'storage_align(writer, "{buffer.name}", axis=-2, factor={factor}, offset=0), where ' \
-            "rows are of another length"  # fmt: skip
+    align = (
+        f'storage_align(writer, "{buffer.name}", axis=-2, factor={factor}, offset=0), where '
+        "rows are of another length"
+    )
     return f"{tiles}, or {align if allocated else f'cache_read or cache_write it and {align}'}"

@@ -74,8 +74,10 @@ def access_boxes(block: ir.Block) -> tuple[Boxes, Boxes]:
     for part in (block.init, block.body):
         if part is not None:
             walker.visit(part)
-    reads, writes = ({b: [box for box, _ in boxes] for b, boxes in found.items()}
-                     for found in (walker.reads, walker.writes))  # fmt: skip
+    reads, writes = (
+        {b: [box for box, _ in boxes] for b, boxes in result.items()}
+        for result in (walker.reads, walker.writes)
+    )
     return reads, writes
 
 
@@ -95,8 +97,12 @@ def reads_elsewhere(block: ir.Block, analyzer: Analyzer) -> list[ir.BufferRegion
     if not takes_addresses(block.body):
         walker = Walker(known, block)
         walker.visit(block.body)
-        read = [ir.BufferRegion(buffer, _known_box(box, buffer)) for buffer, boxes in
-                walker.reads.items() if buffer in own for box, _ in boxes]  # fmt: skip
+        read = [
+            ir.BufferRegion(buffer, _known_box(box, buffer))
+            for buffer, boxes in walker.reads.items()
+            if buffer in own
+            for box, _ in boxes
+        ]
     return [r for r in read if not covers(own[r.buffer].region, r.region, known)]
 
 
@@ -107,8 +113,10 @@ def _reads_written(block: ir.Block, own: Mapping[ir.Buffer, ir.BufferRegion]) ->
             return False
         if isinstance(node, (ir.BufferLoad, ir.BufferStore)) and node.buffer in own:
             stated = own[node.buffer].region
-            if not all(ir.is_const_int(r.extent, 1) and ir.structural_equal(r.min, index)
-                       for r, index in zip(stated, node.indices, strict=True)):  # fmt: skip
+            if not all(
+                ir.is_const_int(r.extent, 1) and ir.structural_equal(r.min, index)
+                for r, index in zip(stated, node.indices, strict=True)
+            ):
                 return False
     return not block.match_buffers
 
@@ -146,31 +154,34 @@ def relax_region(
         own: dict[ir.Var, ir.Range] = {}
         for part in (*ranges, *(() if predicate is None else (predicate,))):
             own |= domains_of(part, domains)
-        ranges = bound_region(ranges, {v: d for v, d in domains.items() if v in own}, analyzer,
-                              predicate, shape)  # fmt: skip
+        ranges = bound_region(
+            ranges, {v: d for v, d in domains.items() if v in own}, analyzer, predicate, shape
+        )
     return ir.BufferRegion(region.buffer, tuple(ranges))
 
 
 def with_one_box_per_buffer(block: ir.Block) -> ir.Block:
     """The block with the regions of each buffer in its signature joined into one box."""
-    if all(len({r.buffer for r in regions}) == len(regions)
-           for regions in (block.reads, block.writes)):  # fmt: skip
+    if all(
+        len({r.buffer for r in regions}) == len(regions) for regions in (block.reads, block.writes)
+    ):
         return block
     known = Analyzer()
     for it in block.iter_vars:
         known.bind(it.var, it.dom)
-    return block.replace(reads=_one_box_each(block.reads, known),
-                         writes=_one_box_each(block.writes, known))  # fmt: skip
+    return block.replace(
+        reads=_one_box_each(block.reads, known), writes=_one_box_each(block.writes, known)
+    )
 
 
 def _one_box_each(
     regions: Sequence[ir.BufferRegion], analyzer: Analyzer
 ) -> tuple[ir.BufferRegion, ...]:
-    found: dict[ir.Buffer, list[ir.BufferRegion]] = {}
+    result: dict[ir.Buffer, list[ir.BufferRegion]] = {}
     for region in regions:
-        found.setdefault(region.buffer, []).append(region)
+        result.setdefault(region.buffer, []).append(region)
     return tuple(
-        reduce(lambda a, b: _joined_regions(a, b, analyzer), group) for group in found.values()
+        reduce(lambda a, b: _joined_regions(a, b, analyzer), group) for group in result.values()
     )
 
 

@@ -41,11 +41,11 @@ def reduced_over(block: ir.Block) -> set[ir.Var]:
 
 def written_buffers(block: ir.Stmt) -> set[ir.Buffer]:
     """All that a statement, such as a block, may write, or one inside of it."""
-    found = {s.buffer for s in ir.collect(block, ir.BufferStore)}
+    result = {s.buffer for s in ir.collect(block, ir.BufferStore)}
     for call in ir.collect(block, ir.Call):
         place = ir.atomic_place(call) if ir.is_atomic(call) else None
         if place is not None:
-            found.add(place.buffer)
+            result.add(place.buffer)
         elif ir.op_has_effect(call.op):
-            found |= {load.buffer for load in ir.collect(call, ir.BufferLoad)}
-    return found
+            result |= {load.buffer for load in ir.collect(call, ir.BufferLoad)}
+    return result

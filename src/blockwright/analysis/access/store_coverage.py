@@ -64,8 +64,11 @@ def stores_fill(
     boxes = _boxes(body, region.buffer, place, analyzer)
     if block.init is not None:
         moving = reduced_over(block)  # in its first step alone the initial value is given
-        boxes += [box for box in _boxes(block.init, region.buffer, place, analyzer)
-                  if not any(ir.uses_var(rng, moving) for rng in box)]  # fmt: skip
+        boxes += [
+            box
+            for box in _boxes(block.init, region.buffer, place, analyzer)
+            if not any(ir.uses_var(rng, moving) for rng in box)
+        ]
     return jointly_cover(boxes, clip_region(region.region, region.buffer.shape, analyzer), analyzer)
 
 
@@ -100,9 +103,11 @@ def _is_one_store(body: ir.Stmt, region: ir.BufferRegion) -> bool:
     return (
         isinstance(body, ir.BufferStore)
         and body.buffer is region.buffer
-        and all(ir.is_const_int(rng.extent, 1) and rng.min is index
-                for rng, index in zip(region.region, body.indices, strict=True))
-    )  # fmt: skip
+        and all(
+            ir.is_const_int(rng.extent, 1) and rng.min is index
+            for rng, index in zip(region.region, body.indices, strict=True)
+        )
+    )
 
 
 def fill_box(
@@ -126,9 +131,9 @@ def fill_box(
             return False
         predicate = None if ir.is_const_int(predicate, 1) else predicate
     idle = [v for v, domain in domains.items() if not runs(domain, analyzer, sizes)]
-    found = detect_iter_map(indices, domains, predicate, analyzer, "surjective")
-    if found.ok and not idle:
-        spans = [analyzer.lower(extent_of(i, analyzer), i.base.dtype) for i in found.indices]
+    result = detect_iter_map(indices, domains, predicate, analyzer, "surjective")
+    if result.ok and not idle:
+        spans = [analyzer.lower(extent_of(i, analyzer), i.base.dtype) for i in result.indices]
     elif (
         predicate is None
         and leaves_no_gap(indices, domains, analyzer)
@@ -141,8 +146,10 @@ def fill_box(
         return True
     # A condition may cut the map, and a loop end, where the box that is known of it does not.
     boxes = _bounded(indices, domains, analyzer, predicate)
-    return boxes is not None and all(analyzer.prove_equal(*ir.match_types(span, box.extent))
-               for span, box in zip(spans, boxes, strict=True))  # fmt: skip
+    return boxes is not None and all(
+        analyzer.prove_equal(*ir.match_types(span, box.extent))
+        for span, box in zip(spans, boxes, strict=True)
+    )
 
 
 def _somewhere(
@@ -209,8 +216,10 @@ def _alone(var: ir.Var, indices: Sequence[ir.Expr], domains: Mapping[ir.Var, ir.
 def _span(index: ir.Expr, domains: Mapping[ir.Var, ir.Range]) -> ir.Expr:
     """How far an index goes that grows with each of its iterators."""
     first = {v: d.min for v, d in domains.items()}
-    last = {v: ir.sub(*ir.match_types(ir.add(*ir.match_types(d.min, d.extent)), 1))
-            for v, d in domains.items()}  # fmt: skip
+    last = {
+        v: ir.sub(*ir.match_types(ir.add(*ir.match_types(d.min, d.extent)), 1))
+        for v, d in domains.items()
+    }
     return ir.sub(ir.substitute(index, last), ir.substitute(index, first)) + 1
 
 
@@ -228,8 +237,12 @@ def _boxes(stmt: ir.Stmt, buffer: ir.Buffer, place: _Place, analyzer: Analyzer) 
         if jumps(stmt.body):
             return []  # what follows the jump may not happen
         place = place.inside(stmt)
-    return [box for child in stmt.children() if isinstance(child, ir.Stmt)
-            for box in _boxes(child, buffer, place, analyzer)]  # fmt: skip
+    return [
+        box
+        for child in stmt.children()
+        if isinstance(child, ir.Stmt)
+        for box in _boxes(child, buffer, place, analyzer)
+    ]
 
 
 def _inside(
@@ -244,8 +257,12 @@ def _inside(
     stores = ir.collect(block.body, ir.BufferStore)
     if not views and any(store.buffer is buffer for store in stores):
         return _boxes(ir.substitute(block.body, binding), buffer, place, analyzer)
-    return [box for region in block.writes if region.buffer is buffer
-            for box in _stated(ir.substitute(region, binding), place, analyzer)]  # fmt: skip
+    return [
+        box
+        for region in block.writes
+        if region.buffer is buffer
+        for box in _stated(ir.substitute(region, binding), place, analyzer)
+    ]
 
 
 def _stated(region: ir.BufferRegion, place: _Place, analyzer: Analyzer) -> list[Box]:
@@ -269,8 +286,11 @@ def _chosen(stmt: ir.IfThenElse, buffer: ir.Buffer, place: _Place, analyzer: Ana
     if stmt.else_case is not None:
         boxes += _boxes(stmt.else_case, buffer, place.when(ir.Not(stmt.condition)), analyzer)
         other = _boxes(stmt.else_case, buffer, place, analyzer)
-        boxes += [box for box in _boxes(stmt.then_case, buffer, place, analyzer)
-                  if jointly_cover(other, box, analyzer)]  # fmt: skip
+        boxes += [
+            box
+            for box in _boxes(stmt.then_case, buffer, place, analyzer)
+            if jointly_cover(other, box, analyzer)
+        ]
     return boxes
 
 
@@ -309,12 +329,14 @@ def _one_lane(store: ir.BufferStore) -> tuple[ir.BufferStore, ir.For] | None:
     lane = ir.Var("lane", ir.dtype_of("int32"))
     indices = tuple(
         ir.add(*ir.match_types(i.base, ir.mul(*ir.match_types(lane, i.stride))))
-        if isinstance(i, ir.Ramp) else i
+        if isinstance(i, ir.Ramp)
+        else i
         for i in store.indices
-    )  # fmt: skip
+    )
     single = ir.BufferStore(store.buffer, ir.const(0, store.buffer.dtype), indices)
-    return single, ir.For(lane, ir.const(0, lane.dtype), ir.const(lanes, lane.dtype),
-                          ir.ForKind.SERIAL, single)  # fmt: skip
+    return single, ir.For(
+        lane, ir.const(0, lane.dtype), ir.const(lanes, lane.dtype), ir.ForKind.SERIAL, single
+    )
 
 
 def _bounded(

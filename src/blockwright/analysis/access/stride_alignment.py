@@ -45,20 +45,20 @@ def align_rows(block: ir.Block) -> list[tuple[int, AlignRow]]:
         raise ValidationError(
             f"annotation of block {block.name}: {problem}", code="BW257", span=block.span
         )
-    found: list[tuple[int, AlignRow]] = []
+    result: list[tuple[int, AlignRow]] = []
     for row in entries(block.annotations.get(DIM_ALIGN, ())) or ():
         index, axis, factor, offset = (whole_number(n) or 0 for n in entries(row) or ())
-        found.append((index, (axis % block.writes[index].buffer.ndim, factor, offset)))
-    return found
+        result.append((index, (axis % block.writes[index].buffer.ndim, factor, offset)))
+    return result
 
 
 def alignments(stmt: ir.Stmt) -> dict[ir.Buffer, tuple[AlignRow, ...]]:
     """What the blocks below a statement state about the strides of buffers."""
-    found: dict[ir.Buffer, dict[int, AlignRow]] = {}
+    result: dict[ir.Buffer, dict[int, AlignRow]] = {}
     for block in ir.collect(stmt, ir.Block):
         for index, row in align_rows(block):
-            found.setdefault(block.writes[index].buffer, {})[row[0]] = row
-    return {buffer: tuple(rows.values()) for buffer, rows in found.items()}
+            result.setdefault(block.writes[index].buffer, {})[row[0]] = row
+    return {buffer: tuple(rows.values()) for buffer, rows in result.items()}
 
 
 def aligned_strides(shape: tuple[int, ...], rows: tuple[AlignRow, ...]) -> tuple[int, ...]:

@@ -112,9 +112,9 @@ class Tree:
         self.block_set = set(self.blocks)
 
     def realize(self, block: ir.Block) -> ir.BlockRealize:
-        found = self.parent[block]
-        assert isinstance(found, ir.BlockRealize)
-        return found
+        result = self.parent[block]
+        assert isinstance(result, ir.BlockRealize)
+        return result
 
     def ancestors(self, node: ir.Stmt) -> Iterator[ir.Stmt]:
         """Enclosing statements, innermost first, without the node itself."""
@@ -160,34 +160,34 @@ class Tree:
     def loops_above(self, node: ir.Stmt) -> list[ir.For]:
         """Loops between a statement and its scope, outermost first."""
         start: ir.Stmt = self.realize(node) if isinstance(node, ir.Block) else node
-        found: list[ir.For] = []
+        result: list[ir.For] = []
         for above in self.ancestors(start):
             if isinstance(above, ir.Block):
                 break
             if isinstance(above, ir.For):
-                found.append(above)
-        return found[::-1]
+                result.append(above)
+        return result[::-1]
 
     def child_blocks(self, node: ir.Stmt) -> list[ir.Block]:
         """Blocks directly below a block or loop, not those inside other blocks."""
-        found: list[ir.Block] = []
+        result: list[ir.Block] = []
         stack = [node.body] if isinstance(node, (ir.Block, ir.For)) else [node]
         while stack:
             here = stack.pop()
             if isinstance(here, ir.BlockRealize):
-                found.append(here.block)
+                result.append(here.block)
             else:
                 stack += child_stmts(here)[::-1]
-        return found
+        return result
 
     def is_below(self, node: ir.Stmt, ancestor: ir.Stmt) -> bool:
         return any(above is ancestor for above in self.ancestors(node))
 
     def common_loops(self, a: ir.Block, b: ir.Block) -> list[ir.For]:
         """Loops of the scope that enclose both blocks, outermost first."""
-        found: list[ir.For] = []
+        result: list[ir.For] = []
         for x, y in zip(self.loops_above(a), self.loops_above(b), strict=False):
             if x is not y:
                 break
-            found.append(x)
-        return found
+            result.append(x)
+        return result

@@ -36,8 +36,9 @@ class Placement(NamedTuple):
     def at(self, indices: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
         """The place of one element, or of the lanes of a vector where all indices are shifts."""
         if all(i.dtype.is_scalar for i in indices):
-            values = {v: ir.cast_to(i, v.type)
-                      for v, i in zip(self.variables, indices, strict=True)}  # fmt: skip
+            values = {
+                v: ir.cast_to(i, v.type) for v, i in zip(self.variables, indices, strict=True)
+            }
             return tuple(ir.substitute(e, values) for e in self.indices)
         assert self.shifts is not None
         return tuple(
@@ -82,12 +83,12 @@ def placement(node: ir.DeclBuffer, analyzer: Analyzer) -> Placement | None:
     variables = tuple(ir.Var(f"i{k}", n.dtype) for k, n in enumerate(view.shape))
     for var, size in zip(variables, view.shape, strict=True):
         known.bind(var, ir.Range(ir.const(0, var.type), size))
-    found = _same_rows(view, root, first.indices, offset, variables, known)
-    if found is None:
-        found = _unflattened(view, root, first.indices, offset, variables, known)
-    if found is None:
+    result = _same_rows(view, root, first.indices, offset, variables, known)
+    if result is None:
+        result = _unflattened(view, root, first.indices, offset, variables, known)
+    if result is None:
         return None
-    return Placement(root, variables, found, _shifts(found, variables, known))
+    return Placement(root, variables, result, _shifts(result, variables, known))
 
 
 def behind(node: ir.DeclBuffer) -> ir.BufferLoad | None:
@@ -139,34 +140,36 @@ def _unflattened(
     ):
         return None
     flat = offset
-    for index, stride in (*zip(first, compact, strict=True),
-                          *zip(variables, buffer_strides(view), strict=True)):  # fmt: skip
+    for index, stride in (
+        *zip(first, compact, strict=True),
+        *zip(variables, buffer_strides(view), strict=True),
+    ):
         flat = ir.add(flat, ir.mul(index, stride))
     if not root.shape:
         return ()
-    found: list[ir.Expr] = []
+    result: list[ir.Expr] = []
     for k, (size, stride) in enumerate(zip(root.shape, compact, strict=True)):
         digit = ir.floordiv(*ir.match_types(flat, stride))
         if k:
             digit = ir.floormod(*ir.match_types(digit, size))
-        found.append(known.simplify(digit))
-    return tuple(found)
+        result.append(known.simplify(digit))
+    return tuple(result)
 
 
 def _shifts(
     indices: Sequence[ir.Expr], variables: Sequence[ir.Var], known: Analyzer
 ) -> tuple[Shift, ...] | None:
-    found: list[Shift] = []
+    result: list[Shift] = []
     for index in indices:
         used = [k for k, v in enumerate(variables) if ir.uses_var(index, v)]
         if not used:
-            found.append(Shift(None, index))
+            result.append(Shift(None, index))
             continue
         start = known.simplify(ir.sub(*ir.match_types(index, variables[used[0]])))
         if len(used) > 1 or ir.uses_var(start, set(variables)):
             return None
-        found.append(Shift(used[0], start))
-    return tuple(found)
+        result.append(Shift(used[0], start))
+    return tuple(result)
 
 
 def shown(match: ir.MatchBufferRegion) -> Placement | None:

@@ -45,19 +45,19 @@ def loaded_around(func: ir.PrimFunc) -> Loaded:
     """What is read around each block, inside of the block that it stands in."""
     if not _may_load(func.body):
         return {}
-    found: dict[ir.Block, tuple[ir.BufferRegion, ...]] = {}
+    result: dict[ir.Block, tuple[ir.BufferRegion, ...]] = {}
     stack: list[tuple[ir.Stmt, _Around]] = [(func.body, _Around())]
     while stack:
         node, around = stack.pop()
         inside = around.within(node)
         if isinstance(node, ir.BlockRealize):
             if inside.loads:
-                found[node.block] = inside.regions()
+                result[node.block] = inside.regions()
             outer = None if node is func.body else node.block
             stack += [(child, _Around(outer)) for child in child_stmts(node.block)]
         else:
             stack += [(child, inside) for child in child_stmts(node)]
-    return found
+    return result
 
 
 class _Around(msgspec.Struct, frozen=True, eq=False):

@@ -89,16 +89,16 @@ class _Fold(ir.Mutator):
         around = self.found, self.inner
         self.found, self.inner = None, set()
         init = None if node.init is None else self(node.init)
-        self.found = found = []
+        self.found = result = []
         body = self(node.body)
         self.found, self.inner = around
         if body is node.body and init is node.init:
             return node
-        return node.replace(body=body, init=init, alloc_buffers=(*node.alloc_buffers, *found))
+        return node.replace(body=body, init=init, alloc_buffers=(*node.alloc_buffers, *result))
 
     def _apart(self, node: ir.Stmt) -> Any:
         """A statement below which allocations stay, but for those inside of its blocks."""
-        found, self.found = self.found, None
+        result, self.found = self.found, None
         new = self.descend(node)
-        self.found = found
+        self.found = result
         return new

@@ -156,23 +156,36 @@ class _Fold(ir.Mutator):
     def _regions(self, regions: tuple[ir.BufferRegion, ...]) -> tuple[ir.BufferRegion, ...]:
         if not any(r.buffer in self.places for r in regions):
             return regions
-        found: dict[ir.Buffer, ir.BufferRegion] = {}
+        result: dict[ir.Buffer, ir.BufferRegion] = {}
         for region in map(self._region, regions):
-            known = found.get(region.buffer)
-            found[region.buffer] = region if known is None else ir.BufferRegion(
-                region.buffer, tuple(hull(a, b, self.analyzer) for a, b in
-                                     zip(known.region, region.region, strict=True)))  # fmt: skip
-        return tuple(found.values())
+            known = result.get(region.buffer)
+            result[region.buffer] = (
+                region
+                if known is None
+                else ir.BufferRegion(
+                    region.buffer,
+                    tuple(
+                        hull(a, b, self.analyzer)
+                        for a, b in zip(known.region, region.region, strict=True)
+                    ),
+                )
+            )
+        return tuple(result.values())
 
     def _region(self, region: ir.BufferRegion) -> ir.BufferRegion:
         place = self.places.get(region.buffer)
         if place is None:
             return region
         if place.shifts is not None:
-            return ir.BufferRegion(place.root, tuple(
-                ir.point(s.start) if s.dim is None else
-                _from(s.start, region.region[s.dim], self.analyzer) for s in place.shifts
-            ))  # fmt: skip
+            return ir.BufferRegion(
+                place.root,
+                tuple(
+                    ir.point(s.start)
+                    if s.dim is None
+                    else _from(s.start, region.region[s.dim], self.analyzer)
+                    for s in place.shifts
+                ),
+            )
         domains = {
             v: ir.Range(ir.cast_to(r.min, v.type), ir.cast_to(r.extent, v.type))
             for v, r in zip(place.variables, region.region, strict=True)

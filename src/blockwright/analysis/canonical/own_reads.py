@@ -60,9 +60,9 @@ class _OwnReads(ir.Mutator):
 
 def _begun(block: ir.Block) -> set[ir.Buffer]:
     """Buffers to elements of which the block, or one inside of it, gives initial values."""
-    found: set[ir.Buffer] = set()
+    result: set[ir.Buffer] = set()
     for each in ir.collect(block, ir.Block):
         if each.init is not None:
-            found |= {s.buffer for s in ir.collect(each.init, ir.BufferStore)}
-            found |= {r.buffer for b in ir.collect(each.init, ir.Block) for r in b.writes}
-    return found
+            result |= {s.buffer for s in ir.collect(each.init, ir.BufferStore)}
+            result |= {r.buffer for b in ir.collect(each.init, ir.Block) for r in b.writes}
+    return result

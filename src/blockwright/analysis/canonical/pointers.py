@@ -28,26 +28,26 @@ def memories(pointer: ir.Expr, named: Mapping[ir.Var, ir.Expr]) -> list[ir.Buffe
     """The buffers whose elements a pointer may point to, by the addresses that it is computed
     from. Of a pointer that is given to the program, or read by a call from what one points to, the
     variable."""
-    found: dict[ir.Buffer | ir.Var, None] = {}
+    result: dict[ir.Buffer | ir.Var, None] = {}
     stack: list[ir.Node] = [pointer]
     while stack:
         node = stack.pop()
         if isinstance(node, ir.Call) and node.op in ("address_of", "tensor"):
-            found |= dict.fromkeys(p.buffer for p in node.args if isinstance(p, ir.BufferLoad))
+            result |= dict.fromkeys(p.buffer for p in node.args if isinstance(p, ir.BufferLoad))
         elif isinstance(node, ir.Var):
             if node.type.is_handle:
                 behind = memories(named[node], named) if node in named else ()
-                found |= dict.fromkeys(behind or (node,))
+                result |= dict.fromkeys(behind or (node,))
         elif isinstance(node, ir.Let):
             stack.append(ir.substitute(node.body, {node.var: node.value}))
         elif isinstance(node, ir.Select) or getattr(node, "op", "") == "if_then_else":
             stack.extend(node.children()[:0:-1])  # not the condition
         elif isinstance(node, ir.Call) and node.op.startswith("call_"):
             known = (memories(arg, named) for arg in node.args)
-            found |= dict.fromkeys(m for each in known for m in each if isinstance(m, ir.Buffer))
+            result |= dict.fromkeys(m for each in known for m in each if isinstance(m, ir.Buffer))
         elif not isinstance(node, ir.BufferLoad):
             stack.extend(node.children()[::-1])
-    return list(found)
+    return list(result)
 
 
 def address(pointer: ir.Expr) -> ir.BufferLoad | None:

@@ -89,30 +89,42 @@ class Siblings:
     # ------------------------------------------------------------------ relations
     def producers(self, block: ir.Block) -> list[ir.Block]:
         """Blocks before `block` that write something it reads, in program order."""
-        found = {w for r in block.reads for w in self.writers_before(block, r)}
-        return sorted(found, key=self.position.__getitem__)
+        result = {w for r in block.reads for w in self.writers_before(block, r)}
+        return sorted(result, key=self.position.__getitem__)
 
     def consumers(self, block: ir.Block) -> list[ir.Block]:
         """Blocks after `block` that read something it writes, in program order."""
         here = self.position[block]
-        found = {c for r in block.writes for c in self.readers.get(r.buffer, ())
-                 if self.position[c] > here and self._meets(block, c, r.buffer)}  # fmt: skip
-        return sorted(found, key=self.position.__getitem__)
+        result = {
+            c
+            for r in block.writes
+            for c in self.readers.get(r.buffer, ())
+            if self.position[c] > here and self._meets(block, c, r.buffer)
+        }
+        return sorted(result, key=self.position.__getitem__)
 
     def carried_readers(self, block: ir.Block) -> list[ir.Block]:
         """Loop-carried readers: blocks before `block` in a shared loop that may read what it wrote
         in an earlier iteration, in program order."""
         here = self.position[block]
-        found = {c for r in block.writes for c in self.readers.get(r.buffer, ())
-                 if self.position[c] < here and self.tree.common_loops(c, block)
-                 and self._meets(block, c, r.buffer)}  # fmt: skip
-        return sorted(found, key=self.position.__getitem__)
+        result = {
+            c
+            for r in block.writes
+            for c in self.readers.get(r.buffer, ())
+            if self.position[c] < here
+            and self.tree.common_loops(c, block)
+            and self._meets(block, c, r.buffer)
+        }
+        return sorted(result, key=self.position.__getitem__)
 
     def writers_before(self, block: ir.Block, read: ir.BufferRegion) -> list[ir.Block]:
         """Blocks before `block` that may write a part of what it reads, in program order."""
         here = self.position[block]
-        return [w for w in self.writers.get(read.buffer, ())
-                if self.position[w] < here and self._meets(w, block, read.buffer)]  # fmt: skip
+        return [
+            w
+            for w in self.writers.get(read.buffer, ())
+            if self.position[w] < here and self._meets(w, block, read.buffer)
+        ]
 
     def _meets(self, writer: ir.Block, reader: ir.Block, buffer: ir.Buffer) -> bool:
         """Whether a block may read what another one writes; asked where there are several writers,
@@ -120,9 +132,14 @@ class Siblings:
         if len(self.writers[buffer]) == 1:
             return True
         pair = [*self._place(writer), *self._place(reader), buffer]
-        apart = self.memo.answer("apart", pair, lambda: self.apart(
-            (writer, self._region(writer.writes, buffer)),
-            (reader, self._region(reader.reads, buffer))))  # fmt: skip
+        apart = self.memo.answer(
+            "apart",
+            pair,
+            lambda: self.apart(
+                (writer, self._region(writer.writes, buffer)),
+                (reader, self._region(reader.reads, buffer)),
+            ),
+        )
         return not apart
 
     def is_output(self, block: ir.Block) -> bool:
@@ -152,10 +169,10 @@ class Siblings:
         return self._classify(block)[1]
 
     def _classify(self, block: ir.Block) -> tuple[BlockKind, str]:
-        found = self._kinds.get(block)
-        if found is None:
-            found = self._kinds[block] = self._find_kind(block)
-        return found
+        result = self._kinds.get(block)
+        if result is None:
+            result = self._kinds[block] = self._find_kind(block)
+        return result
 
     def _find_kind(self, block: ir.Block) -> tuple[BlockKind, str]:
         other = self._second_writer(block)
@@ -241,9 +258,10 @@ class Siblings:
         """Whether a block with an initial value sets it for every element that it visits."""
         realize, loops = self.tree.realize(block), self.tree.loops_above(block)
         return self.memo.answer(
-            "begins", self._place(block),
+            "begins",
+            self._place(block),
             lambda: takes_first_step(realize, loops, lambda at: self.memo.facts(self.tree, at)),
-        )  # fmt: skip
+        )
 
     def _reads_elsewhere(self, block: ir.Block) -> str:
         """Why an instance may read elements that other instances of the block update, in words."""
@@ -271,8 +289,12 @@ class Siblings:
     def continued(self, block: ir.Block) -> bool:
         """Whether iterators of the scope drive a reduction with an initial value, the block itself
         or one inside of it: one visit makes a part of it."""
-        outer = {it.var for above in (self.block, *self.tree.ancestors(self.block))
-                 if isinstance(above, ir.Block) for it in above.iter_vars}  # fmt: skip
+        outer = {
+            it.var
+            for above in (self.block, *self.tree.ancestors(self.block))
+            if isinstance(above, ir.Block)
+            for it in above.iter_vars
+        }
         return bool(outer) and drives_sums(self.tree.realize(block), outer)
 
     def _second_writer(self, block: ir.Block) -> str:
@@ -297,15 +319,15 @@ class Siblings:
 
         Asked before each pair is looked at: a concatenation may have hundreds of parts.
         """
-        found = self._apart.get(buffer)
-        if found is None:
+        result = self._apart.get(buffer)
+        if result is None:
             writers = self.writers[buffer]
             regions = [self._region(w.writes, buffer) for w in writers]
-            found = len(writers) >= _MANY and apart_along_an_axis(
+            result = len(writers) >= _MANY and apart_along_an_axis(
                 [self._whole(w, region) for w, region in zip(writers, regions, strict=True)]
             )
-            self._apart[buffer] = found
-        return found
+            self._apart[buffer] = result
+        return result
 
     def disjoint(self, a: ir.Block, b: ir.Block, buffer: ir.Buffer) -> bool:
         """Whether two blocks surely write different parts of a buffer."""
@@ -327,14 +349,16 @@ class Siblings:
     def _whole(self, block: ir.Block, region: ir.BufferRegion) -> ir.BufferRegion:
         """The box of a region over all instances of a block."""
         key = (block, region)
-        found = self._boxes.get(key)
-        if found is None:
-            found = self._boxes[key] = self.memo.answer(
-                "whole", [*self._place(block), region],
+        result = self._boxes.get(key)
+        if result is None:
+            result = self._boxes[key] = self.memo.answer(
+                "whole",
+                [*self._place(block), region],
                 lambda: self.region_under(
-                    (), block, region, self.memo.facts(self.tree, self.block.body)),
-            )  # fmt: skip
-        return found
+                    (), block, region, self.memo.facts(self.tree, self.block.body)
+                ),
+            )
+        return result
 
     def not_affine(self, block: ir.Block) -> tuple[str, ...]:
         """Why the iterators of a block are bound by no iterator map; empty when they are."""
@@ -350,10 +374,10 @@ class Siblings:
     def _place(self, block: ir.Block) -> list[ir.Node]:
         """Nodes that decide what a block does where it stands."""
         realize = self.tree.realize(block)
-        found: list[ir.Node] = [realize, *self.tree.deciding(realize, self.block)]
+        result: list[ir.Node] = [realize, *self.tree.deciding(realize, self.block)]
         for loop in self.tree.loops_above(block):
-            found += (loop.loop_var, loop.min, loop.extent)
-        return found
+            result += (loop.loop_var, loop.min, loop.extent)
+        return result
 
     def _affinity(self, block: ir.Block) -> IterMapResult:
         realize = self.tree.realize(block)
@@ -372,8 +396,11 @@ class Siblings:
         realize = self.tree.realize(block)
         loops = self.tree.loops_above(block)
         predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
-        reducing = [v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
-                    if it.iter_type is ir.IterType.REDUCE]  # fmt: skip
+        reducing = [
+            v
+            for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
+            if it.iter_type is ir.IterType.REDUCE
+        ]
         terms = {v for e in reducing for v in ir.free_vars(e)}
         reducing += [c for c in conjuncts(realize.predicate) if ir.uses_var(c, terms)]
         for count in range(len(loops) + 1):
@@ -400,8 +427,7 @@ class Siblings:
         """
         realize = self.tree.realize(block)
         fixed = set(common)
-        domains = {f.loop_var: f.dom
-                   for f in self.tree.loops_above(block) if f not in fixed}  # fmt: skip
+        domains = {f.loop_var: f.dom for f in self.tree.loops_above(block) if f not in fixed}
         binding = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)}
         outer = ir.substitute(region, binding)
         loose = not tight or ir.is_const_int(realize.predicate)
@@ -415,14 +441,14 @@ class Siblings:
     def _named(self, block: ir.Block, fixed: Collection[ir.For] = ()) -> dict[ir.Var, ir.Expr]:
         """Values that are named around a block, inside the fixed loops, and may be others in each
         of its instances."""
-        found: list[ir.LetStmt] = []
+        result: list[ir.LetStmt] = []
         for above in self.tree.ancestors(self.tree.realize(block)):
             if above is self.block or above in fixed:
                 break
             if isinstance(above, ir.LetStmt):
-                found.append(above)
+                result.append(above)
         values: dict[ir.Var, ir.Expr] = {}
-        for let in reversed(found):
+        for let in reversed(result):
             values[let.var] = ir.substitute(let.value, values)
         return values
 

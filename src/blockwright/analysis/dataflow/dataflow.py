@@ -60,15 +60,19 @@ class Scope(Siblings):
         makers = self._makers(block, region)
         close = [w for w in makers if self.tree.common_loops(w, block)]
         if close and not self.covers(makers, block, region):
-            return (f"in an iteration of the loops they share, block {close[-1].name} has "
-                    f"not written all of {region.buffer.name} that block {block.name} "
-                    "reads")  # fmt: skip
+            return (
+                f"in an iteration of the loops they share, block {close[-1].name} has "
+                f"not written all of {region.buffer.name} that block {block.name} "
+                "reads"
+            )
         for maker in close:
             written = self._region(maker.writes, region.buffer)
             if not self.final(maker, written, self.tree.common_loops(maker, block)):
-                return (f"what block {maker.name} writes in an iteration of the loops they "
-                        f"share is not all that it writes to the same elements of "
-                        f"{region.buffer.name}, which block {block.name} reads")  # fmt: skip
+                return (
+                    f"what block {maker.name} writes in an iteration of the loops they "
+                    f"share is not all that it writes to the same elements of "
+                    f"{region.buffer.name}, which block {block.name} reads"
+                )
         return ""
 
     def final(self, block: ir.Block, region: ir.BufferRegion, loops: Sequence[ir.For]) -> bool:
@@ -83,20 +87,28 @@ class Scope(Siblings):
         a region that it states."""
         return all(
             ir.is_const_int(loop.extent, 1)
-            or self.memo.answer("turns", [*self._place(block), loop.loop_var, region],
-                                lambda f=loop: write_apart(self.tree, self.memo, f, block, region))
+            or self.memo.answer(
+                "turns",
+                [*self._place(block), loop.loop_var, region],
+                lambda f=loop: write_apart(self.tree, self.memo, f, block, region),
+            )
             for loop in loops
-        )  # fmt: skip
+        )
 
     def _makers(self, block: ir.Block, read: ir.BufferRegion) -> list[ir.Block]:
         """Writers before a block that leave final values: no initial value of a later update."""
         before = self.writers_before(block, read)
-        updates = [w for w in before
-                   if w.init is None and any(r.buffer is read.buffer for r in w.reads)]  # fmt: skip
-        return [w for w in before
-                if not any(self.position[u] > self.position[w]
-                           and not self.disjoint(w, u, read.buffer)
-                           for u in updates)]  # fmt: skip
+        updates = [
+            w for w in before if w.init is None and any(r.buffer is read.buffer for r in w.reads)
+        ]
+        return [
+            w
+            for w in before
+            if not any(
+                self.position[u] > self.position[w] and not self.disjoint(w, u, read.buffer)
+                for u in updates
+            )
+        ]
 
     def covers(
         self, producers: Sequence[ir.Block], consumer: ir.Block, read: ir.BufferRegion
@@ -123,7 +135,7 @@ class Scope(Siblings):
         shared = [self.tree.common_loops(p, consumer) for p in producers]
         deepest = max(shared, key=len)
         analyzer = self.memo.facts(self.tree, deepest[-1].body if deepest else self.block.body)
-        made: list[Made] = []
+        result: list[Made] = []
         for producer, common in zip(producers, shared, strict=True):
             written = self._region(producer.writes, read.buffer)
             if self._partial(producer, common) or not self.is_exact(
@@ -131,7 +143,7 @@ class Scope(Siblings):
             ):
                 continue
             box = self.region_under(common, producer, written, analyzer)
-            made.append((box.region, self.conditions(common, producer)))
+            result.append((box.region, self.conditions(common, producer)))
         need = self.region_under(deepest, consumer, read, analyzer)
         if given := self.conditions(deepest, consumer):  # where they fail nothing is needed
             analyzer = analyzer.copy()
@@ -143,7 +155,7 @@ class Scope(Siblings):
         for condition in conjuncts(self.tree.realize(consumer).predicate):
             if all(known.knows(v) for v in ir.free_vars(condition)):
                 known.learn(condition)
-        return covered_in_cases(made, clip_region(need, analyzer).region, analyzer, known)
+        return covered_in_cases(result, clip_region(need, analyzer).region, analyzer, known)
 
     def runs(
         self, fixed: Sequence[ir.For], block: ir.Block, given: ir.Expr, analyzer: Analyzer
@@ -166,15 +178,15 @@ class Scope(Siblings):
         for loop in fixed:
             inner.pop(loop.loop_var, None)
         still = {v: f.min for v, f in inner.items() if ir.is_const_int(f.extent, 1)}
-        found: list[ir.Expr] = []
+        result: list[ir.Expr] = []
         for part in conjuncts(self.tree.realize(block).predicate):
             if ir.is_const_int(part, 1) or ir.uses_var(part, inner.keys() - still.keys()):
                 continue
             if ir.uses_var(part, set(still)):
                 part = self.memo.facts(self.tree).simplify(ir.substitute(part, still))
             if not ir.is_const_int(part, 1):
-                found.append(part)
-        return found
+                result.append(part)
+        return result
 
     def always(self, block: ir.Block, analyzer: Analyzer) -> bool:
         """Whether no condition on what is around the scope keeps a block from running, and no
@@ -231,8 +243,8 @@ class Scope(Siblings):
         if not self.tree.child_blocks(block):
             return stores_fill(block, region, analyzer, self.sizes)
         inner = Scope(self.tree, block, self.memo)
-        made = inner.filled(inner.writers.get(region.buffer, ()), region.buffer, analyzer)
-        return jointly_cover(made, clip_region(region, analyzer).region, analyzer)
+        result = inner.filled(inner.writers.get(region.buffer, ()), region.buffer, analyzer)
+        return jointly_cover(result, clip_region(region, analyzer).region, analyzer)
 
     def filled(
         self, writers: Iterable[ir.Block], buffer: ir.Buffer, analyzer: Analyzer
@@ -246,9 +258,12 @@ class Scope(Siblings):
         return boxes
 
     def _may_not_run(
-        self, block: ir.Block, told: Sequence[ir.Range], domains: Mapping[ir.Var, ir.Range],
+        self,
+        block: ir.Block,
+        told: Sequence[ir.Range],
+        domains: Mapping[ir.Var, ir.Range],
         analyzer: Analyzer,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """Whether a loop whose variable the box does not mention may run zero times, or the first
         step of a reduction be left out.
 
@@ -258,17 +273,27 @@ class Scope(Siblings):
             return True
         moving = {v for r in told for e in (r.min, r.extent) for v in ir.free_vars(e)}
         pairs = zip(block.iter_vars, self.tree.realize(block).iter_values, strict=True)
-        moving |= {v for it, value in pairs if it.iter_type is ir.IterType.REDUCE
-                   for v in ir.free_vars(value)}  # fmt: skip
+        moving |= {
+            v
+            for it, value in pairs
+            if it.iter_type is ir.IterType.REDUCE
+            for v in ir.free_vars(value)
+        }
         return any(
             not analyzer.prove(ir.GT(rng.extent, ir.const(0, rng.extent.dtype)))
-            for var, rng in domains.items() if var not in moving
-        )  # fmt: skip
+            for var, rng in domains.items()
+            if var not in moving
+        )
 
     def is_exact(
-        self, common: list[ir.For], block: ir.Block, region: ir.BufferRegion, analyzer: Analyzer,
-        reading: bool = False, beside: ir.Block | None = None,
-    ) -> bool:  # fmt: skip
+        self,
+        common: list[ir.For],
+        block: ir.Block,
+        region: ir.BufferRegion,
+        analyzer: Analyzer,
+        reading: bool = False,
+        beside: ir.Block | None = None,
+    ) -> bool:
         """Whether the instances inside the common loops fill the whole box they span.
 
         `reading`: the region may depend on reduction iterators too. `beside`: as for `decided`.
@@ -276,11 +301,13 @@ class Scope(Siblings):
         if self.decided(block, common, beside) or not self.writes_all(block, region):
             return False
         realize = self.tree.realize(block)
-        domains = {f.loop_var: f.dom
-                   for f in self.tree.loops_above(block) if f not in common}  # fmt: skip
+        domains = {f.loop_var: f.dom for f in self.tree.loops_above(block) if f not in common}
         reduced = {it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
-        binding = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
-                   if reading or it.var not in reduced}  # fmt: skip
+        binding = {
+            it.var: v
+            for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
+            if reading or it.var not in reduced
+        }
         corners: list[ir.Expr] = []
         told = [ir.substitute(rng, binding) for rng in region.region]
         if self._may_not_run(block, told, domains, analyzer):

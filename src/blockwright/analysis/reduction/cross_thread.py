@@ -43,9 +43,9 @@ def why_threads_race(
     """
     if tag not in THREAD_AXES:
         return "only threads along threadIdx.x, .y and .z combine their terms"
-    found = find_update(block)
-    if isinstance(found, NoReduction):
-        return f"block {block.name} is no reduction that threads can share: {found.why}"
+    result = find_update(block)
+    if isinstance(result, NoReduction):
+        return f"block {block.name} is no reduction that threads can share: {result.why}"
     for it in block.iter_vars:
         if it.iter_type is not ir.IterType.REDUCE and ir.uses_var(values[it.var], var):
             return f"it also drives {it.var.name}, which is no reduction iterator"
@@ -160,9 +160,9 @@ def unfinished(visit: Visit, leaves: Sequence[Visit]) -> Visit | None:
 
 def cross_thread_problems(func: ir.PrimFunc) -> Iterator[Problem]:
     """Reductions of a function whose terms threads share although they cannot combine them."""
-    found = visits(func, kernels(func))
-    outer = {s for visit in found for s in visit.around if isinstance(s, ir.Block)}
-    leaves = [visit for visit in found if visit.block not in outer]
+    result = visits(func, kernels(func))
+    outer = {s for visit in result for s in visit.around if isinstance(s, ir.Block)}
+    leaves = [visit for visit in result if visit.block not in outer]
     for visit in leaves:
         for level in visit.path:
             if level.tag:

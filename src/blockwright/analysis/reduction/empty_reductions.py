@@ -119,8 +119,11 @@ class _Define(ir.Mutator):
         """Notes the initial value of a block in front of its outermost reduction loop, or of the
         kernel where that loop is bound to a thread axis."""
         iters = realize.block.iter_vars
-        empty = [it.dom.extent for it in iters if it.iter_type is ir.IterType.REDUCE
-                 and not self._takes_steps(it.dom.extent)]  # fmt: skip
+        empty = [
+            it.dom.extent
+            for it in iters
+            if it.iter_type is ir.IterType.REDUCE and not self._takes_steps(it.dom.extent)
+        ]
         if not empty:
             return
         reduced = _reduced(realize, self.path)
@@ -147,8 +150,9 @@ class _Define(ir.Mutator):
         block = realize.block
         assert block.init is not None
         reduced = _reduced(realize, path)
-        nest = _Nest({s.node.loop_var for s in path
-                      if isinstance(s.node, ir.For) and _feeds(s, reduced)})  # fmt: skip
+        nest = _Nest(
+            {s.node.loop_var for s in path if isinstance(s.node, ir.For) and _feeds(s, reduced)}
+        )
         for step in path:
             nest.enter(step)
         iters: list[ir.IterVar] = []
@@ -161,9 +165,9 @@ class _Define(ir.Mutator):
             iters.append(it.replace(var=fresh[it.var]))
             values.append(nest.value(it, value))
         predicate = nest.conditions(realize)
-        made = ir.Block(f"{block.name}_init", tuple(iters), (), block.writes, block.init)
-        made = ir.substitute(made, {**fresh, **nest.kept})
-        stmt: ir.Stmt = ir.BlockRealize(tuple(values), ir.all_of(predicate), made)
+        result = ir.Block(f"{block.name}_init", tuple(iters), (), block.writes, block.init)
+        result = ir.substitute(result, {**fresh, **nest.kept})
+        stmt: ir.Stmt = ir.BlockRealize(tuple(values), ir.all_of(predicate), result)
         late = not nest.kept.keys().isdisjoint(ir.free_vars(condition))
         if late:
             stmt = ir.IfThenElse(ir.substitute(condition, nest.kept), stmt)
@@ -253,9 +257,11 @@ def _reduced(realize: ir.BlockRealize, path: list[_Step]) -> list[ir.Expr]:
     for step in path:
         if isinstance(step.node, ir.LetStmt):
             named[step.node.var] = ir.substitute(step.node.value, named)
-    return [ir.substitute(value, named) for it, value in
-            zip(realize.block.iter_vars, realize.iter_values, strict=True)
-            if it.iter_type is ir.IterType.REDUCE]  # fmt: skip
+    return [
+        ir.substitute(value, named)
+        for it, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)
+        if it.iter_type is ir.IterType.REDUCE
+    ]
 
 
 def _is_bound(step: _Step) -> bool:

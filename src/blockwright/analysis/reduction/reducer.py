@@ -125,14 +125,14 @@ def _find(block: ir.Block) -> Reduction | NoReduction:
 def _recognise(block: ir.Block) -> Reduction:
     update = _Update(block)
     declared = declared_reducer(block)
-    found = _matched(update, range(len(update.elements)), declared)
-    if found is None and declared is None:
-        found = _independent(update)
-    if found is None:
+    result = _matched(update, range(len(update.elements)), declared)
+    if result is None and declared is None:
+        result = _independent(update)
+    if result is None:
         if declared is not None:
             raise _No(_NO_STEP)
         raise _No(f"{_NO_BUILTIN[len(update.elements) > 1]}: {why_no_builtin(*update.parts())}")
-    name, reducer, order, terms = found
+    name, reducer, order, terms = result
     elements = tuple(update.elements[k] for k in order)
     initial = () if block.init is None else _initial(block.init, elements)
     reduced = {it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
@@ -171,10 +171,13 @@ def declare_reducer(combine: Combine, identity: Sequence[ir.Expr]) -> ir.CommRed
         reducer = make_reducer(lambda *v: combine(v[:count], v[count:]), identity)
     broken = law_broken_by(reducer)
     if broken:
-        raise IRError(f"this is no commutative reducer: {broken}", code="BW228",
-                      help="a reduction may run in any order and in parts, so the combination must "
-                      "be commutative and associative, and the identity change nothing; order ties "
-                      "and NaN by position, as the builtin argmax does")  # fmt: skip
+        raise IRError(
+            f"this is no commutative reducer: {broken}",
+            code="BW228",
+            help="a reduction may run in any order and in parts, so the combination must "
+            "be commutative and associative, and the identity change nothing; order ties "
+            "and NaN by position, as the builtin argmax does",
+        )
     return reducer
 
 
@@ -190,10 +193,10 @@ _known_laws: WeakKeyDictionary[ir.CommReducer, str] = WeakKeyDictionary()
 
 def law_broken_by(reducer: ir.CommReducer) -> str:
     """`broken_law`, remembered per reducer."""
-    found = _known_laws.get(reducer)
-    if found is None:
-        found = _known_laws[reducer] = broken_law(reducer)
-    return found
+    result = _known_laws.get(reducer)
+    if result is None:
+        result = _known_laws[reducer] = broken_law(reducer)
+    return result
 
 
 def builtin_name(reducer: ir.CommReducer) -> str:
@@ -263,8 +266,11 @@ class _Update:
             self._run(stmt.body)
         elif isinstance(stmt, ir.BufferStore):
             place = next(k for k, e in enumerate(self.elements) if e.buffer is stmt.buffer)
-            if any(isinstance(n, ir.BufferLoad) and n.buffer in self._buffers()
-                   for index in stmt.indices for n in ir.walk(index)):  # fmt: skip
+            if any(
+                isinstance(n, ir.BufferLoad) and n.buffer in self._buffers()
+                for index in stmt.indices
+                for n in ir.walk(index)
+            ):
                 raise _No("the place of the element depends on an element")
             self.now[place] = self._read(stmt.value)
         else:
@@ -285,9 +291,11 @@ class _Read(ir.Mutator):
     """Loads of updated elements become their present values; lets are put in."""
 
     def __init__(
-        self, elements: Sequence[ir.BufferLoad], now: Sequence[ir.Expr],
+        self,
+        elements: Sequence[ir.BufferLoad],
+        now: Sequence[ir.Expr],
         lets: dict[ir.Var, ir.Expr],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         for var, value in lets.items():
             self._memo[var] = value
@@ -311,7 +319,7 @@ def _initial(init: ir.Stmt, elements: Sequence[ir.BufferLoad]) -> tuple[ir.Expr,
     """The initial value of each element, from a list of stores."""
     parts = init.seq if isinstance(init, ir.SeqStmt) else (init,)
     updated = {e.buffer for e in elements}
-    found: list[ir.Expr] = []
+    result: list[ir.Expr] = []
     if len(parts) != len(elements) or not all(isinstance(p, ir.BufferStore) for p in parts):
         raise _No("it does not set one initial value for each element that it updates")
     stores = cast("Sequence[ir.BufferStore]", parts)
@@ -321,8 +329,8 @@ def _initial(init: ir.Stmt, elements: Sequence[ir.BufferLoad]) -> tuple[ir.Expr,
             raise _No("the initial value goes to another element than the update")
         if any(isinstance(n, ir.BufferLoad) and n.buffer in updated for n in ir.walk(store.value)):
             raise _No("the initial value reads an element that the block updates")
-        found.append(store.value)
-    return tuple(found)
+        result.append(store.value)
+    return tuple(result)
 
 
 # ----------------------------------------------------------------------------- finding the reducer
@@ -371,18 +379,20 @@ def _independent(update: _Update) -> _Found | None:
     count = len(update.elements)
     if count < 2:
         return None
-    groups = [{k, *(j for j in range(count) if ir.uses_var(update.values[k], update.old[j]))}
-              for k in range(count)]  # fmt: skip
+    groups = [
+        {k, *(j for j in range(count) if ir.uses_var(update.values[k], update.old[j]))}
+        for k in range(count)
+    ]
     for k in range(count):
         joined = set[int]().union(*(g for g in groups if k in g))
         groups = [*(g for g in groups if k not in g), joined]
     parts = [_matched(update, sorted(group), None) for group in sorted(groups, key=min)]
-    found = [part for part in parts if part is not None]
-    if len(found) < len(parts) or len(found) < 2:
+    result = [part for part in parts if part is not None]
+    if len(result) < len(parts) or len(result) < 2:
         return None
-    reducer = _side_by_side([part[1] for part in found])
-    order = tuple(k for part in found for k in part[2])
-    return "", reducer, order, tuple(term for part in found for term in part[3])
+    reducer = _side_by_side([part[1] for part in result])
+    order = tuple(k for part in result for k in part[2])
+    return "", reducer, order, tuple(term for part in result for term in part[3])
 
 
 def _side_by_side(parts: Sequence[ir.CommReducer]) -> ir.CommReducer:

@@ -122,25 +122,32 @@ def _broken_law(reducer: ir.CommReducer) -> str:
     count = len(rows[0])
     one, two = (np.repeat(np.arange(count), count), np.tile(np.arange(count), count))
     x, y = [r[one] for r in rows], [r[two] for r in rows]
-    found = _difference(_apply(reducer, x, y), _apply(reducer, y, x))
-    if found is not None:
-        return _report(reducer, "the order of its operands matters", ("f(x, y)", "f(y, x)"),
-                       found, (x, y))  # fmt: skip
+    result = _difference(_apply(reducer, x, y), _apply(reducer, y, x))
+    if result is not None:
+        return _report(
+            reducer, "the order of its operands matters", ("f(x, y)", "f(y, x)"), result, (x, y)
+        )
     wide = np.repeat(np.arange(count * count), count)
     third = np.tile(np.arange(count), count * count)
     x, y, z = [r[wide] for r in x], [r[wide] for r in y], [r[third] for r in rows]
     left = _apply(reducer, _apply(reducer, x, y), z)
     right = _apply(reducer, x, _apply(reducer, y, z))
-    found = _difference(left, right)
-    if found is not None:
-        return _report(reducer, "the grouping of its operands matters",
-                       ("f(f(x, y), z)", "f(x, f(y, z))"), found, (x, y, z))  # fmt: skip
+    result = _difference(left, right)
+    if result is not None:
+        return _report(
+            reducer,
+            "the grouping of its operands matters",
+            ("f(f(x, y), z)", "f(x, f(y, z))"),
+            result,
+            (x, y, z),
+        )
     nothing = [np.broadcast_to(_value(e, {}), (count,)) for e in reducer.identity]
-    made = _apply(reducer, nothing, rows)
-    found = _difference(made, rows)
-    if found is not None:
-        return _report(reducer, "its identity changes a value", ("f(identity, x)", "x"), found,
-                       (rows,))  # fmt: skip
+    created = _apply(reducer, nothing, rows)
+    result = _difference(created, rows)
+    if result is not None:
+        return _report(
+            reducer, "its identity changes a value", ("f(identity, x)", "x"), result, (rows,)
+        )
     return ""
 
 
@@ -168,8 +175,10 @@ def is_idempotent_at(reducer: ir.CommReducer, values: Sequence[ir.Expr]) -> bool
 
 def _apply(reducer: ir.CommReducer, x: Sequence[Array], y: Sequence[Array]) -> list[Array]:
     values = dict(zip((*reducer.lhs, *reducer.rhs), (*x, *y), strict=True))
-    return [np.broadcast_to(np.asarray(evaluate(part, values)).astype(_host(var.type)), x[0].shape)
-            for part, var in zip(reducer.result, reducer.lhs, strict=True)]  # fmt: skip
+    return [
+        np.broadcast_to(np.asarray(evaluate(part, values)).astype(_host(var.type)), x[0].shape)
+        for part, var in zip(reducer.result, reducer.lhs, strict=True)
+    ]
 
 
 def _samples(reducer: ir.CommReducer) -> list[Array]:
@@ -179,8 +188,10 @@ def _samples(reducer: ir.CommReducer) -> list[Array]:
     if len(every) > _MOST:
         chance = np.random.default_rng(7)  # the same samples always
         every = [every[k] for k in sorted(chance.choice(len(every), _MOST, replace=False))]
-    return [np.array([row[c] for row in every]).astype(_host(e.dtype))
-            for c, e in enumerate(reducer.identity)]  # fmt: skip
+    return [
+        np.array([row[c] for row in every]).astype(_host(e.dtype))
+        for c, e in enumerate(reducer.identity)
+    ]
 
 
 def _values(identity: ir.Expr) -> tuple[Any, ...]:
@@ -217,8 +228,10 @@ def _report(
     found: tuple[int, list[Any], list[Any]], operands: Sequence[Sequence[Array]],
 ) -> str:  # fmt: skip
     at, left, right = found
-    given = ", ".join(f"{name} = {_shown([column[at].item() for column in values])}"
-                      for name, values in zip("xyz", operands, strict=False))  # fmt: skip
+    given = ", ".join(
+        f"{name} = {_shown([column[at].item() for column in values])}"
+        for name, values in zip("xyz", operands, strict=False)
+    )
     return f"{what}: for {given}, {sides[0]} is {_shown(left)} and {sides[1]} is {_shown(right)}"
 
 

@@ -29,8 +29,8 @@ def match_all(
     if not patterns:
         yield known
         return
-    for found in _match(patterns[0], exprs[0], known, excluded):
-        yield from match_all(patterns[1:], exprs[1:], found, excluded)
+    for result in _match(patterns[0], exprs[0], known, excluded):
+        yield from match_all(patterns[1:], exprs[1:], result, excluded)
 
 
 def _match(

@@ -30,10 +30,11 @@ def step(
     shared, values = share_condition(combined(reducer, elements, operands))
     lets += shared
     if len(elements) > 1:
-        made = [ir.Var(f"v_{e.buffer.name}", v.dtype)
-                for e, v in zip(elements, values, strict=True)]  # fmt: skip
-        lets += zip(made, values, strict=True)
-        values = tuple(made)
+        result = [
+            ir.Var(f"v_{e.buffer.name}", v.dtype) for e, v in zip(elements, values, strict=True)
+        ]
+        lets += zip(result, values, strict=True)
+        values = tuple(result)
     body = stores(elements, values)
     return under_lets(lets, body)
 
@@ -62,8 +63,10 @@ def _common_condition(values: Sequence[ir.Expr]) -> ir.Expr | None:
     first = values[0]
     if len(values) == 1 or not isinstance(first, ir.Select):
         return None
-    same = all(isinstance(v, ir.Select) and ir.structural_equal(v.condition, first.condition)
-               for v in values)  # fmt: skip
+    same = all(
+        isinstance(v, ir.Select) and ir.structural_equal(v.condition, first.condition)
+        for v in values
+    )
     return first.condition if same else None
 
 

@@ -94,18 +94,22 @@ def builtin_reducer(name: str, dtypes: Sequence[ir.DType | str]) -> ir.CommReduc
     """A builtin reducer over components of the given types."""
     row = BUILTIN.get(name)
     if row is None:
-        raise IRError(f"there is no reducer {name!r}", code="BW228",
-                      help=f"builtin reducers: {', '.join(BUILTIN)}; others are declared with "
-                      "comm_reducer")  # fmt: skip
+        raise IRError(
+            f"there is no reducer {name!r}",
+            code="BW228",
+            help=f"builtin reducers: {', '.join(BUILTIN)}; others are declared with comm_reducer",
+        )
     kinds = tuple(ir.dtype_of(d) for d in dtypes)
     if len(kinds) != row.arity:
-        raise IRError(f"{name} combines {row.arity} components, got {len(kinds)} types",
-                      code="BW228")  # fmt: skip
+        raise IRError(
+            f"{name} combines {row.arity} components, got {len(kinds)} types", code="BW228"
+        )
     if row.arity == 2 and not kinds[1].is_int:
         raise IRError(f"a position of {name} is an integer, not {kinds[1]}", code="BW228")
     if name in ("any", "all") and not kinds[0].is_bool:
-        raise IRError(f"{name} combines bool, not {kinds[0]}", code="BW228",
-                      help="compare first: x != 0")  # fmt: skip
+        raise IRError(
+            f"{name} combines bool, not {kinds[0]}", code="BW228", help="compare first: x != 0"
+        )
     return _made(name, kinds)
 
 
@@ -129,15 +133,21 @@ def make_reducer(
     rhs = tuple(ir.Var(n, e.dtype) for n, e in zip(called[count:], identity, strict=True))
     parts = components(combine(*lhs, *rhs))
     if len(parts) != len(identity):
-        raise IRError(f"the combination has {len(parts)} components, the identity "
-                      f"{len(identity)}", code="BW228")  # fmt: skip
-    result = tuple(ir.as_expr(p, v.type) if not isinstance(p, ir.Expr) else p
-                   for p, v in zip(parts, lhs, strict=True))  # fmt: skip
+        raise IRError(
+            f"the combination has {len(parts)} components, the identity {len(identity)}",
+            code="BW228",
+        )
+    result = tuple(
+        ir.as_expr(p, v.type) if not isinstance(p, ir.Expr) else p
+        for p, v in zip(parts, lhs, strict=True)
+    )
     for part, var in zip(result, lhs, strict=True):
         if part.dtype is not var.type:
-            raise IRError(f"a component of type {var.type} becomes {part.dtype} in the "
-                          "combination", code="BW228",
-                          help="give the identity the type of the combination")  # fmt: skip
+            raise IRError(
+                f"a component of type {var.type} becomes {part.dtype} in the combination",
+                code="BW228",
+                help="give the identity the type of the combination",
+            )
     return ir.CommReducer(lhs, rhs, result, tuple(identity))
 
 

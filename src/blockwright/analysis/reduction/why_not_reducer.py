@@ -98,10 +98,16 @@ def _condition(
     assert isinstance(wanted, ir.Select)
     parts = _either(wanted.condition)
     have = _either(condition)
-    rules = ["which number is taken", "which of two equal numbers is taken, the one at the lower "
-             "position", "what becomes of NaN, which comes before every number"]  # fmt: skip
-    missing = [f"{rule}: {text(part)}" for rule, part in zip(rules, parts, strict=False)
-               if not any(_same(part, h) for h in have)]  # fmt: skip
+    rules = [
+        "which number is taken",
+        "which of two equal numbers is taken, the one at the lower position",
+        "what becomes of NaN, which comes before every number",
+    ]
+    missing = [
+        f"{rule}: {text(part)}"
+        for rule, part in zip(rules, parts, strict=False)
+        if not any(_same(part, h) for h in have)
+    ]
     form = f"{name} takes the new pair where {text(wanted.condition)}"
     if not missing:
         return f"{form}, this update where {text(condition)}"

@@ -69,7 +69,7 @@ def updated_atomically(block: ir.Block, buffer: ir.Buffer) -> bool:
     Blocks inside count; a buffer whose address is taken, or a view of it, does not qualify.
     """
     inside: set[ir.Node] = set()
-    found = False
+    result = False
     for node in ir.walk(block):
         if isinstance(node, ir.BufferStore) and node.buffer is buffer:
             return False
@@ -79,10 +79,10 @@ def updated_atomically(block: ir.Block, buffer: ir.Buffer) -> bool:
             place = ir.atomic_place(node)
             if place is not None and place.buffer is buffer:
                 inside.update((place, node.args[0]))
-                found = True
+                result = True
         elif isinstance(node, ir.BufferLoad) and node.buffer is buffer and node not in inside:
             return False
-    return found
+    return result
 
 
 def free_updates(block: ir.Block) -> dict[ir.Buffer, str] | None:
@@ -93,7 +93,7 @@ def free_updates(block: ir.Block) -> dict[ir.Buffer, str] | None:
     """
     if block.init is not None:
         return None
-    found: dict[ir.Buffer, str] = {}
+    result: dict[ir.Buffer, str] = {}
     unused = {node.value for node in ir.collect(block.body, ir.Evaluate)}
     for call in ir.collect(block, ir.Call):
         if not ir.is_atomic(call):
@@ -103,9 +103,9 @@ def free_updates(block: ir.Block) -> dict[ir.Buffer, str] | None:
         place = ir.atomic_place(call)
         if place is None or call not in unused:
             return None
-        if found.setdefault(place.buffer, call.op) != call.op:
+        if result.setdefault(place.buffer, call.op) != call.op:
             return None
     written = [r.buffer for r in block.writes]
-    if not found or any(b not in found or not updated_atomically(block, b) for b in written):
+    if not result or any(b not in result or not updated_atomically(block, b) for b in written):
         return None
-    return found
+    return result

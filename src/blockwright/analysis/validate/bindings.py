@@ -75,11 +75,15 @@ def independent(values: list[ir.Expr], domains: Domains, analyzer: Analyzer) -> 
     own = _without_begins(values, domains)
     parts = [s for value in values for s in _summands(value)]
     return any(
-        detect_iter_map(found, ranges, None, analyzer, "independent", pad=True).ok
-        for found, ranges in ((values, domains), (own, domains), (parts, domains),
-                              _of_dividends(values, domains, analyzer),
-                              _of_dividends(parts, domains, analyzer))
-    )  # fmt: skip
+        detect_iter_map(result, ranges, None, analyzer, "independent", pad=True).ok
+        for result, ranges in (
+            (values, domains),
+            (own, domains),
+            (parts, domains),
+            _of_dividends(values, domains, analyzer),
+            _of_dividends(parts, domains, analyzer),
+        )
+    )
 
 
 class _Nest:
@@ -188,8 +192,8 @@ class _Nest:
 
     def _column(self, var: ir.Var, rows: Instances) -> Array:
         """What an iterator of this or an enclosing block is at every instance."""
-        found = value_of(self.visit.values[var], rows.env)
-        return np.broadcast_to(np.asarray(found), (rows.rows,))
+        result = value_of(self.visit.values[var], rows.env)
+        return np.broadcast_to(np.asarray(result), (rows.rows,))
 
     # ------------------------------------------------------------------ independence
     def dependent(self) -> Iterator[tuple[list[tuple[ir.IterVar, ir.Expr]], str]]:
@@ -198,8 +202,7 @@ class _Nest:
         if detect_iter_map(values, self.domains, None, self.analyzer, "independent", pad=True).ok:
             return
         for group in self._sharing(self.judged):
-            loops = [f for f in self.loops
-                     if any(ir.uses_var(v, f.loop_var) for _, v in group)]  # fmt: skip
+            loops = [f for f in self.loops if any(ir.uses_var(v, f.loop_var) for _, v in group)]
             domains = {f.loop_var: self.domains[f.loop_var] for f in loops}
             if independent([value for _, value in group], domains, self.analyzer):
                 continue
@@ -246,8 +249,10 @@ class _Nest:
                 ran, box = sets[-1]
                 return f"of the {box} combinations of their values {ran} run"
             if not self.visit.guards and math.prod(kinds) > total:
-                return (f"they take {' × '.join(map(str, kinds))} values or more, the loops have "
-                        f"{total} iterations")  # fmt: skip
+                return (
+                    f"they take {' × '.join(map(str, kinds))} values or more, the loops have "
+                    f"{total} iterations"
+                )
         return None
 
     def _running(self, rows: Instances) -> Instances | None:
@@ -266,14 +271,14 @@ class _Nest:
 
     def _at_least(self, var: ir.Var, spans: Sequence[Span], known: Env) -> int:
         """A number of values that an iterator surely takes: one loop runs, the others stand."""
-        most = 1
+        largest = 1
         for moving in spans:
             first = {**known, **{s.var: int(value_of(s.low, known)) for s in spans}}
             count = min(_SIMULATED, int(value_of(moving.extent, known)))
             env = {**first, moving.var: first[moving.var] + np.arange(count)}
-            found = value_of(self.visit.values[var], env)
-            most = max(most, len(np.unique(np.asarray(found))))
-        return most
+            result = value_of(self.visit.values[var], env)
+            largest = max(largest, len(np.unique(np.asarray(result))))
+        return largest
 
     # ------------------------------------------------------------------ reductions
     def _repeated(self, analyzer: Analyzer) -> Iterator[Problem]:
@@ -287,18 +292,22 @@ class _Nest:
         why = self._simulated(reduced)
         if why is not None:
             yield Problem(
-                "BW234", f"block {self.block.name} does not reduce every element once: {why}",
+                "BW234",
+                f"block {self.block.name} does not reduce every element once: {why}",
                 (self.realize,),
                 "let every reduction iterator run through its domain from its first value, once "
                 "for each element",
-            )  # fmt: skip
+            )
 
     def _starts_first(self, reduced: Sequence[bool], analyzer: Analyzer) -> bool:
         """Whether the first iteration of the loops over the terms is the first term, and runs."""
         pairs = list(zip(self.block.iter_vars, self.values, reduced, strict=True))
         terms = [(it.dom.min, v) for it, v, is_term in pairs if is_term]
-        starts = {f.loop_var: f.min for f in self.loops
-                  if any(ir.uses_var(v, f.loop_var) for _, v in terms)}  # fmt: skip
+        starts = {
+            f.loop_var: f.min
+            for f in self.loops
+            if any(ir.uses_var(v, f.loop_var) for _, v in terms)
+        }
         elements = [v for _, v, is_term in pairs if not is_term]
         if any(ir.uses_var(v, set(starts)) for v in elements):
             return False  # not every element has its first term there
@@ -322,9 +331,13 @@ class _Nest:
             try:
                 keys = [self._column(v, rows) for v in self.visit.values if not mine.get(v)]
                 terms = [self._column(v, rows) for v, is_term in mine.items() if is_term]
-                starts = [np.broadcast_to(value_of(self.visit.resolved(it.dom.min), rows.env),
-                                          (rows.rows,))
-                          for it in self.block.iter_vars if mine[it.var]]  # fmt: skip
+                starts = [
+                    np.broadcast_to(
+                        value_of(self.visit.resolved(it.dom.min), rows.env), (rows.rows,)
+                    )
+                    for it in self.block.iter_vars
+                    if mine[it.var]
+                ]
             except Unknown:
                 return None
             first = np.all(np.stack(terms) == np.stack(starts), axis=0)
@@ -368,7 +381,7 @@ def _without_begins(values: list[ir.Expr], domains: Domains) -> list[ir.Expr]:
     inside of `i` and moves no other. The same loop beginning at `i` has the value `j`, too."""
     used = [set(ir.free_vars(value)) & set(domains) for value in values]
     depth = {var: k for k, var in enumerate(domains)}
-    found: list[ir.Expr] = []
+    result: list[ir.Expr] = []
     for k, value in enumerate(values):
         shared = {v for other, mine in enumerate(used) for v in mine if other != k}
         deepest = max((depth[v] for v in used[k] & shared), default=-1)
@@ -377,8 +390,8 @@ def _without_begins(values: list[ir.Expr], domains: Domains) -> list[ir.Expr]:
         mixed = any(ir.uses_var(s, shared) and ir.uses_var(s, used[k] - shared) for s in parts)
         moving = {v for s in own for v in ir.free_vars(s) if v in used[k]}
         moves = moving and min(depth[v] for v in moving) > deepest
-        found.append(_sum(own) if moves and not mixed else value)
-    return found
+        result.append(_sum(own) if moves and not mixed else value)
+    return result
 
 
 def _sum(parts: list[ir.Expr]) -> ir.Expr:
@@ -397,12 +410,12 @@ def _of_dividends(
     ranges = dict(domains)
     for dividend in _dividends(values, domains):
         whole = ir.Var("dividend", dividend.dtype)
-        found = [_with(v, dividend, whole) for v in values]
+        result = [_with(v, dividend, whole) for v in values]
         inside = {v: r for v, r in ranges.items() if ir.uses_var(dividend, v)}
-        if any(ir.uses_var(v, set(inside)) for v in found):
+        if any(ir.uses_var(v, set(inside)) for v in result):
             continue
         if detect_iter_map([dividend], inside, None, analyzer, pad=True).ok:
-            values = found
+            values = result
             ranges = {v: r for v, r in ranges.items() if v not in inside}
             zero = ir.const(0, whole.dtype)
             ranges[whole] = ir.Range(zero, ir.Var("dividends", whole.dtype))
@@ -411,17 +424,17 @@ def _of_dividends(
 
 def _dividends(values: list[ir.Expr], domains: Domains) -> list[ir.Expr]:
     """What is divided and runs with a loop, each once."""
-    found: list[ir.Expr] = []
+    result: list[ir.Expr] = []
     for value in values:
         for node in ir.walk(value):
             if not isinstance(node, ir.FloorDiv | ir.FloorMod):
                 continue
             if isinstance(node.a, ir.Var) and not _begins_late(node.a, domains):
                 continue
-            known = any(ir.structural_equal(node.a, other) for other in found)
+            known = any(ir.structural_equal(node.a, other) for other in result)
             if ir.uses_var(node.a, set(domains)) and not known:
-                found.append(node.a)
-    return found
+                result.append(node.a)
+    return result
 
 
 def _begins_late(var: ir.Var, domains: Domains) -> bool:

@@ -15,8 +15,10 @@ def lane_problem(node: ir.BufferLoad | ir.BufferStore) -> str | None:
     lanes = node.indices[-1].dtype.lanes if node.indices else 1
     for axis, index in enumerate(node.indices[:-1]):
         if index.dtype.lanes not in (1, lanes):
-            return (f"index {axis} of {name} has {index.dtype.lanes} lanes, but the last index "
-                    f"has {lanes}")  # fmt: skip
+            return (
+                f"index {axis} of {name} has {index.dtype.lanes} lanes, but the last index "
+                f"has {lanes}"
+            )
     mask = node.predicate
     if mask is not None and (mask.dtype.lanes != lanes or not mask.dtype.is_bool):
         return (
@@ -25,6 +27,8 @@ def lane_problem(node: ir.BufferLoad | ir.BufferStore) -> str | None:
     if isinstance(node, ir.BufferStore):
         wanted = node.buffer.dtype.lanes * lanes
         if node.value.dtype.lanes != wanted:
-            return (f"a value of {node.value.dtype.lanes} lanes is stored to {name}, where the "
-                    f"indices name {wanted}")  # fmt: skip
+            return (
+                f"a value of {node.value.dtype.lanes} lanes is stored to {name}, where the "
+                f"indices name {wanted}"
+            )
     return None

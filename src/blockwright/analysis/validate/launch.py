@@ -68,22 +68,33 @@ def _parallel(kernel: Kernel) -> Iterator[Problem]:
     for nest in kernel.nests:
         for loop in ir.loops(nest):
             if loop.kind is ir.ForKind.PARALLEL:
-                yield Problem("BW231", f"loop {loop.loop_var.name} is parallel inside of a kernel, "
-                              "which has no threads but those of its axes", (loop, nest),
-                              "bind it to a thread axis, or run it serially")  # fmt: skip
+                yield Problem(
+                    "BW231",
+                    f"loop {loop.loop_var.name} is parallel inside of a kernel, "
+                    "which has no threads but those of its axes",
+                    (loop, nest),
+                    "bind it to a thread axis, or run it serially",
+                )
 
 
 # ------------------------------------------------------------------------------------ axes
 def _axes(kernel: Kernel, analyzer: Analyzer) -> Iterator[Problem]:
     for tag, axes in kernel.axes.items():
         if tag not in AXES:
-            yield Problem("BW236", f"there is no thread axis {tag!r}",
-                          tuple(a.stmt for a in axes), f"axes: {', '.join(AXES)}")  # fmt: skip
+            yield Problem(
+                "BW236",
+                f"there is no thread axis {tag!r}",
+                tuple(a.stmt for a in axes),
+                f"axes: {', '.join(AXES)}",
+            )
             continue
         wrong = [a for a in axes if not ir.is_const_int(a.low, 0)]
         if wrong:
-            yield Problem("BW236", f"loop {wrong[0].var.name} bound to {tag} does not start at 0",
-                          tuple(a.stmt for a in wrong))  # fmt: skip
+            yield Problem(
+                "BW236",
+                f"loop {wrong[0].var.name} bound to {tag} does not start at 0",
+                tuple(a.stmt for a in wrong),
+            )
         if tag in VIRTUAL_AXES:
             continue
         other = next((a for a in axes if not _equal(a, axes[0], analyzer)), None)
@@ -113,18 +124,31 @@ def _sizes(kernel: Kernel, limits: LaunchLimits, analyzer: Analyzer) -> Iterator
             stmts = tuple(a.stmt for a in kernel.axes[tag])
             if largest is None:
                 if known:
-                    yield Problem("BW237", f"the extent of {tag}, {extent!r}, has no known bound; "
-                                  f"the machine allows {limit}", stmts,
-                                  "split a constant factor off and bind that")  # fmt: skip
+                    yield Problem(
+                        "BW237",
+                        f"the extent of {tag}, {extent!r}, has no known bound; "
+                        f"the machine allows {limit}",
+                        stmts,
+                        "split a constant factor off and bind that",
+                    )
             elif largest > limit:
-                yield Problem("BW237", f"the extent of {tag} is {largest}; the machine allows "
-                              f"{limit}", stmts, "split the loop")  # fmt: skip
+                yield Problem(
+                    "BW237",
+                    f"the extent of {tag} is {largest}; the machine allows {limit}",
+                    stmts,
+                    "split the loop",
+                )
             if known and largest is not None:
                 threads *= largest
     if threads > limits.block_threads:
         stmts = tuple(a.stmt for tag in THREAD_AXES for a in kernel.axes.get(tag, ())[:1])
-        yield Problem("BW237", f"a block of the kernel has {threads} threads; the machine allows "
-                      f"{limits.block_threads}", stmts, "bind smaller loops")  # fmt: skip
+        yield Problem(
+            "BW237",
+            f"a block of the kernel has {threads} threads; the machine allows "
+            f"{limits.block_threads}",
+            stmts,
+            "bind smaller loops",
+        )
 
 
 def _memory(
@@ -138,33 +162,42 @@ def _memory(
         for region in (*visit.block.reads, *visit.block.writes):
             if region.buffer in allocated and region.buffer.scope != "global":
                 users.setdefault(region.buffer, []).append(visit)
-    for what, most, chosen in (
+    for what, largest, chosen in (
         ("shared memory per block", limits.shared_bytes, "shared"),
         ("private memory per thread", limits.local_bytes, "local"),
     ):
         mine = [b for b in users if b.scope.split(".")[0] == chosen]
         sizes = {b: _bytes(b, users[b], analyzer) for b in mine}
         total = sum(n for n in sizes.values() if n is not None)
-        if total > most:
+        if total > largest:
             parts = ", ".join(f"{b.name} {n}" for b, n in sizes.items() if n is not None)
-            yield Problem("BW237", f"a kernel asks for {total} bytes of {what} ({parts}); the "
-                          f"machine has {most}", tuple(mine),
-                          "use smaller tiles, or fewer buffers at a time")  # fmt: skip
+            yield Problem(
+                "BW237",
+                f"a kernel asks for {total} bytes of {what} ({parts}); the machine has {largest}",
+                tuple(mine),
+                "use smaller tiles, or fewer buffers at a time",
+            )
 
 
 def _bytes(buffer: ir.Buffer, users: Sequence[Visit], analyzer: Analyzer) -> int | None:
     """What one copy takes once it is reduced to the part in use at a time."""
     paths = [v.path for v in users]
-    common = [level for level in paths[0]
-              if all(any(x.var is level.var for x in p) for p in paths)
-              and not (level.tag and shares(buffer.scope, level.tag))]  # fmt: skip
+    common = [
+        level
+        for level in paths[0]
+        if all(any(x.var is level.var for x in p) for p in paths)
+        and not (level.tag and shares(buffer.scope, level.tag))
+    ]
     known = analyzer.copy()
     for level in common:
         known.bind(level.var, ir.Range(level.low, level.extent))
     extents = [0] * buffer.ndim
     for visit in users:
-        domains = {x.var: ir.Range(x.low, x.extent) for x in visit.path
-                   if all(x.var is not c.var for c in common)}  # fmt: skip
+        domains = {
+            x.var: ir.Range(x.low, x.extent)
+            for x in visit.path
+            if all(x.var is not c.var for c in common)
+        }
         for region in (*visit.block.reads, *visit.block.writes):
             if region.buffer is not buffer:
                 continue
@@ -187,26 +220,42 @@ def _scope(visit: Visit, limits: LaunchLimits | None, analyzer: Analyzer) -> Ite
         return
     name = visit.block.name
     if wanted not in _ORDER:
-        yield Problem("BW231", f"block {name} runs in {wanted!r}, which is no execution scope",
-                      (visit.realize,), f"one of {', '.join(_ORDER)}")  # fmt: skip
+        yield Problem(
+            "BW231",
+            f"block {name} runs in {wanted!r}, which is no execution scope",
+            (visit.realize,),
+            f"one of {', '.join(_ORDER)}",
+        )
         return
     if visit.kernel is None:
-        yield Problem("BW239", f"block {name} is to run in a {wanted}, but stands in no kernel",
-                      (visit.realize,), "bind a loop around it to a thread axis")  # fmt: skip
+        yield Problem(
+            "BW239",
+            f"block {name} is to run in a {wanted}, but stands in no kernel",
+            (visit.realize,),
+            "bind a loop around it to a thread axis",
+        )
         return
     outer = [s for s in visit.around if isinstance(s, ir.Block) and s.exec_scope in _ORDER]
     finer = next((s for s in outer if _ORDER[s.exec_scope] > _ORDER[wanted]), None)
     if finer is not None:
-        yield Problem("BW239", f"block {name} for a whole {wanted} stands in block {finer.name}, "
-                      f"which a {finer.exec_scope} runs", (finer, visit.realize))  # fmt: skip
+        yield Problem(
+            "BW239",
+            f"block {name} for a whole {wanted} stands in block {finer.name}, "
+            f"which a {finer.exec_scope} runs",
+            (finer, visit.realize),
+        )
     if wanted == "gpu_thread":
         if not any(level.tag in THREAD_AXES for level in visit.path):
-            yield Problem("BW239", f"block {name} is for single threads, but no loop around it is "
-                          "bound to them", (visit.realize,),
-                          "bind a loop around it to threadIdx")  # fmt: skip
+            yield Problem(
+                "BW239",
+                f"block {name} is for single threads, but no loop around it is bound to them",
+                (visit.realize,),
+                "bind a loop around it to threadIdx",
+            )
         return
-    yield from _together(visit, wanted, f"block {name}", visit.realize, analyzer,
-                         limits.warp if limits else _WARP)  # fmt: skip
+    yield from _together(
+        visit, wanted, f"block {name}", visit.realize, analyzer, limits.warp if limits else _WARP
+    )
 
 
 def _operations(visit: Visit, analyzer: Analyzer) -> Iterator[Problem]:
@@ -219,8 +268,12 @@ def _operations(visit: Visit, analyzer: Analyzer) -> Iterator[Problem]:
             continue
         wanted = _TOGETHER[node.op]
         if visit.kernel is None:
-            yield Problem("BW239", f"{node.op} in block {visit.block.name} stands in no kernel",
-                          (node,), "bind loops around it to thread axes")  # fmt: skip
+            yield Problem(
+                "BW239",
+                f"{node.op} in block {visit.block.name} stands in no kernel",
+                (node,),
+                "bind loops around it to thread axes",
+            )
             continue
         yield from _together(visit, wanted, node.op, node, analyzer, _WARP)
 
@@ -239,23 +292,33 @@ def _together(
         )
         if not full:
             has = "has no threadIdx.x" if lanes is None else f"has {lanes!r} along threadIdx.x"
-            yield Problem("BW239", f"{what} needs a full warp of {warp} threads; the kernel {has}",
-                          (node,), f"bind a loop of {warp} iterations, or a multiple, to "
-                          "threadIdx.x")  # fmt: skip
+            yield Problem(
+                "BW239",
+                f"{what} needs a full warp of {warp} threads; the kernel {has}",
+                (node,),
+                f"bind a loop of {warp} iterations, or a multiple, to threadIdx.x",
+            )
             return
     members = {level.var for level in visit.path if level.tag in group}
     where = next((g for g in visit.guards if ir.uses_var(g, members)), None)
     if where is not None:
-        yield Problem("BW239", f"{what} needs all threads of a {wanted}, but runs under {where!r}, "
-                      "which differs between them", (node, visit.realize),
-                      "let the condition not depend on the thread")  # fmt: skip
+        yield Problem(
+            "BW239",
+            f"{what} needs all threads of a {wanted}, but runs under {where!r}, "
+            "which differs between them",
+            (node, visit.realize),
+            "let the condition not depend on the thread",
+        )
         return
     if visit.block.exec_scope != wanted:
         return
     moved = [it for it in visit.block.iter_vars if ir.uses_var(visit.values[it.var], members)]
     if moved:
         names = ", ".join(it.var.name for it in moved)
-        yield Problem("BW239", f"{what} is one instance for a whole {wanted}, but its iterators "
-                      f"{names} differ between the threads of one", (node, *moved),
-                      "bind the thread axis inside the block, or drop its execution scope"
-                      )  # fmt: skip
+        yield Problem(
+            "BW239",
+            f"{what} is one instance for a whole {wanted}, but its iterators "
+            f"{names} differ between the threads of one",
+            (node, *moved),
+            "bind the thread axis inside the block, or drop its execution scope",
+        )

@@ -31,12 +31,12 @@ class Types:
         while isinstance(here, ir.BinaryOp) and here not in known:
             chain.append(here)
             here = here.a
-        found = known.get(here)
-        if found is None:
-            found = here.dtype
+        result = known.get(here)
+        if result is None:
+            result = here.dtype
         for passed in chain:
-            known[passed] = found
-        return found
+            known[passed] = result
+        return result
 
     def misfit(self, node: ir.Node) -> str | None:
         """What is wrong with the operands of a node, in words; None where they have a meaning."""
@@ -60,13 +60,13 @@ def _comparison(node: Any, types: Types) -> str | None:
 
 def _connective(node: Any, types: Types) -> str | None:
     operands = (node.a,) if isinstance(node, ir.Not) else (node.a, node.b)
-    found = [types(operand) for operand in operands]
+    result = [types(operand) for operand in operands]
     word = type(node).__name__.lower()
-    for kind in found:
+    for kind in result:
         if not kind.is_bool:
             return f"an operand of `{word}` is {kind}, not bool"
-    if found[0] is not found[-1]:
-        return f"`{word}` combines {found[0]} with {found[-1]}"
+    if result[0] is not result[-1]:
+        return f"`{word}` combines {result[0]} with {result[-1]}"
     return None
 
 

@@ -82,9 +82,14 @@ class _Loop:
     """A loop whose iterations run at the same time, with the blocks in it."""
 
     def __init__(
-        self, func: ir.PrimFunc, level: Level, inside: list[Visit], leaves: Sequence[Visit],
-        allocated: dict[ir.Buffer, ir.Block], names: Names,
-    ) -> None:  # fmt: skip
+        self,
+        func: ir.PrimFunc,
+        level: Level,
+        inside: list[Visit],
+        leaves: Sequence[Visit],
+        allocated: dict[ir.Buffer, ir.Block],
+        names: Names,
+    ) -> None:
         self.func, self.level, self.inside = func, level, inside
         self.leaves, self.allocated, self.names = leaves, allocated, names
         self.vectorized = _kind(level) is ir.ForKind.VECTORIZED
@@ -176,8 +181,9 @@ class _Loop:
         for k, (visit, touch) in enumerate(self._followed or ()):
             if touch.how == "read" or k in self._found:
                 continue
-            spans = [Span(x.var, x.low, x.extent) for x in visit.path
-                     if x.var is not self.level.var]  # fmt: skip
+            spans = [
+                Span(x.var, x.low, x.extent) for x in visit.path if x.var is not self.level.var
+            ]
             rows = _rows(visit, touch, spans, {**sizes, self.level.var: low})
             if rows is not None and rows.rows:
                 row = rows.at(0)
@@ -211,8 +217,11 @@ class _Loop:
             return not shares(buffer.scope, self.level.tag)
         if inside or self.vectorized:
             return inside
-        users = [v for v in self.leaves
-                 if any(r.buffer is buffer for r in (*v.block.reads, *v.block.writes))]  # fmt: skip
+        users = [
+            v
+            for v in self.leaves
+            if any(r.buffer is buffer for r in (*v.block.reads, *v.block.writes))
+        ]
         return all(any(x.stmt is self.level.stmt for x in v.path) for v in users)
 
     def _touched(self, known: Env, last: bool) -> dict[_Element, dict[str, Visit]]:
@@ -221,7 +230,7 @@ class _Loop:
         `last`: whether the loops around, and the other axes of the launch, are in their last
             iteration, else in their first one.
         """
-        found: dict[_Element, dict[str, Visit]] = {}
+        result: dict[_Element, dict[str, Visit]] = {}
         if self._followed is None:
             self._followed = self._relevant()
         ran: dict[Any, Instances | None] = {}  # touches of one block mostly run together
@@ -233,18 +242,20 @@ class _Loop:
             buffer = touch.buffer if held is None else held.buffer
             for place in self._places(touch, held, visit, ran[key]):
                 self._found.add(k)
-                found.setdefault((buffer, place), {}).setdefault(touch.how, visit)
-        return found
+                result.setdefault((buffer, place), {}).setdefault(touch.how, visit)
+        return result
 
     def _relevant(self) -> list[tuple[Visit, Touch]]:
         """Touches of memory that the iterations share and that one of them changes."""
         shared = [
-            (visit, touch) for visit in self.inside
-            if not (combine_lanes(visit, self.level) if self.vectorized
-                    else combines(visit, self.level))
+            (visit, touch)
+            for visit in self.inside
+            if not (
+                combine_lanes(visit, self.level) if self.vectorized else combines(visit, self.level)
+            )
             for touch in touches(visit)
             if not self._private(self.names.root(touch.buffer), visit)
-        ]  # fmt: skip
+        ]
         changed = {self.names.root(t.buffer) for _, t in shared if t.how != "read"}
         return [(v, t) for v, t in shared if self.names.root(t.buffer) in changed]
 

@@ -48,8 +48,9 @@ def coverage_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Pro
     parents = {inner for visit in found for inner in visit.around if isinstance(inner, ir.Block)}
     leaves = {visit.block for visit in found} - parents
     # What a leaf allocates it writes and reads itself: no signature tells in which order.
-    buffers = {b for block in ir.blocks(func.body) if block not in leaves
-               for b in block.alloc_buffers}  # fmt: skip
+    buffers = {
+        b for block in ir.blocks(func.body) if block not in leaves for b in block.alloc_buffers
+    }
     if _accesses_outside_blocks(func.body, buffers):
         return
     buffers |= {b for b in func.outputs if not _accesses_outside_blocks(func.body, {b})}
@@ -85,17 +86,19 @@ def coverage_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Pro
 def _written_before(visit: Visit, roots: Mapping[ir.Buffer, ir.Buffer]) -> set[int]:
     """Which accesses may find what the same instance of the block has stored: a store to their
     memory stands before them, or shares a loop inside the block with them."""
-    found: set[int] = set()
+    result: set[int] = set()
     listed = touches(visit)
     stores = [(k, t) for k, t in enumerate(listed) if t.how != "read"]
     for number, touch in enumerate(listed):
         loops = {span.var for span in touch.spans}
         memory = roots.get(touch.buffer, touch.buffer)
-        if any(roots.get(store.buffer, store.buffer) is memory
-               and (k < number or loops & {span.var for span in store.spans})
-               for k, store in stores):  # fmt: skip
-            found.add(number)
-    return found
+        if any(
+            roots.get(store.buffer, store.buffer) is memory
+            and (k < number or loops & {span.var for span in store.spans})
+            for k, store in stores
+        ):
+            result.add(number)
+    return result
 
 
 @dataclasses.dataclass(eq=False)
@@ -110,8 +113,10 @@ def _delegates(visit: Visit, buffer: ir.Buffer, found: Sequence[Visit]) -> bool:
         return False
     if _stores_itself(visit.block, buffer):
         return False
-    return any(visit.block in other.around and any(r.buffer is buffer for r in other.block.writes)
-               for other in found[visit.order + 1 :])  # fmt: skip
+    return any(
+        visit.block in other.around and any(r.buffer is buffer for r in other.block.writes)
+        for other in found[visit.order + 1 :]
+    )
 
 
 def _stores_itself(block: ir.Block, buffer: ir.Buffer) -> bool:
@@ -152,9 +157,15 @@ class _Read:
     block's accesses to one buffer, found once. `begun`: the same instance may have written it."""
 
     def __init__(
-        self, func: ir.PrimFunc, visit: Visit, touch: Touch, writers: Sequence[_Writer],
-        analyzer: Analyzer, boxes: _Boxes, begun: bool,
-    ) -> None:  # fmt: skip
+        self,
+        func: ir.PrimFunc,
+        visit: Visit,
+        touch: Touch,
+        writers: Sequence[_Writer],
+        analyzer: Analyzer,
+        boxes: _Boxes,
+        begun: bool,
+    ) -> None:
         self.func, self.visit, self.touch, self.begun = func, visit, touch, begun
         self.writers, self.analyzer, self.boxes = writers, analyzer, boxes
         self.path = (*visit.path, *self._axes_of_writers())
@@ -163,9 +174,11 @@ class _Read:
         name, reader = self.touch.buffer.name, self.visit.block.name
         if not self.writers:
             return Problem(
-                "BW235", f"block {reader} reads {name}, which no block writes",
-                (self.visit.realize,), "fill the buffer before it is read",
-            )  # fmt: skip
+                "BW235",
+                f"block {reader} reads {name}, which no block writes",
+                (self.visit.realize,),
+                "fill the buffer before it is read",
+            )
         where = self._refuted()
         if where is None:
             return self._barrier()
@@ -173,29 +186,36 @@ class _Read:
         guilty = (self.visit.realize, *(w.visit.realize for w in self.writers))
         if lonely:
             return Problem(
-                "BW238", f"block {reader} reads {where}, which another {self._member()} writes: "
-                + self._apart(), guilty,
+                "BW238",
+                f"block {reader} reads {where}, which another {self._member()} writes: "
+                + self._apart(),
+                guilty,
                 "let each read what it wrote, or give the buffer a scope that they share",
-            )  # fmt: skip
+            )
         return Problem(
-            "BW235", f"block {reader} reads {where}, which nobody has written by then", guilty,
+            "BW235",
+            f"block {reader} reads {where}, which nobody has written by then",
+            guilty,
             "let the producer write all that is read, before it is read and in every iteration of "
             "the loops they share",
-        )  # fmt: skip
+        )
 
     def _axes_of_writers(self) -> list[Level]:
         """Axes that writers share out among threads with copies of their own and the reader does
         not: all threads along them read."""
-        found: dict[ir.Var, Level] = {}
+        result: dict[ir.Var, Level] = {}
         for writer in self.writers:
             if writer.visit.kernel is not None and writer.visit.kernel is self.visit.kernel:
-                found |= {
+                result |= {
                     level.var: level
                     for level in writer.visit.path
                     if level.tag and not shares(self.touch.buffer.scope, level.tag)
                 }
-        return [level for var, level in found.items()
-                if all(mine.var is not var for mine in self.visit.path)]  # fmt: skip
+        return [
+            level
+            for var, level in result.items()
+            if all(mine.var is not var for mine in self.visit.path)
+        ]
 
     # ------------------------------------------------------------------ counterexamples
     def _refuted(
@@ -207,10 +227,12 @@ class _Read:
             barrier, so that a thread sees what it has written itself.
         """
         first = self._shared_loops()
-        boxes = [(self._box(w, everyone, w in alone), self._led(w) if w in alone else ())
-                 for w in self.writers
-                 if (w.visit.order < self.visit.order or (self.begun and w.visit is self.visit))
-                 and self._may_meet(w, everyone)]  # fmt: skip
+        boxes = [
+            (self._box(w, everyone, w in alone), self._led(w) if w in alone else ())
+            for w in self.writers
+            if (w.visit.order < self.visit.order or (self.begun and w.visit is self.visit))
+            and self._may_meet(w, everyone)
+        ]
         for sizes in sizes_to_try(self.func):
             try:
                 rows = self._instances(sizes, first)
@@ -223,9 +245,11 @@ class _Read:
         return None
 
     def _missed(
-        self, rows: Instances, indices: Sequence[ir.Expr],
+        self,
+        rows: Instances,
+        indices: Sequence[ir.Expr],
         boxes: Sequence[tuple[tuple[ir.Range, ...], Sequence[Level]]],
-    ) -> str | None:  # fmt: skip
+    ) -> str | None:
         """The first instance whose element lies in no box, in words."""
         read = [np.broadcast_to(value_of(i, rows.env), (rows.rows,)) for i in indices]
         missed: Array = np.ones(rows.rows, bool)
@@ -263,9 +287,12 @@ class _Read:
         mine = {level.stmt: level.var for level in self.visit.path if not level.tag}
         alone = all(w.visit is not self.visit for w in self.writers)
         spatial: set[ir.Var] = set() if alone else self._own_elements()
-        return {mine[level.stmt] for w in self.writers for level in w.visit.path
-                if level.stmt in mine
-                and not (w.visit is self.visit and level.var in spatial)}  # fmt: skip
+        return {
+            mine[level.stmt]
+            for w in self.writers
+            for level in w.visit.path
+            if level.stmt in mine and not (w.visit is self.visit and level.var in spatial)
+        }
 
     def _own_elements(self) -> set[ir.Var]:
         """Loops that take an update to elements which it has not touched before.
@@ -274,11 +301,15 @@ class _Read:
         the instances one to one and the element read is the one written.
         """
         block, realize = self.visit.block, self.visit.realize
-        own = any(t.buffer is self.touch.buffer and t.how != "read"
-                  and ir.structural_equal(t.indices, self.touch.indices)
-                  for t in touches(self.visit))  # fmt: skip
-        last = max((k for k, s in enumerate(self.visit.around) if isinstance(s, ir.Block)),
-                   default=0)  # fmt: skip
+        own = any(
+            t.buffer is self.touch.buffer
+            and t.how != "read"
+            and ir.structural_equal(t.indices, self.touch.indices)
+            for t in touches(self.visit)
+        )
+        last = max(
+            (k for k, s in enumerate(self.visit.around) if isinstance(s, ir.Block)), default=0
+        )
         loops = [s for s in self.visit.around[last:] if isinstance(s, ir.For)]
         domains = {f.loop_var: f.dom for f in loops}
         pairs = list(zip(block.iter_vars, realize.iter_values, strict=True))
@@ -300,16 +331,19 @@ class _Read:
         return self.boxes[key]
 
     def _found_box(self, writer: _Writer, everyone: bool, alone: bool) -> tuple[ir.Range, ...]:
-        fixed = {level.var for level in self.path
-                 if self._in_step(level, writer, everyone, alone)}  # fmt: skip
-        domains = {level.var: ir.Range(level.low, level.extent) for level in writer.visit.path
-                   if level.var not in fixed}  # fmt: skip
+        fixed = {level.var for level in self.path if self._in_step(level, writer, everyone, alone)}
+        domains = {
+            level.var: ir.Range(level.low, level.extent)
+            for level in writer.visit.path
+            if level.var not in fixed
+        }
         if alone:  # only the first thread along these axes reads; it sees its own write
             for level in self._only_in(writer.visit.path, self.path):
                 domains[level.var] = ir.Range(level.low, ir.const(1, level.extent.dtype))
-        region = ir.BufferRegion(writer.region.buffer,
-                                 tuple(ir.substitute(r, writer.visit.values)
-                                       for r in writer.region.region))  # fmt: skip
+        region = ir.BufferRegion(
+            writer.region.buffer,
+            tuple(ir.substitute(r, writer.visit.values) for r in writer.region.region),
+        )
         guards = ir.all_of(writer.visit.guards)
         predicate = None if ir.is_const_int(guards) else guards
         known = self.analyzer.copy()
@@ -343,9 +377,10 @@ class _Read:
         return [
             level
             for level in path
-            if level.tag and level.tag not in (*tags, *BLOCK_AXES)
+            if level.tag
+            and level.tag not in (*tags, *BLOCK_AXES)
             and shares(self.touch.buffer.scope, level.tag)
-        ]  # fmt: skip
+        ]
 
     def _member(self) -> str:
         """Between whom the buffer is not shared."""

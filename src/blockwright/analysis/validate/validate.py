@@ -46,12 +46,12 @@ def _problems(func: ir.PrimFunc, target: Target | None) -> Iterator[Problem]:
     if target is not None:
         yield from _missing(func, target)
     tree, launches = Tree(func), kernels(func)
-    found = visits(func, launches)
-    yield from binding_problems(tree, found)
-    yield from coverage_problems(func, found)
-    yield from concurrency_problems(func, found)
-    yield from launch_problems(func, launches, found, target)
-    yield from boundary_problems(func, found)
+    result = visits(func, launches)
+    yield from binding_problems(tree, result)
+    yield from coverage_problems(func, result)
+    yield from concurrency_problems(func, result)
+    yield from launch_problems(func, launches, result, target)
+    yield from boundary_problems(func, result)
 
 
 def _shown(func: ir.PrimFunc, problems: list[Problem]) -> list[Diagnostic]:
@@ -76,19 +76,28 @@ def _missing(func: ir.PrimFunc, target: Target) -> Iterator[Problem]:
     seen.update(dict.fromkeys(a.buffer for a in ir.collect(func.body, ir.Allocate)))
     for buffer in sorted(seen, key=lambda b: b.name):
         if buffer.scope not in scopes:
-            yield Problem("BW230", f"buffer {buffer.name} lives in {buffer.scope!r}, which "
-                          f"{target} does not have", (buffer,),
-                          f"its scopes: {', '.join(scopes)}")  # fmt: skip
+            yield Problem(
+                "BW230",
+                f"buffer {buffer.name} lives in {buffer.scope!r}, which {target} does not have",
+                (buffer,),
+                f"its scopes: {', '.join(scopes)}",
+            )
     tags = [tag for scope in target.execution_scopes for tag in scope.thread_tags]
     for loop in ir.loops(func.body):
         if loop.thread is not None and loop.thread.thread_tag not in tags:
-            yield Problem("BW231", f"loop {loop.loop_var.name} is bound to "
-                          f"{loop.thread.thread_tag}, which {target} does not have", (loop,),
-                          f"its axes: {', '.join(tags)}" if tags else
-                          "use parallel and vectorize")  # fmt: skip
+            yield Problem(
+                "BW231",
+                f"loop {loop.loop_var.name} is bound to "
+                f"{loop.thread.thread_tag}, which {target} does not have",
+                (loop,),
+                f"its axes: {', '.join(tags)}" if tags else "use parallel and vectorize",
+            )
     names = [scope.name for scope in target.execution_scopes]
     for block in ir.blocks(func.body):
         if block.exec_scope and block.exec_scope not in names:
-            yield Problem("BW231", f"block {block.name} is for a {block.exec_scope}, which "
-                          f"{target} does not have", (block,),
-                          f"its execution scopes: {', '.join(names)}")  # fmt: skip
+            yield Problem(
+                "BW231",
+                f"block {block.name} is for a {block.exec_scope}, which {target} does not have",
+                (block,),
+                f"its execution scopes: {', '.join(names)}",
+            )

@@ -39,16 +39,26 @@ def boundary_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Pro
         for match in visit.block.match_buffers:
             source = resolved_region(visit, match.source)
             strides = buffer_strides(source.buffer, align.get(source.buffer, ()))
-            unmet = unmet_demands(match.buffer, source, strides, source.buffer not in params,
-                                  analyzer, visit.resolved)  # fmt: skip
+            unmet = unmet_demands(
+                match.buffer, source, strides, source.buffer not in params, analyzer, visit.resolved
+            )
             for demand, known, remedy in unmet:
-                yield Problem("BW241", f"view {match.buffer.name} in block {visit.block.name} "
-                              f"demands {demand}, but {known}", (match,), remedy)  # fmt: skip
+                yield Problem(
+                    "BW241",
+                    f"view {match.buffer.name} in block {visit.block.name} "
+                    f"demands {demand}, but {known}",
+                    (match,),
+                    remedy,
+                )
             where = _outside(func, visit, source, analyzer)
             if where is not None:
-                yield Problem("BW241", f"the region of view {match.buffer.name} in block "
-                              f"{visit.block.name} leaves {source.buffer.name}: {where}", (match,),
-                              "pad the buffer, or split by factors that divide it")  # fmt: skip
+                yield Problem(
+                    "BW241",
+                    f"the region of view {match.buffer.name} in block "
+                    f"{visit.block.name} leaves {source.buffer.name}: {where}",
+                    (match,),
+                    "pad the buffer, or split by factors that divide it",
+                )
 
 
 def resolved_region(visit: Visit, region: ir.BufferRegion) -> ir.BufferRegion:
@@ -58,8 +68,10 @@ def resolved_region(visit: Visit, region: ir.BufferRegion) -> ir.BufferRegion:
             if match.buffer is region.buffer:
                 outer = match.source.region
                 extra = len(outer) - len(region.region)
-                inner = [ir.Range(ir.add(o.min, r.min), r.extent)
-                         for o, r in zip(outer[extra:], region.region, strict=True)]  # fmt: skip
+                inner = [
+                    ir.Range(ir.add(o.min, r.min), r.extent)
+                    for o, r in zip(outer[extra:], region.region, strict=True)
+                ]
                 region = ir.BufferRegion(match.source.buffer, (*outer[:extra], *inner))
     return region
 
@@ -86,6 +98,8 @@ def _outside(
             if len(hits):
                 at = rows.at(int(hits[0]))
                 start, stop = (int(value_of(e, at)) for e in (low, high))
-                return (f"at {shown(at, at)} it takes [{start}, {stop}) of {value_of(size, at)} in "
-                        f"dimension {axis}")  # fmt: skip
+                return (
+                    f"at {shown(at, at)} it takes [{start}, {stop}) of {value_of(size, at)} in "
+                    f"dimension {axis}"
+                )
     return None

@@ -60,8 +60,10 @@ def find_problems(func: ir.PrimFunc) -> list[Diagnostic]:
     """Everything that is wrong with a function; empty when it is well formed."""
     wrong = ir.attribute_problems(func.attrs)
     if wrong:  # whatever is known of sizes rests on them
-        return [Diagnostic(code, f"{func.name}: {text}", func.span, help, ())
-                for code, text, help in wrong]  # fmt: skip
+        return [
+            Diagnostic(code, f"{func.name}: {text}", func.span, help, ())
+            for code, text, help in wrong
+        ]
     innermost = _loop_beyond_the_limit(func.body)
     if innermost is not None:
         message = (
@@ -108,8 +110,12 @@ class _Checker:
 
     def define(self, node: ir.Var | ir.Buffer) -> None:
         if isinstance(node, ir.Buffer) and not is_known_scope(node.scope):
-            self.report("BW230", f"buffer {node.name} lives in {node.scope!r}, which is no storage "
-                        "scope", node, SCOPES_HELP)  # fmt: skip
+            self.report(
+                "BW230",
+                f"buffer {node.name} lives in {node.scope!r}, which is no storage scope",
+                node,
+                SCOPES_HELP,
+            )
         if node in self.defined:
             kind = "buffer" if isinstance(node, ir.Buffer) else "variable"
             self.report("BW211", f"{kind} {node.name} is defined twice", node)
@@ -201,8 +207,12 @@ class _Checker:
     def realize(self, node: ir.BlockRealize) -> None:
         block = node.block
         if len(node.iter_values) != len(block.iter_vars):
-            self.report("BW215", f"block {block.name} has {len(block.iter_vars)} iterators and "
-                        f"{len(node.iter_values)} values", block)  # fmt: skip
+            self.report(
+                "BW215",
+                f"block {block.name} has {len(block.iter_vars)} iterators and "
+                f"{len(node.iter_values)} values",
+                block,
+            )
         for value in (*node.iter_values, node.predicate):
             self.use(value)
         self.block(block, root=False)
@@ -249,13 +259,17 @@ class _Checker:
         """A declared buffer is a view of one memory, for everything that asks what is touched."""
         if address(node.source) is not None:
             return
-        found = memories(node.source, named_pointers(self.func))
-        roots = memory_roots(self.func) if len(found) > 1 else {}
-        apart = {roots.get(m, m) if isinstance(m, ir.Buffer) else m: m.name for m in found}
+        result = memories(node.source, named_pointers(self.func))
+        roots = memory_roots(self.func) if len(result) > 1 else {}
+        apart = {roots.get(m, m) if isinstance(m, ir.Buffer) else m: m.name for m in result}
         if len(apart) > 1:
             names = " or ".join(apart.values())
-            self.report("BW256", f"buffer {node.buffer.name} is declared on the memory of {names}",
-                        node, "declare a buffer on each, and choose between elements")  # fmt: skip
+            self.report(
+                "BW256",
+                f"buffer {node.buffer.name} is declared on the memory of {names}",
+                node,
+                "declare a buffer on each, and choose between elements",
+            )
 
     def declare(self, buffer: ir.Buffer) -> None:
         for part in (*buffer.shape, *buffer.strides):
@@ -276,8 +290,11 @@ class _Checker:
             self.report("BW250", f"an extent of buffer {buffer.name} is negative", buffer)
         count = math.prod(n for n in extents if n is not None)
         if None not in extents and count * buffer.dtype.nbytes * buffer.dtype.lanes >= 1 << 63:
-            self.report("BW255", f"buffer {buffer.name} has {count} elements, whose bytes 63 bits "
-                        "do not count", buffer)  # fmt: skip
+            self.report(
+                "BW255",
+                f"buffer {buffer.name} has {count} elements, whose bytes 63 bits do not count",
+                buffer,
+            )
 
     def signature(self, block: ir.Block) -> None:
         """The stated regions cover those of the body."""
@@ -289,8 +306,10 @@ class _Checker:
         for word, region, have in unstated(block, outside):
             what = f"{word} {region.buffer.name}, which its signature does not state"
             if have is not None:
-                what = (f"{word} more of {region.buffer.name} ({script(region)}) than its "
-                        f"signature states ({script(have)})")  # fmt: skip
+                what = (
+                    f"{word} more of {region.buffer.name} ({script(region)}) than its "
+                    f"signature states ({script(have)})"
+                )
             self.report("BW216", f"block {block.name} {what}", block)
 
     def _facts(self) -> Analyzer:
@@ -307,8 +326,9 @@ class _Checker:
                 self.use_var(here)
             elif isinstance(here, ir.Buffer):
                 if here not in self.visible:
-                    self.report("BW212", f"buffer {here.name} is used where it is not defined",
-                                here)  # fmt: skip
+                    self.report(
+                        "BW212", f"buffer {here.name} is used where it is not defined", here
+                    )
             elif isinstance(here, ir.Let):
                 self.operands(here)
                 self.use(here.value)
@@ -350,20 +370,32 @@ class _Checker:
             return
         block = self.outside.get(var)
         if block is not None:
-            self.report("BW212", f"block {block} uses the loop variable {var.name} from outside",
-                        var, "bind it to an iterator of the block")  # fmt: skip
+            self.report(
+                "BW212",
+                f"block {block} uses the loop variable {var.name} from outside",
+                var,
+                "bind it to an iterator of the block",
+            )
         else:
             self.report("BW212", f"variable {var.name} is used where it is not defined", var)
 
     def access(self, node: ir.BufferLoad | ir.BufferStore) -> None:
         if len(node.indices) != node.buffer.ndim:
-            self.report("BW209", f"buffer {node.buffer.name} has {node.buffer.ndim} dimensions, "
-                        f"an access has {len(node.indices)} indices", node)  # fmt: skip
+            self.report(
+                "BW209",
+                f"buffer {node.buffer.name} has {node.buffer.ndim} dimensions, "
+                f"an access has {len(node.indices)} indices",
+                node,
+            )
             return
         problem = lane_problem(node)
         if problem is not None:
-            self.report("BW254", problem, node, "give the last index as many lanes as the value; "
-                        "T.Broadcast repeats a scalar")  # fmt: skip
+            self.report(
+                "BW254",
+                problem,
+                node,
+                "give the last index as many lanes as the value; T.Broadcast repeats a scalar",
+            )
 
 
 _Unstated = tuple[str, ir.BufferRegion, "ir.BufferRegion | None"]
@@ -388,15 +420,15 @@ def unstated(block: ir.Block, outside: Analyzer) -> list[_Unstated]:
         stepless = analyzer
     # What an address reaches only the signature says.
     reads, writes = block_access_regions(block, outside, addresses=False)
-    found: list[_Unstated] = []
+    result: list[_Unstated] = []
     for word, touched, stated in (("reads", reads, block.reads), ("writes", writes, block.writes)):
         known = {r.buffer: r for r in stated}
         for region in touched:
             have = known.get(region.buffer)
             there = stepless if region.buffer in begun else analyzer
             if have is None or not _covered(have, region, there):
-                found.append((word, region, have))
-    if not found:
+                result.append((word, region, have))
+    if not result:
         return []
     # A region deduced from the block alone covers every access by its construction (`regions`),
     # whether or not `covers` can prove that it holds the one deduced with facts about sizes. That
@@ -408,7 +440,7 @@ def unstated(block: ir.Block, outside: Analyzer) -> list[_Unstated]:
     )
     return [
         (word, region, have)
-        for word, region, have in found
+        for word, region, have in result
         if have is None or not any(ir.structural_equal(have, whole) for whole in alone[word])
     ]
 

@@ -72,8 +72,15 @@ class Checker:
         """Formats, raises, returns."""
         e = self.e
         size = int_const(_MESSAGE_SIZE)
-        e.call("i32", "snprintf", self._text, size, e.module.string(format), *numbers,
-               variadic="ptr, i64, ptr")  # fmt: skip
+        e.call(
+            "i32",
+            "snprintf",
+            self._text,
+            size,
+            e.module.string(format),
+            *numbers,
+            variadic="ptr, i64, ptr",
+        )
         kind = e.module.string(ffi_ir.error_kind(code))
         e.ret(e.call("i32", "bw_raise", kind, self._text))
 
@@ -90,10 +97,13 @@ class Checker:
             what = "the result" if results == 1 else f"all {results} results"
             remedy += f"; memory for {what} may follow"
         self.require_about(
-            self.function, e.binary("or", fine, lent), "BW701",
+            self.function,
+            e.binary("or", fine, lent),
+            "BW701",
             f"expected {len(names)} argument{'s' * (len(names) != 1)}{plain(listed)}, got %lld",
-            remedy, e.convert("sext", given, "i64"),
-        )  # fmt: skip
+            remedy,
+            e.convert("sext", given, "i64"),
+        )
         return lent
 
     def _kind_name(self, slot: Value) -> Value:
@@ -124,8 +134,10 @@ class Checker:
         good, bad = e.fresh("ok"), e.fresh("bad")
         e.branch_if(e.compare("ne", tensor, Value("ptr", "null")), good, bad, likely=True)
         e.label(bad)
-        text = (f"expected a tensor of {buffer.dtype} with shape {plain(shape_text(buffer))}, "
-                "got %s\nhelp: pass an array that supports DLPack")  # fmt: skip
+        text = (
+            f"expected a tensor of {buffer.dtype} with shape {plain(shape_text(buffer))}, "
+            "got %s\nhelp: pass an array that supports DLPack"
+        )
         self._fail("BW702", text, self._kind_name(slot))
         e.label(good)
 
@@ -147,56 +159,75 @@ class Checker:
             return
         e = self.e
         if dtype.bits >= 64:
-            self.require(e.compare("sge", value, int_const(0)), "BW702",
-                         f"%lld does not fit {dtype}", "pass a number in range", value)  # fmt: skip
+            self.require(
+                e.compare("sge", value, int_const(0)),
+                "BW702",
+                f"%lld does not fit {dtype}",
+                "pass a number in range",
+                value,
+            )
             return
         low = e.compare("sge", value, int_const(dtype.min_value))
         high = e.compare("sle", value, int_const(dtype.max_value))
-        self.require(e.binary("and", low, high), "BW702",
-                     f"%lld does not fit {dtype} ({dtype.min_value} to {dtype.max_value})",
-                     "pass a number in range", value)  # fmt: skip
+        self.require(
+            e.binary("and", low, high),
+            "BW702",
+            f"%lld does not fit {dtype} ({dtype.min_value} to {dtype.max_value})",
+            "pass a number in range",
+            value,
+        )
 
     def dtype(self, tensor: Value, buffer: Buffer) -> None:
         e = self.e
-        found = e.load("i32", e.offset(tensor, ffi_ir.DL_DTYPE), 4)
+        result = e.load("i32", e.offset(tensor, ffi_ir.DL_DTYPE), 4)
         expected = int_const(ffi_ir.dlpack_dtype(buffer.dtype.name), "i32")
         good, bad = e.fresh("ok"), e.fresh("bad")
-        e.branch_if(e.compare("eq", found, expected), good, bad, likely=True)
+        e.branch_if(e.compare("eq", result, expected), good, bad, likely=True)
         e.label(bad)
         e.module.add_global_once("bw_dtype_name", _DTYPE_NAME_IR)
-        name = e.call_local("ptr", "bw_dtype_name", found)
-        bits = e.binary("and", e.binary("lshr", found, int_const(8, "i32")), int_const(255, "i32"))
-        lanes = e.binary("lshr", found, int_const(16, "i32"))
-        text = (f"expected {buffer.dtype}, got %s (%d bits, %d lanes)\n"
-                f"help: {_conversion(buffer.dtype)}")  # fmt: skip
+        name = e.call_local("ptr", "bw_dtype_name", result)
+        bits = e.binary("and", e.binary("lshr", result, int_const(8, "i32")), int_const(255, "i32"))
+        lanes = e.binary("lshr", result, int_const(16, "i32"))
+        text = (
+            f"expected {buffer.dtype}, got %s (%d bits, %d lanes)\n"
+            f"help: {_conversion(buffer.dtype)}"
+        )
         self._fail("BW703", text, name, bits, lanes)
         e.label(good)
 
     def rank(self, tensor: Value, buffer: Buffer) -> None:
         e = self.e
-        found = e.load("i32", e.offset(tensor, ffi_ir.DL_NDIM), 8)
-        fine = e.compare("eq", found, int_const(buffer.ndim, "i32"))
-        self.require(fine, "BW704",
-                     f"expected {buffer.ndim} dimensions, shape {plain(shape_text(buffer))}, "
-                     "got %lld dimensions", "reshape the tensor first",
-                     e.convert("sext", found, "i64"))  # fmt: skip
+        result = e.load("i32", e.offset(tensor, ffi_ir.DL_NDIM), 8)
+        fine = e.compare("eq", result, int_const(buffer.ndim, "i32"))
+        self.require(
+            fine,
+            "BW704",
+            f"expected {buffer.ndim} dimensions, shape {plain(shape_text(buffer))}, "
+            "got %lld dimensions",
+            "reshape the tensor first",
+            e.convert("sext", result, "i64"),
+        )
 
     def device(self, tensor: Value) -> None:
         e = self.e
-        found = e.load("i32", e.offset(tensor, ffi_ir.DL_DEVICE_TYPE), 8)
-        fine = e.compare("eq", found, int_const(ffi_ir.DEVICE_CPU, "i32"))
+        result = e.load("i32", e.offset(tensor, ffi_ir.DL_DEVICE_TYPE), 8)
+        fine = e.compare("eq", result, int_const(ffi_ir.DEVICE_CPU, "i32"))
         self.require(
             fine,
             "BW705",
             "expected memory of the CPU (device type 1), got type %lld",
             "move the tensor to the CPU first",
-            e.convert("sext", found, "i64"),
+            e.convert("sext", result, "i64"),
         )
 
     def contiguous(self, tensor: Value) -> None:
         fine = self.e.call_local("i1", "bw_tensor_is_contiguous", tensor)
-        self.require(fine, "BW706", "expected a contiguous row-major tensor, got other strides",
-                     "pass a contiguous copy")  # fmt: skip
+        self.require(
+            fine,
+            "BW706",
+            "expected a contiguous row-major tensor, got other strides",
+            "pass a contiguous copy",
+        )
 
     def aligned(self, data: Value, extents: Sequence[Value], buffer: Buffer) -> None:
         nbytes = buffer.dtype.nbytes
@@ -208,9 +239,13 @@ class Checker:
         fine = e.compare("eq", low, int_const(0))
         for extent in extents:
             fine = e.binary("or", fine, e.compare("eq", extent, int_const(0)))
-        self.require(fine, "BW706",
-                     f"expected memory aligned to {nbytes} bytes, got an address %lld bytes off",
-                     "pass an aligned copy", low)  # fmt: skip
+        self.require(
+            fine,
+            "BW706",
+            f"expected memory aligned to {nbytes} bytes, got an address %lld bytes off",
+            "pass an aligned copy",
+            low,
+        )
 
     def present(self, data: Value, extents: Sequence[Value]) -> None:
         """There is memory: an address below the first page is an offset from no memory at all."""
@@ -225,15 +260,21 @@ class Checker:
             "pass a tensor whose elements are in memory, outside of FakeTensorMode",
         )
 
-    def extent(self, axis: int, found: Value, expected: Value, text: str, code: str = "BW704"
-               ) -> None:  # fmt: skip
+    def extent(
+        self, axis: int, found: Value, expected: Value, text: str, code: str = "BW704"
+    ) -> None:
         """Dimension `axis` has the expected size, which the program writes as `text`."""
         fine = self.e.compare("eq", found, expected)
         fixed = text.lstrip("-").isdigit()
         said = "%lld" if fixed else f"{plain(text)} = %lld"
-        self.require(fine, code, f"expected dimension {axis} to be {said}, got %lld",
-                     _OTHER_SIZE if fixed else "pass tensors whose shapes agree", expected,
-                     found)  # fmt: skip
+        self.require(
+            fine,
+            code,
+            f"expected dimension {axis} to be {said}, got %lld",
+            _OTHER_SIZE if fixed else "pass tensors whose shapes agree",
+            expected,
+            found,
+        )
 
     def disjoint(self, a: tuple[Value, Value], b: tuple[Value, Value], other: str) -> None:
         """Two ranges of memory (start, bytes) do not meet."""
@@ -283,9 +324,16 @@ def _name_table(function: str, names: dict[int, str], fallback: str, operand: st
         if number >= 0:
             cases.append(f"i32 {number}, label %{label}")
     return "\n".join(
-        [*lines, f"define internal ptr @{function}(i32 %word) cold noinline {{", "entry:",
-         operand, f"  switch i32 %kind, label %other [{' '.join(cases)}]", *blocks, "}"]
-    )  # fmt: skip
+        [
+            *lines,
+            f"define internal ptr @{function}(i32 %word) cold noinline {{",
+            "entry:",
+            operand,
+            f"  switch i32 %kind, label %other [{' '.join(cases)}]",
+            *blocks,
+            "}",
+        ]
+    )
 
 
 _KIND_NAME_IR = _name_table(

@@ -63,8 +63,9 @@ class _Entry:
         self.outputs = {p for p, _ in self.sign.outputs}
         self.inputs = [p for p in func.params if p not in self.outputs]
         self.label = {p: f"argument {i + 1} `{_name(p)}`" for i, p in enumerate(self.inputs)}
-        self.label |= {p: f"result {i + 1} `{_name(p)}`"
-                       for i, (p, _) in enumerate(self.sign.outputs)}  # fmt: skip
+        self.label |= {
+            p: f"result {i + 1} `{_name(p)}`" for i, (p, _) in enumerate(self.sign.outputs)
+        }
         self.check = Checker(e, name)
         self.symbols = Symbols(e, self.check)
         self.data: dict[Var, Value] = {}
@@ -113,9 +114,12 @@ class _Entry:
         last = self.sign.outputs[-1][1] if self.sign.outputs else None
         size = const_int(last.shape[0]) if last is not None and last.ndim == 1 else None
         if last is None or last.dtype.name != "int64" or size is None or size < ENTRY_READINGS:
-            raise BuildError(f"{ENTRY_TICKS} of {self.name} needs a last result of int64, of "
-                             f"{ENTRY_READINGS} elements or more", code="BW619",
-                             help="leave the attribute out: only profiles set it")  # fmt: skip
+            raise BuildError(
+                f"{ENTRY_TICKS} of {self.name} needs a last result of int64, of "
+                f"{ENTRY_READINGS} elements or more",
+                code="BW619",
+                help="leave the attribute out: only profiles set it",
+            )
         return self.e.call("i64", "bw_clock")
 
     def _keep(self, ticks: Sequence[Value | None]) -> None:
@@ -186,9 +190,11 @@ class _Entry:
         e = self.e
         for _, buffer in self.sign.outputs:
             if buffer.strides and not _is_compact(buffer):
-                raise BuildError(f"result {buffer.name} of {self.name} has strides", code="BW671",
-                                 help="leave the strides out, or pass it as an argument that "
-                                 "is written")  # fmt: skip
+                raise BuildError(
+                    f"result {buffer.name} of {self.name} has strides",
+                    code="BW671",
+                    help="leave the strides out, or pass it as an argument that is written",
+                )
         for param, buffer in self.sign.outputs:
             for axis, extent in enumerate(buffer.shape):
                 self.symbols.require_divisors(self.label[param], axis, extent)
@@ -197,7 +203,7 @@ class _Entry:
         theirs, ours, join = (e.fresh(n) for n in ("lent", "new", "results"))
         e.branch_if(lent, theirs, ours)
         e.label(ours)
-        made = self._allocate_outputs(shapes)
+        result = self._allocate_outputs(shapes)
         new = [self.data.pop(p) for p, _ in self.sign.outputs]
         after_ours = e.block
         e.branch(join)
@@ -209,7 +215,7 @@ class _Entry:
         for (param, _), a, b in zip(self.sign.outputs, new, taken, strict=True):
             self.data[param] = e.phi("ptr", [(a, after_ours), (b, after_theirs)])
         nothing = Value("ptr", "null")
-        return [e.phi("ptr", [(m, after_ours), (nothing, after_theirs)]) for m in made]
+        return [e.phi("ptr", [(m, after_ours), (nothing, after_theirs)]) for m in result]
 
     def _require_sizes(self, shapes: Sequence[Sequence[Value]]) -> None:
         """Sizes of results that are computed, such as `n - 2`, are not negative."""
@@ -218,8 +224,9 @@ class _Entry:
                 if not isinstance(dim, (IntImm, Var)):
                     fine = self.e.compare("sge", extent, int_const(0))
                     text = f"dimension {axis}, {plain(extent_text(dim))}, would be %lld"
-                    self.check.require_about(self.label[param], fine, "BW708", text,
-                                             "pass larger tensors", extent)  # fmt: skip
+                    self.check.require_about(
+                        self.label[param], fine, "BW708", text, "pass larger tensors", extent
+                    )
 
     def _take_outputs(self, shapes: Sequence[Sequence[Value]]) -> list[Value]:
         """The memory that the caller has for the outputs."""
@@ -231,15 +238,16 @@ class _Entry:
         if self.func.attrs.get("tir.noalias", True) is not False:
             outputs = (p for p, _ in self.sign.outputs)
             known = {**self.data, **dict(zip(outputs, taken, strict=True))}
-            rows = [(self.label[p], known[p], self.symbols.byte_size(b))
-                    for p, b in self.sign.buffers]  # fmt: skip
+            rows = [
+                (self.label[p], known[p], self.symbols.byte_size(b)) for p, b in self.sign.buffers
+            ]
             results.apart(rows, len(taken))
         return taken
 
     def _allocate_outputs(self, shapes: Sequence[Sequence[Value]]) -> list[Value]:
         """Fresh tensors for the outputs; the ones made are released when a later one fails."""
         e = self.e
-        made: list[Value] = []
+        result: list[Value] = []
         for (param, buffer), extents in zip(self.sign.outputs, shapes, strict=True):
             shape = e.stack(8 * max(buffer.ndim, 1), 8)
             for axis, extent in enumerate(extents):
@@ -249,16 +257,16 @@ class _Entry:
             rank = int_const(buffer.ndim, "i32")
             status = e.call("i32", "bw_tensor_alloc", shape, rank, code, place)
             with e.guarded(e.compare("ne", status, int_const(0, "i32")), likely=False):
-                self._release(made)
+                self._release(result)
                 e.ret(int_const(-1, "i32"))
             tensor = e.load("ptr", place, 8)
-            made.append(tensor)
+            result.append(tensor)
             self.data[param] = e.load("ptr", e.offset(tensor, ffi_ir.TENSOR_DLTENSOR), 8)
-        return made
+        return result
 
     def _release(self, objects: Sequence[Value]) -> None:
-        for made in objects:
-            self.e.call("i32", "TVMFFIObjectDecRef", made)
+        for result in objects:
+            self.e.call("i32", "TVMFFIObjectDecRef", result)
 
     def _return(self, objects: list[Value]) -> None:
         e, result = self.e, self.e.params[3]

@@ -63,10 +63,10 @@ class LentResults:
         check.begin_named(label)
         tensor, extents = check.tensor(slot, buffer)
         given = iter(sizes)
-        for axis, (found, value) in enumerate(zip(extents, shape, strict=True)):
+        for axis, (result, value) in enumerate(zip(extents, shape, strict=True)):
             text, code = texts[axis]
             expected = value if _is_constant(value) else next(given)
-            check.extent(axis, found, expected, text, code)
+            check.extent(axis, result, expected, text, code)
         check.contiguous(tensor)
         e.store(check.data(tensor, extents, buffer), place, 8)
         e.ret(int_const(0, "i32"))

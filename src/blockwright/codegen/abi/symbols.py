@@ -34,8 +34,8 @@ class Symbols:
 
     def bind_shape(self, buffer: Buffer, extents: Sequence[Value], tensor: Value) -> None:
         """Constant extents are compared, new symbols bound, known ones compared."""
-        for axis, (extent, found) in enumerate(zip(buffer.shape, extents, strict=True)):
-            self._bind(axis, extent, found)
+        for axis, (extent, result) in enumerate(zip(buffer.shape, extents, strict=True)):
+            self._bind(axis, extent, result)
 
     def _bind(self, axis: int, extent: Expr, found: Value) -> None:
         if isinstance(extent, IntImm):
@@ -67,59 +67,68 @@ class Symbols:
         compact = int_const(1)
         for axis in reversed(range(buffer.ndim)):
             step = compact
-            found = e.choose(present, lambda a=axis: e.load("i64", e.offset(table, 8 * a), 8),
-                             lambda s=step: s)  # fmt: skip
+            result = e.choose(
+                present, lambda a=axis: e.load("i64", e.offset(table, 8 * a), 8), lambda s=step: s
+            )
             compact = e.binary("mul", compact, extents[axis])
             stride = buffer.strides[axis]
             if isinstance(stride, Var) and stride not in self.known:
-                self.known[stride] = types.cast(e, found, _INT64, stride.dtype)
+                self.known[stride] = types.cast(e, result, _INT64, stride.dtype)
                 continue
             unused = e.binary("or", empty, e.compare("eq", extents[axis], int_const(1)))
-            fine = e.binary("or", unused, e.compare("eq", found, self.index(stride)))
+            fine = e.binary("or", unused, e.compare("eq", result, self.index(stride)))
             text = f"expected stride {plain(extent_text(stride))} in dimension {axis}, got %lld"
-            self.check.require(fine, "BW706", text, "pass a contiguous copy", found)
+            self.check.require(fine, "BW706", text, "pass a contiguous copy", result)
 
     def _is_empty(self, extents: Sequence[Value]) -> Value:
         empty = self.e.compare("eq", extents[0], int_const(0))
         for extent in extents[1:]:
-            found = self.e.compare("eq", extent, int_const(0))
-            empty = self.e.binary("or", empty, found)
+            result = self.e.compare("eq", extent, int_const(0))
+            empty = self.e.binary("or", empty, result)
         return empty
 
     def solve(self) -> None:
         """Variables that only occur as `a * n + b` in an extent."""
-        for subject, axis, extent, found in self._pending:
+        for subject, axis, extent, result in self._pending:
             unknown = [v for v in collect(extent, Var) if v not in self.known]
             if len(unknown) != 1:
                 continue
             linear = linear_in(extent, unknown[0])
             if linear is None or linear[0] == 0:
                 continue
-            self._solve_one(subject, axis, extent, found, unknown[0], linear)
+            self._solve_one(subject, axis, extent, result, unknown[0], linear)
 
     def _solve_one(
-        self, subject: str, axis: int, extent: Expr, found: Value, var: Var,
+        self,
+        subject: str,
+        axis: int,
+        extent: Expr,
+        found: Value,
+        var: Var,
         linear: tuple[int, int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         e, (factor, rest) = self.e, linear
         moved = e.binary("sub", found, int_const(rest))
         whole = e.compare("eq", e.binary("srem", moved, int_const(factor)), int_const(0))
         self.check.require_about(
-            subject, whole, "BW704",
+            subject,
+            whole,
+            "BW704",
             f"expected dimension {axis} to be {plain(extent_text(extent))}, got %lld",
-            f"no integer {var.name} gives this size", found,
-        )  # fmt: skip
+            f"no integer {var.name} gives this size",
+            found,
+        )
         quotient = e.binary("sdiv", moved, int_const(factor))
         self.known[var] = types.cast(e, quotient, _INT64, var.dtype)
         self._solved.add(var)
 
     def check_expressions(self) -> None:
         """Extents such as `2 * n`, once all symbols are known."""
-        for subject, axis, extent, found in self._pending:
+        for subject, axis, extent, result in self._pending:
             self.check.subject = subject
             self._require_known(extent)
             self.require_divisors(subject, axis, extent)
-            self.check.extent(axis, found, self.index(extent), extent_text(extent))
+            self.check.extent(axis, result, self.index(extent), extent_text(extent))
 
     def require_divisors(self, subject: str, axis: int, extent: Expr) -> None:
         """An extent such as `6 // n` divides by no 0."""
@@ -129,16 +138,23 @@ class Symbols:
             self._nonzero.append(holds)
             self._require_known(holds)
             text = f"dimension {axis}, {plain(extent_text(extent))}: integer division by zero"
-            self.check.require_about(subject, self._expressions.value(holds), "BW716", text,
-                                     "pass tensors of other sizes")  # fmt: skip
+            self.check.require_about(
+                subject,
+                self._expressions.value(holds),
+                "BW716",
+                text,
+                "pass tensors of other sizes",
+            )
 
     def _require_known(self, expr: Expr) -> None:
         missing = [v.name for v in collect(expr, Var) if v not in self.known]
         if missing:
-            raise BuildError(f"size {extent_text(expr)} does not determine {', '.join(missing)}",
-                             code="BW623",
-                             help="use the variable alone as an extent of some buffer, or make it "
-                             "a scalar parameter")  # fmt: skip
+            raise BuildError(
+                f"size {extent_text(expr)} does not determine {', '.join(missing)}",
+                code="BW623",
+                help="use the variable alone as an extent of some buffer, or make it "
+                "a scalar parameter",
+            )
 
     def check_bounds(self, attrs: Mapping[str, Any], symbols: Sequence[Var]) -> None:
         """Declared bounds of the symbolic sizes; those that are solved for may be negative."""

@@ -130,41 +130,41 @@ class Emitter:
 
     def size_tables(self) -> None:
         """Builds the tables whose size must be known before addresses are."""
-        plan, options, made = self.plan, self.options, self.made
+        plan, options, result = self.plan, self.options, self.made
         exported = sorted({*options.exports, *(item.symbol for item in plan.segments)})
         self.dynamic_symbols = [*plan.imports, *exported]
         self.dynamic_index = {name: i + 1 for i, name in enumerate(self.dynamic_symbols)}
         soname = [options.soname] if options.soname else []
         strings, self.strings = dyn.string_table([*self.dynamic_symbols, *options.needed, *soname])
         encoded = [name.encode() for name in self.dynamic_symbols]
-        _fill(made[".hash"], dyn.hash_table([b"", *encoded]))
-        _fill(made[".dynstr"], strings)
+        _fill(result[".hash"], dyn.hash_table([b"", *encoded]))
+        _fill(result[".dynstr"], strings)
         notes = [Note("GNU", 3, bytes(20)), *options.notes]
-        _fill(made[".note"], b"".join(dyn.pack_note(n.owner, n.kind, n.contents) for n in notes))
-        made[".dynstr"].align, made[".note"].align, made[".eh_frame_hdr"].align = 1, 4, 4
-        made[".eh_frame_hdr"].size = 8
-        made[".dynsym"].size = SYM.size * (1 + len(self.dynamic_symbols))
-        made[".rela.dyn"].size = RELA.size * plan.dynamic_count
-        made[".got"].size = 8 * len(plan.slots)
-        made[".plt"].size, made[".plt"].align = self.arch.stub_size * len(plan.stubs), 16
-        made[".dynamic"].size = len(dyn.pack_dynamic(self._dynamic()))
+        _fill(result[".note"], b"".join(dyn.pack_note(n.owner, n.kind, n.contents) for n in notes))
+        result[".dynstr"].align, result[".note"].align, result[".eh_frame_hdr"].align = 1, 4, 4
+        result[".eh_frame_hdr"].size = 8
+        result[".dynsym"].size = SYM.size * (1 + len(self.dynamic_symbols))
+        result[".rela.dyn"].size = RELA.size * plan.dynamic_count
+        result[".got"].size = 8 * len(plan.slots)
+        result[".plt"].size, result[".plt"].align = self.arch.stub_size * len(plan.stubs), 16
+        result[".dynamic"].size = len(dyn.pack_dynamic(self._dynamic()))
 
     def _dynamic(self) -> list[tuple[int, int]]:
-        made, options = self.made, self.options
+        result, options = self.made, self.options
         out = [(dyn.DT_NEEDED, self.strings[name]) for name in options.needed]
         if options.soname:
             out.append((dyn.DT_SONAME, self.strings[options.soname]))
         out += [
-            (dyn.DT_HASH, made[".hash"].address),
-            (dyn.DT_STRTAB, made[".dynstr"].address),
-            (dyn.DT_SYMTAB, made[".dynsym"].address),
-            (dyn.DT_STRSZ, made[".dynstr"].size),
+            (dyn.DT_HASH, result[".hash"].address),
+            (dyn.DT_STRTAB, result[".dynstr"].address),
+            (dyn.DT_SYMTAB, result[".dynsym"].address),
+            (dyn.DT_STRSZ, result[".dynstr"].size),
             (dyn.DT_SYMENT, SYM.size),
             (dyn.DT_FLAGS, dyn.DF_BIND_NOW),
             (dyn.DT_FLAGS_1, dyn.DF_1_NOW | dyn.DF_1_NODELETE),
         ]
         if self.plan.dynamic_count:
-            table = made[".rela.dyn"]
+            table = result[".rela.dyn"]
             out += [(dyn.DT_RELA, table.address), (dyn.DT_RELASZ, table.size)]
             out.append((dyn.DT_RELAENT, RELA.size))
         for tag, size_tag, name in (
@@ -177,21 +177,21 @@ class Emitter:
 
     def fill_tables(self, front: bytearray) -> None:
         """Writes input sections and all generated tables except relocations."""
-        made, plan = self.made, self.plan
+        result, plan = self.made, self.plan
         rows = [bytes(SYM.size)]
         for name in self.dynamic_symbols:
             symbol = plan.symbols.get(name) or plan.imports[name]
             rows.append(self._symbol_row(self.strings[name], symbol, STB_GLOBAL))
-        _fill(made[".dynsym"], b"".join(rows))
-        stubs, got = made[".plt"].address, made[".got"].address
+        _fill(result[".dynsym"], b"".join(rows))
+        stubs, got = result[".plt"].address, result[".got"].address
         code = bytearray()
         for index, target in plan.stubs.values():
             place = stubs + index * self.arch.stub_size
             code += self.arch.stub(place, got + 8 * plan.slots[id(target)][0])
-        _fill(made[".plt"], code)
-        _fill(made[".dynamic"], dyn.pack_dynamic(self._dynamic()))
+        _fill(result[".plt"], code)
+        _fill(result[".dynamic"], dyn.pack_dynamic(self._dynamic()))
         if frames := self.areas[".eh_frame"].sections:
-            head = made[".eh_frame_hdr"]
+            head = result[".eh_frame_hdr"]
             _fill(head, dyn.eh_frame_header(head.address, frames[0].address))
         for area in self.layout.used():
             if area.type != SHT_NOBITS and area.name != ".bw.data":

@@ -147,8 +147,8 @@ class Plan:
         """The definition a reference means, or one shared undefined symbol per import."""
         if symbol.binding == STB_LOCAL:
             return symbol
-        found = self.symbols.get(symbol.name)
-        return found if found is not None else self.imports.setdefault(symbol.name, symbol)
+        result = self.symbols.get(symbol.name)
+        return result if result is not None else self.imports.setdefault(symbol.name, symbol)
 
     def scan(self) -> None:
         """Decides per relocation whether it needs a slot, a stub, or the loader's help."""

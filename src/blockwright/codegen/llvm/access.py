@@ -122,19 +122,19 @@ def load(c: ExprCompiler, expr: BufferLoad) -> Value:
         if mask is None:
             pointer, align = _place(c, expr.buffer, flat)
             return _from_memory(e, e.load(type_, pointer, align), dtype)
-        found = _guarded_load(c, expr.buffer, flat, type_, mask)
-        return _from_memory(e, found, dtype)
+        result = _guarded_load(c, expr.buffer, flat, type_, mask)
+        return _from_memory(e, result, dtype)
     stride = integers.constant_of(flat.stride) if isinstance(flat, E.Ramp) else None
     if isinstance(flat, E.Ramp) and stride in (1, -1):
-        found = _contiguous(c, expr.buffer, flat, type_, mask, reverse=stride == -1)
+        result = _contiguous(c, expr.buffer, flat, type_, mask, reverse=stride == -1)
     elif isinstance(flat, E.Ramp) and stride is not None and 2 <= stride <= _NEAR < dtype.lanes:
-        found = _every(c, expr.buffer, flat, stride, type_, mask)
+        result = _every(c, expr.buffer, flat, stride, type_, mask)
     else:
         _whole_elements(expr.buffer)
         pointer, align = _place(c, expr.buffer, flat)
         align = min(align, expr.buffer.dtype.nbytes)
-        found = _gather(e, type_, pointer, align, mask)
-    return _from_memory(e, found, dtype)
+        result = _gather(e, type_, pointer, align, mask)
+    return _from_memory(e, result, dtype)
 
 
 def _guarded_load(c: ExprCompiler, buffer: Buffer, flat: Expr, type_: str, mask: Value) -> Value:
@@ -160,9 +160,11 @@ def _every(
     e, lanes = c.e, ramp.lanes
     last = (lanes - 1) * stride
     starts = [min(part * lanes, last + 1 - lanes) for part in range(stride)]
-    source = [min(part for part, at in enumerate(starts) if lane * stride < at + lanes)
-              for lane in range(lanes)]  # fmt: skip
-    found: Value | None = None
+    source = [
+        min(part for part, at in enumerate(starts) if lane * stride < at + lanes)
+        for lane in range(lanes)
+    ]
+    result: Value | None = None
     for part, start in enumerate(starts):
         wanted = {lane * stride - start: lane for lane in range(lanes) if source[lane] == part}
         own = None
@@ -170,14 +172,15 @@ def _every(
             nothing = Value(mask.type, "zeroinitializer")
             own = e.shuffle(mask, nothing, [wanted.get(k, lanes) for k in range(lanes)])
         base = build.add(ramp.base, build.const(start, ramp.base.dtype))
-        piece = _contiguous(c, buffer, E.Ramp(base, build.const(1, base.dtype), lanes), type_, own,
-                            reverse=False)  # fmt: skip
+        piece = _contiguous(
+            c, buffer, E.Ramp(base, build.const(1, base.dtype), lanes), type_, own, reverse=False
+        )
         place = {lane: at for at, lane in wanted.items()}
-        first = piece if found is None else found
+        first = piece if result is None else result
         picks = [lanes + place[lane] if lane in place else lane for lane in range(lanes)]
-        found = e.shuffle(first, piece, picks)
-    assert found is not None
-    return found
+        result = e.shuffle(first, piece, picks)
+    assert result is not None
+    return result
 
 
 def _contiguous(
@@ -188,25 +191,25 @@ def _contiguous(
     pointer, align = _place(c, buffer, base)
     _fetch(c, buffer, streams.fetch_ahead(c.context, buffer, base))
     if mask is None:
-        found = e.load(type_, pointer, align)
+        result = e.load(type_, pointer, align)
     elif _in_register(buffer, ramp):
         mask = _reverse(e, mask) if reverse else mask
         whole = e.load(type_, pointer, align)
-        found = e.select(mask, whole, Value(type_, "zeroinitializer"))
+        result = e.select(mask, whole, Value(type_, "zeroinitializer"))
     else:
         mask = _reverse(e, mask) if reverse else mask
         name = f"masked.load.{suffix(type_)}.p0"
         e.module.declare_intrinsic(f"llvm.{name}", type_, f"ptr, {mask.type}, {type_}")
-        found = e.emit(
+        result = e.emit(
             type_,
             f"call {type_} @llvm.{name}(ptr align {align} {pointer.text}, {mask.typed}, "
             f"{type_} zeroinitializer)",
         )
     if not reverse:
-        return found
+        return result
     if lanes != ramp.lanes:
         _whole_elements(buffer)
-    return _reverse(e, found)
+    return _reverse(e, result)
 
 
 def _fetch(c: ExprCompiler, buffer: Buffer, indices: Sequence[Expr]) -> None:
@@ -239,13 +242,17 @@ def _reverse(e: FunctionEmitter, value: Value) -> Value:
 
 def _whole_elements(buffer: Buffer) -> None:
     if buffer.dtype.lanes > 1:
-        raise BuildError(f"buffer {buffer.name} of {buffer.dtype} is indexed by a vector that is "
-                         "no contiguous ramp", code="BW614",
-                         help="use a buffer of single elements")  # fmt: skip
+        raise BuildError(
+            f"buffer {buffer.name} of {buffer.dtype} is indexed by a vector that is "
+            "no contiguous ramp",
+            code="BW614",
+            help="use a buffer of single elements",
+        )
 
 
-def _gather(e: FunctionEmitter, type_: str, pointers: Value, align: int, mask: Value | None
-            ) -> Value:  # fmt: skip
+def _gather(
+    e: FunctionEmitter, type_: str, pointers: Value, align: int, mask: Value | None
+) -> Value:
     lanes = lanes_of(type_)
     mask = mask or int_const(1, vector("i1", lanes))
     name = f"masked.gather.{suffix(type_)}.{suffix(pointers.type)}"
@@ -299,8 +306,10 @@ def store(c: ExprCompiler, stmt: BufferStore) -> None:
     name = f"masked.scatter.{suffix(value.type)}.{suffix(pointer.type)}"
     e.module.declare_intrinsic(f"llvm.{name}", "void", f"{value.type}, {pointer.type}, {mask.type}")
     align = min(align, buffer.dtype.nbytes)
-    e.line(f"call void @llvm.{name}({value.typed}, {pointer.type} align {align} {pointer.text}, "
-           f"{mask.typed})")  # fmt: skip
+    e.line(
+        f"call void @llvm.{name}({value.typed}, {pointer.type} align {align} {pointer.text}, "
+        f"{mask.typed})"
+    )
 
 
 def _store_one(

@@ -21,15 +21,18 @@ def update(c: ExprCompiler, expr: Call, pointer: Value) -> Value:
     operand = expr.args[1]
     dtype = operand.dtype
     if dtype.lanes > 1 or dtype.is_handle or dtype.nbytes * 8 != _memory_bits(dtype):
-        raise BuildError(f"{expr.op} of {dtype}", code="BW611",
-                         help="update single elements of whole bytes")  # fmt: skip
+        raise BuildError(
+            f"{expr.op} of {dtype}", code="BW611", help="update single elements of whole bytes"
+        )
     value = c.value(operand)
     op = _instruction(expr.op, dtype)
     if op is None:
         old = _compare_and_swap(c, expr, pointer, value)
     else:
-        old = c.e.emit(value.type, f"atomicrmw {op} {pointer.typed}, {value.typed} monotonic, "
-                       f"align {dtype.nbytes}")  # fmt: skip
+        old = c.e.emit(
+            value.type,
+            f"atomicrmw {op} {pointer.typed}, {value.typed} monotonic, align {dtype.nbytes}",
+        )
     return old if expr.dtype is dtype else int_const(0, types.value_type(expr.dtype))
 
 
@@ -57,11 +60,11 @@ def _compare_and_swap(c: ExprCompiler, expr: Call, pointer: Value, value: Value)
     memory, bits, align = types.memory_type(dtype), f"i{dtype.nbytes * 8}", dtype.nbytes
     before, again, done = e.block, e.fresh("swap"), e.fresh("swapped")
     first = e.emit(bits, f"load atomic {bits}, {pointer.typed} monotonic, align {align}")
-    seen, found = Value(bits, f"%{e.fresh('seen')}"), Value(bits, f"%{e.fresh('found')}")
+    seen, result = Value(bits, f"%{e.fresh('seen')}"), Value(bits, f"%{e.fresh('found')}")
     latch = e.fresh("retry")
     e.branch(again)
     e.label(again)
-    e.line(f"{seen.text} = phi {bits} [ {first.text}, %{before} ], [ {found.text}, %{latch} ]")
+    e.line(f"{seen.text} = phi {bits} [ {first.text}, %{before} ], [ {result.text}, %{latch} ]")
     in_memory = e.bitcast(seen, memory)
     old = e.compare("ne", in_memory, int_const(0, memory)) if dtype.is_bool else in_memory
     element, operand = Var("old", dtype), Var("value", dtype)
@@ -70,9 +73,12 @@ def _compare_and_swap(c: ExprCompiler, expr: Call, pointer: Value, value: Value)
         new = c.value(atomic_value(expr.replace(args=(expr.args[0], operand)), element))
     stored = e.convert("zext", new, memory) if dtype.is_bool else new
     wanted = e.bitcast(stored, bits)
-    pair = e.emit(f"{{ {bits}, i1 }}", f"cmpxchg weak {pointer.typed}, {seen.typed}, "
-                  f"{wanted.typed} monotonic monotonic, align {align}")  # fmt: skip
-    e.line(f"{found.text} = extractvalue {pair.typed}, 0")
+    pair = e.emit(
+        f"{{ {bits}, i1 }}",
+        f"cmpxchg weak {pointer.typed}, {seen.typed}, "
+        f"{wanted.typed} monotonic monotonic, align {align}",
+    )
+    e.line(f"{result.text} = extractvalue {pair.typed}, 0")
     swapped = e.emit("i1", f"extractvalue {pair.typed}, 1")
     e.branch_if(swapped, done, latch)
     e.label(latch)

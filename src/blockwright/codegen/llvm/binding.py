@@ -57,9 +57,11 @@ def parse(text: str, what: str) -> Any:
         module = _binding().parse_assembly(text)
         module.verify()
     except RuntimeError as error:
-        raise BuildError(f"the code generated for {what} is not valid: {str(error).strip()}",
-                         code="BW640", help="this is a defect; please report the program"
-                         ) from error  # fmt: skip
+        raise BuildError(
+            f"the code generated for {what} is not valid: {str(error).strip()}",
+            code="BW640",
+            help="this is a defect; please report the program",
+        ) from error
     return module
 
 

@@ -38,17 +38,22 @@ def call(c: ExprCompiler, expr: Call) -> Value:
     """The value of a builtin call."""
     method = _METHODS.get(expr.op)
     if expr.op in _ON_INTEGERS and not expr.args[0].dtype.is_int and not expr.args[0].dtype.is_bool:
-        raise BuildError(f"{expr.op} of {expr.args[0].dtype}", code="BW611",
-                         help="convert to an integer type first, with T.Cast or T.reinterpret"
-                         )  # fmt: skip
+        raise BuildError(
+            f"{expr.op} of {expr.args[0].dtype}",
+            code="BW611",
+            help="convert to an integer type first, with T.Cast or T.reinterpret",
+        )
     if method is not None:
         return method(c, expr)
     if is_atomic(expr):
         return atomics.update(c, expr, _place_of(c, expr.args[0]))
     if expr.op in mathlib.NAMES:
         return _elementwise(c, expr)
-    raise BuildError(f"operation {expr.op!r} has no code on this target", code="BW601",
-                     help="lower it to operations of ir.op first")  # fmt: skip
+    raise BuildError(
+        f"operation {expr.op!r} has no code on this target",
+        code="BW601",
+        help="lower it to operations of ir.op first",
+    )
 
 
 # -------------------------------------------------------------------- elementwise
@@ -185,8 +190,9 @@ def _reduce(c: ExprCompiler, expr: Call) -> Value:
             order = order.replace("s", "u", 1) if kind != "add" else order
         if dtype.lanes == 1:
             return value
-        return c.e.intrinsic(f"vector.reduce.{order}.{suffix(value.type)}",
-                             element_of(value.type), value)  # fmt: skip
+        return c.e.intrinsic(
+            f"vector.reduce.{order}.{suffix(value.type)}", element_of(value.type), value
+        )
     if types.is_narrow(dtype):
         wide = types.widen(c.e, value, dtype)
         return types.narrow(c.e, _by_halves(c, wide, kind), dtype.element)
@@ -217,8 +223,11 @@ def _by_halves(c: ExprCompiler, value: Value, kind: str) -> Value:
 def _address_of(c: ExprCompiler, expr: Call) -> Value:
     (place,) = expr.args
     if not isinstance(place, BufferLoad):
-        raise BuildError("address_of takes a buffer element", code="BW615",
-                         help="write T.address_of(buffer[i, j])")  # fmt: skip
+        raise BuildError(
+            "address_of takes a buffer element",
+            code="BW615",
+            help="write T.address_of(buffer[i, j])",
+        )
     return access.address(c, place)
 
 
@@ -251,8 +260,11 @@ def constant_symbol(name: str) -> str:
 def _text(expr: Expr) -> str:
     if isinstance(expr, StringImm):
         return expr.value
-    raise BuildError("the first argument of a call must be the name of the callee", code="BW615",
-                     help='write call_extern("name", …)')  # fmt: skip
+    raise BuildError(
+        "the first argument of a call must be the name of the callee",
+        code="BW615",
+        help='write call_extern("name", …)',
+    )
 
 
 def _call_extern(c: ExprCompiler, expr: Call) -> Value:
@@ -264,8 +276,8 @@ def _call_extern(c: ExprCompiler, expr: Call) -> Value:
             value = c.e.convert("zext", value, "i32")
         args.append(value)
     result = types.value_type(expr.dtype)
-    found = c.e.call("i32" if result == "i1" else result, _text(name), *args)
-    return c.e.compare("ne", found, int_const(0, "i32")) if result == "i1" else found
+    matches = c.e.call("i32" if result == "i1" else result, _text(name), *args)
+    return c.e.compare("ne", matches, int_const(0, "i32")) if result == "i1" else matches
 
 
 def _call_llvm(c: ExprCompiler, expr: Call) -> Value:
@@ -288,8 +300,11 @@ def _call_global(c: ExprCompiler, expr: Call) -> Value:
     symbol = c.context.callees.get(_text(name))
     if symbol is None:
         known = ", ".join(sorted(c.context.callees)) or "none"
-        raise BuildError(f"call of unknown function {_text(name)!r}", code="BW616",
-                         help=f"functions of the module: {known}")  # fmt: skip
+        raise BuildError(
+            f"call of unknown function {_text(name)!r}",
+            code="BW616",
+            help=f"functions of the module: {known}",
+        )
     if c.context.poll is not None:
         c.context.check(c.e.call("i32", "bw_poll", c.context.poll))
     args = [c.value(a) for a in rest]
@@ -337,8 +352,11 @@ def _printable(c: ExprCompiler, value: Value, dtype: DType) -> tuple[str, Value]
 
 def _ret(c: ExprCompiler, expr: Call) -> Value:
     if expr.args and not (isinstance(expr.args[0], IntImm) and expr.args[0].value == 0):
-        raise BuildError("a tensor program returns no value", code="BW617",
-                         help="write the result to an output buffer")  # fmt: skip
+        raise BuildError(
+            "a tensor program returns no value",
+            code="BW617",
+            help="write the result to an output buffer",
+        )
     c.context.leave(int_const(0, "i32"))
     return int_const(0, "i32")
 
@@ -346,8 +364,11 @@ def _ret(c: ExprCompiler, expr: Call) -> Value:
 def _jump(c: ExprCompiler, expr: Call) -> Value:
     """break and continue of the innermost loop; memory taken inside it is given back first."""
     if not c.e.loops:
-        raise BuildError(f"{expr.op} outside a serial loop", code="BW618",
-                         help="parallel loops cannot be left early")  # fmt: skip
+        raise BuildError(
+            f"{expr.op} outside a serial loop",
+            code="BW618",
+            help="parallel loops cannot be left early",
+        )
     c.context.run_cleanups(c.context.loop_depths[-1])
     loop = c.e.loops[-1]
     c.e.branch(loop.exit if expr.op == "break" else loop.latch)

@@ -113,7 +113,8 @@ class Context:
     poll: Value | None = None
     streamed: frozenset[Buffer] = frozenset()
     shifted: Mapping[BufferStore, Shifted] = dataclasses.field(
-        default_factory=dict[BufferStore, "Shifted"])  # fmt: skip
+        default_factory=dict[BufferStore, "Shifted"]
+    )
     loops: list[Var] = dataclasses.field(default_factory=list[Var])
     ahead: Ahead | None = None
     shared: SharedAhead | None = None
@@ -127,17 +128,21 @@ class Context:
         try:
             return self.buffers[buffer]
         except KeyError:
-            raise BuildError(f"buffer {buffer.name} is used outside its allocation or declaration",
-                             code="BW612", help="lower the function before building it"
-                             ) from None  # fmt: skip
+            raise BuildError(
+                f"buffer {buffer.name} is used outside its allocation or declaration",
+                code="BW612",
+                help="lower the function before building it",
+            ) from None
 
     def variable(self, var: Var) -> Value:
         try:
             return self.variables[var]
         except KeyError:
-            raise BuildError(f"variable {var.name} is used outside its scope", code="BW612",
-                             help="bind it by a parameter, a loop, a let, or a buffer's shape"
-                             ) from None  # fmt: skip
+            raise BuildError(
+                f"variable {var.name} is used outside its scope",
+                code="BW612",
+                help="bind it by a parameter, a loop, a let, or a buffer's shape",
+            ) from None
 
     def alignment(self, memory: Memory, index: Expr | None, nbytes: int) -> int:
         """What the address of an access is surely a multiple of."""

@@ -87,8 +87,11 @@ class ModuleEmitter:
 
     def branch_weights(self, *, likely: bool) -> str:
         """Odds of a branch that is hardly ever, or nearly always, taken."""
-        text = '!{!"branch_weights", i32 2000, i32 1}' if likely else (
-            '!{!"branch_weights", i32 1, i32 2000}')  # fmt: skip
+        text = (
+            '!{!"branch_weights", i32 2000, i32 1}'
+            if likely
+            else ('!{!"branch_weights", i32 1, i32 2000}')
+        )
         return self._node(text)
 
     def past_caches(self) -> str:
@@ -113,9 +116,13 @@ class ModuleEmitter:
     def render(self) -> str:
         groups = [f"attributes #{n} = {{ {t} }}" for t, n in self._attributes.items()]
         parts = [
-            f'target triple = "{self.target.triple}"', *self._globals,
-            *self._declarations.values(), *self._functions, *groups, *self._metadata,
-        ]  # fmt: skip
+            f'target triple = "{self.target.triple}"',
+            *self._globals,
+            *self._declarations.values(),
+            *self._functions,
+            *groups,
+            *self._metadata,
+        ]
         return "\n".join(parts) + "\n"
 
 
@@ -123,9 +130,15 @@ class FunctionEmitter:
     """Instructions of one function. `terminated` says that the current block is closed."""
 
     def __init__(
-        self, module: ModuleEmitter, name: str, result: str, params: Sequence[tuple[str, str]],
-        attributes: str = "", linkage: str = "", param_attributes: Sequence[str] = (),
-    ) -> None:  # fmt: skip
+        self,
+        module: ModuleEmitter,
+        name: str,
+        result: str,
+        params: Sequence[tuple[str, str]],
+        attributes: str = "",
+        linkage: str = "",
+        param_attributes: Sequence[str] = (),
+    ) -> None:
         self.module, self.name = module, name
         self.params = [Value(t, f"%{n}") for t, n in params]
         marks = list(param_attributes) or [""] * len(self.params)
@@ -187,8 +200,9 @@ class FunctionEmitter:
         pairs = ", ".join(f"[ {v.text}, %{b} ]" for v, b in incoming)
         return self.emit(type_, f"phi {type_} {pairs}")
 
-    def choose(self, condition: Value, then: Callable[[], Value], otherwise: Callable[[], Value]
-               ) -> Value:  # fmt: skip
+    def choose(
+        self, condition: Value, then: Callable[[], Value], otherwise: Callable[[], Value]
+    ) -> Value:
         """A value from one of two branches; only the taken one runs."""
         yes, no, join = self.fresh("then"), self.fresh("else"), self.fresh("join")
         self.branch_if(condition, yes, no)

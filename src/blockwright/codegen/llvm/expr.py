@@ -76,15 +76,18 @@ class ExprCompiler:
         if isinstance(expr, Var):
             return self.context.variable(expr)
         for known in reversed(self._known):
-            found = known.get(expr)
-            if found is not None:
-                return found
+            matches = known.get(expr)
+            if matches is not None:
+                return matches
         if isinstance(expr, E.BinaryOp):
             return self._chain(expr)
         method = self.table.get(type(expr).__name__)
         if method is None:
-            raise BuildError(f"no code for {type(expr).__name__}", code="BW601",
-                             help="lower the function before building it")  # fmt: skip
+            raise BuildError(
+                f"no code for {type(expr).__name__}",
+                code="BW601",
+                help="lower the function before building it",
+            )
         result = method(self, expr)
         self._known[-1][expr] = result
         return result
@@ -92,10 +95,10 @@ class ExprCompiler:
     def index(self, expr: Expr) -> Value:
         """An integer expression as 64-bit position; the indices in it do not overflow."""
         outer, self._nsw = self._nsw, True
-        found = self.value(expr)
+        result = self.value(expr)
         self._nsw = outer
         type_ = vector("i64", expr.dtype.lanes)
-        return self.e.convert("sext" if expr.dtype.kind == "int" else "zext", found, type_)
+        return self.e.convert("sext" if expr.dtype.kind == "int" else "zext", result, type_)
 
     # ---------------------------------------------------------------- leaves
     def on_IntImm(self, expr: E.IntImm) -> Value:

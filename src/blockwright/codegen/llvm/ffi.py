@@ -60,10 +60,10 @@ def dlpack_dtype(name: str) -> int:
     if name in _SPECIAL:
         code, bits = _SPECIAL[name]
         return code | bits << 8 | 1 << 16
-    found = re.fullmatch(r"(int|uint|float|bfloat|complex)(\d+)(?:x(\d+))?", name)
-    if found is None:
+    result = re.fullmatch(r"(int|uint|float|bfloat|complex)(\d+)(?:x(\d+))?", name)
+    if result is None:
         raise BuildError(f"data type '{name}' cannot cross a call", code="BW670")
-    return _CODES[found[1]] | int(found[2]) << 8 | int(found[3] or 1) << 16
+    return _CODES[result[1]] | int(result[2]) << 8 | int(result[3] or 1) << 16
 
 
 def error_kind(code: str) -> str:

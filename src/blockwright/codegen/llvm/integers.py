@@ -79,9 +79,9 @@ def _range_of(expr: Expr, known: Container[Var], sorts: Sorts) -> tuple[int, int
         corners = [x + y if isinstance(expr, E.Add) else x * y for x in a for y in b]
         low, high = min(corners), max(corners)
     else:
-        least = 0 if nonnegative(expr, known, sorts) else whole[0]
+        smallest = 0 if nonnegative(expr, known, sorts) else whole[0]
         divisor = constant_of(expr.b) if isinstance(expr, E.FloorMod) else None
-        return (least, divisor - 1 if divisor is not None and divisor > 0 else whole[1])
+        return (smallest, divisor - 1 if divisor is not None and divisor > 0 else whole[1])
     return (low, high) if whole[0] <= low and high <= whole[1] else whole
 
 
@@ -166,8 +166,9 @@ def _general(e: FunctionEmitter, op: type[E.BinaryOp], a: Value, b: Value) -> Va
     return e.select(none, zero, quotient)
 
 
-def shift(e: FunctionEmitter, left: bool, a: Value, b: Value, dtype: DType,
-          amount: int | None) -> Value:  # fmt: skip
+def shift(
+    e: FunctionEmitter, left: bool, a: Value, b: Value, dtype: DType, amount: int | None
+) -> Value:
     """A shift; amounts of the type's width or more push everything out."""
     signed = dtype.kind == "int"
     op = "shl" if left else ("ashr" if signed else "lshr")

@@ -60,14 +60,14 @@ _LEAST = 16
 
 def choose(compiler: StmtCompiler, loop: For) -> None:
     """Emits an annotated loop: both forms, with the test that chooses between them."""
-    least = _number(loop, STREAMING)
+    smallest = _number(loop, STREAMING)
     rest = {key: value for key, value in loop.annotations.items() if key != STREAMING}
     plain, context = loop.replace(annotations=rest), compiler.context
-    streamed = [b for b in streamed_buffers(loop) if b in context.buffers and _large(b, least)]
+    streamed = [b for b in streamed_buffers(loop) if b in context.buffers and _large(b, smallest)]
     if not streamed:
         compiler.on_For(plain)
         return
-    fits = _fits(compiler, streamed, least)
+    fits = _fits(compiler, streamed, smallest)
     if fits is None:
         _streaming(compiler, plain, streamed)
         return
@@ -88,9 +88,11 @@ def _number(loop: For, key: str) -> int:
     value = loop.annotations[key]
     problem = streaming_problem(loop, key, value)
     if problem:
-        raise BuildError(f"loop {loop.loop_var.name}: {problem}", code="BW636",
-                         help="take the annotation off, or annotate a serial or parallel loop with "
-                         "a number")  # fmt: skip
+        raise BuildError(
+            f"loop {loop.loop_var.name}: {problem}",
+            code="BW636",
+            help="take the annotation off, or annotate a serial or parallel loop with a number",
+        )
     return int(value)
 
 
@@ -182,9 +184,9 @@ def _share(context: Context, shared: SharedAhead, buffer: Buffer, index: Expr) -
     # All of it in one iteration where their number is not known: it may be one.
     rounded = build.add(shared.count, const(step - 1, shared.count.dtype))
     share = simplify(build.floordiv(rounded, shared.count))
-    most, line = const_int(share) or step, max(1, LINE // buffer.dtype.nbytes)
+    largest, line = const_int(share) or step, max(1, LINE // buffer.dtype.nbytes)
     first = build.add(begin, build.mul(done, share))
-    return [build.add(first, const(at, first.dtype)) for at in range(0, most, line)]
+    return [build.add(first, const(at, first.dtype)) for at in range(0, largest, line)]
 
 
 def _first(index: Expr) -> Expr:

@@ -52,15 +52,17 @@ def _lookup(c: ExprCompiler, name: str) -> Value:
         e.store(Value("ptr", "null"), out, 8)
         status = e.call("i32", "TVMFFIFunctionGetGlobal", key, out)
         c.context.check(status)
-        found = e.load("ptr", out, 8)
-        missing = e.compare("eq", found, Value("ptr", "null"))
+        result = e.load("ptr", out, 8)
+        missing = e.compare("eq", result, Value("ptr", "null"))
         with e.guarded(missing, likely=False):
-            text = (f"BW711: no packed function is registered as '{name}'\n"
-                    "help: register it with tvm_ffi.register_global_func first")  # fmt: skip
+            text = (
+                f"BW711: no packed function is registered as '{name}'\n"
+                "help: register it with tvm_ffi.register_global_func first"
+            )
             e.call("i32", "bw_raise", module.string("RuntimeError"), module.string(text))
             c.context.leave(int_const(-1, "i32"))
-        e.line(f"store atomic {found.typed}, ptr {slot} release, align 8")
-        return found
+        e.line(f"store atomic {result.typed}, ptr {slot} release, align 8")
+        return result
 
     return e.choose(e.compare("ne", known, Value("ptr", "null")), lambda: known, find)
 
@@ -90,9 +92,10 @@ def _tensor_object(c: ExprCompiler, place: Expr, objects: list[Value]) -> Value:
     view, rank = _tensor_view(c, place)
     e.module.add_global_once("bw_view_object", _VIEW_IR)
     for name, result, params in (
-        ("malloc", "ptr", "i64"), ("free", "void", "ptr"),
+        ("malloc", "ptr", "i64"),
+        ("free", "void", "ptr"),
         ("TVMFFITensorFromDLPack", "i32", "ptr, i32, i32, ptr"),
-    ):  # fmt: skip
+    ):
         e.module.declare(name, result, params)
     out = e.stack(8, 8)
     status = e.call_local("i32", "bw_view_object", view, int_const(rank), out)
@@ -101,16 +104,19 @@ def _tensor_object(c: ExprCompiler, place: Expr, objects: list[Value]) -> Value:
         for item in objects:
             e.call("i32", "TVMFFIObjectDecRef", item)
         c.context.leave(status)
-    made = e.load("ptr", out, 8)
-    objects.append(made)
-    return made
+    created = e.load("ptr", out, 8)
+    objects.append(created)
+    return created
 
 
 def _tensor_view(c: ExprCompiler, place: Expr) -> tuple[Value, int]:
     """A DLTensor on the stack that views a buffer, and its rank."""
     if not isinstance(place, BufferLoad):
-        raise BuildError("tensor takes a buffer element", code="BW615",
-                         help='write Call("tensor", (BufferLoad(buffer, zeros),))')  # fmt: skip
+        raise BuildError(
+            "tensor takes a buffer element",
+            code="BW615",
+            help='write Call("tensor", (BufferLoad(buffer, zeros),))',
+        )
     e, buffer = c.e, place.buffer
     rank = buffer.ndim
     view = e.stack(ffi_ir.DL_SIZE + 16 * rank, 8)

@@ -26,8 +26,8 @@ def emit_parallel(outer: StmtCompiler, loop: For) -> None:
     """Replaces a parallel loop by a call of the pool."""
     context = outer.context
     nodes = (loop.body, loop.min)
-    found = [v for node in nodes for v in collect(node, Var) if v in context.variables]
-    variables = list(dict.fromkeys(found))
+    result = [v for node in nodes for v in collect(node, Var) if v in context.variables]
+    variables = list(dict.fromkeys(result))
     buffers = [b for b in collect(loop.body, Buffer) if b in context.buffers]
     number = context.parallel_count[0]
     context.parallel_count[0] += 1
@@ -60,15 +60,24 @@ def _emit_body(
     params = [("ptr", f"b{i}") for i in range(len(buffers))]
     params += [(types.value_type(v.dtype), f"s{i}") for i, v in enumerate(variables)]
     e = FunctionEmitter(
-        context.module, name, "i32", [*params, ("i64", "begin"), ("i64", "end")],
-        function_attributes(context.module, context.options), "internal",
+        context.module,
+        name,
+        "i32",
+        [*params, ("i64", "begin"), ("i64", "end")],
+        function_attributes(context.module, context.options),
+        "internal",
         [*noalias, *[""] * (len(variables) + 2)],
-    )  # fmt: skip
+    )
     inner = Context(
-        e, context.options, context.sorts, callees=context.callees,
-        parallel_count=context.parallel_count, nonnegative=set(context.nonnegative),
-        inside_parallel=True, streamed=context.streamed,
-    )  # fmt: skip
+        e,
+        context.options,
+        context.sorts,
+        callees=context.callees,
+        parallel_count=context.parallel_count,
+        nonnegative=set(context.nonnegative),
+        inside_parallel=True,
+        streamed=context.streamed,
+    )
     for buffer, param in zip(buffers, e.params, strict=False):
         known = context.buffers[buffer]
         inner.buffers[buffer] = Memory(param, known.align, known.root)
@@ -107,10 +116,10 @@ def _emit_task(context: Context, name: str, variables: list[Var], buffers: list[
     slots = _slots(variables, buffers)
     kinds = [*(DType("handle", 64) for _ in buffers), *(v.dtype for v in variables)]
     for (type_, offset), dtype in zip(slots, kinds, strict=False):
-        found = e.load(type_, e.offset(e.params[0], offset), 8)
+        result = e.load(type_, e.offset(e.params[0], offset), 8)
         if dtype.is_bool:
-            found = e.compare("ne", found, int_const(0, found.type))
-        args.append(found)
+            result = e.compare("ne", result, int_const(0, result.type))
+        args.append(result)
     e.ret(e.call_local("i32", f"{name}.body", *args, *e.params[1:]))
     e.finish()
 

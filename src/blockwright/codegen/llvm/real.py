@@ -225,14 +225,14 @@ def scale_by(x: Real, n: Real) -> Real:
 
     LLVM has no operation for it, but that of the processor, which takes one register.
     """
-    lanes, most = lanes_of(x.v.type), _SCALED_LANES[-1]
-    if lanes > most:
-        front, back = range(lanes - most), range(lanes - most, lanes)
+    lanes, largest = lanes_of(x.v.type), _SCALED_LANES[-1]
+    if lanes > largest:
+        front, back = range(lanes - largest), range(lanes - largest, lanes)
         low, high = (scale_by(x.pick(part), n.pick(part)) for part in (front, back))
-        wide = high.pick([*range(most), *[0] * (lanes - 2 * most)])  # as long as the other
+        wide = high.pick([*range(largest), *[0] * (lanes - 2 * largest)])  # as long as the other
         return Real(x.e, x.e.shuffle(low.v, wide.v, range(lanes)))
     every = int_const((1 << lanes) - 1, f"i{max(lanes, 8)}")
-    rounding = (int_const(_CURRENT_ROUNDING, "i32"),) if lanes == most else ()
+    rounding = (int_const(_CURRENT_ROUNDING, "i32"),) if lanes == largest else ()
     name = f"x86.avx512.mask.scalef.ps.{32 * lanes}"
     return Real(x.e, x.e.intrinsic(name, x.v.type, x.v, n.v, x.v, every, *rounding))
 

@@ -121,8 +121,15 @@ class StmtCompiler:
             )
             size = len(text.encode()) + _DIGITS * len(numbers) + 1
             message = self.e.stack(size, 16)
-            self.e.call("i32", "snprintf", message, int_const(size), format, *numbers,
-                        variadic="ptr, i64, ptr")  # fmt: skip
+            self.e.call(
+                "i32",
+                "snprintf",
+                message,
+                int_const(size),
+                format,
+                *numbers,
+                variadic="ptr, i64, ptr",
+            )
         else:
             message = strings.string(text)
         self.e.call("i32", "bw_raise", strings.string(kind), message)
@@ -136,8 +143,11 @@ class StmtCompiler:
         self.expressions.forget()
         method = self.table.get(type(stmt).__name__)
         if method is None:
-            raise BuildError(f"no code for {type(stmt).__name__}", code="BW601",
-                             help="lower the function before building it")  # fmt: skip
+            raise BuildError(
+                f"no code for {type(stmt).__name__}",
+                code="BW601",
+                help="lower the function before building it",
+            )
         method(self, stmt)
 
     def on_SeqStmt(self, stmt: SeqStmt) -> None:
@@ -194,8 +204,11 @@ class StmtCompiler:
             self.parallel(self, stmt)
             return
         if stmt.kind not in (ForKind.SERIAL, ForKind.PARALLEL):
-            raise BuildError(f"no code for a {stmt.kind.value} loop", code="BW601",
-                             help="lower the function before building it")  # fmt: skip
+            raise BuildError(
+                f"no code for a {stmt.kind.value} loop",
+                code="BW601",
+                help="lower the function before building it",
+            )
         count = integers.constant_of(stmt.extent)
         if count is not None and count <= 0:
             return
@@ -292,10 +305,11 @@ def _copies(loop: For) -> int | None:
     if asked is None or isinstance(asked, str):
         return None
     if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
-        raise BuildError(f"loop {loop.loop_var.name}: {_UNROLL!r} is a number of iterations, not "
-                         f"{asked!r}", code="BW636",
-                         help="annotate the number of copies, such as 4, or unroll the "
-                         "loop")  # fmt: skip
+        raise BuildError(
+            f"loop {loop.loop_var.name}: {_UNROLL!r} is a number of iterations, not {asked!r}",
+            code="BW636",
+            help="annotate the number of copies, such as 4, or unroll the loop",
+        )
     return asked
 
 

@@ -40,10 +40,14 @@ def _element(dtype: DType) -> str:
     if dtype.is_handle:
         return "ptr"
     if dtype.is_int and dtype.bits not in (8, 16, 32, 64):
-        raise BuildError(f"{dtype} has no code on this target", code="BW610",
-                         help="use an integer type of at most 64 bits" if dtype.bits > 64 else
-                         "store such numbers packed in int8 or int32 buffers; unpack them with "
-                         "shifts and masks")  # fmt: skip
+        raise BuildError(
+            f"{dtype} has no code on this target",
+            code="BW610",
+            help="use an integer type of at most 64 bits"
+            if dtype.bits > 64
+            else "store such numbers packed in int8 or int32 buffers; unpack them with "
+            "shifts and masks",
+        )
     return f"i{dtype.bits}"
 
 
@@ -215,5 +219,8 @@ def _cast_handle(e: FunctionEmitter, value: Value, old: DType, new: DType) -> Va
         return e.convert("ptrtoint", value, "i64")
     if new.is_handle and old.bits == 64 and old.is_int:
         return e.convert("inttoptr", value, "ptr")
-    raise BuildError(f"cannot convert {old} to {new}", code="BW611",
-                     help="handles convert to and from 64-bit integers only")  # fmt: skip
+    raise BuildError(
+        f"cannot convert {old} to {new}",
+        code="BW611",
+        help="handles convert to and from 64-bit integers only",
+    )

@@ -43,8 +43,9 @@ def row_converter(row: OpRow) -> Converter:
         if row.torch_call.needs_elements:
             axes = attrs.get("axes", attrs.get("axis"))
             require_elements(imp, row.name, operands[0], axes)
-        return cast_to(imp, apply(imp, row.name, *operands, dtype=dtype, **attrs),
-                       result_type(node))  # fmt: skip
+        return cast_to(
+            imp, apply(imp, row.name, *operands, dtype=dtype, **attrs), result_type(node)
+        )
 
     return convert
 
@@ -70,8 +71,9 @@ def apply(
     if not numbers:
         return imp.builder.op(name, *tensors, **attrs)
     if len(numbers) > 1 or dtype is None or "scalar" not in row.attrs:
-        raise ImporterError(f"{name} of {len(numbers)} numbers", code="BW507",
-                            help="make one of them a tensor")  # fmt: skip
+        raise ImporterError(
+            f"{name} of {len(numbers)} numbers", code="BW507", help="make one of them a tensor"
+        )
     side = "left" if not is_tensor(operands[0]) else "right"
     kept = row.torch_call.keeps_divisor and side == "right"
     scalar = number_in(numbers[0], dtype, rounded=not kept)
@@ -122,8 +124,11 @@ def sorted_arguments(
         elif is_tensor(value) or (_is_number(argument) and "scalar" in row.attrs):
             operands.append(value)
         elif name not in _WITHOUT_MEANING and not _is_default(argument, value):
-            raise ImporterError(f"{name}={value!r} is not supported", code="BW507",
-                                help="leave the argument at its default")  # fmt: skip
+            raise ImporterError(
+                f"{name}={value!r} is not supported",
+                code="BW507",
+                help="leave the argument at its default",
+            )
     return operands, attrs
 
 

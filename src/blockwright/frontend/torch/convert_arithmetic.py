@@ -106,8 +106,11 @@ def _signbit(imp: Importer, node: Any, x: Any) -> Any:
 def _pow(imp: Importer, node: Any, a: Any, b: Any) -> Any:
     dtype = common_type((a, b))
     if dtype is not result_type(node):
-        raise ImporterError(f"PyTorch's exporter takes a power of {dtype} for {result_type(node)}",
-                            code="BW507", help="use logical operators on bools")  # fmt: skip
+        raise ImporterError(
+            f"PyTorch's exporter takes a power of {dtype} for {result_type(node)}",
+            code="BW507",
+            help="use logical operators on bools",
+        )
     number = b if is_tensor(a) and isinstance(b, (int, float)) else None
     root = number == 0.5 and dtype.is_float and dtype is not _FLOAT16  # there PyTorch takes pow
     if number == 2 or root:
@@ -134,8 +137,7 @@ def _extreme_along(imp: Importer, node: Any, x: Any, dim: int, keepdim: bool = F
 @TABLE.row("where")
 def _where(imp: Importer, node: Any, condition: Any, a: Any, b: Any) -> Any:
     dtype = result_type(node)
-    return imp.builder.op("where", condition, element_of(imp, a, dtype),
-                          element_of(imp, b, dtype))  # fmt: skip
+    return imp.builder.op("where", condition, element_of(imp, a, dtype), element_of(imp, b, dtype))
 
 
 @TABLE.row("clip")
@@ -159,8 +161,12 @@ def _cast(imp: Importer, node: Any, x: Any, *ignored: Any, **also_ignored: Any) 
     return cast_to(imp, x, result_type(node))
 
 
-@TABLE.overload("aten.var.correction", "aten.std.correction", "aten.var_mean.correction",
-                "aten.std_mean.correction")  # fmt: skip
+@TABLE.overload(
+    "aten.var.correction",
+    "aten.std.correction",
+    "aten.var_mean.correction",
+    "aten.std_mean.correction",
+)
 def _variance(
     imp: Importer, node: Any, x: Any, dim: Any = None, *, correction: Any = None,
     keepdim: bool = False,
@@ -180,8 +186,9 @@ def _variance(
         count = ir.mul(count, shape[axis])
 
     def per(total: Any, correction: Any) -> Any:
-        return imp.builder.op("divide", total, scalar=_degrees(count, correction),
-                              scalar_side="right")  # fmt: skip
+        return imp.builder.op(
+            "divide", total, scalar=_degrees(count, correction), scalar_side="right"
+        )
 
     op = imp.builder.op
     mean = per(op("sum", x, axes=axes, keepdims=True, dtype=wide.name), 0)

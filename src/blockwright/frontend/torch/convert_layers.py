@@ -71,9 +71,14 @@ def _conv(
 ) -> Any:  # fmt: skip
     rank = len(dims_of(weight)) - 2
     out = imp.builder.op(
-        f"nn.conv{rank}d", _batched(imp, x, rank), weight, strides=_each(stride, rank),
-        padding=_each(padding, rank), dilation=_each(dilation, rank), groups=groups,
-    )  # fmt: skip
+        f"nn.conv{rank}d",
+        _batched(imp, x, rank),
+        weight,
+        strides=_each(stride, rank),
+        padding=_each(padding, rank),
+        dilation=_each(dilation, rank),
+        groups=groups,
+    )
     return _finish_conv(imp, node, out, bias, rank)
 
 
@@ -98,9 +103,14 @@ def _conv_named_padding(
             before[axis] = gap * (size - 1) // 2
             after[axis] = gap * (size - 1) - before[axis]
     out = imp.builder.op(
-        f"nn.conv{rank}d", _batched(imp, x, rank), weight, strides=_each(stride, rank),
-        padding=(*before, *after), dilation=_each(dilation, rank), groups=groups,
-    )  # fmt: skip
+        f"nn.conv{rank}d",
+        _batched(imp, x, rank),
+        weight,
+        strides=_each(stride, rank),
+        padding=(*before, *after),
+        dilation=_each(dilation, rank),
+        groups=groups,
+    )
     return _finish_conv(imp, node, out, bias, rank)
 
 
@@ -111,10 +121,15 @@ def _conv_transpose(
 ) -> Any:  # fmt: skip
     rank = len(dims_of(weight)) - 2
     out = imp.builder.op(
-        f"nn.conv{rank}d_transpose", _batched(imp, x, rank), weight, strides=_each(stride, rank),
-        padding=_each(padding, rank), output_padding=_each(output_padding, rank),
-        dilation=_each(dilation, rank), groups=groups,
-    )  # fmt: skip
+        f"nn.conv{rank}d_transpose",
+        _batched(imp, x, rank),
+        weight,
+        strides=_each(stride, rank),
+        padding=_each(padding, rank),
+        output_padding=_each(output_padding, rank),
+        dilation=_each(dilation, rank),
+        groups=groups,
+    )
     return _finish_conv(imp, node, out, bias, rank)
 
 
@@ -136,19 +151,39 @@ def _pool(
     **attrs: Any,
 ) -> Any:  # fmt: skip
     out = imp.builder.op(
-        f"nn.{kind}_pool{rank}d", _batched(imp, x, rank), pool_size=_each(size, rank),
-        strides=_each(stride, rank) if stride else None, padding=_each(padding, rank), **attrs,
-    )  # fmt: skip
+        f"nn.{kind}_pool{rank}d",
+        _batched(imp, x, rank),
+        pool_size=_each(size, rank),
+        strides=_each(stride, rank) if stride else None,
+        padding=_each(padding, rank),
+        **attrs,
+    )
     return _as_exported(imp, node, out)
 
 
 def _max_pool(rank: int) -> Converter:
     def convert(
-        imp: Importer, node: Any, x: Any, size: Any, stride: Any = None, padding: Any = 0,
-        dilation: Any = 1, ceil_mode: bool = False,
-    ) -> Any:  # fmt: skip
-        return _pool(imp, node, "max", rank, x, size, stride, padding,
-                     dilation=_each(dilation, rank), ceil_mode=bool(ceil_mode))  # fmt: skip
+        imp: Importer,
+        node: Any,
+        x: Any,
+        size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+    ) -> Any:
+        return _pool(
+            imp,
+            node,
+            "max",
+            rank,
+            x,
+            size,
+            stride,
+            padding,
+            dilation=_each(dilation, rank),
+            ceil_mode=bool(ceil_mode),
+        )
 
     return convert
 
@@ -179,21 +214,39 @@ class _First:
 
 def _avg_pool(rank: int) -> Converter:
     def convert(
-        imp: Importer, node: Any, x: Any, size: Any, stride: Any = None, padding: Any = 0,
-        ceil_mode: bool = False, count_include_pad: bool = True, divisor: Any = None,
-    ) -> Any:  # fmt: skip
+        imp: Importer,
+        node: Any,
+        x: Any,
+        size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor: Any = None,
+    ) -> Any:
         if divisor is not None:
             raise ImporterError("avg_pool with divisor_override is not supported", code="BW507")
-        return _pool(imp, node, "avg", rank, x, size, stride, padding, ceil_mode=bool(ceil_mode),
-                     count_include_pad=bool(count_include_pad))  # fmt: skip
+        return _pool(
+            imp,
+            node,
+            "avg",
+            rank,
+            x,
+            size,
+            stride,
+            padding,
+            ceil_mode=bool(ceil_mode),
+            count_include_pad=bool(count_include_pad),
+        )
 
     return convert
 
 
 def _adaptive_pool(kind: str, rank: int) -> Converter:
     def convert(imp: Importer, node: Any, x: Any, size: Any) -> Any:
-        out = imp.builder.op(f"nn.adaptive_{kind}_pool{rank}d", _batched(imp, x, rank),
-                             output_size=_each(size, rank))  # fmt: skip
+        out = imp.builder.op(
+            f"nn.adaptive_{kind}_pool{rank}d", _batched(imp, x, rank), output_size=_each(size, rank)
+        )
         return _as_exported(imp, node, out)
 
     return convert
@@ -206,15 +259,26 @@ def _batch_norm(
     training: bool = False, momentum: float = 0.1, eps: float = 1e-5, cudnn: bool = False,
 ) -> Any:  # fmt: skip
     if mean is None or variance is None:
-        raise ImporterError("batch norm without running statistics", code="BW507",
-                            help="keep them (track_running_stats=True)")  # fmt: skip
+        raise ImporterError(
+            "batch norm without running statistics",
+            code="BW507",
+            help="keep them (track_running_stats=True)",
+        )
     if training:
-        raise ImporterError("batch norm with the batch's statistics is training only", code="BW507",
-                            help=EVALUATION)  # fmt: skip
+        raise ImporterError(
+            "batch norm with the batch's statistics is training only", code="BW507", help=EVALUATION
+        )
     one = _ones(x, _channels(x)) if weight is None else weight
     operands = x, one, one if bias is None else bias, mean, variance
-    return norm(imp, node, "nn.batch_norm", operands, epsilon=float(eps), scale=weight is not None,
-                center=bias is not None)  # fmt: skip
+    return norm(
+        imp,
+        node,
+        "nn.batch_norm",
+        operands,
+        epsilon=float(eps),
+        scale=weight is not None,
+        center=bias is not None,
+    )
 
 
 @TABLE.overload("aten._native_batch_norm_legit_no_training.default")
@@ -230,8 +294,11 @@ def _native_batch_norm(
 def _channels(x: Any) -> ir.Expr:
     """The size of the axis of channels."""
     if len(dims_of(x)) < 2:  # PyTorch takes an empty vector
-        raise ImporterError("a norm over channels of a tensor without an axis of channels",
-                            code="BW507", help="pass at least two axes")  # fmt: skip
+        raise ImporterError(
+            "a norm over channels of a tensor without an axis of channels",
+            code="BW507",
+            help="pass at least two axes",
+        )
     return dims_of(x)[1]
 
 

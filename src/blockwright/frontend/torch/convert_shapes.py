@@ -117,8 +117,13 @@ def _select(imp: Importer, node: Any, x: Any, dim: int, index: Any) -> Any:
     return reshape(imp, part, node_shape(imp, node))
 
 
-@TABLE.overload("aten.split.Tensor", "aten.split.sizes", "aten.split_with_sizes.default",
-           "aten.chunk.default", "aten.tensor_split.sections")  # fmt: skip
+@TABLE.overload(
+    "aten.split.Tensor",
+    "aten.split.sizes",
+    "aten.split_with_sizes.default",
+    "aten.chunk.default",
+    "aten.tensor_split.sections",
+)
 def _split(imp: Importer, node: Any, x: Any, parts: Any, dim: int = 0) -> list[Any]:
     """The exporter knows the sizes of the parts; they follow one another."""
     axis = axis_of(dim, len(dims_of(x)))
@@ -136,8 +141,14 @@ def _unbind(imp: Importer, node: Any, x: Any, dim: int = 0) -> list[Any]:
     axis = axis_of(dim, len(dims_of(x)))
     out: list[Any] = []
     for index, part in enumerate(node.meta["val"]):
-        one = imp.builder.op("slice", x, axis=axis, begin=ir.const(index, "int64"),
-                             end=ir.const(index + 1, "int64"), step=1)  # fmt: skip
+        one = imp.builder.op(
+            "slice",
+            x,
+            axis=axis,
+            begin=ir.const(index, "int64"),
+            end=ir.const(index + 1, "int64"),
+            step=1,
+        )
         out.append(reshape(imp, one, tuple(imp.symbols.dim(s) for s in part.shape)))
     return out
 
@@ -225,8 +236,8 @@ def _gather(
         return imp.builder.op("zeros", shape_value(dims_of(index)), dtype=x.tensor_info.dtype)
     if dims_of(x) and dims_of(index):
         return imp.builder.op("gather", x, index, axis=dim)
-    made = imp.builder.op("gather", _vector(imp, x), _vector(imp, index), axis=0)
-    return reshape(imp, made, node_shape(imp, node))
+    result = imp.builder.op("gather", _vector(imp, x), _vector(imp, index), axis=0)
+    return reshape(imp, result, node_shape(imp, node))
 
 
 def _vector(imp: Importer, x: Any) -> Any:
@@ -237,16 +248,19 @@ def _vector(imp: Importer, x: Any) -> Any:
 @TABLE.row("take")
 def _index_select(imp: Importer, node: Any, x: Any, dim: int, index: Any) -> Any:
     x_, index_ = _vector(imp, x), _vector(imp, index)
-    made = imp.builder.op("take", x_, index_, axis=dim, from_end=False)
-    return made if dims_of(x) else reshape(imp, made, node_shape(imp, node))
+    result = imp.builder.op("take", x_, index_, axis=dim, from_end=False)
+    return result if dims_of(x) else reshape(imp, result, node_shape(imp, node))
 
 
 @TABLE.row("index")
 def _index(imp: Importer, node: Any, x: Any, indices: list[Any]) -> Any:
     given = [i for i in indices if i is not None]
     if any(i.tensor_info.dtype.is_bool for i in given):
-        raise ImporterError("boolean mask indexing has a data-dependent shape", code="BW508",
-                            help="select with torch.where")  # fmt: skip
+        raise ImporterError(
+            "boolean mask indexing has a data-dependent shape",
+            code="BW508",
+            help="select with torch.where",
+        )
     axes = tuple(axis for axis, index in enumerate(indices) if index is not None)
     if axes == tuple(range(axes[0], axes[-1] + 1)):
         return imp.builder.op("index", x, *given, axes=axes if axes[0] else None)
@@ -264,9 +278,11 @@ def _index_put(
     masks = [i for i in indices if i is not None and i.tensor_info.dtype.is_bool]
     one = all(ir.is_const_int(d, 1) for d in dims_of(value))
     if len(masks) != 1 or masks != indices or not one or accumulate:
-        raise ImporterError("assignment to computed positions is not supported", code="BW507",
-                            help="assign one number through a mask, or use torch.where"
-                            )  # fmt: skip
+        raise ImporterError(
+            "assignment to computed positions is not supported",
+            code="BW507",
+            help="assign one number through a mask, or use torch.where",
+        )
     ones = [ir.const(1, "int64")] * (len(dims_of(x)) - len(dims_of(masks[0])))
     mask = reshape(imp, masks[0], (*dims_of(masks[0]), *ones)) if ones else masks[0]
     number = reshape(imp, cast_to(imp, value, x.tensor_info.dtype), ())

@@ -42,8 +42,12 @@ def _arithmetic(fn: Callable[[Any, Any], Any], *, divides: bool = False) -> Conv
         if not isinstance(a, ir.Expr) and not isinstance(b, ir.Expr):
             return fn(a, b)
         dtype = _FLOAT64 if divides or _is_float(a) or _is_float(b) else _INT64
-        return fn(*(ir.cast_to(ir.as_expr(v, None if isinstance(v, ir.Expr) else dtype), dtype)
-                    for v in (a, b)))  # fmt: skip
+        return fn(
+            *(
+                ir.cast_to(ir.as_expr(v, None if isinstance(v, ir.Expr) else dtype), dtype)
+                for v in (a, b)
+            )
+        )
 
     return convert
 

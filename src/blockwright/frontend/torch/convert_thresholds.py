@@ -52,8 +52,13 @@ def _softshrink(imp: Importer, node: Any, x: Any, lambd: Any = 0.5) -> Any:
     dtype = result_type(node)
     wide = _FLOAT32 if is_half(dtype) else dtype
     x = cast_to(imp, x, wide)
-    rest = _choose(imp, apply(imp, "less", x, -lambd), apply(imp, "add", x, lambd),
-                   apply(imp, "multiply", x, 0), wide)  # fmt: skip
+    rest = _choose(
+        imp,
+        apply(imp, "less", x, -lambd),
+        apply(imp, "add", x, lambd),
+        apply(imp, "multiply", x, 0),
+        wide,
+    )
     above = apply(imp, "greater", x, lambd)
     return cast_to(imp, _choose(imp, above, apply(imp, "subtract", x, lambd), rest, wide), dtype)
 
@@ -67,8 +72,9 @@ def _robust_loss(
     rounded = not is_half(dtype) or (name, dtype.name) in _ROUNDED
     kind = dtype if rounded else _FLOAT32
     bound = number_in(threshold, kind)
-    away = imp.builder.op("abs", apply(imp, "subtract", cast_to(imp, x, kind),
-                                       cast_to(imp, target, kind)))  # fmt: skip
+    away = imp.builder.op(
+        "abs", apply(imp, "subtract", cast_to(imp, x, kind), cast_to(imp, target, kind))
+    )
     square = apply(imp, "multiply", apply(imp, "multiply", away, 0.5), away)
     half_bound = number_in(0.5 * bound, kind)
     line = apply(imp, "subtract", away, half_bound)

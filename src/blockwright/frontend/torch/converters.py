@@ -94,8 +94,9 @@ def _attention(
     is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
     if dropout_p:
-        raise ImporterError("attention with dropout is training only", code="BW507",
-                            help=EVALUATION)  # fmt: skip
+        raise ImporterError(
+            "attention with dropout is training only", code="BW507", help=EVALUATION
+        )
     head = ir.const_int(dims_of(q)[-1])
     if scale is None:
         if head is None:
@@ -202,12 +203,15 @@ def _native_dropout(imp: Importer, node: Any, x: Any, p: float, train: bool | No
     return [_dropout(imp, node, x, p, train is not False), kept]
 
 
-@TABLE.overload("aten.dropout.default", "aten.feature_dropout.default",
-                "aten.alpha_dropout.default", "aten.feature_alpha_dropout.default")  # fmt: skip
+@TABLE.overload(
+    "aten.dropout.default",
+    "aten.feature_dropout.default",
+    "aten.alpha_dropout.default",
+    "aten.feature_alpha_dropout.default",
+)
 def _dropout(imp: Importer, node: Any, x: Any, p: float, train: bool = False) -> Any:
     if train and p:
-        raise ImporterError("dropout in training mode", code="BW507",
-                            help=EVALUATION)  # fmt: skip
+        raise ImporterError("dropout in training mode", code="BW507", help=EVALUATION)
     return x
 
 
@@ -268,24 +272,37 @@ def _scalar_tensor(imp: Importer, node: Any, value: Any, **ignored: Any) -> Any:
 TABLE.row("ones", "ones_like")(_filled(1.0))
 TABLE.overload("aten.new_ones.default")(_filled(1.0))
 TABLE.row("zeros", "zeros_like")(_filled(0.0))
-TABLE.overload("aten.new_zeros.default", "aten.empty.memory_format", "aten.empty_like.default",
-               "aten.new_empty.default")(_filled(0.0))  # fmt: skip
+TABLE.overload(
+    "aten.new_zeros.default",
+    "aten.empty.memory_format",
+    "aten.empty_like.default",
+    "aten.new_empty.default",
+)(_filled(0.0))
 
 
 def _all_converters() -> dict[str, Converter]:
     """Overload → converter: each row says which overloads it is; compositions come beside them."""
-    families = (TABLE, convert_arithmetic.TABLE, convert_layers.TABLE, convert_shapes.TABLE,
-                convert_sizes.TABLE, convert_thresholds.TABLE)  # fmt: skip
+    families = (
+        TABLE,
+        convert_arithmetic.TABLE,
+        convert_layers.TABLE,
+        convert_shapes.TABLE,
+        convert_sizes.TABLE,
+        convert_thresholds.TABLE,
+    )
     own = {name: fn for family in families for name, fn in family.rows.items()}
-    found = {name: own.get(row.name) or row_converter(row)
-             for row in OPERATORS.values() for name in row.torch}  # fmt: skip
+    result = {
+        name: own.get(row.name) or row_converter(row)
+        for row in OPERATORS.values()
+        for name in row.torch
+    }
     for row in OPERATORS.values():
         if row.torch_call.types in ("promoted", "float") or row.name == "where":
             for name in row.torch:  # decompositions may end in the primitive of the same name
-                found.setdefault(f"prims.{name.split('.')[1]}.default", found[name])
+                result.setdefault(f"prims.{name.split('.')[1]}.default", result[name])
     for family in families:
-        found.update(family.overloads)
-    return found
+        result.update(family.overloads)
+    return result
 
 
 CONVERTERS = _all_converters()

@@ -23,13 +23,13 @@ def with_known_operators(program: Any, known: Container[str]) -> Any:
     Raises: ImporterError BW501 listing the operators that remain, with the lines they come from;
         BW509 where a decomposition gives another type than its operator.
     """
-    found = decomposed(program, known)
-    missing = unknown_nodes(found, known)
+    result = decomposed(program, known)
+    missing = unknown_nodes(result, known)
     if missing:
         raise _uncovered(missing)
-    if found is not program:
-        _require_same_types(program, found)
-    return found
+    if result is not program:
+        _require_same_types(program, result)
+    return result
 
 
 def _require_same_types(before: Any, after: Any) -> None:
@@ -41,9 +41,10 @@ def _require_same_types(before: Any, after: Any) -> None:
             (dtype, rank), (other, axes) = kinds
             raise ImporterError(
                 f"PyTorch decomposes an operator wrongly: a result of {dtype} with {rank} axes "
-                f"becomes one of {other} with {axes}", code="BW509",
+                f"becomes one of {other} with {axes}",
+                code="BW509",
                 help="leave the operator out of what is compiled",
-            )  # fmt: skip
+            )
 
 
 def _results(program: Any) -> list[Any]:
@@ -84,8 +85,9 @@ def rewritten(program: Any, table: dict[Any, Any]) -> Any:
         if "entirely functional graph" in reason:  # an assertion about the graph of all operators
             reason = "its own decomposition of one of them writes into a tensor in place"
             help = "compute a new tensor instead of writing into a view, as by torch.where"
-        raise ImporterError(f"PyTorch could not rewrite {names}: {reason}", code="BW509",
-                            help=help) from error  # fmt: skip
+        raise ImporterError(
+            f"PyTorch could not rewrite {names}: {reason}", code="BW509", help=help
+        ) from error
 
 
 def decompositions(operators: Iterable[Any]) -> dict[Any, Any]:
@@ -95,11 +97,11 @@ def decompositions(operators: Iterable[Any]) -> dict[Any, Any]:
 
 def unknown_nodes(program: Any, known: Container[str]) -> dict[Any, list[Any]]:
     """Operators that are not known → the nodes that call them."""
-    found: dict[Any, list[Any]] = {}
+    result: dict[Any, list[Any]] = {}
     for node in program.graph.nodes:
         if node.op == "call_function" and target_name(node.target) not in known:
-            found.setdefault(node.target, []).append(node)
-    return found
+            result.setdefault(node.target, []).append(node)
+    return result
 
 
 @functools.cache
@@ -138,10 +140,10 @@ def _diagonal_scatter(x: Any, diagonal: Any, offset: int = 0, dim1: int = 0, dim
     matrices = x.movedim((dim1, dim2), (-2, -1))
     rows, columns = matrices.shape[-2:]
     first = max(-offset, 0)
-    found = pad(diagonal, (first, rows - first - diagonal.shape[-1])).unsqueeze(-1)
+    result = pad(diagonal, (first, rows - first - diagonal.shape[-1])).unsqueeze(-1)
     row = torch.arange(rows, device=x.device).unsqueeze(-1)
     inside = torch.arange(columns, device=x.device) == row + offset
-    return torch.where(inside, found, matrices).movedim((-2, -1), (dim1, dim2))
+    return torch.where(inside, result, matrices).movedim((-2, -1), (dim1, dim2))
 
 
 def _whole_ends(op: Any, how: Callable[..., Any]) -> Callable[..., Any]:
@@ -177,8 +179,11 @@ def _on_common_types(op: Any, how: Callable[..., Any]) -> Callable[..., Any]:
         return how
 
     def rounded(*args: Any, **kwargs: Any) -> Any:
-        given = [a for a in (*args, *kwargs.values())
-                 if isinstance(a, torch.Tensor) and a.is_floating_point()]  # fmt: skip
+        given = [
+            a
+            for a in (*args, *kwargs.values())
+            if isinstance(a, torch.Tensor) and a.is_floating_point()
+        ]
         common = {tensor.dtype for tensor in given if tensor.ndim}
         if len(common) != 1 or not common <= {torch.float16, torch.bfloat16}:
             return how(*args, **kwargs)
@@ -195,10 +200,15 @@ def _on_common_types(op: Any, how: Callable[..., Any]) -> Callable[..., Any]:
 def _uncovered(missing: dict[Any, list[Any]]) -> ImporterError:
     places = {target_name(op): [origin(n) for n in nodes] for op, nodes in missing.items()}
     diagnostics = [
-        Diagnostic("BW501", f"operator {name} is not covered ({len(lines)} uses)", None, None,
-                   tuple(dict.fromkeys(lines[:3])))
+        Diagnostic(
+            "BW501",
+            f"operator {name} is not covered ({len(lines)} uses)",
+            None,
+            None,
+            tuple(dict.fromkeys(lines[:3])),
+        )
         for name, lines in sorted(places.items())
-    ]  # fmt: skip
+    ]
     last = diagnostics[-1]
     help = "compute it outside of the compiled model, or add an operator row (docs/new-operator.md)"
     diagnostics[-1] = Diagnostic(last.code, last.message, None, help, last.notes)

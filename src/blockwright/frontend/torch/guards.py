@@ -55,10 +55,10 @@ class Guard:
 
     def error(self) -> tuple[str, tuple[ir.Expr, ...]]:
         """Message of a call that fails, as a format, and the values in it."""
-        found = ", ".join(f"{_escaped(name)} = %d" for name in self.found)
+        result = ", ".join(f"{_escaped(name)} = %d" for name in self.found)
         text = (
             f"BW719: this program was exported for sizes where {_escaped(self.text)}, "
-            f"got {found}\nhelp: {_REMEDY}"
+            f"got {result}\nhelp: {_REMEDY}"
         )
         return text, tuple(self.found.values())
 
@@ -109,15 +109,15 @@ def common_factors(
     for text in getattr(program, "_guards_code", ()):
         with suppress(NotCovered, SyntaxError):
             conditions += _Reader(sources, shapes).read(text).conditions
-    found: dict[ir.Var, int] = {}
+    result: dict[ir.Var, int] = {}
     for symbol, size in example.items():
         own = [c for c in conditions if any(v is symbol for v in ir.free_vars(c))]
         tried = {*range(1, _TRIED), *range(size, min(4 * size, size + _BEYOND) + 1)}
         values = [n for n in tried if _hold(own, {**example, symbol: n})]
         factor = math.gcd(*values)
         if factor > 1 and len(values) > 2:
-            found[symbol] = factor
-    return found
+            result[symbol] = factor
+    return result
 
 
 def _hold(conditions: Sequence[ir.Expr], values: Mapping[ir.Var, int]) -> bool:
@@ -145,26 +145,26 @@ def _sources(program: Any) -> dict[str, _Source]:
     import torch.utils._pytree as pytree
 
     users = [str(name) for name in program.graph_signature.user_inputs]
-    found = {f"L['flat_args'][{k}]": _Source(name, name) for k, name in enumerate(users)}
+    result = {f"L['flat_args'][{k}]": _Source(name, name) for k, name in enumerate(users)}
     try:
         args, named = pytree.tree_unflatten(range(len(users)), program.call_spec.in_spec)
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
-        return found  # a class that is made of tensors alone
+        return result  # a class that is made of tensors alone
     graph = program.module_call_graph
     names: list[str] = list(getattr(graph[0].signature, "forward_arg_names", None) or ())
     bound = {**dict(zip(names, args, strict=False)), **named}
     for path, leaf in _leaves(bound):
         text = str(path[0].key) + pytree.keystr(path[1:])
-        source = found[_normal(f"L{pytree.keystr(path)}")] = _Source(text, users[leaf])
-        found[f"L['flat_args'][{leaf}]"] = source
+        source = result[_normal(f"L{pytree.keystr(path)}")] = _Source(text, users[leaf])
+        result[f"L['flat_args'][{leaf}]"] = source
     for position, name in enumerate(names[: len(args)]):  # *rest is (rest_0, rest_1)
         base, _, index = name.rpartition("_")
         if base and index.isdigit():
             for path, leaf in _leaves(args[position]):
                 rest = f"[{int(index)}]{pytree.keystr(path)}"
                 source = _Source(f"{base}{rest}", users[leaf])
-                found.setdefault(_normal(f"L['{base}']{rest}"), source)
-    return found
+                result.setdefault(_normal(f"L['{base}']{rest}"), source)
+    return result
 
 
 def _leaves(tree: Any) -> list[tuple[Any, int]]:

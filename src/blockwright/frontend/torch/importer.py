@@ -104,8 +104,8 @@ class Importer:
                 if isinstance(dim, ir.Var) and isinstance(hint, int):
                     example[dim] = hint
         names = self.symbols.names()
-        found = common_factors(self.exported, self._input_shapes(), example)
-        return {names[symbol]: factor for symbol, factor in found.items()}
+        result = common_factors(self.exported, self._input_shapes(), example)
+        return {names[symbol]: factor for symbol, factor in result.items()}
 
     def _inputs(self) -> list[Any]:
         return [node for node in self.program.graph.nodes if node.op == "placeholder"]
@@ -145,8 +145,8 @@ class Importer:
         )
         for group in groups:
             for placeholder, path in group.items():
-                found = program.state_dict.get(path)
-                out[placeholder] = program.constants[path] if found is None else found
+                result = program.state_dict.get(path)
+                out[placeholder] = program.constants[path] if result is None else result
                 self.values[f"{placeholder}.path"] = path
         return out
 
@@ -160,14 +160,16 @@ class Importer:
             return value
         if not hasattr(value, "shape"):
             raise ImporterError(
-                f"the input {node.name} is {type(value).__name__}, not a tensor", code="BW504",
+                f"the input {node.name} is {type(value).__name__}, not a tensor",
+                code="BW504",
                 help="pass a tensor, or a number that the export takes as a constant",
-            )  # fmt: skip
+            )
         try:
             info = self.info_of(value)
         except ImporterError as error:
-            raise ImporterError(f"the input {node.name}: {error.message}", code=error.code,
-                                help=error.help) from error  # fmt: skip
+            raise ImporterError(
+                f"the input {node.name}: {error.message}", code=error.code, help=error.help
+            ) from error
         self.input_leaves.append(len(self.input_names))
         self.input_names.append(node.name)
         order = memory_order(value)
@@ -217,8 +219,9 @@ class Importer:
             kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
             return CONVERTERS[name](self, node, *args, **kwargs)
         except BlockwrightError as error:
-            raise ImporterError(f"{name}: {error.message}", code=error.code, help=error.help,
-                                notes=(origin(node),)) from error  # fmt: skip
+            raise ImporterError(
+                f"{name}: {error.message}", code=error.code, help=error.help, notes=(origin(node),)
+            ) from error
 
     def operand(self, value: Any) -> Any:
         """An fx argument: graph nodes become their values, containers are followed."""
@@ -238,8 +241,10 @@ class Importer:
                 raise ImporterError("an output of the model is not a tensor", code="BW506")
         named = zip(_flat(node.args[0]), results, strict=True)
         orders = [memory_order(v.meta["val"]) for v, r in named if r is not None]
-        kept = [self.builder.op("permute_dims", r, axes=order) if order else r
-                for r, order in zip(kept, orders, strict=True)]  # fmt: skip
+        kept = [
+            self.builder.op("permute_dims", r, axes=order) if order else r
+            for r, order in zip(kept, orders, strict=True)
+        ]
         single = len(kept) == 1
         function = self.builder.finish("main", kept[0] if single else ir.TupleExpr(tuple(kept)))
         tree = self._output_tree(results)
@@ -258,9 +263,11 @@ class Importer:
         if value is None:
             return None
         if type(value).__name__ != "Node":
-            raise ImporterError(f"an output of the model is {value!r}, not a tensor", code="BW506",
-                                help="return tensors alone; what is constant is known without "
-                                "a call")  # fmt: skip
+            raise ImporterError(
+                f"an output of the model is {value!r}, not a tensor",
+                code="BW506",
+                help="return tensors alone; what is constant is known without a call",
+            )
         return self.values[value.name]
 
     def _output_tree(self, results: list[Any]) -> Any:
@@ -299,8 +306,10 @@ def _input_tree(call: tuple[Any, Any], leaves: list[int | _Constant]) -> dict[st
     names = tuple(known or ())
     if len(names) != len(trees) or set(names[len(args) :]) != set(named):
         return None
-    trees = (*trees[: len(args)], *(trees[len(args) + list(named).index(n)]
-                                    for n in names[len(args) :]))  # fmt: skip
+    trees = (
+        *trees[: len(args)],
+        *(trees[len(args) + list(named).index(n)] for n in names[len(args) :]),
+    )
     tree = InputTree(names, len(args), trees)
     return None if tree.is_flat else msgspec.to_builtins(tree)
 
@@ -337,9 +346,11 @@ def _of_class(kind: type[Any], plain: tuple[type[Any], ...], tree: dict[str, Any
 
 
 def _unknown_structure(name: str) -> ImporterError:
-    return ImporterError(f"output structure {name} is not supported", code="BW506",
-                         help="return tensors, tuples, lists, dicts, named tuples or dataclasses"
-                         )  # fmt: skip
+    return ImporterError(
+        f"output structure {name} is not supported",
+        code="BW506",
+        help="return tensors, tuples, lists, dicts, named tuples or dataclasses",
+    )
 
 
 def _flat(value: Any) -> list[Any]:

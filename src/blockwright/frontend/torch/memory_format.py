@@ -36,8 +36,8 @@ def counted(order: Order) -> Order:
 
 def _numbers(values: Sequence[Any]) -> list[int] | None:
     """Sizes as in the example; None when one is known only at run time."""
-    found = [v if isinstance(v, int) else v.node.hint for v in values]
-    return None if any(v is None for v in found) else [int(v) for v in found]
+    result = [v if isinstance(v, int) else v.node.hint for v in values]
+    return None if any(v is None for v in result) else [int(v) for v in result]
 
 
 def _lies(sizes: Sequence[int], strides: Sequence[int], order: Order) -> bool:

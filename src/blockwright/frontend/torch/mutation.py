@@ -26,8 +26,10 @@ _COMPUTES = frozenset(
 )
 
 
-_DROPOUTS = frozenset(f"aten.{name}.default" for name in (
-    "dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"))  # fmt: skip
+_DROPOUTS = frozenset(
+    f"aten.{name}.default"
+    for name in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
+)
 
 
 def functional(program: Any) -> Any:
@@ -38,9 +40,13 @@ def functional(program: Any) -> Any:
     if all(_harmless(node) for node in program.graph.nodes):
         return program
     _refuse_repeated(program)
-    composites = {node.target for node in program.graph.nodes
-                  if node.op == "call_function" and getattr(node.target, "_schema", None)
-                  and _may_alias(node.target)}  # fmt: skip
+    composites = {
+        node.target
+        for node in program.graph.nodes
+        if node.op == "call_function"
+        and getattr(node.target, "_schema", None)
+        and _may_alias(node.target)
+    }
     with _identities_as_aliases(program):
         return rewritten(program, decompositions(composites))
 
@@ -55,8 +61,10 @@ def _refuse_repeated(program: Any) -> None:
             name = str(node.target).split(".")[1]
             raise ImporterError(
                 f"{name} changes in place a tensor of elements that share memory, as of `expand`",
-                code="BW507", help="clone the tensor before it is changed", notes=(origin(node),),
-            )  # fmt: skip
+                code="BW507",
+                help="clone the tensor before it is changed",
+                notes=(origin(node),),
+            )
 
 
 def _written(node: Any) -> list[Any]:
@@ -126,7 +134,10 @@ def _identities_as_aliases(program: Any) -> Generator[None, None, None]:
             if _is_identity(node):
                 before.append((node, node.target, node.args, node.kwargs))
                 node.target, node.args, node.kwargs = (
-                    torch.ops.aten.alias.default, node.args[:1], {})  # fmt: skip
+                    torch.ops.aten.alias.default,
+                    node.args[:1],
+                    {},
+                )
         yield
     finally:
         for node, target, args, kwargs in before:
@@ -150,9 +161,12 @@ def refuse_changes(program: Any) -> None:
     if changed:
         names = dict.fromkeys(changed.values())
         lines = [origin(node) for node in program.graph.nodes if node.name in changed]
-        raise ImporterError(f"the model changes {', '.join(names)} in place", code="BW507",
-                            help="return the new value as a result of the model",
-                            notes=tuple(dict.fromkeys(lines)))  # fmt: skip
+        raise ImporterError(
+            f"the model changes {', '.join(names)} in place",
+            code="BW507",
+            help="return the new value as a result of the model",
+            notes=tuple(dict.fromkeys(lines)),
+        )
 
 
 def _alias(value: Any) -> Any:

@@ -28,7 +28,7 @@ def origin(node: Any) -> str:
     stack: dict[str, tuple[Any, ...]] | None = node.meta.get("nn_module_stack")
     path = str(list(stack.values())[-1][0]) if stack else ""
     trace = [t.strip() for t in str(node.meta.get("stack_trace") or "").splitlines() if t.strip()]
-    frames = [(found, k) for k, t in enumerate(trace) if (found := _LINE.search(t))]
+    frames = [(result, k) for k, t in enumerate(trace) if (result := _LINE.search(t))]
     own = [frame for frame in frames if not _LIBRARY.search(frame[0]["file"])] or frames
     where, position = own[-1] if own else (None, -2)
     place = f"{Path(where['file']).name}:{where['line']}: " if where else ""

@@ -61,10 +61,14 @@ def torch_dtype(dtype: Any) -> ir.DType:
     try:
         return ir.dtype_of(name)
     except IRError as error:
-        raise ImporterError(f"element type {name} is not supported", code="BW504",
-                            help="convert to a real type before: of complex numbers, compute with "
-                            "real and imaginary parts" if name.startswith("complex") else
-                            "convert to another type before") from error  # fmt: skip
+        raise ImporterError(
+            f"element type {name} is not supported",
+            code="BW504",
+            help="convert to a real type before: of complex numbers, compute with "
+            "real and imaginary parts"
+            if name.startswith("complex")
+            else "convert to another type before",
+        ) from error
 
 
 def is_tensor(value: Any) -> bool:
@@ -126,9 +130,9 @@ def element_of(imp: Importer, value: Any, dtype: ir.DType) -> Any:
 
 def norm(imp: Importer, node: Any, op: str, operands: tuple[Any, ...], **attrs: Any) -> Any:
     """A norm whose parameters may be float32 beside a half input: computed in float32."""
-    found = {value.tensor_info.dtype for value in operands}
-    if len(found) == 1:
+    result = {value.tensor_info.dtype for value in operands}
+    if len(result) == 1:
         return imp.builder.op(op, *operands, **attrs)
-    widest = max(found, key=lambda dtype: dtype.bits)
-    made = imp.builder.op(op, *(cast_to(imp, value, widest) for value in operands), **attrs)
-    return cast_to(imp, made, operands[0].tensor_info.dtype)
+    widest = max(result, key=lambda dtype: dtype.bits)
+    created = imp.builder.op(op, *(cast_to(imp, value, widest) for value in operands), **attrs)
+    return cast_to(imp, created, operands[0].tensor_info.dtype)

@@ -33,8 +33,8 @@ def promote(a: ir.DType, b: ir.DType) -> ir.DType:
 
     if a is b:
         return a
-    found = torch.promote_types(getattr(torch, str(a)), getattr(torch, str(b)))
-    return ir.dtype_of(str(found).removeprefix("torch."))
+    result = torch.promote_types(getattr(torch, str(a)), getattr(torch, str(b)))
+    return ir.dtype_of(str(result).removeprefix("torch."))
 
 
 def number_type(value: Any) -> ir.DType:
@@ -47,8 +47,9 @@ def number_type(value: Any) -> ir.DType:
         return ir.dtype_of("int64")
     if isinstance(value, (float, np.floating)):
         return default_float()
-    raise ImporterError(f"a {type(value).__name__} is no operand of a tensor operator",
-                        code="BW504")  # fmt: skip
+    raise ImporterError(
+        f"a {type(value).__name__} is no operand of a tensor operator", code="BW504"
+    )
 
 
 def common_type(operands: Iterable[Any]) -> ir.DType:
@@ -63,11 +64,11 @@ def common_type(operands: Iterable[Any]) -> ir.DType:
             place, dtype = 2, number_type(value)
         seen = kinds[place]
         kinds[place] = dtype if seen is None else promote(seen, dtype)
-    found: ir.DType | None = None
+    result: ir.DType | None = None
     for dtype in reversed(kinds):
-        found = _decided(dtype, found)
-    assert found is not None
-    return found
+        result = _decided(dtype, result)
+    assert result is not None
+    return result
 
 
 def _decided(before: ir.DType | None, after: ir.DType | None) -> ir.DType | None:
@@ -120,8 +121,11 @@ def stored_number(value: Any, dtype: ir.DType) -> Any:
                 np.isfinite(np.asarray(value).astype(dtype.numpy()))
             )
     if not fits:
-        raise ImporterError(f"{value!r} is no element of type {dtype}", code="BW507",
-                            help="use a number in the range of the type")  # fmt: skip
+        raise ImporterError(
+            f"{value!r} is no element of type {dtype}",
+            code="BW507",
+            help="use a number in the range of the type",
+        )
     return number_in(value, dtype)
 
 

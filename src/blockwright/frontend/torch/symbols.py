@@ -83,20 +83,23 @@ class SymbolTable:
         return ir.floordiv(_fold(ir.mul, above), ir.const(below, "int64"))
 
     def _unknown(self, expression: Any) -> ImporterError:
-        return ImporterError(f"size expression {expression} is not supported", code="BW503",
-                             help="declare the dimension with a Dim of its own")  # fmt: skip
+        return ImporterError(
+            f"size expression {expression} is not supported",
+            code="BW503",
+            help="declare the dimension with a Dim of its own",
+        )
 
     def symbol(self, name: str) -> ir.Var:
         """The variable of an exporter symbol such as ``s43``."""
-        found = self._vars.get(name)
-        if found is None:
+        result = self._vars.get(name)
+        if result is None:
             label = self._names.get(name, name)
             label = label if _ALLOWED.match(label) else name
             if name in self._factors:
                 label = f"{label}_by_{self._factors[name]}"
-            found = ir.Var(label, ir.dtype_of("int64"))
-            self._vars[name] = found
-        return found
+            result = ir.Var(label, ir.dtype_of("int64"))
+            self._vars[name] = result
+        return result
 
     def names(self) -> dict[ir.Var, str]:
         """Variable → the exporter's symbol."""
@@ -108,8 +111,11 @@ class SymbolTable:
         Args:
             sizes: dimensions of the inputs, as ints or SymInts.
         """
-        plain = {str(expression) for expression in map(_expression, sizes)
-                 if getattr(expression, "is_Symbol", False)}  # fmt: skip
+        plain = {
+            str(expression)
+            for expression in map(_expression, sizes)
+            if getattr(expression, "is_Symbol", False)
+        }
         lower: dict[str, int] = {}
         upper: dict[str, int] = {}
         for name, var in self._vars.items():
@@ -137,17 +143,17 @@ class SymbolTable:
         range of the size: `{8*s: [8, 128], s: [2, 16]}`. What a model assumed on its way is a guard
         of the program (see `guards`).
         """
-        found: list[tuple[int, int]] = []
+        result: list[tuple[int, int]] = []
         for expression, bounds in self._declared:
             factor, offset = _linear(expression, name)
             if factor > 0 and str(expression) != name:
-                least, most = _ends(bounds)
-                least = -((offset - max(0, least)) // factor)
-                most = (most - offset) // factor if most < _UNBOUNDED else most
-                found.append((least, most))
-        if found and low <= _FIRST:
-            low = max(least for least, _ in found)
-        return low, min([high, *(most for _, most in found)])
+                smallest, largest = _ends(bounds)
+                smallest = -((offset - max(0, smallest)) // factor)
+                largest = (largest - offset) // factor if largest < _UNBOUNDED else largest
+                result.append((smallest, largest))
+        if result and low <= _FIRST:
+            low = max(smallest for smallest, _ in result)
+        return low, min([high, *(largest for _, largest in result)])
 
 
 def _expression(size: Any) -> Any:
@@ -226,11 +232,11 @@ def dynamic_names(program: Any, dynamic_shapes: Any = None) -> dict[str, str]:
 def _sizes(node: Any) -> list[str | None]:
     """The symbol of each dimension of an input, None for fixed and computed sizes."""
     value = None if node is None else node.meta.get("val")
-    found: list[str | None] = []
+    result: list[str | None] = []
     for size in getattr(value, "shape", ()):
         expression = getattr(getattr(size, "node", None), "expr", None)
-        found.append(str(expression) if getattr(expression, "is_Symbol", False) else None)
-    return found
+        result.append(str(expression) if getattr(expression, "is_Symbol", False) else None)
+    return result
 
 
 def _specs(users: list[str], dynamic_shapes: Any) -> dict[str, dict[int, Any]]:
@@ -242,10 +248,10 @@ def _specs(users: list[str], dynamic_shapes: Any) -> dict[str, dict[int, Any]]:
         pairs = list(zip(users, given, strict=True)) if len(given) == len(users) else []
     else:
         pairs = []
-    found: dict[str, dict[int, Any]] = {}
+    result: dict[str, dict[int, Any]] = {}
     for name, spec in pairs:
         if isinstance(spec, (tuple, list)):
-            found[name] = dict(enumerate(cast("list[Any]", spec)))
+            result[name] = dict(enumerate(cast("list[Any]", spec)))
         elif isinstance(spec, dict):
-            found[name] = cast("dict[int, Any]", spec)
-    return found
+            result[name] = cast("dict[int, Any]", spec)
+    return result

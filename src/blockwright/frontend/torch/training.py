@@ -16,17 +16,20 @@ def warn_of_training(model: Any) -> None:
     These are layers of dropout, and norms with statistics of their own: in training mode they take
     the statistics of the batch.
     """
-    found = [f"{name or 'the model'} ({type(part).__name__})"
-             for name, part in model.named_modules() if part.training and _depends_on_mode(part)
-             ]  # fmt: skip
-    if found:
-        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    result = [
+        f"{name or 'the model'} ({type(part).__name__})"
+        for name, part in model.named_modules()
+        if part.training and _depends_on_mode(part)
+    ]
+    if result:
+        more = f" and {len(result) - _SHOWN} more" if len(result) > _SHOWN else ""
         message = (
             "the model is in training mode and is compiled as for inference: without dropout, with "
-            f"the stored statistics of norms. This concerns {', '.join(found[:_SHOWN])}{more}"
+            f"the stored statistics of norms. This concerns {', '.join(result[:_SHOWN])}{more}"
         )
-        warnings.warn(BlockwrightWarning(message, code="BW511", help="call model.eval() before"),
-                      stacklevel=3)  # fmt: skip
+        warnings.warn(
+            BlockwrightWarning(message, code="BW511", help="call model.eval() before"), stacklevel=3
+        )
 
 
 def _depends_on_mode(part: Any) -> bool:

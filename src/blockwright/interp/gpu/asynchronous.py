@@ -82,8 +82,11 @@ class Copies:
 
     def arriving(self, threads: Array) -> list[tuple[Copy, Array]]:
         """What threads have begun and not waited for."""
-        return [(c, found) for c in self.open if not c.bulk
-                and (found := c.waiting & np.isin(c.threads, threads)).any()]  # fmt: skip
+        return [
+            (c, result)
+            for c in self.open
+            if not c.bulk and (result := c.waiting & np.isin(c.threads, threads)).any()
+        ]
 
     def end(self, parts: list[tuple[Copy, Array]]) -> list[tuple[Copy, Array]]:
         """These elements have been copied; gives those that were still under way."""

@@ -32,8 +32,13 @@ class CopyCompiler(CallCompiler):
             target, view = to.view(env, site, where), env[source.slot]
             for place, first in ((target, where), (view, origin)):
                 if np.any((first[:, 0] * size + place.phase) % min(nbytes, 16)):
-                    raise site.error(env, "BW758", f"a copy of {nbytes} bytes does not start at a "
-                                     f"multiple of {min(nbytes, 16)}", 0)  # fmt: skip
+                    raise site.error(
+                        env,
+                        "BW758",
+                        f"a copy of {nbytes} bytes does not start at a "
+                        f"multiple of {min(nbytes, 16)}",
+                        0,
+                    )
             if extra is not None and not bulk and not np.all(extra(env)):
                 taken = np.broadcast_to(np.asarray(extra(env)) != 0, env[0])
                 zero = compress(env, ~taken)
@@ -45,8 +50,18 @@ class CopyCompiler(CallCompiler):
             threads = np.repeat(env[2], len(steps))
             group = np.repeat(team.copies.groups(env[2]), len(steps))
             names = to.buffer.name, source.buffer.name
-            begun = Copy(site, names, target, where.reshape(-1), view, origin.reshape(-1), threads,
-                         group, np.ones(len(threads), bool), bulk)  # fmt: skip
+            begun = Copy(
+                site,
+                names,
+                target,
+                where.reshape(-1),
+                view,
+                origin.reshape(-1),
+                threads,
+                group,
+                np.ones(len(threads), bool),
+                bulk,
+            )
             team.copies.begin(begun)
             if bulk and extra is not None:
                 barrier = self._barrier_of(env, site, extra)
@@ -67,11 +82,11 @@ class CopyCompiler(CallCompiler):
 
     def _wait_group(self, expr: Call) -> Fn:
         """`T.ptx_wait_group(n)`: all groups of the thread but the last n have been copied."""
-        most = constant_of(expr, 0)
+        largest = constant_of(expr, 0)
 
         def wait(env: Env) -> int:
             team: Team = env[1].team
-            team.land(env, team.copies.ended(env[2], most))
+            team.land(env, team.copies.ended(env[2], largest))
             return 0
 
         return wait
@@ -84,13 +99,20 @@ class CopyCompiler(CallCompiler):
         team: Team = env[1].team
         at = np.unique(np.asarray(number(env)))
         if len(at) > 1:
-            raise site.error(env, "BW757", "threads use different barriers at once",
-                             help="put each use under a condition of its own")  # fmt: skip
+            raise site.error(
+                env,
+                "BW757",
+                "threads use different barriers at once",
+                help="put each use under a condition of its own",
+            )
         barrier = team.waits.barriers.get(int(at[0]))
         if barrier is None:
-            raise site.error(env, "BW765", f"barrier {int(at[0])} has not been told how many "
-                             "threads it counts",
-                             help="T.ptx_init_barrier_thread_count(barrier, threads)")  # fmt: skip
+            raise site.error(
+                env,
+                "BW765",
+                f"barrier {int(at[0])} has not been told how many threads it counts",
+                help="T.ptx_init_barrier_thread_count(barrier, threads)",
+            )
         if env[1].races:
             team.check_begun(env, site, int(at[0]), barrier)
         return barrier
@@ -154,11 +176,17 @@ class CopyCompiler(CallCompiler):
             over = barrier.over(env[2])
             if not over.all():
                 lane, phase = int(np.argmin(over)), barrier.current
-                text = (f"{team.name(int(env[2][lane]))} waits for a phase of a barrier at which "
-                        f"{phase.arrived} of {barrier.expected} threads have arrived")  # fmt: skip
+                text = (
+                    f"{team.name(int(env[2][lane]))} waits for a phase of a barrier at which "
+                    f"{phase.arrived} of {barrier.expected} threads have arrived"
+                )
                 raise site.error(
-                    env, "BW765", text, lane,
-                    "let all threads that it counts arrive before any of them waits")  # fmt: skip
+                    env,
+                    "BW765",
+                    text,
+                    lane,
+                    "let all threads that it counts arrive before any of them waits",
+                )
             team.settle()
             numbers: list[int] = np.unique(barrier.waited[env[2]]).tolist()
             for past in numbers:

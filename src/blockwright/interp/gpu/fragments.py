@@ -67,8 +67,10 @@ def result() -> Layout:
 def square() -> Layout:
     """A result of 16 × 16: that of two products side by side."""
     half = result()
-    return Layout(np.concatenate([half.rows, half.rows], 1),
-                  np.concatenate([half.columns, half.columns + 8], 1))  # fmt: skip
+    return Layout(
+        np.concatenate([half.rows, half.rows], 1),
+        np.concatenate([half.columns, half.columns + 8], 1),
+    )
 
 
 def loaded(rows: Array, transposed: bool) -> Array:

@@ -50,15 +50,21 @@ class HardwareCompiler(MatrixCompiler, CopyCompiler):
         if self.launch is None:
             if expr.op == "tvm_storage_sync":
                 return lambda env: 0
-            raise InterpretError(f"{expr.op} stands in no kernel", code="BW757",
-                                 span=expr.span or self.here,
-                                 help="bind loops around it to thread axes")  # fmt: skip
+            raise InterpretError(
+                f"{expr.op} stands in no kernel",
+                code="BW757",
+                span=expr.span or self.here,
+                help="bind loops around it to thread axes",
+            )
         compile_: Callable[[Call], Fn] = getattr(self, method)
         try:
             return compile_(expr)
         except (IndexError, ValueError) as error:
-            raise InterpretError(f"{expr.op} has not the arguments it takes: {error}", code="BW757",
-                                 span=expr.span or self.here) from None  # fmt: skip
+            raise InterpretError(
+                f"{expr.op} has not the arguments it takes: {error}",
+                code="BW757",
+                span=expr.span or self.here,
+            ) from None
 
     # -------------------------------------------------------------------------------- barriers
     def _barrier(self, expr: Call) -> Fn:
@@ -67,10 +73,13 @@ class HardwareCompiler(MatrixCompiler, CopyCompiler):
         if scope == "warp":
             return lambda env: env[1].team.warp_barrier(env, site)
         if not scope.startswith("shared"):
-            raise InterpretError(f"a barrier for {scope!r}: blocks of a kernel run one after "
-                                 "another and do not wait for each other", code="BW757",
-                                 span=site.span, help='write T.tvm_storage_sync("shared"), or '
-                                 "begin a new kernel")  # fmt: skip
+            raise InterpretError(
+                f"a barrier for {scope!r}: blocks of a kernel run one after "
+                "another and do not wait for each other",
+                code="BW757",
+                span=site.span,
+                help='write T.tvm_storage_sync("shared"), or begin a new kernel',
+            )
         return lambda env: env[1].team.barrier(env, site)
 
     # ----------------------------------------------------------------------------------- warps
@@ -85,7 +94,8 @@ class HardwareCompiler(MatrixCompiler, CopyCompiler):
         mask, value = self.value(expr.args[0]), self.value(expr.args[1])
         by, width, site = self.index(expr.args[2]), constant_of(expr, 3), self.site(expr)
         how = {"": "index", "_up": "up", "_down": "down", "_xor": "across"}[
-            expr.op.removeprefix("tvm_warp_shuffle")]  # fmt: skip
+            expr.op.removeprefix("tvm_warp_shuffle")
+        ]
         if width not in (1, 2, 4, 8, 16, 32):
             raise ValueError(f"the width {width} is no power of two up to 32")
         name = expr.op
@@ -94,8 +104,9 @@ class HardwareCompiler(MatrixCompiler, CopyCompiler):
             lanes = _lanes(env)
             own = np.asarray(value(env))
             own = np.broadcast_to(own, (env[0], *own.shape[1:]))
-            return _checked(env, site, name, lanes, mask(env),
-                            lambda: lanes.shuffle(how, own, by(env), width))  # fmt: skip
+            return _checked(
+                env, site, name, lanes, mask(env), lambda: lanes.shuffle(how, own, by(env), width)
+            )
 
         return shuffle
 
@@ -128,6 +139,10 @@ def _checked(
         return act()
     except Absent as absent:
         lane, what = absent.args
-        raise site.error(env, "BW764", f"{env[1].team.name(int(env[2][lane]))} runs {name}, but "
-                         f"{what}", lane, "let all threads of the warp that the mask names run the "
-                         "operation together") from None  # fmt: skip
+        raise site.error(
+            env,
+            "BW764",
+            f"{env[1].team.name(int(env[2][lane]))} runs {name}, but {what}",
+            lane,
+            "let all threads of the warp that the mask names run the operation together",
+        ) from None

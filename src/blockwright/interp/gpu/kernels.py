@@ -89,15 +89,24 @@ class _AxisLoops(Mutator):
         axis = axis_of(node)
         if axis is None:
             return self.descend(node)
-        thread = IterVar(Var(axis.tag, axis.var.type), Range(axis.low, axis.extent),
-                         thread_tag=axis.tag)  # fmt: skip
-        return For(axis.var, axis.low, axis.extent, ForKind.THREAD_BINDING, self(node.body), thread,
-                   {EXPLICIT: 1}, span=node.span)  # fmt: skip
+        thread = IterVar(
+            Var(axis.tag, axis.var.type), Range(axis.low, axis.extent), thread_tag=axis.tag
+        )
+        return For(
+            axis.var,
+            axis.low,
+            axis.extent,
+            ForKind.THREAD_BINDING,
+            self(node.body),
+            thread,
+            {EXPLICIT: 1},
+            span=node.span,
+        )
 
 
 def launches(func: PrimFunc) -> dict[For, Launch]:
     """Outermost thread-bound loop → what it launches."""
-    found: dict[For, Launch] = {}
+    result: dict[For, Launch] = {}
     kernel_of: dict[For, Kernel] = {}
     memories = Memories(func)
     allocated = {b for n in walk(func.body) if isinstance(n, Block) for b in n.alloc_buffers}
@@ -108,20 +117,29 @@ def launches(func: PrimFunc) -> dict[For, Launch]:
         touched = {leaf: memories.touched(leaf) for leaf in leaves}
         written = {b for nest in kernel.nests for b, how in memories.touched(nest).items() if how}
         apart = func.attrs.get("tir.noalias") is not False
-        tracked = {b for nest in kernel.nests for b in collect(nest, Buffer)
-                   if _shared(b) and (not apart or written & memories.of(b))}  # fmt: skip
-        rivals = {x: frozenset(y for y in leaves if y is not x and _meet(touched[x], touched[y]))
-                  for x in leaves}  # fmt: skip
-        scopes = {x: [] if _together(x) else [b.scope for b, how in touched[x].items() if how]
-                  for x in leaves}  # fmt: skip
+        tracked = {
+            b
+            for nest in kernel.nests
+            for b in collect(nest, Buffer)
+            if _shared(b) and (not apart or written & memories.of(b))
+        }
+        rivals = {
+            x: frozenset(y for y in leaves if y is not x and _meet(touched[x], touched[y]))
+            for x in leaves
+        }
+        scopes = {
+            x: [] if _together(x) else [b.scope for b, how in touched[x].items() if how]
+            for x in leaves
+        }
         home = _home(func.body, kernel.nests) if len(kernel.nests) > 1 else None
         for nest in kernel.nests:
             assert isinstance(nest, For)
             kernel_of[nest] = kernel
-            found[nest] = Launch(extents, home, _owned(nest, allocated),
-                                 set(leaves), scopes, rivals, tracked)  # fmt: skip
-    _check_kept(func, found, kernel_of)
-    return found
+            result[nest] = Launch(
+                extents, home, _owned(nest, allocated), set(leaves), scopes, rivals, tracked
+            )
+    _check_kept(func, result, kernel_of)
+    return result
 
 
 def _check_kept(func: PrimFunc, found: dict[For, Launch], kernel_of: dict[For, Kernel]) -> None:
@@ -146,9 +164,11 @@ def _check_kept(func: PrimFunc, found: dict[For, Launch], kernel_of: dict[For, K
     if kept is not None:
         raise InterpretError(
             f"{kept.name} lies in {kept.scope!r}, which ends with its kernel, and is used outside "
-            "of it", code="BW757", span=kept.span,
-            help="keep the values in global memory, or let one kernel contain all uses"
-        )  # fmt: skip
+            "of it",
+            code="BW757",
+            span=kept.span,
+            help="keep the values in global memory, or let one kernel contain all uses",
+        )
 
 
 def _home(root: Stmt, nests: Sequence[Stmt]) -> Stmt:
@@ -172,22 +192,22 @@ def axis_tag(key: str) -> str:
 
 
 def _extents(kernel: Kernel) -> dict[str, Expr]:
-    found: dict[str, Expr] = {}
+    result: dict[str, Expr] = {}
 
     def visit(stmt: Stmt, depths: dict[str, int]) -> None:
         axis = axis_of(stmt)
         if axis is not None and axis.tag not in BLOCK_AXES:
             key = axis_key(axis.tag, depths.get(axis.tag, 0))
             depths = {**depths, axis.tag: depths.get(axis.tag, 0) + 1}
-            known = found.get(key)
-            found[key] = axis.extent if known is None else maximum(known, axis.extent)
+            known = result.get(key)
+            result[key] = axis.extent if known is None else maximum(known, axis.extent)
         for child in statements_below(stmt):
             visit(child, depths)
 
     for nest in kernel.nests:
         visit(nest, {})
-    order = [*THREAD_AXES, *sorted(k for k in found if k not in THREAD_AXES)]
-    return {key: found[key] for key in order if key in found}
+    order = [*THREAD_AXES, *sorted(k for k in result if k not in THREAD_AXES)]
+    return {key: result[key] for key in order if key in result}
 
 
 def statements_below(stmt: Stmt) -> list[Stmt]:
@@ -203,8 +223,8 @@ def leaves_in(stmt: Stmt, launch: Launch) -> list[Block]:
 
 
 def _leaves(root: Stmt) -> list[Block]:
-    found = [n for n in walk(root) if isinstance(n, Block)]
-    return [b for b in found if not any(isinstance(n, Block) for n in walk(b.body))]
+    result = [n for n in walk(root) if isinstance(n, Block)]
+    return [b for b in result if not any(isinstance(n, Block) for n in walk(b.body))]
 
 
 # ------------------------------------------------------------------------------------ memory
@@ -248,17 +268,20 @@ def _owned(nest: For, allocated: set[Buffer]) -> dict[For | None, list[Buffer]]:
             visit(child, path)
 
     visit(nest, ())
-    found: dict[For | None, list[Buffer]] = {}
+    result: dict[For | None, list[Buffer]] = {}
     for buffer, paths in uses.items():
         common = _common(paths)
         split = next((p[len(common)] for p in paths if len(p) > len(common)), None)
         if split is not None:
             raise InterpretError(
                 f"each block of loop {split.loop_var.name} has its own copy of {buffer.name}, "
-                "which outlives the loop", code="BW757", span=split.span,
-                help="let one loop over the blocks contain all uses of the buffer")  # fmt: skip
-        found.setdefault(common[-1] if common else None, []).append(buffer)
-    return found
+                "which outlives the loop",
+                code="BW757",
+                span=split.span,
+                help="let one loop over the blocks contain all uses of the buffer",
+            )
+        result.setdefault(common[-1] if common else None, []).append(buffer)
+    return result
 
 
 def _tag(loop: For) -> str:

@@ -66,8 +66,10 @@ class LaunchCompiler(BlockCompiler):
         coordinates = self.coordinates
         mine = launch.owned.get(None, [])
         slots = [self.slot(b) for b in mine]
-        memory = [(slot, self.new_buffer(b), self.copies_again(b))
-                  for slot, b in zip(slots, mine, strict=True)]  # fmt: skip
+        memory = [
+            (slot, self.new_buffer(b), self.copies_again(b))
+            for slot, b in zip(slots, mine, strict=True)
+        ]
         kept = launch.home is not None
         body = self.axis_loop(node)
         self.launch = None

@@ -38,8 +38,9 @@ class MatrixCompiler(CallCompiler):
             first = source.at(env).reshape(-1, WARP)[:, : 8 * number].reshape(-1)
             view: View = env[source.slot]
             if np.any((first * size + view.phase) % 16):
-                raise site.error(env, "BW758", "a row for ldmatrix does not start at a multiple of "
-                                 "16 bytes", 0)  # fmt: skip
+                raise site.error(
+                    env, "BW758", "a row for ldmatrix does not start at a multiple of 16 bytes", 0
+                )
             here = compress(env, (np.arange(env[0]) % WARP) < 8 * number)
             rows = source.read(here, site, first[:, None] + np.arange(row))
             matrices = rows.reshape(whole, number, 8, row)
@@ -56,9 +57,12 @@ class MatrixCompiler(CallCompiler):
         shape, types = text(expr.args[0]), [text(a) for a in expr.args[3:6]]
         a, b, c = (Place(self, *expr.args[k : k + 2]) for k in (6, 8, 10))
         bits, depth = a.dtype.bits, int(shape.removeprefix("m16n8k") or 0)
-        if (not shape.startswith("m16n8k") or depth not in fragments.DEPTHS.get(bits, ())
-                or [text(x) for x in expr.args[1:3]] != ["row", "col"]
-                or b.dtype.bits != bits):  # fmt: skip
+        if (
+            not shape.startswith("m16n8k")
+            or depth not in fragments.DEPTHS.get(bits, ())
+            or [text(x) for x in expr.args[1:3]] != ["row", "col"]
+            or b.dtype.bits != bits
+        ):
             known = "m16n8 by k4, k8 (32 bits), k8, k16 (16 bits), k16, k32 (8 bits), row by col"
             raise ValueError(f"the interpreter multiplies {known}; not {shape} of {types}")
         layouts = fragments.left(depth, bits), fragments.right(depth, bits), fragments.result()
@@ -67,8 +71,9 @@ class MatrixCompiler(CallCompiler):
         def multiply(env: Env) -> int:
             whole = warps(env, site, expr.op)
             full: list[Array] = []
-            for place, table, sizes in zip((a, b, c), layouts, ((16, depth), (depth, 8), (16, 8)),
-                                           strict=True):  # fmt: skip
+            for place, table, sizes in zip(
+                (a, b, c), layouts, ((16, depth), (depth, 8), (16, 8)), strict=True
+            ):
                 where = place.at(env)[:, None] + np.arange(int(table.rows.shape[1]))
                 held = place.read(env, site, where).reshape(whole, WARP, -1)
                 if bits == 32 and place is not c:
@@ -117,8 +122,9 @@ class MatrixCompiler(CallCompiler):
         m, n, k = (constant_of(expr, first + i) for i in (1, 2, 3))
         place = Place(self, expr.args[first])
         scope = place.buffer.scope
-        sizes = (m, k) if scope == "wmma.matrix_a" else (k, n) if scope == "wmma.matrix_b" else (
-            m, n)  # fmt: skip
+        sizes = (
+            (m, k) if scope == "wmma.matrix_a" else (k, n) if scope == "wmma.matrix_b" else (m, n)
+        )
         known = self.fragment_sizes.setdefault(place.buffer, sizes)
         if known != sizes:
             raise ValueError(f"{place.buffer.name} holds fragments of {known}, not of {sizes}")

@@ -23,9 +23,12 @@ class Place:
     def __init__(self, compiler: AccessCompiler, expr: Expr, offset: Expr | None = None) -> None:
         load = expr.args[0] if isinstance(expr, Call) and expr.op == "address_of" else None
         if not isinstance(load, BufferLoad) or load.buffer.dtype.lanes > 1:
-            raise InterpretError("the operation takes the address of an element of a buffer",
-                                 code="BW757", span=expr.span or compiler.here,
-                                 help="write A.data or T.address_of(A[i, j])")  # fmt: skip
+            raise InterpretError(
+                "the operation takes the address of an element of a buffer",
+                code="BW757",
+                span=expr.span or compiler.here,
+                help="write A.data or T.address_of(A[i, j])",
+            )
         self.buffer, self.dtype = load.buffer, load.buffer.dtype
         self.slot = compiler.slot(load.buffer)
         self.watched = compiler.watched(load.buffer)
@@ -75,9 +78,13 @@ class Place:
             first = int(np.argmax(bad.reshape(-1)))
             lane = first // (where.shape[1] if where.ndim == 2 else 1)
             start = int(pick(env[self.slot + 1], lane))
-            raise site.error(env, "BW751", f"element {int(where.reshape(-1)[first]) - start} of "
-                             f"{self.buffer.name} is outside the buffer, which has {view.reach()}",
-                             lane)  # fmt: skip
+            raise site.error(
+                env,
+                "BW751",
+                f"element {int(where.reshape(-1)[first]) - start} of "
+                f"{self.buffer.name} is outside the buffer, which has {view.reach()}",
+                lane,
+            )
         return view
 
 
@@ -90,10 +97,10 @@ def text(expr: Expr) -> str:
 
 def constant_of(expr: Call, position: int) -> int:
     """A number that the operation wants to know when it is compiled."""
-    found = const_int(expr.args[position])
-    if found is None:
+    result = const_int(expr.args[position])
+    if result is None:
         raise ValueError(f"argument {position + 1} is no constant")
-    return found
+    return result
 
 
 def warps(env: Env, site: Site, name: str) -> int:
@@ -109,10 +116,14 @@ def warps(env: Env, site: Site, name: str) -> int:
     if not whole:
         lanes = np.bincount(team.warp[threads], minlength=team.warps)
         partial = int(np.argmax((lanes > 0) & (lanes < WARP)))
-        raise site.error(env, "BW764", f"{name} is run by {int(lanes[partial])} threads of a warp, "
-                         f"and takes all {WARP}", int(np.argmax(team.warp[threads] == partial)),
-                         "let the condition not depend on the lane; bind a multiple of 32 threads "
-                         "to threadIdx.x")  # fmt: skip
+        raise site.error(
+            env,
+            "BW764",
+            f"{name} is run by {int(lanes[partial])} threads of a warp, and takes all {WARP}",
+            int(np.argmax(team.warp[threads] == partial)),
+            "let the condition not depend on the lane; bind a multiple of 32 threads "
+            "to threadIdx.x",
+        )
     return len(threads) // WARP
 
 

@@ -87,10 +87,14 @@ class Team:
             here[env[2]] = True
             missing = int(np.argmin(here))
             raise site.error(
-                env, "BW762", f"{int(here.sum())} of {self.count} threads reach this barrier; "
-                f"{self.name(missing)} does not", 0,
+                env,
+                "BW762",
+                f"{int(here.sum())} of {self.count} threads reach this barrier; "
+                f"{self.name(missing)} does not",
+                0,
                 "put the barrier where the condition around it has ended: all threads of the "
-                "block wait here for each other")  # fmt: skip
+                "block wait here for each other",
+            )
         self.meet(env)
 
     def warp_barrier(self, env: Env, site: Site) -> None:
@@ -102,9 +106,13 @@ class Team:
             if not here[members].all():
                 missing = int(members[np.argmin(here[members])])
                 raise site.error(
-                    env, "BW762", f"{int(here[members].sum())} of the {len(members)} threads of a "
-                    f"warp reach this barrier; {self.name(missing)} does not", 0,
-                    "put the barrier where the condition around it has ended")  # fmt: skip
+                    env,
+                    "BW762",
+                    f"{int(here[members].sum())} of the {len(members)} threads of a "
+                    f"warp reach this barrier; {self.name(missing)} does not",
+                    0,
+                    "put the barrier where the condition around it has ended",
+                )
             self.settle()
             self.clock.join(members)
 
@@ -121,8 +129,9 @@ class Team:
         known = self.clock.before(np.array(who), np.array(when), env[2])
         if not known.all():
             lane = int(np.argmin(known))
-            raise self._race(env, site, f"barrier {number}", "read", int(env[2][lane]), "write",
-                             who, there)  # fmt: skip
+            raise self._race(
+                env, site, f"barrier {number}", "read", int(env[2][lane]), "write", who, there
+            )
 
     def land(self, env: Env, ended: list[tuple[Copy, Array]], phase: Phase | None = None) -> None:
         """Copies have ended: only now their threads have written. `phase`: whose end told so."""
@@ -138,9 +147,16 @@ class Team:
 
     # -------------------------------------------------------------------------------- touching
     def touch(
-        self, env: Env, site: Site, name: str, view: View, where: Any, how: Touch,
-        me: Array | None = None, wide: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        env: Env,
+        site: Site,
+        name: str,
+        view: View,
+        where: Any,
+        how: Touch,
+        me: Array | None = None,
+        wide: bool = False,
+    ) -> None:
         """Note an access of memory that the threads share; an error if it races.
 
         `me`: the thread of each element, where that is not the thread of its lane. `wide`: each
@@ -181,17 +197,34 @@ class Team:
             return
         at = met.at * len(flat) // len(cells)
         lane = int(np.argmax(env[2] == me[met.at]))
-        raise self._race(env, site, view_element(env, name, view, int(flat[at]), lane), how,
-                         int(me[met.at]), met.how, met.who, env[1].sites[met.site])  # fmt: skip
+        raise self._race(
+            env,
+            site,
+            view_element(env, name, view, int(flat[at]), lane),
+            how,
+            int(me[met.at]),
+            met.how,
+            met.who,
+            env[1].sites[met.site],
+        )
 
     def _race(
-        self, env: Env, site: Site, element: str, how: Touch, me: int, first: str, other: int,
+        self,
+        env: Env,
+        site: Site,
+        element: str,
+        how: Touch,
+        me: int,
+        first: str,
+        other: int,
         there: Site,
-    ) -> InterpretError:  # fmt: skip
+    ) -> InterpretError:
         lane = int(np.argmax(env[2] == me))
         same = there is site
-        text = (f"race: {element} is {DID[how]} here by {self.name(me)} and {DID[first]} by "
-                f"{self.name(other)}")  # fmt: skip
+        text = (
+            f"race: {element} is {DID[how]} here by {self.name(me)} and {DID[first]} by "
+            f"{self.name(other)}"
+        )
         text += ", at the same place" if same else ", and no barrier is between them"
         help = (
             "let the threads touch different elements, or use an atomic operation"
@@ -205,20 +238,23 @@ class Team:
         self, env: Env, site: Site, name: str, view: View, flat: Array, me: Array, how: Touch
     ) -> None:
         """An error where an element is still being copied to, or written while copied from."""
-        found = self.copies.meeting(view, flat, how)
-        if found is None:
+        result = self.copies.meeting(view, flat, how)
+        if result is None:
             return
-        at, copy, thread = found
+        at, copy, thread = result
         began: Site = copy.site
         lane = int(np.argmax(env[2] == me[at]))
         element = view_element(env, name, view, int(flat[at]), lane)
-        text = (f"{element} is {DID[how]} by {self.name(int(me[at]))} while the asynchronous copy "
-                f"begun by {self.name(thread)} may still be under way")  # fmt: skip
+        text = (
+            f"{element} is {DID[how]} by {self.name(int(me[at]))} while the asynchronous copy "
+            f"begun by {self.name(thread)} may still be under way"
+        )
         help = "wait for the copy (T.ptx_commit_group, T.ptx_wait_group), then for the threads"
         error = site.error(env, "BW763", text, lane, help)
         second = Diagnostic("BW763", "the copy begins here", began.span)
-        raise InterpretError(text, code="BW763", help=help,
-                             diagnostics=[*error.diagnostics, second])  # fmt: skip
+        raise InterpretError(
+            text, code="BW763", help=help, diagnostics=[*error.diagnostics, second]
+        )
 
     @staticmethod
     def _count(

@@ -77,11 +77,11 @@ class Clock:
         known = when <= self.full
         if self._seen is None or known.all():
             return known
-        least = np.full((self.count, int(self.warps.max()) + 2), self.now)
-        for number in range(least.shape[1] - 1):
-            least[:, number] = self._seen[:, self.warps == number].min(axis=1)
-        least[:, -1] = self._seen.min(axis=1)
-        return known | (when <= least[me, np.where(warp < 0, least.shape[1] - 1, warp)])
+        smallest = np.full((self.count, int(self.warps.max()) + 2), self.now)
+        for number in range(smallest.shape[1] - 1):
+            smallest[:, number] = self._seen[:, self.warps == number].min(axis=1)
+        smallest[:, -1] = self._seen.min(axis=1)
+        return known | (when <= smallest[me, np.where(warp < 0, smallest.shape[1] - 1, warp)])
 
 
 class Last:
@@ -100,10 +100,10 @@ class Last:
 
     def unordered(self, clock: Clock, cells: Array, me: Array) -> Array:
         """Which touches of `cells` by `me` meet one that did not happen before."""
-        who, when, many = self.who[cells], self.when[cells], self.many[cells]
+        who, when, count = self.who[cells], self.when[cells], self.many[cells]
         bad = ~clock.before(who, when, me)
-        if many.max(initial=0) > clock.full:
-            bad |= ~clock.before_all(many, self.warp[cells], me)
+        if count.max(initial=0) > clock.full:
+            bad |= ~clock.before_all(count, self.warp[cells], me)
         return bad
 
     def note(self, clock: Clock, cells: Array, me: Array, site: int) -> None:
@@ -151,8 +151,11 @@ class ThreadShadow:
 
     def touch(self, clock: Clock, cells: Array, me: Array, how: str, site: int) -> Meeting | None:
         """Remember the touches of one access, unless one races; then say with what."""
-        against = {"read": ("write", "atomic"), "atomic": ("write", "read"),
-                   "write": ("write", "read", "atomic")}[how]  # fmt: skip
+        against = {
+            "read": ("write", "atomic"),
+            "atomic": ("write", "read"),
+            "write": ("write", "read", "atomic"),
+        }[how]
         for kind in against:
             last = self.last[kind]
             bad = last.unordered(clock, cells, me)

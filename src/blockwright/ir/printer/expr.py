@@ -36,8 +36,12 @@ _UNARY, _ATOM = 11, 13
 SPECIAL_CALLS = frozenset({"break", "continue"})
 
 
-_STATED_TYPES = {"address_of": "handle", "constant_data": "handle", "tensor": "handle",
-                 "shape_of": "int64"}  # fmt: skip
+_STATED_TYPES = {
+    "address_of": "handle",
+    "constant_data": "handle",
+    "tensor": "handle",
+    "shape_of": "int64",
+}
 
 
 def implied_type(op: str, args: Sequence[Expr]) -> DType | None:
@@ -362,9 +366,9 @@ class ExprPrinter:
             names = [self.names.define(v, v.name) for v in (*node.lhs, *node.rhs)]
             result = self.exprs(node.result)
             combine = f"({result})" if len(node.result) > 1 else result
-            made = f"lambda {', '.join(names)}: {combine}"
+            created = f"lambda {', '.join(names)}: {combine}"
         identity = ", ".join(self.typed(e) for e in node.identity)
-        return f"T.comm_reducer({made}, [{identity}])"
+        return f"T.comm_reducer({created}, [{identity}])"
 
     def _item(self, key: Any, value: Any) -> str:
         if isinstance(value, np.ndarray):

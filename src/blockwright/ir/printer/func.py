@@ -94,18 +94,18 @@ class FuncPrinter(StmtPrinter):
 
 def _mentioned(root: Node, wanted: set[Var]) -> set[Var]:
     """Which of the variables occur; shared nodes, such as buffers, are looked at once."""
-    found: set[Var] = set()
+    result: set[Var] = set()
     seen: set[int] = set()
     stack: list[Node] = [root]
     while stack:
         node = stack.pop()
         if isinstance(node, Var):
             if node in wanted:
-                found.add(node)
+                result.add(node)
         elif id(node) not in seen:
             seen.add(id(node))
             stack.extend(node.children())
-    return found
+    return result
 
 
 def is_implicit_root(realize: BlockRealize) -> bool:

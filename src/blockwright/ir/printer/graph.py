@@ -43,8 +43,9 @@ class ScriptPrinter(InfoPrinter):
         elif isinstance(node, Stmt):
             self.body(node)
         elif isinstance(node, (G.Binding, G.BindingBlock)):
-            self._binding_block(node if isinstance(node, G.BindingBlock)
-                                else G.BindingBlock((node,)))  # fmt: skip
+            self._binding_block(
+                node if isinstance(node, G.BindingBlock) else G.BindingBlock((node,))
+            )
         elif isinstance(node, G.SeqExpr):
             self.seq_body(node, "return ")
         elif isinstance(node, G.If):
@@ -121,8 +122,8 @@ class ScriptPrinter(InfoPrinter):
 
     def _signature_symbols(self, func: G.GraphFunction) -> list[tuple[str, Var]]:
         infos = [*(p.info for p in func.params), func.ret_info]
-        found = [v for info in infos if info is not None for v in collect(info, Var)]
-        fresh = [v for v in dict.fromkeys(found) if not self.names.known(v)]
+        result = [v for info in infos if info is not None for v in collect(info, Var)]
+        fresh = [v for v in dict.fromkeys(result) if not self.names.known(v)]
         return [(self.names.define(v, v.name), v) for v in fresh]
 
     def _param(self, param: G.GraphVar) -> str:
@@ -157,8 +158,9 @@ class ScriptPrinter(InfoPrinter):
         with self.out.indent():
             for binding in block.bindings:
                 self._binding(binding)
-            variables = [b.var for b in block.bindings
-                         if isinstance(b, (G.VarBinding, G.MatchCast))]  # fmt: skip
+            variables = [
+                b.var for b in block.bindings if isinstance(b, (G.VarBinding, G.MatchCast))
+            ]
             leaving = [v for v in variables if not v.dataflow or v in used]
             outputs = ", ".join(self.names.of(v, v.name) for v in leaving)
             self.out.line(f"R.output({outputs})")

@@ -20,12 +20,24 @@ from blockwright.ir.stmt import Block, BlockRealize, For, ForKind, Stmt
 from blockwright.ir.structural import structural_equal
 from blockwright.ir.visit import collect, uses_var
 
-_LOOP_NAMES = {ForKind.SERIAL: "serial", ForKind.PARALLEL: "parallel",
-               ForKind.VECTORIZED: "vectorized", ForKind.UNROLLED: "unroll"}  # fmt: skip
-_AXIS_NAMES = {IterType.SPATIAL: "spatial", IterType.REDUCE: "reduce", IterType.SCAN: "scan",
-               IterType.OPAQUE: "opaque"}  # fmt: skip
-_ITER_KINDS = {IterType.SPATIAL: "DataPar", IterType.REDUCE: "CommReduce",
-               IterType.SCAN: "Ordered", IterType.OPAQUE: "Opaque"}  # fmt: skip
+_LOOP_NAMES = {
+    ForKind.SERIAL: "serial",
+    ForKind.PARALLEL: "parallel",
+    ForKind.VECTORIZED: "vectorized",
+    ForKind.UNROLLED: "unroll",
+}
+_AXIS_NAMES = {
+    IterType.SPATIAL: "spatial",
+    IterType.REDUCE: "reduce",
+    IterType.SCAN: "scan",
+    IterType.OPAQUE: "opaque",
+}
+_ITER_KINDS = {
+    IterType.SPATIAL: "DataPar",
+    IterType.REDUCE: "CommReduce",
+    IterType.SCAN: "Ordered",
+    IterType.OPAQUE: "Opaque",
+}
 _SCOPING = (S.LetStmt, S.AttrStmt, S.Allocate, S.DeclBuffer)
 
 

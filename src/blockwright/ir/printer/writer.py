@@ -70,8 +70,8 @@ class Names:
 
     def of(self, node: Node, hint: str) -> str:
         """The name of a definition; a free one is named at its first mention."""
-        found = self._names.get(node)
-        return self.define(node, hint, depth=0) if found is None else found
+        result = self._names.get(node)
+        return self.define(node, hint, depth=0) if result is None else result
 
 
 def mark(text: str) -> str:
@@ -128,8 +128,8 @@ class Writer:
             The type of those that are bare, of which there are most.
         """
         lines = self._lines
-        found = Counter(m[1] for _, text in lines[start:] for m in _INDEX.finditer(text))
-        dtype = INT64 if found["int64"] > found["int32"] else INT32
+        result = Counter(m[1] for _, text in lines[start:] for m in _INDEX.finditer(text))
+        dtype = INT64 if result["int64"] > result["int32"] else INT32
         lines[start:] = [(pad, _settled(text, dtype)) for pad, text in lines[start:]]
         return dtype
 

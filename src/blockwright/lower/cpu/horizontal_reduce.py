@@ -71,20 +71,22 @@ def _tree(body: Stmt, lanes: Lanes, declared: CommReducer | None) -> Stmt | None
     if not _updates_one_place(body, lanes):
         return None
     notes: dict[str, Any] = {} if declared is None else {REDUCER_KEY: declared}
-    found = find_update(Block("step", (), (), (), body, annotations=notes))
-    if not isinstance(found, Reduction) or (found.lanes and len(found.elements) == 1):
+    result = find_update(Block("step", (), (), (), body, annotations=notes))
+    if not isinstance(result, Reduction) or (result.lanes and len(result.elements) == 1):
         return None
     vectors: list[Expr] = []
-    for term, neutral in zip(found.terms, found.reducer.identity, strict=True):
+    for term, neutral in zip(result.terms, result.reducer.identity, strict=True):
         vector = broadcast(lanes(term), lanes.count)
         if lanes.mask is not None:
             vector = select(lanes.mask, vector, broadcast(neutral, lanes.count))
         vectors.append(vector)
-    tree = _Tree(found.reducer, lanes)
+    tree = _Tree(result.reducer, lanes)
     terms = tree.reduce(vectors)
-    places = [element.replace(indices=tuple(lanes(i) for i in element.indices))
-              for element in found.elements]  # fmt: skip
-    return under_lets(tree.lets, step(found.reducer, places, terms))
+    places = [
+        element.replace(indices=tuple(lanes(i) for i in element.indices))
+        for element in result.elements
+    ]
+    return under_lets(tree.lets, step(result.reducer, places, terms))
 
 
 def _updates_one_place(body: Stmt, lanes: Lanes) -> bool:
@@ -124,9 +126,9 @@ class _Tree:
         return current
 
     def _kept(self, values: Sequence[Expr]) -> list[Expr]:
-        made = [Var(f"w{k}", value.dtype) for k, value in enumerate(values)]
-        self.lets += zip(made, values, strict=True)
-        return list(made)
+        result = [Var(f"w{k}", value.dtype) for k, value in enumerate(values)]
+        self.lets += zip(result, values, strict=True)
+        return list(result)
 
     def _join(self, lhs: Sequence[Expr], rhs: Sequence[Expr]) -> list[Expr]:
         """One combination of two tuples of vectors of one length, lane by lane."""

@@ -82,8 +82,8 @@ class _Tiles(Analysed, Statements):
     def rewrite_For(self, node: For) -> Stmt:
         with self.inside(node.loop_var, node.dom):
             node = node.replace(body=self(node.body))
-            found = _across(node, self.analyzer, self.roots)
-        return _turned(node, found, self.analyzer) if found else node
+            result = _across(node, self.analyzer, self.roots)
+        return _turned(node, result, self.analyzer) if result else node
 
 
 def _across(loop: For, analyzer: Analyzer, roots: dict[Buffer, Buffer]) -> list[BufferLoad]:
@@ -96,10 +96,15 @@ def _across(loop: For, analyzer: Analyzer, roots: dict[Buffer, Buffer]) -> list[
     if store.predicate is not None or collect(store, E.Let):
         return []
     written = roots.get(store.buffer, store.buffer)
-    return [load for load in collect(store.value, BufferLoad)
-            if roots.get(load.buffer, load.buffer) is not written and load.predicate is None
-            and load.dtype.lanes == size and not load.buffer.dtype.is_bool
-            and _moves_by_one(load.indices[0], loop.loop_var, analyzer)]  # fmt: skip
+    return [
+        load
+        for load in collect(store.value, BufferLoad)
+        if roots.get(load.buffer, load.buffer) is not written
+        and load.predicate is None
+        and load.dtype.lanes == size
+        and not load.buffer.dtype.is_bool
+        and _moves_by_one(load.indices[0], loop.loop_var, analyzer)
+    ]
 
 
 def _moves_by_one(index: Expr, var: Var, analyzer: Analyzer) -> bool:
@@ -144,8 +149,9 @@ def _in_memory(load: BufferLoad, loop: For, analyzer: Analyzer) -> tuple[Buffer,
     buffer = Buffer(f"{load.buffer.name}_turned", load.buffer.dtype, shape, scope="local")
     lets: list[tuple[Var, Expr]] = []
     vectors = _columns(load, loop, lets, analyzer)
-    stores = [BufferStore(buffer, vector, _row(buffer, row).indices)
-              for row, vector in enumerate(vectors)]  # fmt: skip
+    stores = [
+        BufferStore(buffer, vector, _row(buffer, row).indices) for row, vector in enumerate(vectors)
+    ]
     return buffer, under_lets(lets, sequence([*stores]))
 
 

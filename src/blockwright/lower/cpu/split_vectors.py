@@ -75,25 +75,25 @@ class _SplitVectors(Statements):
 
 def _pieces(lanes: int, length: int) -> list[tuple[int, int]]:
     """Whole registers, then what is left in powers of two, longest first: (first lane, lanes)."""
-    found: list[tuple[int, int]] = []
+    result: list[tuple[int, int]] = []
     start = 0
     while start < lanes:
         while start + length > lanes:
             length //= 2
-        found.append((start, length))
+        result.append((start, length))
         start += length
-    return found
+    return result
 
 
 def _reads_own_elements(node: BufferStore, roots: dict[Buffer, Buffer]) -> bool:
     """Whether pieces stored first cannot change what pieces stored later read."""
     written = roots.get(node.buffer, node.buffer)
-    for found in walk(node.value):
-        if not isinstance(found, BufferLoad):
+    for result in walk(node.value):
+        if not isinstance(result, BufferLoad):
             continue
-        if roots.get(found.buffer, found.buffer) is not written:
+        if roots.get(result.buffer, result.buffer) is not written:
             continue
-        if found.buffer is not node.buffer or not structural_equal(found.indices, node.indices):
+        if result.buffer is not node.buffer or not structural_equal(result.indices, node.indices):
             return False
     return True
 

@@ -62,11 +62,11 @@ class _ShortTails(Statements):
         rows = _number(node)
         rest = {key: value for key, value in node.annotations.items() if key != ANNOTATION}
         node = node.replace(annotations=rest)
-        found = self._last(node, rows)
-        if found is None:
+        result = self._last(node, rows)
+        if result is None:
             self.whole[node.loop_var.name] = None
             return node
-        exists, missing = found
+        exists, missing = result
         short = Instantiate(dict.fromkeys(missing, const(False, "bool")))(node.body)
         return node.replace(body=S.IfThenElse(exists, node.body, short))
 
@@ -93,22 +93,24 @@ class _ShortTails(Statements):
 
 def _tests(node: For, analyzer: Analyzer) -> list[Expr]:
     """Comparisons with the loop variable that decide on statements and that these do not change."""
-    found = dict[Expr, None]()
+    result = dict[Expr, None]()
     for inner in walk_code(node.body):
         if isinstance(inner, S.IfThenElse):
             for test in conjuncts(inner.condition):
                 if room_of(analyzer, test) is not None and uses_var(test, node.loop_var):
-                    found[test] = None
+                    result[test] = None
     own = {n.loop_var for n in walk_code(node.body) if isinstance(n, For)}
     own |= {n.var for n in walk_code(node.body) if isinstance(n, S.LetStmt)}
-    return [test for test in found if not uses_var(test, own) and not reads_memory(test)]
+    return [test for test in result if not uses_var(test, own) and not reads_memory(test)]
 
 
 def _number(node: For) -> int:
     value = node.annotations[ANNOTATION]
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise BuildError(f"loop {node.loop_var.name}: {ANNOTATION!r} is a number of rows, not "
-                         f"{value!r}", code="BW636",
-                         help="take the annotation off, or give the number of rows that the last "
-                         "tile may leave out")  # fmt: skip
+        raise BuildError(
+            f"loop {node.loop_var.name}: {ANNOTATION!r} is a number of rows, not {value!r}",
+            code="BW636",
+            help="take the annotation off, or give the number of rows that the last "
+            "tile may leave out",
+        )
     return value

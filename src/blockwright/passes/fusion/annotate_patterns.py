@@ -18,6 +18,6 @@ def annotate_patterns(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     functions = dict(module.functions)
     for name, func in module.functions.items():
         if isinstance(func, ir.PrimFunc) and "compute_pattern" not in func.attrs:
-            found = compute_pattern(func)
-            functions[name] = func.replace(attrs={**func.attrs, "compute_pattern": str(found)})
+            result = compute_pattern(func)
+            functions[name] = func.replace(attrs={**func.attrs, "compute_pattern": str(result)})
     return module.replace(functions=functions)

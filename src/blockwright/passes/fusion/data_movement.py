@@ -7,8 +7,8 @@ from blockwright.analysis import joined_buffers
 
 
 def _single_block(func: ir.PrimFunc) -> ir.Block | None:
-    found = [b for b in ir.blocks(func.body) if b.name != "root"]
-    return found[0] if len(found) == 1 else None
+    result = [b for b in ir.blocks(func.body) if b.name != "root"]
+    return result[0] if len(result) == 1 else None
 
 
 def _copied_load(func: ir.PrimFunc) -> tuple[ir.BufferStore, ir.BufferLoad] | None:
@@ -26,10 +26,10 @@ def is_movement(func: ir.PrimFunc) -> bool:
 
     Indices may depend on the output position only, not on data (a gather computes an address).
     """
-    found = _copied_load(func)
-    if found is None:
+    result = _copied_load(func)
+    if result is None:
         return False
-    _, load = found
+    _, load = result
     return not any(isinstance(n, ir.BufferLoad) for i in load.indices for n in ir.walk(i))
 
 
@@ -46,10 +46,10 @@ def keeps_last_axis(func: ir.PrimFunc) -> bool:
     True for the head merge `out[b, s, h * 32 + d] = in[b, h, s, d]`, false for a transpose that
     moves the last axis and for a reshape that splits it.
     """
-    found = _copied_load(func)
-    if found is None:
+    result = _copied_load(func)
+    if result is None:
         return False
-    store, load = found
+    store, load = result
     if not store.indices or not load.indices:
         return False
     last_out, last_in = store.indices[-1], load.indices[-1]
@@ -67,10 +67,10 @@ def keeps_runs(func: ir.PrimFunc) -> bool:
     True for slices (with steps of 1), for repeated rows and for reshapes, false for transposes that
     move the last axis.
     """
-    found = _copied_load(func)
-    if found is None:
+    result = _copied_load(func)
+    if result is None:
         return False
-    store, load = found
+    store, load = result
     if keeps_last_axis(func):
         return True
     if not store.indices or not load.indices:

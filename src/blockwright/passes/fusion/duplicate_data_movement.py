@@ -37,8 +37,9 @@ from blockwright.passes.rewrite import (
 
 def repeat_movement(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Give every reader of a copy its own, where fusion then removes it."""
-    programs = {name: _Program(f) for name, f in module.functions.items()
-                if isinstance(f, ir.PrimFunc)}  # fmt: skip
+    programs = {
+        name: _Program(f) for name, f in module.functions.items() if isinstance(f, ir.PrimFunc)
+    }
 
     def one(name: str, function: ir.GraphFunction) -> ir.GraphFunction:
         if function.attrs.get("primitive"):
@@ -135,8 +136,10 @@ class _Calls:
             return False
         if not program.view:
             return True
-        return any(self._readers[a] == [var] and a not in self._kept and self._moves(a)
-                   for a in self._arguments(var))  # fmt: skip
+        return any(
+            self._readers[a] == [var] and a not in self._kept and self._moves(a)
+            for a in self._arguments(var)
+        )
 
     def _is_epilogue(self, var: ir.GraphVar) -> bool:
         """Whether what is copied comes from a product or reduction, which then writes the copy."""

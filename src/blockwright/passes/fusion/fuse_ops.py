@@ -91,9 +91,12 @@ class _Fuser:
     """Groups of one function's calls; what joins products depends on their rules for `target`."""
 
     def __init__(
-        self, function: ir.GraphFunction, module: ir.IRModule, target: Target | None,
+        self,
+        function: ir.GraphFunction,
+        module: ir.IRModule,
+        target: Target | None,
         disabled: Sequence[str],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.function = function
         self.target = target
         self.disabled = disabled

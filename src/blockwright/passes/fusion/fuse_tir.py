@@ -119,14 +119,14 @@ class _Fused:
         return self._function(out)
 
     def _buffer(self, value: ir.GraphExpr, name: str) -> ir.Buffer:
-        found = self.buffers.get(value)
-        if found is None:
+        result = self.buffers.get(value)
+        if result is None:
             info = value.tensor_info
             if info.shape is None or info.dtype is None:
                 raise GraphError("a fused value has no known shape or type", code="BW407")
-            found = ir.Buffer(unique_name(name, self.names), info.dtype, info.shape)
-            self.buffers[value] = found
-        return found
+            result = ir.Buffer(unique_name(name, self.names), info.dtype, info.shape)
+            self.buffers[value] = result
+        return result
 
     def _append(self, binding: ir.VarBinding) -> None:
         name = tir_callee(binding.value)
@@ -148,8 +148,13 @@ class _Fused:
         attrs = {"global_symbol": self.function.name, "tir.noalias": True, "op": "+".join(self.ops)}
         attrs |= self.attrs
         attrs |= {k: v for k, v in self.function.attrs.items() if k in ir.BOUND_ATTRS}
-        return ir.prim_func(ir.seq(self.stmts), [*self.params, out], allocated=self.temps,
-                            scalars=self.scalars, attrs=attrs)  # fmt: skip
+        return ir.prim_func(
+            ir.seq(self.stmts),
+            [*self.params, out],
+            allocated=self.temps,
+            scalars=self.scalars,
+            attrs=attrs,
+        )
 
 
 def _key(function: ir.GraphFunction) -> object:
@@ -164,9 +169,9 @@ def _key(function: ir.GraphFunction) -> object:
         if not isinstance(binding, ir.VarBinding) or tir_symbols(binding.value):
             return None
         args = tuple(places.get(a) for a in tir_args(binding.value))
-        made = _known(binding.var.info)
+        result = _known(binding.var.info)
         steps.append(
-            None if made is None or None in args else (made, tir_callee(binding.value), args)
+            None if result is None or None in args else (result, tir_callee(binding.value), args)
         )
         places[binding.var] = len(places)
     bounds = any(name in function.attrs for name in ir.BOUND_ATTRS)

@@ -48,9 +48,12 @@ class _Host:
     """Builds the host program of one graph function."""
 
     def __init__(
-        self, name: str, function: ir.GraphFunction, module: ir.IRModule,
+        self,
+        name: str,
+        function: ir.GraphFunction,
+        module: ir.IRModule,
         checks: Sequence[ir.AssertStmt] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.name = name
         self.checks = checks  # of sizes, before anything else
         self.function = function
@@ -92,13 +95,18 @@ class _Host:
     def _buffer_like(self, value: ir.GraphExpr, name: str) -> ir.Buffer:
         info = value.info
         if not isinstance(info, ir.TensorInfo):
-            raise GraphError(f"{name} of {self.name} is {info!r}: compiled functions take and give "
-                             "tensors", code="BW413")  # fmt: skip
+            raise GraphError(
+                f"{name} of {self.name} is {info!r}: compiled functions take and give tensors",
+                code="BW413",
+            )
         if info.shape is None or info.dtype is None:
-            raise GraphError(f"{name} of {self.name} is {info!r}: parameters and results of "
-                             "compiled functions have a shape and an element type", code="BW407",
-                             help="annotate a parameter with a shape of symbols, such as "
-                             'R.Tensor(("n", "m"), "float32"); match_cast a result')  # fmt: skip
+            raise GraphError(
+                f"{name} of {self.name} is {info!r}: parameters and results of "
+                "compiled functions have a shape and an element type",
+                code="BW407",
+                help="annotate a parameter with a shape of symbols, such as "
+                'R.Tensor(("n", "m"), "float32"); match_cast a result',
+            )
         return ir.Buffer(name, info.dtype, info.shape)
 
     def _parameter(self, value: ir.GraphExpr, name: str) -> ir.Buffer:
@@ -154,10 +162,13 @@ class _Host:
         elif isinstance(value, ir.GraphCall) and isinstance(value.op, ir.OpRef):
             self._library(value, outs)
         else:
-            raise GraphError(f"{binding.var.name}: this expression cannot be compiled: {value!r}",
-                             code="BW410",
-                             help="write the bindings of a graph function out where it is called"
-                             if isinstance(value, ir.GraphCall) else None)  # fmt: skip
+            raise GraphError(
+                f"{binding.var.name}: this expression cannot be compiled: {value!r}",
+                code="BW410",
+                help="write the bindings of a graph function out where it is called"
+                if isinstance(value, ir.GraphCall)
+                else None,
+            )
 
     def _planned(self, var: ir.GraphVar) -> ir.Expr:
         """Where a value lies in the arena; offsets are whole multiples of 64 bytes."""
@@ -168,20 +179,23 @@ class _Host:
         return ir.Call("address_of", (ir.BufferLoad(self.arena, (offset,)),), _HANDLE)
 
     def _pointer(self, value: ir.GraphExpr) -> ir.Expr:
-        found = self.pointers.get(value)
-        if found is None and isinstance(value, ir.Constant):
+        result = self.pointers.get(value)
+        if result is None and isinstance(value, ir.Constant):
             name = f"{self.name}.constant{len(self.constants)}"
             self.constants[name] = value.data
-            found = ir.Call("constant_data", (ir.StringImm(name),), _HANDLE)
-            self.pointers[value] = found
-        if found is None:
+            result = ir.Call("constant_data", (ir.StringImm(name),), _HANDLE)
+            self.pointers[value] = result
+        if result is None:
             raise GraphError(f"no memory for {value!r}", code="BW414")
-        return found
+        return result
 
     def _call(
-        self, name: str, callee: ir.PrimFunc, values: list[ir.GraphExpr],
+        self,
+        name: str,
+        callee: ir.PrimFunc,
+        values: list[ir.GraphExpr],
         given: tuple[ir.Expr, ...],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Pointers of all operands, then scalars: the stated ones, then shape symbols in order."""
         pointers = [self._pointer(v) for v in values]
         sign = signature(callee)
@@ -197,8 +211,10 @@ class _Host:
             return value
         low, high = self.analyzer.const_bounds(value)
         message = f"BW708: {symbol.name} does not fit {kind}"
-        ends = ((ir.GE, kind.min_value, low is not None and low >= kind.min_value),
-                (ir.LE, kind.max_value, high is not None and high <= kind.max_value))  # fmt: skip
+        ends = (
+            (ir.GE, kind.min_value, low is not None and low >= kind.min_value),
+            (ir.LE, kind.max_value, high is not None and high <= kind.max_value),
+        )
         for holds, end, proved in ends:
             if not proved and given.min_value <= end <= given.max_value:
                 checked = ir.compare(holds, value, ir.const(end, given))
@@ -209,8 +225,11 @@ class _Host:
         """An external function sees DLTensor views of declared buffers and scalar attributes."""
         assert isinstance(value.op, ir.OpRef)
         if value.op.name != "call_dps_library" or not isinstance(value.args[0], ir.ExternFunc):
-            raise GraphError(f"operator {value.op.name!r} has no tensor program and no library",
-                             code="BW410", help=_OTHERWISE.get(value.op.name))  # fmt: skip
+            raise GraphError(
+                f"operator {value.op.name!r} has no tensor program and no library",
+                code="BW410",
+                help=_OTHERWISE.get(value.op.name),
+            )
         views: list[ir.Expr] = []
         for operand in (*tir_args(value), *outs):
             buffer = self._buffer_like(operand, f"view{len(self.declared)}")
@@ -230,8 +249,10 @@ class _Host:
         if expected is None:
             return
         if actual is None:
-            raise GraphError(f"match_cast of {binding.var.name}: nothing is known of the value's "
-                             "shape", code="BW407")  # fmt: skip
+            raise GraphError(
+                f"match_cast of {binding.var.name}: nothing is known of the value's shape",
+                code="BW407",
+            )
         for axis, (wanted, size) in enumerate(zip(expected, actual, strict=True)):
             if not self.analyzer.prove_equal(wanted, size):
                 self.steps.append(_cast_assertion(binding, axis, wanted, size))
@@ -240,8 +261,8 @@ class _Host:
         """The result is a parameter, constant, view or repeated value: copy it out."""
         program = Program(f"{self.name}_copy{len(self.extra)}")
         read = program.param("source", out.shape, out.dtype)
-        made = program.compute("out", out.shape, lambda *i: read[i])
-        func, symbols = with_scalar_symbols(program.finish([made], {"tir.is_private": True}))
+        result = program.compute("out", out.shape, lambda *i: read[i])
+        func, symbols = with_scalar_symbols(program.finish([result], {"tir.is_private": True}))
         self.extra[func.name] = func
         slot = _Slot(out, info=value.info)
         self.pointers[slot] = self.pointers[_Slot(out)]
@@ -334,6 +355,10 @@ def _only_view(name: str, func: ir.Node, module: ir.IRModule) -> bool:
     """Programs of views are never called: the plan relabels memory instead."""
     if not isinstance(func, ir.PrimFunc) or not func.attrs.get("tir.view"):
         return False
-    calls = [b.value for _, f in graph_functions(module) for b in f.bindings
-             if isinstance(b, ir.VarBinding) and tir_callee(b.value) == name]  # fmt: skip
+    calls = [
+        b.value
+        for _, f in graph_functions(module)
+        for b in f.bindings
+        if isinstance(b, ir.VarBinding) and tir_callee(b.value) == name
+    ]
     return all(is_view(c, module) for c in calls)

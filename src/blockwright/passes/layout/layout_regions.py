@@ -65,8 +65,10 @@ def describe(region: Region, converted: bool) -> str:
     if converted:
         return f"channels-last: {counted or 'permutations'}; layout changes left: {left}"
     gained = size_text(region.were + region.profit)
-    return (f"as written: {counted or 'permutations'}; layout changes would move "
-            f"{size_text(region.moved)}, worth {gained} at most")  # fmt: skip
+    return (
+        f"as written: {counted or 'permutations'}; layout changes would move "
+        f"{size_text(region.moved)}, worth {gained} at most"
+    )
 
 
 def size_text(count: int) -> str:

@@ -54,15 +54,15 @@ class Trial:
 
     def regions(self) -> list[Region]:
         """Facts gathered by region, in the order of their first operators."""
-        found: dict[ir.GraphVar, Region] = {}
+        result: dict[ir.GraphVar, Region] = {}
         for var, fact in self._facts:
-            region = found.setdefault(self._root(var), Region())
+            region = result.setdefault(self._root(var), Region())
             region.members += fact.members
             region.operators.update(fact.operators)
             region.changes += fact.changes
             region.were += fact.were
             region.profit += fact.profit
-        return list(found.values())
+        return list(result.values())
 
     # ------------------------------------------------------------------------------------- regions
     def _root(self, var: ir.GraphVar) -> ir.GraphVar:
@@ -103,8 +103,8 @@ class Trial:
                 self.last[value] = constant(moved, value.name)
             else:
                 assert isinstance(value, ir.GraphVar)
-                made = ir.GraphVar(f"{value.name}_last", True)
-                self.last[value] = self._change(value, made, order, user, True)
+                result = ir.GraphVar(f"{value.name}_last", True)
+                self.last[value] = self._change(value, result, order, user, True)
         self._join(user, value)
         return self.last[value]
 
@@ -139,8 +139,8 @@ class Trial:
             return constant(np.ascontiguousarray(moved.reshape(moved.shape[lead:])), value.name)
         one = ir.const(1, "int64")
         dims = (*[one] * (len(order) - rank), *shape)
-        made = ir.GraphVar(f"{_name(value)}_wide", True)
-        wide = self._bind(made, self._call("reshape", {}, self._usual(value), shape_value(dims)))
+        result = ir.GraphVar(f"{_name(value)}_wide", True)
+        wide = self._bind(result, self._call("reshape", {}, self._usual(value), shape_value(dims)))
         return self._change(wide, ir.GraphVar(f"{_name(value)}_last", True), order, user, True)
 
     def _single(self, value: ir.GraphExpr) -> ir.GraphExpr:
@@ -189,11 +189,11 @@ class Trial:
         fact.members.append(var)
         fact.operators[call.op.name] += 1
         fact.profit = self.sizes.profit(call) if how.profits else 0
-        made = self._call(call.op.name, attrs, *args)
+        result = self._call(call.op.name, attrs, *args)
         if is_usual(how.result):
-            self._bind(var, made)
+            self._bind(var, result)
             return True
-        self._set_last(var, self._bind(ir.GraphVar(f"{var.name}_last", True), made))
+        self._set_last(var, self._bind(ir.GraphVar(f"{var.name}_last", True), result))
         return True
 
     def _set_last(self, var: ir.GraphVar, form: ir.GraphExpr) -> None:
@@ -205,9 +205,9 @@ class Trial:
         """Whether channels-last takes no more copying now, and some operand stands so."""
         read = operands if how.operands is None else operands[: how.operands]
         to_last = to_usual = 0
-        found = False
+        result = False
         for value in {self.same.get(o, o) for o in read if isinstance(o, ir.GraphVar)}:
-            found |= value in self.made_last
+            result |= value in self.made_last
             rank = value.tensor_info.rank
             if not MIN_RANK <= rank <= MAX_RANK:
                 continue
@@ -216,7 +216,7 @@ class Trial:
             size = self.sizes.bytes(value.tensor_info)
             to_last += 0 if value in self.last else size
             to_usual += size if value in self.waiting else 0
-        return found and to_last <= to_usual
+        return result and to_last <= to_usual
 
     def _argument(
         self, value: ir.GraphExpr, number: int, how: Reordered, order: Order, user: ir.GraphVar
@@ -272,11 +272,11 @@ class Trial:
             if not all(self.analyzer.prove_equal(source[a], target[a]) for a in (0, 1)):
                 return False
             dims = tuple(target[axis] for axis in channels_last(len(target)))
-            made = ir.GraphVar(f"{var.name}_last", True)
+            result = ir.GraphVar(f"{var.name}_last", True)
             stored = self._call("reshape", {}, self.last[value], shape_value(dims))
             self._fact(var).members.append(var)
             self._join(var, value)
-            self._set_last(var, self._bind(made, stored))
+            self._set_last(var, self._bind(result, stored))
             return True
         sizes = tuple(ir.const_int(d) for d in source[1:])
         known = tuple(size for size in sizes if size is not None)
@@ -312,8 +312,11 @@ class Trial:
         rows = weight.data if call.op.name == "linear" else weight.data.T
         kept = np.moveaxis(rows.reshape(rows.shape[0], *dims), 1, -1).reshape(rows.shape)
         moved = kept if call.op.name == "linear" else kept.T
-        args = (data, constant(np.ascontiguousarray(moved), weight.name),
-                *(self._usual(a) for a in call.args[2:]))  # fmt: skip
+        args = (
+            data,
+            constant(np.ascontiguousarray(moved), weight.name),
+            *(self._usual(a) for a in call.args[2:]),
+        )
         self._bind(var, call.replace(args=args))
         return True
 

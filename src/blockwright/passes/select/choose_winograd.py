@@ -57,8 +57,10 @@ def _say(ctx: PassContext, name: str, conv: Convolution, size: int) -> None:
     expected = {f"{m}×{m} tiles": plan(ctx.target, conv, m).cycles for m in ACCURATE}
     expected["the plain sum"] = direct_cycles(ctx.target, conv)
     chosen = f"Winograd, {size}×{size} tiles" if size else "plain sum"
-    times = ", ".join(f"{how} {cycles / ctx.target.core.frequency_hz * 1e6:.0f} µs"
-                      for how, cycles in expected.items())  # fmt: skip
+    times = ", ".join(
+        f"{how} {cycles / ctx.target.core.frequency_hz * 1e6:.0f} µs"
+        for how, cycles in expected.items()
+    )
     line = f"{name}: {chosen}; expected of {times}"
     ctx.decisions.setdefault("choose_winograd", []).append(line)
 
@@ -69,11 +71,11 @@ def best_size(target: Target, conv: Convolution) -> int:
     Each method is less accurate than the one before, and has more bytes of filters to fetch, which
     takes longer than expected where other programs use the memory too.
     """
-    best, least = 0, direct_cycles(target, conv)
+    best, smallest = 0, direct_cycles(target, conv)
     for m in sorted(ACCURATE):
         cycles = plan(target, conv, m).cycles
-        if cycles < _GAIN * least:
-            best, least = m, cycles
+        if cycles < _GAIN * smallest:
+            best, smallest = m, cycles
     return best
 
 

@@ -43,16 +43,19 @@ class Axes:
         return tuple(self._loops)
 
     def __getitem__(self, name: str) -> LoopRV:
-        found = self._loops.get(name) or self._aliases.get(name)
-        if found is not None:
-            return found
+        result = self._loops.get(name) or self._aliases.get(name)
+        if result is not None:
+            return result
         if name in self._unclear:
-            raise ScheduleError(f"several loops around {self._where} are called {name!r}",
-                                code="BW303",
-                                help="take the one you mean from get_loops")  # fmt: skip
+            raise ScheduleError(
+                f"several loops around {self._where} are called {name!r}",
+                code="BW303",
+                help="take the one you mean from get_loops",
+            )
         known = ", ".join([*self._loops, *sorted(self._aliases)]) or "none"
-        raise ScheduleError(f"{self._where} has no axis {name!r}", code="BW302",
-                            help=f"its axes: {known}")  # fmt: skip
+        raise ScheduleError(
+            f"{self._where} has no axis {name!r}", code="BW302", help=f"its axes: {known}"
+        )
 
     def __getattr__(self, name: str) -> LoopRV:
         if name.startswith("_"):

@@ -34,8 +34,11 @@ class Compose(Facade):
     def get(self, handle: Handle) -> ir.Block | ir.For | int:
         """The node that a handle stands for now, or the number that was drawn."""
         if not isinstance(handle, (BlockRV, LoopRV, ExprRV)):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ScheduleError(f"get: expected a handle, got {handle!r}", code="BW304",
-                                help="give it one handle of this schedule")  # fmt: skip
+            raise ScheduleError(
+                f"get: expected a handle, got {handle!r}",
+                code="BW304",
+                help="give it one handle of this schedule",
+            )
         entry = self._core.entry(handle, "get")
         state = self._core.state(entry.function, "get")
         if isinstance(entry.target, int):
@@ -45,10 +48,16 @@ class Compose(Facade):
 
     def alive(self, handle: Handle) -> bool:
         """Whether a handle still stands for something."""
-        require_kind(handle, (BlockRV, LoopRV, ExprRV), "alive: expected a handle", ScheduleError,
-                     "BW304", "give it one handle of this schedule")  # fmt: skip
-        found = self._core.entries.get(handle)
-        return found is not None and not isinstance(found.target, (Dead, Place))
+        require_kind(
+            handle,
+            (BlockRV, LoopRV, ExprRV),
+            "alive: expected a handle",
+            ScheduleError,
+            "BW304",
+            "give it one handle of this schedule",
+        )
+        result = self._core.entries.get(handle)
+        return result is not None and not isinstance(result.target, (Dead, Place))
 
     # ------------------------------------------------------------------ axes
     @ends_at_call
@@ -58,19 +67,25 @@ class Compose(Facade):
         The name of a block iterator will do where the iterator is bound to one loop alone.
         """
         handle = self._block(block)
-        found = {loop: self.get(loop) for loop in self.get_loops(handle)}
+        result = {loop: self.get(loop) for loop in self.get_loops(handle)}
         node = self.get(handle)
         entry = self._core.entry(handle, "loops")
         tree = self._core.state(entry.function, "loops").tree
         realize = tree.parent.get(node)
         assert realize is None or isinstance(realize, ir.BlockRealize)
-        return axes_of(realize, node, found)
+        return axes_of(realize, node, result)
 
     @ends_at_call
     def axis(self, block: BlockRV | str, name: str) -> LoopRV:
         """The loop of this name around a block, or the one that an iterator of this name is."""
-        require_kind(name, str, "axis: the name of a loop is text", ScheduleError, "BW304",
-                     'write sch.axis("C", "i")')  # fmt: skip
+        require_kind(
+            name,
+            str,
+            "axis: the name of a loop is text",
+            ScheduleError,
+            "BW304",
+            'write sch.axis("C", "i")',
+        )
         return self.loops(block)[name]
 
     # ------------------------------------------------------------------ composite rules
@@ -108,8 +123,14 @@ class Compose(Facade):
                         vj = T.axis.spatial(64, j0 * 8 + j1)
                         B[vi, vj] = A[vi, vj] + T.float32(1)
         """
-        require_kind(notation, str, "tile: the notation is text", ScheduleError, "BW304",
-                     'write sch.tile("C", "i j -> i0 j0 i1 j1", i1=16, j1=8)')  # fmt: skip
+        require_kind(
+            notation,
+            str,
+            "tile: the notation is text",
+            ScheduleError,
+            "BW304",
+            'write sch.tile("C", "i j -> i0 j0 i1 j1", i1=16, j1=8)',
+        )
         handle = self._block(block)
         axes = self.loops(handle)
         func = self._core.functions[self._core.entry(handle, "tile").function]

@@ -63,11 +63,11 @@ def read_notation(text: str) -> Notation:
     tokens: list[str] = []
     at = 0
     while text[at:].strip():
-        found = _TOKEN.match(text, at)
-        if found is None:
+        matches = _TOKEN.match(text, at)
+        if matches is None:
             raise wrong(text, f"there is no reading {text[at:].strip()[0]!r}")
-        tokens.append(found.group(found.lastindex or 0))
-        at = found.end()
+        tokens.append(matches.group(matches.lastindex or 0))
+        at = matches.end()
     if tokens.count("->") != 1:
         raise wrong(text, "there is not exactly one '->'")
     arrow = tokens.index("->")
@@ -89,14 +89,14 @@ def _existing(left: Iterable[Item]) -> list[str]:
 
 
 def _items(text: str, tokens: list[str]) -> tuple[Item, ...]:
-    found: list[Item] = []
+    result: list[Item] = []
     rest = list(tokens)
     while rest:
         name: str | None = rest.pop(0)
         if name in ("=", ")"):
             raise wrong(text, f"{name!r} stands where a name or '(' should")
         if name != "(" and not (rest and rest[0] == "="):
-            found.append(str(name))
+            result.append(str(name))
             continue
         if name == "(":
             name = None
@@ -110,8 +110,8 @@ def _items(text: str, tokens: list[str]) -> tuple[Item, ...]:
         parts, rest = rest[:close], rest[close + 1 :]
         if not parts or any(not part.isidentifier() for part in parts):
             raise wrong(text, "parentheses hold names and nothing else")
-        found.append(Group(name, tuple(parts)))
-    return tuple(found)
+        result.append(Group(name, tuple(parts)))
+    return tuple(result)
 
 
 def factors_of(notation: Notation, axes: Iterable[str], sole: bool) -> dict[str, list[str]]:
@@ -121,12 +121,12 @@ def factors_of(notation: Notation, axes: Iterable[str], sole: bool) -> dict[str,
     """
     longest = sorted(axes, key=len, reverse=True)
     explicit = {p for i in notation.left if isinstance(i, Group) for p in i.parts}
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for name in notation.results():
         if name == REST or (name in explicit and name not in longest):
             continue
-        found.setdefault(_axis_of(name, longest, sole), []).append(name)
-    return found
+        result.setdefault(_axis_of(name, longest, sole), []).append(name)
+    return result
 
 
 def _axis_of(factor: str, longest: list[str], sole: bool) -> str:
@@ -144,5 +144,6 @@ def _stem(name: str) -> str:
 
 def wrong(text: str, why: str, help: str | None = None, code: str = "BW304") -> ScheduleError:
     """The error for a notation that cannot be read or does not fit."""
-    return ScheduleError(f"{text!r}: {why}", code=code,
-                         help=help or "write it like 'i j k -> i0 j0 k0 i1 j1 k1'")  # fmt: skip
+    return ScheduleError(
+        f"{text!r}: {why}", code=code, help=help or "write it like 'i j k -> i0 j0 k0 i1 j1 k1'"
+    )

@@ -57,36 +57,47 @@ def tile(sch: Compose, block: BlockRV, axes: Axes, text: str, sizes: Mapping[str
 
 def _cuts(notation: Notation, axes: Axes) -> list[_Cut]:
     """What becomes of each axis on the left."""
-    found: list[_Cut] = []
+    matches: list[_Cut] = []
     open_groups = 0
     for item in notation.left:
         if not isinstance(item, Group):
-            found.append(_Cut(item, (), ()))
+            matches.append(_Cut(item, (), ()))
         elif item.name is not None and item.name in axes and any(p not in axes for p in item.parts):
-            found.append(_Cut(item.name, (), item.parts))
+            matches.append(_Cut(item.name, (), item.parts))
         else:
             open_groups += item.name is None
-            found.append(_Cut(item.name or "", item.parts, ()))
-    _require_axes(notation, found, axes)
+            matches.append(_Cut(item.name or "", item.parts, ()))
+    _require_axes(notation, matches, axes)
     if open_groups > 1:
-        raise wrong(notation.text, "only one fused loop may go without a name",
-                    "write f=(i j) to name it")  # fmt: skip
-    names = [cut.name for cut in found if cut.name]
-    factors = factors_of(notation, names, sole=len(found) == 1)
+        raise wrong(
+            notation.text, "only one fused loop may go without a name", "write f=(i j) to name it"
+        )
+    names = [cut.name for cut in matches if cut.name]
+    factors = factors_of(notation, names, sole=len(matches) == 1)
     loose = factors.get("", [])
-    result = [cut if cut.factors else msgspec.structs.replace(
-        cut, factors=tuple(factors.get(cut.name, ()))) for cut in found]  # fmt: skip
+    result = [
+        cut
+        if cut.factors
+        else msgspec.structs.replace(cut, factors=tuple(factors.get(cut.name, ())))
+        for cut in matches
+    ]
     if loose and not open_groups:
-        raise wrong(notation.text, f"{', '.join(loose)} belongs to no axis on the left",
-                    f"begin its name with that of its axis ({', '.join(names)}), or name the "
-                    "factors: i=(a b) -> a b")  # fmt: skip
+        raise wrong(
+            notation.text,
+            f"{', '.join(loose)} belongs to no axis on the left",
+            f"begin its name with that of its axis ({', '.join(names)}), or name the "
+            "factors: i=(a b) -> a b",
+        )
     for cut in result:
         missing = [f for f in cut.factors if f not in notation.results()]
         if missing or not cut.factors:
             what = f"{', '.join(missing)} of axis" if missing else "axis"
             name = cut.name or f"({' '.join(cut.fused)})"
-            raise wrong(notation.text, f"{what} {name} is missing on the right",
-                        "every axis on the left has a factor on the right")  # fmt: skip
+            raise wrong(
+                notation.text,
+                f"{what} {name} is missing on the right",
+                "every axis on the left has a factor on the right",
+            )
     return result
 
 
@@ -96,8 +107,9 @@ def _require_axes(notation: Notation, cuts: Sequence[_Cut], axes: Axes) -> None:
     for name in (n for cut in cuts for n in cut.fused or (cut.name,)):
         first = seen.setdefault(axes[name], name)
         if first != name:
-            raise wrong(notation.text, f"{first} and {name} are the same loop",
-                        "name each loop once")  # fmt: skip
+            raise wrong(
+                notation.text, f"{first} and {name} are the same loop", "name each loop once"
+            )
 
 
 def _require_known_sizes(
@@ -107,16 +119,22 @@ def _require_known_sizes(
     factors = {f for cut in cuts for f in cut.factors}
     for name in sizes:
         if name not in factors:
-            raise wrong(notation.text, f"{name}= is a size for no factor",
-                        f"factors: {' '.join(f for cut in cuts for f in cut.factors)}")  # fmt: skip
+            raise wrong(
+                notation.text,
+                f"{name}= is a size for no factor",
+                f"factors: {' '.join(f for cut in cuts for f in cut.factors)}",
+            )
     for cut in cuts:
         unknown = [f for f in cut.factors if f not in sizes]
         if len(unknown) > 1:
             free, rest = unknown[0], unknown[1:]
-            raise wrong(notation.text, f"axis {equation(cut, sizes)}: the sizes of "
-                        f"{', '.join(unknown)} are missing, and only one can follow from the rest",
-                        f"give all but one of them: with {'=…, '.join(rest)}=… the call leaves "
-                        f"only {free} free, which becomes what is left of the axis")  # fmt: skip
+            raise wrong(
+                notation.text,
+                f"axis {equation(cut, sizes)}: the sizes of "
+                f"{', '.join(unknown)} are missing, and only one can follow from the rest",
+                f"give all but one of them: with {'=…, '.join(rest)}=… the call leaves "
+                f"only {free} free, which becomes what is left of the axis",
+            )
 
 
 def equation(cut: _Cut, sizes: Mapping[str, Size]) -> str:
@@ -179,11 +197,15 @@ class _Nest:
             return
         leave = " or ".join(
             f"{f} (it becomes {-(-extent // (product // n))})"
-            for f, n in zip(cut.factors, numbers, strict=True) if n > 0
-        )  # fmt: skip
-        raise wrong(notation.text, f"axis {equation(cut, sizes)} is {product}, the axis has "
-                    f"{extent} iterations", f"leave out the size of {leave}, or add a factor "
-                    "without a size", code="BW318")  # fmt: skip
+            for f, n in zip(cut.factors, numbers, strict=True)
+            if n > 0
+        )
+        raise wrong(
+            notation.text,
+            f"axis {equation(cut, sizes)} is {product}, the axis has {extent} iterations",
+            f"leave out the size of {leave}, or add a factor without a size",
+            code="BW318",
+        )
 
     def reorder(self, notation: Notation) -> None:
         """Bring the loops on the right into their order; the others keep their places."""
@@ -201,10 +223,10 @@ class _Nest:
 
     def result(self, notation: Notation, where: str) -> Axes:
         """The loops on the right, by name and in their order."""
-        found: dict[str, LoopRV] = {}
+        matches: dict[str, LoopRV] = {}
         for item in notation.right:
             if isinstance(item, Group):
-                found[fused_name(item)] = self.named[fused_name(item)]
+                matches[fused_name(item)] = self.named[fused_name(item)]
             elif item != REST:
-                found[item] = self.named[item]
-        return Axes(found, where)
+                matches[item] = self.named[item]
+        return Axes(matches, where)

@@ -44,10 +44,12 @@ class Zoom(Compose, Shown):
         self._start = len(self._core.steps)
         node = outer.get(handle)
         if isinstance(node, ir.Block) and not self._state().tree.child_blocks(node):
-            self._state().fail(f"block {node.name} holds no blocks: there is nothing inside to "
-                               "schedule", code="BW307", guilty=[node],
-                               help="zoom into one of its loops, or blockize them "
-                               "first")  # fmt: skip
+            self._state().fail(
+                f"block {node.name} holds no blocks: there is nothing inside to schedule",
+                code="BW307",
+                guilty=[node],
+                help="zoom into one of its loops, or blockize them first",
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -94,8 +96,12 @@ class Zoom(Compose, Shown):
         kind = "block" if isinstance(node, ir.Block) else "loop"
         state = self._state()
         state.step_name = step
-        state.fail(f"{kind} {name} lies outside the zoomed part", code="BW308", guilty=[node],
-                   help="take this step on the schedule itself")  # fmt: skip
+        state.fail(
+            f"{kind} {name} lies outside the zoomed part",
+            code="BW308",
+            guilty=[node],
+            help="take this step on the schedule itself",
+        )
 
     # ------------------------------------------------------------------ steps
     def _run(self, record: Primitive) -> Any:
@@ -107,10 +113,10 @@ class Zoom(Compose, Shown):
                 self._require_inside(record.path(), handle)
         if isinstance(record, (CacheRead, CacheWrite)) and isinstance(self.target, LoopRV):
             return self._copy(record, self.target)
-        found = self._outer._run(record)
-        if isinstance(found, list):
-            return [h for h in cast("list[Handle]", found) if self._inside(h)]
-        return found
+        result = self._outer._run(record)
+        if isinstance(result, list):
+            return [h for h in cast("list[Handle]", result) if self._inside(h)]
+        return result
 
     def _find(self, name: str) -> BlockRV:
         """The block of this name inside, reached so that the trace can be replayed."""
@@ -122,9 +128,11 @@ class Zoom(Compose, Shown):
             known = sorted({b.name for b in state.tree.blocks if state.tree.is_below(b, inside)})
             what = f"{len(named)} blocks inside are" if named else "no block inside is"
             code = "BW303" if named else "BW302"
-            raise ScheduleError(f"get_block: {what} named {name!r}", code=code,
-                                help=f"use one of the blocks inside: {', '.join(known)}"
-                                )  # fmt: skip
+            raise ScheduleError(
+                f"get_block: {what} named {name!r}",
+                code=code,
+                help=f"use one of the blocks inside: {', '.join(known)}",
+            )
         if sum(b.name == name for b in state.tree.blocks) == 1:
             return self._outer.get_block(name)
         return self._descend(self.target, named[0])

@@ -52,13 +52,15 @@ def _position(
     else:
         kinds = (str(getattr(record, "buf_type", "write")),)
     for kind in kinds:
-        for position, found in enumerate(reads if kind == "read" else writes):
-            if found is buffer:
+        for position, result in enumerate(reads if kind == "read" else writes):
+            if result is buffer:
                 return (kind, position) if name == "buffer" else position
-    return state.fail(f"block {block.name} {' or '.join(k + 's' for k in kinds)} no such buffer "
-                      f"{buffer.name}", code="BW320", guilty=[block],
-                      help="take it from the schedule's current program: "
-                      "sch.get(block).writes[0].buffer")  # fmt: skip
+    return state.fail(
+        f"block {block.name} {' or '.join(k + 's' for k in kinds)} no such buffer {buffer.name}",
+        code="BW320",
+        guilty=[block],
+        help="take it from the schedule's current program: sch.get(block).writes[0].buffer",
+    )
 
 
 def _rank(state: State, block: ir.Block, record: Primitive, name: str) -> int:

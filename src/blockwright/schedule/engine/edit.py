@@ -57,9 +57,11 @@ class _States(ir.Mutator):
     that change."""
 
     def __init__(
-        self, roots: Mapping[ir.Buffer, ir.Buffer], loaded: Loaded,
+        self,
+        roots: Mapping[ir.Buffer, ir.Buffer],
+        loaded: Loaded,
         forward: dict[ir.Block, ir.Block],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.roots, self.loaded, self.forward = roots, loaded, forward
 
@@ -182,10 +184,13 @@ class Edit:
         for problem in find_problems(func):
             if problem.code == "BW212" and problem.message not in known:
                 what = problem.message.removeprefix(f"{func.name}: ")
-                self.state.fail(f"after the step {what}", code="BW367",
-                                guilty=[*self._before, *self._after, *self._replaced],
-                                help="take the step on a loop inside the scope of the "
-                                "definition, or write the value in place of the name")  # fmt: skip
+                self.state.fail(
+                    f"after the step {what}",
+                    code="BW367",
+                    guilty=[*self._before, *self._after, *self._replaced],
+                    help="take the step on a loop inside the scope of the "
+                    "definition, or write the value in place of the name",
+                )
 
     def _require_stated(self) -> None:
         """Blocks around a change still state all that is touched in them. Where the regions of
@@ -195,16 +200,20 @@ class Edit:
             if not inner or block in self._replaced or block not in self.forward:
                 continue
             for word, region, _ in unstated(self.latest(block), self.state.signature_facts(block)):
-                self.state.fail(f"after the step block {block.name} {word} {script(region)}, as "
-                                "far as can be shown: more than it states", code="BW366",
-                                guilty=[block], help="take the step before the block is made "
-                                "around these loops, or on other loops")  # fmt: skip
+                self.state.fail(
+                    f"after the step block {block.name} {word} {script(region)}, as "
+                    "far as can be shown: more than it states",
+                    code="BW366",
+                    guilty=[block],
+                    help="take the step before the block is made "
+                    "around these loops, or on other loops",
+                )
 
     def rebuilt(self, node: ir.Stmt) -> ir.Stmt:
         """A statement with the changes below it made, without the rest of the function."""
-        found = self._build(node)
-        assert found is not None
-        return found
+        result = self._build(node)
+        assert result is not None
+        return result
 
     def latest(self, block: ir.Block) -> ir.Block:
         """What a block has become so far."""
@@ -245,8 +254,12 @@ class Edit:
     def _build_block(self, node: ir.Block) -> ir.Block:
         body = self._build(node.body)
         if body is None:
-            self.state.fail("nothing would be left in the enclosing block", code="BW349",
-                            guilty=[node], help="keep at least one block in it")  # fmt: skip
+            self.state.fail(
+                "nothing would be left in the enclosing block",
+                code="BW349",
+                guilty=[node],
+                help="keep at least one block in it",
+            )
         init = None if node.init is None else self._build(node.init)
         added, freed = self._allocs.get(node, ((), ()))
         kept = tuple(b for b in node.alloc_buffers if b not in freed)

@@ -38,12 +38,12 @@ def with_explicit(block: ir.Block, before: Sequence[ir.BufferRegion]) -> ir.Bloc
         place = _successor(stated, before, reads, known)
         if place is None:
             continue
-        found = reads[place]
+        result = reads[place]
         box = stated.region
-        if not covers(box, found.region, known):
-            box = tuple(hull(a, b, known) for a, b in zip(box, found.region, strict=True))
-        reads[place] = ir.BufferRegion(found.buffer, box)
-        kept.append(found.buffer.name)
+        if not covers(box, result.region, known):
+            box = tuple(hull(a, b, known) for a, b in zip(box, result.region, strict=True))
+        reads[place] = ir.BufferRegion(result.buffer, box)
+        kept.append(result.buffer.name)
     rest = {key: value for key, value in block.annotations.items() if key != EXPLICIT}
     notes = {**rest, EXPLICIT: tuple(kept)} if kept else rest
     return block.replace(reads=tuple(reads), annotations=notes)

@@ -52,13 +52,13 @@ class AccessRewrite(Forwarding):
 
 def defined_buffers(stmt: ir.Stmt) -> set[ir.Buffer]:
     """The buffers that a statement defines: those of blocks in it, views, and allocations."""
-    found: set[ir.Buffer] = set()
+    result: set[ir.Buffer] = set()
     for node in ir.walk(stmt):
         if isinstance(node, ir.Block):
-            found.update(node.alloc_buffers)
+            result.update(node.alloc_buffers)
         elif isinstance(node, (ir.MatchBufferRegion, ir.Allocate, ir.DeclBuffer)):
-            found.add(node.buffer)
-    return found
+            result.add(node.buffer)
+    return result
 
 
 def rewritten_accesses(

@@ -107,11 +107,11 @@ class _OwnLets(ir.Mutator):
         return self.rewrite_Let(node) if isinstance(node, ir.Let) else self.descend(node)
 
     def _is_plain(self, node: ir.Node) -> bool:
-        found = self._plain.get(node)
-        if found is None:
-            found = not isinstance(node, ir.Let) and all(map(self._is_plain, node.children()))
-            self._plain[node] = found
-        return found
+        result = self._plain.get(node)
+        if result is None:
+            result = not isinstance(node, ir.Let) and all(map(self._is_plain, node.children()))
+            self._plain[node] = result
+        return result
 
     def rewrite_Let(self, node: ir.Let) -> ir.Expr:
         value, var, body = self(node.value), node.var, node.body

@@ -72,8 +72,11 @@ class UnsafePrimitive(Primitive, frozen=True, eq=False):
 
 def fields_of(record: type[Primitive]) -> list[tuple[str, str]]:
     """Names and annotations of the parameters in order."""
-    notes = {k: v for base in reversed(record.__mro__)
-             for k, v in getattr(base, "__annotations__", {}).items()}  # fmt: skip
+    notes = {
+        k: v
+        for base in reversed(record.__mro__)
+        for k, v in getattr(base, "__annotations__", {}).items()
+    }
     return [(name, str(notes[name])) for name in record.__struct_fields__]
 
 
@@ -101,8 +104,9 @@ def make(
     for name, value in kwargs.items():
         if name not in names or (name in values and name != record.variadic):
             known = ", ".join(names)
-            raise _argument(record, f"argument {name!r} is unknown or given twice",
-                            f"parameters: {known}")  # fmt: skip
+            raise _argument(
+                record, f"argument {name!r} is unknown or given twice", f"parameters: {known}"
+            )
         values[name] = value
     for name, annotation in fields:
         if "BlockRV" in annotation and name in values:
@@ -129,8 +133,11 @@ def require_numbers(record: Primitive) -> None:
         value = getattr(record, name)
         held = cast("Sequence[Any]", value) if isinstance(value, tuple) else (value,)
         if annotation in _INTEGERS and any(isinstance(v, ir.Expr) for v in held):
-            raise _argument(type(record), f"argument {name!r}: expected an integer, got {value!r}",
-                            "give a number, or one that the schedule drew")  # fmt: skip
+            raise _argument(
+                type(record),
+                f"argument {name!r}: expected an integer, got {value!r}",
+                "give a number, or one that the schedule drew",
+            )
 
 
 _INTEGERS = frozenset({"int", "int | None", "tuple[int, ...]"})
@@ -150,8 +157,11 @@ def build(record: type[Primitive], values: dict[str, Any]) -> Primitive:
 
 def _argument(record: type[Primitive], text: str, help: str | None = None) -> ScheduleError:
     parameters = ", ".join(f"{name}: {annotation}" for name, annotation in fields_of(record))
-    return ScheduleError(f"{record.path()}: {text}", code="BW304",
-                         help=help or f"call it as {record.path()}({parameters})")  # fmt: skip
+    return ScheduleError(
+        f"{record.path()}: {text}",
+        code="BW304",
+        help=help or f"call it as {record.path()}({parameters})",
+    )
 
 
 def _check(record: type[Primitive], where: str, annotation: str, value: Any) -> Any:
@@ -161,8 +171,9 @@ def _check(record: type[Primitive], where: str, annotation: str, value: Any) -> 
     except (TypeError, ValueError) as error:
         detail = f": {error}" if isinstance(error, ValueError) and str(error) else ""
         kind = type(value).__name__
-        raise _argument(record, f"{where}: expected {wanted}, got {kind} {value!r}{detail}"
-                        ) from None  # fmt: skip
+        raise _argument(
+            record, f"{where}: expected {wanted}, got {kind} {value!r}{detail}"
+        ) from None
 
 
 def _instance(*kinds: type) -> Callable[[Any], Any]:
@@ -277,9 +288,9 @@ def _new_ranges(value: Any) -> IndexMap | OpenMap:
 
 def _ranges_at(fn: Callable[..., Any], rank: int) -> IndexMap:
     initial = tuple(ir.var(f"i{k}", "int64") for k in range(rank))
-    found: Any = fn(*initial)
-    several = _sequence(found)
-    parts: list[Any] = [found] if several is None else list(several)
+    result: Any = fn(*initial)
+    several = _sequence(result)
+    parts: list[Any] = [result] if several is None else list(several)
     if any(part is IndexMap.AXIS_SEPARATOR for part in parts):  # as a trace writes it
         ends = [part for part in parts if part is not IndexMap.AXIS_SEPARATOR]
     else:
@@ -301,8 +312,8 @@ def _pad_value(value: Any) -> Any:
 
 def _value_at(fn: Callable[..., Any], rank: int) -> IndexMap:
     initial = tuple(ir.var(f"i{k}", "int64") for k in range(rank))
-    found: Any = fn(*initial)
-    one: Any = (_sequence(found) or (found,))[0]
+    result: Any = fn(*initial)
+    one: Any = (_sequence(result) or (result,))[0]
     return IndexMap(initial, (ir.as_expr(one),))
 
 

@@ -16,15 +16,15 @@ from blockwright.schedule.engine.record import Primitive, checked, require_numbe
 
 def used_handles(record: Primitive) -> list[Handle]:
     """Handles a record mentions; drawn numbers and symbols of the program both as variables."""
-    found: list[Handle] = []
+    result: list[Handle] = []
 
     def note(handle: Handle) -> Handle:
-        found.append(handle)
+        result.append(handle)
         return handle
 
     for name in record.__struct_fields__:
         _mapped(getattr(record, name), note)
-    return found
+    return result
 
 
 def translated(record: Primitive, known: Mapping[Handle, Handle], func: ir.PrimFunc) -> Primitive:

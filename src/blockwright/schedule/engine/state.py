@@ -84,28 +84,37 @@ class State:
 
     # ------------------------------------------------------------------ handles
     def block(self, handle: BlockRV) -> ir.Block:
-        found = self._resolve(handle)
-        if not isinstance(found, ir.Block):
-            self.fail(f"{handle!r} stands for a loop in this schedule", code="BW301",
-                      help="use handles this schedule gave")  # fmt: skip
-        return found
+        result = self._resolve(handle)
+        if not isinstance(result, ir.Block):
+            self.fail(
+                f"{handle!r} stands for a loop in this schedule",
+                code="BW301",
+                help="use handles this schedule gave",
+            )
+        return result
 
     def loop(self, handle: LoopRV) -> ir.For:
-        found = self.place(handle)
-        if isinstance(found, Place):
-            self.fail(f"{handle!r} stands for a place, {found.value}, not for a loop", code="BW301",
-                      help="give it to compute_at")  # fmt: skip
-        return found
+        result = self.place(handle)
+        if isinstance(result, Place):
+            self.fail(
+                f"{handle!r} stands for a place, {result.value}, not for a loop",
+                code="BW301",
+                help="give it to compute_at",
+            )
+        return result
 
     def place(self, handle: LoopRV) -> ir.For | Place:
         """The loop behind a handle, or the place that was drawn in its stead."""
-        found = self._resolve(handle)
-        if isinstance(found, Place):
-            return found
-        if not isinstance(found, ir.Var):
-            self.fail(f"{handle!r} stands for a block in this schedule", code="BW301",
-                      help="use handles this schedule gave")  # fmt: skip
-        return self.tree.loops[found]
+        result = self._resolve(handle)
+        if isinstance(result, Place):
+            return result
+        if not isinstance(result, ir.Var):
+            self.fail(
+                f"{handle!r} stands for a block in this schedule",
+                code="BW301",
+                help="use handles this schedule gave",
+            )
+        return self.tree.loops[result]
 
     def stmt(self, handle: BlockRV | LoopRV) -> ir.Block | ir.For:
         return self.block(handle) if isinstance(handle, BlockRV) else self.loop(handle)
@@ -113,17 +122,25 @@ class State:
     def realize(self, block: ir.Block) -> ir.BlockRealize:
         """The realize of a block; the root block has none that could be scheduled."""
         if block is self.func.root:
-            self.fail("the root block cannot be moved or changed", code="BW311", guilty=[block],
-                      help="name a block inside it")  # fmt: skip
+            self.fail(
+                "the root block cannot be moved or changed",
+                code="BW311",
+                guilty=[block],
+                help="name a block inside it",
+            )
         return self.tree.realize(block)
 
     def scope(self, node: ir.Stmt) -> ir.Block:
         """The block in whose body a block or loop stands."""
-        found = self.tree.scope(node)
-        if found is None:
-            self.fail("the root block stands in no scope", code="BW311", guilty=[node],
-                      help="name a block or loop inside it")  # fmt: skip
-        return found
+        result = self.tree.scope(node)
+        if result is None:
+            self.fail(
+                "the root block stands in no scope",
+                code="BW311",
+                guilty=[node],
+                help="name a block or loop inside it",
+            )
+        return result
 
     def loops_of(self, block: ir.Block) -> str:
         """The loops around a block by name, outermost first, for errors."""
@@ -161,11 +178,11 @@ class State:
 
     def data_flow(self, scope: ir.Block, *, initial: bool = False) -> Scope:
         """Producers and consumers among the blocks of a scope, or of its initial value."""
-        found = self._scopes.get((scope, initial))
-        if found is None:
-            found = Scope(self.tree, scope, self.memo, initial=initial)
-            self._scopes[scope, initial] = found
-        return found
+        result = self._scopes.get((scope, initial))
+        if result is None:
+            result = Scope(self.tree, scope, self.memo, initial=initial)
+            self._scopes[scope, initial] = result
+        return result
 
     def flow_at(self, node: ir.Stmt) -> Scope:
         """Producers and consumers among the blocks that stand beside a block or loop."""
@@ -182,17 +199,27 @@ class State:
         """No other buffer names the memory of this one: a step that puts another buffer in its
         place would leave the other name behind."""
         root = self.roots.get(buffer, buffer)
-        names = [b.name for b in (root, *(v for v, r in self.roots.items() if r is root))
-                 if b is not buffer]  # fmt: skip
+        names = [
+            b.name
+            for b in (root, *(v for v, r in self.roots.items() if r is root))
+            if b is not buffer
+        ]
         if names and root in self.func.buffers and may_overlap(self.func):
-            self.fail(f"{buffer.name} may overlap {', '.join(names)}, as the function has the "
-                      'attribute "tir.noalias": False', code="BW368", guilty=guilty,
-                      help="drop the attribute if calls pass separate arrays")  # fmt: skip
+            self.fail(
+                f"{buffer.name} may overlap {', '.join(names)}, as the function has the "
+                'attribute "tir.noalias": False',
+                code="BW368",
+                guilty=guilty,
+                help="drop the attribute if calls pass separate arrays",
+            )
         if names:
-            self.fail(f"the memory of {buffer.name} is named {', '.join(names)} too, with another "
-                      "element type or layout", code="BW368", guilty=guilty,
-                      help=f"access it through {root.name} alone in the blocks that are scheduled"
-                      )  # fmt: skip
+            self.fail(
+                f"the memory of {buffer.name} is named {', '.join(names)} too, with another "
+                "element type or layout",
+                code="BW368",
+                guilty=guilty,
+                help=f"access it through {root.name} alone in the blocks that are scheduled",
+            )
 
     # ------------------------------------------------------------------ errors
     def fail(
@@ -247,8 +274,9 @@ def explained(where: str) -> Generator[None]:
     try:
         yield
     except ScheduleError as error:
-        problems = [msgspec.structs.replace(d, message=f"{where}: {d.message}")
-                    for d in error.diagnostics]  # fmt: skip
+        problems = [
+            msgspec.structs.replace(d, message=f"{where}: {d.message}") for d in error.diagnostics
+        ]
         raise ScheduleError.collect(problems) from error
 
 
@@ -258,6 +286,8 @@ def underlined(func: ir.PrimFunc, guilty: Sequence[ir.Node]) -> Generator[None]:
     try:
         yield
     except ScheduleError as error:
-        problems = [d if d.notes else msgspec.structs.replace(d, notes=shown(func, guilty))
-                    for d in error.diagnostics]  # fmt: skip
+        problems = [
+            d if d.notes else msgspec.structs.replace(d, notes=shown(func, guilty))
+            for d in error.diagnostics
+        ]
         raise ScheduleError.collect(problems) from error.__cause__

@@ -22,29 +22,38 @@ from blockwright.target.scopes import SCOPES_HELP, is_known_scope
 def accessed_buffer(state: State, block: ir.Block, which: int | str, kind: str) -> ir.Buffer:
     """The buffer at an index (or with a name) of a block's read or write regions, which no other
     buffer shares its memory with."""
-    found = _accessed(state, block, which, kind)
-    state.require_one_name(found, [block])
-    return found
+    result = _accessed(state, block, which, kind)
+    state.require_one_name(result, [block])
+    return result
 
 
 def _accessed(state: State, block: ir.Block, which: int | str, kind: str) -> ir.Buffer:
     regions = block.reads if kind == "read" else block.writes
     names = [r.buffer.name for r in regions]
     if isinstance(which, str):
-        found = [r.buffer for r in regions if r.buffer.name == which]
-        if len(found) == 1:
-            return found[0]
-        others = [b.name for b in state.tree.blocks if b is not state.func.root and any(
-            r.buffer.name == which for r in (b.reads if kind == "read" else b.writes))]  # fmt: skip
+        result = [r.buffer for r in regions if r.buffer.name == which]
+        if len(result) == 1:
+            return result[0]
+        others = [
+            b.name
+            for b in state.tree.blocks
+            if b is not state.func.root
+            and any(r.buffer.name == which for r in (b.reads if kind == "read" else b.writes))
+        ]
         elsewhere = f", or a block that {kind}s {which}: {', '.join(others)}" if others else ""
-        state.fail(f"block {block.name} {kind}s no single buffer called {which!r}", code="BW320",
-                   guilty=[block], help=f"choose what it {kind}s, {', '.join(names) or 'nothing'}"
-                   f"{elsewhere}")  # fmt: skip
+        state.fail(
+            f"block {block.name} {kind}s no single buffer called {which!r}",
+            code="BW320",
+            guilty=[block],
+            help=f"choose what it {kind}s, {', '.join(names) or 'nothing'}{elsewhere}",
+        )
     if not 0 <= which < len(regions):
-        state.fail(f"block {block.name} has {len(regions)} {kind} regions, there is no number "
-                   f"{which}", code="BW320", guilty=[block],
-                   help=f"choose what it {kind}s, from 0 or by name: "
-                   f"{', '.join(names) or 'nothing'}")  # fmt: skip
+        state.fail(
+            f"block {block.name} has {len(regions)} {kind} regions, there is no number {which}",
+            code="BW320",
+            guilty=[block],
+            help=f"choose what it {kind}s, from 0 or by name: {', '.join(names) or 'nothing'}",
+        )
     return regions[which].buffer
 
 
@@ -57,8 +66,12 @@ def named_buffer(state: State, block: ir.Block, which: Any) -> ir.Buffer:
     if isinstance(which, str):
         kind = "write" if any(r.buffer.name == which for r in block.writes) else "read"
         return accessed_buffer(state, block, which, kind)
-    return state.fail(f"{which!r} names no buffer", code="BW320", guilty=[block],
-                      help='write ("read", 0), ("write", 0) or the name')  # fmt: skip
+    return state.fail(
+        f"{which!r} names no buffer",
+        code="BW320",
+        guilty=[block],
+        help='write ("read", 0), ("write", 0) or the name',
+    )
 
 
 def home(state: State, buffer: ir.Buffer) -> ir.Block | None:
@@ -71,11 +84,15 @@ def home(state: State, buffer: ir.Buffer) -> ir.Block | None:
 
 def require_home(state: State, block: ir.Block, buffer: ir.Buffer) -> ir.Block:
     """The allocating block; fails for parameters, whose form is the caller's affair."""
-    found = home(state, buffer)
-    if found is None:
-        state.fail(f"{buffer.name} is a parameter of the function", code="BW321", guilty=[block],
-                   help=_owned_instead(state, block, buffer))  # fmt: skip
-    return found
+    result = home(state, buffer)
+    if result is None:
+        state.fail(
+            f"{buffer.name} is a parameter of the function",
+            code="BW321",
+            guilty=[block],
+            help=_owned_instead(state, block, buffer),
+        )
+    return result
 
 
 def _owned_instead(state: State, block: ir.Block, buffer: ir.Buffer) -> str:
@@ -84,11 +101,16 @@ def _owned_instead(state: State, block: ir.Block, buffer: ir.Buffer) -> str:
     writes = any(r.buffer is buffer for r in block.writes)
     copies: list[str] = []
     for region in block.reads if writes else ():
-        makers = [b.name for b in state.tree.blocks if b is not state.func.root
-                  and any(w.buffer is region.buffer for w in b.writes)]  # fmt: skip
+        makers = [
+            b.name
+            for b in state.tree.blocks
+            if b is not state.func.root and any(w.buffer is region.buffer for w in b.writes)
+        ]
         if makers and region.buffer is not buffer and home(state, region.buffer) is not None:
-            copies.append(f"for {region.buffer.name}, which {block.name} reads, {step} on block "
-                          f"{makers[0]}, which writes it; ")  # fmt: skip
+            copies.append(
+                f"for {region.buffer.name}, which {block.name} reads, {step} on block "
+                f"{makers[0]}, which writes it; "
+            )
     if writes:
         return (
             f"{step} takes the block that writes the buffer, and {block.name} writes {name}: "
@@ -117,8 +139,9 @@ def whole_box(state: State, scope: ir.Block, buffer: ir.Buffer, kind: str) -> tu
         kind: "read" or "write", of which a missing one stands for the other; "touch" for both, as
             blocks inside may also read what the initial value of `scope` has begun.
     """
-    read, written = ([r for r in regions if r.buffer is buffer]
-                     for regions in (scope.reads, scope.writes))  # fmt: skip
+    read, written = (
+        [r for r in regions if r.buffer is buffer] for regions in (scope.reads, scope.writes)
+    )
     choices = {"read": read or written, "write": written or read, "touch": [*read, *written]}
     stated = choices[kind]
     if scope is state.func.root or not stated:
@@ -163,10 +186,14 @@ def require_shared(state: State, loops: Iterable[ir.For], buffer: ir.Buffer, wha
     for loop in loops:
         if owner is not None and own_copies(owner, loop, buffer):
             var = loop.loop_var.name
-            state.fail(f"each iteration of loop {var} has {buffer.name} for itself; {what} would "
-                       "make it one for all of them", code="BW317", guilty=[loop],
-                       help=f"choose a loop inside of {var}, or take the step before {var} is made "
-                            "parallel or bound")  # fmt: skip
+            state.fail(
+                f"each iteration of loop {var} has {buffer.name} for itself; {what} would "
+                "make it one for all of them",
+                code="BW317",
+                guilty=[loop],
+                help=f"choose a loop inside of {var}, or take the step before {var} is made "
+                "parallel or bound",
+            )
 
 
 def _uses(stmt: ir.Stmt, buffer: ir.Buffer) -> int:
@@ -178,42 +205,64 @@ def require_elements(state: State, stmt: ir.Stmt, buffer: ir.Buffer) -> None:
     """A buffer is used only through scalar loads and stores below a statement."""
     for node in ir.walk(stmt):
         view = isinstance(node, ir.MatchBufferRegion) and node.source.buffer is buffer
-        wide = isinstance(node, (ir.BufferLoad, ir.BufferStore)) and node.buffer is buffer and any(
-            not i.dtype.is_scalar for i in node.indices)  # fmt: skip
-        address = isinstance(node, ir.Call) and node.op in ("address_of", "tensor") and any(
-            isinstance(a, ir.BufferLoad) and a.buffer is buffer for a in node.args)  # fmt: skip
+        wide = (
+            isinstance(node, (ir.BufferLoad, ir.BufferStore))
+            and node.buffer is buffer
+            and any(not i.dtype.is_scalar for i in node.indices)
+        )
+        address = (
+            isinstance(node, ir.Call)
+            and node.op in ("address_of", "tensor")
+            and any(isinstance(a, ir.BufferLoad) and a.buffer is buffer for a in node.args)
+        )
         sized = any(
             load.buffer is buffer for b in made_buffers(node) for load in loads_of_layout(b)
         )
         if sized:
-            state.fail(f"an element of {buffer.name} is the size or offset of another buffer",
-                       code="BW359", guilty=[node], help="declare that buffer with a size that is "
-                       "known before the program runs")  # fmt: skip
+            state.fail(
+                f"an element of {buffer.name} is the size or offset of another buffer",
+                code="BW359",
+                guilty=[node],
+                help="declare that buffer with a size that is known before the program runs",
+            )
         if view or wide or address:
             what = "a view" if view else "vectors" if wide else "its address"
-            state.fail(f"{buffer.name} is used through {what}, not element by element",
-                       code="BW359", guilty=[node],
-                       help=f"take {state.step_name} before the step that made {what} of it "
-                       "(blockize, tensorize, vectorize), or on another buffer")  # fmt: skip
+            state.fail(
+                f"{buffer.name} is used through {what}, not element by element",
+                code="BW359",
+                guilty=[node],
+                help=f"take {state.step_name} before the step that made {what} of it "
+                "(blockize, tensorize, vectorize), or on another buffer",
+            )
 
 
 def require_layout_free(state: State, stmt: ir.Stmt, buffer: ir.Buffer) -> None:
     """Nobody but the program's own accesses knows where the elements of a buffer are stored."""
     if buffer.strides:
-        state.fail(f"{buffer.name} states its strides", code="BW328", guilty=[buffer],
-                   help=f"leave strides= out of the declaration of {buffer.name}, so that they can "
-                   "be chosen")  # fmt: skip
+        state.fail(
+            f"{buffer.name} states its strides",
+            code="BW328",
+            guilty=[buffer],
+            help=f"leave strides= out of the declaration of {buffer.name}, so that they can "
+            "be chosen",
+        )
     views = [m for m in ir.collect(stmt, ir.MatchBufferRegion) if m.source.buffer is buffer]
     fixed = {m for m in views if any(not isinstance(s, ir.Var) for s in m.buffer.strides)}
     loose = {buffer, *(m.buffer for m in views if not m.buffer.strides)}
     for node in ir.walk(stmt):
-        by_address = isinstance(node, ir.Call) and node.op in ("address_of", "tensor") and any(
-            isinstance(a, ir.BufferLoad) and a.buffer in loose for a in node.args)  # fmt: skip
+        by_address = (
+            isinstance(node, ir.Call)
+            and node.op in ("address_of", "tensor")
+            and any(isinstance(a, ir.BufferLoad) and a.buffer in loose for a in node.args)
+        )
         if by_address or node in fixed:
             what = "its address" if by_address else "a view with fixed strides"
-            state.fail(f"{buffer.name} is used through {what}, which rests on where its elements "
-                       "are", code="BW328", guilty=[node],
-                       help="give the view strides that are variables")  # fmt: skip
+            state.fail(
+                f"{buffer.name} is used through {what}, which rests on where its elements are",
+                code="BW328",
+                guilty=[node],
+                help="give the view strides that are variables",
+            )
 
 
 def require_in_blocks(
@@ -227,16 +276,23 @@ def require_in_blocks(
         changes = isinstance(used, ir.BufferStore) or isinstance(node, ir.Evaluate)
         if used.buffer in buffers and isinstance(node, ir.BlockRealize):
             block = node.block.name
-            state.fail(f"{used.buffer.name} is read to decide whether or where block {block} runs: "
-                       f"by its predicate, by the value of an iterator or by the size of its "
-                       "buffers", code="BW313", guilty=[node],
-                       help=f"read it inside of the block, for example with an `if` in the body of "
-                       f"{block} in place of T.where")  # fmt: skip
+            state.fail(
+                f"{used.buffer.name} is read to decide whether or where block {block} runs: "
+                f"by its predicate, by the value of an iterator or by the size of its "
+                "buffers",
+                code="BW313",
+                guilty=[node],
+                help=f"read it inside of the block, for example with an `if` in the body of "
+                f"{block} in place of T.where",
+            )
         if used.buffer in buffers or (changes and used.buffer in unchanged):
             verb = "used" if used.buffer in buffers else "changed"
-            state.fail(f"{used.buffer.name} is {verb} outside blocks, where no signature says how",
-                       code="BW313", guilty=[node],
-                       help="wrap the statement in a block: with T.block(…)")  # fmt: skip
+            state.fail(
+                f"{used.buffer.name} is {verb} outside blocks, where no signature says how",
+                code="BW313",
+                guilty=[node],
+                help="wrap the statement in a block: with T.block(…)",
+            )
 
 
 def _outside_blocks(
@@ -252,9 +308,11 @@ def _outside_blocks(
             continue
         below = list(child_stmts(node))
         stack += below
-        inner = ir.walk(node) if not below else (x for c in node.children()
-                                                 if not isinstance(c, ir.Stmt)
-                                                 for x in ir.walk(c))  # fmt: skip
+        inner = (
+            ir.walk(node)
+            if not below
+            else (x for c in node.children() if not isinstance(c, ir.Stmt) for x in ir.walk(c))
+        )
         yield from ((node, n) for n in inner if isinstance(n, (ir.BufferLoad, ir.BufferStore)))
 
 
@@ -268,19 +326,27 @@ def require_seen(state: State, users: Iterable[ir.Block], buffer: ir.Buffer, sco
     """What the blocks update atomically may lie in a scope: its elements are no thread's own."""
     for block in () if takes_atomics(scope) else users:
         if has_atomic_update(block, buffer):
-            state.fail(f"block {block.name} updates {buffer.name} atomically; in {scope!r} no "
-                       "other thread sees it", code="BW338", guilty=[state.tree.realize(block)],
-                       help=f'choose "shared" or "global", or take {state.step_name} before '
-                       f"atomic_update({block.name})")  # fmt: skip
+            state.fail(
+                f"block {block.name} updates {buffer.name} atomically; in {scope!r} no "
+                "other thread sees it",
+                code="BW338",
+                guilty=[state.tree.realize(block)],
+                help=f'choose "shared" or "global", or take {state.step_name} before '
+                f"atomic_update({block.name})",
+            )
 
 
 def require_no_readback(state: State, block: ir.Block, buffer: ir.Buffer) -> None:
     """The block sets every element that it writes, and needs no earlier value of it."""
     if any(r.buffer is buffer for r in block.reads):
-        state.fail(f"block {block.name} reads {buffer.name}, which it writes: a copy would not "
-                   "hold the earlier values", code="BW323", guilty=[state.realize(block)],
-                   help=f"take {state.step_name} before decompose_reduction, which makes the block "
-                   "an update" + or_inplace(state, block, buffer))  # fmt: skip
+        state.fail(
+            f"block {block.name} reads {buffer.name}, which it writes: a copy would not "
+            "hold the earlier values",
+            code="BW323",
+            guilty=[state.realize(block)],
+            help=f"take {state.step_name} before decompose_reduction, which makes the block "
+            "an update" + or_inplace(state, block, buffer),
+        )
 
 
 def or_inplace(state: State, block: ir.Block, buffer: ir.Buffer) -> str:
@@ -292,10 +358,13 @@ def or_inplace(state: State, block: ir.Block, buffer: ir.Buffer) -> str:
 def require_reached(state: State, block: ir.Block) -> None:
     """The loops run the block at every point of its domain."""
     if not reached(state, block):
-        state.fail(f"the loops and the predicate of {block.name} do not reach its whole domain",
-                   code="BW361", guilty=[state.realize(block)],
-                   help=f"write in T.axis of block {block.name} the domain that the loops do run, "
-                   "or pad it to the whole one")  # fmt: skip
+        state.fail(
+            f"the loops and the predicate of {block.name} do not reach its whole domain",
+            code="BW361",
+            guilty=[state.realize(block)],
+            help=f"write in T.axis of block {block.name} the domain that the loops do run, "
+            "or pad it to the whole one",
+        )
 
 
 def reached(state: State, block: ir.Block) -> bool:
@@ -352,12 +421,12 @@ def lowest_indices(
 
 def visible_outside(state: State, block: ir.Block) -> set[ir.Var]:
     """Variables that hold beside a block as in it: sizes and iterators of enclosing blocks."""
-    found = {v for b in state.func.buffers for d in b.shape for v in ir.free_vars(d)}
-    found |= set(state.func.params)
+    result = {v for b in state.func.buffers for d in b.shape for v in ir.free_vars(d)}
+    result |= set(state.func.params)
     for above in state.tree.ancestors(state.realize(block)):
         if isinstance(above, ir.Block):
-            found |= {it.var for it in above.iter_vars}
-    return found
+            result |= {it.var for it in above.iter_vars}
+    return result
 
 
 def fresh_name(state: State, base: str) -> str:
@@ -427,8 +496,12 @@ def trivial_loops(state: State, block: ir.Block, step: str, instead: str = "") -
     """
     loops, why, hint = own_loops(state, block)
     if why:
-        state.fail(why, code="BW322", guilty=[state.realize(block)],
-                   help=f"{instead}use {step} before loops are {hint}")  # fmt: skip
+        state.fail(
+            why,
+            code="BW322",
+            guilty=[state.realize(block)],
+            help=f"{instead}use {step} before loops are {hint}",
+        )
     return loops
 
 

@@ -28,42 +28,58 @@ from blockwright.schedule.legality.try_remedies import calls, first_legal
 def require_plain_loop(state: State, loop: ir.For) -> None:
     """The loop is serial and carries no annotation, so that rewriting it loses nothing."""
     if loop.kind is not ir.ForKind.SERIAL:
-        state.fail(f"loop {loop.loop_var.name} is {loop.kind.value} already", code="BW312",
-                   guilty=[loop],
-                   help=f"take {state.step_name} on loop {loop.loop_var.name} first, and make what "
-                   f"it gives {loop.kind.value} afterwards: shapes (split, fuse, reorder) come "
-                   "before kinds (parallel, vectorize, unroll, bind)")  # fmt: skip
+        state.fail(
+            f"loop {loop.loop_var.name} is {loop.kind.value} already",
+            code="BW312",
+            guilty=[loop],
+            help=f"take {state.step_name} on loop {loop.loop_var.name} first, and make what "
+            f"it gives {loop.kind.value} afterwards: shapes (split, fuse, reorder) come "
+            "before kinds (parallel, vectorize, unroll, bind)",
+        )
     if loop.annotations:
-        state.fail(f"loop {loop.loop_var.name} is annotated with {', '.join(loop.annotations)}",
-                   code="BW312", guilty=[loop],
-                   help="; ".join(f'unannotate({loop.loop_var.name}, "{key}") first'
-                                  for key in loop.annotations))  # fmt: skip
+        state.fail(
+            f"loop {loop.loop_var.name} is annotated with {', '.join(loop.annotations)}",
+            code="BW312",
+            guilty=[loop],
+            help="; ".join(
+                f'unannotate({loop.loop_var.name}, "{key}") first' for key in loop.annotations
+            ),
+        )
     require_whole(state, loop)
 
 
 def require_whole(state: State, loop: ir.For) -> None:
     """The loop runs each iteration to its end."""
     if loop in state.tree.left_early:
-        state.fail(f"loop {loop.loop_var.name} is left or continued early from inside, which means "
-                   "something else in a loop of another shape", code="BW312", guilty=[loop],
-                   help="guard the statements with a condition in place of the jump"
-                   )  # fmt: skip
+        state.fail(
+            f"loop {loop.loop_var.name} is left or continued early from inside, which means "
+            "something else in a loop of another shape",
+            code="BW312",
+            guilty=[loop],
+            help="guard the statements with a condition in place of the jump",
+        )
 
 
 def require_unbound(state: State, loop: ir.For) -> None:
     """The loop is not bound to a thread axis, which decides how it runs."""
     if loop.kind is ir.ForKind.THREAD_BINDING:
         tag = "a thread axis" if loop.thread is None else loop.thread.thread_tag
-        state.fail(f"loop {loop.loop_var.name} is bound to {tag} already", code="BW312",
-                   guilty=[loop], help=f"split({loop.loop_var.name}, …) before it is bound, and "
-                                       "bind one part only")  # fmt: skip
+        state.fail(
+            f"loop {loop.loop_var.name} is bound to {tag} already",
+            code="BW312",
+            guilty=[loop],
+            help=f"split({loop.loop_var.name}, …) before it is bound, and bind one part only",
+        )
 
 
 def require_zero_start(state: State, loop: ir.For) -> None:
     if not ir.is_const_int(loop.min, 0):
-        state.fail(f"loop {loop.loop_var.name} does not start at 0", code="BW350", guilty=[loop],
-                   help="take this step before loop_partition, whose pieces count on from "
-                   "one another")  # fmt: skip
+        state.fail(
+            f"loop {loop.loop_var.name} does not start at 0",
+            code="BW350",
+            guilty=[loop],
+            help="take this step before loop_partition, whose pieces count on from one another",
+        )
 
 
 def require_only_blocks(state: State, loop: ir.Stmt) -> list[ir.Block]:
@@ -79,9 +95,12 @@ def require_only_blocks(state: State, loop: ir.Stmt) -> list[ir.Block]:
         elif isinstance(node, ir.IfThenElse):
             stack += [node.then_case] + ([] if node.else_case is None else [node.else_case])
         elif not isinstance(node, ir.BlockRealize):
-            state.fail(f"{what} holds statements outside blocks, whose effects "
-                       "no signature states", code="BW313", guilty=[loop, node],
-                       help="wrap the statements in a block")  # fmt: skip
+            state.fail(
+                f"{what} holds statements outside blocks, whose effects no signature states",
+                code="BW313",
+                guilty=[loop, node],
+                help="wrap the statements in a block",
+            )
     return state.tree.child_blocks(loop)
 
 
@@ -102,27 +121,36 @@ def _only_writer(flow: Scope, block: ir.Block) -> str:
     """What to do about a block that would be in order if it were the only writer."""
     if flow.kind_alone(block) is BlockKind.OTHER:
         return ""
-    return ("take the step before the writers are taken apart, as decompose_padding does, or let "
-            "them write different parts")  # fmt: skip
+    return (
+        "take the step before the writers are taken apart, as decompose_padding does, or let "
+        "them write different parts"
+    )
 
 
 def require_complete(state: State, flow: Scope, block: ir.Block) -> None:
     kind = flow.kind(block)
     if kind is not BlockKind.COMPLETE:
         why = flow.why_other(block) or f"it is a {kind.value}{terms(block)}"
-        state.fail(f"block {block.name} is not complete: {why}", code="BW314",
-                   guilty=[state.tree.realize(block)],
-                   help=beside(state, flow, block))  # fmt: skip
+        state.fail(
+            f"block {block.name} is not complete: {why}",
+            code="BW314",
+            guilty=[state.tree.realize(block)],
+            help=beside(state, flow, block),
+        )
 
 
 def require_affine(state: State, flow: Scope, block: ir.Block) -> None:
     """The block's iterators are bound by an iterator map."""
     problems = flow.not_affine(block)
     if problems:
-        state.fail(f"the iterators of block {block.name} are bound by no iterator map: "
-                   + "; ".join(problems), code="BW315", guilty=[state.tree.realize(block)],
-                   help="write T.axis values as splits and fusions of the loops: i, i // 4, i % 4, "
-                   "i * 4 + j with j < 4")  # fmt: skip
+        state.fail(
+            f"the iterators of block {block.name} are bound by no iterator map: "
+            + "; ".join(problems),
+            code="BW315",
+            guilty=[state.tree.realize(block)],
+            help="write T.axis values as splits and fusions of the loops: i, i // 4, i % 4, "
+            "i * 4 + j with j < 4",
+        )
 
 
 def require_once(state: State, block: ir.Block, loops: Sequence[ir.For], word: str) -> None:
@@ -135,10 +163,12 @@ def require_once(state: State, block: ir.Block, loops: Sequence[ir.For], word: s
     predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
     first = min(loops, key=lambda f: state.tree.order[f])
     if not is_bijective(realize.iter_values, domains, predicate, state.facts(first)):
-        state.fail(f"the loops {word} may run instances of the reduction {block.name} more than "
-                   "once",
-                   code="BW315", guilty=[realize, *loops],
-                   help=undriven(realize, loops))  # fmt: skip
+        state.fail(
+            f"the loops {word} may run instances of the reduction {block.name} more than once",
+            code="BW315",
+            guilty=[realize, *loops],
+            help=undriven(realize, loops),
+        )
 
 
 def earlier_writers(
@@ -170,10 +200,13 @@ def require_filled(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:
         filled = not writers or state.flow_at(inner).covers(writers, inner, whole)
     if writers and not filled:
         names = " and ".join(w.name for w in writers)
-        state.fail(f"block {names} does not write every element of {buffer.name} that the copy "
-                   "would read", code="BW323", guilty=[*map(state.tree.realize, writers)],
-                   help=f"let the blocks write all of {buffer.name} (pad it in a block of its own "
-                   "before it), or take the step before transform_layout pads it")  # fmt: skip
+        state.fail(
+            f"block {names} does not write every element of {buffer.name} that the copy would read",
+            code="BW323",
+            guilty=[*map(state.tree.realize, writers)],
+            help=f"let the blocks write all of {buffer.name} (pad it in a block of its own "
+            "before it), or take the step before transform_layout pads it",
+        )
 
 
 def require_compact_flow(
@@ -272,10 +305,13 @@ def require_concurrent(
                 or buffer in own()
             ):
                 continue
-            state.fail(f"iterations of {loop.loop_var.name} may write the same elements of "
-                       f"{buffer.name} in block {block.name}, so it cannot be {word}",
-                       code="BW317", guilty=[loop, realize],
-                       help=apart(flow, loop, block, buffer))  # fmt: skip
+            state.fail(
+                f"iterations of {loop.loop_var.name} may write the same elements of "
+                f"{buffer.name} in block {block.name}, so it cannot be {word}",
+                code="BW317",
+                guilty=[loop, realize],
+                help=apart(flow, loop, block, buffer),
+            )
 
 
 def _require_nothing_kept(
@@ -291,12 +327,15 @@ def _require_nothing_kept(
                 continue
             before = [w for w in flow.writers_before(block, region) if w in inside]
             if not before or not flow.covers(before, block, region):
-                state.fail(f"block {block.name} reads elements of {buffer.name} that an earlier "
-                           f"visit of loop {loop.loop_var.name} wrote, and every iteration of a "
-                           f"loop that is {word} has a {buffer.name} of its own", code="BW316",
-                           guilty=[loop, state.tree.realize(block)],
-                           help="take the step before rolling_buffer, or on a loop around all "
-                           "that uses the buffer")  # fmt: skip
+                state.fail(
+                    f"block {block.name} reads elements of {buffer.name} that an earlier "
+                    f"visit of loop {loop.loop_var.name} wrote, and every iteration of a "
+                    f"loop that is {word} has a {buffer.name} of its own",
+                    code="BW316",
+                    guilty=[loop, state.tree.realize(block)],
+                    help="take the step before rolling_buffer, or on a loop around all "
+                    "that uses the buffer",
+                )
 
 
 def with_own_buffers(state: State, loop: ir.For, step: Step) -> Step:
@@ -323,10 +362,13 @@ def require_parallel(state: State, loop: ir.For) -> None:
 def refuse_in_kernel(state: State, loop: ir.For, kernel: ir.Stmt, tag: str) -> Never:
     """A parallel loop asks for threads of a processor, which no member of a kernel has."""
     name = loop.loop_var.name
-    state.fail(f"loop {name} would be parallel inside of a loop bound to {tag}: a kernel has no "
-               "threads but those of its axes", code="BW312", guilty=[loop, kernel],
-               help=f'bind({name}, "threadIdx.x") or another axis, or leave it serial'
-               )  # fmt: skip
+    state.fail(
+        f"loop {name} would be parallel inside of a loop bound to {tag}: a kernel has no "
+        "threads but those of its axes",
+        code="BW312",
+        guilty=[loop, kernel],
+        help=f'bind({name}, "threadIdx.x") or another axis, or leave it serial',
+    )
 
 
 def require_members(state: State, loop: ir.For, tag: str) -> None:
@@ -336,9 +378,14 @@ def require_members(state: State, loop: ir.For, tag: str) -> None:
     with the same values, until a loop below is bound to the axis too and they share the work.
     """
     require_concurrent(
-        state, loop, f"bound to {tag}", lambda buffer: not shares(buffer.scope, tag), atomic=True,
-        redundant=lambda buffer: buffer.scope.startswith("shared"), tag=tag,
-    )  # fmt: skip
+        state,
+        loop,
+        f"bound to {tag}",
+        lambda buffer: not shares(buffer.scope, tag),
+        atomic=True,
+        redundant=lambda buffer: buffer.scope.startswith("shared"),
+        tag=tag,
+    )
 
 
 def require_kind(state: State, loop: ir.For) -> None:
@@ -378,8 +425,7 @@ def require_chain(state: State, loops: Sequence[ir.For]) -> list[ir.For]:
     """The loops lie on one path; returns the path from the outermost to the innermost of them."""
     wanted = set(loops)
     if len(wanted) != len(loops):
-        state.fail("a loop is given twice", code="BW304", guilty=loops,
-                   help="name each loop once")  # fmt: skip
+        state.fail("a loop is given twice", code="BW304", guilty=loops, help="name each loop once")
     inner = max(loops, key=lambda f: state.tree.order[f])
     path: list[ir.For] = [inner]
     for above in state.tree.ancestors(inner):
@@ -391,27 +437,45 @@ def require_chain(state: State, loops: Sequence[ir.For]) -> list[ir.For]:
     missing = wanted - set(path)
     if missing:
         between = state.tree.parent[path[-1]] if path else None
-        others = [] if not isinstance(between, ir.SeqStmt) else [
-            s for s in between.seq if s is not path[-1]]  # fmt: skip
+        others = (
+            []
+            if not isinstance(between, ir.SeqStmt)
+            else [s for s in between.seq if s is not path[-1]]
+        )
         names = ", ".join(b.name for s in others for b in state.tree.child_blocks(s))
         top = path[-1].loop_var.name
         lone = ", ".join(f.loop_var.name for f in loops if f in missing)
         nested = not others or any(state.tree.is_below(path[-1], f) for f in missing)
         if nested:
-            why = f"block {names} stands beside loop {top}" if names else (
-                "other statements stand beside it" if others else
-                f"a block or a condition stands between {lone} and {top}, or they are loops of "
-                "different nests")  # fmt: skip
-            help = (f"take {state.step_name} before block {names} comes to stand between the "
-                    f"loops, or name only loops outside or inside of {top}" if names else
-                    f"name only loops below that place, {top} among them")  # fmt: skip
+            why = (
+                f"block {names} stands beside loop {top}"
+                if names
+                else (
+                    "other statements stand beside it"
+                    if others
+                    else f"a block or a condition stands between {lone} and {top}, or they are "
+                    "loops of different nests"
+                )
+            )
+            help = (
+                f"take {state.step_name} before block {names} comes to stand between the "
+                f"loops, or name only loops outside or inside of {top}"
+                if names
+                else f"name only loops below that place, {top} among them"
+            )
         else:
             why = f"loops {lone} and {top} belong to different nests"
-            apart = sorted([*(f for f in loops if f in missing), path[-1]],
-                           key=lambda f: state.tree.order[f])  # fmt: skip
+            apart = sorted(
+                [*(f for f in loops if f in missing), path[-1]], key=lambda f: state.tree.order[f]
+            )
             way = first_legal(state, [f"merge({calls(state, apart)})"])
-            help = "name loops of one nest" + (f"; {way} joins loops of different nests"
-                                               if way else "")  # fmt: skip
-        state.fail(f"the loops are not nested directly in one another: {why}", code="BW310",
-                   guilty=[inner, *missing, *others], help=help)  # fmt: skip
+            help = "name loops of one nest" + (
+                f"; {way} joins loops of different nests" if way else ""
+            )
+        state.fail(
+            f"the loops are not nested directly in one another: {why}",
+            code="BW310",
+            guilty=[inner, *missing, *others],
+            help=help,
+        )
     return path[::-1]

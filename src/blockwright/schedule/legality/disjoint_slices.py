@@ -24,8 +24,11 @@ def own_slices(state: State, loop: ir.For, blocks: Iterable[ir.Block]) -> set[ir
         for region in (*block.reads, *block.writes):
             box = [ir.substitute(rng, values) for rng in region.region]
             regions.setdefault(region.buffer, []).append(box)
-    return {buffer for buffer in written if any(_moves(state, loop, dim) for dim in
-            _dimensions(regions[buffer]))}  # fmt: skip
+    return {
+        buffer
+        for buffer in written
+        if any(_moves(state, loop, dim) for dim in _dimensions(regions[buffer]))
+    }
 
 
 def _dimensions(boxes: list[list[ir.Range]]) -> Iterator[list[ir.Expr]]:

@@ -136,8 +136,12 @@ def evaluated_early(state: State, loop: ir.For, outer: Sequence[ir.For]) -> ir.F
     ):
         return loop
     low, extent = (defined(e, analyzer) for e in bounds)
-    loads = [n for e in bounds for n in ir.walk(e) if _fails(n, analyzer)
-             and not isinstance(n, _DIVISIONS)]  # fmt: skip
+    loads = [
+        n
+        for e in bounds
+        for n in ir.walk(e)
+        if _fails(n, analyzer) and not isinstance(n, _DIVISIONS)
+    ]
     unsafe = [n for n in loads if not _is_input_element(state, n, analyzer)]
     if low is None or extent is None or unsafe:
         state.fail(

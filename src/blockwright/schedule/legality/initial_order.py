@@ -39,8 +39,9 @@ def require_initial_first(
     """
     needed = _initial_value(state, block).reads
     name = block.name
-    require_in_blocks(state, loop, *(r.buffer for r in block.writes),
-                      unchanged=[r.buffer for r in needed])  # fmt: skip
+    require_in_blocks(
+        state, loop, *(r.buffer for r in block.writes), unchanged=[r.buffer for r in needed]
+    )
     order = _Order(state, block, loop, reducing)
     order.require_same_nest()
     order.require_unread(f"where initial values of block {name} would show")
@@ -84,10 +85,13 @@ class _Order:
         for writer, asked in writers:
             for written in writer.writes:
                 if written.buffer in asked:
-                    self._fail(f"block {writer.name} writes {written.buffer.name} in loop "
-                               f"{self.loop.loop_var.name}, on which it depends where block "
-                               f"{self.block.name} runs", writer,
-                               f"or let a copy of {written.buffer.name} decide it")  # fmt: skip
+                    self._fail(
+                        f"block {writer.name} writes {written.buffer.name} in loop "
+                        f"{self.loop.loop_var.name}, on which it depends where block "
+                        f"{self.block.name} runs",
+                        writer,
+                        f"or let a copy of {written.buffer.name} decide it",
+                    )
 
     def require_unread(self, effect: str) -> None:
         """No block in the loop reads an element whose first value is yet to come."""
@@ -96,10 +100,13 @@ class _Order:
             for read, result in itertools.product(other.reads, self.block.writes):
                 if read.buffer is not result.buffer or self._kept_read(other, read, result):
                     continue
-                self._fail(f"block {other.name} reads {read.buffer.name} in iterations of loop "
-                           f"{self.loop.loop_var.name} before those in which block {name} first "
-                           f"stores what it reads, {effect}", other,
-                           f"or move block {other.name} out of it first")  # fmt: skip
+                self._fail(
+                    f"block {other.name} reads {read.buffer.name} in iterations of loop "
+                    f"{self.loop.loop_var.name} before those in which block {name} first "
+                    f"stores what it reads, {effect}",
+                    other,
+                    f"or move block {other.name} out of it first",
+                )
 
     def require_unchanged(self, read: ir.BufferRegion) -> None:
         """No block in the loop writes an element that a first value is yet to read."""
@@ -108,21 +115,31 @@ class _Order:
             for written in other.writes:
                 if written.buffer is not buffer or self._kept_write(other, written, read):
                     continue
-                self._fail(f"block {other.name} writes {buffer.name} in loop "
-                           f"{self.loop.loop_var.name} before later iterations read it for the "
-                           f"initial value of block {name}", other,
-                           f"or take the step before {buffer.name} is made in it")  # fmt: skip
+                self._fail(
+                    f"block {other.name} writes {buffer.name} in loop "
+                    f"{self.loop.loop_var.name} before later iterations read it for the "
+                    f"initial value of block {name}",
+                    other,
+                    f"or take the step before {buffer.name} is made in it",
+                )
 
     def _others(self) -> list[ir.Block]:
         tree = self.state.tree
-        return [b for b in self.flow.blocks
-                if b is not self.block and tree.is_below(tree.realize(b), self.loop)]  # fmt: skip
+        return [
+            b
+            for b in self.flow.blocks
+            if b is not self.block and tree.is_below(tree.realize(b), self.loop)
+        ]
 
     def _fail(self, rule: str, other: ir.Block, instead: str) -> NoReturn:
         guilty = [self.state.tree.realize(b) for b in dict.fromkeys((other, self.block))]
-        self.state.fail(rule, code="BW323", guilty=guilty,
-                        help="choose a loop that the two blocks do not share, such as one further "
-                        f"inside, {instead}")  # fmt: skip
+        self.state.fail(
+            rule,
+            code="BW323",
+            guilty=guilty,
+            help="choose a loop that the two blocks do not share, such as one further "
+            f"inside, {instead}",
+        )
 
     def _kept_read(self, other: ir.Block, read: ir.BufferRegion, result: ir.BufferRegion) -> bool:
         """Whether a block reads no element whose first value is yet to come."""
@@ -152,8 +169,11 @@ class _Order:
         if self.flow.position[other] < self.flow.position[self.block]:
             known = self.state.analyzer(shared[-1].body)
             fixed = [*self.outer, *shared]
-            if not apart(self._box(fixed, other, touched, known),
-                         self._box(fixed, self.block, own, known), known):  # fmt: skip
+            if not apart(
+                self._box(fixed, other, touched, known),
+                self._box(fixed, self.block, own, known),
+                known,
+            ):
                 return False
         return all(self._apart_at(shared[: k + 1], other, touched, own) for k in range(len(shared)))
 
@@ -226,5 +246,5 @@ def _initial_value(state: State, block: ir.Block) -> ir.Block:
     """The block that sets the initial value, with its signature in terms of the iterators."""
     assert block.init is not None
     first = {it.var: it.dom.min for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
-    made = ir.Block(block.name, block.iter_vars, (), (), ir.substitute(block.init, first))
-    return stating(with_signature(made, state.signature_facts(block)), state.roots)
+    result = ir.Block(block.name, block.iter_vars, (), (), ir.substitute(block.init, first))
+    return stating(with_signature(result, state.signature_facts(block)), state.roots)

@@ -25,13 +25,13 @@ def why_not_injective(
 
     A map that iterator maps say nothing of is tried on every point, if there are at most `most`.
     """
-    found = detect_iter_map(indices, domains, None, analyzer, "bijective", pad=True)
-    counted = None if found.ok else all_places(indices, domains, most)
+    result = detect_iter_map(indices, domains, None, analyzer, "bijective", pad=True)
+    counted = None if result.ok else all_places(indices, domains, most)
     if counted is not None:
         places = np.stack([np.broadcast_to(c, counted[0].shape).ravel() for c in counted], axis=1)
         if len(np.unique(places, axis=0)) == len(places):
             return ""
-    return "; ".join(found.errors)
+    return "; ".join(result.errors)
 
 
 def spans(
@@ -39,20 +39,20 @@ def spans(
 ) -> list[tuple[ir.Expr, ir.Expr] | None]:
     """The least and greatest value of each index; None where that is not known."""
     counted = None
-    found: list[tuple[ir.Expr, ir.Expr] | None] = []
+    result: list[tuple[ir.Expr, ir.Expr] | None] = []
     for position, index in enumerate(indices):
         own = {v: dom for v, dom in domains.items() if ir.uses_var(index, v)}
         ends = eval_set(index, own, analyzer)  # where others are empty, this index may not be
         if ends.min is not None and ends.max is not None:
-            found.append((ends.min, ends.max))
+            result.append((ends.min, ends.max))
             continue
         counted = counted or all_places(indices, domains, MOST_COUNTED)
         if counted is None:
-            found.append(None)
+            result.append(None)
         else:
             low, high = int(counted[position].min()), int(counted[position].max())
-            found.append((ir.const(low, index.dtype), ir.const(high, index.dtype)))
-    return found
+            result.append((ir.const(low, index.dtype), ir.const(high, index.dtype)))
+    return result
 
 
 def all_places(
@@ -67,9 +67,9 @@ def all_places(
     values = {v: grid + (low or 0) for (v, low, _), grid in zip(ranges, grids, strict=True)}
     if any(low is None for _, low, _ in ranges) or any(n == 0 for n in sizes):
         return None
-    found = [_value(index, values) for index in indices]
-    known = [np.asarray(f) for f in found if f is not None]
-    if len(known) < len(found):
+    result = [_value(index, values) for index in indices]
+    known = [np.asarray(f) for f in result if f is not None]
+    if len(known) < len(result):
         return None
     return [np.broadcast_to(k, grids[0].shape) for k in known]
 
@@ -89,12 +89,12 @@ def _value(expr: ir.Expr, values: Mapping[ir.Var, Array]) -> Any:
     elif isinstance(expr, ir.BinaryOp):
         operands = (expr.a, expr.b)
     function = _FUNCTIONS.get(name)
-    found = [_value(e, values) for e in operands]
-    if function is None or len(found) != 2 or any(f is None for f in found):
+    result = [_value(e, values) for e in operands]
+    if function is None or len(result) != 2 or any(f is None for f in result):
         return None
-    if name in (ir.FloorDiv, ir.FloorMod) and np.any(np.equal(found[1], 0)):
+    if name in (ir.FloorDiv, ir.FloorMod) and np.any(np.equal(result[1], 0)):
         return None
-    return function(*found)
+    return function(*result)
 
 
 _FUNCTIONS: dict[Any, Any] = {

@@ -76,8 +76,10 @@ def _merge_less(conflict: _Conflict) -> str:
     )
     if conflict.kind != "flow":
         return less
-    return (f"{less}; or compute_at block {conflict.first.name} at a loop of "
-            f"{conflict.second.name}, which computes all that an iteration reads")  # fmt: skip
+    return (
+        f"{less}; or compute_at block {conflict.first.name} at a loop of "
+        f"{conflict.second.name}, which computes all that an iteration reads"
+    )
 
 
 def meet(state: State, a: ir.Block, b: ir.Block, at: ir.Stmt) -> bool:
@@ -126,8 +128,9 @@ class _Order:
         for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
             if it.iter_type is not ir.IterType.SPATIAL and ir.uses_var(value, variables):
                 return False
-        return all(ir.is_const_int(f.extent, 1) or self.flow.separates(f, block)
-                   for f in self.loops)  # fmt: skip
+        return all(
+            ir.is_const_int(f.extent, 1) or self.flow.separates(f, block) for f in self.loops
+        )
 
 
 def _elsewhere(
@@ -142,8 +145,11 @@ def _elsewhere(
 
 
 def _conflicts(first: ir.Block, second: ir.Block) -> Iterator[_Conflict]:
-    cases = (("flow", first.writes, second.reads), ("anti", first.reads, second.writes),
-             ("output", first.writes, second.writes))  # fmt: skip
+    cases = (
+        ("flow", first.writes, second.reads),
+        ("anti", first.reads, second.writes),
+        ("output", first.writes, second.writes),
+    )
     for kind, left, right in cases:
         for mine in left:
             for theirs in right:

@@ -13,39 +13,49 @@ from blockwright.schedule.engine.state import State
 
 def reduction_of(state: State, block: ir.Block) -> Reduction:
     """The reduction a block computes; fails with the reason when it is none that is known."""
-    found = find_reduction(block)
-    if isinstance(found, NoReduction):
+    result = find_reduction(block)
+    if isinstance(result, NoReduction):
         several = len(ir.collect(block.body, ir.BufferStore)) > 1
         form = (
             "choose number and position by one condition, which says what of ties and NaN"
             if several
             else "write it as B[i] = B[i] + x with an init, as reducer.step"
         )
-        declare = (f"{form}, or declare the combination: "
-                   'T.block_attr({"reducer": T.comm_reducer(…)})')  # fmt: skip
-        state.fail(f"{block.name} is no reduction that can be split up: {found.why}", code="BW330",
-                   guilty=[block],
-                   help=declare if block.init is not None else _without_init(block))  # fmt: skip
-    results = [element.buffer for element in found.elements]
+        declare = (
+            f'{form}, or declare the combination: T.block_attr({{"reducer": T.comm_reducer(…)}})'
+        )
+        state.fail(
+            f"{block.name} is no reduction that can be split up: {result.why}",
+            code="BW330",
+            guilty=[block],
+            help=declare if block.init is not None else _without_init(block),
+        )
+    results = [element.buffer for element in result.elements]
     memories = {state.roots.get(buffer, buffer) for buffer in results}
     if len(memories) < len(results):
         names = ", ".join(buffer.name for buffer in results)
-        state.fail(f"the components {names} of the reduction in {block.name} may share memory, so "
-                   "that each depends on the order of all", code="BW330", guilty=[block],
-                   help='drop the attribute "tir.noalias": False if calls pass separate arrays, or '
-                   "reduce the components in blocks of their own")  # fmt: skip
-    return found
+        state.fail(
+            f"the components {names} of the reduction in {block.name} may share memory, so "
+            "that each depends on the order of all",
+            code="BW330",
+            guilty=[block],
+            help='drop the attribute "tir.noalias": False if calls pass separate arrays, or '
+            "reduce the components in blocks of their own",
+        )
+    return result
 
 
 def require_restart(state: State, block: ir.Block, reduction: Reduction) -> None:
     """The initial value may stand in front of every partial result and of their combination."""
     if not reduction.may_restart:
         shown = ", ".join(repr(e) for e in reduction.initial)
-        state.fail(f"{block.name} is no reduction that can be split up: every partial result "
-                   f"would start from {shown}, which is not neutral and would count again",
-                   code="BW330", guilty=[block],
-                   help="start from the neutral value and combine the other one in a block "
-                   "behind")  # fmt: skip
+        state.fail(
+            f"{block.name} is no reduction that can be split up: every partial result "
+            f"would start from {shown}, which is not neutral and would count again",
+            code="BW330",
+            guilty=[block],
+            help="start from the neutral value and combine the other one in a block behind",
+        )
 
 
 def iterators_at(
@@ -57,20 +67,20 @@ def iterators_at(
     must then have the given values too. None when that is not so.
     """
     own = {it.var for it in block.iter_vars}
-    found: dict[ir.Var, ir.Expr] = {}
+    result: dict[ir.Var, ir.Expr] = {}
     for index, value in zip(indices, values, strict=True):
-        if isinstance(index, ir.Var) and index in own and index not in found:
-            found[index] = ir.cast_to(value, index.type)
+        if isinstance(index, ir.Var) and index in own and index not in result:
+            result[index] = ir.cast_to(value, index.type)
     for it in block.iter_vars:
-        if it.var not in found:
+        if it.var not in result:
             if not ir.is_const_int(it.dom.extent, 1):
                 return None
-            found[it.var] = it.dom.min
+            result[it.var] = it.dom.min
     for index, value in zip(indices, values, strict=True):
-        here = ir.substitute(index, found)
+        here = ir.substitute(index, result)
         if here is not value and not analyzer.prove_equal(*ir.match_types(here, value)):
             return None
-    return found
+    return result
 
 
 def outermost_own(state: State, block: ir.Block, other: ir.Block) -> ir.Stmt:
@@ -89,8 +99,11 @@ def require_any_order(
     block are its promise that the order does not matter.
     """
     realize = state.tree.realize(block)
-    values = [v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
-              if it.iter_type is ir.IterType.REDUCE]  # fmt: skip
+    values = [
+        v
+        for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
+        if it.iter_type is ir.IterType.REDUCE
+    ]
     reducing = {f for f in before if any(ir.uses_var(v, f.loop_var) for v in values)}
     if [f for f in before if f in reducing] == [f for f in after if f in reducing]:
         return
@@ -116,10 +129,13 @@ def require_first_terms(
         moved = driving != [f for f in after if f in driving]
         if moved and any(ir.uses_var(v, f.loop_var) for v in elements for f in driving):
             names = ", ".join(f.loop_var.name for f in driving)
-            state.fail(f"loops {names} drive iterator {it.var.name} of block {block.name} and its "
-                       "elements: in another order terms would come before the initial value",
-                       code="BW316", guilty=[realize, *driving],
-                       help="take the step before these loops are fused")  # fmt: skip
+            state.fail(
+                f"loops {names} drive iterator {it.var.name} of block {block.name} and its "
+                "elements: in another order terms would come before the initial value",
+                code="BW316",
+                guilty=[realize, *driving],
+                help="take the step before these loops are fused",
+            )
 
 
 def require_kept_order(state: State, block: ir.Block, after: State) -> None:
@@ -132,18 +148,21 @@ def require_kept_order(state: State, block: ir.Block, after: State) -> None:
 
 def fail_order(state: State, block: ir.Block, why: str, loops: Iterable[ir.For] = ()) -> NoReturn:
     """Refuse another order of a reduction's terms."""
-    state.fail(f"the steps of block {block.name} cannot change places: {why}", code="BW330",
-               guilty=[*loops, state.tree.realize(block)],
-               help="reorder its spatial loops only, or declare the combination: "
-               'T.block_attr({"reducer": T.comm_reducer(…)})')  # fmt: skip
+    state.fail(
+        f"the steps of block {block.name} cannot change places: {why}",
+        code="BW330",
+        guilty=[*loops, state.tree.realize(block)],
+        help="reorder its spatial loops only, or declare the combination: "
+        'T.block_attr({"reducer": T.comm_reducer(…)})',
+    )
 
 
 def why_ordered(block: ir.Block) -> str:
     """Why the terms of a block have to be combined in one order; empty when they have not to."""
     if all(it.iter_type is not ir.IterType.REDUCE for it in block.iter_vars):
         return ""
-    found = find_update(block)
-    return found.why if isinstance(found, NoReduction) and _is_plain(block.body) else ""
+    result = find_update(block)
+    return result.why if isinstance(result, NoReduction) and _is_plain(block.body) else ""
 
 
 def terms_in_order(state: State, block: ir.Block) -> bool:
@@ -229,8 +248,11 @@ def require_initial_values(state: State, loop: ir.For, fixed: Sequence[ir.For]) 
             driving = [f for f in empty.values() if ir.uses_var(value, f.loop_var)]
             if it.iter_type is ir.IterType.REDUCE and driving:
                 name = driving[0].loop_var.name
-                state.fail(f"loop {name} drives the reduction of block {block.name} and may not "
-                           "run; inside of the new block its initial value would be lost",
-                           code="BW365", guilty=[realize, driving[0]],
-                           help=f"decompose_reduction block {block.name} first, or state that the "
-                           f"extent of {name} is positive")  # fmt: skip
+                state.fail(
+                    f"loop {name} drives the reduction of block {block.name} and may not "
+                    "run; inside of the new block its initial value would be lost",
+                    code="BW365",
+                    guilty=[realize, driving[0]],
+                    help=f"decompose_reduction block {block.name} first, or state that the "
+                    f"extent of {name} is positive",
+                )

@@ -40,27 +40,42 @@ def one_loop(state: State, blocks: Sequence[ir.Block], last: str) -> str:
 def beside(state: State, flow: Scope, block: ir.Block) -> str:
     """What brings a block together with its readers that cannot be put into them."""
     readers = flow.consumers(block)
-    made = ", ".join(r.buffer.name for r in block.writes)
+    result = ", ".join(r.buffer.name for r in block.writes)
     if not readers:
         return f"take {state.step_name} on a block that writes each element once"
     reader = readers[0].name
-    there = first_legal(state, (f'reverse_compute_at("{reader}", {called(state, f)})'
-                                for f in reversed(state.tree.loops_above(block))))  # fmt: skip
-    here = first_legal(state, (f'compute_at("{block.name}", {called(state, f)})'
-                               for f in reversed(state.tree.loops_above(readers[0]))))  # fmt: skip
+    there = first_legal(
+        state,
+        (
+            f'reverse_compute_at("{reader}", {called(state, f)})'
+            for f in reversed(state.tree.loops_above(block))
+        ),
+    )
+    here = first_legal(
+        state,
+        (
+            f'compute_at("{block.name}", {called(state, f)})'
+            for f in reversed(state.tree.loops_above(readers[0]))
+        ),
+    )
     ways = [f"{there} takes the reader to where its elements are finished"] if there else []
     if here:
         ways.append(f"{here} computes in each iteration what {reader} reads there")
-    only = f"only a block that writes each element once has an expression in place of {made}"
+    only = f"only a block that writes each element once has an expression in place of {result}"
     if not ways:
         return f"{only}; keep block {block.name} where it is, as no loop takes it and {reader} both"
-    return f"{only}; {'; or '.join(ways)}; lowering then keeps of {made} what an iteration touches"
+    return (
+        f"{only}; {'; or '.join(ways)}; lowering then keeps of {result} what an iteration touches"
+    )
 
 
 def undriven(realize: ir.BlockRealize, loops: Sequence[ir.For]) -> str:
     """Which loops drive no iterator."""
-    idle = [f.loop_var.name for f in loops
-            if not any(ir.uses_var(v, f.loop_var) for v in realize.iter_values)]  # fmt: skip
+    idle = [
+        f.loop_var.name
+        for f in loops
+        if not any(ir.uses_var(v, f.loop_var) for v in realize.iter_values)
+    ]
     if not idle:
         return "bind each iterator so that the loops reach every value of it once"
     return (
@@ -74,16 +89,25 @@ def apart(flow: Scope, loop: ir.For, block: ir.Block, buffer: ir.Buffer) -> str:
     realize, name = flow.tree.realize(block), loop.loop_var.name
     if not any(ir.uses_var(v, loop.loop_var) for v in realize.iter_values):
         users = [u.name for u in flow.readers.get(buffer, ()) if u is not block]
-        reader = f", or let the loop hold all readers of {buffer.name} ({', '.join(users)})" \
-                 if users else ""  # fmt: skip
+        reader = (
+            f", or let the loop hold all readers of {buffer.name} ({', '.join(users)})"
+            if users
+            else ""
+        )
         return (
             f"no iterator of block {block.name} follows loop {name}, so every iteration does "
             f"the same: keep the block out of the loop{reader}"
         )
-    above = [f.loop_var.name for f in flow.tree.loops_above(block)
-             if f is not loop and flow.separates(f, block)]  # fmt: skip
-    other = f"choose a loop that does ({', '.join(above)})" if above else "bind the indices of " \
-            f"{buffer.name} to splits and fusions of the loops"  # fmt: skip
+    above = [
+        f.loop_var.name
+        for f in flow.tree.loops_above(block)
+        if f is not loop and flow.separates(f, block)
+    ]
+    other = (
+        f"choose a loop that does ({', '.join(above)})"
+        if above
+        else f"bind the indices of {buffer.name} to splits and fusions of the loops"
+    )
     return f"loop {name} must move what block {block.name} writes to other elements: {other}"
 
 
@@ -91,9 +115,12 @@ def instead(state: State, block: ir.Block, loop: ir.For, word: str, atomic: bool
     """What may run at once in place of a loop that drives a reduction iterator, which was to become
     what `word` says."""
     step = state.step_name
-    others = [f for f in state.tree.loops_above(block)
-              if _drives(state, block, f, ir.IterType.SPATIAL)
-              and not _drives(state, block, f, ir.IterType.REDUCE)]  # fmt: skip
+    others = [
+        f
+        for f in state.tree.loops_above(block)
+        if _drives(state, block, f, ir.IterType.SPATIAL)
+        and not _drives(state, block, f, ir.IterType.REDUCE)
+    ]
     if step in ("parallel", "vectorize"):
         steps = {f"{step}({called(state, f)})": f for f in others}
         others = [steps[way] for way in legal(state, steps)] or others
@@ -109,14 +136,16 @@ def instead(state: State, block: ir.Block, loop: ir.For, word: str, atomic: bool
     if partial:
         ways.append(f"{partial}, whose partial results are independent")
     if atomic:
-        sums = (f for f in state.tree.loops_above(block)
-                if _drives(state, block, f, ir.IterType.REDUCE))  # fmt: skip
+        sums = (
+            f for f in state.tree.loops_above(block) if _drives(state, block, f, ir.IterType.REDUCE)
+        )
         again = f"{THEN}parallel({name})" if step == "parallel" else ""
         if step == "bind":
             again = f"{THEN}bind({name}{more})"
         last = f'atomic_update("{block.name}"){again}'
-        parted = (f'decompose_reduction("{block.name}", {called(state, f)}){THEN}{last}'
-                  for f in sums)  # fmt: skip
+        parted = (
+            f'decompose_reduction("{block.name}", {called(state, f)}){THEN}{last}' for f in sums
+        )
         way = first_legal(state, parted if block.init is not None else [last])
         ways += [f"{way}: iterations then meet in an atomic update"] if way else []
     return "; or ".join(ways) or f"keep loop {loop.loop_var.name} serial"
@@ -134,7 +163,8 @@ def unordered(flow: Scope, block: ir.Block) -> str:
     for region in block.writes:
         for rng, size in zip(region.region, region.buffer.shape, strict=True):
             around = isinstance(rng.min, ir.FloorMod) and ir.structural_equal(
-                *ir.match_types(rng.min.b, size))  # fmt: skip
+                *ir.match_types(rng.min.b, size)
+            )
             if around and not ir.is_const_int(realize.predicate):
                 return (
                     f"{region.buffer.name} keeps {size} at a time of what iterations hand on, as "
@@ -160,16 +190,22 @@ def terms(block: ir.Block) -> str:
 def in_step(state: State, loops: Sequence[ir.For], mine: ir.For, theirs: ir.For) -> str:
     """What brings nests together whose loops `mine` and `theirs` run differently often."""
     ways: list[str] = []
-    pairs = [(a, b) for a in state.tree.child_blocks(mine) for b in state.tree.child_blocks(theirs)
-             if {r.buffer for r in a.writes} & {r.buffer for r in b.reads}]  # fmt: skip
+    pairs = [
+        (a, b)
+        for a in state.tree.child_blocks(mine)
+        for b in state.tree.child_blocks(theirs)
+        if {r.buffer for r in a.writes} & {r.buffer for r in b.reads}
+    ]
     for a, b in pairs[:1]:
-        made = ", ".join(r.buffer.name for r in a.writes)
+        result = ", ".join(r.buffer.name for r in a.writes)
         near = first_legal(state, [f'compute_at("{a.name}", {called(state, theirs)})'])
         if near:
             rolled = first_legal(state, [f'{near}{THEN}rolling_buffer("{a.name}", 0)'])
             once = f"; {rolled} computes each element once" if rolled else ""
-            ways.append(f"{near} needs no loops of one length, as each iteration computes what "
-                        f"block {b.name} reads of {made}{once}")  # fmt: skip
+            ways.append(
+                f"{near} needs no loops of one length, as each iteration computes what "
+                f"block {b.name} reads of {result}{once}"
+            )
     cuts = [*_cut(state, loops, mine, theirs)]
     ways += [f"{way} merges parts of one length" for way in legal(state, cuts)]
     if ways:
@@ -190,8 +226,10 @@ def _cut(
         return []
     name = called(state, long)
     ways: list[str] = []
-    for way, parts, sizes in (("split", "outer, inner", [low, high // low]),
-                              ("loop_partition", "first, rest", [low, high - low])):  # fmt: skip
+    for way, parts, sizes in (
+        ("split", "outer, inner", [low, high // low]),
+        ("loop_partition", "first, rest", [low, high - low]),
+    ):
         if way == "split" and high % low:
             continue
         head = parts.split(",", maxsplit=1)[0]

@@ -31,14 +31,14 @@ def legal(state: State, ways: Iterable[str]) -> list[str]:
     """
     if not state.taken:
         return []
-    found: list[str] = []
+    result: list[str] = []
     for way in ways:
         try:
             _Trial(state).follow(way)
         except ScheduleError:
             continue
-        found.append(way)
-    return found
+        result.append(way)
+    return result
 
 
 def first_legal(state: State, ways: Iterable[str]) -> str:
@@ -87,12 +87,12 @@ class _Trial:
             (node,) = ast.parse(step).body
             if isinstance(node, ast.Assign):
                 (left,) = node.targets
-                found = self._value(node.value)
+                result = self._value(node.value)
                 if isinstance(left, ast.Tuple):
                     names = [n.id for n in left.elts if isinstance(n, ast.Name)]
-                    self._names.update(zip(names, found, strict=True))
+                    self._names.update(zip(names, result, strict=True))
                 elif isinstance(left, ast.Name):
-                    self._names[left.id] = found
+                    self._names[left.id] = result
             elif isinstance(node, ast.Expr):
                 self._value(node.value)
 
@@ -112,19 +112,20 @@ class _Trial:
     def _call(self, step: str, args: list[Any], named: dict[str, Any]) -> Any:
         record = _records()[step]
         filled = make(record, args, named, self._block)
-        made = filled.apply(State(self._now.func, self._resolve, step, self._now.memo))
-        self._now = State(made.func, self._resolve, step, self._now.memo)
-        self._forward(made.forward)
-        kinds = [BlockRV if isinstance(t, ir.Block) else LoopRV for t in made.results]
-        handles = [kind(self._keep(t)) for kind, t in zip(kinds, made.results, strict=True)]
+        result = filled.apply(State(self._now.func, self._resolve, step, self._now.memo))
+        self._now = State(result.func, self._resolve, step, self._now.memo)
+        self._forward(result.forward)
+        kinds = [BlockRV if isinstance(t, ir.Block) else LoopRV for t in result.results]
+        handles = [kind(self._keep(t)) for kind, t in zip(kinds, result.results, strict=True)]
         return handles[0] if record.returns in ("block", "loop") else handles
 
     def _block(self, name: str) -> BlockRV:
-        found = [b for b in self._now.tree.blocks if b.name == name]
-        if len(found) != 1:
-            raise ScheduleError(f"{len(found)} blocks are called {name}", code="BW303",
-                                help="name one block")  # fmt: skip
-        return BlockRV(self._keep(found[0]))
+        result = [b for b in self._now.tree.blocks if b.name == name]
+        if len(result) != 1:
+            raise ScheduleError(
+                f"{len(result)} blocks are called {name}", code="BW303", help="name one block"
+            )
+        return BlockRV(self._keep(result[0]))
 
     def _forward(self, forward: dict[ir.Block, ir.Block]) -> None:
         """Blocks that became others."""
@@ -138,11 +139,12 @@ class _Trial:
 
     def _resolve(self, handle: Handle) -> Target:
         assert isinstance(handle, (BlockRV, LoopRV))
-        found = self._targets[handle.id]
-        if isinstance(found, ir.Var) and found not in self._now.tree.loops:
-            raise ScheduleError(f"loop {found.name} is gone", code="BW301",
-                                help="use what the step returned")  # fmt: skip
-        return found
+        result = self._targets[handle.id]
+        if isinstance(result, ir.Var) and result not in self._now.tree.loops:
+            raise ScheduleError(
+                f"loop {result.name} is gone", code="BW301", help="use what the step returned"
+            )
+        return result
 
 
 def _records() -> dict[str, type[Primitive]]:

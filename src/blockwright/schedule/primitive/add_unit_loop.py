@@ -49,8 +49,11 @@ class AddUnitLoop(Primitive, frozen=True, eq=False):
         node = state.stmt(self.block_or_loop)
         inside = state.realize(node) if isinstance(node, ir.Block) else node
         around = state.tree.loops_above(node)
-        dtype = inside.loop_var.type if isinstance(inside, ir.For) else (
-            around[-1].loop_var.type if around else ir.dtype_of("int32"))  # fmt: skip
+        dtype = (
+            inside.loop_var.type
+            if isinstance(inside, ir.For)
+            else (around[-1].loop_var.type if around else ir.dtype_of("int32"))
+        )
         var = ir.Var("u", dtype)
         edit = Edit(state)
         edit.replace(inside, wrap_loops(inside, [(var, ir.const(1, dtype))]))

@@ -67,23 +67,32 @@ class Annotate(Primitive, frozen=True, eq=False):
     def apply(self, state: State) -> Step:
         node = state.stmt(self.block_or_loop)
         if self.ann_key in node.annotations:
-            state.fail(f"{self.ann_key!r} is annotated already", code="BW319", guilty=[node],
-                       help=f'unannotate(…, "{self.ann_key}") first, or take '
-                       "another key")  # fmt: skip
+            state.fail(
+                f"{self.ann_key!r} is annotated already",
+                code="BW319",
+                guilty=[node],
+                help=f'unannotate(…, "{self.ann_key}") first, or take another key',
+            )
         if self.ann_key in KEYS:
             problem = streaming_problem(node, self.ann_key, self.ann_val)
             if problem:
-                state.fail(problem, code="BW304", guilty=[node],
-                           help=f'annotate(loop, "{self.ann_key}", number) on a serial or '
-                           "parallel loop")  # fmt: skip
+                state.fail(
+                    problem,
+                    code="BW304",
+                    guilty=[node],
+                    help=f'annotate(loop, "{self.ann_key}", number) on a serial or parallel loop',
+                )
         values = {**node.annotations, self.ann_key: self.ann_val}
         if isinstance(node, ir.Block):
-            made = node.replace(annotations=values)
-            problem = alignment_problem(made) or explicit_problem(made)
+            result = node.replace(annotations=values)
+            problem = alignment_problem(result) or explicit_problem(result)
             if problem:
-                state.fail(problem, code="BW304", guilty=[node],
-                           help="storage_align and annotate_buffer_access give these annotations"
-                           )  # fmt: skip
+                state.fail(
+                    problem,
+                    code="BW304",
+                    guilty=[node],
+                    help="storage_align and annotate_buffer_access give these annotations",
+                )
         if isinstance(node, ir.For) and {STAGE, ORDER} <= values.keys():
             asked_plan(state, node, values)
         return with_annotations(state, node, values)

@@ -73,27 +73,36 @@ class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
 
     def apply(self, state: State) -> Step:
         block, region = self.new_region(state)
-        found = block_access_regions(block, state.signature_facts(block))
-        stated = found[self.buf_type == "write"]
+        result = block_access_regions(block, state.signature_facts(block))
+        stated = result[self.buf_type == "write"]
         if not any(r.buffer is region.buffer for r in stated):
-            state.fail(f"the body of block {block.name} does not {self.buf_type} "
-                       f"{region.buffer.name} itself, its signature says so", code="BW366",
-                       guilty=[block], help="vouch for the ranges in the unsafe "
-                       "namespace")  # fmt: skip
+            state.fail(
+                f"the body of block {block.name} does not {self.buf_type} "
+                f"{region.buffer.name} itself, its signature says so",
+                code="BW366",
+                guilty=[block],
+                help="vouch for the ranges in the unsafe namespace",
+            )
         real = region_of(stated, region.buffer)
         known = state.signature_facts(block)
         for it in block.iter_vars:
             known.bind(it.var, it.dom)
         if not _holds(region, real, known):
-            state.fail(f"block {block.name} {self.buf_type}s more of {region.buffer.name} than the "
-                       "ranges hold", code="BW366", guilty=[real, block],
-                       help="widen them, or vouch for them in the unsafe "
-                       "namespace")  # fmt: skip
+            state.fail(
+                f"block {block.name} {self.buf_type}s more of {region.buffer.name} than the "
+                "ranges hold",
+                code="BW366",
+                guilty=[real, block],
+                help="widen them, or vouch for them in the unsafe namespace",
+            )
         if self.buf_type == "write" and not _holds(real, region, known):
-            state.fail(f"the ranges claim elements of {region.buffer.name} that block {block.name} "
-                       "does not write", code="BW366", guilty=[real, block],
-                       help="narrow them, or vouch for them in the unsafe "
-                       "namespace")  # fmt: skip
+            state.fail(
+                f"the ranges claim elements of {region.buffer.name} that block {block.name} "
+                "does not write",
+                code="BW366",
+                guilty=[real, block],
+                help="narrow them, or vouch for them in the unsafe namespace",
+            )
         return with_region(state, block, region, self.buf_type)
 
     def new_region(self, state: State) -> tuple[ir.Block, ir.BufferRegion]:
@@ -101,19 +110,25 @@ class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
         block = state.block(self.block)
         state.realize(block)
         if self.buf_type not in ("read", "write"):
-            state.fail(f"buf_type must be 'read' or 'write', got {self.buf_type!r}", code="BW304",
-                       guilty=[block],
-                       help='use "read" or "write"')  # fmt: skip
+            state.fail(
+                f"buf_type must be 'read' or 'write', got {self.buf_type!r}",
+                code="BW304",
+                guilty=[block],
+                help='use "read" or "write"',
+            )
         buffer = accessed_buffer(state, block, self.buffer_index, self.buf_type)
         given = self.gen_new_ranges
         dims = len(given.final) // 2
         if len(given.initial) != len(block.iter_vars) or dims != buffer.ndim:
-            state.fail(f"gen_new_ranges takes {len(given.initial)} iterators and gives {dims} "
-                       f"ranges; block {block.name} has {len(block.iter_vars)} iterators, "
-                       f"{buffer.name} {buffer.ndim} dimensions", code="BW304",
-                       guilty=[block],
-                       help="take one parameter per iterator; give a (begin, end) pair "
-                            "or an index per dimension")  # fmt: skip
+            state.fail(
+                f"gen_new_ranges takes {len(given.initial)} iterators and gives {dims} "
+                f"ranges; block {block.name} has {len(block.iter_vars)} iterators, "
+                f"{buffer.name} {buffer.ndim} dimensions",
+                code="BW304",
+                guilty=[block],
+                help="take one parameter per iterator; give a (begin, end) pair "
+                "or an index per dimension",
+            )
         dtype = ir.widest_type([it.var for it in block.iter_vars])
         mapping = with_index_type(given, dtype)
         known = state.signature_facts(block)

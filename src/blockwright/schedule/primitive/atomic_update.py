@@ -74,10 +74,14 @@ class AtomicUpdate(Primitive, frozen=True, eq=False):
         block = state.block(self.block)
         state.realize(block)
         if block.init is not None:
-            state.fail(f"block {block.name} sets the initial value itself", code="BW338",
-                       guilty=[block], help=f"decompose_reduction({block.name}, loop) at "
-                       f"{_loops(state, block)} first; then make the update that it leaves "
-                       "atomic")  # fmt: skip
+            state.fail(
+                f"block {block.name} sets the initial value itself",
+                code="BW338",
+                guilty=[block],
+                help=f"decompose_reduction({block.name}, loop) at "
+                f"{_loops(state, block)} first; then make the update that it leaves "
+                "atomic",
+            )
         call = _atomic(state, block)
         edit = Edit(state)
         known = state.signature_facts(block)
@@ -86,39 +90,62 @@ class AtomicUpdate(Primitive, frozen=True, eq=False):
         return edit.finish()
 
 
-_OPERATIONS = {"sum": "atomic_add", "prod": "atomic_mul", "min": "atomic_min",
-               "max": "atomic_max", "any": "atomic_or", "all": "atomic_and"}  # fmt: skip
+_OPERATIONS = {
+    "sum": "atomic_add",
+    "prod": "atomic_mul",
+    "min": "atomic_min",
+    "max": "atomic_max",
+    "any": "atomic_or",
+    "all": "atomic_and",
+}
 """Builtin reducer → the atomic operation that takes its step."""
 
 
 def _atomic(state: State, block: ir.Block) -> ir.Call:
     """The atomic operation that means the same as the block's store."""
-    found = find_update(block)
+    result = find_update(block)
     store = block.body
-    if isinstance(found, NoReduction) or not isinstance(store, ir.BufferStore):
-        why = found.why if isinstance(found, NoReduction) else "it is more than one store"
-        state.fail(f"block {block.name} is not one update of an element: {why}", code="BW338",
-                   guilty=[block, *ir.collect(block.body, ir.BufferStore)],
-                   help=_otherwise(state, block))  # fmt: skip
+    if isinstance(result, NoReduction) or not isinstance(store, ir.BufferStore):
+        why = result.why if isinstance(result, NoReduction) else "it is more than one store"
+        state.fail(
+            f"block {block.name} is not one update of an element: {why}",
+            code="BW338",
+            guilty=[block, *ir.collect(block.body, ir.BufferStore)],
+            help=_otherwise(state, block),
+        )
     if decides := state.flow_at(block).decides_itself(block):
-        state.fail(f"block {block.name} is not one update of an element: {decides}", code="BW338",
-                   guilty=[state.tree.realize(block)], help=_otherwise(state, block))  # fmt: skip
-    buffer, name = store.buffer, _OPERATIONS.get(found.name)
+        state.fail(
+            f"block {block.name} is not one update of an element: {decides}",
+            code="BW338",
+            guilty=[state.tree.realize(block)],
+            help=_otherwise(state, block),
+        )
+    buffer, name = store.buffer, _OPERATIONS.get(result.name)
     if name is None:
-        state.fail(f"the update of {buffer.name} in block {block.name} does not combine the "
-                   "element with something else by +, *, min, max, and, or", code="BW338",
-                   guilty=[block], help=_otherwise(state, block))  # fmt: skip
+        state.fail(
+            f"the update of {buffer.name} in block {block.name} does not combine the "
+            "element with something else by +, *, min, max, and, or",
+            code="BW338",
+            guilty=[block],
+            help=_otherwise(state, block),
+        )
     problem = atomic_misfit(name, buffer.dtype)
     if problem is not None:
-        state.fail(problem, code="BW338", guilty=[block],
-                   help="accumulate in a buffer whose type has the operation, or rfactor the "
-                        "reduction")  # fmt: skip
+        state.fail(
+            problem,
+            code="BW338",
+            guilty=[block],
+            help="accumulate in a buffer whose type has the operation, or rfactor the reduction",
+        )
     if not takes_atomics(buffer.scope):
-        state.fail(f"{buffer.name} lies in {buffer.scope!r}, which no other thread sees",
-                   code="BW338", guilty=[block],
-                   help=f'set_scope("{block.name}", "{buffer.name}", "global") or "shared" first, '
-                   "which all threads see")  # fmt: skip
-    return ir.Call(name, (found.elements[0], found.terms[0]), buffer.dtype)
+        state.fail(
+            f"{buffer.name} lies in {buffer.scope!r}, which no other thread sees",
+            code="BW338",
+            guilty=[block],
+            help=f'set_scope("{block.name}", "{buffer.name}", "global") or "shared" first, '
+            "which all threads see",
+        )
+    return ir.Call(name, (result.elements[0], result.terms[0]), buffer.dtype)
 
 
 def _loops(state: State, block: ir.Block) -> str:
@@ -131,15 +158,22 @@ def _otherwise(state: State, block: ir.Block) -> str:
     stores = ir.collect(block.body, ir.BufferStore)
     form = "each store in a block of its own" if len(stores) > 1 else "it as B[i] = B[i] + x"
     realize = state.tree.realize(block)
-    loops = [f for f in state.tree.loops_above(block)
-             if any(it.iter_type is ir.IterType.REDUCE and ir.uses_var(v, f.loop_var)
-                    for it, v in zip(block.iter_vars, realize.iter_values, strict=True))
-             ]  # fmt: skip
+    loops = [
+        f
+        for f in state.tree.loops_above(block)
+        if any(
+            it.iter_type is ir.IterType.REDUCE and ir.uses_var(v, f.loop_var)
+            for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
+        )
+    ]
     instead = "the partial results need no atomic update, and the loop over them may be parallel"
     for loop in loops:
         factored = f"rfactor({called(state, loop)}, 0)"
-        back = [f'merge_reduction("{b.name}", "{block.name}")' for b in
-                state.flow_at(block).blocks if block.init is None]  # fmt: skip
+        back = [
+            f'merge_reduction("{b.name}", "{block.name}")'
+            for b in state.flow_at(block).blocks
+            if block.init is None
+        ]
         way = first_legal(state, [*(f"{first}{THEN}{factored}" for first in back), factored])
         if way:
             return f"{way}: {instead}; or write {form}, where elements do not depend on one another"

@@ -86,8 +86,12 @@ class Bind(Primitive, frozen=True, eq=False):
         if tag not in AXES:
             close = difflib.get_close_matches(tag, AXES, 1)
             hint = f"did you mean {close[0]!r}? " if close else ""
-            state.fail(f"there is no thread axis {tag!r}", code="BW304", guilty=[loop],
-                       help=f"{hint}axes: {', '.join(AXES)}")  # fmt: skip
+            state.fail(
+                f"there is no thread axis {tag!r}",
+                code="BW304",
+                guilty=[loop],
+                help=f"{hint}axes: {', '.join(AXES)}",
+            )
         require_plain_loop(state, loop)
         require_zero_start(state, loop)
         for inner in ir.loops(loop.body):
@@ -119,20 +123,26 @@ def _unbound(
     others = _same_axis_below(loop, tag)
     above = _same_axis_above(state, loop, tag)
     if others or above is not None:
-        state.fail(f"loop {loop.loop_var.name} is bound to {tag}, as a loop inside or around it is "
-                   "too: members of the axis share that work, and would not on another axis",
-                   code="BW381", guilty=[loop, *others, *([] if above is None else [above])],
-                   help="bind it to the axis wanted in the first place")  # fmt: skip
+        state.fail(
+            f"loop {loop.loop_var.name} is bound to {tag}, as a loop inside or around it is "
+            "too: members of the axis share that work, and would not on another axis",
+            code="BW381",
+            guilty=[loop, *others, *([] if above is None else [above])],
+            help="bind it to the axis wanted in the first place",
+        )
     for block in state.tree.child_blocks(loop):
         for region in (*block.reads, *block.writes):
             buffer = region.buffer
             if not shares(buffer.scope, tag) and _outlives(state, buffer, loop):
-                state.fail(f"each member of {tag} has a copy of {buffer.name} of its own, in "
-                           f"{buffer.scope!r}, which lives outside of loop {loop.loop_var.name}: "
-                           "on another axis the copies would be others", code="BW312",
-                           guilty=[loop, state.tree.realize(block)],
-                           help="bind the loop before set_scope gives each member a copy of "
-                           f"{buffer.name}")  # fmt: skip
+                state.fail(
+                    f"each member of {tag} has a copy of {buffer.name} of its own, in "
+                    f"{buffer.scope!r}, which lives outside of loop {loop.loop_var.name}: "
+                    "on another axis the copies would be others",
+                    code="BW312",
+                    guilty=[loop, state.tree.realize(block)],
+                    help="bind the loop before set_scope gives each member a copy of "
+                    f"{buffer.name}",
+                )
     serial = loop.replace(kind=ir.ForKind.SERIAL, thread=None)
     edit = Edit(state)
     edit.replace(loop, serial)
@@ -176,24 +186,38 @@ def _require_shared_work(state: State, loop: ir.For, outer: ir.For, tag: str) ->
         values = [*realize.iter_values, realize.predicate]
         if _depends(state, block, values, outer.loop_var):
             names = f"loop {outer.loop_var.name} and stands in loop {loop.loop_var.name}"
-            state.fail(f"block {block.name} depends on {names}: with both on {tag}, a member of "
-                       "the axis cannot do another one's part", code="BW381",
-                       guilty=[loop, outer, realize],
-                       help=f"bind loop {loop.loop_var.name} or {outer.loop_var.name} to another "
-                       f"axis than {tag}")  # fmt: skip
+            state.fail(
+                f"block {block.name} depends on {names}: with both on {tag}, a member of "
+                "the axis cannot do another one's part",
+                code="BW381",
+                guilty=[loop, outer, realize],
+                help=f"bind loop {loop.loop_var.name} or {outer.loop_var.name} to another "
+                f"axis than {tag}",
+            )
         for region in block.writes:
             if not shares(region.buffer.scope, tag):
-                state.fail(f"block {block.name} writes {region.buffer.name} in "
-                           f"{region.buffer.scope!r}, of which each member of {tag} has its own "
-                           f"copy, in loop {loop.loop_var.name} of loop {outer.loop_var.name}",
-                           code="BW381", guilty=[loop, outer, realize],
-                           help=f'set_scope("{block.name}", "{region.buffer.name}", "shared"), or '
-                           f"leave loop {loop.loop_var.name} serial")  # fmt: skip
+                state.fail(
+                    f"block {block.name} writes {region.buffer.name} in "
+                    f"{region.buffer.scope!r}, of which each member of {tag} has its own "
+                    f"copy, in loop {loop.loop_var.name} of loop {outer.loop_var.name}",
+                    code="BW381",
+                    guilty=[loop, outer, realize],
+                    help=f'set_scope("{block.name}", "{region.buffer.name}", "shared"), or '
+                    f"leave loop {loop.loop_var.name} serial",
+                )
     for block in state.tree.child_blocks(loop):
         if driven_terms(state, loop, block) is not None:
-            require_combining(state, loop, block, f"bound to {tag}", tag, lambda: (
-                f"rfactor({loop.loop_var.name}, 0) and bind the loop of the partial results, or "
-                "bind a loop that drives spatial iterators only"))  # fmt: skip
+            require_combining(
+                state,
+                loop,
+                block,
+                f"bound to {tag}",
+                tag,
+                lambda: (
+                    f"rfactor({loop.loop_var.name}, 0) and bind the loop of the partial results, "
+                    "or bind a loop that drives spatial iterators only"
+                ),
+            )
 
 
 def _depends(state: State, block: ir.Block, values: list[ir.Expr], var: ir.Var) -> bool:
@@ -222,11 +246,13 @@ def _require_one_extent(state: State, func: ir.PrimFunc, loop: ir.For, tag: str)
     for axis in kernel.axes[tag]:
         same = analyzer.prove_equal(ir.cast_to(axis.extent, loop.extent.dtype), loop.extent)
         if not same and axis.stmt is not bound:
-            state.fail(f"loop {axis.var.name} of the same kernel is bound to {tag} with extent "
-                       f"{axis.extent!r}, loop {loop.loop_var.name} has {loop.extent!r}",
-                       code="BW380",
-                       guilty=[loop, state.tree.loops.get(axis.var, loop)],
-                       help=_to_one_extent(loop, axis.extent, tag))  # fmt: skip
+            state.fail(
+                f"loop {axis.var.name} of the same kernel is bound to {tag} with extent "
+                f"{axis.extent!r}, loop {loop.loop_var.name} has {loop.extent!r}",
+                code="BW380",
+                guilty=[loop, state.tree.loops.get(axis.var, loop)],
+                help=_to_one_extent(loop, axis.extent, tag),
+            )
 
 
 def _to_one_extent(loop: ir.For, wanted: ir.Expr, tag: str) -> str:

@@ -87,15 +87,15 @@ class Blockize(Primitive, frozen=True, eq=False):
         if isinstance(self.target, tuple):
             blocks = [state.block(handle) for handle in self.target]
             parts = parts_around(state, blocks)
-            made = grouped(state, edit, blocks, parts, self.preserve_unit_iters)
+            result = grouped(state, edit, blocks, parts, self.preserve_unit_iters)
         else:
             loop = state.loop(self.target)
             blocks = require_only_blocks(state, loop)
             if len(blocks) > 1:
-                made = grouped(state, edit, blocks, [loop], self.preserve_unit_iters)
+                result = grouped(state, edit, blocks, [loop], self.preserve_unit_iters)
             else:
-                _, made = blockized(state, edit, loop, self.preserve_unit_iters)
-        return edit.finish(made)
+                _, result = blockized(state, edit, loop, self.preserve_unit_iters)
+        return edit.finish(result)
 
 
 def blockized(
@@ -104,9 +104,12 @@ def blockized(
     """Replace a loop by the realize of a new block around it; the realize and the block."""
     below = require_only_blocks(state, loop)
     if len(below) != 1:
-        state.fail(f"{len(below)} blocks stand below loop {loop.loop_var.name}, not one",
-                   code="BW310", guilty=[loop, *map(state.tree.realize, below)],
-                   help="choose a loop around one block")  # fmt: skip
+        state.fail(
+            f"{len(below)} blocks stand below loop {loop.loop_var.name}, not one",
+            code="BW310",
+            guilty=[loop, *map(state.tree.realize, below)],
+            help="choose a loop around one block",
+        )
     block = below[0]
     flow = state.flow_at(block)
     require_known_kind(state, flow, block)
@@ -161,12 +164,12 @@ def _outer_init(
     known = analyzer.copy()
     for it in iters:
         known.bind(it.var, it.dom)
-    made = ir.Block(f"{block.name}_init", iters, (), (), ir.substitute(block.init, values))
-    made = with_signature(simplified(made, known, {}), known)
+    result = ir.Block(f"{block.name}_init", iters, (), (), ir.substitute(block.init, values))
+    result = with_signature(simplified(result, known, {}), known)
     loops = [(ir.Var(f"{it.var.name}_loop", it.var.type), it.dom.extent) for it in spatial]
     running = {it.var: it.dom.min + var for it, (var, _) in zip(iters, loops, strict=True)}
     outside = [b for b in limits if b[0].iter_type is not ir.IterType.REDUCE]
     open_ones = [c for c in conjuncts(predicate(outside, values)) if not known.prove(c)]
     inside = ir.substitute(ir.all_of(open_ones), running)
-    realize = ir.BlockRealize(tuple(map(known.simplify, running.values())), inside, made)
+    realize = ir.BlockRealize(tuple(map(known.simplify, running.values())), inside, result)
     return wrap_loops(realize, loops)

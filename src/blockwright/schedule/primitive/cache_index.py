@@ -88,32 +88,38 @@ class CacheIndex(Primitive, frozen=True, eq=False):
         block = state.block(self.block)
         state.realize(block)
         if self.cse_thresh < 0:
-            state.fail(f"cse_thresh must not be negative, got {self.cse_thresh}", code="BW304",
-                       guilty=[block],
-                       help="0 takes whole indices, n > 0 parts that occur more than n times"
-                       )  # fmt: skip
+            state.fail(
+                f"cse_thresh must not be negative, got {self.cse_thresh}",
+                code="BW304",
+                guilty=[block],
+                help="0 takes whole indices, n > 0 parts that occur more than n times",
+            )
         if state.tree.child_blocks(block):
-            state.fail(f"block {block.name} has blocks inside, whose indices are theirs",
-                       code="BW362", guilty=[block], help="name one of them: "
-                       + ", ".join(b.name for b in state.tree.child_blocks(block)))  # fmt: skip
+            state.fail(
+                f"block {block.name} has blocks inside, whose indices are theirs",
+                code="BW362",
+                guilty=[block],
+                help="name one of them: "
+                + ", ".join(b.name for b in state.tree.child_blocks(block)),
+            )
         sorts = ir.Sorts(ir.value_variables(state.func))
         exact = Unmarked(sorts, inside(state, state.tree.realize(block)))
         chosen = self._chosen(block, visible_outside(state, block), exact)
         scope = state.scope(block)
         edit = Edit(state)
         at = outermost(state, block, scope)
-        made: list[ir.Block] = []
-        found: list[tuple[ir.Expr, ir.Expr]] = []
+        created: list[ir.Block] = []
+        result: list[tuple[ir.Expr, ir.Expr]] = []
         for number, expr in enumerate(chosen):
             lookup, fill = self._cached(state, edit, block, expr, number, at)
-            found.append((expr, lookup))
-            made.append(fill)
-        if not made:
+            result.append((expr, lookup))
+            created.append(fill)
+        if not created:
             return Step(state.func)
-        new = _replaced(block, found, exact)
+        new = _replaced(block, result, exact)
         edit.replace_block(block, with_signature(new, state.signature_facts(block)))
         edit.refresh_signatures()
-        return edit.finish(*made)
+        return edit.finish(*created)
 
     def _chosen(self, block: ir.Block, outside: set[ir.Var], exact: Unmarked) -> list[ir.Expr]:
         """Expressions to keep, each once, in order of occurrence."""
@@ -151,22 +157,28 @@ class CacheIndex(Primitive, frozen=True, eq=False):
         used = [it for it in block.iter_vars if ir.uses_var(expr, it.var)]
         for it in used:
             if not ir.is_const_int(it.dom.min, 0):
-                state.fail(f"iterator {it.var.name} of {block.name} does not start at 0",
-                           code="BW350", guilty=[it, block],
-                           help="transform_block_layout first, to iterators from 0")  # fmt: skip
+                state.fail(
+                    f"iterator {it.var.name} of {block.name} does not start at 0",
+                    code="BW350",
+                    guilty=[it, block],
+                    help="transform_block_layout first, to iterators from 0",
+                )
         name = fresh_name(state, f"index_var_{number}")
         around = state.analyzer(state.scope(block).body)
         shape = tuple(nonnegative(it.dom.extent, around) for it in used)
         buffer = ir.Buffer(name, expr.dtype, shape, scope=self.storage_scope)
         variables = [it.var for it in used]
-        nest, made = copy_nest(
-            fresh_name(state, f"index_{number}"), buffer, lambda v: v,
+        nest, result = copy_nest(
+            fresh_name(state, f"index_{number}"),
+            buffer,
+            lambda v: v,
             lambda v: ir.substitute(expr, dict(zip(variables, v, strict=True))),
-            [it.dom for it in used], around,
-        )  # fmt: skip
+            [it.dom for it in used],
+            around,
+        )
         edit.allocate(state.scope(block), buffer)
         edit.insert_before(at, nest)
-        return ir.BufferLoad(buffer, tuple(variables)), made
+        return ir.BufferLoad(buffer, tuple(variables)), result
 
 
 def _outnumbers(expr: ir.Expr, often: list[ir.Expr], count_of: dict[int, int]) -> bool:

@@ -91,17 +91,24 @@ class CacheInplace(Primitive, frozen=True, eq=False):
         block = state.block(self.block)
         buffer = accessed_buffer(state, block, self.read_buffer_index, "read")
         if not any(r.buffer is buffer for r in block.writes):
-            state.fail(f"block {block.name} does not write {buffer.name}", code="BW320",
-                       guilty=[block], help=f'cache_read("{block.name}", "{buffer.name}", '
-                       f'"{self.storage_scope}") copies what is only read')  # fmt: skip
+            state.fail(
+                f"block {block.name} does not write {buffer.name}",
+                code="BW320",
+                guilty=[block],
+                help=f'cache_read("{block.name}", "{buffer.name}", '
+                f'"{self.storage_scope}") copies what is only read',
+            )
         require_seen(state, [block], buffer, self.storage_scope)
         for inner in ir.blocks(block.body):
             starts = inner.init is not None or all(r.buffer is not buffer for r in inner.reads)
             if starts and any(r.buffer is buffer for r in inner.writes):
-                state.fail(f"block {inner.name} inside {block.name} gives {buffer.name} its first "
-                           "values, so there may be nothing to copy in", code="BW362",
-                           guilty=[inner], help="cache_write that block, or copy in place what the "
-                           "blocks inside update")  # fmt: skip
+                state.fail(
+                    f"block {inner.name} inside {block.name} gives {buffer.name} its first "
+                    "values, so there may be nothing to copy in",
+                    code="BW362",
+                    guilty=[inner],
+                    help="cache_write that block, or copy in place what the blocks inside update",
+                )
         scope = state.scope(block)
         require_in_blocks(state, scope, buffer)
         users = [*writers(state, scope, buffer), *readers(state, scope, buffer)]
@@ -126,26 +133,41 @@ class CacheInplace(Primitive, frozen=True, eq=False):
         scope = state.scope(block)
         needs = [(block, region_of(r, buffer)) for r in (block.reads, block.writes)]
         order = state.tree.order
-        makers = [(b, region_of(b.writes, buffer)) for b in writers(state, scope, buffer)
-                  if order[b] < order[block]]  # fmt: skip
+        makers = [
+            (b, region_of(b.writes, buffer))
+            for b in writers(state, scope, buffer)
+            if order[b] < order[block]
+        ]
         if not _has_values(state, block, buffer):
-            state.fail(f"nothing writes {buffer.name} before block {block.name} reads it",
-                       code="BW322", guilty=[state.realize(block)],
-                       help=f"let a block before it write the values of {buffer.name} that "
-                            "it goes on from")  # fmt: skip
+            state.fail(
+                f"nothing writes {buffer.name} before block {block.name} reads it",
+                code="BW322",
+                guilty=[state.realize(block)],
+                help=f"let a block before it write the values of {buffer.name} that "
+                "it goes on from",
+            )
         box = accessed_box(state, scope, needs, whole_box(state, scope, buffer, "touch"))
-        whole, made = copy_nest(
-            cache.name, cache, lambda v: v, lambda v: ir.BufferLoad(buffer, tuple(v)), box,
+        whole, result = copy_nest(
+            cache.name,
+            cache,
+            lambda v: v,
+            lambda v: ir.BufferLoad(buffer, tuple(v)),
+            box,
             state.analyzer(state.scope(block).body),
-        )  # fmt: skip
-        nest, copied = copied_nest(state, scope, at, made, whole, box, needs, makers)
+        )
+        nest, copied = copied_nest(state, scope, at, result, whole, box, needs, makers)
         edit.insert_before(at, nest)
-        return made, copied
+        return result, copied
 
     def _store(
-        self, state: State, edit: Edit, block: ir.Block, at: ir.Stmt, cache: ir.Buffer,
+        self,
+        state: State,
+        edit: Edit,
+        block: ir.Block,
+        at: ir.Stmt,
+        cache: ir.Buffer,
         copied: Sequence[ir.Range],
-    ) -> ir.Block:  # fmt: skip
+    ) -> ir.Block:
         """The copy back of the box that the block writes, of which no more than was copied in."""
         buffer = accessed_buffer(state, block, self.read_buffer_index, "read")
         scope = state.scope(block)
@@ -154,21 +176,29 @@ class CacheInplace(Primitive, frozen=True, eq=False):
         flow = state.data_flow(scope)
         fixed = state.tree.loops_above(at)
         if together and not flow.is_exact(fixed, *own[0], state.analyzer(at)):
-            state.fail(f"block {block.name} does not fill the box of {buffer.name} that would be "
-                       f"stored, while iterations of {together[0].loop_var.name} run at the same "
-                       "time", code="BW317", guilty=[state.realize(block), together[0]],
-                       help=f"take cache_inplace before loop {together[0].loop_var.name} is made "
-                       f"{together[0].kind.value}, or let block {block.name} write all of that "
-                       "box")  # fmt: skip
+            state.fail(
+                f"block {block.name} does not fill the box of {buffer.name} that would be "
+                f"stored, while iterations of {together[0].loop_var.name} run at the same "
+                "time",
+                code="BW317",
+                guilty=[state.realize(block), together[0]],
+                help=f"take cache_inplace before loop {together[0].loop_var.name} is made "
+                f"{together[0].kind.value}, or let block {block.name} write all of that "
+                "box",
+            )
         box = accessed_box(state, scope, own, whole_box(state, scope, buffer, "write"))
         name = fresh_name(state, f"{cache.name}_back")
-        whole, made = copy_nest(
-            name, buffer, lambda v: v, lambda v: ir.BufferLoad(cache, tuple(v)), box,
+        whole, result = copy_nest(
+            name,
+            buffer,
+            lambda v: v,
+            lambda v: ir.BufferLoad(cache, tuple(v)),
+            box,
             state.analyzer(state.scope(block).body),
-        )  # fmt: skip
-        nest, _ = copied_nest(state, scope, at, made, whole, box, own, [], copied)
+        )
+        nest, _ = copied_nest(state, scope, at, result, whole, box, own, [], copied)
         edit.insert_after(at, nest)
-        return made
+        return result
 
 
 def _has_values(state: State, block: ir.Block, buffer: ir.Buffer) -> bool:

@@ -99,35 +99,45 @@ class CacheRead(Primitive, frozen=True, eq=False):
         for consumer in consumers:
             early = any(order[consumer] < order[producer] for producer in producers)
             if early or any(r.buffer is buffer for r in consumer.writes):
-                state.fail(f"block {consumer.name} changes {buffer.name}, or reads it before it is "
-                           "written, and cannot read a copy", code="BW323",
-                           guilty=[state.realize(consumer)],
-                           help="name other consumers in consumer_blocks"
-                           + or_inplace(state, consumer, buffer))  # fmt: skip
+                state.fail(
+                    f"block {consumer.name} changes {buffer.name}, or reads it before it is "
+                    "written, and cannot read a copy",
+                    code="BW323",
+                    guilty=[state.realize(consumer)],
+                    help="name other consumers in consumer_blocks"
+                    + or_inplace(state, consumer, buffer),
+                )
         if not consumers:
-            state.fail(f"no block would read the copy of {buffer.name}", code="BW322",
-                       guilty=[block],
-                       help="name consumers that come after the writer and read the "
-                            "buffer, or leave consumer_blocks out")  # fmt: skip
+            state.fail(
+                f"no block would read the copy of {buffer.name}",
+                code="BW322",
+                guilty=[block],
+                help="name consumers that come after the writer and read the "
+                "buffer, or leave consumer_blocks out",
+            )
         name = fresh_name(state, f"{buffer.name}_{self.storage_scope.replace('.', '_')}")
         cache = ir.Buffer(name, buffer.dtype, buffer.shape, scope=self.storage_scope)
         needs = [(c, region_of(c.reads, buffer)) for c in consumers]
         kind = "read" if scope.init is None else "touch"
         domain = accessed_box(state, scope, needs, whole_box(state, scope, buffer, kind))
-        whole, made = copy_nest(
-            name, cache, lambda v: v, lambda v: ir.BufferLoad(buffer, tuple(v)), domain,
+        whole, result = copy_nest(
+            name,
+            cache,
+            lambda v: v,
+            lambda v: ir.BufferLoad(buffer, tuple(v)),
+            domain,
             state.analyzer(state.scope(block).body),
-        )  # fmt: skip
+        )
         at = self._place(state, scope, producers, consumers)
         makers = [(p, region_of(p.writes, buffer)) for p in producers]
-        nest, _ = copied_nest(state, scope, at, made, whole, domain, needs, makers)
+        nest, _ = copied_nest(state, scope, at, result, whole, domain, needs, makers)
         edit = Edit(state)
         for consumer in consumers:
             edit.replace_block(consumer, edit.substitute(consumer, {buffer: cache}))
         edit.allocate(scope, cache)
         edit.insert_before(at, nest)
         edit.refresh_signatures()
-        return concurrent(state, edit.finish(made))
+        return concurrent(state, edit.finish(result))
 
     def _place(
         self, state: State, scope: ir.Block, producers: list[ir.Block], consumers: list[ir.Block]
@@ -135,17 +145,22 @@ class CacheRead(Primitive, frozen=True, eq=False):
         """The statement before which the copy stands."""
         if not producers:
             return first_of(scope)
-        made = map(state.realize, producers)
-        at = anchor(state, state.realize(consumers[0]), scope, made)
+        result = map(state.realize, producers)
+        at = anchor(state, state.realize(consumers[0]), scope, result)
         around = state.tree.parent[at]
         for consumer in consumers[1:]:
             if not state.tree.is_below(state.realize(consumer), around):
-                state.fail(f"block {consumer.name} reads {buffer_name(consumers, producers)} "
-                           "outside the loops that its producer shares with the other consumers",
-                           code="BW323", guilty=[state.realize(consumer)],
-                           help="name in consumer_blocks only those in one loop: ["
-                           + ", ".join(c.name for c in consumers if state.tree.is_below(
-                               state.realize(c), around)) + "]")  # fmt: skip
+                state.fail(
+                    f"block {consumer.name} reads {buffer_name(consumers, producers)} "
+                    "outside the loops that its producer shares with the other consumers",
+                    code="BW323",
+                    guilty=[state.realize(consumer)],
+                    help="name in consumer_blocks only those in one loop: ["
+                    + ", ".join(
+                        c.name for c in consumers if state.tree.is_below(state.realize(c), around)
+                    )
+                    + "]",
+                )
         return at
 
 
@@ -156,12 +171,17 @@ def require_all_in(
     for block in chosen:
         if block not in readers:
             names = ", ".join(b.name for b in readers) or "none"
-            state.fail(f"block {block.name} does not read {buffer.name} in this scope",
-                       code="BW322", guilty=[block], help=f"blocks that do: {names}")  # fmt: skip
+            state.fail(
+                f"block {block.name} does not read {buffer.name} in this scope",
+                code="BW322",
+                guilty=[block],
+                help=f"blocks that do: {names}",
+            )
 
 
 def buffer_name(consumers: list[ir.Block], producers: list[ir.Block]) -> str:
     """The buffer between producers and consumers, for a message."""
     written = {r.buffer for p in producers for r in p.writes}
-    return ", ".join(dict.fromkeys(r.buffer.name for c in consumers for r in c.reads
-                                   if r.buffer in written))  # fmt: skip
+    return ", ".join(
+        dict.fromkeys(r.buffer.name for c in consumers for r in c.reads if r.buffer in written)
+    )

@@ -103,21 +103,25 @@ class CacheWrite(Primitive, frozen=True, eq=False):
         domain = accessed_box(state, scope, own, whole_box(state, scope, buffer, "write"))
         name = fresh_name(state, f"{buffer.name}_{self.storage_scope.replace('.', '_')}")
         cache = ir.Buffer(name, buffer.dtype, buffer.shape, scope=self.storage_scope)
-        plain, made = copy_nest(
-            name, buffer, lambda v: v, lambda v: ir.BufferLoad(cache, tuple(v)), domain,
+        plain, result = copy_nest(
+            name,
+            buffer,
+            lambda v: v,
+            lambda v: ir.BufferLoad(cache, tuple(v)),
+            domain,
             state.analyzer(state.scope(block).body),
-        )  # fmt: skip
+        )
         users = [b for b in readers(state, scope, buffer) if b not in makers]
         at = anchor(state, state.realize(makers[-1]), scope, map(state.realize, users))
         _require_reached_copy(state, scope, at, makers, users, buffer)
-        nest, _ = copied_nest(state, scope, at, made, plain, domain, own, own)
+        nest, _ = copied_nest(state, scope, at, result, plain, domain, own, own)
         edit = Edit(state)
         for user in dict.fromkeys([*makers, *wanted]):
             edit.replace_block(user, edit.substitute(user, {buffer: cache}))
         edit.allocate(scope, cache)
         edit.insert_after(at, nest)
         edit.refresh_signatures()
-        return concurrent(state, edit.finish(made))
+        return concurrent(state, edit.finish(result))
 
     def _consumers(
         self, state: State, scope: ir.Block, makers: list[ir.Block], buffer: ir.Buffer
@@ -125,11 +129,16 @@ class CacheWrite(Primitive, frozen=True, eq=False):
         """The blocks that shall read the copy, and those between writers, which must; each finds
         there what it reads."""
         chosen = list(dict.fromkeys(state.block(h) for h in self.consumer_blocks or ()))
-        found = readers(state, scope, buffer)
-        require_all_in(state, chosen, found, buffer)
+        result = readers(state, scope, buffer)
+        require_all_in(state, chosen, result, buffer)
         order = state.tree.order
-        chosen += [b for b in found if b not in chosen and b not in makers
-                   and order[makers[0]] < order[b] < order[makers[-1]]]  # fmt: skip
+        chosen += [
+            b
+            for b in result
+            if b not in chosen
+            and b not in makers
+            and order[makers[0]] < order[b] < order[makers[-1]]
+        ]
         for reader in chosen:
             require_written(state, scope, makers, reader, buffer)
         return chosen
@@ -158,13 +167,15 @@ def _require_reached_copy(
         late = [b for b in users if not state.tree.is_below(state.realize(b), above)]
         stays = buffer not in scope.alloc_buffers  # what calls the scope sees it
         if outside and (late or stays):
-            state.fail(f"the copy of {buffer.name} stands {where}; block {outside[0].name} writes "
-                       "it before, and "
-                       + (f"block {late[0].name} reads it after" if late else "it is read outside"),
-                       code="BW323",
-                       guilty=[above, state.realize(outside[0]), *map(state.realize, late[:1])],
-                       help="take cache_write before the writers are taken apart "
-                            "(double_buffer, software_pipeline, decompose_padding)")  # fmt: skip
+            state.fail(
+                f"the copy of {buffer.name} stands {where}; block {outside[0].name} writes "
+                "it before, and "
+                + (f"block {late[0].name} reads it after" if late else "it is read outside"),
+                code="BW323",
+                guilty=[above, state.realize(outside[0]), *map(state.realize, late[:1])],
+                help="take cache_write before the writers are taken apart "
+                "(double_buffer, software_pipeline, decompose_padding)",
+            )
 
 
 def require_own_values(
@@ -173,11 +184,14 @@ def require_own_values(
     """What the writers read of the buffer, the writers before them have written in this visit."""
     for maker in makers:
         if state.data_flow(scope).continued(maker):
-            state.fail(f"block {maker.name} goes on with the sums of earlier visits of its scope, "
-                       "which a copy made in each visit does not hold", code="BW314",
-                       guilty=[state.realize(maker)],
-                       help="take the step before the reduction is put into a block of its own, or "
-                            "decompose_reduction first")  # fmt: skip
+            state.fail(
+                f"block {maker.name} goes on with the sums of earlier visits of its scope, "
+                "which a copy made in each visit does not hold",
+                code="BW314",
+                guilty=[state.realize(maker)],
+                help="take the step before the reduction is put into a block of its own, or "
+                "decompose_reduction first",
+            )
     require_no_readback(state, makers[0], buffer)
     for position, block in enumerate(makers[1:], 1):
         if any(r.buffer is buffer for r in block.reads):
@@ -193,8 +207,11 @@ def require_written(
     before = [b for b in makers if flow.position[b] < flow.position[reader]]
     if not before or not flow.covers(before, reader, region):
         names = ", ".join(b.name for b in makers)
-        state.fail(f"block {reader.name} reads elements of {buffer.name} that block {names} has "
-                   "not written", code="BW323",
-                   guilty=[state.realize(reader), *map(state.realize, makers)],
-                   help="leave that block out of consumer_blocks, or write all of the "
-                        "buffer before it is read")  # fmt: skip
+        state.fail(
+            f"block {reader.name} reads elements of {buffer.name} that block {names} has "
+            "not written",
+            code="BW323",
+            guilty=[state.realize(reader), *map(state.realize, makers)],
+            help="leave that block out of consumer_blocks, or write all of the "
+            "buffer before it is read",
+        )

@@ -118,27 +118,38 @@ def computed_at(
     flow = require_movable(state, block, loop)
     realize = state.tree.realize(block)
     if flow.is_output(block):
-        state.fail(f"block {block.name} writes an output of the scope", code="BW322",
-                   guilty=[realize],
-                   help=f'cache_write("{block.name}", 0, "global") first and compute_at that '
-                   "block, so that the copy keeps writing the output")  # fmt: skip
+        state.fail(
+            f"block {block.name} writes an output of the scope",
+            code="BW322",
+            guilty=[realize],
+            help=f'cache_write("{block.name}", 0, "global") first and compute_at that '
+            "block, so that the copy keeps writing the output",
+        )
     consumers = flow.consumers(block)
     if not consumers:
-        state.fail(f"nothing reads what block {block.name} writes", code="BW322",
-                   guilty=[realize],
-                   help="move the other side: reverse_compute_at brings a consumer to "
-                        "its producer's loop")  # fmt: skip
+        state.fail(
+            f"nothing reads what block {block.name} writes",
+            code="BW322",
+            guilty=[realize],
+            help="move the other side: reverse_compute_at brings a consumer to its producer's loop",
+        )
     for carried in flow.carried_readers(block):
-        state.fail(f"block {carried.name} reads what block {block.name} wrote in an earlier "
-                   "iteration", code="BW316", guilty=[state.tree.realize(carried), realize],
-                   help="move the block before the loop is pipelined, or give the reader a copy "
-                   "of its own")  # fmt: skip
+        state.fail(
+            f"block {carried.name} reads what block {block.name} wrote in an earlier iteration",
+            code="BW316",
+            guilty=[state.tree.realize(carried), realize],
+            help="move the block before the loop is pipelined, or give the reader a copy "
+            "of its own",
+        )
     for consumer in consumers:
         if not state.tree.is_below(state.tree.realize(consumer), loop):
-            state.fail(f"block {consumer.name} reads what block {block.name} writes and is "
-                       f"not inside loop {loop.loop_var.name}", code="BW322",
-                       guilty=[state.tree.realize(consumer), loop],
-                       help=_around_all(state, block, consumers))  # fmt: skip
+            state.fail(
+                f"block {consumer.name} reads what block {block.name} writes and is "
+                f"not inside loop {loop.loop_var.name}",
+                code="BW322",
+                guilty=[state.tree.realize(consumer), loop],
+                help=_around_all(state, block, consumers),
+            )
     reached = run_domains(state, block)
     around = neighbours(state, flow, block, loop)
     earlier = [b for b in around if flow.position[b] < flow.position[block]]
@@ -160,10 +171,16 @@ def _needed_when(state: State, consumers: list[ir.Block], loop: ir.For) -> ir.Ex
     below = {f.loop_var for f in ir.collect(loop.body, ir.For)}
     shared: list[ir.Expr] = []
     for position, consumer in enumerate(consumers):
-        parts = [c for c in conjuncts(state.tree.realize(consumer).predicate)
-                 if ir.uses_var(c, around) and not ir.uses_var(c, below)]  # fmt: skip
-        shared = parts if position == 0 else [
-            c for c in shared if any(ir.structural_equal(c, p) for p in parts)]  # fmt: skip
+        parts = [
+            c
+            for c in conjuncts(state.tree.realize(consumer).predicate)
+            if ir.uses_var(c, around) and not ir.uses_var(c, below)
+        ]
+        shared = (
+            parts
+            if position == 0
+            else [c for c in shared if any(ir.structural_equal(c, p) for p in parts)]
+        )
     return ir.all_of(shared) if shared else None
 
 
@@ -174,7 +191,7 @@ def needed_domains(
     around = [*state.tree.loops_above(loop), loop]
     analyzer = state.analyzer(loop.body)
     iterators = {it.var: it.dom for it in block.iter_vars}
-    found: Domains = {}
+    result: Domains = {}
     whole: set[ir.Var] = set()
     for write in block.writes:
         # What threads share on the chip they fill together: one copy serves all of them.
@@ -187,8 +204,8 @@ def needed_domains(
                 solved, lost = solve(write.region, box.region, iterators, analyzer)
                 whole |= lost
                 for var, rng in solved.items():
-                    merge(found, var, rng, analyzer)
-    return {v: r for v, r in found.items() if v not in whole}
+                    merge(result, var, rng, analyzer)
+    return {v: r for v, r in result.items() if v not in whole}
 
 
 def _around_all(state: State, block: ir.Block, consumers: Sequence[ir.Block]) -> str:
@@ -198,13 +215,13 @@ def _around_all(state: State, block: ir.Block, consumers: Sequence[ir.Block]) ->
     names = " and ".join(c.name for c in consumers)
     if common:
         steps = {f'compute_at("{block.name}", {called(state, f)})': f for f in common}
-        found = legal(state, steps)
-        good = [steps[s] for s in found] or common
+        result = legal(state, steps)
+        good = [steps[s] for s in result] or common
         which = f"choose a loop around all that read it ({names}): {loop_names(good)}"
-        return f"{which}; the innermost: {found[-1]}" if found else which
-    made = ", ".join(r.buffer.name for r in block.writes)
+        return f"{which}; the innermost: {result[-1]}" if result else which
+    created = ", ".join(r.buffer.name for r in block.writes)
     shared = one_loop(state, consumers, f'compute_at("{block.name}", loop)')
-    apart = f"{names} read {made} and share no loop"
+    apart = f"{names} read {created} and share no loop"
     return (
         f"{apart}; make them share one: {shared}"
         if shared

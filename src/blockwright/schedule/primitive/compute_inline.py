@@ -88,11 +88,13 @@ class ComputeInline(Primitive, frozen=True, eq=False):
         require_implied_predicate(state, block)
         store = element_store(state, block)
         if flow.is_output(block):
-            state.fail(f"block {block.name} writes an output of the scope", code="BW322",
-                       guilty=[realize],
-                       help="inline its producers instead, or take "
-                            "reverse_compute_inline to put the block into its producer"
-                       )  # fmt: skip
+            state.fail(
+                f"block {block.name} writes an output of the scope",
+                code="BW322",
+                guilty=[realize],
+                help="inline its producers instead, or take "
+                "reverse_compute_inline to put the block into its producer",
+            )
         require_alone(state, scope, block)
         at = [ir.Var(f"at{k}", i.dtype) for k, i in enumerate(store.indices)]
         mapping = iterators_of(state, block, store, store.indices, at)
@@ -124,11 +126,13 @@ class ComputeInline(Primitive, frozen=True, eq=False):
         for reader in readers:
             region = next(r for r in reader.reads if r.buffer is buffer)
             if not flow.covers([block], reader, region):
-                state.fail(f"block {reader.name} reads parts of {buffer.name} that other blocks "
-                           "write", code="BW322",
-                           guilty=[*map(state.tree.realize, (reader, block))],
-                           help="inline the consumer with reverse_compute_inline, or cut it where "
-                           "the parts meet")  # fmt: skip
+                state.fail(
+                    f"block {reader.name} reads parts of {buffer.name} that other blocks write",
+                    code="BW322",
+                    guilty=[*map(state.tree.realize, (reader, block))],
+                    help="inline the consumer with reverse_compute_inline, or cut it where "
+                    "the parts meet",
+                )
 
     @staticmethod
     def _reads_well(
@@ -138,16 +142,23 @@ class ComputeInline(Primitive, frozen=True, eq=False):
         guilty = [state.tree.realize(reader), state.tree.realize(block)]
         require_element_reads(state, reader, buffer)
         if flow.position[reader] < flow.position[block]:
-            state.fail(f"block {reader.name} reads {buffer.name} before block {block.name} writes "
-                       "it", code="BW316", guilty=guilty,
-                       help="inline at consumers that come after the block; move or "
-                            "cache what reads the earlier values first")  # fmt: skip
+            state.fail(
+                f"block {reader.name} reads {buffer.name} before block {block.name} writes it",
+                code="BW316",
+                guilty=guilty,
+                help="inline at consumers that come after the block; move or "
+                "cache what reads the earlier values first",
+            )
         region = next(r for r in reader.reads if r.buffer is buffer)
         if not flow.covers([block], reader, region):
-            state.fail(f"block {reader.name} may read elements of {buffer.name} that block "
-                       f"{block.name} does not write", code="BW323", guilty=guilty,
-                       help="write all that is read first, or compute_at the block in "
-                            "place of inlining it")  # fmt: skip
+            state.fail(
+                f"block {reader.name} may read elements of {buffer.name} that block "
+                f"{block.name} does not write",
+                code="BW323",
+                guilty=guilty,
+                help="write all that is read first, or compute_at the block in "
+                "place of inlining it",
+            )
         around = neighbours(state, flow, block, state.tree.realize(reader))
         earlier = [b for b in around if flow.position[b] < flow.position[block]]
         require_final_inputs(state, flow, block, earlier)
@@ -168,24 +179,27 @@ def iterators_of(
     own = {it.var: it.dom for it in block.iter_vars}
     shape = access.buffer.shape
     plain = [isinstance(i, ir.Var) and i in own for i in indices]
-    trivial = [ir.is_const_int(i, 0) and ir.is_const_int(n, 1)
-               for i, n in zip(indices, shape, strict=True)]  # fmt: skip
-    found: dict[ir.Var, ir.Expr] = {}
+    trivial = [
+        ir.is_const_int(i, 0) and ir.is_const_int(n, 1) for i, n in zip(indices, shape, strict=True)
+    ]
+    result: dict[ir.Var, ir.Expr] = {}
     if all(p or t for p, t in zip(plain, trivial, strict=True)):
         for index, output in zip(indices, outputs, strict=True):
             if isinstance(index, ir.Var) and index in own:
-                found[index] = ir.cast_to(output, index.type)
-        if len(found) == sum(plain):
+                result[index] = ir.cast_to(output, index.type)
+        if len(result) == sum(plain):
             for var, dom in own.items():
-                if var not in found and not ir.is_const_int(dom.extent, 1):
-                    state.fail(f"iterator {var.name} of block {block.name} does not index "
-                               f"{access.buffer.name}", code="BW324",
-                               guilty=[it for it in block.iter_vars
-                                       if it.var is var],
-                               help="drop the iterator, or use compute_at, which needs "
-                                    "no value per element")  # fmt: skip
-                found.setdefault(var, dom.min)
-            return found
+                if var not in result and not ir.is_const_int(dom.extent, 1):
+                    state.fail(
+                        f"iterator {var.name} of block {block.name} does not index "
+                        f"{access.buffer.name}",
+                        code="BW324",
+                        guilty=[it for it in block.iter_vars if it.var is var],
+                        help="drop the iterator, or use compute_at, which needs "
+                        "no value per element",
+                    )
+                result.setdefault(var, dom.min)
+            return result
     return _inverse(state, block, access, indices, outputs)
 
 
@@ -204,25 +218,34 @@ def _inverse(
     try:
         return inverse_map(indices, own, outputs, analyzer)
     except IterMapError as problem:
-        state.fail(f"the indices of {access.buffer.name} in block {block.name} are no one-to-one "
-                   f"map of its iterators: {problem.message}", code="BW324",
-                   guilty=[state.tree.realize(block), access],
-                   help="index by each iterator once, as in B[vi, vj]; otherwise "
-                        "compute_at brings the block to the reader")  # fmt: skip
+        state.fail(
+            f"the indices of {access.buffer.name} in block {block.name} are no one-to-one "
+            f"map of its iterators: {problem.message}",
+            code="BW324",
+            guilty=[state.tree.realize(block), access],
+            help="index by each iterator once, as in B[vi, vj]; otherwise "
+            "compute_at brings the block to the reader",
+        )
 
 
 def single_store(state: State, block: ir.Block) -> ir.BufferStore:
     """The store that is the whole body of a block."""
     if not isinstance(block.body, ir.BufferStore) or block.init is not None:
-        state.fail(f"the body of block {block.name} is not a single store", code="BW360",
-                   guilty=[state.tree.realize(block)],
-                   help="only one store per instance can be put in place of a read; "
-                        "compute_at moves the block as it is")  # fmt: skip
+        state.fail(
+            f"the body of block {block.name} is not a single store",
+            code="BW360",
+            guilty=[state.tree.realize(block)],
+            help="only one store per instance can be put in place of a read; "
+            "compute_at moves the block as it is",
+        )
     if any(view.buffer is block.body.buffer for view in block.match_buffers):
-        state.fail(f"block {block.name} writes {block.body.buffer.name}, a view of a region",
-                   code="BW359", guilty=[state.tree.realize(block)],
-                   help="store to the buffer itself instead of to T.match_buffer of a region of "
-                        "it, or use compute_at")  # fmt: skip
+        state.fail(
+            f"block {block.name} writes {block.body.buffer.name}, a view of a region",
+            code="BW359",
+            guilty=[state.tree.realize(block)],
+            help="store to the buffer itself instead of to T.match_buffer of a region of "
+            "it, or use compute_at",
+        )
     return block.body
 
 
@@ -230,10 +253,12 @@ def element_store(state: State, block: ir.Block) -> ir.BufferStore:
     """The same, where it stores one element."""
     store = single_store(state, block)
     if store.predicate is not None or any(not i.dtype.is_scalar for i in store.indices):
-        state.fail(f"block {block.name} stores vectors to {store.buffer.name}, not elements",
-                   code="BW359", guilty=[state.tree.realize(block)],
-                   help="inline before the block is written with vectors, or use "
-                        "compute_at")  # fmt: skip
+        state.fail(
+            f"block {block.name} stores vectors to {store.buffer.name}, not elements",
+            code="BW359",
+            guilty=[state.tree.realize(block)],
+            help="inline before the block is written with vectors, or use compute_at",
+        )
     return store
 
 
@@ -241,15 +266,24 @@ def require_element_reads(state: State, reader: ir.Block, buffer: ir.Buffer) -> 
     """A block uses a buffer only through scalar loads."""
     for node in ir.walk(reader):
         through_view = isinstance(node, ir.MatchBufferRegion) and node.source.buffer is buffer
-        wide = isinstance(node, ir.BufferLoad) and node.buffer is buffer and any(
-            not i.dtype.is_scalar for i in node.indices)  # fmt: skip
-        address = isinstance(node, ir.Call) and node.op in ("address_of", "tensor") and any(
-            isinstance(a, ir.BufferLoad) and a.buffer is buffer for a in node.args)  # fmt: skip
+        wide = (
+            isinstance(node, ir.BufferLoad)
+            and node.buffer is buffer
+            and any(not i.dtype.is_scalar for i in node.indices)
+        )
+        address = (
+            isinstance(node, ir.Call)
+            and node.op in ("address_of", "tensor")
+            and any(isinstance(a, ir.BufferLoad) and a.buffer is buffer for a in node.args)
+        )
         if through_view or wide or address:
-            state.fail(f"block {reader.name} uses {buffer.name} as a whole, not element by "
-                       "element", code="BW359", guilty=[state.tree.realize(reader)],
-                       help="inline before the consumer is tensorized or calls on the "
-                            "whole buffer, or use compute_at")  # fmt: skip
+            state.fail(
+                f"block {reader.name} uses {buffer.name} as a whole, not element by element",
+                code="BW359",
+                guilty=[state.tree.realize(reader)],
+                help="inline before the consumer is tensorized or calls on the "
+                "whole buffer, or use compute_at",
+            )
 
 
 class _Inline(AccessRewrite):

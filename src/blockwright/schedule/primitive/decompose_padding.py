@@ -86,19 +86,25 @@ class DecomposePadding(Primitive, frozen=True, eq=False):
         realize = state.realize(block)
         above = state.tree.loops_above(block)
         if loop not in set(above):
-            state.fail(f"loop {loop.loop_var.name} is not above {block.name}", code="BW310",
-                       guilty=[loop, block],
-                       help=_border_at(state, block))  # fmt: skip
+            state.fail(
+                f"loop {loop.loop_var.name} is not above {block.name}",
+                code="BW310",
+                guilty=[loop, block],
+                help=_border_at(state, block),
+            )
         store, condition, value, constant = _choice(state, block)
         flow = state.flow_at(block)
         if flow.kind(block) is not BlockKind.COMPLETE:
             why = flow.why_other(block) or "it is a reduction"
-            state.fail(f"block {block.name} is not complete: {why}", code="BW314",
-                       guilty=[realize],
-                       help="take the step on the block that only copies and pads")  # fmt: skip
+            state.fail(
+                f"block {block.name} is not complete: {why}",
+                code="BW314",
+                guilty=[realize],
+                help="take the step on the block that only copies and pads",
+            )
         inside = above[above.index(loop) :]
         straight = _require_straight(state, block, loop, inside)
-        fill, made = _filled(state, block, store.replace(value=constant), inside)
+        fill, result = _filled(state, block, store.replace(value=constant), inside)
         edit = Edit(state)
         known = state.signature_facts(block)
         new = with_signature(block.replace(body=store.replace(value=value)), known)
@@ -114,7 +120,7 @@ class DecomposePadding(Primitive, frozen=True, eq=False):
             edit.replace(realize, narrowed(realize.replace(block=new), [where], known))
         edit.insert_before(loop, fill)
         edit.refresh_signatures()
-        return edit.finish(made)
+        return edit.finish(result)
 
 
 def _choice(
@@ -130,19 +136,24 @@ def _choice(
         parts = (value.condition, value.true_value, value.false_value)
     plain = isinstance(store, ir.BufferStore) and store.predicate is None
     if not parts or not plain or block.init is not None or block.match_buffers:
-        state.fail(f"{block.name} is no single store of if_then_else(inside, value, constant)",
-                   code="BW333", guilty=[block],
-                   help="write the padding as one block: P[...] = "
-                        "T.if_then_else(inside, X[...], constant)")  # fmt: skip
+        state.fail(
+            f"{block.name} is no single store of if_then_else(inside, value, constant)",
+            code="BW333",
+            guilty=[block],
+            help="write the padding as one block: P[...] = "
+            "T.if_then_else(inside, X[...], constant)",
+        )
     assert isinstance(store, ir.BufferStore)
     condition, yes, no = parts
     if _reads(no) and not _reads(yes):
         condition, yes, no = _negated(condition), no, yes
     if _reads(no) or _reads(condition):
-        state.fail(f"what {block.name} writes outside, or where that is, depends on memory",
-                   code="BW333", guilty=[block],
-                   help="one of the two values must read nothing, and the condition be over "
-                   "iterators")  # fmt: skip
+        state.fail(
+            f"what {block.name} writes outside, or where that is, depends on memory",
+            code="BW333",
+            guilty=[block],
+            help="one of the two values must read nothing, and the condition be over iterators",
+        )
     return store, condition, yes, no
 
 
@@ -170,16 +181,22 @@ def _require_straight(state: State, block: ir.Block, loop: ir.For, inside: list[
     """Whether the block is all that the loop holds. Fails where something else than loops decides
     what runs, or where a block in the loop would see the constant."""
     for node in state.tree.deciding(state.realize(block), loop):
-        state.fail(f"a statement between loop {loop.loop_var.name} and block {block.name} "
-                   "decides what runs", code="BW351", guilty=[node],
-                   help="choose a loop inside of that statement")  # fmt: skip
+        state.fail(
+            f"a statement between loop {loop.loop_var.name} and block {block.name} "
+            "decides what runs",
+            code="BW351",
+            guilty=[node],
+            help="choose a loop inside of that statement",
+        )
     variables = {f.loop_var for f in state.tree.loops_above(block)}
     for inner in inside:
         if any(ir.uses_var(e, variables) for e in (inner.min, inner.extent)):
-            state.fail(f"the extent of loop {inner.loop_var.name} depends on another loop",
-                       code="BW350", guilty=[inner],
-                       help="choose a loop further outside, around the one that the "
-                            "extent depends on")  # fmt: skip
+            state.fail(
+                f"the extent of loop {inner.loop_var.name} depends on another loop",
+                code="BW350",
+                guilty=[inner],
+                help="choose a loop further outside, around the one that the extent depends on",
+            )
     require_shared(state, inside, block.writes[0].buffer, "a constant that is written before")
     require_constant_first(state, block, loop)
     below = state.tree.child_blocks(loop)
@@ -198,13 +215,13 @@ def _filled(
     fresh = {it.var: ir.Var(it.var.name, it.var.type) for it in block.iter_vars}
     iters = tuple(it.replace(var=fresh[it.var]) for it in block.iter_vars)
     name = fresh_name(state, f"{block.name}_pad_const")
-    made = ir.Block(name, iters, (), (), ir.substitute(store, fresh))
-    made = with_signature(made, state.signature_facts(block))
+    result = ir.Block(name, iters, (), (), ir.substitute(store, fresh))
+    result = with_signature(result, state.signature_facts(block))
     values = tuple(ir.substitute(v, loops) for v in realize.iter_values)
-    nest: ir.Stmt = ir.BlockRealize(values, ir.substitute(realize.predicate, loops), made)
+    nest: ir.Stmt = ir.BlockRealize(values, ir.substitute(realize.predicate, loops), result)
     for loop in reversed(inside):
         nest = ir.For(loops[loop.loop_var], loop.min, loop.extent, ir.ForKind.SERIAL, nest)
-    return nest, made
+    return nest, result
 
 
 def _bounds(
@@ -218,11 +235,11 @@ def _bounds(
     bounds: Bounds = {}
     rest: list[ir.Expr] = []
     for part in conjuncts(condition):
-        found = _bound(part, set(iters), analyzer)
-        if found is None:
+        result = _bound(part, set(iters), analyzer)
+        if result is None:
             rest.append(part)
             continue
-        var, first, end = found
+        var, first, end = result
         low, high = bounds.get(var, (iters[var].min, ir.add(iters[var].min, iters[var].extent)))
         low = low if first is None else ir.maximum(low, first)
         high = high if end is None else ir.minimum(high, end)
@@ -295,11 +312,15 @@ def _border_at(state: State, block: ir.Block) -> str:
     above = state.tree.loops_above(block)
     text = f'choose one of get_loops("{block.name}"): {state.loops_of(block)}'
     ways = {f'decompose_padding("{block.name}", {called(state, f)})': f for f in above}
-    found = legal(state, ways)
-    if not found:
+    result = legal(state, ways)
+    if not result:
         return text
-    out, *rest = [ways[way].loop_var.name for way in found]
-    whole = f"{found[0]} writes the border in a nest before loop {out}, all of {block.name}"
-    inner = f"; at {', '.join(rest)} a part of it before that loop, in each iteration of those " \
-            "around it" if rest else ""  # fmt: skip
+    out, *rest = [ways[way].loop_var.name for way in result]
+    whole = f"{result[0]} writes the border in a nest before loop {out}, all of {block.name}"
+    inner = (
+        f"; at {', '.join(rest)} a part of it before that loop, in each iteration of those "
+        "around it"
+        if rest
+        else ""
+    )
     return f"{text}: {whole}{inner}"

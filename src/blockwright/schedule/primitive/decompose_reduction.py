@@ -80,15 +80,21 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
     def apply(self, state: State) -> Step:
         block, loop = state.block(self.block), state.loop(self.loop)
         if block.init is None:
-            state.fail(f"{block.name} has no initial value", code="BW331", guilty=[block],
-                       help="name the block with T.init(); if this one is the update that an "
-                       "earlier decompose_reduction left, it is done")  # fmt: skip
+            state.fail(
+                f"{block.name} has no initial value",
+                code="BW331",
+                guilty=[block],
+                help="name the block with T.init(); if this one is the update that an "
+                "earlier decompose_reduction left, it is done",
+            )
         loops = state.tree.loops_above(block)
         if all(above is not loop for above in loops):
-            state.fail(f"loop {loop.loop_var.name} is not above {block.name}", code="BW310",
-                       guilty=[loop, block],
-                       help=f'choose one of get_loops("{block.name}"): '
-                       f"{state.loops_of(block)}")  # fmt: skip
+            state.fail(
+                f"loop {loop.loop_var.name} is not above {block.name}",
+                code="BW310",
+                guilty=[loop, block],
+                help=f'choose one of get_loops("{block.name}"): {state.loops_of(block)}',
+            )
         position = next(k for k, above in enumerate(loops) if above is loop)
         outside, inside = loops[:position], loops[position:]
         reducing = reduction_loops(state, block, loops)
@@ -106,13 +112,13 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
         _require_straight(state, block, loop)
         _require_separate(state, block, inside, reducing)
         require_initial_first(state, block, loop, reducing)
-        nest, made = self._init_nest(state, block, [n for n in inside if n not in reducing])
+        nest, result = self._init_nest(state, block, [n for n in inside if n not in reducing])
         edit = Edit(state)
         update = with_signature(block.replace(init=None), state.signature_facts(block))
         edit.replace_block(block, update)
         edit.insert_before(loop, nest)
         edit.refresh_signatures()
-        return edit.finish(made)
+        return edit.finish(result)
 
     def _init_nest(
         self, state: State, block: ir.Block, loops: list[ir.For]
@@ -139,12 +145,12 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
             if not _mentions(c, reduction_loops(state, block, state.tree.loops_above(block)))
         ]
         name = fresh_name(state, f"{block.name}_init")
-        made = ir.Block(name, tuple(iters), (), (), ir.substitute(block.init, fresh))
-        made = with_signature(made, state.signature_facts(block))
-        nest: ir.Stmt = ir.BlockRealize(tuple(values), ir.all_of(kept), made)
+        result = ir.Block(name, tuple(iters), (), (), ir.substitute(block.init, fresh))
+        result = with_signature(result, state.signature_facts(block))
+        nest: ir.Stmt = ir.BlockRealize(tuple(values), ir.all_of(kept), result)
         for above in reversed(loops):
             nest = ir.For(renamed[above.loop_var], above.min, above.extent, ir.ForKind.SERIAL, nest)
-        return nest, made
+        return nest, result
 
 
 def _further_out(state: State, block: ir.Block, loop: ir.For, above: ir.For) -> str:
@@ -173,9 +179,12 @@ def reduction_loops(state: State, block: ir.Block, loops: list[ir.For]) -> list[
             if ir.uses_var(value, loop.loop_var)
         }
         if kinds == {True, False}:
-            state.fail(f"loop {loop.loop_var.name} binds spatial and reduction iterators",
-                       code="BW364", guilty=[loop, block],
-                       help=parted(state, block, loop))  # fmt: skip
+            state.fail(
+                f"loop {loop.loop_var.name} binds spatial and reduction iterators",
+                code="BW364",
+                guilty=[loop, block],
+                help=parted(state, block, loop),
+            )
         if kinds == {True}:
             reducing.append(loop)
     return reducing
@@ -186,18 +195,24 @@ def require_reduction(state: State, block: ir.Block) -> None:
     flow = state.flow_at(block)
     if flow.kind(block) is not BlockKind.REDUCTION:
         why = flow.why_other(block) or "it has no reduction iterator and initial value"
-        state.fail(f"block {block.name} is no reduction: {why}", code="BW331",
-                   guilty=[state.realize(block)],
-                   help="take the step on a block with T.init() and reduction iterators"
-                   )  # fmt: skip
+        state.fail(
+            f"block {block.name} is no reduction: {why}",
+            code="BW331",
+            guilty=[state.realize(block)],
+            help="take the step on a block with T.init() and reduction iterators",
+        )
 
 
 def _require_straight(state: State, block: ir.Block, loop: ir.For) -> None:
     """Between loop and block there are only loops, so that nothing else decides what runs."""
     for node in state.tree.deciding(state.realize(block), loop):
-        state.fail(f"a statement between loop {loop.loop_var.name} and block {block.name} "
-                   "decides what runs", code="BW351", guilty=[node],
-                   help="choose a loop inside of that statement")  # fmt: skip
+        state.fail(
+            f"a statement between loop {loop.loop_var.name} and block {block.name} "
+            "decides what runs",
+            code="BW351",
+            guilty=[node],
+            help="choose a loop inside of that statement",
+        )
 
 
 def _require_separate(
@@ -209,12 +224,18 @@ def _require_separate(
     for loop in inside:
         spatial = loop.loop_var in kept
         if spatial and any(ir.uses_var(e, gone) for e in (loop.min, loop.extent)):
-            state.fail(f"the extent of loop {loop.loop_var.name} depends on a reduction loop",
-                       code="BW350", guilty=[loop, block],
-                       help="choose a loop further inside, or split off the reduction "
-                            "loop that the extent depends on")  # fmt: skip
+            state.fail(
+                f"the extent of loop {loop.loop_var.name} depends on a reduction loop",
+                code="BW350",
+                guilty=[loop, block],
+                help="choose a loop further inside, or split off the reduction "
+                "loop that the extent depends on",
+            )
     for condition in ir.conditions(state.realize(block).predicate):
         if ir.uses_var(condition, gone) and ir.uses_var(condition, kept):
-            state.fail("a condition of the predicate mixes spatial and reduction loops",
-                       code="BW364", guilty=[condition, block],
-                       help="split the loops separately")  # fmt: skip
+            state.fail(
+                "a condition of the predicate mixes spatial and reduction loops",
+                code="BW364",
+                guilty=[condition, block],
+                help="split the loops separately",
+            )

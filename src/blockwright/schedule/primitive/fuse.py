@@ -65,18 +65,23 @@ class Fuse(Primitive, frozen=True, eq=False):
 
     def apply(self, state: State) -> Step:
         if not self.loops:
-            state.fail("no loops are given", code="BW304",
-                       help="give the loops from outer to inner, as get_loops lists "
-                            "them")  # fmt: skip
+            state.fail(
+                "no loops are given",
+                code="BW304",
+                help="give the loops from outer to inner, as get_loops lists them",
+            )
         loops = [state.loop(handle) for handle in self.loops]
         for loop in loops:
             require_plain_loop(state, loop)
         path = require_chain(state, loops)
         if path != loops:
-            state.fail("the loops are not given outermost first, without gaps", code="BW310",
-                       guilty=loops,
-                       help=f"the nest is {', '.join(f.loop_var.name for f in path)}: name all of "
-                       "them in this order, or reorder those between away first")  # fmt: skip
+            state.fail(
+                "the loops are not given outermost first, without gaps",
+                code="BW310",
+                guilty=loops,
+                help=f"the nest is {', '.join(f.loop_var.name for f in path)}: name all of "
+                "them in this order, or reorder those between away first",
+            )
         analyzer = state.loop_facts(loops[0])
         self._independent(state, loops)
         again = loops[1:] if ir.is_const_int(loops[0].min) else loops
@@ -117,10 +122,13 @@ class Fuse(Primitive, frozen=True, eq=False):
         seen: set[ir.Var] = set()
         for loop in loops:
             if seen and (ir.uses_var(loop.extent, seen) or ir.uses_var(loop.min, seen)):
-                state.fail(f"a bound of loop {loop.loop_var.name} depends on an outer one",
-                           code="BW350", guilty=[loop],
-                           help="only loops of independent ranges fuse: fuse those "
-                                "outside or inside of this one")  # fmt: skip
+                state.fail(
+                    f"a bound of loop {loop.loop_var.name} depends on an outer one",
+                    code="BW350",
+                    guilty=[loop],
+                    help="only loops of independent ranges fuse: fuse those "
+                    "outside or inside of this one",
+                )
             seen.add(loop.loop_var)
 
 

@@ -94,18 +94,21 @@ class FuseReductionEpilogue(Primitive, frozen=True, eq=False):
         block, epilogue = state.block(self.reduction_block), state.block(self.epilogue_block)
         scope = state.scope(block)
         if state.scope(epilogue) is not scope or block is epilogue:
-            state.fail(f"blocks {block.name} and {epilogue.name} are not two blocks of one scope",
-                       code="BW337", guilty=[block, epilogue],
-                       help="give the reduction first and the block that reads its "
-                            "result second, both of one scope")  # fmt: skip
+            state.fail(
+                f"blocks {block.name} and {epilogue.name} are not two blocks of one scope",
+                code="BW337",
+                guilty=[block, epilogue],
+                help="give the reduction first and the block that reads its "
+                "result second, both of one scope",
+            )
         fuse = _Fuse(state, state.data_flow(scope), block, epilogue)
         fuse.check_flow()
         fuse.check_quiet()
-        made, predicate = fuse.fused()
+        result, predicate = fuse.fused()
         edit = Edit(state)
         old = state.realize(block)
-        edit.forward[block] = made
-        edit.replace(old, old.replace(block=made, predicate=predicate))
+        edit.forward[block] = result
+        edit.replace(old, old.replace(block=result, predicate=predicate))
         edit.replace(state.realize(epilogue), None)
         edit.free(scope, fuse.result.buffer)
         edit.refresh_signatures()
@@ -128,12 +131,15 @@ class _Fuse:
         require_everywhere(state, epilogue)
         self.store = single_store(state, epilogue)
         if self.store.buffer.dtype is not self.result.dtype:
-            self.fail(f"{self.result.buffer.name} holds {self.result.dtype}, the epilogue's "
-                      f"{self.store.buffer.name} {self.store.buffer.dtype}, so partial results "
-                      "would be rounded differently")  # fmt: skip
+            self.fail(
+                f"{self.result.buffer.name} holds {self.result.dtype}, the epilogue's "
+                f"{self.store.buffer.name} {self.store.buffer.dtype}, so partial results "
+                "would be rounded differently"
+            )
         if not self.reduction.starts_neutral:
-            self.fail(f"block {block.name} does not start from the neutral value, which would be "
-                      "lost")  # fmt: skip
+            self.fail(
+                f"block {block.name} does not start from the neutral value, which would be lost"
+            )
 
     def fail(self, rule: str, help: str | None = None) -> NoReturn:
         self.state.fail(rule, code="BW337", guilty=self.guilty, help=help or self._apart())
@@ -141,14 +147,17 @@ class _Fuse:
     def _apart(self) -> str:
         """Where the epilogue finds finished elements."""
         loops = reversed(self.state.tree.loops_above(self.block))
-        way = first_legal(self.state, (f'reverse_compute_at("{self.epilogue.name}", '
-                                       f"{called(self.state, f)})" for f in loops))  # fmt: skip
+        way = first_legal(
+            self.state,
+            (f'reverse_compute_at("{self.epilogue.name}", {called(self.state, f)})' for f in loops),
+        )
         if not way:
             return "keep the block apart: no loop of the reduction takes it as it is"
-        made = ", ".join(r.buffer.name for r in self.block.writes)
+        result = ", ".join(r.buffer.name for r in self.block.writes)
         return (
-            f"keep the block apart, and bring it to where its elements are finished: {way}; {made} "
-            "stays in the program, but lowering keeps of it only what an iteration touches"
+            f"keep the block apart, and bring it to where its elements are finished: {way}; "
+            f"{result} stays in the program, but lowering keeps of it only what an iteration "
+            "touches"
         )
 
     # ------------------------------------------------------------------ who sees what, and when
@@ -160,8 +169,10 @@ class _Fuse:
         for other in (*self.flow.readers.get(buffer, ()), *self.flow.writers.get(buffer, ())):
             if other not in (self.block, self.epilogue):
                 self.guilty.append(self.state.realize(other))
-                self.fail(f"block {other.name} uses {buffer.name} too",
-                          "the result without the epilogue is needed there; keep both")  # fmt: skip
+                self.fail(
+                    f"block {other.name} uses {buffer.name} too",
+                    "the result without the epilogue is needed there; keep both",
+                )
         require_in_blocks(self.state, self.flow.block, buffer)
         require_element_reads(self.state, self.epilogue, buffer)
         if self.flow.position[self.block] > self.flow.position[self.epilogue]:
@@ -170,14 +181,18 @@ class _Fuse:
         if region is None:
             self.fail(f"block {self.epilogue.name} does not read {buffer.name}")
         if not self.flow.covers([self.block], self.epilogue, region):
-            self.fail(f"block {self.epilogue.name} may read {buffer.name} before block "
-                      f"{self.block.name} has finished it")  # fmt: skip
+            self.fail(
+                f"block {self.epilogue.name} may read {buffer.name} before block "
+                f"{self.block.name} has finished it"
+            )
 
     def check_quiet(self) -> None:
         """Setting the result, and reading the other operands, may happen earlier."""
         low, high = (self.flow.position[b] for b in (self.block, self.epilogue))
-        around = [outermost_own(self.state, self.block, self.epilogue),
-                  outermost_own(self.state, self.epilogue, self.block)]  # fmt: skip
+        around = [
+            outermost_own(self.state, self.block, self.epilogue),
+            outermost_own(self.state, self.epilogue, self.block),
+        ]
         target = self.store.buffer
         require_alone(self.state, self.flow.block, self.epilogue)
         sources = {r.buffer for r in self.epilogue.reads} - {self.result.buffer}
@@ -207,8 +222,8 @@ class _Fuse:
         index = tuple(ir.substitute(i, at) for i in self.store.indices)
         element = ir.BufferLoad(self.store.buffer, index)
         body = step(self.reduction.reducer, [element], self.reduction.terms)
-        made = self.block.replace(body=body, init=stores([element], [first]))
-        return with_signature(made, self.state.signature_facts(self.block)), predicate
+        result = self.block.replace(body=body, init=stores([element], [first]))
+        return with_signature(result, self.state.signature_facts(self.block)), predicate
 
     def _iterators(self) -> tuple[dict[ir.Var, ir.Expr], ir.Expr]:
         """The epilogue's iterators over those of the reduction; which points have values."""
@@ -217,23 +232,30 @@ class _Fuse:
         for it in self.block.iter_vars:
             if it.iter_type is not ir.IterType.REDUCE:
                 analyzer.bind(it.var, it.dom)
-        loads = [n for n in ir.collect(self.store, ir.BufferLoad)
-                 if n.buffer is self.result.buffer]  # fmt: skip
+        loads = [n for n in ir.collect(self.store, ir.BufferLoad) if n.buffer is self.result.buffer]
         same = all(ir.structural_equal(n.indices, loads[0].indices) for n in loads)
-        at = iterators_at(self.epilogue, loads[0].indices, self.result.indices,
-                          analyzer) if same else None  # fmt: skip
+        at = (
+            iterators_at(self.epilogue, loads[0].indices, self.result.indices, analyzer)
+            if same
+            else None
+        )
         if at is None:
-            self.fail(f"block {self.epilogue.name} does not read {self.result.buffer.name} at its "
-                      "own iterators, each once")  # fmt: skip
+            self.fail(
+                f"block {self.epilogue.name} does not read {self.result.buffer.name} at its "
+                "own iterators, each once"
+            )
         points = [ir.point(at[it.var]) for it in self.epilogue.iter_vars]
         domains = {it.var: it.dom for it in self.block.iter_vars}
         have = bound_region(points, domains, analyzer)
         whole = covers(have, [it.dom for it in self.epilogue.iter_vars], analyzer)
         if not whole:
-            self.fail(f"block {self.block.name} does not reach every element that block "
-                      f"{self.epilogue.name} computes")  # fmt: skip
-        values = {it.var: v for it, v in
-                  zip(self.block.iter_vars, realize.iter_values, strict=True)}  # fmt: skip
+            self.fail(
+                f"block {self.block.name} does not reach every element that block "
+                f"{self.epilogue.name} computes"
+            )
+        values = {
+            it.var: v for it, v in zip(self.block.iter_vars, realize.iter_values, strict=True)
+        }
         predicate = realize.predicate
         for it in self.epilogue.iter_vars:
             low, here = ir.match_types(it.dom.min, at[it.var])
@@ -246,19 +268,23 @@ class _Fuse:
         """What the epilogue combines with the result, by the combination of the reduction; None
         when it copies the result."""
         old = ir.Var("result", self.result.dtype)
-        load = next(n for n in ir.collect(self.store.value, ir.BufferLoad)
-                    if n.buffer is self.result.buffer)  # fmt: skip
+        load = next(
+            n for n in ir.collect(self.store.value, ir.BufferLoad) if n.buffer is self.result.buffer
+        )
         value = _Replace(load.buffer, old)(self.store.value)
-        found: ir.Expr | None = None
+        result: ir.Expr | None = None
         reducer = self.reduction.reducer
         while value is not old:
             parts = next(self._parts(value, old), None)
             if parts is None:
                 self._refuse()
             value, term = parts
-            found = term if found is None else ir.substitute(
-                reducer.result[0], reducer.operands([term], [found]))  # fmt: skip
-        return found
+            result = (
+                term
+                if result is None
+                else ir.substitute(reducer.result[0], reducer.operands([term], [result]))
+            )
+        return result
 
     def _parts(self, value: ir.Expr, result: ir.Var) -> Iterator[tuple[ir.Expr, ir.Expr]]:
         """The operand of a combination that holds the result, and the other one."""
@@ -276,10 +302,17 @@ class _Fuse:
     def _refuse(self) -> NoReturn:
         name = self.reduction.name or "the declared reducer"
         scaled = isinstance(self.store.value, (ir.Mul, ir.Div))
-        why = ("a factor would have to be distributed over the terms, which changes the result of "
-               "floats") if scaled else (
-               "it would act on partial results; max(a + b, 0), for one, is not "
-               "max(a, 0) + max(b, 0)")  # fmt: skip
+        why = (
+            (
+                "a factor would have to be distributed over the terms, which changes the result of "
+                "floats"
+            )
+            if scaled
+            else (
+                "it would act on partial results; max(a + b, 0), for one, is not "
+                "max(a, 0) + max(b, 0)"
+            )
+        )
         self.fail(
             f"block {self.epilogue.name} does not combine the result by {name}, the "
             f"combination of the reduction: {why}"

@@ -36,14 +36,17 @@ class GetBlock(Primitive, frozen=True, eq=False):
         return msgspec.structs.replace(self, func_name=name)
 
     def apply(self, state: State) -> Step:
-        found = [b for b in state.tree.blocks if b.name == self.name]
-        if not found:
+        result = [b for b in state.tree.blocks if b.name == self.name]
+        if not result:
             names = [b.name for b in state.tree.blocks if b is not state.func.root]
             known = ", ".join(sorted(set(names))) or "none"
             close = difflib.get_close_matches(self.name, names, 1)
             hint = f"did you mean {close[0]!r}? " if close else ""
-            outputs = [b.name for b in state.tree.blocks if b is not state.func.root
-                       and any(r.buffer.name == self.name for r in b.writes)]  # fmt: skip
+            outputs = [
+                b.name
+                for b in state.tree.blocks
+                if b is not state.func.root and any(r.buffer.name == self.name for r in b.writes)
+            ]
             if outputs:
                 hint = f"buffer {self.name} is written by block {outputs[-1]!r}; "
             state.fail(
@@ -51,8 +54,12 @@ class GetBlock(Primitive, frozen=True, eq=False):
                 code="BW302",
                 help=f"{hint}blocks: {known}",
             )
-        if len(found) > 1:
-            state.fail(f"{len(found)} blocks are named {self.name!r}", code="BW303", guilty=found,
-                       help="reach the one you mean through get_child_blocks, get_producers or "
-                       "get_consumers")  # fmt: skip
-        return Step(state.func, results=(found[0],))
+        if len(result) > 1:
+            state.fail(
+                f"{len(result)} blocks are named {self.name!r}",
+                code="BW303",
+                guilty=result,
+                help="reach the one you mean through get_child_blocks, get_producers or "
+                "get_consumers",
+            )
+        return Step(state.func, results=(result[0],))

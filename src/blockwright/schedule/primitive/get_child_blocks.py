@@ -23,5 +23,5 @@ class GetChildBlocks(Primitive, frozen=True, eq=False):
     block_or_loop: BlockRV | LoopRV
 
     def apply(self, state: State) -> Step:
-        found = state.tree.child_blocks(state.stmt(self.block_or_loop))
-        return Step(state.func, results=tuple(found))
+        result = state.tree.child_blocks(state.stmt(self.block_or_loop))
+        return Step(state.func, results=tuple(result))

@@ -97,8 +97,9 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
         require_lasting(state, loops, [*loops, *between])
         _independent(state, loops, between)
         analyzer = state.loop_facts(loops[0])
-        dtype = next((f.loop_var.type for f in loops if f.loop_var.type.bits == 64),
-                     loops[0].loop_var.type)  # fmt: skip
+        dtype = next(
+            (f.loop_var.type for f in loops if f.loop_var.type.bits == 64), loops[0].loop_var.type
+        )
         fused = ir.Var("_".join(f.loop_var.name for f in loops) + "_fused", dtype)
         ends: list[ir.Expr] = [ir.const(0, dtype)]
         for loop in loops:
@@ -124,16 +125,28 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
     @staticmethod
     def _siblings(state: State, loops: list[ir.For]) -> ir.SeqStmt:
         if len(loops) < 2 or len(set(loops)) < len(loops):
-            state.fail("give two loops or more, each once", code="BW304", guilty=loops,
-                       help="one loop of each nest, in program order")  # fmt: skip
+            state.fail(
+                "give two loops or more, each once",
+                code="BW304",
+                guilty=loops,
+                help="one loop of each nest, in program order",
+            )
         parents = {state.tree.parent.get(f) for f in loops}
         parent = parents.pop()
         if parents or not isinstance(parent, ir.SeqStmt):
-            state.fail("the loops do not stand side by side", code="BW310", guilty=loops,
-                       help="choose loops of one sequence, such as the outermost ones")  # fmt: skip
+            state.fail(
+                "the loops do not stand side by side",
+                code="BW310",
+                guilty=loops,
+                help="choose loops of one sequence, such as the outermost ones",
+            )
         if [f for f in parent.seq if f in loops] != loops:
-            state.fail("the loops are not given in program order", code="BW310", guilty=loops,
-                       help="give the loops as they stand, first nest first")  # fmt: skip
+            state.fail(
+                "the loops are not given in program order",
+                code="BW310",
+                guilty=loops,
+                help="give the loops as they stand, first nest first",
+            )
         return parent
 
     @staticmethod
@@ -141,19 +154,28 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
         for loop in loops:
             require_whole(state, loop)
             if loop.annotations:
-                state.fail(f"loop {loop.loop_var.name} is annotated with "
-                           f"{', '.join(loop.annotations)}", code="BW312", guilty=[loop],
-                           help="; ".join(f'unannotate({loop.loop_var.name}, "{key}") first'
-                                          for key in loop.annotations))  # fmt: skip
+                state.fail(
+                    f"loop {loop.loop_var.name} is annotated with {', '.join(loop.annotations)}",
+                    code="BW312",
+                    guilty=[loop],
+                    help="; ".join(
+                        f'unannotate({loop.loop_var.name}, "{key}") first'
+                        for key in loop.annotations
+                    ),
+                )
         tags = {(f.kind, f.thread.thread_tag if f.thread else "") for f in loops}
         kind, tag = next(iter(tags))
         free = kind in (ir.ForKind.SERIAL, ir.ForKind.PARALLEL) or tag.startswith("blockIdx")
         if len(tags) > 1 or not free:
-            state.fail("the loops are not all serial, all parallel, or all bound to one axis of "
-                       "thread blocks", code="BW312", guilty=loops,
-                       help="take horizontal_fuse on serial loops, and parallel or bind on the "
-                            "loop "
-                       "that it gives")  # fmt: skip
+            state.fail(
+                "the loops are not all serial, all parallel, or all bound to one axis of "
+                "thread blocks",
+                code="BW312",
+                guilty=loops,
+                help="take horizontal_fuse on serial loops, and parallel or bind on the "
+                "loop "
+                "that it gives",
+            )
 
 
 def _independent(state: State, loops: list[ir.For], between: list[ir.Stmt]) -> None:
@@ -174,8 +196,10 @@ def _independent(state: State, loops: list[ir.For], between: list[ir.Stmt]) -> N
                 for x in boxes(a, writes=True):
                     for y in boxes(b, writes=False):
                         if x.buffer is y.buffer and not apart(x, y, analyzer):
-                            state.fail(f"block {b.name} uses {x.buffer.name}, which block "
-                                       f"{a.name} writes: their loops depend on one another",
-                                       code="BW372", guilty=[*map(state.tree.realize, (a, b))],
-                                       help="fuse loops whose blocks use different "
-                                       "buffers")  # fmt: skip
+                            state.fail(
+                                f"block {b.name} uses {x.buffer.name}, which block "
+                                f"{a.name} writes: their loops depend on one another",
+                                code="BW372",
+                                guilty=[*map(state.tree.realize, (a, b))],
+                                help="fuse loops whose blocks use different buffers",
+                            )

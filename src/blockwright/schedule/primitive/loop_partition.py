@@ -80,7 +80,7 @@ class LoopPartition(Primitive, frozen=True, eq=False):
         require_lasting(state, [loop], [loop])
         analyzer = state.loop_facts(loop)
         pieces = self._pieces(state, loop, analyzer)
-        made: list[ir.Stmt] = []
+        result: list[ir.Stmt] = []
         fresh: list[ir.Var] = []
         late = False
         for k, piece in enumerate(pieces):
@@ -98,13 +98,13 @@ class LoopPartition(Primitive, frozen=True, eq=False):
             late, body = late or shortened is not body, shortened
             used = {var} if value is var else set(ir.free_vars(value))
             body = simplified_bindings(body, used, known)
-            made.append(
+            result.append(
                 loop.replace(loop_var=var, min=piece.min, extent=piece.extent, body=body)
                 if value is var
                 else body
             )
         edit = Edit(state)
-        edit.replace(loop, ir.seq(made))
+        edit.replace(loop, ir.seq(result))
         if late:  # an update reads what a reduction only writes
             edit.refresh_signatures()
         step = edit.finish(*fresh)
@@ -114,26 +114,40 @@ class LoopPartition(Primitive, frozen=True, eq=False):
         dtype = loop.loop_var.type
         taken: ir.Expr = ir.const(0, dtype)
         if sum(f is None for f in self.factors) > 1:
-            state.fail("more than one factor is None", code="BW304", guilty=[loop],
-                       help="give numbers for all pieces but one, as in [1, None, 1]")  # fmt: skip
+            state.fail(
+                "more than one factor is None",
+                code="BW304",
+                guilty=[loop],
+                help="give numbers for all pieces but one, as in [1, None, 1]",
+            )
         if not self.factors:
-            state.fail("no factors are given", code="BW304", guilty=[loop],
-                       help="say how many iterations each piece takes, as in [1, None, "
-                            "1]")  # fmt: skip
-        sizes = [None if f is None else ir.cast_to(ir.as_expr(f, None), dtype)
-                 for f in self.factors]  # fmt: skip
+            state.fail(
+                "no factors are given",
+                code="BW304",
+                guilty=[loop],
+                help="say how many iterations each piece takes, as in [1, None, 1]",
+            )
+        sizes = [
+            None if f is None else ir.cast_to(ir.as_expr(f, None), dtype) for f in self.factors
+        ]
         for size in sizes:
             taken = taken if size is None else taken + size
             if size is not None and not analyzer.prove(ir.GE(size, ir.const(1, dtype))):
-                state.fail("a symbolic factor is not provably positive", code="BW318",
-                           guilty=[loop],
-                           help='state its range in "tir_var_lower_bound"')  # fmt: skip
+                state.fail(
+                    "a symbolic factor is not provably positive",
+                    code="BW318",
+                    guilty=[loop],
+                    help='state its range in "tir_var_lower_bound"',
+                )
         left = analyzer.simplify(ir.cast_to(loop.extent, dtype) - taken)
-        least = ir.const(1 if None in self.factors else 0, dtype)
-        if not analyzer.prove(ir.GE(left, least)):
-            state.fail(f"the factors may take more iterations than loop {loop.loop_var.name} has",
-                       code="BW318", guilty=[loop], help="give smaller factors, or state a lower "
-                       "bound of the extent")  # fmt: skip
+        smallest = ir.const(1 if None in self.factors else 0, dtype)
+        if not analyzer.prove(ir.GE(left, smallest)):
+            state.fail(
+                f"the factors may take more iterations than loop {loop.loop_var.name} has",
+                code="BW318",
+                guilty=[loop],
+                help="give smaller factors, or state a lower bound of the extent",
+            )
         if None not in self.factors and not analyzer.prove_equal(left, ir.const(0, dtype)):
             sizes.append(None)
         pieces: list[ir.Range] = []

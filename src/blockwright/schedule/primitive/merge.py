@@ -81,8 +81,11 @@ class Merge(Primitive, frozen=True, eq=False):
 
     def apply(self, state: State) -> Step:
         if len(self.loops) < 2:
-            state.fail("at least two loops are merged", code="BW304",
-                       help="give one loop of each nest that shall become one")  # fmt: skip
+            state.fail(
+                "at least two loops are merged",
+                code="BW304",
+                help="give one loop of each nest that shall become one",
+            )
         loops = [state.loop(handle) for handle in self.loops]
         nests = _nests(state, loops)
         require_lasting(state, [f for nest in nests for f in nest], _from_to(state, nests))
@@ -111,25 +114,36 @@ def _nests(state: State, loops: Sequence[ir.For]) -> list[list[ir.For]]:
     above = [list(state.tree.ancestors(loop)) for loop in loops]
     common = next((a for a in above[0] if all(a in other for other in above[1:])), None)
     if not isinstance(common, ir.SeqStmt):
-        state.fail("the loops do not stand in nests side by side", code="BW310", guilty=loops,
-                   help="merge joins different nests; fuse joins loops of one")  # fmt: skip
+        state.fail(
+            "the loops do not stand in nests side by side",
+            code="BW310",
+            guilty=loops,
+            help="merge joins different nests; fuse joins loops of one",
+        )
     nests: list[list[ir.For]] = []
     for loop, path in zip(loops, above, strict=True):
         nest = [loop]
         for node in path[: path.index(common)]:
             if not isinstance(node, ir.For):
-                state.fail(f"a loop around {loop.loop_var.name} holds other statements too, or a "
-                           "block stands between the loops", code="BW310", guilty=[loop],
-                           help="merge the loops outside first")  # fmt: skip
+                state.fail(
+                    f"a loop around {loop.loop_var.name} holds other statements too, or a "
+                    "block stands between the loops",
+                    code="BW310",
+                    guilty=[loop],
+                    help="merge the loops outside first",
+                )
             nest.append(node)
         for each in nest:
             require_plain_loop(state, each)
         nests.append(nest[::-1])
     starts = [state.tree.order[nest[0]] for nest in nests]
     if starts != sorted(set(starts)):
-        state.fail("the loops are not given in program order, one of each nest", code="BW310",
-                   guilty=loops,
-                   help="give one loop of each nest, first nest first")  # fmt: skip
+        state.fail(
+            "the loops are not given in program order, one of each nest",
+            code="BW310",
+            guilty=loops,
+            help="give one loop of each nest, first nest first",
+        )
     return nests
 
 
@@ -146,10 +160,13 @@ def _same_bounds(state: State, nests: list[list[ir.For]]) -> None:
     analyzer = state.loop_facts(first[0])
     for nest in nests[1:]:
         if len(nest) != len(first):
-            state.fail(f"loop {nest[-1].loop_var.name} stands {len(nest)} deep in its nest, loop "
-                       f"{first[-1].loop_var.name} {len(first)} deep", code="BW310",
-                       guilty=[first[-1], nest[-1]],
-                       help="give loops of the same depth")  # fmt: skip
+            state.fail(
+                f"loop {nest[-1].loop_var.name} stands {len(nest)} deep in its nest, loop "
+                f"{first[-1].loop_var.name} {len(first)} deep",
+                code="BW310",
+                guilty=[first[-1], nest[-1]],
+                help="give loops of the same depth",
+            )
         renamed: dict[ir.Var, ir.Expr] = {}
         for mine, theirs in zip(first, nest, strict=True):
             extent = ir.substitute(theirs.extent, renamed)
@@ -219,7 +236,7 @@ def _place(state: State, flow: Scope, nests: list[list[ir.For]]) -> list[ir.For]
     assert isinstance(holder, ir.SeqStmt)
     tops = [nest[0] for nest in nests]
     parts = holder.seq[holder.seq.index(tops[0]) : holder.seq.index(tops[-1]) + 1]
-    found: list[ir.For] | None = None
+    result: list[ir.For] | None = None
     obstacle: ir.Stmt = tops[0]
     for nest, order in ((nests[0], parts), (nests[-1], parts[::-1])):
         passed: list[ir.Stmt] = []  # statements that the next nest has to move past
@@ -230,16 +247,20 @@ def _place(state: State, flow: Scope, nests: list[list[ir.For]]) -> list[ir.For]
             elif any(_conflict(state, part, other) for other in passed):
                 free, obstacle = False, passed[0]
         if free:
-            found = nest
+            result = nest
             break
-    if found is None:
+    if result is None:
         who = " and ".join(f"block {b.name}" for b in state.tree.child_blocks(obstacle))
         over = f" (loop {obstacle.loop_var.name})" if isinstance(obstacle, ir.For) else ""
-        state.fail(f"{who or 'a statement'}{over} stands between the nests and touches what they "
-                   "write, or they what it writes", code="BW316", guilty=[obstacle, *tops],
-                   help="give a loop of that statement to merge too, or bring it out of the way "
-                   "first (compute_at, reverse_compute_at)")  # fmt: skip
-    return found
+        state.fail(
+            f"{who or 'a statement'}{over} stands between the nests and touches what they "
+            "write, or they what it writes",
+            code="BW316",
+            guilty=[obstacle, *tops],
+            help="give a loop of that statement to merge too, or bring it out of the way "
+            "first (compute_at, reverse_compute_at)",
+        )
+    return result
 
 
 def _conflict(state: State, a: ir.Stmt, b: ir.Stmt) -> bool:

@@ -77,9 +77,12 @@ class MergeReduction(Primitive, frozen=True, eq=False):
         init, update = state.block(self.init), state.block(self.update)
         scope = state.scope(update)
         if state.scope(init) is not scope:
-            state.fail(f"blocks {init.name} and {update.name} stand in different scopes",
-                       code="BW336", guilty=[init, update],
-                       help="merge before one of them is put into a block of its own")  # fmt: skip
+            state.fail(
+                f"blocks {init.name} and {update.name} stand in different scopes",
+                code="BW336",
+                guilty=[init, update],
+                help="merge before one of them is put into a block of its own",
+            )
         merge = _Merge(state, scope, init, update)
         value = merge.initial()
         merge.check_steps()
@@ -99,8 +102,10 @@ class _Merge:
         self.flow: Scope = state.data_flow(scope)
         self.realize = state.realize(update)
         if init is update or self.flow.kind(update) is not BlockKind.UPDATE:
-            self.fail(f"block {update.name} is no update whose initial value stands elsewhere",
-                      self.flow.why_other(update))  # fmt: skip
+            self.fail(
+                f"block {update.name} is no update whose initial value stands elsewhere",
+                self.flow.why_other(update),
+            )
         require_complete(state, self.flow, init)
         if self.flow.position[init] > self.flow.position[update]:
             self.fail(f"block {init.name} comes after block {update.name}")
@@ -112,11 +117,15 @@ class _Merge:
         self.written = [r.buffer for r in update.writes]
 
     def fail(self, rule: str, why: str = "", help: str | None = None) -> NoReturn:
-        self.state.fail(rule + (f": {why}" if why else ""), code="BW336",
-                        guilty=[self.state.tree.realize(b) for b in (self.init, self.update)],
-                        help=help or "give the block that sets each element once and, after it, "
-                        "the one that updates it, each in its own loops, as decompose_reduction "
-                        "leaves them")  # fmt: skip
+        self.state.fail(
+            rule + (f": {why}" if why else ""),
+            code="BW336",
+            guilty=[self.state.tree.realize(b) for b in (self.init, self.update)],
+            help=help
+            or "give the block that sets each element once and, after it, "
+            "the one that updates it, each in its own loops, as decompose_reduction "
+            "leaves them",
+        )
 
     def _in_loops_alone(self, block: ir.Block) -> None:
         if any(self.state.tree.deciding(self.state.realize(block), self.scope)):
@@ -128,38 +137,47 @@ class _Merge:
         parts = body.seq if isinstance(body, ir.SeqStmt) else (body,)
         stores = [s for s in parts if isinstance(s, ir.BufferStore) and s.predicate is None]
         if len(stores) < len(parts) or {s.buffer for s in stores} != set(self.written):
-            self.fail(f"block {self.init.name} does not set just one initial value for each "
-                      f"element that block {self.update.name} updates")  # fmt: skip
+            self.fail(
+                f"block {self.init.name} does not set just one initial value for each "
+                f"element that block {self.update.name} updates"
+            )
         analyzer = self.state.analyzer(self.realize)
         for it in self.update.iter_vars:
             analyzer.bind(it.var, it.dom)
         steps = {f.loop_var for f in self.reducing}
         steps |= {it.var for it in self.update.iter_vars if it.iter_type is ir.IterType.REDUCE}
         analyzer = analyzer.without_empty(steps)  # the initial value is set without a step too
-        made: list[ir.Stmt] = []
+        result: list[ir.Stmt] = []
         for store in stores:
             place = self._place(store.buffer)
             at = iterators_at(self.init, store.indices, place, analyzer)
             if at is None:
-                self.fail(f"the iterators of block {self.init.name} do not follow from the "
-                          f"element of {store.buffer.name} that block {self.update.name} "
-                          "updates", help="index it by plain iterators")  # fmt: skip
-            made.append(ir.BufferStore(store.buffer, ir.substitute(store.value, at), place))
-        return ir.seq(made)
+                self.fail(
+                    f"the iterators of block {self.init.name} do not follow from the "
+                    f"element of {store.buffer.name} that block {self.update.name} "
+                    "updates",
+                    help="index it by plain iterators",
+                )
+            result.append(ir.BufferStore(store.buffer, ir.substitute(store.value, at), place))
+        return ir.seq(result)
 
     def _place(self, buffer: ir.Buffer) -> tuple[ir.Expr, ...]:
         """The one element of a buffer that an instance of the update touches."""
-        found = [a for a in ir.accesses(self.update.body) if a.buffer is buffer]
+        result = [a for a in ir.accesses(self.update.body) if a.buffer is buffer]
         iters = {it.var for it in self.update.iter_vars if it.iter_type is not ir.IterType.REDUCE}
-        first = found[0] if found else None
+        first = result[0] if result else None
         if first is None or ir.collect(self.update.body, ir.BlockRealize):
             self.fail(f"block {self.update.name} is more than an update of elements")
-        known = iters | set(self.flow.tree.func.params) | {
-            v for d in buffer.shape for v in ir.collect(d, ir.Var)}  # fmt: skip
+        known = (
+            iters
+            | set(self.flow.tree.func.params)
+            | {v for d in buffer.shape for v in ir.collect(d, ir.Var)}
+        )
         plain = all(v in known for i in first.indices for v in ir.free_vars(i))
-        if not plain or not all(ir.structural_equal(a.indices, first.indices) for a in found):
-            self.fail(f"an instance of block {self.update.name} touches several elements of "
-                      f"{buffer.name}")  # fmt: skip
+        if not plain or not all(ir.structural_equal(a.indices, first.indices) for a in result):
+            self.fail(
+                f"an instance of block {self.update.name} touches several elements of {buffer.name}"
+            )
         return first.indices
 
     # ------------------------------------------------------------------ when the update begins
@@ -168,11 +186,15 @@ class _Merge:
         for loop in self.reducing:
             name = loop.loop_var.name
             if any(loop is c for c in self.common):
-                self.fail(f"loop {name} around both blocks reduces, so the initial value is set "
-                          "anew in each of its iterations")  # fmt: skip
+                self.fail(
+                    f"loop {name} around both blocks reduces, so the initial value is set "
+                    "anew in each of its iterations"
+                )
             if loop.kind not in (ir.ForKind.SERIAL, ir.ForKind.UNROLLED):
-                self.fail(f"reduction loop {name} is {loop.kind.value}", help="merge before "
-                          "loops are vectorized or run at the same time")  # fmt: skip
+                self.fail(
+                    f"reduction loop {name} is {loop.kind.value}",
+                    help="merge before loops are vectorized or run at the same time",
+                )
         domains = {f.loop_var: f.dom for f in self.own}
         predicate = None if ir.is_const_int(self.realize.predicate) else self.realize.predicate
         around: ir.Stmt = self.own[0] if self.own else self.realize
@@ -198,8 +220,10 @@ class _Merge:
             if it.iter_type is ir.IterType.REDUCE:
                 at = ir.substitute(value, start)
                 if not known.prove_equal(*ir.match_types(at, it.dom.min)):
-                    self.fail(f"the first step of an element does not have the first value of "
-                              f"iterator {it.var.name}")  # fmt: skip
+                    self.fail(
+                        f"the first step of an element does not have the first value of "
+                        f"iterator {it.var.name}"
+                    )
         for condition in ir.conditions(self.realize.predicate):
             if ir.uses_var(condition, reducing) and not known.prove(
                 ir.substitute(condition, start)
@@ -217,8 +241,10 @@ class _Merge:
             empty.learn(ir.LE(loop.extent, zero))
             none = [ir.LE(it.dom.extent, ir.const(0, it.dom.extent.dtype)) for it in reduced]
             if not any(empty.prove(n) for n in none):
-                self.fail(f"loop {loop.loop_var.name} may not run although no reduction iterator "
-                          "has an empty domain; the initial value would be lost")  # fmt: skip
+                self.fail(
+                    f"loop {loop.loop_var.name} may not run although no reduction iterator "
+                    "has an empty domain; the initial value would be lost"
+                )
 
     # ------------------------------------------------------------------ what is set and updated
     def check_same_elements(self) -> None:
@@ -230,8 +256,10 @@ class _Merge:
             for block in (self.init, self.update):
                 region = next(r for r in block.writes if r.buffer is buffer)
                 if not self.flow.is_exact(self.common, block, region, analyzer):
-                    self.fail(f"block {block.name} may leave out some of the elements of "
-                              f"{buffer.name} between the first and the last one")  # fmt: skip
+                    self.fail(
+                        f"block {block.name} may leave out some of the elements of "
+                        f"{buffer.name} between the first and the last one"
+                    )
                 box = self.flow.region_under(self.common, block, region, analyzer)
                 boxes.append(clip_region(box.region, buffer.shape, analyzer))
             begun, updated = boxes
@@ -256,9 +284,12 @@ class _Merge:
             changed = {r.buffer for r in other.writes} & sources
             if touched or changed:
                 name = next(iter(touched | changed)).name
-                self.state.fail(f"block {other.name} touches {name} before the initial value "
-                                "would be set", code="BW336", guilty=[here, self.realize],
-                                help=f"move block {other.name} away from between the two first "
-                                     "(compute_at, "
-                                "reverse_compute_at), or leave the reduction "
-                                "decomposed")  # fmt: skip
+                self.state.fail(
+                    f"block {other.name} touches {name} before the initial value would be set",
+                    code="BW336",
+                    guilty=[here, self.realize],
+                    help=f"move block {other.name} away from between the two first "
+                    "(compute_at, "
+                    "reverse_compute_at), or leave the reduction "
+                    "decomposed",
+                )

@@ -134,20 +134,30 @@ class PadEinsum(Primitive, frozen=True, eq=False):
                 "for none, as in [16, 16, 1]",
             )
         if self.mode not in ("zero", "clamp"):
-            state.fail(f"mode must be 'zero' or 'clamp', got {self.mode!r}", code="BW304",
-                       guilty=[block],
-                       help='"zero" pads with zeros, "clamp" repeats the last element')  # fmt: skip
+            state.fail(
+                f"mode must be 'zero' or 'clamp', got {self.mode!r}",
+                code="BW304",
+                guilty=[block],
+                help='"zero" pads with zeros, "clamp" repeats the last element',
+            )
         store = block.body
         if len(block.writes) != 1 or not isinstance(store, ir.BufferStore) or block.match_buffers:
-            state.fail(f"{block.name} is more than one update of one buffer", code="BW360",
-                       guilty=[block],
-                       help="take the step before blocks are combined, on a block with "
-                            "one update such as a matrix product")  # fmt: skip
+            state.fail(
+                f"{block.name} is more than one update of one buffer",
+                code="BW360",
+                guilty=[block],
+                help="take the step before blocks are combined, on a block with "
+                "one update such as a matrix product",
+            )
         require_no_readback(state, block, store.buffer)
         computed = (store.value, *(() if block.init is None else (block.init,)))
         if self.mode == "zero" and any(_may_trap(n) for part in computed for n in ir.walk(part)):
-            state.fail("an integer is divided by what is read, which would be zero in the padding",
-                       code="BW326", guilty=[block], help='use mode="clamp"')  # fmt: skip
+            state.fail(
+                "an integer is divided by what is read, which would be zero in the padding",
+                code="BW326",
+                guilty=[block],
+                help='use mode="clamp"',
+            )
 
     def _check_padded(self, state: State, block: ir.Block, padded: set[ir.Var]) -> None:
         """Padded iterators are plain indices only; padded terms are neutral; results separate."""
@@ -157,39 +167,52 @@ class PadEinsum(Primitive, frozen=True, eq=False):
             if it.var not in padded:
                 continue
             if _beside_indices(block, it.var):
-                state.fail(f"iterator {it.var.name} is used other than in an index",
-                           code="BW326", guilty=[block],
-                           help="reindex or compute that part in a block of its own")  # fmt: skip
+                state.fail(
+                    f"iterator {it.var.name} is used other than in an index",
+                    code="BW326",
+                    guilty=[block],
+                    help="reindex or compute that part in a block of its own",
+                )
             if it.iter_type is ir.IterType.SPATIAL:
                 if not any(index is it.var for index in store.indices):
-                    state.fail(f"iterator {it.var.name} is no index of {store.buffer.name}: its "
-                               "padded points would write existing elements", code="BW326",
-                               guilty=[block],
-                               help="pad the iterators that index the output by "
-                                    "themselves, and give 1 for this one")  # fmt: skip
+                    state.fail(
+                        f"iterator {it.var.name} is no index of {store.buffer.name}: its "
+                        "padded points would write existing elements",
+                        code="BW326",
+                        guilty=[block],
+                        help="pad the iterators that index the output by "
+                        "themselves, and give 1 for this one",
+                    )
                 continue
-            neutral = _repeats(block, it.var) if self.mode == "clamp" else _adds_nothing(
-                state, block, it.var)  # fmt: skip
+            neutral = (
+                _repeats(block, it.var)
+                if self.mode == "clamp"
+                else _adds_nothing(state, block, it.var)
+            )
             if not neutral:
-                state.fail(f"reduction iterator {it.var.name} cannot be padded: the padded terms "
-                           "would count", code="BW326", guilty=[block],
-                           help='pad sums of products with mode="zero", in which every factor '
-                           'is indexed by the iterator, and maxima with mode="clamp"')  # fmt: skip
+                state.fail(
+                    f"reduction iterator {it.var.name} cannot be padded: the padded terms "
+                    "would count",
+                    code="BW326",
+                    guilty=[block],
+                    help='pad sums of products with mode="zero", in which every factor '
+                    'is indexed by the iterator, and maxima with mode="clamp"',
+                )
 
 
 def _beside_indices(block: ir.Block, var: ir.Var) -> bool:
     """Whether an iterator occurs in a block other than as a whole index of the store or in an
     index of a load."""
     inside = 0
-    found = 0
+    result = 0
     for part in (block.body, *(() if block.init is None else (block.init,))):
-        found += sum(n is var for n in occurrences(part))
+        result += sum(n is var for n in occurrences(part))
         for access in accesses_in(part):
             if isinstance(access, ir.BufferStore):
                 inside += sum(i is var for i in access.indices)
             else:
                 inside += sum(n is var for i in access.indices for n in own_parts(i))
-    return found != inside
+    return result != inside
 
 
 def _adds_nothing(state: State, block: ir.Block, var: ir.Var) -> bool:
@@ -223,9 +246,9 @@ def _repeats(block: ir.Block, var: ir.Var) -> bool:
     assert isinstance(store, ir.BufferStore)
     sides = [isinstance(e, ir.BufferLoad) and e.buffer is store.buffer for e in (value.a, value.b)]
     own = sum(a.buffer is store.buffer for a in accesses_in(value))  # a term must not use it again
-    found = sum(n is var for n in occurrences(value))
+    result = sum(n is var for n in occurrences(value))
     plain = sum(i is var for a in accesses_in(value) for i in a.indices)
-    return sum(sides) == own == 1 and found == plain
+    return sum(sides) == own == 1 and result == plain
 
 
 def _may_trap(node: ir.Node) -> bool:

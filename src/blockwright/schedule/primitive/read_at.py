@@ -101,17 +101,21 @@ class ReadAt(Primitive, frozen=True, eq=False):
         consumers = [b for b in below if any(r.buffer is buffer for r in b.reads)]
         rivals = [b for b in below if any(r.buffer is buffer for r in b.writes)]
         if rivals:
-            state.fail(f"block {rivals[0].name} below loop {loop.loop_var.name} writes "
-                       f"{buffer.name}: a copy would not follow", code="BW323",
-                       guilty=[state.realize(rivals[0]), loop],
-                       help=f"choose a loop of {block.name} that does not hold "
-                            f"{rivals[0].name}" + or_inplace(state, rivals[0], buffer))  # fmt: skip
+            state.fail(
+                f"block {rivals[0].name} below loop {loop.loop_var.name} writes "
+                f"{buffer.name}: a copy would not follow",
+                code="BW323",
+                guilty=[state.realize(rivals[0]), loop],
+                help=f"choose a loop of {block.name} that does not hold "
+                f"{rivals[0].name}" + or_inplace(state, rivals[0], buffer),
+            )
         fixed = [*state.tree.loops_above(loop), loop]
         needs = [(b, region_of(b.reads, buffer)) for b in consumers]
         box = box_at(state, scope, fixed, needs)
         order = state.tree.order
-        makers = [b for b in state.data_flow(scope).writers.get(buffer, ())
-                  if order[b] < order[loop]]  # fmt: skip
+        makers = [
+            b for b in state.data_flow(scope).writers.get(buffer, ()) if order[b] < order[loop]
+        ]
         own = [(b, region_of(b.writes, buffer)) for b in makers]
         analyzer = state.analyzer(loop.body)
         if not is_held(
@@ -120,22 +124,24 @@ class ReadAt(Primitive, frozen=True, eq=False):
             fail_unwritten(state, scope, buffer, own)
         name = fresh_name(state, f"{buffer.name}_{self.storage_scope.replace('.', '_')}")
         cache = ir.Buffer(name, buffer.dtype, buffer.shape, scope=self.storage_scope)
-        realize, made = box_block(state, name, cache, buffer, box, fixed)
+        realize, result = box_block(state, name, cache, buffer, box, fixed)
         edit = Edit(state)
         for consumer in consumers:
             edit.replace_block(consumer, edit.substitute(consumer, {buffer: cache}))
         edit.allocate(scope, cache)
         edit.insert_before(body_parts(loop)[0], realize)
         edit.refresh_signatures()
-        return concurrent(state, edit.finish(made))
+        return concurrent(state, edit.finish(result))
 
 
 def blocks_below(state: State, loop: ir.For, block: ir.Block) -> list[ir.Block]:
     """The blocks of a loop's scope below it, of which the given one is one."""
     below = state.tree.child_blocks(loop)
     if block not in below:
-        state.fail(f"block {block.name} does not stand below loop {loop.loop_var.name}",
-                   code="BW310", guilty=[state.realize(block), loop],
-                   help=f'choose one of get_loops("{block.name}"): '
-                   f"{state.loops_of(block)}")  # fmt: skip
+        state.fail(
+            f"block {block.name} does not stand below loop {loop.loop_var.name}",
+            code="BW310",
+            guilty=[state.realize(block), loop],
+            help=f'choose one of get_loops("{block.name}"): {state.loops_of(block)}',
+        )
     return below

@@ -128,10 +128,13 @@ def reindexed(
     scope = state.scope(block)
     written = kind == "write"
     if not written and any(r.buffer is buffer for r in block.writes):
-        state.fail(f"block {block.name} writes {buffer.name}, which it reads: the copy would not "
-                   "follow", code="BW323", guilty=[state.realize(block)],
-                   help=f"take {state.step_name} on a block that only reads {buffer.name}"
-                   + or_inplace(state, block, buffer))  # fmt: skip
+        state.fail(
+            f"block {block.name} writes {buffer.name}, which it reads: the copy would not follow",
+            code="BW323",
+            guilty=[state.realize(block)],
+            help=f"take {state.step_name} on a block that only reads {buffer.name}"
+            + or_inplace(state, block, buffer),
+        )
     indices = _indices(state, block, buffer)
     outer = outermost(state, block, scope)
     require_in_blocks(state, scope, buffer)
@@ -157,12 +160,17 @@ def reindexed(
         mapping = dict(zip(own, v, strict=True))
         return tuple(ir.substitute(e, mapping) for e in exprs)
 
-    source, target = ((copy, places), (buffer, indices)) if written else (
-        (buffer, indices), (copy, places))  # fmt: skip
-    nest, made = copy_nest(
-        name, target[0], lambda v: at(target[1], v),
-        lambda v: ir.BufferLoad(source[0], at(source[1], v)), [it.dom for it in used], around,
-    )  # fmt: skip
+    source, target = (
+        ((copy, places), (buffer, indices)) if written else ((buffer, indices), (copy, places))
+    )
+    nest, result = copy_nest(
+        name,
+        target[0],
+        lambda v: at(target[1], v),
+        lambda v: ir.BufferLoad(source[0], at(source[1], v)),
+        [it.dom for it in used],
+        around,
+    )
     edit = Edit(state)
     new = _redirect(block, buffer, copy, places)
     edit.replace_block(block, with_signature(new, state.signature_facts(block)))
@@ -176,7 +184,7 @@ def reindexed(
     else:
         edit.insert_before(_first_behind_copies(scope, outer), nest)
     edit.refresh_signatures()
-    return concurrent(state, edit.finish(made))
+    return concurrent(state, edit.finish(result))
 
 
 def _first_behind_copies(scope: ir.Block, last: ir.Stmt) -> ir.Stmt:
@@ -184,8 +192,9 @@ def _first_behind_copies(scope: ir.Block, last: ir.Stmt) -> ir.Stmt:
     statements = scope.body.seq if isinstance(scope.body, ir.SeqStmt) else (scope.body,)
     for statement in statements:
         stores = [block.body for block in ir.blocks(statement)]
-        copies = all(isinstance(s, ir.BufferStore) and isinstance(s.value, ir.BufferLoad)
-                     for s in stores)  # fmt: skip
+        copies = all(
+            isinstance(s, ir.BufferStore) and isinstance(s.value, ir.BufferLoad) for s in stores
+        )
         if statement is last or not copies:
             return statement
     return last
@@ -196,10 +205,13 @@ def _mapped(
 ) -> tuple[ir.Expr, ...]:
     """The indices of the copy, over the iterators of the block; each instance has a place."""
     if len(index_map.initial) != len(block.iter_vars):
-        state.fail(f"the map takes {len(index_map.initial)} iterators, {block.name} has "
-                   f"{len(block.iter_vars)}", code="BW324", guilty=[block],
-                   help="give the map one parameter per iterator of the block, in their "
-                        "order")  # fmt: skip
+        state.fail(
+            f"the map takes {len(index_map.initial)} iterators, {block.name} has "
+            f"{len(block.iter_vars)}",
+            code="BW324",
+            guilty=[block],
+            help="give the map one parameter per iterator of the block, in their order",
+        )
     dtype = ir.widest_type([it.var for it in block.iter_vars])
     mapping = with_index_type(index_map, dtype)
     analyzer = state.analyzer(state.scope(block).body)  # the copy stands outside of the loops
@@ -209,13 +221,21 @@ def _mapped(
     inside = {it.var for it in used}
     for it in block.iter_vars:
         if it.var not in inside and any(ir.uses_var(e, it.var) for e in places):
-            state.fail(f"the map uses iterator {it.var.name}, which does not choose the element of "
-                       f"{buffer.name}", code="BW324", guilty=[it, block],
-                       help="use the iterators in the buffer's indices only")  # fmt: skip
+            state.fail(
+                f"the map uses iterator {it.var.name}, which does not choose the element of "
+                f"{buffer.name}",
+                code="BW324",
+                guilty=[it, block],
+                help="use the iterators in the buffer's indices only",
+            )
     why = why_not_injective(places, {it.var: it.dom for it in used}, analyzer)
     if why:
-        state.fail(f"the index map is not one to one: {why}", code="BW324", guilty=[block],
-                   help="map each element to a place of its own")  # fmt: skip
+        state.fail(
+            f"the index map is not one to one: {why}",
+            code="BW324",
+            guilty=[block],
+            help="map each element to a place of its own",
+        )
     return places
 
 
@@ -228,50 +248,74 @@ def _extents(
     shape: list[ir.Expr] = []
     for span in spans(places, domains, analyzer):
         if span is None or not analyzer.prove(ir.GE(*ir.match_types(span[0], 0))):
-            state.fail("the index map leads to negative indices, or to indices without a known end",
-                       code="BW324", guilty=[block],
-                       help="let the map lead to indices from 0 to an end known from "
-                            "the iterators' extents")  # fmt: skip
+            state.fail(
+                "the index map leads to negative indices, or to indices without a known end",
+                code="BW324",
+                guilty=[block],
+                help="let the map lead to indices from 0 to an end known from "
+                "the iterators' extents",
+            )
         shape.append(analyzer.simplify(span[1] + 1))
     return tuple(shape)
 
 
 def _indices(state: State, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.Expr, ...]:
     if state.tree.child_blocks(block):
-        state.fail(f"block {block.name} has blocks inside, whose accesses are theirs", code="BW362",
-                   guilty=[block], help="name one of them: "
-                       + ", ".join(b.name for b in state.tree.child_blocks(block)))  # fmt: skip
+        state.fail(
+            f"block {block.name} has blocks inside, whose accesses are theirs",
+            code="BW362",
+            guilty=[block],
+            help="name one of them: " + ", ".join(b.name for b in state.tree.child_blocks(block)),
+        )
     require_elements(state, block, buffer)
-    found = accesses_to(block.body, buffer)
+    result = accesses_to(block.body, buffer)
     if block.init is not None:
-        found += accesses_to(block.init, buffer)
-    if not found:
-        state.fail(f"{block.name} does not access {buffer.name} by elements", code="BW359",
-                   guilty=[block],
-                   help="take the step before the block is tensorized, while it "
-                        "accesses single elements")  # fmt: skip
-    first = found[0].indices
-    if any(not ir.structural_equal(other.indices, first) for other in found[1:]):
-        state.fail(f"{block.name} accesses {buffer.name} at different indices", code="BW325",
-                   guilty=found,
-                   help="copy with cache_read or cache_write, which keep the indices of "
-                        "each access")  # fmt: skip
+        result += accesses_to(block.init, buffer)
+    if not result:
+        state.fail(
+            f"{block.name} does not access {buffer.name} by elements",
+            code="BW359",
+            guilty=[block],
+            help="take the step before the block is tensorized, while it accesses single elements",
+        )
+    first = result[0].indices
+    if any(not ir.structural_equal(other.indices, first) for other in result[1:]):
+        state.fail(
+            f"{block.name} accesses {buffer.name} at different indices",
+            code="BW325",
+            guilty=result,
+            help="copy with cache_read or cache_write, which keep the indices of each access",
+        )
     iters = {it.var for it in block.iter_vars}
     symbols = visible_outside(state, block)
     for index in first:
         loads = any(isinstance(n, ir.BufferLoad) for n in ir.walk(index))
         if loads or any(v not in iters and v not in symbols for v in ir.free_vars(index)):
-            help = (f'cache_read("{block.name}", "{buffer.name}", "local"), which copies in the '
-                    "buffer's own layout") if loads else (
+            help = (
+                (
+                    f'cache_read("{block.name}", "{buffer.name}", "local"), which copies in the '
+                    "buffer's own layout"
+                )
+                if loads
+                else (
                     f"take {state.step_name} before the block moves into others whose loops or "
-                    "iterators index it")  # fmt: skip
-            state.fail(f"an index of {buffer.name} depends on more than the block's iterators",
-                       code="BW325", guilty=[index], help=help)  # fmt: skip
+                    "iterators index it"
+                )
+            )
+            state.fail(
+                f"an index of {buffer.name} depends on more than the block's iterators",
+                code="BW325",
+                guilty=[index],
+                help=help,
+            )
     for it in block.iter_vars:
         if any(ir.uses_var(i, it.var) for i in first) and not ir.is_const_int(it.dom.min, 0):
-            state.fail(f"iterator {it.var.name} of {block.name} does not start at 0", code="BW350",
-                       guilty=[it, block],
-                       help="transform_block_layout first, to iterators from 0")  # fmt: skip
+            state.fail(
+                f"iterator {it.var.name} of {block.name} does not start at 0",
+                code="BW350",
+                guilty=[it, block],
+                help="transform_block_layout first, to iterators from 0",
+            )
     return first
 
 
@@ -282,18 +326,24 @@ def _check_sharers(
     users = [*writers(state, scope, buffer), *(readers(state, scope, buffer) if written else ())]
     for other in users:
         if other is not block and state.tree.is_below(state.realize(other), outer):
-            state.fail(f"block {other.name} uses {buffer.name} too, in the same loops",
-                       code="BW323", guilty=[state.realize(other), state.realize(block)],
-                       help="reindex before blocks share loops")  # fmt: skip
+            state.fail(
+                f"block {other.name} uses {buffer.name} too, in the same loops",
+                code="BW323",
+                guilty=[state.realize(other), state.realize(block)],
+                help="reindex before blocks share loops",
+            )
 
 
 def _check_alignment(state: State, block: ir.Block, buffer: ir.Buffer) -> None:
     """The block states no alignment of the buffer's strides: the copy has other dimensions."""
     if any(block.writes[index].buffer is buffer for index, _ in align_rows(block)):
-        state.fail(f"block {block.name} states an alignment of the strides of {buffer.name}, and "
-                   "would write a copy of another layout", code="BW328",
-                   guilty=[state.realize(block)],
-                   help=f"use storage_align after {state.step_name}")  # fmt: skip
+        state.fail(
+            f"block {block.name} states an alignment of the strides of {buffer.name}, and "
+            "would write a copy of another layout",
+            code="BW328",
+            guilty=[state.realize(block)],
+            help=f"use storage_align after {state.step_name}",
+        )
 
 
 def _check_written(
@@ -307,46 +357,62 @@ def _check_written(
     spatial = {it.var: it.dom for it in block.iter_vars if it.iter_type is ir.IterType.SPATIAL}
     others = {it.var for it in block.iter_vars} - spatial.keys()
     if any(ir.uses_var(index, others) for index in indices):
-        state.fail(f"the indices of {buffer.name} use a reduction iterator", code="BW325",
-                   guilty=[block],
-                   help="an output is indexed by spatial iterators alone; use "
-                        "cache_write for this one")  # fmt: skip
+        state.fail(
+            f"the indices of {buffer.name} use a reduction iterator",
+            code="BW325",
+            guilty=[block],
+            help="an output is indexed by spatial iterators alone; use cache_write for this one",
+        )
     why = why_not_injective(indices, spatial, state.analyzer(state.scope(block).body))
     if why:
-        state.fail(f"the indices of {buffer.name} are not one to one in the spatial iterators: "
-                   f"{why}", code="BW325", guilty=[block],
-                   help="use cache_write, which copies the buffer in its own layout")  # fmt: skip
+        state.fail(
+            f"the indices of {buffer.name} are not one to one in the spatial iterators: {why}",
+            code="BW325",
+            guilty=[block],
+            help="use cache_write, which copies the buffer in its own layout",
+        )
 
 
 def _require_readable(
     state: State, block: ir.Block, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]
 ) -> None:
     """The elements at the indices exist and are known on the whole domain of the block."""
-    conditional = any(isinstance(n, _CHOICES) or (isinstance(n, ir.Call)
-                      and n.op == "if_then_else") for n in ir.walk(block))  # fmt: skip
+    conditional = any(
+        isinstance(n, _CHOICES) or (isinstance(n, ir.Call) and n.op == "if_then_else")
+        for n in ir.walk(block)
+    )
     scope = state.scope(block)
     analyzer = state.analyzer(scope.body)  # the copy stands outside of the loops
     used = [any(ir.uses_var(index, it.var) for index in indices) for it in block.iter_vars]
-    some = all(analyzer.prove(ir.GE(it.dom.extent, ir.const(1, it.var.type)))
-               for it, index in zip(block.iter_vars, used, strict=True) if not index)  # fmt: skip
+    some = all(
+        analyzer.prove(ir.GE(it.dom.extent, ir.const(1, it.var.type)))
+        for it, index in zip(block.iter_vars, used, strict=True)
+        if not index
+    )
     if some and not conditional and reached(state, block):
         return  # the block itself reads them all
     for it, index in zip(block.iter_vars, used, strict=True):
         if index:
             analyzer.bind(it.var, it.dom)
     if may_fail(indices, analyzer):
-        state.fail(f"block {block.name} guards its reads of {buffer.name}: without the guard an "
-                   "index may divide by 0", code="BW363", guilty=[block],
-                   help=f'use cache_read("{block.name}", "{buffer.name}", "local"), which copies '
-                   "in the buffer's own layout")  # fmt: skip
+        state.fail(
+            f"block {block.name} guards its reads of {buffer.name}: without the guard an "
+            "index may divide by 0",
+            code="BW363",
+            guilty=[block],
+            help=f'use cache_read("{block.name}", "{buffer.name}", "local"), which copies '
+            "in the buffer's own layout",
+        )
     for index, size in zip(indices, buffer.shape, strict=True):
         low = ir.GE(*ir.match_types(index, 0))
         if not analyzer.prove(low) or not analyzer.prove(ir.LT(*ir.match_types(index, size))):
-            state.fail(f"block {block.name} guards its reads of {buffer.name}: without the "
-                       "guard an index may lie outside it", code="BW363",
-                       guilty=[block],
-                       help="pad the buffer in a block of its own first, so that each "
-                            "read lies inside")  # fmt: skip
+            state.fail(
+                f"block {block.name} guards its reads of {buffer.name}: without the "
+                "guard an index may lie outside it",
+                code="BW363",
+                guilty=[block],
+                help="pad the buffer in a block of its own first, so that each read lies inside",
+            )
     flow = state.data_flow(scope)
     region = region_of(block.reads, buffer)
     makers = [w for w in flow.writers.get(buffer, ()) if flow.position[w] < flow.position[block]]
@@ -357,9 +423,13 @@ def _require_readable(
     held = is_held(state, scope, buffer, [], box, own, [], ir.const(True, "bool"), beside)
     stated = whole_box(state, scope, buffer, "read")
     if not held or not (makers or covers(stated, clip_box(box, buffer.shape, beside), beside)):
-        state.fail(f"block {block.name} guards its reads of {buffer.name}, which is not written "
-                   "everywhere", code="BW363", guilty=[block, *makers],
-                   help="use cache_read, or write all of the buffer first")  # fmt: skip
+        state.fail(
+            f"block {block.name} guards its reads of {buffer.name}, which is not written "
+            "everywhere",
+            code="BW363",
+            guilty=[block, *makers],
+            help="use cache_read, or write all of the buffer first",
+        )
 
 
 _CHOICES = (ir.IfThenElse, ir.Select, ir.And, ir.Or)

@@ -79,8 +79,11 @@ class Reorder(Primitive, frozen=True, eq=False):
 
     def apply(self, state: State) -> Step:
         if not self.ordered_loops:
-            state.fail("no loops are given", code="BW304",
-                       help="give the loops in their new order, outermost first")  # fmt: skip
+            state.fail(
+                "no loops are given",
+                code="BW304",
+                help="give the loops in their new order, outermost first",
+            )
         wanted = [state.loop(handle) for handle in self.ordered_loops]
         path = loose_chain(state, wanted)
         places = iter(wanted)
@@ -94,15 +97,21 @@ class Reorder(Primitive, frozen=True, eq=False):
         seen: set[ir.Var] = set()
         for loop in reversed(order):
             if seen and any(ir.uses_var(e, seen) for e in (loop.min, loop.extent)):
-                state.fail(f"the bounds of loop {loop.loop_var.name} use a loop that would come "
-                           "inside it", code="BW350", guilty=[loop],
-                           help="keep that loop outside of this one")  # fmt: skip
+                state.fail(
+                    f"the bounds of loop {loop.loop_var.name} use a loop that would come inside it",
+                    code="BW350",
+                    guilty=[loop],
+                    help="keep that loop outside of this one",
+                )
             seen.add(loop.loop_var)
         blocks = require_compact_flow(state, path[-1], atomic=True)
         flow = state.flow_at(path[-1])
         for block in blocks:
-            inside = [f for f in state.tree.loops_above(block)
-                      if f is path[0] or state.tree.is_below(f, path[0])]  # fmt: skip
+            inside = [
+                f
+                for f in state.tree.loops_above(block)
+                if f is path[0] or state.tree.is_below(f, path[0])
+            ]
             if not affine_within(state, block, inside):
                 require_affine(state, flow, block)
             require_once(state, block, inside, "that change places")

@@ -53,9 +53,13 @@ class ReorderBlockIterVar(Primitive, frozen=True, eq=False):
         realize = state.realize(block)
         count = len(block.iter_vars)
         if sorted(self.new_order) != list(range(count)):
-            state.fail(f"new_order={list(self.new_order)} does not name each of the {count} "
-                       f"iterators of block {block.name} once", code="BW304", guilty=[realize],
-                       help=f"give the numbers 0 to {count - 1} in the new order")  # fmt: skip
+            state.fail(
+                f"new_order={list(self.new_order)} does not name each of the {count} "
+                f"iterators of block {block.name} once",
+                code="BW304",
+                guilty=[realize],
+                help=f"give the numbers 0 to {count - 1} in the new order",
+            )
         if list(self.new_order) == list(range(count)):
             return Step(state.func)
         new = block.replace(iter_vars=tuple(block.iter_vars[k] for k in self.new_order))

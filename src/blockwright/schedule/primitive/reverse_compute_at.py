@@ -122,20 +122,26 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
         realize = state.tree.realize(block)
         inside = set(state.tree.child_blocks(loop))
         producers = flow.producers(block)
-        found = [p for p in producers if p in inside]
+        result = [p for p in producers if p in inside]
         if not producers:
-            state.fail(f"no block of the scope writes what block {block.name} reads", code="BW322",
-                       guilty=[realize],
-                       help="move its consumers instead, or bring the block itself to a "
-                            "consumer: compute_at")  # fmt: skip
+            state.fail(
+                f"no block of the scope writes what block {block.name} reads",
+                code="BW322",
+                guilty=[realize],
+                help="move its consumers instead, or bring the block itself to a "
+                "consumer: compute_at",
+            )
         for producer in producers:
-            late = found and flow.position[producer] > flow.position[found[0]]
-            if producer not in inside and (late or not found):
-                state.fail(f"block {producer.name} writes what block {block.name} reads and is "
-                           f"not inside loop {loop.loop_var.name}", code="BW322",
-                           guilty=[state.tree.realize(producer), loop],
-                           help=_elsewhere(state, block, producer, loop))  # fmt: skip
-        return found
+            late = result and flow.position[producer] > flow.position[result[0]]
+            if producer not in inside and (late or not result):
+                state.fail(
+                    f"block {producer.name} writes what block {block.name} reads and is "
+                    f"not inside loop {loop.loop_var.name}",
+                    code="BW322",
+                    guilty=[state.tree.realize(producer), loop],
+                    help=_elsewhere(state, block, producer, loop),
+                )
+        return result
 
     @staticmethod
     def _undisturbed(state: State, flow: Scope, block: ir.Block, loop: ir.For) -> None:
@@ -144,8 +150,8 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
         here = flow.position[block]
         first = min(flow.position[b] for b in state.tree.child_blocks(loop))
         inside = set(state.tree.child_blocks(loop))
-        made = {b for b in flow.producers(block) if b in inside or flow.position[b] < first}
-        writers = [b for b in around if b not in made]
+        result = {b for b in flow.producers(block) if b in inside or flow.position[b] < first}
+        writers = [b for b in around if b not in result]
         users = [b for b in around if flow.position[b] < here]
         require_quiet(state, flow, block, writers=writers, users=users)
 
@@ -157,22 +163,27 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
         fixed = [*state.tree.loops_above(loop), loop]
         analyzer = state.analyzer(loop.body)
         iterators = {it.var: it.dom for it in block.iter_vars}
-        found: Domains = {}
+        result: Domains = {}
         for read in block.reads:
-            made = [flow.region_under(fixed, producer, write, analyzer, tight=False).region
-                    for producer in producers for write in producer.writes
-                    if write.buffer is read.buffer]  # fmt: skip
-            solved, unclear = _reached(read, made, iterators, analyzer)
+            created = [
+                flow.region_under(fixed, producer, write, analyzer, tight=False).region
+                for producer in producers
+                for write in producer.writes
+                if write.buffer is read.buffer
+            ]
+            solved, unclear = _reached(read, created, iterators, analyzer)
             for var, rng in solved.items():
-                narrow(found, var, rng, analyzer)
+                narrow(result, var, rng, analyzer)
             if unclear:
-                state.fail(f"which instances of block {block.name} an iteration of loop "
-                           f"{loop.loop_var.name} can run does not follow from its index of "
-                           f"{read.buffer.name}", code="BW358",
-                           guilty=[state.tree.realize(block), loop],
-                           help="choose a loop in which the whole dimension is produced"
-                           )  # fmt: skip
-        return found
+                state.fail(
+                    f"which instances of block {block.name} an iteration of loop "
+                    f"{loop.loop_var.name} can run does not follow from its index of "
+                    f"{read.buffer.name}",
+                    code="BW358",
+                    guilty=[state.tree.realize(block), loop],
+                    help="choose a loop in which the whole dimension is produced",
+                )
+        return result
 
 
 def _reached(
@@ -183,20 +194,20 @@ def _reached(
 ) -> tuple[Domains, bool]:
     """Domains in which a block reads what any of its producers made, and whether some dimension
     that is not made as a whole tells nothing of an iterator."""
-    found: Domains = {}
+    result: Domains = {}
     free: set[ir.Var] = set()
     hulls: list[ir.Range] = []
     for box in made:
         solved, lost = solve(read.region, box, iterators, analyzer)
         for var, rng in solved.items():
-            merge(found, var, rng, analyzer)
+            merge(result, var, rng, analyzer)
         free |= lost
         hulls = [hull(a, b, analyzer) for a, b in zip(hulls or box, box, strict=True)]
     unclear = any(
         not free.isdisjoint(ir.free_vars(access.min)) and not _is_whole(rng, dim, analyzer)
         for dim, access, rng in zip(read.buffer.shape, read.region, hulls, strict=False)
     )
-    return {var: rng for var, rng in found.items() if var not in free}, unclear
+    return {var: rng for var, rng in result.items() if var not in free}, unclear
 
 
 def _is_whole(rng: ir.Range, dim: ir.Expr, analyzer: Analyzer) -> bool:
@@ -207,13 +218,23 @@ def _is_whole(rng: ir.Range, dim: ir.Expr, analyzer: Analyzer) -> bool:
 def _elsewhere(state: State, block: ir.Block, producer: ir.Block, loop: ir.For) -> str:
     """Where a block can go when the loop chosen does not hold what it reads."""
     name = loop.loop_var.name
-    what = ", ".join(dict.fromkeys(r.buffer.name for r in block.reads for w in producer.writes
-                                   if r.buffer is w.buffer))  # fmt: skip
-    found = legal(state, (f'reverse_compute_at("{block.name}", {called(state, f)})'
-                          for f in state.tree.loops_above(producer)))  # fmt: skip
-    why = f"what of {what} an iteration of {name} produces would decide what of block " \
-          f"{block.name} it runs, and block {producer.name} stands outside of it"  # fmt: skip
-    ways = [f"{found[-1]} goes with block {producer.name}"] if found else []
+    what = ", ".join(
+        dict.fromkeys(
+            r.buffer.name for r in block.reads for w in producer.writes if r.buffer is w.buffer
+        )
+    )
+    result = legal(
+        state,
+        (
+            f'reverse_compute_at("{block.name}", {called(state, f)})'
+            for f in state.tree.loops_above(producer)
+        ),
+    )
+    why = (
+        f"what of {what} an iteration of {name} produces would decide what of block "
+        f"{block.name} it runs, and block {producer.name} stands outside of it"
+    )
+    ways = [f"{result[-1]} goes with block {producer.name}"] if result else []
     others = [b for b in state.tree.child_blocks(loop) if b is not block][:1]
     shared = one_loop(state, [*others, block], f'get_loops("{block.name}")') if others else ""
     if shared:

@@ -93,25 +93,27 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         require_complete(state, flow, block)
         require_idempotent(state, flow, block)
         store = single_store(state, block)
-        made = self._producers(state, flow, block)
-        producers, buffer = [p for p, _ in made], made[0][1].buffer
+        result = self._producers(state, flow, block)
+        producers, buffer = [p for p, _ in result], result[0][1].buffer
         require_straight(state, scope, [state.tree.realize(b) for b in (block, *producers)])
         require_alone(state, scope, block)
         require_everywhere(state, block)
         require_reads_inside(state, block, {buffer})
         load = self._load(state, block, store, buffer)
         read = load.indices
-        mappings = [iterators_of(state, block, load, read, stored.indices) for _, stored in made]
+        mappings = [iterators_of(state, block, load, read, stored.indices) for _, stored in result]
         self._makes_all(state, flow, producers, block, buffer)
         problem = flow.uncovered(block, {buffer})
         if problem:  # producers go on where the block has read
-            state.fail(problem, code="BW316",
-                       guilty=[state.tree.realize(x) for x in (*producers, block)],
-                       help="leave the blocks apart: each iteration reads what a later one makes "
-                       "anew")  # fmt: skip
+            state.fail(
+                problem,
+                code="BW316",
+                guilty=[state.tree.realize(x) for x in (*producers, block)],
+                help="leave the blocks apart: each iteration reads what a later one makes anew",
+            )
         self._undisturbed(state, flow, producers, block)
         edit = Edit(state)
-        for (producer, stored), mapping in zip(made, mappings, strict=True):
+        for (producer, stored), mapping in zip(result, mappings, strict=True):
             self._apply_to(state, edit, block, store, producer, stored, mapping, read)
         edit.replace(realize, None)
         edit.free(scope, buffer)
@@ -124,9 +126,15 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
 
     @staticmethod
     def _apply_to(
-        state: State, edit: Edit, block: ir.Block, store: ir.BufferStore, producer: ir.Block,
-        made: ir.BufferStore, mapping: dict[ir.Var, ir.Expr], read: Sequence[ir.Expr],
-    ) -> None:  # fmt: skip
+        state: State,
+        edit: Edit,
+        block: ir.Block,
+        store: ir.BufferStore,
+        producer: ir.Block,
+        made: ir.BufferStore,
+        mapping: dict[ir.Var, ir.Expr],
+        read: Sequence[ir.Expr],
+    ) -> None:
         """Let one producer store the consumer's value, where there is an instance of it."""
         typed = {var: ir.cast_to(value, var.type) for var, value in mapping.items()}
         consumer = ir.substitute(copied_expr(store.value), typed)
@@ -169,16 +177,18 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         own = set(flow.block.alloc_buffers)
         before = flow.producers(block)
         if not before:
-            state.fail(f"block {block.name} has no producer in its scope", code="BW322",
-                       guilty=[state.tree.realize(block)],
-                       help="the block reads inputs only: compute_inline puts it into "
-                            "its consumers")  # fmt: skip
+            state.fail(
+                f"block {block.name} has no producer in its scope",
+                code="BW322",
+                guilty=[state.tree.realize(block)],
+                help="the block reads inputs only: compute_inline puts it into its consumers",
+            )
         require_complete(state, flow, before[-1])
         buffer = element_store(state, before[-1]).buffer
-        found: list[tuple[ir.Block, ir.BufferStore]] = []
+        result: list[tuple[ir.Block, ir.BufferStore]] = []
         for producer in flow.writers[buffer]:
             require_complete(state, flow, producer)
-            found.append((producer, element_store(state, producer)))
+            result.append((producer, element_store(state, producer)))
         others = [r for r in flow.readers[buffer] if r is not block]
         if buffer not in own or others:
             who = f"block {others[0].name} reads it too" if others else "it outlives the scope"
@@ -191,7 +201,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
             )
         require_in_blocks(state, flow.block, buffer)
         require_element_reads(state, block, buffer)
-        return found
+        return result
 
     @staticmethod
     def _load(
@@ -201,10 +211,12 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         loads = [n for n in ir.collect(store, ir.BufferLoad) if n.buffer is buffer]
         for other in loads[1:]:
             if not ir.structural_equal(other.replace(span=None), loads[0].replace(span=None)):
-                state.fail(f"block {block.name} reads {buffer.name} at several indices",
-                           code="BW325", guilty=[state.tree.realize(block)],
-                           help="use compute_at on the producer, which computes all "
-                                "that the block reads")  # fmt: skip
+                state.fail(
+                    f"block {block.name} reads {buffer.name} at several indices",
+                    code="BW325",
+                    guilty=[state.tree.realize(block)],
+                    help="use compute_at on the producer, which computes all that the block reads",
+                )
         return loads[0]
 
     @staticmethod
@@ -216,11 +228,14 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         read = next(r for r in block.reads if r.buffer is buffer)
         if not flow.covers(producers, block, read):
             names = " and ".join(p.name for p in producers)
-            state.fail(f"block {names} does not run where block {block.name} does", code="BW358",
-                       guilty=[state.tree.realize(x) for x in (*producers, block)],
-                       help=f"compute_inline({producers[0].name}) puts the producer into block "
-                       f"{block.name} instead, if it writes each element once; "
-                       f"reverse_compute_at({block.name}, loop) keeps the buffer")  # fmt: skip
+            state.fail(
+                f"block {names} does not run where block {block.name} does",
+                code="BW358",
+                guilty=[state.tree.realize(x) for x in (*producers, block)],
+                help=f"compute_inline({producers[0].name}) puts the producer into block "
+                f"{block.name} instead, if it writes each element once; "
+                f"reverse_compute_at({block.name}, loop) keeps the buffer",
+            )
 
     @staticmethod
     def _undisturbed(state: State, flow: Scope, producers: list[ir.Block], block: ir.Block) -> None:

@@ -93,10 +93,13 @@ class Rfactor(Primitive, frozen=True, eq=False):
         loop = state.loop(self.loop)
         below = state.tree.child_blocks(loop)
         if len(below) != 1:
-            state.fail("there must be exactly one block below the loop", code="BW310",
-                       guilty=[loop, *below],
-                       help="split or reorder so that the reduction has the loop to "
-                            "itself; take the step before blocks move into it")  # fmt: skip
+            state.fail(
+                "there must be exactly one block below the loop",
+                code="BW310",
+                guilty=[loop, *below],
+                help="split or reorder so that the reduction has the loop to "
+                "itself; take the step before blocks move into it",
+            )
         block = below[0]
         reduction = reduction_of(state, block)
         loops = state.tree.loops_above(block)
@@ -105,10 +108,13 @@ class Rfactor(Primitive, frozen=True, eq=False):
         require_reduction(state, block)
         if loop not in reducing:
             choice = " or ".join(f.loop_var.name for f in reducing)
-            state.fail(f"loop {loop.loop_var.name} binds no reduction iterator", code="BW332",
-                       guilty=[loop, block],
-                       help=f"give {choice}, which drives the reduction; or split it first and "
-                            "give one of its parts")  # fmt: skip
+            state.fail(
+                f"loop {loop.loop_var.name} binds no reduction iterator",
+                code="BW332",
+                guilty=[loop, block],
+                help=f"give {choice}, which drives the reduction; or split it first and "
+                "give one of its parts",
+            )
         require_restart(state, block, reduction)
         axis = self._axis(state, block, reduction)
         return _Rfactor(state, block, reduction, loop, loops, reducing, axis).step()
@@ -117,45 +123,67 @@ class Rfactor(Primitive, frozen=True, eq=False):
         """Where the new axis stands, counted from the front."""
         ranks = {len(element.indices) + 1 for element in reduction.elements}
         if len(ranks) > 1:
-            state.fail("the components of the reduction have buffers of different rank, so the "
-                       "new axis has no common place", code="BW332", guilty=[block],
-                       help="reduce the components in blocks of their own")  # fmt: skip
+            state.fail(
+                "the components of the reduction have buffers of different rank, so the "
+                "new axis has no common place",
+                code="BW332",
+                guilty=[block],
+                help="reduce the components in blocks of their own",
+            )
         (rank,) = ranks
         if not -rank <= self.factor_axis < rank:
-            state.fail(f"factor_axis must be between {-rank} and {rank - 1}", code="BW304",
-                       guilty=[block],
-                       help="it says where the new axis stands among those of the "
-                            "partial results; 0 puts it first")  # fmt: skip
+            state.fail(
+                f"factor_axis must be between {-rank} and {rank - 1}",
+                code="BW304",
+                guilty=[block],
+                help="it says where the new axis stands among those of the "
+                "partial results; 0 puts it first",
+            )
         return self.factor_axis % rank
 
 
 class _Rfactor:
     def __init__(
-        self, state: State, block: ir.Block, reduction: Reduction, loop: ir.For,
-        loops: list[ir.For], reducing: list[ir.For], axis: int,
-    ) -> None:  # fmt: skip
+        self,
+        state: State,
+        block: ir.Block,
+        reduction: Reduction,
+        loop: ir.For,
+        loops: list[ir.For],
+        reducing: list[ir.For],
+        axis: int,
+    ) -> None:
         self.state, self.block, self.reduction = state, block, reduction
         self.loop, self.axis = loop, axis
         self.realize = state.realize(block)
         self.own = _own_chain(loops, self.realize)
         if loop not in self.own:
-            state.fail("other statements share the loop's body", code="BW310", guilty=[loop],
-                       help="move the other statements out first, or take the step "
-                            "before blocks move into the loop")  # fmt: skip
+            state.fail(
+                "other statements share the loop's body",
+                code="BW310",
+                guilty=[loop],
+                help="move the other statements out first, or take the step "
+                "before blocks move into the loop",
+            )
         shared = [n for n in reducing if n not in self.own]
         if shared:
-            state.fail(f"other statements share the body of reduction loop "
-                       f"{shared[0].loop_var.name}", code="BW310", guilty=[*shared, block],
-                       help=f"rfactor({loop.loop_var.name}, …) before other blocks move into loop "
-                       f"{shared[0].loop_var.name}")  # fmt: skip
+            state.fail(
+                f"other statements share the body of reduction loop {shared[0].loop_var.name}",
+                code="BW310",
+                guilty=[*shared, block],
+                help=f"rfactor({loop.loop_var.name}, …) before other blocks move into loop "
+                f"{shared[0].loop_var.name}",
+            )
         self.own = _from_first_reduction(self.own, reducing)
         running = {n.loop_var for n in loops}
         for each in self.own:
             if any(ir.uses_var(e, running) for e in (each.min, each.extent)):
-                state.fail(f"the extent of loop {each.loop_var.name} depends on another loop",
-                           code="BW350", guilty=[each, block],
-                           help="split so that all loops around the block have extents "
-                                "of their own")  # fmt: skip
+                state.fail(
+                    f"the extent of loop {each.loop_var.name} depends on another loop",
+                    code="BW350",
+                    guilty=[each, block],
+                    help="split so that all loops around the block have extents of their own",
+                )
         require_once(state, block, self.own, "that are factored")
         self.reducing = reducing
         self.known = state.signature_facts(block)
@@ -172,14 +200,14 @@ class _Rfactor:
 
     def step(self) -> Step:
         scope = self.state.scope(self.block)
-        partial_nest, made = self._partial()
+        partial_nest, result = self._partial()
         final_nest, final = self._final()
         edit = Edit(self.state)
         edit.forward[self.block] = final
         edit.replace(self.own[0], ir.seq([partial_nest, final_nest]))
         edit.allocate(scope, *self.partials)
         edit.refresh_signatures()
-        return edit.finish(made)
+        return edit.finish(result)
 
     def _split_predicate(self) -> tuple[list[ir.Expr], list[ir.Expr]]:
         """Conditions without, and with, reduction loops."""
@@ -225,10 +253,12 @@ class _Rfactor:
             spatial_of = self._loops_to_iters(renamed)
             guard = ir.all_of(ir.substitute(c, {**by_loop, **spatial_of}) for c in inner)
             if ir.uses_var(guard, set(self.state.tree.loops)):
-                self.state.fail("a condition on a reduction loop uses a spatial loop that no "
-                                "iterator equals", code="BW332",
-                                guilty=[*inner, self.block],
-                                help="rfactor before the spatial loop is split")  # fmt: skip
+                self.state.fail(
+                    "a condition on a reduction loop uses a spatial loop that no iterator equals",
+                    code="BW332",
+                    guilty=[*inner, self.block],
+                    help="rfactor before the spatial loop is split",
+                )
             none = self._initial(renamed)
             # The identity of float addition is -0.0: lowering can drop additions of it.
             if self.reduction.name == "sum":
@@ -238,38 +268,42 @@ class _Rfactor:
         body = step(self.reduction.reducer, elements, terms)
         init = stores(elements, self._initial(renamed))
         name = fresh_name(self.state, f"{self.block.name}_rf")
-        made = ir.Block(name, tuple(iters), (), (), body, init, annotations=self.block.annotations)
-        made = with_signature(made, self.known)
-        nest: ir.Stmt = ir.BlockRealize(tuple(values), ir.all_of(outer), made)
+        result = ir.Block(
+            name, tuple(iters), (), (), body, init, annotations=self.block.annotations
+        )
+        result = with_signature(result, self.known)
+        nest: ir.Stmt = ir.BlockRealize(tuple(values), ir.all_of(outer), result)
         for loop in reversed(self.own):
             nest = loop.replace(body=nest)
-        return nest, made
+        return nest, result
 
     def _loops_to_iters(self, renamed: dict[ir.Var, ir.Expr]) -> dict[ir.Var, ir.Expr]:
         """Loop variables that a spatial iterator equals; a predicate in the block uses those."""
-        found: dict[ir.Var, ir.Expr] = {}
+        result: dict[ir.Var, ir.Expr] = {}
         for it, value in zip(self.block.iter_vars, self.realize.iter_values, strict=True):
             if isinstance(value, ir.Var) and it.iter_type is not ir.IterType.REDUCE:
-                found[value] = renamed[it.var]
-        return found
+                result[value] = renamed[it.var]
+        return result
 
     def _initial(self, renamed: dict[ir.Var, ir.Expr]) -> list[ir.Expr]:
         return [ir.substitute(value, renamed) for value in self.reduction.initial]
 
     def _elements(self, renamed: dict[ir.Var, ir.Expr]) -> list[ir.BufferLoad]:
         """The elements of the given block, over other iterators."""
-        return [ir.BufferLoad(e.buffer, tuple(ir.substitute(i, renamed) for i in e.indices))
-                for e in self.reduction.elements]  # fmt: skip
+        return [
+            ir.BufferLoad(e.buffer, tuple(ir.substitute(i, renamed) for i in e.indices))
+            for e in self.reduction.elements
+        ]
 
     def _partial_elements(
         self, renamed: dict[ir.Var, ir.Expr], lane: ir.Expr
     ) -> list[ir.BufferLoad]:
-        found: list[ir.BufferLoad] = []
+        result: list[ir.BufferLoad] = []
         for partial, element in zip(self.partials, self._elements(renamed), strict=True):
             index = list(element.indices)
             index.insert(self.axis, lane)
-            found.append(ir.BufferLoad(partial, tuple(index)))
-        return found
+            result.append(ir.BufferLoad(partial, tuple(index)))
+        return result
 
     def _final(self) -> tuple[ir.Stmt, ir.Block]:
         """The block that combines the partial results, over the spatial loops and the factor."""

@@ -117,10 +117,13 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         self._require_served(state, flow, block, buffer, readers)
         require_idempotent(state, flow, block)
         if not has_implied_predicate(state, block):
-            state.fail(f"block {block.name} has a predicate beyond the domains of its iterators",
-                       code="BW356", guilty=[realize],
-                       help="choose factors that divide the loops, or cut the border "
-                            "off with loop_partition")  # fmt: skip
+            state.fail(
+                f"block {block.name} has a predicate beyond the domains of its iterators",
+                code="BW356",
+                guilty=[realize],
+                help="choose factors that divide the loops, or cut the border "
+                "off with loop_partition",
+            )
         window = self._window(state, flow, block, buffer, readers)
         users_below(state, flow, buffer, window.loop)
         _require_steady(state, flow, block, window.loop)
@@ -134,22 +137,31 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         """There are readers, each of which finds in its iteration what it reads."""
         others = [w for w in flow.writers[buffer] if w is not block]
         if others:
-            state.fail(f"block {others[0].name} writes {buffer.name} too", code="BW322",
-                       guilty=[state.tree.realize(b) for b in (block, *others)],
-                       help="roll a buffer that one block writes")  # fmt: skip
+            state.fail(
+                f"block {others[0].name} writes {buffer.name} too",
+                code="BW322",
+                guilty=[state.tree.realize(b) for b in (block, *others)],
+                help="roll a buffer that one block writes",
+            )
         if not readers:
-            state.fail(f"nothing reads what block {block.name} writes", code="BW322",
-                       guilty=[state.tree.realize(block)],
-                       help="roll the buffer of a producer, after compute_at has put it "
-                            "under its consumer's loop")  # fmt: skip
+            state.fail(
+                f"nothing reads what block {block.name} writes",
+                code="BW322",
+                guilty=[state.tree.realize(block)],
+                help="roll the buffer of a producer, after compute_at has put it "
+                "under its consumer's loop",
+            )
         for reader in readers:
             region = next(r for r in reader.reads if r.buffer is buffer)
             before = flow.position[block] < flow.position[reader]
             if not before or not flow.covers([block], reader, region):
-                state.fail(f"in an iteration of the loops they share, block {block.name} has not "
-                           f"written all of {buffer.name} that block {reader.name} reads",
-                           code="BW316", guilty=[state.tree.realize(b) for b in (reader, block)],
-                           help="compute_at the block in a loop of its readers first")  # fmt: skip
+                state.fail(
+                    f"in an iteration of the loops they share, block {block.name} has not "
+                    f"written all of {buffer.name} that block {reader.name} reads",
+                    code="BW316",
+                    guilty=[state.tree.realize(b) for b in (reader, block)],
+                    help="compute_at the block in a loop of its readers first",
+                )
 
     @staticmethod
     def _window(
@@ -165,10 +177,10 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         box = flow.region_under(shared, block, region, analyzer, tight=False).region
         for position, loop in enumerate(shared):
             inner = {f.loop_var for f in shared[position + 1 :]}
-            found = _overlap(region, box, loop, inner, analyzer)
-            if found is not None:
+            result = _overlap(region, box, loop, inner, analyzer)
+            if result is not None:
                 _require_rolling_loop(state, block, loop)
-                return found
+                return result
         return state.fail(
             f"no loop shared by block {block.name} and the readers of {buffer.name} moves a window "
             "of fixed size by a fixed smaller step",
@@ -244,18 +256,24 @@ def _overlap(
 def _require_rolling_loop(state: State, block: ir.Block, loop: ir.For) -> None:
     """Iterations run one after the other, and the loops inside are the same in each."""
     if loop.kind not in (ir.ForKind.SERIAL, ir.ForKind.UNROLLED):
-        state.fail(f"loop {loop.loop_var.name} is {loop.kind.value}: an iteration does not find "
-                   "what the one before left", code="BW312", guilty=[loop],
-                   help=_in_order(loop))  # fmt: skip
+        state.fail(
+            f"loop {loop.loop_var.name} is {loop.kind.value}: an iteration does not find "
+            "what the one before left",
+            code="BW312",
+            guilty=[loop],
+            help=_in_order(loop),
+        )
     for inner in state.tree.loops_above(block):
         ranges = (inner.min, inner.extent)
         if inner is not loop and any(
             ir.uses_var(e, loop.loop_var) or ir.collect(e, ir.BufferLoad) for e in ranges
         ):
-            state.fail(f"the range of loop {inner.loop_var.name} changes with "
-                       f"{loop.loop_var.name}", code="BW350", guilty=[inner, loop],
-                       help="compute_at a loop whose iterations all need a range of the "
-                            "same size")  # fmt: skip
+            state.fail(
+                f"the range of loop {inner.loop_var.name} changes with {loop.loop_var.name}",
+                code="BW350",
+                guilty=[inner, loop],
+                help="compute_at a loop whose iterations all need a range of the same size",
+            )
 
 
 def _in_order(loop: ir.For) -> str:
@@ -273,16 +291,21 @@ def _require_own_windows(state: State, buffer: ir.Buffer, above: Sequence[ir.For
     loop and threads with memory of their own do."""
     for depth, loop in enumerate(above):
         shared = loop.kind is ir.ForKind.VECTORIZED or (
-            loop.kind is ir.ForKind.PARALLEL and depth > 0)  # fmt: skip
+            loop.kind is ir.ForKind.PARALLEL and depth > 0
+        )
         if loop.kind is ir.ForKind.THREAD_BINDING and loop.thread is not None:
             shared = shares(buffer.scope, loop.thread.thread_tag)
         if shared:
             way = "store_at inside the loop first"
             if loop.kind is ir.ForKind.THREAD_BINDING:
                 way = f'set_scope(…, "local") first, so that each thread has a {buffer.name}'
-            state.fail(f"iterations of loop {loop.loop_var.name}, which is {loop.kind.value}, may "
-                       f"roll over one another's values of {buffer.name}", code="BW312",
-                       guilty=[loop], help=way)  # fmt: skip
+            state.fail(
+                f"iterations of loop {loop.loop_var.name}, which is {loop.kind.value}, may "
+                f"roll over one another's values of {buffer.name}",
+                code="BW312",
+                guilty=[loop],
+                help=way,
+            )
 
 
 def _require_steady(state: State, flow: Scope, block: ir.Block, loop: ir.For) -> None:
@@ -303,10 +326,13 @@ def _require_steady(state: State, flow: Scope, block: ir.Block, loop: ir.For) ->
                 continue
             known = flow.kind(other) in (BlockKind.COMPLETE, BlockKind.REDUCTION)
             if flow.position[other] > flow.position[here] or not known:
-                state.fail(f"block {other.name} changes what block {here.name} reads while loop "
-                           f"{loop.loop_var.name} runs", code="BW316",
-                           guilty=[state.tree.realize(b) for b in (other, here)],
-                           help="cache_read what the block reads before the loop, so "
-                                "that it keeps its values")  # fmt: skip
+                state.fail(
+                    f"block {other.name} changes what block {here.name} reads while loop "
+                    f"{loop.loop_var.name} runs",
+                    code="BW316",
+                    guilty=[state.tree.realize(b) for b in (other, here)],
+                    help="cache_read what the block reads before the loop, so "
+                    "that it keeps its values",
+                )
             if other not in done:
                 work.append(other)

@@ -57,15 +57,24 @@ class SampleCategorical(Primitive, frozen=True, eq=False):
     def apply(self, state: State) -> Step:
         count = len(self.candidates)
         if count != len(self.probs):
-            state.fail(f"{count} candidates have {len(self.probs)} weights", code="BW304",
-                       help="give one weight per candidate")  # fmt: skip
+            state.fail(
+                f"{count} candidates have {len(self.probs)} weights",
+                code="BW304",
+                help="give one weight per candidate",
+            )
         if not all(0 <= p < math.inf for p in self.probs) or not 0 < sum(self.probs) < math.inf:
-            state.fail("the weights are no probabilities", code="BW304",
-                       help="give finite numbers from 0 up, at least one positive")  # fmt: skip
+            state.fail(
+                "the weights are no probabilities",
+                code="BW304",
+                help="give finite numbers from 0 up, at least one positive",
+            )
         chosen = self.decision
         if chosen is None:
             (chosen,) = state.random.choices(range(count), self.probs)
         if not 0 <= chosen < count:
-            state.fail(f"the decision {chosen} is no position among {count} candidates",
-                       code="BW304", help=f"positions run from 0 to {count - 1}")  # fmt: skip
+            state.fail(
+                f"the decision {chosen} is no position among {count} candidates",
+                code="BW304",
+                help=f"positions run from 0 to {count - 1}",
+            )
         return Step(state.func, results=(self.candidates[chosen],), decision=chosen)

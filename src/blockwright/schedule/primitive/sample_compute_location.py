@@ -71,9 +71,12 @@ class SampleComputeLocation(Primitive, frozen=True, eq=False):
         realize = state.realize(block)
         consumers = state.flow_at(block).consumers(block)
         if not consumers:
-            state.fail(f"nothing reads what block {block.name} writes", code="BW322",
-                       guilty=[realize], help="only a producer has places to choose "
-                       "from")  # fmt: skip
+            state.fail(
+                f"nothing reads what block {block.name} writes",
+                code="BW322",
+                guilty=[realize],
+                help="only a producer has places to choose from",
+            )
         loops = state.tree.loops_above(consumers[0])
         chosen = self.decision
         if chosen is None:
@@ -81,9 +84,13 @@ class SampleComputeLocation(Primitive, frozen=True, eq=False):
             inline = [-2] if _allows(state, block, None) else []
             chosen = state.random.choice([*inline, -1, *legal])
         if not -2 <= chosen < len(loops):
-            state.fail(f"the decision {chosen} names no place: {len(loops)} loops stand around "
-                       f"block {consumers[0].name}", code="BW304", guilty=[realize],
-                       help="-1 is where the block stands, -2 inlines it")  # fmt: skip
+            state.fail(
+                f"the decision {chosen} names no place: {len(loops)} loops stand around "
+                f"block {consumers[0].name}",
+                code="BW304",
+                guilty=[realize],
+                help="-1 is where the block stands, -2 inlines it",
+            )
         places: dict[int, Target] = {-1: Place.ROOT, -2: Place.INLINE}
         target = places[chosen] if chosen < 0 else loops[chosen].loop_var
         return Step(state.func, results=(target,), decision=chosen)

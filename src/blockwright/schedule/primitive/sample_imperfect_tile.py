@@ -69,25 +69,33 @@ class SampleImperfectTile(Primitive, frozen=True, eq=False):
         loop = state.loop(self.loop)
         require_parts(state, self.n, least=2)
         if self.max_innermost_factor < 1:
-            state.fail(f"max_innermost_factor={self.max_innermost_factor} allows no factor",
-                       code="BW304", help="give at least 1")  # fmt: skip
+            state.fail(
+                f"max_innermost_factor={self.max_innermost_factor} allows no factor",
+                code="BW304",
+                help="give at least 1",
+            )
         if self.decision is None:
             drawn = self._draw(state, loop)
         else:
             drawn = list(self.decision)
-            require_decision(state, loop, drawn, len(drawn) == self.n - 1 and min(drawn) > 0,
-                             f"{self.n - 1} positive factors")  # fmt: skip
+            require_decision(
+                state,
+                loop,
+                drawn,
+                len(drawn) == self.n - 1 and min(drawn) > 0,
+                f"{self.n - 1} positive factors",
+            )
         return Step(state.func, results=tuple(drawn), decision=tuple(drawn))
 
     def _draw(self, state: State, loop: ir.For) -> list[int]:
         rest = _largest(state.analyzer(loop), loop.extent)
         drawn: list[int] = []
         for _ in range(self.n - 1):
-            most = _UNBOUNDED if rest is None else max(rest, 1)
+            largest = _UNBOUNDED if rest is None else max(rest, 1)
             if not drawn:
-                most = min(most, self.max_innermost_factor)
-            powers = [1 << k for k in range(most.bit_length())]
-            sizes = [s for p in powers for s in (p, 3 * p) if s <= most]
+                largest = min(largest, self.max_innermost_factor)
+            powers = [1 << k for k in range(largest.bit_length())]
+            sizes = [s for p in powers for s in (p, 3 * p) if s <= largest]
             drawn.insert(0, state.random.choice(sizes))
             rest = None if rest is None else -(-rest // drawn[0])
         return drawn

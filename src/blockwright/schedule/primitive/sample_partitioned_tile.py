@@ -74,21 +74,33 @@ class SamplePartitionedTile(Primitive, frozen=True, eq=False):
         require_parts(state, self.n)
         extent, at, unit = constant_extent(state, loop), self.partition_pos, self.innerpart_factor
         if not 0 <= at < self.n or unit < 1:
-            state.fail(f"partition_pos={at} and innerpart_factor={unit} describe no part of "
-                       f"{self.n} factors", code="BW304",
-                       help="give a position from 0 on and a factor of at least 1")  # fmt: skip
+            state.fail(
+                f"partition_pos={at} and innerpart_factor={unit} describe no part of "
+                f"{self.n} factors",
+                code="BW304",
+                help="give a position from 0 on and a factor of at least 1",
+            )
         if extent % unit:
-            state.fail(f"the extent {extent} of loop {loop.loop_var.name} is no multiple of {unit}",
-                       code="BW318", guilty=[loop], help="pad the loop first")  # fmt: skip
+            state.fail(
+                f"the extent {extent} of loop {loop.loop_var.name} is no multiple of {unit}",
+                code="BW318",
+                guilty=[loop],
+                help="pad the loop first",
+            )
         if self.decision is None:
             drawn = self._draw(state, extent)
         else:
             drawn = list(self.decision)
             fits = len(drawn) == self.n and min(drawn) > 0 and math.prod(drawn) == extent
             fits = fits and math.prod(drawn[at:]) % unit == 0
-            require_decision(state, loop, drawn, fits,
-                             f"{self.n} factors whose product is {extent}, from position {at} on "
-                             f"a multiple of {unit}")  # fmt: skip
+            require_decision(
+                state,
+                loop,
+                drawn,
+                fits,
+                f"{self.n} factors whose product is {extent}, from position {at} on "
+                f"a multiple of {unit}",
+            )
         return Step(state.func, results=tuple(drawn), decision=tuple(drawn))
 
     def _draw(self, state: State, extent: int) -> list[int]:

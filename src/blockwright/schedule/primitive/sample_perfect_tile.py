@@ -65,15 +65,19 @@ class SamplePerfectTile(Primitive, frozen=True, eq=False):
     def apply(self, state: State) -> Step:
         loop = state.loop(self.loop)
         require_parts(state, self.n)
-        extent, most = constant_extent(state, loop), self.max_innermost_factor
-        if most == 0 or most < -1:
-            state.fail(f"max_innermost_factor={most} allows no factor", code="BW304",
-                       help="give at least 1, or -1 for no limit")  # fmt: skip
+        extent, largest = constant_extent(state, loop), self.max_innermost_factor
+        if largest == 0 or largest < -1:
+            state.fail(
+                f"max_innermost_factor={largest} allows no factor",
+                code="BW304",
+                help="give at least 1, or -1 for no limit",
+            )
         if self.decision is None:
-            drawn = draw_tile(state.random, extent, self.n, lambda d: most == -1 or d <= most)
+            drawn = draw_tile(state.random, extent, self.n, lambda d: largest == -1 or d <= largest)
         else:
             drawn = list(self.decision)
             fits = len(drawn) == self.n and math.prod(drawn) == extent and min(drawn) > 0
-            require_decision(state, loop, drawn, fits,
-                             f"{self.n} factors whose product is {extent}")  # fmt: skip
+            require_decision(
+                state, loop, drawn, fits, f"{self.n} factors whose product is {extent}"
+            )
         return Step(state.func, results=tuple(drawn), decision=tuple(drawn))

@@ -71,9 +71,13 @@ class SetAxisSeparator(Primitive, frozen=True, eq=False):
         buffer = named_buffer(state, block, self.buffer)
         bounds = (0, *self.axis_separators, buffer.ndim)
         if any(a >= b for a, b in itertools.pairwise(bounds)):
-            state.fail(f"{list(self.axis_separators)} are no increasing positions inside the "
-                       f"{buffer.ndim} dimensions of {buffer.name}", code="BW304",
-                       guilty=[block], help="such as [1] for a matrix")  # fmt: skip
+            state.fail(
+                f"{list(self.axis_separators)} are no increasing positions inside the "
+                f"{buffer.ndim} dimensions of {buffer.name}",
+                code="BW304",
+                guilty=[block],
+                help="such as [1] for a matrix",
+            )
         if buffer.axis_separators == self.axis_separators:
             return Step(state.func)
         fresh: ir.Buffer = buffer.replace(axis_separators=self.axis_separators)

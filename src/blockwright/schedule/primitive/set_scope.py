@@ -82,15 +82,21 @@ class SetScope(Primitive, frozen=True, eq=False):
         if owner is None:
             copy = f'copy = cache_write("{block.name}", "{buffer.name}", "{self.storage_scope}")'
             loops = state.tree.loops_above(block)
-            way = first_legal(state, [
-                *(f"{copy}{THEN}reverse_compute_at(copy, {called(state, f)})" for f in loops), copy
-            ])  # fmt: skip
+            way = first_legal(
+                state,
+                [
+                    *(f"{copy}{THEN}reverse_compute_at(copy, {called(state, f)})" for f in loops),
+                    copy,
+                ],
+            )
             which = f" (loops around it: {state.loops_of(block)})" if loops else ""
-            state.fail(f"{buffer.name} is a parameter of the function, whose place is the caller's "
-                       "choice", code="BW321", guilty=[block],
-                       help=f"{way or copy} lets block {block.name} write a buffer of that scope, "
-                       f"which is copied back in each iteration of that loop{which}"
-                       )  # fmt: skip
+            state.fail(
+                f"{buffer.name} is a parameter of the function, whose place is the caller's choice",
+                code="BW321",
+                guilty=[block],
+                help=f"{way or copy} lets block {block.name} write a buffer of that scope, "
+                f"which is copied back in each iteration of that loop{which}",
+            )
         if buffer.scope == self.storage_scope:
             return Step(state.func)
         inner = [b for b in ir.blocks(owner) if b is not owner]
@@ -107,27 +113,48 @@ class SetScope(Primitive, frozen=True, eq=False):
         read = any(r.buffer.name == name for r in block.reads)
         if not read or any(r.buffer.name == name for r in block.writes):
             return
-        makers = [b.name for b in state.tree.blocks if b is not state.func.root
-                  and any(r.buffer.name == name for r in b.writes)]  # fmt: skip
-        owned = f'; or set_scope("{makers[0]}", "{name}", …), as block {makers[0]} writes it' \
-                if makers else ""  # fmt: skip
+        makers = [
+            b.name
+            for b in state.tree.blocks
+            if b is not state.func.root and any(r.buffer.name == name for r in b.writes)
+        ]
+        owned = (
+            f'; or set_scope("{makers[0]}", "{name}", …), as block {makers[0]} writes it'
+            if makers
+            else ""
+        )
         copy = f'copy = cache_read("{block.name}", "{name}", "{self.storage_scope}")'
         loops = state.tree.loops_above(block)
         way = first_legal(
             state, [*(f"{copy}{THEN}compute_at(copy, {called(state, f)})" for f in loops), copy]
         )
-        readers = [b.name for b in state.flow_at(block).blocks
-                   if any(r.buffer.name == name for r in b.reads)]  # fmt: skip
-        all_of = f"; all readers of {name} ({', '.join(readers)}) then read the copy" \
-                 if len(readers) > 1 else ""  # fmt: skip
-        state.fail(f"block {block.name} writes no single buffer called {name!r}, it only reads it",
-                   code="BW320", guilty=[block], help=f"{way or copy}{all_of}{owned}")  # fmt: skip
+        readers = [
+            b.name
+            for b in state.flow_at(block).blocks
+            if any(r.buffer.name == name for r in b.reads)
+        ]
+        all_of = (
+            f"; all readers of {name} ({', '.join(readers)}) then read the copy"
+            if len(readers) > 1
+            else ""
+        )
+        state.fail(
+            f"block {block.name} writes no single buffer called {name!r}, it only reads it",
+            code="BW320",
+            guilty=[block],
+            help=f"{way or copy}{all_of}{owned}",
+        )
 
 
 def _require_in_members(state: State, owner: ir.Block, buffer: ir.Buffer, scope: str) -> None:
     """What each member of a thread axis has for itself does not leave the loop over the members."""
-    users = [b for b in ir.blocks(owner) if b is not owner and not state.tree.child_blocks(b)
-             and any(r.buffer is buffer for r in (*b.reads, *b.writes))]  # fmt: skip
+    users = [
+        b
+        for b in ir.blocks(owner)
+        if b is not owner
+        and not state.tree.child_blocks(b)
+        and any(r.buffer is buffer for r in (*b.reads, *b.writes))
+    ]
     for user in users:
         for above in state.tree.ancestors(user):
             if above is owner:

@@ -90,17 +90,23 @@ class Split(Primitive, frozen=True, eq=False):
             if short:
                 name = loop.loop_var.name
                 outer = ", ".join(["None", *map(_shown, self.factors[1:])])
-                state.fail(f"the product of the factors, {_product(self.factors)}, does not "
-                           f"provably cover the extent of loop {name}, {expr_text(loop.extent)}",
-                           code="BW318", guilty=[loop],
-                           help=f"split({name}, [{outer}]) finds the factor that covers it"
-                           )  # fmt: skip
+                state.fail(
+                    f"the product of the factors, {_product(self.factors)}, does not "
+                    f"provably cover the extent of loop {name}, {expr_text(loop.extent)}",
+                    code="BW318",
+                    guilty=[loop],
+                    help=f"split({name}, [{outer}]) finds the factor that covers it",
+                )
         if not exact and self.disable_predication:
-            state.fail(f"the factors {_product(self.factors)} do not divide loop "
-                       f"{loop.loop_var.name} of {expr_text(loop.extent)} provably and predication "
-                       "is disabled", code="BW318", guilty=[loop],
-                       help="give factors that divide the extent, or leave "
-                            "disable_predication out: a predicate then guards the end")  # fmt: skip
+            state.fail(
+                f"the factors {_product(self.factors)} do not divide loop "
+                f"{loop.loop_var.name} of {expr_text(loop.extent)} provably and predication "
+                "is disabled",
+                code="BW318",
+                guilty=[loop],
+                help="give factors that divide the extent, or leave "
+                "disable_predication out: a predicate then guards the end",
+            )
         edit = Edit(state)
         kept = [
             k
@@ -130,15 +136,24 @@ class Split(Primitive, frozen=True, eq=False):
 
     def _extents(self, state: State, loop: ir.For, analyzer: Analyzer) -> list[ir.Expr]:
         if self._open() > 1:
-            state.fail(f"more than one factor is None: {_product(self.factors)} = "
-                       f"{expr_text(loop.extent)} has many solutions", code="BW304", guilty=[loop],
-                       help="give numbers for all factors but one, as in [None, 4]")  # fmt: skip
+            state.fail(
+                f"more than one factor is None: {_product(self.factors)} = "
+                f"{expr_text(loop.extent)} has many solutions",
+                code="BW304",
+                guilty=[loop],
+                help="give numbers for all factors but one, as in [None, 4]",
+            )
         if not self.factors:
-            state.fail("no factors are given", code="BW304", guilty=[loop],
-                       help="give the factors from outer to inner, as in [None, 4]")  # fmt: skip
+            state.fail(
+                "no factors are given",
+                code="BW304",
+                guilty=[loop],
+                help="give the factors from outer to inner, as in [None, 4]",
+            )
         dtype = loop.loop_var.type
-        given = [None if f is None else self._factor(state, loop, f, analyzer)
-                 for f in self.factors]  # fmt: skip
+        given = [
+            None if f is None else self._factor(state, loop, f, analyzer) for f in self.factors
+        ]
         product: ir.Expr = ir.const(1, dtype)
         for extent in given:
             product = product if extent is None else product * extent
@@ -155,17 +170,28 @@ class Split(Primitive, frozen=True, eq=False):
         known = set(symbols_of(state.func)) if used else set[ir.Var]()
         foreign = [v.name for v in used if v not in known]
         if foreign:
-            state.fail(f"{foreign[0]} in a factor is no size of the program", code="BW304",
-                       guilty=[loop], help="declare it as a scalar parameter")  # fmt: skip
+            state.fail(
+                f"{foreign[0]} in a factor is no size of the program",
+                code="BW304",
+                guilty=[loop],
+                help="declare it as a scalar parameter",
+            )
         if not analyzer.prove(ir.GE(value, ir.const(1, value.dtype))):
-            state.fail("a symbolic factor is not provably positive", code="BW318", guilty=[loop],
-                       help='state its range in "tir_var_lower_bound"')  # fmt: skip
+            state.fail(
+                "a symbolic factor is not provably positive",
+                code="BW318",
+                guilty=[loop],
+                help='state its range in "tir_var_lower_bound"',
+            )
         high = analyzer.const_bounds(value)[1]
         if value.dtype.bits > dtype.bits and (high is None or high > dtype.max_value):
-            state.fail(f"a factor of type {value.dtype} may be too large for loop "
-                       f"{loop.loop_var.name} of type {dtype}", code="BW318", guilty=[loop],
-                       help='state its range in "tir_var_upper_bound", or declare it as '
-                       f"{dtype}")  # fmt: skip
+            state.fail(
+                f"a factor of type {value.dtype} may be too large for loop "
+                f"{loop.loop_var.name} of type {dtype}",
+                code="BW318",
+                guilty=[loop],
+                help=f'state its range in "tir_var_upper_bound", or declare it as {dtype}',
+            )
         return ir.cast_to(value, dtype)
 
 

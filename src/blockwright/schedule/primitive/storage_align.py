@@ -79,14 +79,19 @@ class StorageAlign(Primitive, frozen=True, eq=False):
         buffer = accessed_buffer(state, block, self.buffer_index, "write")
         owner = require_home(state, block, buffer)
         if not -buffer.ndim <= self.axis < buffer.ndim:
-            state.fail(f"{buffer.name} has {buffer.ndim} dimensions, there is no axis {self.axis}",
-                       code="BW304", guilty=[block],
-                       help="axes count from 0; negative ones count from the last")  # fmt: skip
+            state.fail(
+                f"{buffer.name} has {buffer.ndim} dimensions, there is no axis {self.axis}",
+                code="BW304",
+                guilty=[block],
+                help="axes count from 0; negative ones count from the last",
+            )
         if self.factor < 1:
-            state.fail(f"factor must be at least 1, got {self.factor}", code="BW304",
-                       guilty=[block],
-                       help="give the number of elements that the stride shall be a "
-                            "multiple of")  # fmt: skip
+            state.fail(
+                f"factor must be at least 1, got {self.factor}",
+                code="BW304",
+                guilty=[block],
+                help="give the number of elements that the stride shall be a multiple of",
+            )
         require_layout_free(state, owner, buffer)
         index = next(k for k, r in enumerate(block.writes) if r.buffer is buffer)
         axis = self.axis % buffer.ndim

@@ -107,10 +107,13 @@ class StoreAt(Primitive, frozen=True, eq=False):
         block, loop = state.block(self.block), state.loop(self.loop)
         scope = state.scope(block)
         if state.scope(loop) is not scope:
-            state.fail(f"block {block.name} and loop {loop.loop_var.name} stand in different "
-                       "scopes", code="BW310", guilty=[state.realize(block), loop],
-                       help="choose a loop in the block's own scope; take store_at for "
-                            "outer loops before inner ones")  # fmt: skip
+            state.fail(
+                f"block {block.name} and loop {loop.loop_var.name} stand in different scopes",
+                code="BW310",
+                guilty=[state.realize(block), loop],
+                help="choose a loop in the block's own scope; take store_at for "
+                "outer loops before inner ones",
+            )
         flow = state.data_flow(scope)
         buffer, owner = require_owned(state, scope, block, self.buffer_index)
         writers, readers = users_below(state, flow, buffer, loop)
@@ -122,9 +125,12 @@ class StoreAt(Primitive, frozen=True, eq=False):
         _require_contained(state, flow, buffer, fixed, writers, readers)
         require_initial_values(state, loop, fixed)
         analyzer = state.analyzer(loop.body)
-        box = [_useful(rng, dim, fixed, analyzer) for rng, dim in
-               zip(touched_box(state, flow, buffer, fixed, analyzer), buffer.shape,
-                   strict=True)]  # fmt: skip
+        box = [
+            _useful(rng, dim, fixed, analyzer)
+            for rng, dim in zip(
+                touched_box(state, flow, buffer, fixed, analyzer), buffer.shape, strict=True
+            )
+        ]
         fresh: ir.Buffer = buffer.replace(
             shape=tuple(nonnegative(rng.extent, analyzer) for rng in box)
         )
@@ -132,20 +138,31 @@ class StoreAt(Primitive, frozen=True, eq=False):
 
         def from_start(dim: int, index: ir.Expr) -> ir.Expr:
             start = box[dim].min
-            return index if ir.is_const_int(start, 0) else analyzer.simplify(
-                ir.sub(*ir.match_types(index, start)))  # fmt: skip
+            return (
+                index
+                if ir.is_const_int(start, 0)
+                else analyzer.simplify(ir.sub(*ir.match_types(index, start)))
+            )
 
         body = moved_accesses(loop.body, buffer, fresh, from_start, edit.forward)
         iters = _iterators(state, loop, fixed)
         body = edit.substitute(body, {f.loop_var: it.var for f, it in iters.items()})
-        made = with_signature(ir.Block(
-            fresh_name(state, f"{buffer.name}_store"), tuple(iters.values()), (), (), body,
-            alloc_buffers=(fresh,)), state.signature_facts(loop))  # fmt: skip
+        result = with_signature(
+            ir.Block(
+                fresh_name(state, f"{buffer.name}_store"),
+                tuple(iters.values()),
+                (),
+                (),
+                body,
+                alloc_buffers=(fresh,),
+            ),
+            state.signature_facts(loop),
+        )
         values = tuple(f.loop_var for f in iters)
-        edit.replace(loop.body, ir.BlockRealize(values, ir.const(True, "bool"), made))
+        edit.replace(loop.body, ir.BlockRealize(values, ir.const(True, "bool"), result))
         edit.free(owner, buffer)
         edit.refresh_signatures()
-        return edit.finish(made)
+        return edit.finish(result)
 
 
 def _require_own_memory(state: State, buffer: ir.Buffer, fixed: Sequence[ir.For]) -> None:
@@ -153,10 +170,13 @@ def _require_own_memory(state: State, buffer: ir.Buffer, fixed: Sequence[ir.For]
     for loop in fixed:
         bound = loop.kind is ir.ForKind.THREAD_BINDING and loop.thread is not None
         if bound and loop.thread is not None and shares(buffer.scope, loop.thread.thread_tag):
-            state.fail(f"{buffer.name} in {buffer.scope} memory is shared by the threads of loop "
-                       f"{loop.loop_var.name}", code="BW352", guilty=[loop],
-                       help=f"choose a loop outside of {loop.loop_var.name}, or "
-                       'set_scope "local" first')  # fmt: skip
+            state.fail(
+                f"{buffer.name} in {buffer.scope} memory is shared by the threads of loop "
+                f"{loop.loop_var.name}",
+                code="BW352",
+                guilty=[loop],
+                help=f'choose a loop outside of {loop.loop_var.name}, or set_scope "local" first',
+            )
 
 
 def _require_contained(
@@ -176,24 +196,30 @@ def _require_contained(
         realize = state.tree.realize(writer)
         for it, value in zip(writer.iter_vars, realize.iter_values, strict=True):
             if it.iter_type is ir.IterType.REDUCE and ir.uses_var(value, outer):
-                state.fail(f"the loops to {loop.loop_var.name} drive the reduction of block "
-                           f"{writer.name}, whose sums cross their iterations", code="BW316",
-                           guilty=[realize, loop],
-                           help=f"choose another loop of {writer.name}, outside of "
-                           f"which its sums are complete: {state.loops_of(writer)}")  # fmt: skip
+                state.fail(
+                    f"the loops to {loop.loop_var.name} drive the reduction of block "
+                    f"{writer.name}, whose sums cross their iterations",
+                    code="BW316",
+                    guilty=[realize, loop],
+                    help=f"choose another loop of {writer.name}, outside of "
+                    f"which its sums are complete: {state.loops_of(writer)}",
+                )
     for reader in readers:
         makers = [w for w in writers if w is not reader]
         late = [w for w in makers if flow.position[w] > flow.position[reader]]
         region = next(r for r in reader.reads if r.buffer is buffer)
         if late or not flow.covers(makers, reader, region):
-            state.fail(f"block {reader.name} may read elements of {buffer.name} that an earlier "
-                       f"iteration of {loop.loop_var.name} wrote", code="BW316",
-                       guilty=[state.tree.realize(b) for b in (reader, *makers)],
-                       help=f"choose a loop outside of {loop.loop_var.name}, whose iterations "
-                       "share nothing; or "
-                       f"compute_at block {makers[-1].name if makers else reader.name} in loop "
-                       f"{loop.loop_var.name} first, which computes all that an "
-                       "iteration reads")  # fmt: skip
+            state.fail(
+                f"block {reader.name} may read elements of {buffer.name} that an earlier "
+                f"iteration of {loop.loop_var.name} wrote",
+                code="BW316",
+                guilty=[state.tree.realize(b) for b in (reader, *makers)],
+                help=f"choose a loop outside of {loop.loop_var.name}, whose iterations "
+                "share nothing; or "
+                f"compute_at block {makers[-1].name if makers else reader.name} in loop "
+                f"{loop.loop_var.name} first, which computes all that an "
+                "iteration reads",
+            )
 
 
 def _useful(rng: ir.Range, dim: ir.Expr, fixed: Sequence[ir.For], analyzer: Analyzer) -> ir.Range:
@@ -201,10 +227,10 @@ def _useful(rng: ir.Range, dim: ir.Expr, fixed: Sequence[ir.For], analyzer: Anal
     whole = ir.Range(ir.const(0, dim.dtype), dim)
     extent = rng.extent
     if ir.uses_var(extent, {f.loop_var for f in fixed}):
-        most = analyzer.const_bounds(extent)[1]
-        if most is None:
+        largest = analyzer.const_bounds(extent)[1]
+        if largest is None:
             return whole
-        extent = ir.const(most, dim.dtype)
+        extent = ir.const(largest, dim.dtype)
     extent = ir.cast_to(extent, dim.dtype)
     return whole if analyzer.prove(ir.GE(extent, dim)) else ir.Range(rng.min, extent)
 
@@ -214,21 +240,30 @@ def _iterators(state: State, loop: ir.For, fixed: Sequence[ir.For]) -> dict[ir.F
     used = {v for v in ir.walk(loop.body) if isinstance(v, ir.Var)}
     inside = [r for r in ir.walk(loop.body) if isinstance(r, ir.BlockRealize)]
     outer = {f.loop_var for f in fixed}
-    found: dict[ir.For, ir.IterVar] = {}
+    result: dict[ir.For, ir.IterVar] = {}
     for each in fixed:
         var = each.loop_var
         if var not in used:
             continue
         if any(ir.uses_var(e, outer) for e in (each.min, each.extent)):
-            state.fail(f"the range of loop {var.name} depends on another loop, so no iterator can "
-                       "stand for it", code="BW350", guilty=[each],
-                       help="choose a loop outside of it, or one whose range is its own"
-                       )  # fmt: skip
-        kinds = {it.iter_type for r in inside
-                 for it, value in zip(r.block.iter_vars, r.iter_values, strict=True)
-                 if ir.uses_var(value, var)}  # fmt: skip
-        kind = ir.IterType.SPATIAL if not kinds else (
-            kinds.pop() if len(kinds) == 1 else ir.IterType.OPAQUE)  # fmt: skip
+            state.fail(
+                f"the range of loop {var.name} depends on another loop, so no iterator can "
+                "stand for it",
+                code="BW350",
+                guilty=[each],
+                help="choose a loop outside of it, or one whose range is its own",
+            )
+        kinds = {
+            it.iter_type
+            for r in inside
+            for it, value in zip(r.block.iter_vars, r.iter_values, strict=True)
+            if ir.uses_var(value, var)
+        }
+        kind = (
+            ir.IterType.SPATIAL
+            if not kinds
+            else (kinds.pop() if len(kinds) == 1 else ir.IterType.OPAQUE)
+        )
         iterator = ir.Var(f"v_{var.name}", var.type)
-        found[each] = ir.IterVar(iterator, each.dom, kind)
-    return found
+        result[each] = ir.IterVar(iterator, each.dom, kind)
+    return result

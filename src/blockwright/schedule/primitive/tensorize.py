@@ -83,10 +83,12 @@ class Tensorize(Primitive, frozen=True, eq=False):
         _require_demands(state, intrin, match, realize.replace(block=outer), node)
         implementation = intrin.implementation
         body, views, allocs = _placed(implementation, intrin.meaning, match)
-        new = outer.replace(body=body, match_buffers=(*outer.match_buffers, *views),
-                            alloc_buffers=(*outer.alloc_buffers, *allocs),
-                            exec_scope=implementation.root.exec_scope or outer.exec_scope
-                            )  # fmt: skip
+        new = outer.replace(
+            body=body,
+            match_buffers=(*outer.match_buffers, *views),
+            alloc_buffers=(*outer.alloc_buffers, *allocs),
+            exec_scope=implementation.root.exec_scope or outer.exec_scope,
+        )
         edit.forward.pop(inner.block, None)
         for old, became in list(edit.forward.items()):
             if became is inner.block:
@@ -105,51 +107,78 @@ class Tensorize(Primitive, frozen=True, eq=False):
             loops[stmt.loop_var] = stmt
             stmt = stmt.body
         if not isinstance(stmt, ir.BlockRealize):
-            state.fail("the tile is not loops around one block", code="BW327", guilty=[guilty],
-                       help="blockize the loops of the tile")  # fmt: skip
+            state.fail(
+                "the tile is not loops around one block",
+                code="BW327",
+                guilty=[guilty],
+                help="blockize the loops of the tile",
+            )
         if not ir.is_const_int(stmt.predicate, 1):
-            state.fail("a predicate restricts the tile", code="BW327", guilty=[guilty],
-                       help="pad_einsum, or split by a factor that divides the extent")  # fmt: skip
+            state.fail(
+                "a predicate restricts the tile",
+                code="BW327",
+                guilty=[guilty],
+                help="pad_einsum, or split by a factor that divides the extent",
+            )
         domains = {v: f.dom for v, f in loops.items()}
         if not is_bijective(stmt.iter_values, domains, None, state.analyzer()):
-            state.fail("the loops of the tile do not run each of its instances once", code="BW327",
-                       guilty=[guilty],
-                       help="choose the loop around the tile alone, each of whose loops "
-                            "drives an iterator")  # fmt: skip
+            state.fail(
+                "the loops of the tile do not run each of its instances once",
+                code="BW327",
+                guilty=[guilty],
+                help="choose the loop around the tile alone, each of whose loops "
+                "drives an iterator",
+            )
         return stmt
 
     @staticmethod
     def _match(
-        state: State, intrin: TensorIntrin, outer: ir.Block, realize: ir.BlockRealize,
+        state: State,
+        intrin: TensorIntrin,
+        outer: ir.Block,
+        realize: ir.BlockRealize,
         guilty: ir.Node,
-    ) -> Match:  # fmt: skip
+    ) -> Match:
         inner = seen_through(realize.block)  # a tile of one element may be tensorized again
         analyzer = state.analyzer(guilty if isinstance(guilty, ir.Stmt) else None)
         for it in (*outer.iter_vars, *inner.iter_vars):
             analyzer.bind(it.var, it.dom)
         meaning = ir.blocks(intrin.meaning.root.body)[0]
-        loops = {it.var: v for it, v in zip(inner.iter_vars, realize.iter_values, strict=True)
-                 if isinstance(v, ir.Var)}  # fmt: skip
+        loops = {
+            it.var: v
+            for it, v in zip(inner.iter_vars, realize.iter_values, strict=True)
+            if isinstance(v, ir.Var)
+        }
         match = Match(meaning, inner, analyzer, loops)
         if inner.init is not None:
-            state.fail(f"the tile does not match {intrin.name}: block {inner.name} sets an initial "
-                       "value, the intrinsic only updates", code="BW327", guilty=[guilty],
-                       help=f"decompose_reduction({inner.name}, loop) at a loop outside of the "
-                       "tile first; the block left behind is the update")  # fmt: skip
+            state.fail(
+                f"the tile does not match {intrin.name}: block {inner.name} sets an initial "
+                "value, the intrinsic only updates",
+                code="BW327",
+                guilty=[guilty],
+                help=f"decompose_reduction({inner.name}, loop) at a loop outside of the "
+                "tile first; the block left behind is the update",
+            )
         if not match.run(meaning.body, inner.body):
-            marks = [state.tree.loops.get(n, n) if isinstance(n, ir.Var) else n
-                     for n in match.guilty]  # fmt: skip
+            marks = [
+                state.tree.loops.get(n, n) if isinstance(n, ir.Var) else n for n in match.guilty
+            ]
             remedy = f"{match.remedy}; " if match.remedy else ""
-            state.fail(f"the tile does not match {intrin.name}: {match.why}", code="BW327",
-                       guilty=[guilty, *marks],
-                       help=f"{remedy}{intrin.name} computes {_stated(meaning)}")  # fmt: skip
+            state.fail(
+                f"the tile does not match {intrin.name}: {match.why}",
+                code="BW327",
+                guilty=[guilty, *marks],
+                help=f"{remedy}{intrin.name} computes {_stated(meaning)}",
+            )
         return match
 
 
 def _stated(meaning: ir.Block) -> str:
     """What an intrinsic computes, in one line."""
-    ranges = [f"{it.var.name} ({it.iter_type.value}) < {expr_text(it.dom.extent)}"
-              for it in meaning.iter_vars]  # fmt: skip
+    ranges = [
+        f"{it.var.name} ({it.iter_type.value}) < {expr_text(it.dom.extent)}"
+        for it in meaning.iter_vars
+    ]
     body = meaning.body
     shown = " ".join(repr(body).split())
     if isinstance(body, ir.BufferStore):
@@ -167,7 +196,7 @@ def _require_demands(
     for it in outer.iter_vars:
         analyzer.bind(it.var, it.dom)
     values = {it.var: v for it, v in zip(outer.iter_vars, realize.iter_values, strict=True)}
-    found: list[str] = []
+    result: list[str] = []
     helps: dict[str, None] = {}
     pairs = zip(intrin.meaning.buffers, intrin.implementation.buffers, strict=True)
     for mine, formal in pairs:
@@ -175,15 +204,24 @@ def _require_demands(
         allocated = region.buffer not in set(state.func.buffers)
         strides = buffer_strides(region.buffer, align.get(region.buffer, ()))
         for demand, known, remedy in unmet_demands(
-            _demanding(mine, formal), region, strides, allocated, analyzer,
+            _demanding(mine, formal),
+            region,
+            strides,
+            allocated,
+            analyzer,
             lambda e: ir.substitute(e, values),
-        ):  # fmt: skip
-            found.append(f"operand {mine.name} ({region.buffer.name}) must have {demand}, but "
-                         f"{known}")  # fmt: skip
+        ):
+            result.append(
+                f"operand {mine.name} ({region.buffer.name}) must have {demand}, but {known}"
+            )
             helps[remedy] = None
-    if found:
-        state.fail(f"{intrin.name} does not fit its operands: " + "; ".join(found), code="BW373",
-                   guilty=[guilty], help="; ".join(helps))  # fmt: skip
+    if result:
+        state.fail(
+            f"{intrin.name} does not fit its operands: " + "; ".join(result),
+            code="BW373",
+            guilty=[guilty],
+            help="; ".join(helps),
+        )
 
 
 def _demanding(meaning: ir.Buffer, implementation: ir.Buffer) -> ir.Buffer:
@@ -207,8 +245,12 @@ def _placed(
     mapping: dict[Any, ir.Node] = {}
     for mine, formal in zip(meaning.buffers, implementation.buffers, strict=True):
         region, demanding = match.regions[mine], _demanding(mine, formal)
-        symbols = {v: ir.Var(v.name, v.type) for e in (*demanding.strides, demanding.offset)
-                   if e is not None for v in ir.free_vars(e)}  # fmt: skip
+        symbols = {
+            v: ir.Var(v.name, v.type)
+            for e in (*demanding.strides, demanding.offset)
+            if e is not None
+            for v in ir.free_vars(e)
+        }
         name = f"{region.buffer.name}_tile"
         view = ir.substitute(demanding, symbols).replace(name=name)
         mapping.update(symbols)

@@ -85,24 +85,32 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
         dtype = ir.widest_type(extents)
         mapping = with_index_type(self.index_map, dtype)
         if len(mapping.initial) != len(extents):
-            state.fail(f"the map takes {len(mapping.initial)} iterators, {block.name} has "
-                       f"{len(extents)}", code="BW324", guilty=[block],
-                       help="give the map one parameter per iterator of the block, in "
-                            "their order")  # fmt: skip
+            state.fail(
+                f"the map takes {len(mapping.initial)} iterators, {block.name} has {len(extents)}",
+                code="BW324",
+                guilty=[block],
+                help="give the map one parameter per iterator of the block, in their order",
+            )
         kinds = self._kinds(state, block, mapping)
         try:
             inverse, outside, shape = _turned(block, mapping, kinds, extents, around)
         except IterMapError as error:
-            state.fail(f"the index map is not one to one: {error.reason}", code="BW324",
-                       guilty=[block], help="map each point of the domain to a place of its own: "
-                       "build it from sums, // and % of the iterators by constants, as in "
-                       "lambda i, j: (i // 4, j, i % 4)")  # fmt: skip
+            state.fail(
+                f"the index map is not one to one: {error.reason}",
+                code="BW324",
+                guilty=[block],
+                help="map each point of the domain to a place of its own: "
+                "build it from sums, // and % of the iterators by constants, as in "
+                "lambda i, j: (i // 4, j, i % 4)",
+            )
         for low in lowest_indices(mapping, extents, around):
             if low is None or not around.prove_equal(low, ir.const(0, low.dtype)):
-                state.fail("a new iterator does not start at 0",
-                           code="BW324", guilty=[block],
-                           help="subtract the smallest value in the map, so that every result "
-                           "starts at 0")  # fmt: skip
+                state.fail(
+                    "a new iterator does not start at 0",
+                    code="BW324",
+                    guilty=[block],
+                    help="subtract the smallest value in the map, so that every result starts at 0",
+                )
         self._require_order(state, block, mapping, extents, shape, kinds)
         fresh = [
             ir.IterVar(ir.Var(f"v{k}", dtype), ir.Range(ir.const(0, dtype), extent), kind)
@@ -132,9 +140,13 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
 
     @staticmethod
     def _require_order(
-        state: State, block: ir.Block, mapping: IndexMap, extents: Sequence[ir.Expr],
-        shape: Sequence[ir.Expr], kinds: Sequence[ir.IterType],
-    ) -> None:  # fmt: skip
+        state: State,
+        block: ir.Block,
+        mapping: IndexMap,
+        extents: Sequence[ir.Expr],
+        shape: Sequence[ir.Expr],
+        kinds: Sequence[ir.IterType],
+    ) -> None:
         """The terms of a reduction run in the order in which they did, unless any order will do."""
         why = why_ordered(block)
         if not why:
@@ -144,8 +156,10 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
             known.bind(var, ir.Range(ir.const(0, var.type), ir.cast_to(extent, var.type)))
         old = zip(mapping.initial, extents, (it.iter_type for it in block.iter_vars), strict=True)
         new = zip(mapping.final, shape, kinds, strict=True)
-        ranks = [row_major([(v, n) for v, n, kind in side if kind is ir.IterType.REDUCE])
-                 for side in (old, new)]  # fmt: skip
+        ranks = [
+            row_major([(v, n) for v, n, kind in side if kind is ir.IterType.REDUCE])
+            for side in (old, new)
+        ]
         if not terms_in_order(state, block) or not known.prove_equal(*ranks):
             fail_order(state, block, why)
 
@@ -155,10 +169,13 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
         for index in mapping.final:
             used = {kind_of[v] for v in ir.free_vars(index) if v in kind_of}
             if len(used) > 1:
-                state.fail("a new iterator would mix spatial and reduction iterators",
-                           code="BW364", guilty=[block],
-                           help="fuse spatial iterators with spatial ones and reduction "
-                                "iterators with reduction ones")  # fmt: skip
+                state.fail(
+                    "a new iterator would mix spatial and reduction iterators",
+                    code="BW364",
+                    guilty=[block],
+                    help="fuse spatial iterators with spatial ones and reduction "
+                    "iterators with reduction ones",
+                )
             kinds.append(used.pop() if used else ir.IterType.SPATIAL)
         return kinds
 
@@ -206,17 +223,21 @@ def _turned(
     old: dict[int, ir.Expr] = {}
     shape: dict[int, ir.Expr] = {}
     for reduced in (False, True):
-        mine = [k for k, it in enumerate(block.iter_vars)
-                if (it.iter_type is ir.IterType.REDUCE) is reduced]  # fmt: skip
-        made = [k for k, kind in enumerate(kinds) if (kind is ir.IterType.REDUCE) is reduced]
-        part = IndexMap(tuple(mapping.initial[k] for k in mine),
-                        tuple(mapping.final[k] for k in made))  # fmt: skip
+        mine = [
+            k
+            for k, it in enumerate(block.iter_vars)
+            if (it.iter_type is ir.IterType.REDUCE) is reduced
+        ]
+        result = [k for k, kind in enumerate(kinds) if (kind is ir.IterType.REDUCE) is reduced]
+        part = IndexMap(
+            tuple(mapping.initial[k] for k in mine), tuple(mapping.final[k] for k in result)
+        )
         sizes = [extents[k] for k in mine]
         inverse, nowhere = part.non_surjective_inverse(sizes, around)
-        here = dict(zip(inverse.initial, (outputs[k] for k in made), strict=True))
+        here = dict(zip(inverse.initial, (outputs[k] for k in result), strict=True))
         outside = ir.logical_or(outside, ir.substitute(nowhere, here))
         old |= {k: ir.substitute(e, here) for k, e in zip(mine, inverse.final, strict=True)}
-        shape |= dict(zip(made, part.map_shape(sizes, around), strict=True))
+        shape |= dict(zip(result, part.map_shape(sizes, around), strict=True))
     inverse = IndexMap(outputs, tuple(old[k] for k in range(len(extents))))
     return inverse, outside, [shape[k] for k in range(len(outputs))]
 
@@ -243,8 +264,10 @@ class _Facts:
     def values(self, inverse: IndexMap, block: ir.Block) -> list[ir.Expr]:
         """The old iterators in terms of the new ones."""
         stepping, always = (inverse.apply(self.iters, a) for a in (self.stepping, self.always))
-        return [a if self._of(it) is self.stepping else b
-                for it, a, b in zip(block.iter_vars, stepping, always, strict=True)]  # fmt: skip
+        return [
+            a if self._of(it) is self.stepping else b
+            for it, a, b in zip(block.iter_vars, stepping, always, strict=True)
+        ]
 
     def inside(self, inverse: IndexMap, block: ir.Block) -> ir.Expr:
         """The condition, one part per old iterator, that its value lies in [0, extent)."""

@@ -104,15 +104,19 @@ class TransformLayout(Primitive, frozen=True, eq=False):
         mapping, shape = self._mapping(state, block, owner, buffer)
         require_elements(state, owner, buffer)
         if buffer in alignments(owner):
-            state.fail(f"the alignment of {buffer.name}'s strides is stated, which are about to "
-                       "change", code="BW328", guilty=[buffer],
-                       help="use storage_align after transform_layout")  # fmt: skip
+            state.fail(
+                f"the alignment of {buffer.name}'s strides is stated, which are about to change",
+                code="BW328",
+                guilty=[buffer],
+                help="use storage_align after transform_layout",
+            )
         gaps = self._gaps(state, block, owner, buffer, mapping, shape)
         filled_by = filling(state, owner, buffer)
         known = state.analyzer(owner.body)
         sizes = tuple(nonnegative(extent, known) for extent in shape)
-        fresh: ir.Buffer = buffer.replace(shape=sizes, strides=(),
-                                          axis_separators=mapping.separators)  # fmt: skip
+        fresh: ir.Buffer = buffer.replace(
+            shape=sizes, strides=(), axis_separators=mapping.separators
+        )
         edit = Edit(state)
         new = relayout(state, edit, owner, buffer, fresh, lambda i, known: mapping.apply(i, known))
         edit.replace_block(owner, new)
@@ -121,9 +125,10 @@ class TransformLayout(Primitive, frozen=True, eq=False):
             return step
         inverse, outside = gaps
         after = state.following(step.func)
-        made = LayoutPadding(after, edit.latest(owner), fresh, inverse, outside,
-                             self._pad_values(fresh), filled_by).step()  # fmt: skip
-        return Step(made.func, {**step.forward, **made.forward})
+        result = LayoutPadding(
+            after, edit.latest(owner), fresh, inverse, outside, self._pad_values(fresh), filled_by
+        ).step()
+        return Step(result.func, {**step.forward, **result.forward})
 
     def _mapping(
         self, state: State, block: ir.Block, owner: ir.Block, buffer: ir.Buffer
@@ -133,32 +138,47 @@ class TransformLayout(Primitive, frozen=True, eq=False):
         dtype = ir.widest_type(buffer.shape)
         mapping = with_index_type(self.index_map, dtype)
         if len(mapping.initial) != buffer.ndim:
-            state.fail(f"the map takes {len(mapping.initial)} indices, {buffer.name} has "
-                       f"{buffer.ndim} dimensions", code="BW324", guilty=[block],
-                       help="give the map one parameter per dimension of the buffer, as "
-                            "in lambda i, j: (j, i)")  # fmt: skip
+            state.fail(
+                f"the map takes {len(mapping.initial)} indices, {buffer.name} has "
+                f"{buffer.ndim} dimensions",
+                code="BW324",
+                guilty=[block],
+                help="give the map one parameter per dimension of the buffer, as "
+                "in lambda i, j: (j, i)",
+            )
         analyzer = state.analyzer(owner.body)
         domains = mapping.domains(buffer.shape)
-        most = MOST_COUNTED if self.assume_injective_transform else 0
-        why = why_not_injective(mapping.final, domains, analyzer, most)
+        largest = MOST_COUNTED if self.assume_injective_transform else 0
+        why = why_not_injective(mapping.final, domains, analyzer, largest)
         if why:
-            state.fail(f"the index map is not one to one: {why}", code="BW324", guilty=[block],
-                       help="map each element to a place of its own; with "
-                       "assume_injective_transform=True every index is tried")  # fmt: skip
+            state.fail(
+                f"the index map is not one to one: {why}",
+                code="BW324",
+                guilty=[block],
+                help="map each element to a place of its own; with "
+                "assume_injective_transform=True every index is tried",
+            )
         shape: list[ir.Expr] = []
         for span in spans(mapping.final, domains, analyzer):
             if span is None or not analyzer.prove(ir.GE(*ir.match_types(span[0], 0))):
-                state.fail("the index map leads to negative indices, or to indices without a known "
-                           "end", code="BW324", guilty=[block],
-                           help="let the map lead to indices from 0 to an end known "
-                                "from the shape")  # fmt: skip
+                state.fail(
+                    "the index map leads to negative indices, or to indices without a known end",
+                    code="BW324",
+                    guilty=[block],
+                    help="let the map lead to indices from 0 to an end known from the shape",
+                )
             shape.append(analyzer.simplify(span[1] + 1))
         return mapping, tuple(shape)
 
     def _gaps(
-        self, state: State, block: ir.Block, owner: ir.Block, buffer: ir.Buffer,
-        mapping: IndexMap, shape: tuple[ir.Expr, ...],
-    ) -> tuple[IndexMap, ir.Expr] | None:  # fmt: skip
+        self,
+        state: State,
+        block: ir.Block,
+        owner: ir.Block,
+        buffer: ir.Buffer,
+        mapping: IndexMap,
+        shape: tuple[ir.Expr, ...],
+    ) -> tuple[IndexMap, ir.Expr] | None:
         """The inverse and where it has no value; None when every new element has an old one."""
         analyzer = state.analyzer(owner.body)
         try:
@@ -169,30 +189,41 @@ class TransformLayout(Primitive, frozen=True, eq=False):
             full = math.prod(n for n in sizes if n is not None) if None not in sizes else -1
             if places is not None and places[0].size == full:
                 return None
-            state.fail(f"the inverse of the map, which says where padding is, is not known: "
-                       f"{error.reason}", code="BW324", guilty=[block],
-                       help="build the map from sums, // and % of the indices by "
-                            "constants, or choose sizes that leave no padding")  # fmt: skip
+            state.fail(
+                f"the inverse of the map, which says where padding is, is not known: "
+                f"{error.reason}",
+                code="BW324",
+                guilty=[block],
+                help="build the map from sums, // and % of the indices by "
+                "constants, or choose sizes that leave no padding",
+            )
         if ir.is_const_int(outside, 0):
             return None
         if self.pad_value is None:
             fresh, old = (", ".join(map(expr_text, s)) for s in (shape, buffer.shape))
             zero = "0.0" if buffer.dtype.is_float else "0"
-            state.fail(f"the new shape ({fresh}) has elements that no element of {buffer.name} is "
-                       f"mapped to, whose shape is ({old}): the call must say what they hold",
-                       code="BW324", guilty=[block, buffer],
-                       help=f"transform_layout(…, index_map, pad_value={zero}) pads with {zero}: "
-                       f"{who_pads(state, owner, buffer)}; or take sizes in the map that divide "
-                       f"those of {buffer.name}")  # fmt: skip
+            state.fail(
+                f"the new shape ({fresh}) has elements that no element of {buffer.name} is "
+                f"mapped to, whose shape is ({old}): the call must say what they hold",
+                code="BW324",
+                guilty=[block, buffer],
+                help=f"transform_layout(…, index_map, pad_value={zero}) pads with {zero}: "
+                f"{who_pads(state, owner, buffer)}; or take sizes in the map that divide "
+                f"those of {buffer.name}",
+            )
         if isinstance(self.pad_value, IndexMap):
             (value,) = self.pad_value.final
             wrong = len(self.pad_value.initial) != len(shape) or any(
-                isinstance(n, ir.BufferLoad) for n in ir.walk(value))  # fmt: skip
+                isinstance(n, ir.BufferLoad) for n in ir.walk(value)
+            )
             if wrong:
-                state.fail(f"pad_value must be a function of the {len(shape)} new indices, which "
-                           "reads no memory", code="BW324", guilty=[block],
-                           help="give a number, or a function such as lambda i, j: 0.0 "
-                                "of the new indices")  # fmt: skip
+                state.fail(
+                    f"pad_value must be a function of the {len(shape)} new indices, which "
+                    "reads no memory",
+                    code="BW324",
+                    guilty=[block],
+                    help="give a number, or a function such as lambda i, j: 0.0 of the new indices",
+                )
         return inverse, outside
 
     def _pad_values(self, fresh: ir.Buffer) -> IndexMap:

@@ -53,8 +53,13 @@ class Unannotate(Primitive, frozen=True, eq=False):
         node = state.stmt(self.block_or_loop)
         if self.ann_key not in node.annotations:
             known = ", ".join(node.annotations)
-            state.fail(f"{self.ann_key!r} is not annotated", code="BW319", guilty=[node],
-                       help=f"name one that it has: {known}" if known else
-                       "it has no annotations, so there is none to take away")  # fmt: skip
+            state.fail(
+                f"{self.ann_key!r} is not annotated",
+                code="BW319",
+                guilty=[node],
+                help=f"name one that it has: {known}"
+                if known
+                else "it has no annotations, so there is none to take away",
+            )
         kept = {k: v for k, v in node.annotations.items() if k != self.ann_key}
         return with_annotations(state, node, kept)

@@ -60,9 +60,12 @@ class Vectorize(Primitive, frozen=True, eq=False):
         loop = state.loop(self.loop)
         require_unbound(state, loop)
         if not ir.is_const_int(loop.extent):
-            state.fail(f"loop {loop.loop_var.name} has no constant extent", code="BW354",
-                       guilty=[loop], help="split a constant factor off and vectorize "
-                       "that")  # fmt: skip
+            state.fail(
+                f"loop {loop.loop_var.name} has no constant extent",
+                code="BW354",
+                guilty=[loop],
+                help="split a constant factor off and vectorize that",
+            )
         if not combines_lanes(state, loop):
             require_concurrent(state, loop, "vectorized")
         edit = Edit(state)
@@ -79,9 +82,10 @@ def combines_lanes(state: State, loop: ir.For) -> bool:
     for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
         if ir.uses_var(value, loop.loop_var) and it.iter_type is not ir.IterType.REDUCE:
             return False
-    found = find_update(block)
-    if isinstance(found, NoReduction) or state.flow_at(loop).decides_itself(block):
+    result = find_update(block)
+    if isinstance(result, NoReduction) or state.flow_at(loop).decides_itself(block):
         return False
     reduced = {it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
-    return not any(ir.uses_var(index, reduced)
-                   for element in found.elements for index in element.indices)  # fmt: skip
+    return not any(
+        ir.uses_var(index, reduced) for element in result.elements for index in element.indices
+    )

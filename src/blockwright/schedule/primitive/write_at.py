@@ -124,7 +124,7 @@ class WriteAt(Primitive, frozen=True, eq=False):
             fail_unwritten(state, scope, buffer, own)
         name = fresh_name(state, f"{buffer.name}_{self.storage_scope.replace('.', '_')}")
         cache = ir.Buffer(name, buffer.dtype, buffer.shape, scope=self.storage_scope)
-        realize, made = box_block(state, name, buffer, cache, box, fixed)
+        realize, result = box_block(state, name, buffer, cache, box, fixed)
         edit = Edit(state)
         for user in below:
             if any(r.buffer is buffer for r in (*user.reads, *user.writes)):
@@ -132,13 +132,16 @@ class WriteAt(Primitive, frozen=True, eq=False):
         edit.allocate(scope, cache)
         edit.insert_after(body_parts(loop)[-1], realize)
         edit.refresh_signatures()
-        return concurrent(state, edit.finish(made))
+        return concurrent(state, edit.finish(result))
 
     @staticmethod
     def _require_own(
-        state: State, scope: ir.Block, below: list[ir.Block], makers: list[ir.Block],
+        state: State,
+        scope: ir.Block,
+        below: list[ir.Block],
+        makers: list[ir.Block],
         buffer: ir.Buffer,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """The copy holds whatever the blocks below the loop look for in it."""
         require_own_values(state, scope, makers, buffer)
         for reader in readers(state, scope, buffer):
@@ -147,10 +150,13 @@ class WriteAt(Primitive, frozen=True, eq=False):
         outside = [b for b in writers(state, scope, buffer) if b not in below]
         again = [b for b in makers if b.init is not None]
         if outside and again:
-            state.fail(f"block {again[0].name} adds to {buffer.name} in more than one iteration, "
-                       f"while block {outside[0].name} writes it outside the loop", code="BW323",
-                       guilty=[state.realize(again[0]), state.realize(outside[0])],
-                       help=_behind_all(state, again[0], outside[0], buffer))  # fmt: skip
+            state.fail(
+                f"block {again[0].name} adds to {buffer.name} in more than one iteration, "
+                f"while block {outside[0].name} writes it outside the loop",
+                code="BW323",
+                guilty=[state.realize(again[0]), state.realize(outside[0])],
+                help=_behind_all(state, again[0], outside[0], buffer),
+            )
 
 
 def _require_begun(state: State, fixed: list[ir.For], makers: list[ir.Block]) -> None:
@@ -158,22 +164,31 @@ def _require_begun(state: State, fixed: list[ir.For], makers: list[ir.Block]) ->
     too, and no copy would bring them to the buffer."""
     for block in (b for b in makers if b.init is not None):
         realize = state.realize(block)
-        steps = [value for it, value in zip(block.iter_vars, realize.iter_values, strict=True)
-                 if it.iter_type is not ir.IterType.SPATIAL]  # fmt: skip
+        steps = [
+            value
+            for it, value in zip(block.iter_vars, realize.iter_values, strict=True)
+            if it.iter_type is not ir.IterType.SPATIAL
+        ]
         for loop in fixed:
             runs = ir.GE(*ir.match_types(loop.extent, 1))
             if any(ir.uses_var(step, loop.loop_var) for step in steps) and not state.analyzer(
                 loop
             ).prove(runs):
-                state.fail(f"loop {loop.loop_var.name} is a reduction of block {block.name} and "
-                           "may run no iteration, where the result is the initial value",
-                           code="BW314", guilty=[loop, realize],
-                           help="store the copy at a loop outside of the reduction")  # fmt: skip
+                state.fail(
+                    f"loop {loop.loop_var.name} is a reduction of block {block.name} and "
+                    "may run no iteration, where the result is the initial value",
+                    code="BW314",
+                    guilty=[loop, realize],
+                    help="store the copy at a loop outside of the reduction",
+                )
 
 
 def _behind_all(state: State, block: ir.Block, other: ir.Block, buffer: ir.Buffer) -> str:
     """What copies a buffer back that a block outside of the loop writes too."""
     way = first_legal(state, [f'cache_write("{block.name}", "{buffer.name}", "local")'])
-    return f"{way} copies the whole buffer behind both blocks" if way else \
-           f"let block {block.name} write a buffer of its own, or move block {other.name} into " \
-           "the loop"  # fmt: skip
+    return (
+        f"{way} copies the whole buffer behind both blocks"
+        if way
+        else f"let block {block.name} write a buffer of its own, or move block {other.name} into "
+        "the loop"
+    )

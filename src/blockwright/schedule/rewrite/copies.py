@@ -23,13 +23,13 @@ from blockwright.schedule.rewrite.move import Domains, merge, nest_for
 
 def anchor(state: State, start: ir.Stmt, scope: ir.Block, others: Iterable[ir.Stmt]) -> ir.Stmt:
     """The outermost statement around `start` that stands beside all of `others`."""
-    found = start
+    result = start
     rest = list(others)
     for above in state.tree.ancestors(start):
         if above is scope or any(state.tree.is_below(other, above) for other in rest):
             break
-        found = above
-    return found
+        result = above
+    return result
 
 
 def copied_nest(
@@ -54,8 +54,11 @@ def copied_nest(
     for tight in (False, True) if fixed else (False,):
         box, nest = _boxed(state, scope, at, copy, whole, domain, needs or makers, tight)
         given = next(n.predicate for n in ir.walk(nest) if isinstance(n, ir.BlockRealize))
-        held = (is_held(state, scope, buffer, fixed, box.region, makers, needs, given, analyzer)
-                if within is None else covers(within, box.region, analyzer))  # fmt: skip
+        held = (
+            is_held(state, scope, buffer, fixed, box.region, makers, needs, given, analyzer)
+            if within is None
+            else covers(within, box.region, analyzer)
+        )
         if held:
             return nest, box.region
     return fail_unwritten(state, scope, buffer, makers if within is None else needs)
@@ -96,8 +99,8 @@ def written_before(
         flow = state.data_flow(outer)
         makers = flow.writers_before(around, region)
         if makers:
-            found = [(m, region_of(m.writes, buffer)) for m in makers]
-            return found, flow.covers(makers, around, region)
+            result = [(m, region_of(m.writes, buffer)) for m in makers]
+            return result, flow.covers(makers, around, region)
         around = outer
     return [], owner is None and buffer not in state.func.outputs
 
@@ -110,10 +113,13 @@ def fail_unwritten(
     makers = makers or written_before(state, scope, buffer)[0]
     names = " and ".join(f"block {maker.name}" for maker, _ in makers)
     verb = "do" if len(makers) > 1 else "does"
-    state.fail(f"{names or 'what stands before it'} {verb} not write every element of "
-               f"{buffer.name} that the copy would read", code="BW323",
-               guilty=[state.tree.realize(maker) for maker, _ in makers],
-               help="copy before the buffer is padded, or at another place")  # fmt: skip
+    state.fail(
+        f"{names or 'what stands before it'} {verb} not write every element of "
+        f"{buffer.name} that the copy would read",
+        code="BW323",
+        guilty=[state.tree.realize(maker) for maker, _ in makers],
+        help="copy before the buffer is padded, or at another place",
+    )
 
 
 def _boxed(
@@ -141,11 +147,11 @@ def concurrent(state: State, step: Step) -> Step:
     """The step, if loops around the copies that it made, and parallel loops around the blocks that
     write what is copied, may still run the way their kinds say: what was each iteration's own is
     shared where the copy stands outside."""
-    made = [block for block in step.results if isinstance(block, ir.Block)]
+    result = [block for block in step.results if isinstance(block, ir.Block)]
     after = state.following(step.func)
-    copied = {r.buffer for block in made for r in block.reads}
+    copied = {r.buffer for block in result for r in block.reads}
     writers = [b for b in after.tree.blocks if any(r.buffer in copied for r in b.writes)]
-    loops = dict.fromkeys(f for b in made for f in after.tree.loops_above(b))
+    loops = dict.fromkeys(f for b in result for f in after.tree.loops_above(b))
     for loop in dict.fromkeys(f for b in writers for f in after.tree.loops_above(b)):
         if loop.kind is ir.ForKind.PARALLEL:
             loops[loop] = None
@@ -159,8 +165,10 @@ def surely_reads(state: State, block: ir.Block, region: ir.BufferRegion) -> bool
     the element has a value wherever the block runs."""
     if any(not ir.is_const_int(r.extent, 1) for r in region.region):
         return False
-    if any(isinstance(n, _CONDITIONAL) or (isinstance(n, ir.Call) and n.op == "if_then_else")
-           for n in ir.walk(block.body)):  # fmt: skip
+    if any(
+        isinstance(n, _CONDITIONAL) or (isinstance(n, ir.Call) and n.op == "if_then_else")
+        for n in ir.walk(block.body)
+    ):
         return False
     writes = any(r.buffer is region.buffer for r in block.writes)
     if writes and block.init is not None:
@@ -221,10 +229,12 @@ def box_at(
     """The part of a buffer that blocks touch while the fixed loops stand still."""
     for loop in fixed:
         if loop.kind is ir.ForKind.VECTORIZED:
-            state.fail(f"lanes of loop {loop.loop_var.name} would share the copy", code="BW317",
-                       guilty=[loop],
-                       help=_around_lanes(state, scope, fixed[: fixed.index(loop)], loop, regions)
-                       )  # fmt: skip
+            state.fail(
+                f"lanes of loop {loop.loop_var.name} would share the copy",
+                code="BW317",
+                guilty=[loop],
+                help=_around_lanes(state, scope, fixed[: fixed.index(loop)], loop, regions),
+            )
     analyzer = state.analyzer(fixed[-1].body)
     flow = state.data_flow(scope)
     box: list[ir.Range] = []
@@ -233,8 +243,10 @@ def box_at(
         box = [hull(a, b, analyzer) for a, b in zip(box or part, part, strict=True)]
     # Of a loop that runs nothing, sizes may be divisors; its copy might stand where others run.
     whole = ir.full_region(regions[0][1].buffer).region
-    return tuple(w if may_divide_by_0([r.min, r.extent], analyzer) else r
-                 for r, w in zip(box, whole, strict=True))  # fmt: skip
+    return tuple(
+        w if may_divide_by_0([r.min, r.extent], analyzer) else r
+        for r, w in zip(box, whole, strict=True)
+    )
 
 
 def box_block(
@@ -246,10 +258,12 @@ def box_block(
     variables = {f.loop_var for f in fixed}
     for loop in used:
         if any(ir.uses_var(e, variables) for e in (loop.min, loop.extent)):
-            state.fail(f"the extent of loop {loop.loop_var.name} depends on another loop around "
-                       "the copy", code="BW350", guilty=[loop],
-                       help="choose a loop further outside, around the one that the "
-                            "extent depends on")  # fmt: skip
+            state.fail(
+                f"the extent of loop {loop.loop_var.name} depends on another loop around the copy",
+                code="BW350",
+                guilty=[loop],
+                help="choose a loop further outside, around the one that the extent depends on",
+            )
     iters = tuple(ir.IterVar(ir.Var(f"v{k}", f.loop_var.type), f.dom) for k, f in enumerate(used))
     inside = {f.loop_var: it.var for f, it in zip(used, iters, strict=True)}
     analyzer = state.analyzer(fixed[0])

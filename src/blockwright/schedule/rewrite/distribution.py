@@ -41,17 +41,22 @@ def require_distributable(state: State, path: Sequence[ir.For]) -> None:
         loops = path[: path.index(outer) + 1]
         for loop in loops:
             require_plain_loop(state, loop)
-        groups = [[b for stmt in side for b in require_only_blocks(state, stmt)]
-                  for side in (before, [inner], after)]  # fmt: skip
+        groups = [
+            [b for stmt in side for b in require_only_blocks(state, stmt)]
+            for side in (before, [inner], after)
+        ]
         flow = state.flow_at(outer)
         for block in (b for group in groups for b in group):
             require_known_kind(state, flow, block)
         require_turns(
-            state, state, groups, loops,
+            state,
+            state,
+            groups,
+            loops,
             help=f"the statements beside loop {inner.loop_var.name} cannot get loops of their own; "
             f"reorder loops on one side of that place, or before other blocks move into "
             f"{outer.loop_var.name}",
-        )  # fmt: skip
+        )
 
 
 def beside(edit: Edit, path: Sequence[ir.For]) -> tuple[list[ir.Stmt], list[ir.Stmt]]:
@@ -79,8 +84,9 @@ def _levels(
 
 def _copied(edit: Edit, loops: Sequence[ir.For], stmts: Sequence[ir.Stmt]) -> ir.Stmt:
     """The statements in loops of their own, which run as the given ones do."""
-    fresh: dict[ir.Var, ir.Expr] = {f.loop_var: ir.Var(f.loop_var.name, f.loop_var.type)
-                                    for f in loops}  # fmt: skip
+    fresh: dict[ir.Var, ir.Expr] = {
+        f.loop_var: ir.Var(f.loop_var.name, f.loop_var.type) for f in loops
+    }
     body: ir.Stmt = edit.substitute(ir.seq(stmts), fresh)
     for loop in reversed(loops):
         low, extent = (ir.substitute(e, fresh) for e in (loop.min, loop.extent))

@@ -42,13 +42,21 @@ class EinsumPadding:
     """Builds padded copies of the operands, the padded block and the copy of the result."""
 
     def __init__(
-        self, state: State, block: ir.Block, loops: list[ir.For],
-        padded: dict[ir.Var, tuple[ir.Expr, ir.Expr]], mode: str, analyzer: Analyzer,
-    ) -> None:  # fmt: skip
+        self,
+        state: State,
+        block: ir.Block,
+        loops: list[ir.For],
+        padded: dict[ir.Var, tuple[ir.Expr, ir.Expr]],
+        mode: str,
+        analyzer: Analyzer,
+    ) -> None:
         self.state, self.block, self.loops = state, block, loops
         self.padded, self.mode, self.analyzer = padded, mode, analyzer
-        self.reduced: set[ir.Expr] = {it.var for it in block.iter_vars if it.var in padded
-                                      and it.iter_type is not ir.IterType.SPATIAL}  # fmt: skip
+        self.reduced: set[ir.Expr] = {
+            it.var
+            for it in block.iter_vars
+            if it.var in padded and it.iter_type is not ir.IterType.SPATIAL
+        }
         self.scope = state.scope(block)
         self.edit = Edit(state)
         self.buffers: dict[ir.Buffer, ir.Buffer] = {}
@@ -84,8 +92,9 @@ class EinsumPadding:
         """Per dimension of a buffer that must grow: up to where it holds elements, and its new
         extent."""
         parts = (self.block.body, self.block.init)
-        accesses = [a for part in parts if part is not None for a in accesses_in(part)
-                    if a.buffer is buffer]  # fmt: skip
+        accesses = [
+            a for part in parts if part is not None for a in accesses_in(part) if a.buffer is buffer
+        ]
         sizes: list[tuple[ir.Expr, ir.Expr] | None] = []
         for dim, size in enumerate(buffer.shape):
             indices = [access.indices[dim] for access in accesses]
@@ -100,18 +109,26 @@ class EinsumPadding:
 
     def _terms(self, buffer: ir.Buffer, indices: list[ir.Expr]) -> tuple[ir.Expr, ir.Expr]:
         """The extents of a dimension that a padded reduction iterator runs through alone."""
-        found = [self.padded.get(i) if isinstance(i, ir.Var) else None for i in indices]
-        first = found[0]
-        for other in found:
-            same = first is not None and other is not None and all(
-                self.analyzer.prove_equal(*ir.match_types(x, y))
-                for x, y in zip(first, other, strict=True))  # fmt: skip
+        result = [self.padded.get(i) if isinstance(i, ir.Var) else None for i in indices]
+        first = result[0]
+        for other in result:
+            same = (
+                first is not None
+                and other is not None
+                and all(
+                    self.analyzer.prove_equal(*ir.match_types(x, y))
+                    for x, y in zip(first, other, strict=True)
+                )
+            )
             if not same:
-                self.state.fail(f"{buffer.name} is indexed by a padded reduction iterator and by "
-                                "something else in one dimension", code="BW326",
-                                guilty=[self.block],
-                                help=f"read the two through buffers of their own: copy "
-                                f"{buffer.name} in a block before it")  # fmt: skip
+                self.state.fail(
+                    f"{buffer.name} is indexed by a padded reduction iterator and by "
+                    "something else in one dimension",
+                    code="BW326",
+                    guilty=[self.block],
+                    help=f"read the two through buffers of their own: copy "
+                    f"{buffer.name} in a block before it",
+                )
         assert first is not None
         return first
 
@@ -119,21 +136,30 @@ class EinsumPadding:
         self, buffer: ir.Buffer, indices: list[ir.Expr], size: ir.Expr
     ) -> tuple[ir.Expr, ir.Expr] | None:
         """The size of a dimension and what its indices need on the padded domain."""
-        domains = {it.var: it.dom if it.var not in self.padded
-                   else ir.Range(it.dom.min, self.padded[it.var][1])
-                   for it in self.block.iter_vars}  # fmt: skip
+        domains = {
+            it.var: it.dom
+            if it.var not in self.padded
+            else ir.Range(it.dom.min, self.padded[it.var][1])
+            for it in self.block.iter_vars
+        }
         end = size
         for index in indices:
             own = {v: dom for v, dom in domains.items() if ir.uses_var(index, v)}
             span = eval_set(index, own, self.analyzer)
             low, high = span.min, span.max
-            if low is None or high is None or not self.analyzer.prove(
-                ir.GE(*ir.match_types(low, 0))
-            ):  # fmt: skip
-                self.state.fail(f"an index of {buffer.name} becomes negative on padded points, or "
-                                "has no known end there", code="BW326", guilty=[index, self.block],
-                                help=f'reindex("{self.block.name}", "{buffer.name}") first, which '
-                                "gives it an index per iterator")  # fmt: skip
+            if (
+                low is None
+                or high is None
+                or not self.analyzer.prove(ir.GE(*ir.match_types(low, 0)))
+            ):
+                self.state.fail(
+                    f"an index of {buffer.name} becomes negative on padded points, or "
+                    "has no known end there",
+                    code="BW326",
+                    guilty=[index, self.block],
+                    help=f'reindex("{self.block.name}", "{buffer.name}") first, which '
+                    "gives it an index per iterator",
+                )
             need = self.analyzer.simplify(ir.cast_to(high, size.dtype) + 1)
             if self.analyzer.prove(ir.LE(*ir.match_types(need, end))):
                 continue
@@ -153,10 +179,14 @@ class EinsumPadding:
             extent = extents.get(index) if isinstance(index, ir.Var) else None
             whole = extent is not None and index not in seen
             if not whole or not self.analyzer.prove_equal(*ir.match_types(extent, size)):
-                self.state.fail(f"{self.block.name} does not fill {output.name} with one iterator "
-                                "per dimension", code="BW326", guilty=[self.block],
-                                help=f'reindex("{self.block.name}", "{output.name}") first, which '
-                                "gives it an index per iterator")  # fmt: skip
+                self.state.fail(
+                    f"{self.block.name} does not fill {output.name} with one iterator "
+                    "per dimension",
+                    code="BW326",
+                    guilty=[self.block],
+                    help=f'reindex("{self.block.name}", "{output.name}") first, which '
+                    "gives it an index per iterator",
+                )
             seen.add(index)
 
     def _grown(self, buffer: ir.Buffer, sizes: list[tuple[ir.Expr, ir.Expr] | None]) -> ir.Buffer:
@@ -195,8 +225,8 @@ class EinsumPadding:
 
         domain = [ir.Range(ir.const(0, d.dtype), d) for d in fresh.shape]
         known = self.state.analyzer(self.scope.body)
-        nest, made = copy_nest(fresh.name, fresh, lambda v: v, value, domain, known)
-        self.made.append(made)
+        nest, result = copy_nest(fresh.name, fresh, lambda v: v, value, domain, known)
+        self.made.append(result)
         self.edit.insert_before(outer, nest)
 
     def _result(self, output: ir.Buffer) -> ir.Stmt | None:
@@ -205,11 +235,15 @@ class EinsumPadding:
             return None
         fresh = self._grown(output, sizes)
         domain = [ir.Range(ir.const(0, d.dtype), d) for d in output.shape]
-        nest, made = copy_nest(
-            fresh.name, output, lambda v: v, lambda v: ir.BufferLoad(fresh, tuple(v)), domain,
+        nest, result = copy_nest(
+            fresh.name,
+            output,
+            lambda v: v,
+            lambda v: ir.BufferLoad(fresh, tuple(v)),
+            domain,
             self.state.analyzer(self.scope.body),
-        )  # fmt: skip
-        self.made.append(made)
+        )
+        self.made.append(result)
         return nest
 
     def _padded_block(self) -> ir.Block:

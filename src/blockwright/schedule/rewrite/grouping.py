@@ -43,11 +43,14 @@ def grouped(
     inside = [block for part in parts for block in state.tree.child_blocks(part)]
     others = [b for b in inside if b not in set(blocks)]
     if others:
-        state.fail(f"block {others[0].name} stands between the blocks given", code="BW310",
-                   guilty=[state.tree.realize(b) for b in others],
-                   help=f"give it too: blockize([{quoted(inside)}]), "
-                   f"or move {others[0].name} out first with compute_at or "
-                   "reverse_compute_at")  # fmt: skip
+        state.fail(
+            f"block {others[0].name} stands between the blocks given",
+            code="BW310",
+            guilty=[state.tree.realize(b) for b in others],
+            help=f"give it too: blockize([{quoted(inside)}]), "
+            f"or move {others[0].name} out first with compute_at or "
+            "reverse_compute_at",
+        )
     flow = state.flow_at(blocks[0])
     for block in inside:
         require_known_kind(state, flow, block)
@@ -66,34 +69,41 @@ def grouped(
     require_own_names(state, body, parts)
     own = _own_buffers(state, blocks, inside)
     name = "_".join(block.name for block in inside) + "_o"
-    made = ir.Block(name, tuple(outer.iters), (), (), ir.seq(body), alloc_buffers=tuple(own))
-    made = with_signature(made, analyzer)
-    realize = ir.BlockRealize(tuple(outer.values), ir.all_of(common), made)
+    result = ir.Block(name, tuple(outer.iters), (), (), ir.seq(body), alloc_buffers=tuple(own))
+    result = with_signature(result, analyzer)
+    realize = ir.BlockRealize(tuple(outer.values), ir.all_of(common), result)
     edit.free(state.scope(blocks[0]), *own)
     edit.replace(parts[0], realize)
     for part in parts[1:]:
         edit.replace(part, None)
     edit.refresh_signatures()
-    return made
+    return result
 
 
 def require_own_names(state: State, body: Sequence[ir.Stmt], parts: Sequence[ir.Stmt]) -> None:
     """Statements that go into a new block in place of `parts` use no loop around it."""
     loops = {f.loop_var: f for f in state.tree.loops_above(parts[0])}
-    for made, part in zip(body, parts, strict=True):
-        used = next((v for v in ir.collect(made, ir.Var) if v in loops), None)
+    for result, part in zip(body, parts, strict=True):
+        used = next((v for v in ir.collect(result, ir.Var) if v in loops), None)
         if used is not None:
-            state.fail(f"a statement that goes into the new block uses loop {used.name}, which is "
-                       "outside of it", code="BW313", guilty=[part, loops[used]],
-                       help="wrap the statement in a block and give that too, or give blocks "
-                       "between which no such statement stands")  # fmt: skip
+            state.fail(
+                f"a statement that goes into the new block uses loop {used.name}, which is "
+                "outside of it",
+                code="BW313",
+                guilty=[part, loops[used]],
+                help="wrap the statement in a block and give that too, or give blocks "
+                "between which no such statement stands",
+            )
 
 
 def parts_around(state: State, blocks: Sequence[ir.Block]) -> list[ir.Stmt]:
     """The neighbouring statements that hold the blocks."""
     if not blocks or len(set(blocks)) < len(blocks):
-        state.fail("no blocks are given, or one of them twice", code="BW304",
-                   help="give the blocks of one scope, each once")  # fmt: skip
+        state.fail(
+            "no blocks are given, or one of them twice",
+            code="BW304",
+            help="give the blocks of one scope, each once",
+        )
     realizes = [state.realize(block) for block in blocks]
     paths = [[r, *state.tree.ancestors(r)] for r in realizes]
     common = next((a for a in paths[0] if all(a in path for path in paths[1:])), None)
@@ -101,9 +111,12 @@ def parts_around(state: State, blocks: Sequence[ir.Block]) -> list[ir.Stmt]:
     stops = [n for n in paths[0][: paths[0].index(common) + 1] if isinstance(n, ir.Block)]
     scopes = {state.scope(block) for block in blocks}
     if stops or len(scopes) > 1:
-        state.fail("the blocks do not stand in one scope", code="BW310", guilty=realizes,
-                   help="give blocks of one scope: get_child_blocks of the block around "
-                        "them lists them")  # fmt: skip
+        state.fail(
+            "the blocks do not stand in one scope",
+            code="BW310",
+            guilty=realizes,
+            help="give blocks of one scope: get_child_blocks of the block around them lists them",
+        )
     if not isinstance(common, ir.SeqStmt):
         return [common]
     tops = [path[path.index(common) - 1] for path in paths]
@@ -113,8 +126,11 @@ def parts_around(state: State, blocks: Sequence[ir.Block]) -> list[ir.Stmt]:
 
 def _loops_inside(state: State, block: ir.Block, parts: Sequence[ir.Stmt]) -> list[ir.For]:
     """The loops above a block that the new block takes along."""
-    return [f for f in state.tree.loops_above(block)
-            if f in parts or any(state.tree.is_below(f, p) for p in parts)]  # fmt: skip
+    return [
+        f
+        for f in state.tree.loops_above(block)
+        if f in parts or any(state.tree.is_below(f, p) for p in parts)
+    ]
 
 
 def _common_conditions(
@@ -124,10 +140,12 @@ def _common_conditions(
     predicates = [list(conjuncts(state.tree.realize(b).predicate)) for b in blocks]
     inner = {f.loop_var for b in blocks for f in _loops_inside(state, b, parts)}
     return [
-        c for c in predicates[0]
-        if not ir.is_const_int(c, 1) and not ir.uses_var(c, inner)
+        c
+        for c in predicates[0]
+        if not ir.is_const_int(c, 1)
+        and not ir.uses_var(c, inner)
         and all(any(ir.structural_equal(c, d) for d in other) for other in predicates[1:])
-    ]  # fmt: skip
+    ]
 
 
 def _inner(
@@ -146,15 +164,24 @@ def _inner(
     iters, values, inner_iters, inner_values, mapping = iterators(
         block, division, preserve_unit_iters, analyzer, running
     )
-    started = [it for it in iters if it.iter_type is ir.IterType.REDUCE
-               and not ir.is_const_int(it.dom.extent, 1)]  # fmt: skip
+    started = [
+        it
+        for it in iters
+        if it.iter_type is ir.IterType.REDUCE and not ir.is_const_int(it.dom.extent, 1)
+    ]
     if block.init is not None and started:
-        state.fail(f"the reduction {block.name} is not complete inside the new block", code="BW365",
-                   guilty=[state.tree.realize(block)],
-                   help=_taken_apart(state, block))  # fmt: skip
+        state.fail(
+            f"the reduction {block.name} is not complete inside the new block",
+            code="BW365",
+            guilty=[state.tree.realize(block)],
+            help=_taken_apart(state, block),
+        )
     bound = dict(zip((it.var for it in inner_iters), inner_values, strict=True))
-    open_ones = [c for c in conjuncts(state.tree.realize(block).predicate)
-                 if not any(ir.structural_equal(c, d) for d in common)]  # fmt: skip
+    open_ones = [
+        c
+        for c in conjuncts(state.tree.realize(block).predicate)
+        if not any(ir.structural_equal(c, d) for d in common)
+    ]
     limits = bounds(state, block, open_ones)
     condition = predicate(limits, {v: ir.substitute(e, bound) for v, e in mapping.items()})
     within = analyzer.copy()
@@ -217,11 +244,14 @@ class _Outer:
         """The iterators are an iterator map of the outer loops."""
         domains = {f.loop_var: f.dom for f in loops}
         analyzer = self.state.analyzer(loops[0] if loops else at)
-        found = detect_iter_map(self.values, domains, None, analyzer)
-        if not found.ok:
-            self.state.fail("the blocks bind outer loops in different ways: "
-                            + "; ".join(found.errors), code="BW315", guilty=[at],
-                            help="group the blocks further inside")  # fmt: skip
+        result = detect_iter_map(self.values, domains, None, analyzer)
+        if not result.ok:
+            self.state.fail(
+                "the blocks bind outer loops in different ways: " + "; ".join(result.errors),
+                code="BW315",
+                guilty=[at],
+                help="group the blocks further inside",
+            )
 
 
 def _own_buffers(
@@ -232,21 +262,26 @@ def _own_buffers(
     scope = state.scope(blocks[0])
     flow = state.data_flow(scope)
     group = set(inside)
-    found: list[ir.Buffer] = []
+    result: list[ir.Buffer] = []
     for buffer in scope.alloc_buffers:
         writers, readers = flow.writers.get(buffer, []), flow.readers.get(buffer, [])
         if not writers or not readers or not {*writers, *readers} <= group:
             continue
         reads = [(b, r) for b in readers for r in b.reads if r.buffer is buffer]
         if all(flow.covers(flow.writers_before(b, r), b, r) for b, r in reads):
-            found.append(buffer)
-    return found
+            result.append(buffer)
+    return result
 
 
 def _taken_apart(state: State, block: ir.Block) -> str:
     """How a reduction comes to start outside of a new block."""
-    ways = (f'decompose_reduction("{block.name}", {called(state, f)})'
-            for f in state.tree.loops_above(block))  # fmt: skip
+    ways = (
+        f'decompose_reduction("{block.name}", {called(state, f)})'
+        for f in state.tree.loops_above(block)
+    )
     way = first_legal(state, ways)
-    return f"{way} first, whose update a block may hold in part" if way else \
-           "choose a loop around all reduction loops"  # fmt: skip
+    return (
+        f"{way} first, whose update a block may hold in part"
+        if way
+        else "choose a loop around all reduction loops"
+    )

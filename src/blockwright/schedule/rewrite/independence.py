@@ -31,9 +31,9 @@ def with_independent_iterators(state: State, step: Step) -> Step:
         return step
     after = state.following(step.func)
     before = {state.tree.realize(block) for block in state.tree.blocks}
-    made = [r for b in after.tree.blocks if (r := after.tree.realize(b)) not in before]
+    result = [r for b in after.tree.blocks if (r := after.tree.realize(b)) not in before]
     old = state.tree.loops.keys()
-    suspects = {r.block for r in made if _share(after, r, old)}
+    suspects = {r.block for r in result if _share(after, r, old)}
     joined = list(_joined(after, suspects)) if suspects else []
     if not joined or any(_joined(state, set(state.tree.blocks))):
         return step

@@ -25,9 +25,15 @@ class LayoutPadding:
     """Writes the padding of a buffer whose layout has just changed."""
 
     def __init__(
-        self, state: State, owner: ir.Block, buffer: ir.Buffer, inverse: IndexMap,
-        outside: ir.Expr, value: IndexMap, filled_by: dict[ir.Var, int],
-    ) -> None:  # fmt: skip
+        self,
+        state: State,
+        owner: ir.Block,
+        buffer: ir.Buffer,
+        inverse: IndexMap,
+        outside: ir.Expr,
+        value: IndexMap,
+        filled_by: dict[ir.Var, int],
+    ) -> None:
         self.state, self.owner, self.buffer = state, owner, buffer
         self.inverse, self.outside, self.value = inverse, outside, value
         self.filled_by = filled_by
@@ -42,8 +48,9 @@ class LayoutPadding:
         nest = self._nest()
         if makers:
             around = self._with_own_copy()
-            last = [b for b in ir.blocks(around.body) if any(
-                r.buffer is self.buffer for r in b.writes)][-1]  # fmt: skip
+            last = [
+                b for b in ir.blocks(around.body) if any(r.buffer is self.buffer for r in b.writes)
+            ][-1]
             edit.insert_after(outermost(state, last, around), nest)
             if around is not self.owner:
                 edit.refresh_signatures()  # of blocks between the two
@@ -54,18 +61,21 @@ class LayoutPadding:
     def _with_own_copy(self) -> ir.Block | ir.For | ir.AttrStmt:
         """The innermost concurrent loop, each iteration of which has the buffer for itself; else
         the owner."""
-        found: ir.Block | ir.For | ir.AttrStmt = self.owner
+        result: ir.Block | ir.For | ir.AttrStmt = self.owner
         for stmt in ir.walk(self.owner.body):
             if isinstance(stmt, (ir.For, ir.AttrStmt)) and own_copies(
-                    self.owner, stmt, self.buffer):  # fmt: skip
-                found = stmt  # those further in come later
-        return found
+                self.owner, stmt, self.buffer
+            ):
+                result = stmt  # those further in come later
+        return result
 
     def _axes(self) -> tuple[list[tuple[ir.Var, ir.Expr]], list[ir.IterVar]]:
         """Loops and iterators over the new shape."""
         loops = [(ir.Var(f"ax{k}", n.dtype), n) for k, n in enumerate(self.buffer.shape)]
-        iters = [ir.IterVar(ir.Var(f"v{k}", dom.extent.dtype), dom)
-                 for k, dom in enumerate(ir.full_region(self.buffer).region)]  # fmt: skip
+        iters = [
+            ir.IterVar(ir.Var(f"v{k}", dom.extent.dtype), dom)
+            for k, dom in enumerate(ir.full_region(self.buffer).region)
+        ]
         return loops, iters
 
     def _at(
@@ -133,14 +143,16 @@ def filling(state: State, owner: ir.Block, buffer: ir.Buffer) -> dict[ir.Var, in
     if not isinstance(store, ir.BufferStore) or store.predicate is not None:
         return {}
     extents = {it.var: it.dom.extent for it in block.iter_vars}
-    found: dict[ir.Var, int] = {}
+    result: dict[ir.Var, int] = {}
     analyzer = state.analyzer(owner.body)  # the new shape may be run where the old is empty
     for dim, (index, size) in enumerate(zip(store.indices, buffer.shape, strict=True)):
         extent = extents.get(index) if isinstance(index, ir.Var) else None
-        if extent is None or index in found or not analyzer.prove_equal(
-            *ir.match_types(extent, size)
-        ):  # fmt: skip
+        if (
+            extent is None
+            or index in result
+            or not analyzer.prove_equal(*ir.match_types(extent, size))
+        ):
             return {}
         assert isinstance(index, ir.Var)
-        found[index] = dim
-    return found if len(found) == len(extents) else {}
+        result[index] = dim
+    return result if len(result) == len(extents) else {}

@@ -19,8 +19,9 @@ def loop_names(
     wrong = [name for name in names if not name.isidentifier()]
     if wrong or len(names) != count:
         what = f"{wrong[0]!r} is no name" if wrong else f"{len(names)} names for {count} loops"
-        state.fail(what, code="BW304", guilty=[loop],
-                   help="give every new loop an identifier as name")  # fmt: skip
+        state.fail(
+            what, code="BW304", guilty=[loop], help="give every new loop an identifier as name"
+        )
     return names
 
 
@@ -71,10 +72,13 @@ def simplified_bindings(stmt: ir.Stmt, changed: set[ir.Var], analyzer: Analyzer)
     """`stmt` with the block bindings that mention changed variables simplified."""
     if isinstance(stmt, ir.BlockRealize):
         facts = BindingFacts(stmt, analyzer)
-        values = tuple(facts.of(v).simplify(v) if ir.uses_var(v, changed) else v
-                       for v in stmt.iter_values)  # fmt: skip
-        parts = (c if ir.is_const_int(c) else _simplified_condition(c, changed, facts.of(c))
-                 for c in ir.conditions(stmt.predicate))  # fmt: skip
+        values = tuple(
+            facts.of(v).simplify(v) if ir.uses_var(v, changed) else v for v in stmt.iter_values
+        )
+        parts = (
+            c if ir.is_const_int(c) else _simplified_condition(c, changed, facts.of(c))
+            for c in ir.conditions(stmt.predicate)
+        )
         return stmt.replace(iter_values=values, predicate=ir.all_of(parts))
     if isinstance(stmt, ir.Block):
         return stmt

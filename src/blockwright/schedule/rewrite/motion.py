@@ -34,15 +34,19 @@ def require_movable(state: State, block: ir.Block, loop: ir.For) -> Scope:
     scope = state.scope(block)
     realize = state.realize(block)
     if state.scope(loop) is not scope:
-        state.fail(f"block {block.name} and loop {loop.loop_var.name} stand in different scopes",
-                   code="BW310", guilty=[realize, loop],
-                   help="choose a loop in the block's own scope: blocks move within one "
-                        "scope")  # fmt: skip
+        state.fail(
+            f"block {block.name} and loop {loop.loop_var.name} stand in different scopes",
+            code="BW310",
+            guilty=[realize, loop],
+            help="choose a loop in the block's own scope: blocks move within one scope",
+        )
     if state.tree.is_below(realize, loop):
-        state.fail(f"block {block.name} is inside loop {loop.loop_var.name} already", code="BW310",
-                   guilty=[realize, loop],
-                   help="choose a loop of another block; split and reorder change the "
-                        "block's own loops")  # fmt: skip
+        state.fail(
+            f"block {block.name} is inside loop {loop.loop_var.name} already",
+            code="BW310",
+            guilty=[realize, loop],
+            help="choose a loop of another block; split and reorder change the block's own loops",
+        )
     flow = state.flow_at(block)
     near = [block, *flow.producers(block), *flow.consumers(block)]
     require_straight(state, scope, [*map(state.tree.realize, near), loop])
@@ -55,8 +59,9 @@ def require_movable(state: State, block: ir.Block, loop: ir.For) -> Scope:
 def require_alone(state: State, top: ir.Block | ir.For, block: ir.Block) -> None:
     """No statement that stands in no block touches what the block writes, or changes what it
     reads: the block may run sooner or later than it does."""
-    require_in_blocks(state, top, *(r.buffer for r in block.writes),
-                      unchanged=[r.buffer for r in block.reads])  # fmt: skip
+    require_in_blocks(
+        state, top, *(r.buffer for r in block.writes), unchanged=[r.buffer for r in block.reads]
+    )
 
 
 def require_idempotent(state: State, flow: Scope, block: ir.Block) -> None:
@@ -66,33 +71,44 @@ def require_idempotent(state: State, flow: Scope, block: ir.Block) -> None:
     if _kind(flow, block) is BlockKind.OTHER:
         require_known_kind(state, flow, block)
     if flow.kind(block) is BlockKind.UPDATE:
-        state.fail(f"block {block.name} is a decomposed reduction; its initial value would stay "
-                   "behind", code="BW314", guilty=[realize],
-                   help=f"take {state.step_name} before decompose_reduction, or put the initial "
-                   "value back with merge_reduction first")  # fmt: skip
+        state.fail(
+            f"block {block.name} is a decomposed reduction; its initial value would stay behind",
+            code="BW314",
+            guilty=[realize],
+            help=f"take {state.step_name} before decompose_reduction, or put the initial "
+            "value back with merge_reduction first",
+        )
     for region in block.writes:
         for other in flow.writers[region.buffer]:
             reads_back = any(r.buffer is region.buffer for r in other.reads)
             if other is not block and reads_back:
-                state.fail(f"block {other.name} goes on from the values of {region.buffer.name} "
-                           f"that block {block.name} writes, and would be undone", code="BW314",
-                           guilty=[realize, state.tree.realize(other)],
-                           help=f"take {state.step_name} before decompose_reduction, or put the "
-                           f'initial value back first: merge_reduction("{block.name}", '
-                           f'"{other.name}")')  # fmt: skip
+                state.fail(
+                    f"block {other.name} goes on from the values of {region.buffer.name} "
+                    f"that block {block.name} writes, and would be undone",
+                    code="BW314",
+                    guilty=[realize, state.tree.realize(other)],
+                    help=f"take {state.step_name} before decompose_reduction, or put the "
+                    f'initial value back first: merge_reduction("{block.name}", '
+                    f'"{other.name}")',
+                )
     if flow.kind(block) is BlockKind.REDUCTION and flow.restart(block) is None:
-        state.fail(f"the loops run instances of the reduction {block.name} more than once between "
-                   "two initial values", code="BW315", guilty=[realize],
-                   help="bind an iterator of the block to each loop around it: "
-                   f"{state.loops_of(block)}")  # fmt: skip
+        state.fail(
+            f"the loops run instances of the reduction {block.name} more than once between "
+            "two initial values",
+            code="BW315",
+            guilty=[realize],
+            help=f"bind an iterator of the block to each loop around it: {state.loops_of(block)}",
+        )
     for node in ir.walk(block):
         effect = isinstance(node, ir.Call) and ir.op_has_effect(node.op)
         if effect or isinstance(node, ir.AssertStmt):
-            state.fail(f"block {block.name} does more than write buffers, which must neither "
-                       "happen elsewhere nor more often", code="BW353",
-                       guilty=[realize, node],
-                       help="leave the block where it is, and move the blocks around it"
-                       )  # fmt: skip
+            state.fail(
+                f"block {block.name} does more than write buffers, which must neither "
+                "happen elsewhere nor more often",
+                code="BW353",
+                guilty=[realize, node],
+                help="leave the block where it is, and move the blocks around it",
+            )
 
 
 def _kind(flow: Scope, block: ir.Block) -> BlockKind:
@@ -114,9 +130,13 @@ def require_settled(state: State, flow: Scope, blocks: Iterable[ir.Block]) -> No
                     require_known_kind(state, flow, maker)
         problem = flow.uncovered(block)
         if problem:
-            state.fail(problem, code="BW316", guilty=[state.tree.realize(block)],
-                       help="choose a loop in whose iterations all that is read has "
-                            "been written, such as one further outside")  # fmt: skip
+            state.fail(
+                problem,
+                code="BW316",
+                guilty=[state.tree.realize(block)],
+                help="choose a loop in whose iterations all that is read has "
+                "been written, such as one further outside",
+            )
 
 
 def neighbours(
@@ -130,8 +150,10 @@ def neighbours(
     mine, its = state.tree.loops_above(block), state.tree.loops_above(place)
     if isinstance(place, ir.For):
         its.append(place)
-    shared = next((k for k, (a, b) in enumerate(zip(mine, its, strict=False)) if a is not b),
-                  min(len(mine), len(its)))  # fmt: skip
+    shared = next(
+        (k for k, (a, b) in enumerate(zip(mine, its, strict=False)) if a is not b),
+        min(len(mine), len(its)),
+    )
     ends: list[ir.Block] = [block]
     for path, end in ((mine, state.tree.realize(block)), (its, place)):
         top = path[shared] if len(path) > shared else end
@@ -153,19 +175,25 @@ def require_quiet(
     for other in writers:
         for read, write in itertools.product(block.reads, other.writes):
             if read.buffer is write.buffer and not flow.apart((block, read), (other, write)):
-                state.fail(f"block {other.name} overwrites {read.buffer.name}, which block "
-                           f"{block.name} reads", code="BW316",
-                           guilty=[state.tree.realize(other), guilty],
-                           help="choose a loop on the same side of that block, or let "
-                                "this one read a copy: cache_read")  # fmt: skip
+                state.fail(
+                    f"block {other.name} overwrites {read.buffer.name}, which block "
+                    f"{block.name} reads",
+                    code="BW316",
+                    guilty=[state.tree.realize(other), guilty],
+                    help="choose a loop on the same side of that block, or let "
+                    "this one read a copy: cache_read",
+                )
     for other in users:
         for mine, touched in itertools.product(block.writes, (*other.reads, *other.writes)):
             if mine.buffer is touched.buffer and not flow.apart((block, mine), (other, touched)):
-                state.fail(f"block {other.name} uses {mine.buffer.name}, which block "
-                           f"{block.name} would write sooner or later than it does",
-                           code="BW316", guilty=[state.tree.realize(other), guilty],
-                           help="choose a loop on the same side of that block, or let "
-                                "this one write a copy: cache_write")  # fmt: skip
+                state.fail(
+                    f"block {other.name} uses {mine.buffer.name}, which block "
+                    f"{block.name} would write sooner or later than it does",
+                    code="BW316",
+                    guilty=[state.tree.realize(other), guilty],
+                    help="choose a loop on the same side of that block, or let "
+                    "this one write a copy: cache_write",
+                )
 
 
 def require_final_inputs(
@@ -175,26 +203,31 @@ def require_final_inputs(
     it finds the same values outside."""
     read = {r.buffer for r in block.reads}
     for other in others:
-        made = [w for w in other.writes if w.buffer in read]
+        result = [w for w in other.writes if w.buffer in read]
         shared = state.tree.common_loops(other, block)
-        if not made or not shared or flow.position[other] > flow.position[block]:
+        if not result or not shared or flow.position[other] > flow.position[block]:
             continue
-        again = not all(flow.final(other, region, shared) for region in made)
+        again = not all(flow.final(other, region, shared) for region in result)
         if again or flow.restart(other) != 0:
-            state.fail(f"block {other.name} makes what block {block.name} reads anew in iterations "
-                       "of a loop that the move leaves", code="BW316",
-                       guilty=[state.tree.realize(other), state.tree.realize(block)],
-                       help="choose a loop inside of the one that both blocks share")  # fmt: skip
+            state.fail(
+                f"block {other.name} makes what block {block.name} reads anew in iterations "
+                "of a loop that the move leaves",
+                code="BW316",
+                guilty=[state.tree.realize(other), state.tree.realize(block)],
+                help="choose a loop inside of the one that both blocks share",
+            )
 
 
 def require_straight(state: State, scope: ir.Block, nodes: Iterable[ir.Stmt]) -> None:
     """From the scope down to each node there are only sequences and loops that run to their end."""
     for node in nodes:
         for above in state.tree.deciding(node, scope):
-            state.fail("a statement other than a loop decides whether it runs", code="BW351",
-                       guilty=[above, node],
-                       help="write the condition as T.where(…) in the block, whose "
-                            "predicate it is")  # fmt: skip
+            state.fail(
+                "a statement other than a loop decides whether it runs",
+                code="BW351",
+                guilty=[above, node],
+                help="write the condition as T.where(…) in the block, whose predicate it is",
+            )
 
 
 def run_domains(state: State, block: ir.Block) -> Domains:
@@ -206,16 +239,17 @@ def run_domains(state: State, block: ir.Block) -> Domains:
     implied = has_implied_predicate(state, block)
     domains = {f.loop_var: f.dom for f in state.tree.loops_above(block)}
     analyzer = state.analyzer(state.scope(block).body)
-    found = detect_iter_map(realize.iter_values, domains,
-                            None if implied else realize.predicate, analyzer)  # fmt: skip
+    result = detect_iter_map(
+        realize.iter_values, domains, None if implied else realize.predicate, analyzer
+    )
     flow = state.flow_at(block)
     always = flow.always(block, state.analyzer(realize))
-    if not implied and not (found.ok and always):
+    if not implied and not (result.ok and always):
         _fail_predicate(state, block)
-    if not found.ok or not all(runs(d, analyzer, flow.sizes) for d in domains.values()):
+    if not result.ok or not all(runs(d, analyzer, flow.sizes) for d in domains.values()):
         _fail_unreached(state, block)
     reached: Domains = {}
-    for it, item in zip(block.iter_vars, found.indices, strict=True):
+    for it, item in zip(block.iter_vars, result.indices, strict=True):
         extent = item.args[0].extent if item.args else ir.const(1, it.var.type)
         rng = ir.Range(ir.cast_to(item.base, it.var.type), ir.cast_to(extent, it.var.type))
         reached[it.var] = it.dom if covers([rng], [it.dom], analyzer) else rng
@@ -231,11 +265,14 @@ def require_implied_predicate(state: State, block: ir.Block) -> None:
 
 
 def _fail_predicate(state: State, block: ir.Block) -> NoReturn:
-    state.fail(f"block {block.name} has a predicate beyond the domains of its iterators",
-               code="BW356", guilty=[state.tree.realize(block)],
-               help=f"write in T.axis of block {block.name} the domain that runs, so that "
-               "T.where(…) is not needed, or let the block write the other elements "
-               "too")  # fmt: skip
+    state.fail(
+        f"block {block.name} has a predicate beyond the domains of its iterators",
+        code="BW356",
+        guilty=[state.tree.realize(block)],
+        help=f"write in T.axis of block {block.name} the domain that runs, so that "
+        "T.where(…) is not needed, or let the block write the other elements "
+        "too",
+    )
 
 
 def has_implied_predicate(state: State, block: ir.Block) -> bool:
@@ -258,10 +295,13 @@ def require_everywhere(state: State, block: ir.Block) -> None:
 
 
 def _fail_unreached(state: State, block: ir.Block) -> NoReturn:
-    state.fail(f"the loops and the predicate of {block.name} do not reach its whole domain",
-               code="BW361", guilty=[state.realize(block)],
-               help=f"write in T.axis of block {block.name} the domain that the loops do run, "
-               "or let them run the whole one")  # fmt: skip
+    state.fail(
+        f"the loops and the predicate of {block.name} do not reach its whole domain",
+        code="BW361",
+        guilty=[state.realize(block)],
+        help=f"write in T.axis of block {block.name} the domain that the loops do run, "
+        "or let them run the whole one",
+    )
 
 
 def require_reads_inside(state: State, block: ir.Block, buffers: Collection[ir.Buffer]) -> None:
@@ -280,12 +320,15 @@ def require_reads_inside(state: State, block: ir.Block, buffers: Collection[ir.B
             low = analyzer.prove(ir.GE(*ir.match_types(rng.min, 0)))
             high = analyzer.prove(ir.LE(*ir.match_types(rng.min + rng.extent, size)))
             if not (low and high):
-                state.fail(f"block {block.name} may read outside of {read.buffer.name}; such "
-                           "instances belong to no iteration of the producer", code="BW358",
-                           guilty=[state.tree.realize(block)],
-                           help=f"pad {read.buffer.name} in a block of its own first, so that "
-                           "each read lies inside; or compute_inline what writes "
-                           f"{read.buffer.name}, which keeps the guard")  # fmt: skip
+                state.fail(
+                    f"block {block.name} may read outside of {read.buffer.name}; such "
+                    "instances belong to no iteration of the producer",
+                    code="BW358",
+                    guilty=[state.tree.realize(block)],
+                    help=f"pad {read.buffer.name} in a block of its own first, so that "
+                    "each read lies inside; or compute_inline what writes "
+                    f"{read.buffer.name}, which keeps the guard",
+                )
 
 
 def runs_everywhere(state: State, block: ir.Block) -> bool:
@@ -346,23 +389,37 @@ def require_sound(
             before = state.flow_at(guilty)
             near = before.producers(guilty) if reader is moved else before.consumers(guilty)
             marks += map(state.tree.realize, near)
-            state.fail(problem + " after the move", code="BW316", guilty=marks,
-                       help="choose a loop outside of the producer's reduction loops, "
-                       "in whose iterations all that is read has been written"
-                       + _outside_reductions(state, guilty, near))  # fmt: skip
+            state.fail(
+                problem + " after the move",
+                code="BW316",
+                guilty=marks,
+                help="choose a loop outside of the producer's reduction loops, "
+                "in whose iterations all that is read has been written"
+                + _outside_reductions(state, guilty, near),
+            )
     if _kind(flow, moved) is BlockKind.OTHER:
-        state.fail(f"after the move block {moved.name} is neither complete nor a reduction: "
-                   f"{flow.why_other(moved)}", code="BW314", guilty=marks,
-                   help="choose a loop whose iterations produce disjoint parts")  # fmt: skip
+        state.fail(
+            f"after the move block {moved.name} is neither complete nor a reduction: "
+            f"{flow.why_other(moved)}",
+            code="BW314",
+            guilty=marks,
+            help="choose a loop whose iterations produce disjoint parts",
+        )
     if flow.kind(moved) is BlockKind.REDUCTION and flow.restart(moved) is None:
-        state.fail(f"iterations would share terms of the reduction {moved.name}", code="BW315",
-                   guilty=marks, help="choose a loop whose iterations produce disjoint "
-                   "parts")  # fmt: skip
+        state.fail(
+            f"iterations would share terms of the reduction {moved.name}",
+            code="BW315",
+            guilty=marks,
+            help="choose a loop whose iterations produce disjoint parts",
+        )
     if everywhere and not runs_everywhere(after, moved):
-        state.fail(f"some instances of block {moved.name} would belong to no iteration",
-                   code="BW358", guilty=marks,
-                   help="choose a loop further outside, or one whose iterations take up "
-                        "all that the block computes")  # fmt: skip
+        state.fail(
+            f"some instances of block {moved.name} would belong to no iteration",
+            code="BW358",
+            guilty=marks,
+            help="choose a loop further outside, or one whose iterations take up "
+            "all that the block computes",
+        )
     loops = after.tree.loops
     left = [loops[f.loop_var] for f in state.tree.loops_above(guilty) if f.loop_var in loops]
     for loop in dict.fromkeys([*after.tree.loops_above(moved), *left]):  # a buffer may leave too
@@ -374,16 +431,25 @@ def _outside_reductions(state: State, moved: ir.Block, blocks: Sequence[ir.Block
     take the block that was to move, where there are some."""
     for block in blocks:
         realize = state.tree.realize(block)
-        sums = [v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
-                if it.iter_type is ir.IterType.REDUCE]  # fmt: skip
+        sums = [
+            v
+            for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
+            if it.iter_type is ir.IterType.REDUCE
+        ]
         free: list[ir.For] = []
         for loop in state.tree.loops_above(block):
             if any(ir.uses_var(v, loop.loop_var) for v in sums):
-                steps = {f'{state.step_name}("{moved.name}", {called(state, f)})': f for f in free
-                         if state.step_name in ("compute_at", "reverse_compute_at")}  # fmt: skip
-                found = [steps[way] for way in legal(state, steps)] or free
-                at = f": {', '.join(f.loop_var.name for f in found)}" if free else \
-                     f"; reorder loop {loop.loop_var.name} inwards for there to be one"  # fmt: skip
+                steps = {
+                    f'{state.step_name}("{moved.name}", {called(state, f)})': f
+                    for f in free
+                    if state.step_name in ("compute_at", "reverse_compute_at")
+                }
+                result = [steps[way] for way in legal(state, steps)] or free
+                at = (
+                    f": {', '.join(f.loop_var.name for f in result)}"
+                    if free
+                    else f"; reorder loop {loop.loop_var.name} inwards for there to be one"
+                )
                 return f"{at} (of block {block.name})"
             free.append(loop)
     return ""

@@ -50,21 +50,24 @@ def solve(
 
     Returns: domains, and the iterators of which `needed` tells nothing.
     """
-    found: Domains = {}
+    result: Domains = {}
     rest: list[tuple[ir.Expr, ir.Range]] = []
     for mine, rng in zip(access, needed, strict=True):
         solved = _solve_dimension(mine, rng, set(iterators), analyzer)
         if solved is not None:
-            narrow(found, *solved, analyzer)
+            narrow(result, *solved, analyzer)
         elif ir.uses_var(mine.min, set(iterators)):
             rest.append((mine.min, rng))
     asked = {v for index, _ in rest for v in ir.free_vars(index) if v in iterators}
     if rest:  # with all other dimensions that concern the same iterators
-        near = [(mine.min, rng) for mine, rng in zip(access, needed, strict=True)
-                if ir.uses_var(mine.min, asked) and ir.is_const_int(mine.extent, 1)]  # fmt: skip
+        near = [
+            (mine.min, rng)
+            for mine, rng in zip(access, needed, strict=True)
+            if ir.uses_var(mine.min, asked) and ir.is_const_int(mine.extent, 1)
+        ]
         for var, rng in _solve_together(near, iterators, analyzer).items():
-            narrow(found, var, rng, analyzer)
-    return found, asked - found.keys()
+            narrow(result, var, rng, analyzer)
+    return result, asked - result.keys()
 
 
 def _solve_together(
@@ -102,8 +105,9 @@ def _solve_dimension(
             if (ir.const_int(each) or 0) < 1:
                 return None
             low = analyzer.simplify(ir.mul(ir.cast_to(needed.min, var.type), each))
-            return var, ir.Range(low, analyzer.simplify(
-                ir.mul(ir.cast_to(needed.extent, var.type), each)))  # fmt: skip
+            return var, ir.Range(
+                low, analyzer.simplify(ir.mul(ir.cast_to(needed.extent, var.type), each))
+            )
         rest = analyzer.simplify(access.min - var)
         if ir.uses_var(rest, var):
             return None
@@ -201,10 +205,10 @@ def _same_condition(when: ir.Expr, ends: Sequence[ir.Expr], analyzer: Analyzer) 
 
 def _maps_into(value: ir.Expr, dom: ir.Range, running: Domains, analyzer: Analyzer) -> bool:
     """Whether a value is a digit of the loops that takes no more values than the domain has."""
-    found = detect_iter_map([value], domains_of(value, running), None, analyzer, "surjective")
-    if not found.ok:
+    result = detect_iter_map([value], domains_of(value, running), None, analyzer, "surjective")
+    if not result.ok:
         return False
-    item = found.indices[0]
+    item = result.indices[0]
     extent = item.args[0].extent if item.args else ir.const(1, value.dtype)
     end = ir.add(item.base, extent)
     return analyzer.prove(ir.GE(*ir.match_types(item.base, dom.min))) and analyzer.prove(
@@ -231,11 +235,11 @@ def body_parts(loop: ir.For) -> list[ir.Stmt]:
 
 def part_positions(state: State, parts: list[ir.Stmt], blocks: Iterable[ir.Block]) -> list[int]:
     """Which parts of a body hold the blocks."""
-    found: list[int] = []
+    result: list[int] = []
     for block in blocks:
         chain = {state.tree.realize(block), *state.tree.ancestors(state.tree.realize(block))}
-        found += [k for k, part in enumerate(parts) if part in chain]
-    return found
+        result += [k for k, part in enumerate(parts) if part in chain]
+    return result
 
 
 def place(
@@ -245,8 +249,12 @@ def place(
     `index` chooses one."""
     at = last if index == -1 else first if index == -2 else index
     if not first <= at <= last:
-        state.fail(f"index {index} is outside the legal places {first} to {last}", code="BW357",
-                   guilty=[loop], help="-1 is the last legal place, -2 the first")  # fmt: skip
+        state.fail(
+            f"index {index} is outside the legal places {first} to {last}",
+            code="BW357",
+            guilty=[loop],
+            help="-1 is the last legal place, -2 the first",
+        )
     parts = body_parts(loop)
     edit = Edit(state)
     edit.replace(state.tree.realize(block), None)

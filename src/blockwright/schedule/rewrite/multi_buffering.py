@@ -45,8 +45,10 @@ def versioned(state: State, loop: ir.For, counts: Mapping[ir.Buffer, int]) -> di
 def _version(state: State, loop: ir.For, buffer: ir.Buffer, count: int) -> Version:
     folded = _foldable(state, loop, buffer)
     around = state.analyzer(loop)
-    shape = tuple(dim if e is None else ir.cast_to(nonnegative(e, around), dim.dtype)
-                  for e, dim in zip(folded, buffer.shape, strict=True))  # fmt: skip
+    shape = tuple(
+        dim if e is None else ir.cast_to(nonnegative(e, around), dim.dtype)
+        for e, dim in zip(folded, buffer.shape, strict=True)
+    )
     changes: dict[str, Any] = {"shape": shape}
     if count > 1:
         dtype = shape[0].dtype if shape else loop.loop_var.type
@@ -64,16 +66,19 @@ def _foldable(state: State, loop: ir.For, buffer: ir.Buffer) -> tuple[ir.Expr | 
     or where some access cannot be expressed modulo the extent."""
     if buffer.strides or buffer.offset is not None:
         return (None,) * buffer.ndim
-    found: list[ir.Expr | None] = []
+    result: list[ir.Expr | None] = []
     around = state.analyzer(loop)
     for dim, (extent, size) in enumerate(
         zip(_touched(state, loop, buffer), buffer.shape, strict=True)
     ):
-        smaller = (extent is not None and not around.prove(ir.LE(extent, ir.const(0, extent.dtype)))
-                   and not around.prove(ir.GE(*ir.match_types(extent, size))))  # fmt: skip
+        smaller = (
+            extent is not None
+            and not around.prove(ir.LE(extent, ir.const(0, extent.dtype)))
+            and not around.prove(ir.GE(*ir.match_types(extent, size)))
+        )
         fits = smaller and extent is not None and _expressible(state, loop, buffer, dim, extent)
-        found.append(extent if fits else None)
-    return tuple(found)
+        result.append(extent if fits else None)
+    return tuple(result)
 
 
 def _touched(state: State, loop: ir.For, buffer: ir.Buffer) -> list[ir.Expr | None]:
@@ -88,13 +93,13 @@ def _touched(state: State, loop: ir.For, buffer: ir.Buffer) -> list[ir.Expr | No
         for region in (*block.reads, *block.writes)
         if region.buffer is buffer
     ]
-    found: list[ir.Expr | None] = []
+    result: list[ir.Expr | None] = []
     for parts in zip(*boxes, strict=True):
         hull = union([IntervalSet.of_range(p) for p in parts], analyzer).range(analyzer)
-        most = None if hull is None else eval_set(hull.extent, domains, analyzer).max
-        fixed = most is not None and not ir.uses_var(most, set(domains))
-        found.append(analyzer.simplify(most) if fixed and most is not None else None)
-    return found
+        largest = None if hull is None else eval_set(hull.extent, domains, analyzer).max
+        fixed = largest is not None and not ir.uses_var(largest, set(domains))
+        result.append(analyzer.simplify(largest) if fixed and largest is not None else None)
+    return result
 
 
 def _expressible(state: State, loop: ir.For, buffer: ir.Buffer, dim: int, extent: ir.Expr) -> bool:
@@ -180,8 +185,10 @@ class UseVersions(ir.Mutator):
                 extra.append((ir.IterVar(var, dom, ir.IterType.OPAQUE), number))
                 own = var
             self.numbers[count] = own
-        for it in (*(it for b in ir.blocks(node.block) for it in b.iter_vars),
-                   *(it for it, _ in extra)):  # fmt: skip
+        for it in (
+            *(it for b in ir.blocks(node.block) for it in b.iter_vars),
+            *(it for it, _ in extra),
+        ):
             self.analyzer.bind(it.var, it.dom)
         block = self(node.block)
         self.numbers, self._memo = None, {}
@@ -259,8 +266,10 @@ class UseVersions(ir.Mutator):
         version = self.versions.get(node.buffer)
         if version is None:
             return new
-        indices = [i if e is None else self.analyzer.simplify(ir.floormod(*ir.match_types(i, e)))
-                   for i, e in zip(new.indices, version.folded, strict=True)]  # fmt: skip
+        indices = [
+            i if e is None else self.analyzer.simplify(ir.floormod(*ir.match_types(i, e)))
+            for i, e in zip(new.indices, version.folded, strict=True)
+        ]
         return new.replace(buffer=version.buffer, indices=(*self._version(version), *indices))
 
     def rewrite_BufferLoad(self, node: ir.BufferLoad) -> Any:
@@ -274,8 +283,10 @@ class UseVersions(ir.Mutator):
         if version is None:
             return self.descend(node)
         leading = [ir.point(n) for n in self._version(version)]
-        ranges = [r if e is None else folded_range(r, e, self.analyzer)
-                  for r, e in zip(node.region, version.folded, strict=True)]  # fmt: skip
+        ranges = [
+            r if e is None else folded_range(r, e, self.analyzer)
+            for r, e in zip(node.region, version.folded, strict=True)
+        ]
         kept = [r for r in ranges if r is not None]
         assert len(kept) == len(ranges)  # asked before the buffer was folded
         return ir.BufferRegion(version.buffer, (*leading, *kept))

@@ -68,9 +68,12 @@ class _Emit:
         parts += [] if steady is None else [steady]
         parts += [p for group in after for p in group]
         if not parts:
-            self.state.fail(f"loop {self.loop.loop_var.name} runs no iteration", code="BW349",
-                            guilty=[self.loop], help="there is nothing to pipeline: leave it "
-                            "as it is")  # fmt: skip
+            self.state.fail(
+                f"loop {self.loop.loop_var.name} runs no iteration",
+                code="BW349",
+                guilty=[self.loop],
+                help="there is nothing to pipeline: leave it as it is",
+            )
         return ir.seq(parts)
 
     def _number(self, value: int) -> ir.Expr:
@@ -108,7 +111,7 @@ class _Emit:
     # ------------------------------------------------------------------ its ends
     def _at(self, time: ir.Expr, word: str) -> list[ir.Stmt]:
         """The statements that run at one time outside of the steady loop."""
-        found: list[ir.Stmt] = []
+        result: list[ir.Stmt] = []
         for k in self.plan.order:
             condition = self._runs(k, time, word)
             if condition is None or self.analyzer.prove(ir.logical_not(condition)):
@@ -116,8 +119,8 @@ class _Emit:
             part = self._instance(k, self._iteration(k, time), self.analyzer)
             if not self.analyzer.prove(condition):
                 part = guarded(part, condition, self.analyzer)
-            found.append(self._copy(part, word))
-        return found
+            result.append(self._copy(part, word))
+        return result
 
     def _runs(self, k: int, time: ir.Expr, word: str) -> ir.Expr | None:
         """When a statement runs at a time of the prologue or epilogue; None: never."""
@@ -135,14 +138,14 @@ class _Emit:
         new = copied(part)
         names: dict[ir.Block, str] = {}
         pairs = list(zip(ir.blocks(part), ir.blocks(new), strict=True))
-        for old, made in pairs:
-            names[made] = self._name(f"{old.name}_{word}")
+        for old, result in pairs:
+            names[result] = self._name(f"{old.name}_{word}")
         rename = _Rename(names)
         new = rename(new)
-        for old, made in pairs:
+        for old, result in pairs:
             if old not in self.placed:
                 self.placed.add(old)
-                self.edit.forward[old] = rename(made)
+                self.edit.forward[old] = rename(result)
         return new
 
     def _name(self, base: str) -> str:
@@ -190,10 +193,10 @@ def _own_block(
 
 def _reduced(state: State, loop: ir.For, around: list[ir.For]) -> set[ir.For]:
     """Those loops around a pipeline that drive a reduction inside it."""
-    found: set[ir.For] = set()
+    result: set[ir.For] = set()
     for block in state.tree.child_blocks(loop):
         values = state.tree.realize(block).iter_values
         for it, value in zip(block.iter_vars, values, strict=True):
             if it.iter_type is not ir.IterType.SPATIAL:
-                found.update(f for f in around if ir.uses_var(value, f.loop_var))
-    return found
+                result.update(f for f in around if ir.uses_var(value, f.loop_var))
+    return result

@@ -38,25 +38,27 @@ def prefetch_plan(state: State, block: ir.Block, buffer: ir.Buffer) -> Plan:
             return plan(state, loop, [int(k not in early) for k in range(len(parts))], None)
         if others - {here}:
             break
-    return state.fail(f"no statement after block {block.name} in a loop around it uses "
-                      f"{buffer.name}", code="BW322", guilty=[state.tree.realize(block)],
-                      help="move producer and consumer into one loop with "
-                      "compute_at")  # fmt: skip
+    return state.fail(
+        f"no statement after block {block.name} in a loop around it uses {buffer.name}",
+        code="BW322",
+        guilty=[state.tree.realize(block)],
+        help="move producer and consumer into one loop with compute_at",
+    )
 
 
 def _needed(state: State, parts: list[ir.Stmt], start: int) -> set[int]:
     """A statement and those before it that write what it needs, directly or not."""
-    found, work = {start}, [start]
+    result, work = {start}, [start]
     while work:
         here = work.pop()
         blocks = state.tree.child_blocks(parts[here])
         read = {r.buffer for b in blocks for r in (*b.reads, *b.writes)}
         for earlier in range(here):
-            made = {r.buffer for b in state.tree.child_blocks(parts[earlier]) for r in b.writes}
-            if earlier not in found and made & read:
-                found.add(earlier)
+            created = {r.buffer for b in state.tree.child_blocks(parts[earlier]) for r in b.writes}
+            if earlier not in result and created & read:
+                result.add(earlier)
                 work.append(earlier)
-    return found
+    return result
 
 
 # ------------------------------------------------------------------------------------ annotations
@@ -64,19 +66,26 @@ def asked_plan(state: State, loop: ir.For, notes: Mapping[str, Any]) -> Plan:
     """The pipeline that annotations of a loop ask for, checked."""
     for key in (STAGE, ORDER):
         if key not in notes:
-            state.fail(f"loop {loop.loop_var.name} is annotated as a pipeline without {key!r}",
-                       code="BW304", guilty=[loop],
-                       help="annotate both, or use software_pipeline")  # fmt: skip
+            state.fail(
+                f"loop {loop.loop_var.name} is annotated as a pipeline without {key!r}",
+                code="BW304",
+                guilty=[loop],
+                help="annotate both, or use software_pipeline",
+            )
     return plan(state, loop, *(_numbers(state, loop, key, notes[key]) for key in (STAGE, ORDER)))
 
 
 def _numbers(state: State, loop: ir.For, key: str, value: Any) -> list[int]:
     given = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else ()
-    found: list[Any] = [x.value if isinstance(x, ir.IntImm) else x for x in given]
-    if not found or any(not isinstance(x, int) or isinstance(x, bool) for x in found):
-        state.fail(f"{key!r} of loop {loop.loop_var.name} is {value!r}", code="BW304",
-                   guilty=[loop], help="give a list of integers")  # fmt: skip
-    return found
+    result: list[Any] = [x.value if isinstance(x, ir.IntImm) else x for x in given]
+    if not result or any(not isinstance(x, int) or isinstance(x, bool) for x in result):
+        state.fail(
+            f"{key!r} of loop {loop.loop_var.name} is {value!r}",
+            code="BW304",
+            guilty=[loop],
+            help="give a list of integers",
+        )
+    return result
 
 
 def with_pipelines(func: ir.PrimFunc) -> ir.PrimFunc:

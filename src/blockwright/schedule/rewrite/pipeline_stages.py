@@ -67,9 +67,9 @@ def plan(state: State, loop: ir.For, stages: Sequence[int], orders: Sequence[int
     order = _order(state, loop, parts, stages, orders)
     require_only_blocks(state, loop)
     require_lasting(state, [loop], [loop])
-    found = _Planner(state, loop, parts, tuple(s - min(stages) for s in stages), order)
-    found.run()
-    return Plan(loop, parts, found.stages, order, found.versions(), found.private)
+    result = _Planner(state, loop, parts, tuple(s - min(stages) for s in stages), order)
+    result.run()
+    return Plan(loop, parts, result.stages, order, result.versions(), result.private)
 
 
 def _order(
@@ -83,15 +83,24 @@ def _order(
     given = range(len(parts)) if orders is None else orders
     for word, values in (("stages", stages), ("orders", given)):
         if len(values) != len(parts):
-            state.fail(f"loop {loop.loop_var.name} has {len(parts)} statements, {word} has "
-                       f"{len(values)} entries", code="BW304", guilty=[loop],
-                       help="give one number for each statement of the body")  # fmt: skip
+            state.fail(
+                f"loop {loop.loop_var.name} has {len(parts)} statements, {word} has "
+                f"{len(values)} entries",
+                code="BW304",
+                guilty=[loop],
+                help="give one number for each statement of the body",
+            )
         if any(v < 0 for v in values):
-            state.fail(f"{word} has a negative entry", code="BW304", guilty=[loop],
-                       help="count from 0")  # fmt: skip
+            state.fail(
+                f"{word} has a negative entry", code="BW304", guilty=[loop], help="count from 0"
+            )
     if len(set(given)) != len(given):
-        state.fail("two statements have the same place in orders", code="BW304", guilty=[loop],
-                   help="number the statements in the order in which they shall run")  # fmt: skip
+        state.fail(
+            "two statements have the same place in orders",
+            code="BW304",
+            guilty=[loop],
+            help="number the statements in the order in which they shall run",
+        )
     return tuple(sorted(range(len(parts)), key=lambda k: given[k]))
 
 
@@ -128,27 +137,30 @@ class _Planner:
 
     # ------------------------------------------------------------------ what is touched
     def _accesses(self, part: ir.Stmt) -> dict[ir.Buffer, list[_Access]]:
-        found: dict[ir.Buffer, list[_Access]] = {}
+        result: dict[ir.Buffer, list[_Access]] = {}
         for block in self.state.tree.child_blocks(part):
             for regions, writes in ((block.reads, False), (block.writes, True)):
                 for region in regions:
                     box = self.flow.region_under(self.fixed, block, region, self.analyzer)
-                    found.setdefault(region.buffer, []).append(_Access(block, box, writes))
-        return found
+                    result.setdefault(region.buffer, []).append(_Access(block, box, writes))
+        return result
 
     def _written(self) -> list[ir.Buffer]:
         """Buffers that the loop writes, in order of the first write; blocks alone use them."""
-        found: dict[ir.Buffer, None] = {}
+        result: dict[ir.Buffer, None] = {}
         for touched in self.touched:
             for buffer, accesses in touched.items():
                 if any(a.writes for a in accesses):
-                    found[buffer] = None
+                    result[buffer] = None
         for load in _outside_loads(self.loop):
-            if load.buffer in found:
-                self.state.fail(f"{load.buffer.name} is read outside blocks, where no signature "
-                                "says so", code="BW313", guilty=[self.loop, load],
-                                help="move the read into a block")  # fmt: skip
-        return list(found)
+            if load.buffer in result:
+                self.state.fail(
+                    f"{load.buffer.name} is read outside blocks, where no signature says so",
+                    code="BW313",
+                    guilty=[self.loop, load],
+                    help="move the read into a block",
+                )
+        return list(result)
 
     def _why_shared(self, buffer: ir.Buffer) -> str:
         """Why iterations share a buffer; empty when every iteration fills it anew."""
@@ -163,8 +175,10 @@ class _Planner:
                 if region.buffer is buffer:
                     before = self.flow.writers_before(reader, region)
                     if not before or not self.flow.covers(before, reader, region):
-                        return (f"block {reader.name} reads elements of {buffer.name} that the "
-                                "same iteration has not written")  # fmt: skip
+                        return (
+                            f"block {reader.name} reads elements of {buffer.name} that the "
+                            "same iteration has not written"
+                        )
         return ""
 
     # ------------------------------------------------------------------ what is exchanged
@@ -182,8 +196,8 @@ class _Planner:
     def _exchanged(self, a: int, b: int) -> range:
         """Distances at which an instance of `a` would no longer come before one of `b`."""
         end = self.stages[a] - self.stages[b] - (self.place[a] < self.place[b]) + 1
-        most = self.analyzer.const_bounds(self.loop.extent)[1]
-        return range(0 if a < b else 1, end if most is None else min(end, most))
+        largest = self.analyzer.const_bounds(self.loop.extent)[1]
+        return range(0 if a < b else 1, end if largest is None else min(end, largest))
 
     def _check(self, a: int, b: int, distance: int, buffer: ir.Buffer) -> None:
         private = not self.shared.get(buffer, "read only")
@@ -212,58 +226,75 @@ class _Planner:
         """Two statements that are exchanged have no effects whose order can be seen."""
         both = self.effects[a] and self.effects[b]
         if both or _STOPS in self.effects[a] | self.effects[b]:
-            self.state.fail(f"statements {a} and {b} of the loop have effects or stop the program, "
-                            "so that their instances must keep their order", code="BW370",
-                            guilty=[self.parts[a], self.parts[b]],
-                            help="put both into one stage, in program order")  # fmt: skip
+            self.state.fail(
+                f"statements {a} and {b} of the loop have effects or stop the program, "
+                "so that their instances must keep their order",
+                code="BW370",
+                guilty=[self.parts[a], self.parts[b]],
+                help="put both into one stage, in program order",
+            )
 
     def _fail(
-        self, pair: tuple[int, int], distance: int, buffer: ir.Buffer,
+        self,
+        pair: tuple[int, int],
+        distance: int,
+        buffer: ir.Buffer,
         blocks: tuple[ir.Block, ir.Block],
-    ) -> NoReturn:  # fmt: skip
+    ) -> NoReturn:
         first, second = (b.name for b in blocks)
         a, b = pair
         guilty = [*map(self.state.tree.realize, blocks)]
         if not distance:
-            self.state.fail(f"block {second} uses {buffer.name} after block {first} in the same "
-                            f"iteration, but statement {b} (stage {self.stages[b]}) would run "
-                            f"before statement {a} (stage {self.stages[a]})", code="BW370",
-                            guilty=guilty, help="give the later statement a later stage, or the "
-                            "same stage and a later place in orders")  # fmt: skip
-        self.state.fail(f"block {second} uses {buffer.name} {distance} iteration(s) after block "
-                        f"{first}, but statement {b} (stage {self.stages[b]}) would run before "
-                        f"statement {a} (stage {self.stages[a]}); versions do not help, as "
-                        f"{self.shared[buffer]}", code="BW371", guilty=guilty,
-                        help="put both statements into one stage, in program order")  # fmt: skip
+            self.state.fail(
+                f"block {second} uses {buffer.name} after block {first} in the same "
+                f"iteration, but statement {b} (stage {self.stages[b]}) would run "
+                f"before statement {a} (stage {self.stages[a]})",
+                code="BW370",
+                guilty=guilty,
+                help="give the later statement a later stage, or the "
+                "same stage and a later place in orders",
+            )
+        self.state.fail(
+            f"block {second} uses {buffer.name} {distance} iteration(s) after block "
+            f"{first}, but statement {b} (stage {self.stages[b]}) would run before "
+            f"statement {a} (stage {self.stages[a]}); versions do not help, as "
+            f"{self.shared[buffer]}",
+            code="BW371",
+            guilty=guilty,
+            help="put both statements into one stage, in program order",
+        )
 
     # ------------------------------------------------------------------ versions
     def versions(self) -> dict[ir.Buffer, int]:
         """Versions of the private buffers that cross stages or are asked to be double."""
         doubled = self._doubled()
-        found: dict[ir.Buffer, int] = {}
+        result: dict[ir.Buffer, int] = {}
         for buffer in self.private:
             stages = {s for s, t in zip(self.stages, self.touched, strict=True) if buffer in t}
             if len(stages) > 1 or buffer in doubled:
-                least = 2 if buffer in doubled else 1
-                found[buffer] = max(self.needed.get(buffer, 1), least)
-        return found
+                smallest = 2 if buffer in doubled else 1
+                result[buffer] = max(self.needed.get(buffer, 1), smallest)
+        return result
 
     def _doubled(self) -> set[ir.Buffer]:
         """Buffers that an annotation asks to have two versions at least."""
-        found: set[ir.Buffer] = set()
+        result: set[ir.Buffer] = set()
         for block in self.state.tree.child_blocks(self.loop):
             if DOUBLE_BUFFER not in block.annotations:
                 continue
             buffer = doubled_buffer(self.state, block)
             why = self.shared[buffer]
             if why:
-                self.state.fail(f"{buffer.name} cannot be double buffered: {why}", code="BW371",
-                                guilty=[self.state.tree.realize(block)],
-                                help="choose a buffer that is allocated in the program "
-                                     "and written anew in each iteration before it is "
-                                     "read")  # fmt: skip
-            found.add(buffer)
-        return found
+                self.state.fail(
+                    f"{buffer.name} cannot be double buffered: {why}",
+                    code="BW371",
+                    guilty=[self.state.tree.realize(block)],
+                    help="choose a buffer that is allocated in the program "
+                    "and written anew in each iteration before it is "
+                    "read",
+                )
+            result.add(buffer)
+        return result
 
 
 def doubled_buffer(state: State, block: ir.Block) -> ir.Buffer:
@@ -271,11 +302,13 @@ def doubled_buffer(state: State, block: ir.Block) -> ir.Buffer:
     index: Any = block.annotations[DOUBLE_BUFFER]
     number = index.value if isinstance(index, ir.IntImm) else index
     if not isinstance(number, int) or not 0 <= number < len(block.writes):
-        state.fail(f"{DOUBLE_BUFFER!r} of block {block.name} is {index!r}, not the position of one "
-                   f"of its {len(block.writes)} write regions", code="BW304",
-                   guilty=[state.tree.realize(block)],
-                   help="double_buffer sets it; give the position of a write region, "
-                        "from 0")  # fmt: skip
+        state.fail(
+            f"{DOUBLE_BUFFER!r} of block {block.name} is {index!r}, not the position of one "
+            f"of its {len(block.writes)} write regions",
+            code="BW304",
+            guilty=[state.tree.realize(block)],
+            help="double_buffer sets it; give the position of a write region, from 0",
+        )
     return block.writes[number].buffer
 
 
@@ -284,26 +317,26 @@ _STOPS = "stop"
 
 def _effects(part: ir.Stmt) -> set[str]:
     """What a statement does beyond its signature: effects in a certain order, and stopping."""
-    found: set[str] = set()
+    result: set[str] = set()
     for node in ir.walk(part):
         if isinstance(node, ir.AssertStmt):
-            found.add(_STOPS)
+            result.add(_STOPS)
         elif isinstance(node, ir.Call) and ir.op_has_effect(node.op):
             if node.op in ("ret", "break", "continue"):
-                found.add(_STOPS)
+                result.add(_STOPS)
             elif node.op not in _FREE:
-                found.add(node.op)
-    return found
+                result.add(node.op)
+    return result
 
 
 def _outside_loads(loop: ir.For) -> list[ir.BufferLoad]:
     """Loads below a loop that stand in no block: in bounds, conditions and bindings."""
-    found: list[ir.BufferLoad] = []
+    result: list[ir.BufferLoad] = []
     stack: list[ir.Node] = [loop.body]
     while stack:
         node = stack.pop()
         if isinstance(node, ir.BufferLoad):
-            found.append(node)
+            result.append(node)
         if not isinstance(node, ir.Block):
             stack.extend(node.children())
-    return found
+    return result

@@ -27,9 +27,14 @@ def relayout(
 
 class _Relayout(ir.Mutator):
     def __init__(
-        self, state: State, edit: Edit, owner: ir.Block, old: ir.Buffer, new: ir.Buffer,
+        self,
+        state: State,
+        edit: Edit,
+        owner: ir.Block,
+        old: ir.Buffer,
+        new: ir.Buffer,
         moved: Moved,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.state, self.edit, self.owner = state, edit, owner
         self.old, self.new, self.moved = old, new, moved
@@ -64,10 +69,14 @@ class _Relayout(ir.Mutator):
     def _require_free(self, block: ir.Block) -> None:
         """The block states no region of the buffer by hand, which another layout has no box for."""
         if self.old.name in stated_by_user(block):
-            self.state.fail(f"block {block.name} states by hand what it reads of {self.old.name}, "
-                            "in the layout that it has now", code="BW366", guilty=[block],
-                            help="take the step before annotate_buffer_access, or "
-                            f'unannotate("{block.name}", "{EXPLICIT}") first')  # fmt: skip
+            self.state.fail(
+                f"block {block.name} states by hand what it reads of {self.old.name}, "
+                "in the layout that it has now",
+                code="BW366",
+                guilty=[block],
+                help="take the step before annotate_buffer_access, or "
+                f'unannotate("{block.name}", "{EXPLICIT}") first',
+            )
 
     def rewrite_BufferRegion(self, node: ir.BufferRegion) -> ir.BufferRegion:
         return node if node.buffer is self.old else self.descend(node)

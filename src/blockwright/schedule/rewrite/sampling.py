@@ -12,24 +12,24 @@ from blockwright.schedule.engine.state import State
 
 def prime_powers(number: int) -> dict[int, int]:
     """The primes in a number with their exponents."""
-    found: dict[int, int] = {}
+    result: dict[int, int] = {}
     prime = 2
     while prime * prime <= number:
         while number % prime == 0:
-            found[prime] = found.get(prime, 0) + 1
+            result[prime] = result.get(prime, 0) + 1
             number //= prime
         prime += 1
     if number > 1:
-        found[number] = found.get(number, 0) + 1
-    return found
+        result[number] = result.get(number, 0) + 1
+    return result
 
 
 def divisors(number: int) -> list[int]:
     """All divisors, the smallest first."""
-    found = [1]
+    result = [1]
     for prime, power in prime_powers(number).items():
-        found = [d * prime**k for d in found for k in range(power + 1)]
-    return sorted(found)
+        result = [d * prime**k for d in result for k in range(power + 1)]
+    return sorted(result)
 
 
 def count_tiles(extent: int, parts: int) -> int:
@@ -53,21 +53,31 @@ def draw_tile(
 
 def constant_extent(state: State, loop: ir.For) -> int:
     """The extent of a loop whose perfect tiles can be listed."""
-    found = ir.const_int(loop.extent)
-    if found is None:
-        state.fail(f"the extent of loop {loop.loop_var.name} is symbolic: its divisors are not "
-                   "known", code="BW354", guilty=[loop],
-                   help="use sample_imperfect_tile, whose tiles need not divide")  # fmt: skip
-    if found < 1:
-        state.fail(f"loop {loop.loop_var.name} does not run", code="BW318", guilty=[loop],
-                   help="choose a loop with an extent of at least 1")  # fmt: skip
-    return found
+    result = ir.const_int(loop.extent)
+    if result is None:
+        state.fail(
+            f"the extent of loop {loop.loop_var.name} is symbolic: its divisors are not known",
+            code="BW354",
+            guilty=[loop],
+            help="use sample_imperfect_tile, whose tiles need not divide",
+        )
+    if result < 1:
+        state.fail(
+            f"loop {loop.loop_var.name} does not run",
+            code="BW318",
+            guilty=[loop],
+            help="choose a loop with an extent of at least 1",
+        )
+    return result
 
 
 def require_parts(state: State, parts: int, least: int = 1) -> None:
     if parts < least:
-        state.fail(f"a tile of {parts} factors is asked for", code="BW304",
-                   help=f"ask for at least {least}")  # fmt: skip
+        state.fail(
+            f"a tile of {parts} factors is asked for",
+            code="BW304",
+            help=f"ask for at least {least}",
+        )
 
 
 def require_decision(
@@ -75,6 +85,9 @@ def require_decision(
 ) -> None:
     """A decision that is given is one that could have been drawn."""
     if not fits:
-        state.fail(f"the decision {list(decision)} for loop {loop.loop_var.name} breaks a rule: "
-                   f"{rule}", code="BW318", guilty=[loop],
-                   help="give decision=None to draw another one")  # fmt: skip
+        state.fail(
+            f"the decision {list(decision)} for loop {loop.loop_var.name} breaks a rule: {rule}",
+            code="BW318",
+            guilty=[loop],
+            help="give decision=None to draw another one",
+        )

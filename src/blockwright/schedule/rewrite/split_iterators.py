@@ -34,37 +34,43 @@ def divide(
     given = None if ir.is_const_int(predicate) else predicate
     own = {f.loop_var for f in inside}
     values = realize.iter_values
-    found = subspace_divide(values, domains, own, given, base)
-    if found is not None and given is not None:
+    result = subspace_divide(values, domains, own, given, base)
+    if result is not None and given is not None:
         analyzer = base.without(domains)
         for var, domain in domains.items():
             analyzer.bind(var, domain)
-        if not all(_makes(p, v, analyzer) for p, v in zip(found.pairs, values, strict=True)):
+        if not all(_makes(p, v, analyzer) for p, v in zip(result.pairs, values, strict=True)):
             # The predicate leaves one value of an iterator, whose loop then is in no part of it:
             # divided as if there were no predicate, the parts can be compared with its limit.
             given = None
             whole = subspace_divide(values, domains, own, None, base)
-            found = whole and msgspec.structs.replace(
-                whole, outer_predicate=found.outer_predicate, inner_predicate=found.inner_predicate
+            result = whole and msgspec.structs.replace(
+                whole,
+                outer_predicate=result.outer_predicate,
+                inner_predicate=result.inner_predicate,
             )
-    if found is not None and not all(_runs(dom, base) for dom in domains.values()):
+    if result is not None and not all(_runs(dom, base) for dom in domains.values()):
         alone = [_alone(v, domains, own, given, base) for v in values]
         kept = [p for p in alone if p is not None]
-        found = None if len(kept) < len(alone) else msgspec.structs.replace(
-            found, pairs=tuple(kept))  # fmt: skip
-    if found is not None:
+        result = (
+            None if len(kept) < len(alone) else msgspec.structs.replace(result, pairs=tuple(kept))
+        )
+    if result is not None:
         pairs = tuple(
             _with_empty_loops(pair, it, value, own, base)
-            for pair, it, value in zip(found.pairs, block.iter_vars, values, strict=True)
+            for pair, it, value in zip(result.pairs, block.iter_vars, values, strict=True)
         )
-        found = msgspec.structs.replace(found, pairs=pairs)
-    unfit = found is not None and any(_unfit(pair, set(domains)) for pair in found.pairs)
-    if found is None or unfit:
-        state.fail(f"the iterators of block {block.name} do not divide into a part outside and a "
-                   "part inside the new block", code="BW315",
-                   guilty=[*inside[:1], realize],
-                   help=_inner_parts(state, block, list(inside)))  # fmt: skip
-    return found
+        result = msgspec.structs.replace(result, pairs=pairs)
+    unfit = result is not None and any(_unfit(pair, set(domains)) for pair in result.pairs)
+    if result is None or unfit:
+        state.fail(
+            f"the iterators of block {block.name} do not divide into a part outside and a "
+            "part inside the new block",
+            code="BW315",
+            guilty=[*inside[:1], realize],
+            help=_inner_parts(state, block, list(inside)),
+        )
+    return result
 
 
 def _runs(dom: ir.Range, base: Analyzer) -> bool:
@@ -80,10 +86,11 @@ def _alone(
     mine = domains_of(value, domains)
     mine |= {v: dom for v, dom in domains.items() if v not in mine and _runs(dom, base)}
     others = domains.keys() - mine.keys()
-    kept = [c for c in (() if predicate is None else conjuncts(predicate))
-            if not ir.uses_var(c, others)]  # fmt: skip
-    found = subspace_divide([value], mine, inside, ir.all_of(kept) if kept else None, base)
-    return None if found is None else found.pairs[0]
+    kept = [
+        c for c in (() if predicate is None else conjuncts(predicate)) if not ir.uses_var(c, others)
+    ]
+    result = subspace_divide([value], mine, inside, ir.all_of(kept) if kept else None, base)
+    return None if result is None else result.pairs[0]
 
 
 def _with_empty_loops(
@@ -124,10 +131,13 @@ def _require_own_extents(state: State, block: ir.Block, inside: Sequence[ir.For]
     outside = {f.loop_var for f in state.tree.loops_above(block) if f not in inside}
     for loop in inside:
         if any(ir.uses_var(e, outside) for e in (loop.min, loop.extent)):
-            state.fail(f"the extent of loop {loop.loop_var.name} depends on a loop outside of the "
-                       "new block", code="BW350", guilty=[loop, state.tree.realize(block)],
-                       help="choose the loop that the extent depends on, or one further outside"
-                       )  # fmt: skip
+            state.fail(
+                f"the extent of loop {loop.loop_var.name} depends on a loop outside of the "
+                "new block",
+                code="BW350",
+                guilty=[loop, state.tree.realize(block)],
+                help="choose the loop that the extent depends on, or one further outside",
+            )
 
 
 def _makes(pair: SubspacePair, value: ir.Expr, analyzer: Analyzer) -> bool:
@@ -213,17 +223,20 @@ def bounds(state: State, block: ir.Block, conditions: Iterable[ir.Expr]) -> list
     for condition in conditions:
         if ir.is_const_int(condition, 1):
             continue
-        found = False
+        result = False
         if isinstance(condition, ir.CompareOp) and not ir.uses_var(condition.b, loops):
             for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
-                if not found and analyzer.prove_equal(condition.a, value):
+                if not result and analyzer.prove_equal(condition.a, value):
                     kept.append((it, type(condition), condition.b))
-                    found = True
-        if not found:
-            state.fail("a condition of the predicate concerns no single iterator", code="BW356",
-                       guilty=[realize],
-                       help="choose factors that divide the loops, pad_einsum the "
-                            "block, or cut the border off with loop_partition")  # fmt: skip
+                    result = True
+        if not result:
+            state.fail(
+                "a condition of the predicate concerns no single iterator",
+                code="BW356",
+                guilty=[realize],
+                help="choose factors that divide the loops, pad_einsum the "
+                "block, or cut the border off with loop_partition",
+            )
     return kept
 
 
@@ -272,8 +285,10 @@ class _Simplify(Forwarding):
     def rewrite_BufferRegion(self, node: ir.BufferRegion) -> ir.BufferRegion:
         simplify = self.analyzer.simplify
         ranges = tuple(ir.Range(simplify(r.min), simplify(r.extent)) for r in node.region)
-        same = all(a.min is b.min and a.extent is b.extent
-                   for a, b in zip(ranges, node.region, strict=True))  # fmt: skip
+        same = all(
+            a.min is b.min and a.extent is b.extent
+            for a, b in zip(ranges, node.region, strict=True)
+        )
         return node if same else node.replace(region=ranges)
 
     def _access(self, node: ir.BufferLoad | ir.BufferStore) -> ir.Node:
@@ -317,5 +332,8 @@ def _inner_parts(state: State, block: ir.Block, inside: list[ir.For]) -> str:
         ways.append(f"reorder({order}){THEN}blockize({called(state, inner[0])})")
     way = first_legal(state, ways) if state.step_name == "blockize" else ""
     rule = "the loops inside the new block must be the inner parts of splits"
-    return f"{rule}: {way}" if way else f"{rule}: split the loops of {block.name}, and reorder " \
-           "the outer parts outwards"  # fmt: skip
+    return (
+        f"{rule}: {way}"
+        if way
+        else f"{rule}: split the loops of {block.name}, and reorder the outer parts outwards"
+    )

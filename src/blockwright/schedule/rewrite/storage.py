@@ -30,21 +30,28 @@ def require_owned(
     buffer = accessed_buffer(state, block, buffer_index, "write")
     owner = home(state, buffer)
     if owner is None:
-        state.fail(f"{buffer.name} is a parameter of the function", code="BW321",
-                   guilty=[state.realize(block)],
-                   help=f'cache_write("{block.name}", "{buffer.name}", "global") first, and '
-                   f"{state.step_name} on block {block.name} again, which then writes a buffer of "
-                   "the function's own")  # fmt: skip
+        state.fail(
+            f"{buffer.name} is a parameter of the function",
+            code="BW321",
+            guilty=[state.realize(block)],
+            help=f'cache_write("{block.name}", "{buffer.name}", "global") first, and '
+            f"{state.step_name} on block {block.name} again, which then writes a buffer of "
+            "the function's own",
+        )
     if buffer.strides or buffer.offset is not None or buffer.axis_separators:
-        state.fail(f"{buffer.name} has a layout of its own", code="BW328",
-                   guilty=[state.realize(block)],
-                   help="take the step before the buffer gets strides, an offset or "
-                        "axis separators")  # fmt: skip
+        state.fail(
+            f"{buffer.name} has a layout of its own",
+            code="BW328",
+            guilty=[state.realize(block)],
+            help="take the step before the buffer gets strides, an offset or axis separators",
+        )
     if len(accesses_to(owner.body, buffer)) != len(accesses_to(scope.body, buffer)):
-        state.fail(f"{buffer.name} is used outside of block {scope.name} too", code="BW322",
-                   guilty=[owner, scope],
-                   help="take the step on the block in whose scope all uses of the "
-                        "buffer stand")  # fmt: skip
+        state.fail(
+            f"{buffer.name} is used outside of block {scope.name} too",
+            code="BW322",
+            guilty=[owner, scope],
+            help="take the step on the block in whose scope all uses of the buffer stand",
+        )
     require_in_blocks(state, scope, buffer)
     require_elements(state, owner.body, buffer)
     return buffer, owner
@@ -85,9 +92,9 @@ def touched_box(
                 boxes.append(flow.region_under(fixed, block, region, analyzer, tight=False).region)
     hull: list[ir.Range] = []
     for parts in zip(*boxes, strict=True):
-        found = union([IntervalSet.of_range(p) for p in parts], analyzer).range(analyzer)
-        assert found is not None
-        hull.append(ir.Range(analyzer.simplify(found.min), analyzer.simplify(found.extent)))
+        result = union([IntervalSet.of_range(p) for p in parts], analyzer).range(analyzer)
+        assert result is not None
+        hull.append(ir.Range(analyzer.simplify(result.min), analyzer.simplify(result.extent)))
     return hull
 
 
@@ -135,8 +142,10 @@ class _Moved(AccessRewrite):
         return new.replace(buffer=self.fresh, indices=self._indices(new.indices))
 
     def restated(self, block: ir.Block) -> ir.Block:
-        return block.replace(reads=tuple(map(self._stated, block.reads)),
-                             writes=tuple(map(self._stated, block.writes)))  # fmt: skip
+        return block.replace(
+            reads=tuple(map(self._stated, block.reads)),
+            writes=tuple(map(self._stated, block.writes)),
+        )
 
     def _stated(self, region: ir.BufferRegion) -> ir.BufferRegion:
         dim = self.whole

@@ -24,7 +24,7 @@ _HANDLE = re.compile(r"[bl]\d+|v\d+_*")
 
 def steps_as_json(steps: Iterable[Instruction]) -> list[Any]:
     """`[step, {parameter: value}, [handle, …]]`; in a composite call also `[number, text]`."""
-    found: list[Any] = []
+    result: list[Any] = []
     calls: dict[Call, int] = {}
     for step in steps:
         record = step.record
@@ -32,8 +32,8 @@ def steps_as_json(steps: Iterable[Instruction]) -> list[Any]:
         entry: list[Any] = [record.path(), values, [handle_name(h) for h in step.outputs]]
         if step.call is not None:
             entry.append([calls.setdefault(step.call, len(calls)), step.call.text])
-        found.append(entry)
-    return found
+        result.append(entry)
+    return result
 
 
 def steps_from_json(
@@ -42,19 +42,22 @@ def steps_from_json(
     """The steps of a plain form; drawn numbers and the symbols of `func` are found by name."""
     names = {v.name: v for v in symbols_of(func)}
     calls: dict[int, Call] = {}
-    found: list[Instruction] = []
+    result: list[Instruction] = []
     for path, values, outputs, *rest in steps:
         record = records.get(path)
         if record is None:
-            raise ScheduleError(f"the trace names an unknown step {path!r}", code="BW306",
-                                help="it was written by another version")  # fmt: skip
+            raise ScheduleError(
+                f"the trace names an unknown step {path!r}",
+                code="BW306",
+                help="it was written by another version",
+            )
         notes = dict(fields_of(record))
         fields = {k: _unplain(v, notes.get(k, ""), names) for k, v in values.items()}
         handles = tuple(_handle(text) for text in outputs)
         names |= {h.name: h for h in handles if isinstance(h, ExprRV)}
         call = calls.setdefault(rest[0][0], Call(rest[0][1])) if rest else None
-        found.append(Instruction(build(record, fields), handles, call))
-    return tuple(found)
+        result.append(Instruction(build(record, fields), handles, call))
+    return tuple(result)
 
 
 def _plain(value: Any) -> Any:
@@ -65,8 +68,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _plain(v) for k, v in cast("dict[str, Any]", value).items()}
     if isinstance(value, IndexMap):
-        return {"$map": map_text(value), "$dtype": [v.type.name for v in value.initial],
-                "$final": [e.dtype.name for e in value.final]}  # fmt: skip
+        return {
+            "$map": map_text(value),
+            "$dtype": [v.type.name for v in value.initial],
+            "$final": [e.dtype.name for e in value.final],
+        }
     if isinstance(value, ir.Expr):
         return {"$expr": expr_text(value), "$dtype": value.dtype.name}
     return value
@@ -90,8 +96,9 @@ def _unplain(value: Any, annotation: str, names: Mapping[str, ir.Var]) -> Any:
 
 def _handle(text: str) -> Handle:
     if _HANDLE.fullmatch(text) is None:
-        raise ScheduleError(f"the trace names a handle {text!r}", code="BW306",
-                            help="handles are called b1, l2, v3")  # fmt: skip
+        raise ScheduleError(
+            f"the trace names a handle {text!r}", code="BW306", help="handles are called b1, l2, v3"
+        )
     if text.startswith("v"):
         return ExprRV(text, ir.dtype_of("int32"))
     kind = BlockRV if text.startswith("b") else LoopRV
@@ -101,14 +108,15 @@ def _handle(text: str) -> Handle:
 def _map(entries: dict[str, Any], names: Mapping[str, ir.Var]) -> IndexMap:
     tree = ast.parse(entries["$map"], mode="eval").body
     assert isinstance(tree, ast.Lambda)
-    initial = tuple(ir.var(a.arg, t)
-                    for a, t in zip(tree.args.args, entries["$dtype"], strict=True))  # fmt: skip
+    initial = tuple(
+        ir.var(a.arg, t) for a, t in zip(tree.args.args, entries["$dtype"], strict=True)
+    )
     inside = {**names, **{v.name: v for v in initial}}
     assert isinstance(tree.body, ast.Tuple)
     types = [ir.dtype_of(name) for name in entries["$final"]]
-    found = [_evaluate(e, inside) for e in tree.body.elts]
-    separators = [k for k, value in enumerate(found) if value is IndexMap.AXIS_SEPARATOR]
-    plain = [value for value in found if value is not IndexMap.AXIS_SEPARATOR]
+    result = [_evaluate(e, inside) for e in tree.body.elts]
+    separators = [k for k, value in enumerate(result) if value is IndexMap.AXIS_SEPARATOR]
+    plain = [value for value in result if value is not IndexMap.AXIS_SEPARATOR]
     final = tuple(ir.as_expr(v, t) for v, t in zip(plain, types, strict=True))
     return IndexMap(initial, final, tuple(k - n for n, k in enumerate(separators)))
 
@@ -146,7 +154,8 @@ def _evaluate(node: ast.expr, names: Mapping[str, ir.Var]) -> Any:
             return _CALLS[node.func.id](*values)
         if _NUMBER_TYPE.fullmatch(node.func.id):
             return ir.cast_to(ir.as_expr(values[0]), node.func.id)
-    raise ScheduleError(f"the trace holds an expression that cannot be read: {ast.unparse(node)}",
-                        code="BW306",
-                        help="expressions of a trace are written by to_json; do not "
-                             "edit them")  # fmt: skip
+    raise ScheduleError(
+        f"the trace holds an expression that cannot be read: {ast.unparse(node)}",
+        code="BW306",
+        help="expressions of a trace are written by to_json; do not edit them",
+    )

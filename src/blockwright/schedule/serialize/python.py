@@ -98,8 +98,11 @@ class _Text:
 
     def expr(self, expr: ir.Expr, bound: set[ir.Var]) -> str:
         """An expression that Python evaluates to it."""
-        names = {v: ir.Var(f'{self.schedule}.symbol("{v.name}")', v.type)
-                 for v in ir.free_vars(expr) if v not in bound | self._drawn}  # fmt: skip
+        names = {
+            v: ir.Var(f'{self.schedule}.symbol("{v.name}")', v.type)
+            for v in ir.free_vars(expr)
+            if v not in bound | self._drawn
+        }
         return _spelled(ir.substitute(expr, names))
 
 
@@ -116,8 +119,7 @@ def _spelled(expr: ir.Expr) -> str:
 
 def _nested(expr: ir.Expr) -> str:
     text = _spelled(expr)
-    infix = isinstance(expr, (ir.BinaryOp, ir.CompareOp)) and not isinstance(
-        expr, (ir.Min, ir.Max))  # fmt: skip
+    infix = isinstance(expr, (ir.BinaryOp, ir.CompareOp)) and not isinstance(expr, (ir.Min, ir.Max))
     return f"({text})" if infix else text
 
 

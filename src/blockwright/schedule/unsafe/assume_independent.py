@@ -60,11 +60,18 @@ class AssumeIndependent(UnsafePrimitive, frozen=True, eq=False):
         loop = state.loop(self.loop)
         kind = _KINDS.get(self.kind)
         if kind is None:
-            state.fail(f"{self.kind!r} is no kind of loop whose order is free", code="BW304",
-                       help=f"use {' or '.join(map(repr, _KINDS))}")  # fmt: skip
+            state.fail(
+                f"{self.kind!r} is no kind of loop whose order is free",
+                code="BW304",
+                help=f"use {' or '.join(map(repr, _KINDS))}",
+            )
         if loop.kind is not ir.ForKind.SERIAL:
-            state.fail(f"loop {loop.loop_var.name} is {loop.kind.value} already", code="BW312",
-                       guilty=[loop], help="choose a serial loop")  # fmt: skip
+            state.fail(
+                f"loop {loop.loop_var.name} is {loop.kind.value} already",
+                code="BW312",
+                guilty=[loop],
+                help="choose a serial loop",
+            )
         edit = Edit(state)
         edit.replace(loop, loop.replace(kind=kind))
         return edit.finish()

@@ -61,16 +61,23 @@ class HideBufferAccess(UnsafePrimitive, frozen=True, eq=False):
     def apply(self, state: State) -> Step:
         block = state.block(self.block)
         if self.buf_type not in ("read", "write"):
-            state.fail(f"buf_type={self.buf_type!r} is neither kind of access", code="BW304",
-                       help='use "read" or "write"')  # fmt: skip
+            state.fail(
+                f"buf_type={self.buf_type!r} is neither kind of access",
+                code="BW304",
+                help='use "read" or "write"',
+            )
         regions = block.reads if self.buf_type == "read" else block.writes
         hidden = set(self.buf_index_array)
         for position in hidden:
             if not 0 <= position < len(regions):
                 names = ", ".join(r.buffer.name for r in regions) or "nothing"
-                state.fail(f"block {block.name} has {len(regions)} {self.buf_type} regions, there "
-                           f"is no number {position}", code="BW320", guilty=[block],
-                           help=f"it {self.buf_type}s: {names}")  # fmt: skip
+                state.fail(
+                    f"block {block.name} has {len(regions)} {self.buf_type} regions, there "
+                    f"is no number {position}",
+                    code="BW320",
+                    guilty=[block],
+                    help=f"it {self.buf_type}s: {names}",
+                )
         kept = tuple(r for k, r in enumerate(regions) if k not in hidden)
         if len(kept) == len(regions):
             return Step(state.func)

@@ -84,8 +84,11 @@ class SetDtype(UnsafePrimitive, frozen=True, eq=False):
         except IRError:
             stored = None
         if stored is None or not stored.is_scalar or stored.kind == "handle":
-            state.fail(f"{self.dtype!r} is no type that an element can have", code="BW304",
-                       help='such as "float16", "bfloat16", "int8"')  # fmt: skip
+            state.fail(
+                f"{self.dtype!r} is no type that an element can have",
+                code="BW304",
+                help='such as "float16", "bfloat16", "int8"',
+            )
         return stored
 
 

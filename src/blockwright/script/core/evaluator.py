@@ -410,6 +410,11 @@ def _condition(value: Any) -> ir.Expr:
 
 
 def _name(node: ast.AST) -> str:
-    words = {"DictComp": "a dict comprehension", "SetComp": "a set comprehension",
-             "NamedExpr": "`:=`", "Await": "`await`", "Yield": "`yield`"}  # fmt: skip
+    words = {
+        "DictComp": "a dict comprehension",
+        "SetComp": "a set comprehension",
+        "NamedExpr": "`:=`",
+        "Await": "`await`",
+        "Yield": "`yield`",
+    }
     return words.get(type(node).__name__, f"`{type(node).__name__}`")

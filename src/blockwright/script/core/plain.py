@@ -29,8 +29,8 @@ class NodeFacts(Generic[FactT]):
         facts[key] = (weakref.ref(node, lambda _: facts.pop(key, None)), fact)
 
     def get(self, node: Any) -> FactT | None:
-        found = self._facts.get(id(node))
-        return found[1] if found is not None and found[0]() is node else None
+        result = self._facts.get(id(node))
+        return result[1] if result is not None and result[0]() is node else None
 
     def __len__(self) -> int:
         return len(self._facts)
@@ -43,8 +43,8 @@ def sequence_of(value: Any) -> list[Any] | None:
 
 def items_of(value: Any) -> list[Any]:
     """The items of a list or tuple; anything else is one item."""
-    found = sequence_of(value)
-    return [value] if found is None else found
+    result = sequence_of(value)
+    return [value] if result is None else result
 
 
 def iterable_of(value: Any) -> list[Any] | None:

@@ -70,8 +70,10 @@ class Reporter:
             self.fail()
 
     def fail(self) -> NoReturn:
-        found = sorted(self.found, key=lambda d: (d.span.line, d.span.column) if d.span else (0, 0))
-        raise ScriptError.collect(found)
+        result = sorted(
+            self.found, key=lambda d: (d.span.line, d.span.column) if d.span else (0, 0)
+        )
+        raise ScriptError.collect(result)
 
 
 def raised(error: Exception, node: ast.AST | None = None) -> Problem:

@@ -18,8 +18,25 @@ from typing import Any
 from blockwright.support import ScriptError, SourceFile, Span
 from blockwright.support.stack import has_room
 
-_SAFE_BUILTINS = ("abs", "bool", "dict", "enumerate", "float", "int", "len", "list", "max", "min",
-                  "range", "reversed", "str", "sum", "tuple", "zip", "sorted")  # fmt: skip
+_SAFE_BUILTINS = (
+    "abs",
+    "bool",
+    "dict",
+    "enumerate",
+    "float",
+    "int",
+    "len",
+    "list",
+    "max",
+    "min",
+    "range",
+    "reversed",
+    "str",
+    "sum",
+    "tuple",
+    "zip",
+    "sorted",
+)
 
 
 class Script:
@@ -112,8 +129,11 @@ def decorated_function(func: FunctionType, env: Mapping[str, Any]) -> Script:
             low, high = _decorator_lines(node)
             if low <= first <= high:
                 return Script(file, node, {**env, **_closure(func)})
-    raise ScriptError(f"the definition of {func.__qualname__!r} is not in its file any more",
-                      code="BW110", help="has the file changed since it was loaded?")  # fmt: skip
+    raise ScriptError(
+        f"the definition of {func.__qualname__!r} is not in its file any more",
+        code="BW110",
+        help="has the file changed since it was loaded?",
+    )
 
 
 def decorated_class(cls: type, frame: FrameType, env: Mapping[str, Any]) -> Script:
@@ -129,8 +149,11 @@ def decorated_class(cls: type, frame: FrameType, env: Mapping[str, Any]) -> Scri
                     if isinstance(func, FunctionType):
                         captured.update(_closure(func))
                 return Script(file, node, {**env, **captured})
-    raise ScriptError(f"the definition of {cls.__qualname__!r} is not in its file any more",
-                      code="BW110", help="has the file changed since it was loaded?")  # fmt: skip
+    raise ScriptError(
+        f"the definition of {cls.__qualname__!r} is not in its file any more",
+        code="BW110",
+        help="has the file changed since it was loaded?",
+    )
 
 
 def _closure(func: FunctionType) -> dict[str, Any]:

@@ -40,14 +40,22 @@ def _decorator(node: ast.FunctionDef, script: Script, reporter: Reporter) -> tup
             for item in () if call is None else call.keywords:
                 if item.arg not in known:
                     given = "**" if item.arg is None else item.arg
-                    raise Problem("BW106", f"@{name} has no option {given!r}", item.value,
-                                  f"its options are {', '.join(known)}")  # fmt: skip
+                    raise Problem(
+                        "BW106",
+                        f"@{name} has no option {given!r}",
+                        item.value,
+                        f"its options are {', '.join(known)}",
+                    )
                 options[item.arg] = evaluator.eval(item.value)
                 if item.arg == "index_dtype":
                     options[item.arg] = _index_type(options[item.arg], item.value)
             return name, options
-    raise Problem("BW112", f"function {node.name!r} has no dialect", node,
-                  "put @T.prim_func or @R.function above it")  # fmt: skip
+    raise Problem(
+        "BW112",
+        f"function {node.name!r} has no dialect",
+        node,
+        "put @T.prim_func or @R.function above it",
+    )
 
 
 def _index_type(name: Any, node: ast.expr) -> DType:
@@ -127,33 +135,39 @@ def from_source(
     Returns:
         An `IRModule`, `PrimFunc` or `GraphFunction`.
     """
-    require_kind(text, str, "a script is text", ScriptError, "BW107",
-                 "pass the text of the program; of a file Path(name).read_text()")  # fmt: skip
+    require_kind(
+        text,
+        str,
+        "a script is text",
+        ScriptError,
+        "BW107",
+        "pass the text of the program; of a file Path(name).read_text()",
+    )
     from_dialects: dict[str, Any] = {"T": tir, "R": relax, "I": functions}
     script = text_script(text, {**from_dialects, "cls": ModuleRef(), **(env or {})}, name)
     reporter = Reporter(script)
-    found: list[Node] = []
+    result: list[Node] = []
     with constant_table(constants):
         assert isinstance(script.node, ast.Module)
         for item in script.node.body:
             with reporter.statement(item):
                 if isinstance(item, ast.ClassDef) and _is_module(item):
-                    found.append(parse_module(_part(script, item), reporter))
+                    result.append(parse_module(_part(script, item), reporter))
                 elif isinstance(item, ast.FunctionDef) and is_macro(item):
                     script.env[item.name] = macro_of(item, _part(script, item))
                 elif isinstance(item, ast.FunctionDef):
                     function = parse_function(item, _part(script, item), reporter)
-                    found += [] if function is None else [function]
+                    result += [] if function is None else [function]
                 elif isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name):
                     script.env[item.targets[0].id] = TirParser(script, reporter).eval(item.value)
                 elif not _is_harmless(item):
                     raise Problem("BW103", "text holds functions, modules and constants only", item)
-        if not found and not reporter.found:
+        if not result and not reporter.found:
             reporter.add(Problem("BW103", "there is no function in the text"))
         reporter.finish()
-    if len(found) == 1:
-        return found[0]
-    named = {f.name: f for f in found if isinstance(f, (PrimFunc, GraphFunction))}
+    if len(result) == 1:
+        return result[0]
+    named = {f.name: f for f in result if isinstance(f, (PrimFunc, GraphFunction))}
     return IRModule(dict(named))
 
 

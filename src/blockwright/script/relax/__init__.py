@@ -70,8 +70,14 @@ class FunctionOptions:
     def __init__(self, private: bool = False, pure: bool = True) -> None:
         self.private, self.pure = private, pure
 
-    def __call__(self, func: Any = None, *, private: bool = False, pure: bool = True,
-                 check_well_formed: bool = True) -> Any:  # fmt: skip
+    def __call__(
+        self,
+        func: Any = None,
+        *,
+        private: bool = False,
+        pure: bool = True,
+        check_well_formed: bool = True,
+    ) -> Any:
         """Parse a function into a `GraphFunction`.
 
         `private` functions get no name of their own; `pure=False` states effects.

@@ -35,8 +35,9 @@ class RelaxEvaluator(Evaluator):
     def eval_Name(self, node: ast.Name) -> Any:
         value = super().eval_Name(node)
         if isinstance(value, DataflowLocal):
-            raise Problem("BW102", f"{node.id!r} is local to its dataflow block", node,
-                          "list it in R.output")  # fmt: skip
+            raise Problem(
+                "BW102", f"{node.id!r} is local to its dataflow block", node, "list it in R.output"
+            )
         return self._global(value, node)
 
     def _global(self, value: Any, node: ast.AST) -> Any:
@@ -86,8 +87,12 @@ class RelaxEvaluator(Evaluator):
 
     def eval_BoolOp(self, node: ast.BoolOp) -> Any:
         if any(isinstance(self.eval(v), GraphExpr) for v in node.values):
-            raise Problem("BW104", "`and` and `or` have no meaning on graph values", node,
-                          "write R.logical_and(x, y)")  # fmt: skip
+            raise Problem(
+                "BW104",
+                "`and` and `or` have no meaning on graph values",
+                node,
+                "write R.logical_and(x, y)",
+            )
         return super().eval_BoolOp(node)
 
     def fragment(self, body: list[ast.stmt]) -> Any:

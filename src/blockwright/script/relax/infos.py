@@ -83,9 +83,13 @@ class _Tensor(_Factory):
     """`R.Tensor(shape, dtype)`; the shape or the type may be unknown."""
 
     def __call__(
-        self, shape: Any = None, dtype: str | DType | None = None, ndim: int = -1,
-        device: str = "", vdevice: str = "",
-    ) -> Info:  # fmt: skip
+        self,
+        shape: Any = None,
+        dtype: str | DType | None = None,
+        ndim: int = -1,
+        device: str = "",
+        vdevice: str = "",
+    ) -> Info:
         if isinstance(shape, (str, DType)) and dtype is None:
             shape, dtype = None, shape
         dims = None
@@ -142,8 +146,9 @@ class _Object(_Factory):
 class _Callable(_Factory):
     """`R.Callable((a, b), result)`; without parameters, any function with that result."""
 
-    def __call__(self, params: Any = None, ret: Any = None, pure: bool = True,
-                 purity: bool = True) -> Info:  # fmt: skip
+    def __call__(
+        self, params: Any = None, ret: Any = None, pure: bool = True, purity: bool = True
+    ) -> Info:
         known = None if params is None else tuple(as_info(p) for p in params)
         result = ir.ObjectInfo() if ret is None else as_info(ret)
         return ir.CallableInfo(known, result, pure and purity)

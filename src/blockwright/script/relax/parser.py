@@ -92,8 +92,9 @@ class RelaxParser(RelaxEvaluator):
                 if len(self.reporter.found) == before and self.sequence.result is not None:
                     attrs = self._attributes(node.name, private or nested)
                     body = self.sequence.finish(self.sequence.result)
-                    result = GraphFunction(tuple(params), body, returns, attrs, pure,
-                                           span=self.span(node))  # fmt: skip
+                    result = GraphFunction(
+                        tuple(params), body, returns, attrs, pure, span=self.span(node)
+                    )
         finally:
             self.scopes.pop()
             self.sequence, self.attrs, self.outputs, self._symbol_types = saved
@@ -123,8 +124,9 @@ class RelaxParser(RelaxEvaluator):
             if isinstance(known, GraphVar):
                 raise Problem("BW111", f"there are two parameters {arg.arg!r}", arg)
             if isinstance(known, Var):
-                raise Problem("BW111", f"{arg.arg!r} is a symbol of a parameter before", arg,
-                              _RENAME)  # fmt: skip
+                raise Problem(
+                    "BW111", f"{arg.arg!r} is a symbol of a parameter before", arg, _RENAME
+                )
             info = None if arg.annotation is None else self._info(arg.annotation)
             self._defined_now = ""
             param = GraphVar(arg.arg, info=info, span=self.span(arg))
@@ -166,12 +168,16 @@ class RelaxParser(RelaxEvaluator):
         try:
             tree = ast.parse(text.strip(), mode="eval").body
         except SyntaxError:
-            raise ScriptError(f"{text!r} is not a dimension", code="BW107",
-                              help='write "n" or "n * 2"') from None  # fmt: skip
+            raise ScriptError(
+                f"{text!r} is not a dimension", code="BW107", help='write "n" or "n * 2"'
+            ) from None
         for part in ast.walk(tree):
             if isinstance(part, ast.Name) and part.id == self._defined_now:
-                raise ScriptError(f"{part.id!r} is the parameter itself, no symbol of its shape",
-                                  code="BW111", help=_RENAME)  # fmt: skip
+                raise ScriptError(
+                    f"{part.id!r} is the parameter itself, no symbol of its shape",
+                    code="BW111",
+                    help=_RENAME,
+                )
             if isinstance(part, ast.Name) and not self._is_known(part.id):
                 kind = self._symbol_types.get(part.id, "int64")
                 self.bind(part.id, Var(part.id, ir.dtype_of(kind)))
@@ -194,8 +200,9 @@ class RelaxParser(RelaxEvaluator):
                     raise Problem("BW103", "nothing follows `return`", node)
                 method = self.statements.get(type(node))
                 if method is None:
-                    raise Problem("BW103", f"`{word(node)}` is not a statement of the R dialect",
-                                  node)  # fmt: skip
+                    raise Problem(
+                        "BW103", f"`{word(node)}` is not a statement of the R dialect", node
+                    )
                 method(self, node)
                 done = True
             if not done:
@@ -274,8 +281,11 @@ class RelaxParser(RelaxEvaluator):
         else:
             items = items_of(value.fields if isinstance(value, ir.TupleExpr) else value)
         if len(items) != len(target.elts):
-            raise Problem("BW106", f"{len(target.elts)} names on the left, {len(items)} values on "
-                          "the right", node)  # fmt: skip
+            raise Problem(
+                "BW106",
+                f"{len(target.elts)} names on the left, {len(items)} values on the right",
+                node,
+            )
         for part, item in zip(target.elts, items, strict=True):
             self.assign(part, item, None, node)
 
@@ -284,8 +294,9 @@ class RelaxParser(RelaxEvaluator):
     ) -> GraphVar:
         value = self.normal(cast.value, node)
         local = self.outputs is not None and name not in self.outputs
-        var = GraphVar(name, local, info=cast.pattern if info is None else info,
-                       span=self.span(node))  # fmt: skip
+        var = GraphVar(
+            name, local, info=cast.pattern if info is None else info, span=self.span(node)
+        )
         self.sequence.bindings.append(
             ir.MatchCast(var, value, cast.pattern, cast.message, cast.values, span=self.span(node))
         )
@@ -316,8 +327,12 @@ class RelaxParser(RelaxEvaluator):
         call = node.items[0].context_expr
         marker = self.eval(call)
         if len(node.items) != 1 or not isinstance(marker, DataflowMarker):
-            raise Problem("BW103", f"`with {ast.unparse(call)}` is not part of the dialect", call,
-                          "write with R.dataflow():")  # fmt: skip
+            raise Problem(
+                "BW103",
+                f"`with {ast.unparse(call)}` is not part of the dialect",
+                call,
+                "write with R.dataflow():",
+            )
         if self.outputs is not None:
             raise Problem("BW108", "dataflow blocks do not nest", node)
         self.sequence.close(dataflow=False)
@@ -327,10 +342,15 @@ class RelaxParser(RelaxEvaluator):
             self.body(node.body)
             inner = self.scopes[-1]
             for name in sorted(self.outputs - inner.keys()):
-                self.reporter.add(Problem("BW102", f"{name!r} is not defined in the dataflow block",
-                                          node.body[-1]))  # fmt: skip
-            kept = {k: v if k in self.outputs or not isinstance(v, GraphVar) else DataflowLocal()
-                    for k, v in inner.items()}  # fmt: skip
+                self.reporter.add(
+                    Problem(
+                        "BW102", f"{name!r} is not defined in the dataflow block", node.body[-1]
+                    )
+                )
+            kept = {
+                k: v if k in self.outputs or not isinstance(v, GraphVar) else DataflowLocal()
+                for k, v in inner.items()
+            }
         finally:
             self.scopes.pop()
             self.outputs = None
@@ -343,18 +363,27 @@ class RelaxParser(RelaxEvaluator):
             self.body(node.body if condition else node.orelse)
             return
         if self.outputs is not None:
-            raise Problem("BW108", "a dataflow block has no `if`", node,
-                          "end the dataflow block before it")  # fmt: skip
+            raise Problem(
+                "BW108", "a dataflow block has no `if`", node, "end the dataflow block before it"
+            )
         condition = self.normal(condition, node)
         then, name, info = self._branch(node.body, node)
         other, other_name, other_info = self._branch(node.orelse, node)
         if name != other_name:
-            raise Problem("BW103", f"the branches end with {name!r} and {other_name!r}", node,
-                          "both end by assigning the same name, the value of the `if`")  # fmt: skip
+            raise Problem(
+                "BW103",
+                f"the branches end with {name!r} and {other_name!r}",
+                node,
+                "both end by assigning the same name, the value of the `if`",
+            )
         stated = info is not None and other_info is not None
         if stated and not ir.structural_equal(info, other_info):
-            raise Problem("BW107", f"the branches annotate {name!r} in two ways", node,
-                          "it is one value, of one annotation; write it once")  # fmt: skip
+            raise Problem(
+                "BW107",
+                f"the branches annotate {name!r} in two ways",
+                node,
+                "it is one value, of one annotation; write it once",
+            )
         info = info if info is not None else other_info
         self.bind(name, self.emit(name, ir.If(condition, then, other), info, node))
 
@@ -364,8 +393,12 @@ class RelaxParser(RelaxEvaluator):
         target = last.targets[0] if isinstance(last, ast.Assign) else getattr(last, "target", None)
         value_node: Any = getattr(last, "value", None)
         if not isinstance(target, ast.Name) or value_node is None:
-            raise Problem("BW103", "a branch ends by assigning the value of the `if`", node,
-                          "if c: y = … else: y = …")  # fmt: skip
+            raise Problem(
+                "BW103",
+                "a branch ends by assigning the value of the `if`",
+                node,
+                "if c: y = … else: y = …",
+            )
         with self._inner() as sequence:
             self.body(body[:-1])
             with self.reporter.statement(value_node):

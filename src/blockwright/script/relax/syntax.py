@@ -38,11 +38,19 @@ def output_names(body: list[ast.stmt]) -> set[str]:
     if not calls:
         return set()
     if len(calls) > 1:
-        raise Problem("BW111", "a dataflow block has one R.output", calls[1],
-                      "list all names that leave the block in the last statement")  # fmt: skip
+        raise Problem(
+            "BW111",
+            "a dataflow block has one R.output",
+            calls[1],
+            "list all names that leave the block in the last statement",
+        )
     if _output_call(body[-1]) is None:
-        raise Problem("BW108", "a statement stands behind R.output", body[-1],
-                      "R.output ends the dataflow block")  # fmt: skip
+        raise Problem(
+            "BW108",
+            "a statement stands behind R.output",
+            body[-1],
+            "R.output ends the dataflow block",
+        )
     listed: list[ast.expr] = []
     for arg in calls[0].args:
         listed += arg.elts if isinstance(arg, (ast.Tuple, ast.List)) else [arg]
@@ -76,6 +84,10 @@ def defined(node: ast.stmt) -> list[str]:
 
 
 def word(node: ast.stmt) -> str:
-    words = {"AsyncFunctionDef": "async def", "ClassDef": "class", "ImportFrom": "import",
-             "AugAssign": "x += …"}  # fmt: skip
+    words = {
+        "AsyncFunctionDef": "async def",
+        "ClassDef": "class",
+        "ImportFrom": "import",
+        "AugAssign": "x += …",
+    }
     return words.get(type(node).__name__, type(node).__name__.lower())

@@ -39,8 +39,11 @@ def named_array(name: str) -> Any:
     """The array that the table given to the parser has under `name`."""
     table: Mapping[str, Any] | None = getattr(_local, "constants", None)
     if table is None or name not in table:
-        raise ScriptError(f"constant {name!r} was not given with the text", code="BW114",
-                          help="pass from_source(text, constants={name: array})")  # fmt: skip
+        raise ScriptError(
+            f"constant {name!r} was not given with the text",
+            code="BW114",
+            help="pass from_source(text, constants={name: array})",
+        )
     return table[name]
 
 
@@ -73,8 +76,11 @@ def as_graph(value: Any) -> GraphExpr:
     if isinstance(value, (ir.PrimFunc, ir.GraphFunction)):
         return ir.GlobalVar(value.name)
     if isinstance(value, MatchCastValue):
-        raise ScriptError("R.match_cast is bound to a name of its own", code="BW108",
-                          help="write y = R.match_cast(x, …) first")  # fmt: skip
+        raise ScriptError(
+            "R.match_cast is bound to a name of its own",
+            code="BW108",
+            help="write y = R.match_cast(x, …) first",
+        )
     if isinstance(value, Expr):
         return prim_value(value)
     if isinstance(value, bool):
@@ -112,8 +118,9 @@ class OpName:
             raise AttributeError(part)
         return OpName(f"{self.op_name}.{part}")
 
-    def __call__(self, *args: Any, out_sinfo: Any = None, sinfo_args: Any = None,
-                 **attrs: Any) -> GraphCall:  # fmt: skip
+    def __call__(
+        self, *args: Any, out_sinfo: Any = None, sinfo_args: Any = None, **attrs: Any
+    ) -> GraphCall:
         return graph_call(OpRef(self.op_name), args, attrs, out_sinfo, sinfo_args)
 
 
@@ -124,8 +131,11 @@ def graph_call(
     """A call with converted arguments; keywords are attributes."""
     for key, value in attrs.items():
         if isinstance(value, (GraphExpr, OpName, MatchCastValue)):
-            raise ScriptError(f"{key!r} is a graph value, attributes are plain data", code="BW106",
-                              help="pass graph values by position")  # fmt: skip
+            raise ScriptError(
+                f"{key!r} is a graph value, attributes are plain data",
+                code="BW106",
+                help="pass graph values by position",
+            )
     infos = _infos(sinfo_args if out_sinfo is None else out_sinfo)
     return GraphCall(op, tuple(as_graph(a) for a in args), dict(attrs), infos)
 
@@ -144,11 +154,21 @@ def _argument_tuple(args: Any) -> GraphExpr:
     return value if whole else tuple_(value)
 
 
-def _tir_call(name: str, func: Any, args: Any, out_sinfo: Any, tir_vars: Any, dtype: Any,
-              attrs: dict[str, Any]) -> GraphCall:  # fmt: skip
+def _tir_call(
+    name: str,
+    func: Any,
+    args: Any,
+    out_sinfo: Any,
+    tir_vars: Any,
+    dtype: Any,
+    attrs: dict[str, Any],
+) -> GraphCall:
     if isinstance(out_sinfo, GraphExpr) and not isinstance(out_sinfo, ir.ShapeExpr):
-        raise ScriptError("the shape of a result is written out where it is called", code="BW107",
-                          help='write R.Tensor((n, m), "float32")')  # fmt: skip
+        raise ScriptError(
+            "the shape of a result is written out where it is called",
+            code="BW107",
+            help='write R.Tensor((n, m), "float32")',
+        )
     if dtype is not None:  # early spelling: a shape and a type instead of an annotation
         dims = out_sinfo.values if isinstance(out_sinfo, ir.ShapeExpr) else dimensions(out_sinfo)
         out_sinfo = ir.TensorInfo(dims, dtype_of(dtype))
@@ -161,14 +181,16 @@ def _tir_call(name: str, func: Any, args: Any, out_sinfo: Any, tir_vars: Any, dt
     return GraphCall(OpRef(name), tuple(operands), attrs, infos)
 
 
-def call_tir(func: Any, args: Any, out_sinfo: Any = None, tir_vars: Any = None,
-             dtype: Any = None) -> GraphCall:  # fmt: skip
+def call_tir(
+    func: Any, args: Any, out_sinfo: Any = None, tir_vars: Any = None, dtype: Any = None
+) -> GraphCall:
     """Call a tensor program that writes fresh outputs of the given annotation."""
     return _tir_call("call_tir", func, args, out_sinfo, tir_vars, dtype, {})
 
 
-def call_tir_inplace(func: Any, args: Any, inplace_indices: Any = None, out_sinfo: Any = None,
-                     tir_vars: Any = None) -> GraphCall:  # fmt: skip
+def call_tir_inplace(
+    func: Any, args: Any, inplace_indices: Any = None, out_sinfo: Any = None, tir_vars: Any = None
+) -> GraphCall:
     """Call a tensor program that overwrites the arguments at `inplace_indices`."""
     if inplace_indices is None:
         raise ScriptError("R.call_tir_inplace needs inplace_indices", code="BW106")
@@ -205,29 +227,34 @@ def match_cast(value: Any, pattern: Any, message: str = "", *values: Any) -> Mat
 
     The message says what the error is otherwise; it has `%d` for each of the values, integers.
     """
-    found = message_values(message, values)
-    return MatchCastValue(as_graph(value), as_info(pattern), message, found)
+    result = message_values(message, values)
+    return MatchCastValue(as_graph(value), as_info(pattern), message, result)
 
 
 def _constant(data: np.ndarray[Any, Any], name: str) -> ir.Constant:
-    made = ir.Constant(data, name)
-    dims = tuple(ir.const(int(d), "int64") for d in made.data.shape)
-    return made.replace(info=ir.TensorInfo(dims, dtype_of(made.data.dtype)))
+    result = ir.Constant(data, name)
+    dims = tuple(ir.const(int(d), "int64") for d in result.data.shape)
+    return result.replace(info=ir.TensorInfo(dims, dtype_of(result.data.dtype)))
 
 
 def _require_numbers(value: Any, data: np.ndarray[Any, Any], dtype: DType) -> None:
     """The numbers are ones of the type; floating-point types round them."""
     if dtype.is_int and dtype.bits < 8:
-        raise ScriptError(f"there are no constants of {dtype}", code="BW107",
-                          help="use int8 or uint8, and cast")  # fmt: skip
+        raise ScriptError(
+            f"there are no constants of {dtype}", code="BW107", help="use int8 or uint8, and cast"
+        )
     given = np.asarray(value)
     if dtype.is_int and given.dtype.kind in "fiub" and not np.array_equal(given, data):
-        raise ScriptError(f"{value!r} does not fit {dtype}"[:200], code="BW107",
-                          help="use another type, or numbers of this one")  # fmt: skip
+        raise ScriptError(
+            f"{value!r} does not fit {dtype}"[:200],
+            code="BW107",
+            help="use another type, or numbers of this one",
+        )
 
 
-def const(value: Any, dtype: str | DType | None = None, shape: Any = None,
-          name: str = "") -> ir.Constant:  # fmt: skip
+def const(
+    value: Any, dtype: str | DType | None = None, shape: Any = None, name: str = ""
+) -> ir.Constant:
     """A constant spelled out.
 
     Raises: ScriptError: BW107 for numbers that the type does not have, and masked arrays.

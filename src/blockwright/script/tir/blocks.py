@@ -35,8 +35,14 @@ from blockwright.support import ScriptError
 
 
 # ------------------------------------------------------------------------------------------ loops
-def _loop(kind: ForKind, start: Any, stop: Any, annotations: Mapping[str, Any] | None,
-          thread: str = "", step: Any = None) -> LoopNest:  # fmt: skip
+def _loop(
+    kind: ForKind,
+    start: Any,
+    stop: Any,
+    annotations: Mapping[str, Any] | None,
+    thread: str = "",
+    step: Any = None,
+) -> LoopNest:
     stride = 1 if step is None else _constant_step(step)
     if stride != 1:
         return _strided(kind, *((0, start) if stop is None else (start, stop)), stride, annotations)
@@ -54,9 +60,11 @@ def _loop(kind: ForKind, start: Any, stop: Any, annotations: Mapping[str, Any] |
 def _constant_step(step: Any) -> int:
     value = ir.const_int(step) if isinstance(step, Expr) else step
     if not is_number(value) or value == 0:
-        raise ScriptError("the step of a loop is a constant other than 0", code="BW106",
-                          help="loop over the count, and write the step into the index: i * step"
-                          )  # fmt: skip
+        raise ScriptError(
+            "the step of a loop is a constant other than 0",
+            code="BW106",
+            help="loop over the count, and write the step into the index: i * step",
+        )
     return int(value)
 
 
@@ -113,8 +121,9 @@ def unroll(
     return _loop(ForKind.UNROLLED, start, stop, annotations, step=step)
 
 
-def thread_binding(start: Any, stop: Any = None, thread: str = "", *,
-                   annotations: Mapping[str, Any] | None = None) -> LoopNest:  # fmt: skip
+def thread_binding(
+    start: Any, stop: Any = None, thread: str = "", *, annotations: Mapping[str, Any] | None = None
+) -> LoopNest:
     """A loop whose iterations are the threads of an axis such as "threadIdx.x"."""
     if isinstance(stop, str):  # the classic spelling has the axis second
         stop, thread = None, stop
@@ -171,8 +180,9 @@ def range_axis(begin: Any, end: Any = None) -> AxisDomain:
     return AxisDomain(_domain(begin if end is None else (begin, end)), IterType.SPATIAL)
 
 
-def block(first: Any = "", name: str | None = None, *, exec_scope: str = "",
-          no_realize: bool = False) -> BlockFrame:  # fmt: skip
+def block(
+    first: Any = "", name: str | None = None, *, exec_scope: str = "", no_realize: bool = False
+) -> BlockFrame:
     """`T.block("C")`; or `T.block([n, T.reduce_axis(0, k)], "C") as [i, j]`.
 
     In the second form, and whenever no axis states a value, a loop nest over the domains is made.
@@ -238,11 +248,17 @@ class _Axis:
         builder = Builder.current("T.axis.remap")
         frame = builder.frame(BlockFrame, "T.axis.remap", "directly in a block")
         if len(kinds) != len(values) or set(kinds) - {"S", "R"}:
-            raise ScriptError(f"T.axis.remap({kinds!r}, …) needs one S or R per loop variable, "
-                              f"{len(values)} here", code="BW106")  # fmt: skip
-        domains = {var: Range(spec.low, spec.extent) for nest in builder.frames
-                   if isinstance(nest, LoopNest)
-                   for var, spec in zip(nest.vars, nest.specs, strict=False)}  # fmt: skip
+            raise ScriptError(
+                f"T.axis.remap({kinds!r}, …) needs one S or R per loop variable, "
+                f"{len(values)} here",
+                code="BW106",
+            )
+        domains = {
+            var: Range(spec.low, spec.extent)
+            for nest in builder.frames
+            if isinstance(nest, LoopNest)
+            for var, spec in zip(nest.vars, nest.specs, strict=False)
+        }
         out: list[Var] = []
         for kind, value in zip(kinds, values, strict=True):
             if not isinstance(value, Var) or value not in domains:
@@ -291,8 +307,10 @@ def writes(*items: Any) -> None:
 
 
 def block_attr(attrs: Mapping[str, Any]) -> None:
-    found: dict[str, Any] = {k: v.node if isinstance(v, NodeValue) else v for k, v in attrs.items()}
-    current_block("T.block_attr").annotations.update(frozen(found))
+    result: dict[str, Any] = {
+        k: v.node if isinstance(v, NodeValue) else v for k, v in attrs.items()
+    }
+    current_block("T.block_attr").annotations.update(frozen(result))
 
 
 def init() -> InitFrame:

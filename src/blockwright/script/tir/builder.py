@@ -63,15 +63,15 @@ class Builder:
 
     @classmethod
     def current(cls, what: str = "this") -> Builder:
-        found: list[Builder] = getattr(cls._local, "stack", [])
-        if not found:
+        result: list[Builder] = getattr(cls._local, "stack", [])
+        if not result:
             raise misplaced(what, "inside a function that is being parsed")
-        return found[-1]
+        return result[-1]
 
     @classmethod
     def active(cls) -> Builder | None:
-        found: list[Builder] = getattr(cls._local, "stack", [])
-        return found[-1] if found else None
+        result: list[Builder] = getattr(cls._local, "stack", [])
+        return result[-1] if result else None
 
     @classmethod
     def index_dtype(cls) -> DType:
@@ -81,9 +81,9 @@ class Builder:
         return func.index_dtype if isinstance(func, FuncFrame) else INT32
 
     def __enter__(self) -> Self:
-        found: list[Builder] = getattr(self._local, "stack", [])
-        found.append(self)
-        self._local.stack = found
+        result: list[Builder] = getattr(self._local, "stack", [])
+        result.append(self)
+        self._local.stack = result
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -215,14 +215,23 @@ def frozen(value: Any) -> Any:
 class LoopSpec:
     """One loop of a nest before it has a variable."""
 
-    def __init__(self, low: Expr, extent: Expr, kind: ForKind, thread: str = "",
-                 annotations: Mapping[str, Any] | None = None,
-                 index: Callable[[Var], Expr] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        low: Expr,
+        extent: Expr,
+        kind: ForKind,
+        thread: str = "",
+        annotations: Mapping[str, Any] | None = None,
+        index: Callable[[Var], Expr] | None = None,
+    ) -> None:
         self.low, self.extent, self.kind, self.thread = low, extent, kind, thread
         given: Any = annotations
         if given is not None and not isinstance(given, Mapping):
-            raise ScriptError(f"annotations of a loop are a dict, not {annotations!r}",
-                              code="BW107", help='write annotations={"name": value}')  # fmt: skip
+            raise ScriptError(
+                f"annotations of a loop are a dict, not {annotations!r}",
+                code="BW107",
+                help='write annotations={"name": value}',
+            )
         self.annotations = frozen(dict(annotations or {}))
         self.index = index  # what the script calls the index, where that is not the loop variable
 
@@ -250,8 +259,16 @@ class LoopNest(Frame):
         body = self.body()
         for var, spec in zip(reversed(self.vars), reversed(self.specs), strict=True):
             thread = thread_axis(spec.thread, spec.low, spec.extent) if spec.thread else None
-            body = For(var, spec.low, spec.extent, spec.kind, body, thread, spec.annotations,
-                       span=self.span)  # fmt: skip
+            body = For(
+                var,
+                spec.low,
+                spec.extent,
+                spec.kind,
+                body,
+                thread,
+                spec.annotations,
+                span=self.span,
+            )
         builder.emit(body)
 
 
@@ -297,8 +314,8 @@ class BlockFrame(StorageFrame):
         names = [builder.take_name(f"v{k}") for k in range(len(self.domains))]
         for name, (domain, kind) in zip(names, self.domains, strict=True):
             self.axis(builder, name, domain, kind, None)
-        found = [axis.var for axis in self.iter_vars]
-        return found[0] if len(found) == 1 else found
+        result = [axis.var for axis in self.iter_vars]
+        return result[0] if len(result) == 1 else result
 
     def axis(
         self, builder: Builder, name: str, domain: Range, kind: IterType, value: Expr | None
@@ -310,10 +327,18 @@ class BlockFrame(StorageFrame):
 
     def finished(self, builder: Builder) -> None:
         block = Block(
-            self.name, tuple(self.iter_vars), self.reads or (), self.writes or (), self.body(),
-            self.init, tuple(self.alloc_buffers), tuple(self.match_buffers), self.annotations,
-            self.exec_scope, span=self.span,
-        )  # fmt: skip
+            self.name,
+            tuple(self.iter_vars),
+            self.reads or (),
+            self.writes or (),
+            self.body(),
+            self.init,
+            tuple(self.alloc_buffers),
+            tuple(self.match_buffers),
+            self.annotations,
+            self.exec_scope,
+            span=self.span,
+        )
         known = builder.pointers
         block = ir.substitute(block, {p: out for p, (out, _) in known.items() if out is not None})
         block = self._with_loops_bound(block, builder)
@@ -344,14 +369,18 @@ class BlockFrame(StorageFrame):
             if isinstance(frame, BlockFrame):
                 loops = {}
             elif isinstance(frame, LoopNest):
-                loops.update(zip(frame.vars, (Range(s.low, s.extent) for s in frame.specs),
-                                 strict=True))  # fmt: skip
+                loops.update(
+                    zip(frame.vars, (Range(s.low, s.extent) for s in frame.specs), strict=True)
+                )
                 strided.update(i for i in frame.indices if not isinstance(i, Var))
         inside = block.replace(iter_vars=())  # a domain depends on no loop
         if not ir.uses_var(inside, set(loops)):
             return block
-        pairs = [(value, axis.var) for value, axis in zip(self.values, self.iter_vars, strict=True)
-                 if value is not None and value.dtype is axis.var.type]  # fmt: skip
+        pairs = [
+            (value, axis.var)
+            for value, axis in zip(self.values, self.iter_vars, strict=True)
+            if value is not None and value.dtype is axis.var.type
+        ]
         # A buffer from outside may have an offset or a size of a loop: it stays the same buffer.
         kept: dict[ir.Node, ir.Node] = {buffer: buffer for buffer in outer_buffers(inside)}
         indices: dict[ir.Node, Var] = {value: var for value, var in pairs if value in strided}
@@ -376,9 +405,12 @@ class BlockFrame(StorageFrame):
             free = [
                 a.var.name for a, v in zip(self.iter_vars, self.values, strict=True) if v is None
             ]
-            raise ScriptError(f"block {self.name!r} binds only some of its iterators",
-                              code="BW108", help=f"bind {', '.join(free)} too, or none of them "
-                              "to get a loop nest over the whole domain")  # fmt: skip
+            raise ScriptError(
+                f"block {self.name!r} binds only some of its iterators",
+                code="BW108",
+                help=f"bind {', '.join(free)} too, or none of them "
+                "to get a loop nest over the whole domain",
+            )
         axes = self.iter_vars[: len(stated)]
         loops = [Var(loop_name(a.var.name), a.var.type) for a in axes]
         stmt: Stmt = BlockRealize((*loops, *bound), predicate, block, span=self.span)

@@ -112,9 +112,13 @@ def Range_(begin: Any, end: Any = None) -> Range:
     return Range(low, ir.sub(high, low))
 
 
-_ITER_KINDS = {"DataPar": IterType.SPATIAL, "ThreadIndex": IterType.SPATIAL,
-               "CommReduce": IterType.REDUCE, "Ordered": IterType.SCAN,
-               "Opaque": IterType.OPAQUE}  # fmt: skip
+_ITER_KINDS = {
+    "DataPar": IterType.SPATIAL,
+    "ThreadIndex": IterType.SPATIAL,
+    "CommReduce": IterType.REDUCE,
+    "Ordered": IterType.SCAN,
+    "Opaque": IterType.OPAQUE,
+}
 
 
 class OpenAxis:
@@ -126,9 +130,11 @@ class OpenAxis:
     def over(self, key: str, value: Any) -> IterVar:
         """The axis over the extent that is the value of an attribute."""
         if key not in ("thread_extent", "virtual_thread"):
-            raise ScriptError(f"the axis {self.var.name} has no domain", code="BW107",
-                              help='write T.iter_var(v, (0, n), …), or "thread_extent" as the key '
-                              "of T.attr")  # fmt: skip
+            raise ScriptError(
+                f"the axis {self.var.name} has no domain",
+                code="BW107",
+                help='write T.iter_var(v, (0, n), …), or "thread_extent" as the key of T.attr',
+            )
         extent = to_expr(value, self.var.type)
         return IterVar(self.var, Range(ir.const(0, extent.dtype), extent), self.kind, self.tag)
 
@@ -138,8 +144,11 @@ def iter_var(
 ) -> IterVar | OpenAxis:
     """A thread axis or iterator as the subject of `T.attr`, which states an extent left None."""
     if iter_type not in _ITER_KINDS:
-        raise ScriptError(f"{iter_type!r} is no kind of iterator", code="BW106",
-                          help=f"one of {', '.join(_ITER_KINDS)}")  # fmt: skip
+        raise ScriptError(
+            f"{iter_type!r} is no kind of iterator",
+            code="BW106",
+            help=f"one of {', '.join(_ITER_KINDS)}",
+        )
     if dom is None:
         return OpenAxis(var, _ITER_KINDS[iter_type], thread_tag)
     pair = sequence_of(dom)
@@ -187,15 +196,19 @@ def tvm_access_ptr(
     `dtype` is the type of the result as older programs write it: always a handle.
     """
     if not dtype_of(dtype).is_handle:
-        raise ScriptError(f"T.tvm_access_ptr gives an address, not {dtype}", code="BW107",
-                          help='leave dtype out, or write dtype="handle"')  # fmt: skip
+        raise ScriptError(
+            f"T.tvm_access_ptr gives an address, not {dtype}",
+            code="BW107",
+            help='leave dtype out, or write dtype="handle"',
+        )
     moved = to_expr(offset)
     if ir.is_const_int(moved, 0):
         return data
     place = data.args[0] if isinstance(data, ir.Call) and data.op == "address_of" else None
     if not isinstance(place, ir.BufferLoad) or not place.indices:
-        raise ScriptError("this pointer takes no offset", code="BW107",
-                          help="write T.address_of(A[i, j])")  # fmt: skip
+        raise ScriptError(
+            "this pointer takes no offset", code="BW107", help="write T.address_of(A[i, j])"
+        )
     return data.replace(args=(place.replace(indices=_moved(place, moved)),))
 
 
@@ -205,8 +218,11 @@ def _moved(place: ir.BufferLoad, offset: Expr) -> tuple[Expr, ...]:
     if len(indices) == 1 and set(map(ir.const_int, buffer.strides)) <= {1}:
         return (ir.add(indices[0], offset),)
     if buffer.strides:
-        raise ScriptError(f"an offset into {buffer.name}, which has strides, names no element",
-                          code="BW107", help="write T.address_of(A[i, j])")  # fmt: skip
+        raise ScriptError(
+            f"an offset into {buffer.name}, which has strides, names no element",
+            code="BW107",
+            help="write T.address_of(A[i, j])",
+        )
     position = indices[0]
     for index, extent in zip(indices[1:], buffer.shape[1:], strict=True):
         position = ir.add(ir.mul(position, extent), index)
@@ -224,19 +240,22 @@ def target(config: Any, host: Any = None) -> Any:
     It is kept as written. `bw.build(program, target)` decides what is built for, and refuses a
     program whose attribute names another kind of device.
     """
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     if isinstance(config, dict):
-        found.update(cast("dict[str, Any]", config))
+        result.update(cast("dict[str, Any]", config))
     elif isinstance(config, str) and config.split():
         if host is None:
             return config
-        found["kind"] = config
-    if not isinstance(found.get("kind"), str):
-        raise ScriptError("a target is a name, or a mapping with the entry 'kind'", code="BW107",
-                          help='write T.target("llvm") or T.target({"kind": "cuda"})')  # fmt: skip
+        result["kind"] = config
+    if not isinstance(result.get("kind"), str):
+        raise ScriptError(
+            "a target is a name, or a mapping with the entry 'kind'",
+            code="BW107",
+            help='write T.target("llvm") or T.target({"kind": "cuda"})',
+        )
     if host is not None:
-        found["host"] = target(host)
-    return found
+        result["host"] = target(host)
+    return result
 
 
 # What a script reads off a buffer where the classic object differs from ours.

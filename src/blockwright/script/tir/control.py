@@ -25,8 +25,9 @@ class IfFrame(Frame):
 
     def finished(self, builder: Builder) -> None:
         if self.items or "T.Then" not in self.branches:
-            raise ScriptError("T.If holds T.Then, and perhaps T.Else, and nothing else",
-                              code="BW108")  # fmt: skip
+            raise ScriptError(
+                "T.If holds T.Then, and perhaps T.Else, and nothing else", code="BW108"
+            )
         builder.emit(ir.IfThenElse(self.condition, *self.branches.values(), span=self.span))
 
 
@@ -59,8 +60,11 @@ def Else() -> FrameOf:
 def _branch(word: str) -> FrameOf:
     frame = Builder.current(word).frame(IfFrame, word, "directly in T.If")
     if word in frame.branches or (word == "T.Else") != bool(frame.branches):
-        raise ScriptError(f"{word} stands twice or too early", code="BW108",
-                          help="first T.Then, then at most one T.Else")  # fmt: skip
+        raise ScriptError(
+            f"{word} stands twice or too early",
+            code="BW108",
+            help="first T.Then, then at most one T.Else",
+        )
 
     def done(body: Stmt) -> None:
         frame.branches[word] = body

@@ -45,8 +45,8 @@ def var(name: str, dtype: str | DType = "") -> Var:
 
 def named_var(name: str, dtype: str | DType = "int32") -> Var:
     """A variable with a name of its own."""
-    made, builder = Var(name, dtype_of(dtype)), Builder.active()
-    return made if builder is None else builder.define(made)
+    result, builder = Var(name, dtype_of(dtype)), Builder.active()
+    return result if builder is None else builder.define(result)
 
 
 def _names_type(name: str) -> bool:
@@ -68,9 +68,10 @@ def builtin(name: str) -> Callable[..., Expr]:
     def call(*args: Any, dtype: str | DType | None = None) -> Expr:
         values = number_types(args) if row.elementwise else [to_expr(a) for a in args]
         if row.arity >= 0 and len(values) != row.arity:
-            raise ScriptError(f"T.{name} takes {row.arity} argument{'s' * (row.arity != 1)}, "
-                              f"got {len(values)}",
-                              code="BW106")  # fmt: skip
+            raise ScriptError(
+                f"T.{name} takes {row.arity} argument{'s' * (row.arity != 1)}, got {len(values)}",
+                code="BW106",
+            )
         known = implied_type(name, values) if dtype is None else call_type(dtype)
         return ir.call(name, *values, dtype=None if row.elementwise and dtype is None else known)
 
@@ -88,8 +89,11 @@ def call_intrin(*args: Any, dtype: str | DType | None = None) -> Expr:
     if dtype is None and values:
         dtype = values.pop(0)
     if dtype is None or not values or not isinstance(values[0], str):
-        raise ScriptError("T.call_intrin takes a result type, a name and arguments", code="BW106",
-                          help='write T.call_intrin("float32", "tir.exp", x)')  # fmt: skip
+        raise ScriptError(
+            "T.call_intrin takes a result type, a name and arguments",
+            code="BW106",
+            help='write T.call_intrin("float32", "tir.exp", x)',
+        )
     written = str(values.pop(0)).removeprefix("tir.")
     name = _CLASSIC_NAMES.get(written, written)
     return ir.Call(name, tuple(to_expr(a) for a in values), call_type(dtype))
@@ -165,8 +169,11 @@ def max(*args: Any) -> Expr:
 
 def _fold(function: Callable[[Any, Any], Expr], args: Sequence[Any]) -> Expr:
     if len(args) < 2:
-        raise ScriptError(f"T.{function.__name__} takes two or more arguments", code="BW106",
-                          help="reduce over an axis with a block and T.init()")  # fmt: skip
+        raise ScriptError(
+            f"T.{function.__name__} takes two or more arguments",
+            code="BW106",
+            help="reduce over an axis with a block and T.init()",
+        )
     result = args[0]
     for value in args[1:]:
         result = function(result, value)
@@ -231,8 +238,11 @@ def shuffle(vectors: Sequence[Any], indices: Sequence[Any]) -> Expr:
 def _lanes(value: Any) -> int:
     count = _count(value)
     if count < 1:
-        raise ScriptError(f"a vector has at least one lane, not {count}", code="BW107",
-                          help="give the number of lanes, 1 or more")  # fmt: skip
+        raise ScriptError(
+            f"a vector has at least one lane, not {count}",
+            code="BW107",
+            help="give the number of lanes, 1 or more",
+        )
     return count
 
 
@@ -306,15 +316,20 @@ def vload(buffer: Buffer, indices: Any, dtype: Any = None, predicate: Any = None
     if dtype is not None:
         kind = dtype_of(dtype)
         if kind.element is not buffer.dtype.element or kind.lanes % buffer.dtype.lanes:
-            raise ScriptError(f"{buffer.name} holds {buffer.dtype}, not {kind}", code="BW107",
-                              help="load its own type and convert the value with T.Cast"
-                              )  # fmt: skip
+            raise ScriptError(
+                f"{buffer.name} holds {buffer.dtype}, not {kind}",
+                code="BW107",
+                help="load its own type and convert the value with T.Cast",
+            )
         items = from_first_lane(buffer, items, kind.lanes // buffer.dtype.lanes)
-        found = vector_load(buffer, items, predicate)
-        if found.dtype is not kind:
-            raise ScriptError(f"the indices give {found.dtype}, not {kind}", code="BW107",
-                              help="give the first index alone, or no type")  # fmt: skip
-        return found
+        result = vector_load(buffer, items, predicate)
+        if result.dtype is not kind:
+            raise ScriptError(
+                f"the indices give {result.dtype}, not {kind}",
+                code="BW107",
+                help="give the first index alone, or no type",
+            )
+        return result
     return vector_load(buffer, items, predicate)
 
 

@@ -63,8 +63,11 @@ def hardware_call(name: str) -> Callable[..., Expr]:
         values = list(args)
         if result == FIRST and dtype is None:
             if not values or not isinstance(values[0], (str, DType)):
-                raise ScriptError(f"T.{name} states its result type first", code="BW106",
-                                  help=f'write T.{name}("float32", …)')  # fmt: skip
+                raise ScriptError(
+                    f"T.{name} states its result type first",
+                    code="BW106",
+                    help=f'write T.{name}("float32", …)',
+                )
             dtype = values.pop(0)
         nodes = tuple(map(to_expr, values))
         if dtype is None and result == SECOND:
@@ -75,8 +78,11 @@ def hardware_call(name: str) -> Callable[..., Expr]:
         if len(nodes) != wanted:
             raise ScriptError(f"T.{name} takes {wanted} arguments, not {len(nodes)}", code="BW106")
         if name in _VOTES and not nodes[1].dtype.is_bool:
-            raise ScriptError(f"T.{name} votes on a condition, not on {nodes[1].dtype}",
-                              code="BW107", help="write x != 0")  # fmt: skip
+            raise ScriptError(
+                f"T.{name} votes on a condition, not on {nodes[1].dtype}",
+                code="BW107",
+                help="write x != 0",
+            )
         return ir.Call(name, nodes, call_type(result if dtype is None else dtype))
 
     call.__name__ = call.__qualname__ = name

@@ -26,8 +26,11 @@ def ldexp(x: Any, n: Any) -> Expr:
     value, power = to_expr(x), to_expr(n)
     kind = value.dtype
     if kind.kind not in ("float", "bfloat") or not power.dtype.is_int:
-        raise ScriptError(f"T.ldexp takes a float and an integer, not {kind} and {power.dtype}",
-                          code="BW107", help="convert them with T.Cast")  # fmt: skip
+        raise ScriptError(
+            f"T.ldexp takes a float and an integer, not {kind} and {power.dtype}",
+            code="BW107",
+            help="convert them with T.Cast",
+        )
     if kind.bits < 32:
         wide = ir.cast_to(value, FLOAT32.with_lanes(kind.lanes))
         return ir.cast_to(_scaled(wide, power), kind)
@@ -39,8 +42,9 @@ def _scaled(x: Expr, n: Expr) -> Expr:
     largest = (1 << (x.dtype.bits - digits - 1)) - 1
     smallest, down = 1 - largest, 1 - largest + digits
     n = n if n.dtype.bits >= 32 else ir.cast_to(n, INT32.with_lanes(n.dtype.lanes))
-    near = ir.cast_to(ir.maximum(ir.minimum(n, _FARTHEST), -_FARTHEST),
-                      INT32.with_lanes(n.dtype.lanes))  # fmt: skip
+    near = ir.cast_to(
+        ir.maximum(ir.minimum(n, _FARTHEST), -_FARTHEST), INT32.with_lanes(n.dtype.lanes)
+    )
 
     def step(rest: Expr) -> Expr:
         return ir.select(rest < smallest, down, ir.minimum(rest, largest))

@@ -18,10 +18,12 @@ def widest(domain: Range, loops: Mapping[Var, Range]) -> Range:
     low = eval_set(domain.min, loops, analyzer).min
     high = eval_set(ir.add(domain.min, domain.extent), loops, analyzer).max
     if low is None or high is None:
-        raise ScriptError("the range of a loop around this block depends on another loop in a way "
-                          "that has no bounds", code="BW107",
-                          help="give the block an iterator of its own: "
-                          "v = T.axis.opaque(extent, i)")  # fmt: skip
+        raise ScriptError(
+            "the range of a loop around this block depends on another loop in a way "
+            "that has no bounds",
+            code="BW107",
+            help="give the block an iterator of its own: v = T.axis.opaque(extent, i)",
+        )
     return Range(low, analyzer.simplify(ir.sub(high, low)))
 
 

@@ -58,20 +58,28 @@ class Macro:
         script.env[node.name] = self  # it may call itself
 
     def __call__(self, *_: Any, **__: Any) -> Any:
-        raise Problem("BW108", f"macro {self.node.name!r} is called outside a script", None,
-                      "macros expand inside @T.prim_func; call Python functions elsewhere"
-                      )  # fmt: skip
+        raise Problem(
+            "BW108",
+            f"macro {self.node.name!r} is called outside a script",
+            None,
+            "macros expand inside @T.prim_func; call Python functions elsewhere",
+        )
 
-    def expand(self, parser: Expander, args: list[Any], kwargs: Mapping[str, Any],
-               node: ast.Call) -> Any:  # fmt: skip
+    def expand(
+        self, parser: Expander, args: list[Any], kwargs: Mapping[str, Any], node: ast.Call
+    ) -> Any:
         """Parse the body in place of the call; gives the value after `return`, if there is one."""
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise Problem("BW106", f"wrong call of macro {self.node.name}: {error}", node) from None
         if parser.depth >= _DEEPEST:
-            raise Problem("BW116", f"macro {self.node.name!r} is expanded {_DEEPEST} levels deep",
-                          node, "end the recursion with an `if` on a Python value")  # fmt: skip
+            raise Problem(
+                "BW116",
+                f"macro {self.node.name!r} is expanded {_DEEPEST} levels deep",
+                node,
+                "end the recursion with an `if` on a Python value",
+            )
         with self._inside(parser, node):
             names: dict[str, Any] = {}
             parser.scopes.append(names)
@@ -101,20 +109,20 @@ def _signature(node: ast.FunctionDef) -> inspect.Signature:
     args = node.args
     plain = [*args.posonlyargs, *args.args]
     first = len(plain) - len(args.defaults)
-    found: list[inspect.Parameter] = []
+    result: list[inspect.Parameter] = []
     for position, arg in enumerate(plain):
         early = position < len(args.posonlyargs)
         kind = _KINDS.POSITIONAL_ONLY if early else _KINDS.POSITIONAL_OR_KEYWORD
         default = args.defaults[position - first] if position >= first else _KINDS.empty
-        found.append(inspect.Parameter(arg.arg, kind, default=default))
+        result.append(inspect.Parameter(arg.arg, kind, default=default))
     if args.vararg is not None:
-        found.append(inspect.Parameter(args.vararg.arg, _KINDS.VAR_POSITIONAL))
+        result.append(inspect.Parameter(args.vararg.arg, _KINDS.VAR_POSITIONAL))
     for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
         value = _KINDS.empty if default is None else default
-        found.append(inspect.Parameter(arg.arg, _KINDS.KEYWORD_ONLY, default=value))
+        result.append(inspect.Parameter(arg.arg, _KINDS.KEYWORD_ONLY, default=value))
     if args.kwarg is not None:
-        found.append(inspect.Parameter(args.kwarg.arg, _KINDS.VAR_KEYWORD))
-    return inspect.Signature(found)
+        result.append(inspect.Parameter(args.kwarg.arg, _KINDS.VAR_KEYWORD))
+    return inspect.Signature(result)
 
 
 def _absent(parameter: inspect.Parameter, parser: Expander) -> Any:

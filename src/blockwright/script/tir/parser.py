@@ -60,9 +60,12 @@ class TirParser(TirEvaluator):
 
     # ----------------------------------------------------------------------------------- functions
     def function(
-        self, node: ast.FunctionDef, private: bool = False, index_dtype: DType = INT32,
+        self,
+        node: ast.FunctionDef,
+        private: bool = False,
+        index_dtype: DType = INT32,
         checked: bool = True,
-    ) -> PrimFunc | None:  # fmt: skip
+    ) -> PrimFunc | None:
         """The function, or None when problems were reported."""
         before = len(self.reporter.found)
         frame = FuncFrame(node.name, private, index_dtype, checked)
@@ -80,18 +83,22 @@ class TirParser(TirEvaluator):
             self.reporter.add(Problem("BW112", "a parameter is a plain name with a type", arg))
         for default in args.defaults:
             self.reporter.add(Problem("BW112", "a parameter has no default value", default))
-        made: dict[str, Var] = {}
+        result: dict[str, Var] = {}
         for scalars in (True, False):  # buffer shapes may mention scalar parameters after them
             for arg in args.args:
                 if scalars is not isinstance(arg.annotation, (ast.Call, ast.Subscript)):
                     with self.poisoning([arg.arg], arg):
-                        made[arg.arg] = self._param(arg, frame)
-        frame.params = [made[a.arg] for a in args.args if a.arg in made]
+                        result[arg.arg] = self._param(arg, frame)
+        frame.params = [result[a.arg] for a in args.args if a.arg in result]
 
     def _param(self, arg: ast.arg, frame: FuncFrame) -> Var:
         if arg.annotation is None:
-            raise Problem("BW112", f"parameter {arg.arg!r} has no type", arg,
-                          "write a: T.handle, n: T.int64 or A: T.Buffer(shape, dtype)")  # fmt: skip
+            raise Problem(
+                "BW112",
+                f"parameter {arg.arg!r} has no type",
+                arg,
+                "write a: T.handle, n: T.int64 or A: T.Buffer(shape, dtype)",
+            )
         annotation = arg.annotation
         if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
             annotation = ast.parse(annotation.value, mode="eval").body
@@ -209,8 +216,9 @@ class TirParser(TirEvaluator):
             parts = None if items is None else parts_of(target.elts, len(items))
             if items is None or parts is None:
                 got = "one value" if items is None else f"{len(items)} values"
-                raise Problem("BW106", f"{len(target.elts)} names on the left, {got} on the right",
-                              node)  # fmt: skip
+                raise Problem(
+                    "BW106", f"{len(target.elts)} names on the left, {got} on the right", node
+                )
             for part, place in parts:
                 item = MetaVar(items[place]) if meta else items[place]
                 if isinstance(place, slice):  # a list of values is a Python value
@@ -260,8 +268,8 @@ class TirParser(TirEvaluator):
         pairs = side_by_side(target, node.value)
         if not pairs:
             pairs = [(target, node.value)]
-        found = [(part, self.evaluate_named(value, part)) for part, value in pairs]
-        for part, value in found:
+        result = [(part, self.evaluate_named(value, part)) for part, value in pairs]
+        for part, value in result:
             self.assign(part, value, node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
@@ -271,18 +279,30 @@ class TirParser(TirEvaluator):
         # T.handle("float32") is a call, which makes a variable.
         pointer = isinstance(kind, Var) and kind in self.builder.fresh and kind.type.is_handle
         if not isinstance(kind, DTypeFactory) and not pointer:
-            raise Problem("BW107", f"{ast.unparse(node.annotation)!r} is not a type",
-                          node.annotation, "write x: T.int32 = …")  # fmt: skip
+            raise Problem(
+                "BW107",
+                f"{ast.unparse(node.annotation)!r} is not a type",
+                node.annotation,
+                "write x: T.int32 = …",
+            )
         value = to_expr(self.eval(node.value), kind.dtype)
         if value.dtype is not kind.dtype:
-            raise Problem("BW107", f"the value is {value.dtype}, the variable {kind.dtype}", node,
-                          f'convert it: T.Cast("{kind.dtype}", …)')  # fmt: skip
+            raise Problem(
+                "BW107",
+                f"the value is {value.dtype}, the variable {kind.dtype}",
+                node,
+                f'convert it: T.Cast("{kind.dtype}", …)',
+            )
         self.let(node.target.id, value, node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         if not isinstance(node.target, ast.Subscript):
-            raise Problem("BW103", "only buffer elements can be updated", node,
-                          "a variable has one value; use a buffer with one element")  # fmt: skip
+            raise Problem(
+                "BW103",
+                "only buffer elements can be updated",
+                node,
+                "a variable has one value; use a buffer with one element",
+            )
         read = ast.Subscript(node.target.value, node.target.slice, ast.Load())
         value = ast.BinOp(ast.copy_location(read, node.target), node.op, node.value)
         self._store(node.target, self.eval(ast.copy_location(value, node)), node)
@@ -303,8 +323,12 @@ class TirParser(TirEvaluator):
         elif isinstance(value, ir.Call) and _has_effect(value):
             statements.evaluate(value)
         elif isinstance(value, Expr):
-            raise Problem("BW103", "this expression is computed and thrown away", node,
-                          "store it, or write T.evaluate(…)")  # fmt: skip
+            raise Problem(
+                "BW103",
+                "this expression is computed and thrown away",
+                node,
+                "store it, or write T.evaluate(…)",
+            )
         elif isinstance(value, Frame):
             raise Problem(
                 "BW103", "this opens a block or loop", node, "use it with `with` or `for`"
@@ -321,12 +345,14 @@ class TirParser(TirEvaluator):
             return
         wanted, target = len(source.specs), node.target
         if isinstance(target, ast.Name):  # all loop variables of a grid as one list
-            self.builder.hints = [target.id] * wanted if wanted == 1 else [
-                f"{target.id}_{k}" for k in range(wanted)]  # fmt: skip
+            self.builder.hints = (
+                [target.id] * wanted if wanted == 1 else [f"{target.id}_{k}" for k in range(wanted)]
+            )
             parts: Any = [(target, 0 if wanted == 1 else slice(None))]
         else:
-            parts = parts_of(list(target.elts) if isinstance(target, (ast.Tuple, ast.List)) else
-                             [target], wanted)  # fmt: skip
+            parts = parts_of(
+                list(target.elts) if isinstance(target, (ast.Tuple, ast.List)) else [target], wanted
+            )
             if parts is None:
                 names = names_of(target)
                 raise Problem("BW106", f"{wanted} loops, but {len(names)} loop variables", target)
@@ -337,8 +363,12 @@ class TirParser(TirEvaluator):
             self.body(node.body)
 
     def _iterable(self, node: ast.expr) -> Any:
-        is_range = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and (
-            node.func.id == "range") and self.lookup("range", node) is builtins.range  # fmt: skip
+        is_range = (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and (node.func.id == "range")
+            and self.lookup("range", node) is builtins.range
+        )
         if is_range and isinstance(node, ast.Call):
             bounds = [self.eval(a) for a in node.args]
             if not 1 <= len(bounds) <= 3:
@@ -353,8 +383,12 @@ class TirParser(TirEvaluator):
         nodes = (Expr, Buffer, BufferSlice)
         items = None if isinstance(source, nodes) else iterable_of(source)
         if items is None:
-            raise Problem("BW103", "this is not a loop", node.iter,
-                          "write range(n), T.grid(…), T.parallel(…) or a Python list")  # fmt: skip
+            raise Problem(
+                "BW103",
+                "this is not a loop",
+                node.iter,
+                "write range(n), T.grid(…), T.parallel(…) or a Python list",
+            )
         for item in items:
             with self.scope():
                 self.assign_plain(node.target, item)
@@ -385,8 +419,9 @@ class TirParser(TirEvaluator):
                 call = item.context_expr
                 value = self.eval(call)
                 if not hasattr(value, "__enter__"):
-                    raise Problem("BW103", f"`with {ast.unparse(call)}` is not part of the dialect",
-                                  call)  # fmt: skip
+                    raise Problem(
+                        "BW103", f"`with {ast.unparse(call)}` is not part of the dialect", call
+                    )
                 self.builder.span = self.span(item.context_expr)
                 self.builder.hints = names_of(item.optional_vars)
                 result = stack.enter_context(value)

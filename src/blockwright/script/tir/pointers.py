@@ -22,8 +22,11 @@ def name_pointer(value: Expr, default: str, var: Var | None = None) -> ScopeFram
     """A frame in which a name, or the variable `var` declared before, stands for a pointer."""
 
     if isinstance(value, ir.IntImm):
-        raise ScriptError("a pointer is an address, not a number", code="BW107",
-                          help="write A.data or T.address_of(A[i, j])")  # fmt: skip
+        raise ScriptError(
+            "a pointer is an address, not a number",
+            code="BW107",
+            help="write A.data or T.address_of(A[i, j])",
+        )
 
     def make(name: str) -> tuple[Expr, Wrap]:
         builder = Builder.current()

@@ -36,19 +36,26 @@ class Reducer(NodeValue):
         targets, values = items_of(target), items_of(value)
         kinds = self.node.dtypes
         if frame.init is not None or not all(isinstance(t, ir.BufferLoad) for t in targets):
-            raise ScriptError("reducer.step takes elements of buffers, once in a block",
-                              code="BW107")  # fmt: skip
+            raise ScriptError(
+                "reducer.step takes elements of buffers, once in a block", code="BW107"
+            )
         if not len(targets) == len(values) == len(kinds):
-            raise ScriptError(f"the reducer has {len(kinds)} components; reducer.step got "
-                              f"{len(targets)} elements and {len(values)} values",
-                              code="BW106")  # fmt: skip
+            raise ScriptError(
+                f"the reducer has {len(kinds)} components; reducer.step got "
+                f"{len(targets)} elements and {len(values)} values",
+                code="BW106",
+            )
         for element, kind in zip(targets, kinds, strict=True):
             if element.dtype is not kind:
-                raise ScriptError(f"{element.buffer.name} holds {element.dtype}, the reducer "
-                                  f"combines {kind}", code="BW107",
-                                  help="give the identity the type of the buffer")  # fmt: skip
-        terms = [ir.cast_to(to_expr(v, k if isinstance(v, (int, float)) else None), k)
-                 for v, k in zip(values, kinds, strict=True)]  # fmt: skip
+                raise ScriptError(
+                    f"{element.buffer.name} holds {element.dtype}, the reducer combines {kind}",
+                    code="BW107",
+                    help="give the identity the type of the buffer",
+                )
+        terms = [
+            ir.cast_to(to_expr(v, k if isinstance(v, (int, float)) else None), k)
+            for v, k in zip(values, kinds, strict=True)
+        ]
         frame.init = stores(targets, self.node.identity)
         builder.emit(step(self.node, targets, terms).replace(span=builder.span))
         if not builtin_name(self.node):

@@ -56,33 +56,54 @@ def make_buffer(
 ) -> Buffer:  # fmt: skip
     """A buffer from what the dialect's buffer functions accept."""
     if buffer_type not in ("", "default", "auto", "auto_broadcast"):
-        raise ScriptError(f"buffer_type {buffer_type!r} is not known", code="BW106",
-                          help='write "default" or "auto"')  # fmt: skip
+        raise ScriptError(
+            f"buffer_type {buffer_type!r} is not known",
+            code="BW106",
+            help='write "default" or "auto"',
+        )
     numbers: dict[str, Any] = {"align": align, "offset_factor": offset_factor}
     for what, number in numbers.items():
         if not isinstance(number, (int, np.integer)):
             raise ScriptError(f"{what} of a buffer is a number, not {number!r}", code="BW107")
     builder = Builder.active()
     buffer = Buffer(
-        name, dtype_of(dtype), _extents(shape), _extents(strides or ()),
-        None if elem_offset is None else _offset(elem_offset), scope, align if align > 0 else 0,
-        offset_factor, tuple(axis_separators or ()), span=builder.span if builder else None,
-    )  # fmt: skip
+        name,
+        dtype_of(dtype),
+        _extents(shape),
+        _extents(strides or ()),
+        None if elem_offset is None else _offset(elem_offset),
+        scope,
+        align if align > 0 else 0,
+        offset_factor,
+        tuple(axis_separators or ()),
+        span=builder.span if builder else None,
+    )
     if builder is not None and buffer_type.startswith("auto"):
         builder.broadcasting.add(buffer)
     return buffer
 
 
 # What follows shape and type by position in the classic signatures.
-_OPTIONS = ("data", "strides", "elem_offset", "scope", "align", "offset_factor", "buffer_type",
-            "axis_separators")  # fmt: skip
+_OPTIONS = (
+    "data",
+    "strides",
+    "elem_offset",
+    "scope",
+    "align",
+    "offset_factor",
+    "buffer_type",
+    "axis_separators",
+)
 
 
 def _options(args: Sequence[Any], options: dict[str, Any]) -> dict[str, Any]:
     """Buffer options by position and by name; None leaves the default."""
     if len(args) > len(_OPTIONS):
-        raise ScriptError("too many arguments for a buffer", code="BW106",
-                          help=f"after shape and type come {', '.join(_OPTIONS)}")  # fmt: skip
+        raise ScriptError(
+            "too many arguments for a buffer",
+            code="BW106",
+            help=f"after shape and type come {', '.join(_OPTIONS)}",
+        )
     given = dict(zip(_OPTIONS, args, strict=False))
     return {k: v for k, v in {**given, **options}.items() if v is not None}
 
@@ -102,9 +123,12 @@ def _extents(shape: Any) -> tuple[Expr, ...]:
     items = items_of(shape)
     for item in items:
         if isinstance(item, str):
-            raise ScriptError(f"{item!r} names no size of this buffer", code="BW107",
-                              help=f"write {item} = T.int32() before; strings name the strides of "
-                              "T.match_buffer and the sizes of a T.Buffer parameter")  # fmt: skip
+            raise ScriptError(
+                f"{item!r} names no size of this buffer",
+                code="BW107",
+                help=f"write {item} = T.int32() before; strings name the strides of "
+                "T.match_buffer and the sizes of a T.Buffer parameter",
+            )
     out = tuple(map(to_index, items))
     for item in out:
         if not item.dtype.is_int:
@@ -116,9 +140,11 @@ def _offset(value: Any) -> Expr:
     offset = to_index(value)
     if not (offset.dtype.is_int and offset.dtype.is_scalar):
         given = repr(value) if isinstance(value, str) else f"of type {offset.dtype}"
-        raise ScriptError(f"elem_offset is {given}, not an integer", code="BW107",
-                          help="a name of an offset is a variable: off = T.int32() before"
-                          )  # fmt: skip
+        raise ScriptError(
+            f"elem_offset is {given}, not an integer",
+            code="BW107",
+            help="a name of an offset is a variable: off = T.int32() before",
+        )
     return offset
 
 
@@ -146,15 +172,19 @@ def match_buffer(
     """A parameter as a buffer, or in a block a region as a buffer of its own."""
     options = _options(args, options)
     if options.pop("data", None) is not None:
-        raise ScriptError("T.match_buffer takes its memory from the parameter or region",
-                          code="BW106", help="leave data out")  # fmt: skip
+        raise ScriptError(
+            "T.match_buffer takes its memory from the parameter or region",
+            code="BW106",
+            help="leave data out",
+        )
     if "strides" in options:
         options["strides"] = _with_symbols(options["strides"])
     builder = Builder.current("T.match_buffer")
     name = builder.take_name("buffer")
     if isinstance(source, Var):
-        frame = builder.frame(FuncFrame, "T.match_buffer of a parameter",
-                              "at the start of the function")  # fmt: skip
+        frame = builder.frame(
+            FuncFrame, "T.match_buffer of a parameter", "at the start of the function"
+        )
         if not source.dtype.is_handle or not any(p is source for p in frame.params):
             raise ScriptError(f"{source.name!r} is no handle parameter", code="BW107")
         if source in frame.buffer_map:
@@ -167,8 +197,9 @@ def match_buffer(
     block = builder.frame(BlockFrame, "T.match_buffer of a region", "directly in a block")
     region = to_region(source)
     extents = tuple(r.extent for r in region.region)
-    buffer = make_buffer(name, extents if shape is None else shape,
-                         dtype or region.buffer.dtype, **options)  # fmt: skip
+    buffer = make_buffer(
+        name, extents if shape is None else shape, dtype or region.buffer.dtype, **options
+    )
     block.match_buffers.append(MatchBufferRegion(buffer, region, span=builder.span))
     return buffer
 
@@ -179,8 +210,11 @@ def alloc_buffer(shape: Any, dtype: str | DType = "float32", *args: Any, **optio
     frame = builder.frame(StorageFrame, "T.alloc_buffer", "directly in a block or function")
     options = _options(args, options)
     if "data" in options:
-        raise ScriptError("T.alloc_buffer makes memory of its own", code="BW106",
-                          help="T.decl_buffer(…, data=…) names memory there is")  # fmt: skip
+        raise ScriptError(
+            "T.alloc_buffer makes memory of its own",
+            code="BW106",
+            help="T.decl_buffer(…, data=…) names memory there is",
+        )
     buffer = make_buffer(builder.take_name("buffer"), shape, dtype, **options)
     frame.alloc_buffers.append(buffer)
     return buffer
@@ -192,8 +226,11 @@ def allocate(
 ) -> ScopeFrame:  # fmt: skip
     """Storage for the rest of the list, or for the body of `with … as A`."""
     if not (condition is None or condition is True or ir.is_const_int(condition, 1)):
-        raise ScriptError("an allocation has no condition", code="BW106",
-                          help="allocate unconditionally, guard the uses with `if`")  # fmt: skip
+        raise ScriptError(
+            "an allocation has no condition",
+            code="BW106",
+            help="allocate unconditionally, guard the uses with `if`",
+        )
 
     def make(name: str) -> tuple[Buffer, Wrap]:
         buffer = make_buffer(name, shape, dtype, scope=scope, **options)
@@ -212,18 +249,22 @@ def allocate_const(
     if None in sizes or total != values.size:
         raise ScriptError(f"{values.size} values do not fill {shape_words(extents)}", code="BW107")
     if total > LARGEST_TABLE:
-        raise ScriptError(f"a table of {total} values is too long to be written out", code="BW106",
-                          help="pass it as a parameter, or keep it in the module: "
-                          "T.constant_data(name)")  # fmt: skip
+        raise ScriptError(
+            f"a table of {total} values is too long to be written out",
+            code="BW106",
+            help="pass it as a parameter, or keep it in the module: T.constant_data(name)",
+        )
 
     def make(name: str) -> tuple[Buffer, Wrap]:
         buffer = make_buffer(name, extents, dtype)
         places = np.ndindex(*(s or 0 for s in sizes))
-        stores = [ir.BufferStore(buffer, ir.const(v.item(), buffer.dtype),
-                                 vector_indices(buffer, at))
-                  for at, v in zip(places, values, strict=True)]  # fmt: skip
-        return buffer, lambda body: ir.Allocate(buffer, ir.seq([*stores, body]),
-                                                dict(annotations or {}))  # fmt: skip
+        stores = [
+            ir.BufferStore(buffer, ir.const(v.item(), buffer.dtype), vector_indices(buffer, at))
+            for at, v in zip(places, values, strict=True)
+        ]
+        return buffer, lambda body: ir.Allocate(
+            buffer, ir.seq([*stores, body]), dict(annotations or {})
+        )
 
     return ScopeFrame(make, "table")
 
@@ -258,8 +299,11 @@ buffer_decl = decl_buffer
 def declared(spec: BufferSpec) -> ScopeFrame:
     """`B = T.Buffer(shape, dtype, data=…)` in a body."""
     if "data" not in spec.options:
-        raise ScriptError("T.Buffer in a body names memory there is", code="BW106",
-                          help="write data=A.data, or T.alloc_buffer for new memory")  # fmt: skip
+        raise ScriptError(
+            "T.Buffer in a body names memory there is",
+            code="BW106",
+            help="write data=A.data, or T.alloc_buffer for new memory",
+        )
     return decl_buffer(spec.shape, spec.dtype, **spec.options)
 
 
@@ -283,9 +327,11 @@ def _stored(value: Any, kind: DType) -> Expr:
     if node.dtype is kind:
         return node
     if node.dtype.lanes != kind.lanes or node.dtype.is_handle:
-        raise ScriptError(f"the value is {node.dtype}, the place holds {kind}", code="BW107",
-                          help="a vector lies along the last index; a single value is repeated"
-                          )  # fmt: skip
+        raise ScriptError(
+            f"the value is {node.dtype}, the place holds {kind}",
+            code="BW107",
+            help="a vector lies along the last index; a single value is repeated",
+        )
     return ir.cast_to(node, kind)
 
 
@@ -314,8 +360,11 @@ def arg(name: str, kind: Any) -> Any:
         frame.buffer_map[handle] = buffer
         return buffer
     if not isinstance(kind, (DTypeFactory, Var)):
-        raise ScriptError("a parameter is a scalar or a buffer", code="BW112",
-                          help="write T.int32(), T.handle() or T.Buffer(shape, dtype)")  # fmt: skip
+        raise ScriptError(
+            "a parameter is a scalar or a buffer",
+            code="BW112",
+            help="write T.int32(), T.handle() or T.Buffer(shape, dtype)",
+        )
     var = Builder.current().define(Var(name, kind.dtype))
     frame.params.append(var)
     return var
@@ -339,8 +388,8 @@ def Assert(condition: Any, message: str, *values: Any) -> nullcontext[None]:
     With values, integers, the message is a format that has `%d` for each of them.
     """
     builder = Builder.current("T.Assert")
-    found = message_values(message, values)
-    builder.emit(ir.AssertStmt(to_expr(condition), message, found, span=builder.span))
+    result = message_values(message, values)
+    builder.emit(ir.AssertStmt(to_expr(condition), message, result, span=builder.span))
     return nullcontext()
 
 
@@ -369,8 +418,11 @@ def launch_thread(thread: str | Var, extent: Any) -> ScopeFrame:
     builder = Builder.current("T.launch_thread")
     tag = str(thread) if known is None else builder.threads.get(known, "")
     if not tag:
-        raise ScriptError("this variable is no thread axis", code="BW107",
-                          help='write tx = T.env_thread("threadIdx.x")')  # fmt: skip
+        raise ScriptError(
+            "this variable is no thread axis",
+            code="BW107",
+            help='write tx = T.env_thread("threadIdx.x")',
+        )
     size = to_index(extent) if known is None else to_expr(extent, known.type)
 
     def make(name: str) -> tuple[Var, Wrap]:

@@ -42,26 +42,26 @@ def parts_of(targets: list[ast.expr], count: int) -> list[tuple[ast.expr, slice 
     star, behind = stars[0], len(targets) - stars[0] - 1
     if len(stars) > 1 or count < len(targets) - 1:
         return None
-    found: list[tuple[ast.expr, slice | int]] = []
+    result: list[tuple[ast.expr, slice | int]] = []
     for k, part in enumerate(targets):
         if isinstance(part, ast.Starred):
-            found.append((part.value, slice(star, count - behind)))
+            result.append((part.value, slice(star, count - behind)))
         else:
-            found.append((part, k if k < star else count - len(targets) + k))
-    return found
+            result.append((part, k if k < star else count - len(targets) + k))
+    return result
 
 
 def loop_names(parts: list[tuple[ast.expr, slice | int]], count: int) -> list[str]:
     """A name for each of `count` loop variables; `*i` names its loops `i_0`, `i_1`, …"""
-    found = [""] * count
+    result = [""] * count
     for part, place in parts:
         name = part.id if isinstance(part, ast.Name) else "i"
         if isinstance(place, int):
-            found[place] = name
+            result[place] = name
         else:
             for k, position in enumerate(range(count)[place]):
-                found[position] = f"{name}_{k}"
-    return found
+                result[position] = f"{name}_{k}"
+    return result
 
 
 def targets(node: ast.stmt) -> list[str]:
@@ -72,6 +72,12 @@ def targets(node: ast.stmt) -> list[str]:
 
 
 def word(node: ast.stmt) -> str:
-    words = {"FunctionDef": "def", "AsyncFunctionDef": "async def", "ClassDef": "class",
-             "ImportFrom": "import", "Try": "try", "Match": "match"}  # fmt: skip
+    words = {
+        "FunctionDef": "def",
+        "AsyncFunctionDef": "async def",
+        "ClassDef": "class",
+        "ImportFrom": "import",
+        "Try": "try",
+        "Match": "match",
+    }
     return words.get(type(node).__name__, type(node).__name__.lower())

@@ -35,8 +35,9 @@ class BufferSlice:
             return point(_placed(self.buffer, position, index_of(self.buffer, position, item)))
         start, stop, step = slice_parts(item)
         if step not in (None, 1):
-            raise ScriptError("a region has no step", code="BW107",
-                              help="regions are boxes; leave the step out")  # fmt: skip
+            raise ScriptError(
+                "a region has no step", code="BW107", help="regions are boxes; leave the step out"
+            )
         stop = self.buffer.shape[position] if stop is None else stop
         start = 0 if start is None else start
         if isinstance(start, int) and isinstance(stop, int):
@@ -81,8 +82,9 @@ class DTypeFactory:
             value = _number_of(value, element)
         if element.is_int:
             if isinstance(value, float) and not value.is_integer():
-                raise ScriptError(f"{value} is not an integer", code="BW107",
-                                  help=f'write T.Cast("{element}", …)')  # fmt: skip
+                raise ScriptError(
+                    f"{value} is not an integer", code="BW107", help=f'write T.Cast("{element}", …)'
+                )
             if not element.min_value <= int(value) <= element.max_value:
                 raise ScriptError(f"{value} does not fit {element}", code="BW107")
         return ir.const(value, self.dtype)
@@ -102,20 +104,26 @@ def to_expr(value: Any, dtype: DType | None = None) -> Expr:
     if isinstance(value, BufferSlice):
         return value.load()
     if isinstance(value, DTypeFactory):
-        raise ScriptError(f"{value!r} is a type, not a value", code="BW107",
-                          help=f"write {value!r}(…)")  # fmt: skip
+        raise ScriptError(
+            f"{value!r} is a type, not a value", code="BW107", help=f"write {value!r}(…)"
+        )
     if isinstance(value, Buffer):
         if value.ndim == 0:
             return ir.load(value)
-        raise ScriptError(f"buffer {value.name!r} is not a value", code="BW107",
-                          help="index it, for example A[i, j]; A[()] reads a buffer without "
-                          "dimensions")  # fmt: skip
+        raise ScriptError(
+            f"buffer {value.name!r} is not a value",
+            code="BW107",
+            help="index it, for example A[i, j]; A[()] reads a buffer without dimensions",
+        )
     if isinstance(value, Expr):
         return value
     if dtype is not None and not isinstance(value, str):
         if dtype.is_int and isinstance(value, float) and not value.is_integer():
-            raise ScriptError(f"{value} is not an integer", code="BW107",
-                              help=f"the place needs {dtype}; convert with T.Cast")  # fmt: skip
+            raise ScriptError(
+                f"{value} is not an integer",
+                code="BW107",
+                help=f"the place needs {dtype}; convert with T.Cast",
+            )
         return ir.const(value, dtype)
     return ir.as_expr(value)
 
@@ -134,8 +142,11 @@ def index_type(name: str | DType) -> DType:
     """The type that `index_dtype=` names."""
     kind = ir.dtype_of(name) if name in ("int32", "int64") else name
     if kind not in (INT32, INT64):
-        raise ScriptError(f"index_dtype is {name!r}, and an index is int32 or int64",
-                          code="BW107", help='write index_dtype="int64"')  # fmt: skip
+        raise ScriptError(
+            f"index_dtype is {name!r}, and an index is int32 or int64",
+            code="BW107",
+            help='write index_dtype="int64"',
+        )
     return kind
 
 
@@ -153,20 +164,20 @@ def index_types(values: Sequence[Any]) -> list[Expr]:
     """As `number_types` in index positions: numbers among numbers have the index type."""
     if not all(map(is_number, values)):
         return number_types(values)
-    found = [to_index(value) for value in values]
-    kind = ir.widest_type(found)
-    return [ir.cast_to(value, kind) for value in found]
+    result = [to_index(value) for value in values]
+    kind = ir.widest_type(result)
+    return [ir.cast_to(value, kind) for value in result]
 
 
 def message_values(message: Any, values: Sequence[Any]) -> tuple[Expr, ...]:
     """The integers of a message, which has `%d` for each where there are any."""
     int64 = ir.dtype_of("int64")
-    found = tuple(to_expr(v, int64 if is_number(v) else None) for v in values)
-    problem = ir.message_problem(message, found)
+    result = tuple(to_expr(v, int64 if is_number(v) else None) for v in values)
+    problem = ir.message_problem(message, result)
     if problem is not None:
         code, text, remedy = problem
         raise ScriptError(text, code=code, help=remedy)
-    return found
+    return result
 
 
 def _number_of(text: str, kind: DType) -> int | float:
@@ -192,19 +203,24 @@ def function_attributes(attrs: Any, construct: str) -> dict[str, Any]:
     """The attributes that `func_attr` gives a function. Raises: ScriptError BW107, BW252, BW620
     for values that they do not take."""
     if not isinstance(attrs, Mapping):
-        raise ScriptError(f"{construct} takes a dict, not {attrs!r}", code="BW107",
-                          help=f'write {construct}({{"name": value}})')  # fmt: skip
-    found = ir.plain_attributes(cast("Mapping[str, Any]", attrs))
-    for name, value in found.items():
+        raise ScriptError(
+            f"{construct} takes a dict, not {attrs!r}",
+            code="BW107",
+            help=f'write {construct}({{"name": value}})',
+        )
+    result = ir.plain_attributes(cast("Mapping[str, Any]", attrs))
+    for name, value in result.items():
         if not _is_data(value):
-            raise ScriptError(f"the attribute {name} is {value!r}, which is no plain data",
-                              code="BW107",
-                              help="write a number, a text, or a list or dict of them")  # fmt: skip
-    problems = ir.attribute_problems(found)
+            raise ScriptError(
+                f"the attribute {name} is {value!r}, which is no plain data",
+                code="BW107",
+                help="write a number, a text, or a list or dict of them",
+            )
+    problems = ir.attribute_problems(result)
     if problems:
         code, text, remedy = problems[0]
         raise ScriptError(text, code=code, help=remedy)
-    return found
+    return result
 
 
 def number_types(values: Sequence[Any]) -> list[Expr]:
@@ -247,13 +263,13 @@ def extent_of(low: Expr, high: Expr) -> Expr:
 
 def from_first_lane(buffer: Buffer, items: Sequence[Any], lanes: int) -> list[Any]:
     """Indices whose last one, where it is one element, becomes that of a vector from it on."""
-    found = list(items)
-    if lanes > 1 and found and not isinstance(found[-1], slice):
-        check_rank(buffer, len(found))
-        first = index_of(buffer, len(found) - 1, found[-1])
+    result = list(items)
+    if lanes > 1 and result and not isinstance(result[-1], slice):
+        check_rank(buffer, len(result))
+        first = index_of(buffer, len(result) - 1, result[-1])
         if first.dtype.is_scalar:
-            found[-1] = ir.Ramp(first, ir.const(1, first.dtype), lanes)
-    return found
+            result[-1] = ir.Ramp(first, ir.const(1, first.dtype), lanes)
+    return result
 
 
 def _has_slice(items: Sequence[Any], found: Sequence[Expr]) -> bool:
@@ -270,8 +286,10 @@ def vector_indices(buffer: Buffer, items: Sequence[Any]) -> tuple[Expr, ...]:
         if not isinstance(item, slice):
             index = index_of(buffer, position, item)
             if not index.dtype.is_int:
-                raise ScriptError(f"index {position} of {buffer.name!r} is {index.dtype}, "
-                                  "not an integer", code="BW107")  # fmt: skip
+                raise ScriptError(
+                    f"index {position} of {buffer.name!r} is {index.dtype}, not an integer",
+                    code="BW107",
+                )
             out.append(_placed(buffer, position, index))
             continue
         start, stop, by = slice_parts(item)
@@ -285,14 +303,18 @@ def vector_indices(buffer: Buffer, items: Sequence[Any]) -> tuple[Expr, ...]:
         step = to_expr(1 if by is None else by, low.dtype)
         length, stride = extent_of(low, high), ir.const_int(step)
         if not isinstance(length, IntImm) or stride is None or stride <= 0 or length.value < 1:
-            raise ScriptError("a vector access needs a constant length", code="BW107",
-                              help="write T.ramp(base, stride, lanes)")  # fmt: skip
+            raise ScriptError(
+                "a vector access needs a constant length",
+                code="BW107",
+                help="write T.ramp(base, stride, lanes)",
+            )
         lanes = math.ceil(length.value / stride)
         if lanes > 1 and _has_slice(items, out):
-            raise ScriptError("a vector lies along one dimension; two slices are a box",
-                              code="BW107",
-                              help="loop over one of them, or write T.ramp in both for a diagonal"
-                              )  # fmt: skip
+            raise ScriptError(
+                "a vector lies along one dimension; two slices are a box",
+                code="BW107",
+                help="loop over one of them, or write T.ramp in both for a diagonal",
+            )
         index = ir.Ramp(low, step, lanes) if lanes > 1 else low
         out.append(_placed(buffer, position, index))
     return tuple(out)
@@ -319,9 +341,12 @@ def slice_parts(item: Any) -> tuple[Any, Any, Any]:
 def check_rank(buffer: Buffer, count: int) -> None:
     if count != buffer.ndim:
         word = "dimension" if buffer.ndim == 1 else "dimensions"
-        raise ScriptError(f"{buffer.name!r} has {buffer.ndim} {word}, got {count} "
-                          f"{'index' if count == 1 else 'indices'}", code="BW105",
-                          help=f"its shape is {shape_text(buffer)}")  # fmt: skip
+        raise ScriptError(
+            f"{buffer.name!r} has {buffer.ndim} {word}, got {count} "
+            f"{'index' if count == 1 else 'indices'}",
+            code="BW105",
+            help=f"its shape is {shape_text(buffer)}",
+        )
 
 
 def shape_text(buffer: Buffer) -> str:
@@ -339,8 +364,11 @@ def to_region(value: Any) -> BufferRegion:
         return ir.full_region(value)
     if isinstance(value, ir.BufferLoad):
         return BufferRegion(value.buffer, tuple(point(i) for i in value.indices))
-    raise ScriptError("expected a region of a buffer", code="BW107",
-                      help="write A[i, 0:16], or A for the whole buffer")  # fmt: skip
+    raise ScriptError(
+        "expected a region of a buffer",
+        code="BW107",
+        help="write A[i, 0:16], or A for the whole buffer",
+    )
 
 
 def regions(values: Sequence[Any]) -> tuple[BufferRegion, ...]:

@@ -38,8 +38,9 @@ def accumulate(
     sch.reorder(*others, *rows, columns)
     steps = steps_at_once(None)
     apart = len(rows) == 1 and not _calls(block)  # else terms of one step are added in order
-    level = next_level(sch, handle, rows, step=steps, lanes=steps, long=long,
-                       in_block=steps if apart else 1)  # fmt: skip
+    level = next_level(
+        sch, handle, rows, step=steps, lanes=steps, long=long, in_block=steps if apart else 1
+    )
     if level is not None:
         _accumulate_level(sch, level, target, ragged)
         accumulate(sch, level.partial, level.loop, target, ragged, long)

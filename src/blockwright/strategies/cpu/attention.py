@@ -59,8 +59,8 @@ from blockwright.target import Target
 
 
 def _roles(func: ir.PrimFunc) -> tuple[list[ir.Block], list[int]]:
-    found = leaf_blocks(func)
-    return found, [k for k, b in enumerate(found) if contraction_of(b, guarded=True) is not None]
+    result = leaf_blocks(func)
+    return result, [k for k, b in enumerate(result) if contraction_of(b, guarded=True) is not None]
 
 
 _EVEN = 0.9  # of the threads' time, that is worked in where tasks are enough
@@ -69,11 +69,11 @@ _ROWS_OF_TASK = 128  # that are worth laying pieces of K and V out for, once for
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
-    found, at = _roles(func)
+    result, at = _roles(func)
     if len(at) != 2:
         return f"{len(at)} contractions, two are wanted"
-    scores = contraction_of(found[at[0]])
-    product = contraction_of(found[at[1]], guarded=True)
+    scores = contraction_of(result[at[0]])
+    product = contraction_of(result[at[1]], guarded=True)
     if scores is None:
         return "the scores are chosen before they are added up"
     assert product is not None
@@ -82,17 +82,17 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
         return "the contractions are not batched alike"
     if len(scores.m) != 1 or len(scores.n) != 1 + pieces or len(product.n) != 1:
         return "rows or columns have several axes"
-    head = extent_of(found[at[1]], product.n)
+    head = extent_of(result[at[1]], product.n)
     if head is None:
         return "the head size is symbolic"
     for position, facts in zip(at, (scores, product), strict=True):
-        iters = found[position].iter_vars
+        iters = result[position].iter_vars
         axes = (iters[p].dom.extent for p in (*facts.m, *facts.n, *facts.k))
         if any(ir.is_const_int(size, 1) for size in axes):
             return "an axis has one element"
-    if not all(is_spatial(b) or b.init is not None for b in found):
+    if not all(is_spatial(b) or b.init is not None for b in result):
         return "a block is no plain reduction"
-    return _no_pieces(found, at, scores, product) if pieces else ""
+    return _no_pieces(result, at, scores, product) if pieces else ""
 
 
 def _no_pieces(
@@ -114,22 +114,26 @@ def apply(sch: Schedule, target: Target) -> None:
     scores, product = blocks.scores, blocks.product
     inlined = _inlined(sch, blocks.before, scores)
     remaining = inline_where(sch, inlined) + [h for h in blocks.before if h not in inlined]
-    found = contraction_of(node(sch, scores))
-    if found is None:
-        raise ScheduleError("with producers inlined, the scores are no product", code="BW340",
-                            help="schedule the program by the fallback rule, or write the scores "
-                            "as sums of products of a query and a key element")  # fmt: skip
-    batch, pieces = len(found.batch), len(found.n) - 1
+    result = contraction_of(node(sch, scores))
+    if result is None:
+        raise ScheduleError(
+            "with producers inlined, the scores are no product",
+            code="BW340",
+            help="schedule the program by the fallback rule, or write the scores "
+            "as sums of products of a query and a key element",
+        )
+    batch, pieces = len(result.batch), len(result.n) - 1
     head = _size_of_head(sch, product)
     held = slice_of_head(target, head)
     slices = _whole_vectors(sch, product, head, held.columns, target)
-    most = held.rows
-    bound = longest(sch, sch.get_loops(scores)[found.m[0]])
+    largest = held.rows
+    bound = longest(sch, sch.get_loops(scores)[result.m[0]])
     if bound is not None:  # a tile with room for all rows would have as many as there are
-        most = min(most, max(1, bound - 1))
+        largest = min(largest, max(1, bound - 1))
     masked, rest = blocks.between[0], blocks.between[1:]
-    form = canonicalize(sch, scores, masked, target, pad_rows=False, columns_apart=pieces,
-                        most_rows=most)  # fmt: skip
+    form = canonicalize(
+        sch, scores, masked, target, pad_rows=False, columns_apart=pieces, most_rows=largest
+    )
     sch.compute_inline(form.a)  # query elements are broadcast from where they are
     loops = sch.get_loops(scores)
     tasks, rows, each = loops[:batch], loops[batch], loops[batch + 1 : batch + 1 + pieces]
@@ -174,8 +178,8 @@ def _inlined(sch: Schedule, before: list[BlockRV], scores: BlockRV) -> list[Bloc
 
     A product of a buffer with itself has operands that nothing tells apart; K then is a copy.
     """
-    found = contraction_of(node(sch, scores))
-    assert found is not None  # `refuses` looked at it
+    result = contraction_of(node(sch, scores))
+    assert result is not None  # `refuses` looked at it
     made_by = {node(sch, h).writes[0].buffer: h for h in before}
 
     def source(buffer: ir.Buffer) -> ir.Buffer:
@@ -183,8 +187,8 @@ def _inlined(sch: Schedule, before: list[BlockRV], scores: BlockRV) -> list[Bloc
             buffer = node(sch, made_by[buffer]).reads[0].buffer
         return buffer
 
-    same = source(found.a) is source(found.b)
-    return [h for h in before if not (same and h == made_by.get(found.b))]
+    same = source(result.a) is source(result.b)
+    return [h for h in before if not (same and h == made_by.get(result.b))]
 
 
 class _Blocks(msgspec.Struct):
@@ -223,8 +227,14 @@ def _parts(sch: Schedule) -> _Blocks:
     between = handles[first + 1 : second]
     copies = [h for h in between if is_copy(node(sch, h))]
     remaining = [h for h in between if h not in copies]
-    return _Blocks([*handles[:first], *copies], handles[first], remaining, handles[second],
-                   behind[-1], together)  # fmt: skip
+    return _Blocks(
+        [*handles[:first], *copies],
+        handles[first],
+        remaining,
+        handles[second],
+        behind[-1],
+        together,
+    )
 
 
 def _put_together(sch: Schedule, handles: list[BlockRV]) -> list[BlockRV]:
@@ -260,8 +270,8 @@ def _whole_vectors(
     (axis,) = facts.n
     padding = [1] * len(block.iter_vars)
     padding[axis] = least_width(target, head, block.writes[0].buffer.dtype.bits)
-    for made in sch.pad_einsum(product, padding, mode="zero") or []:
-        sch.compute_inline(made)
+    for result in sch.pad_einsum(product, padding, mode="zero") or []:
+        sch.compute_inline(result)
     return slices
 
 
@@ -286,14 +296,14 @@ def _parts_of_rows(
     a task is kept, so that tasks have no more rows than they need."""
     known = math.prod(extent(sch, loop) or 1 for loop in heads)
     length = extent(sch, rows)
-    least, most = 1, target.num_threads
+    smallest, largest = 1, target.num_threads
     if length is not None:
         worth = length // (tile * _TILES_OF_TASK)
-        least, most = (length // _ROWS_OF_TASK, worth) if pieces else (1, min(worth, most))
-    for parts in range(max(1, least), most + 1):
+        smallest, largest = (length // _ROWS_OF_TASK, worth) if pieces else (1, min(worth, largest))
+    for parts in range(max(1, smallest), largest + 1):
         if _busy(known * parts, target) >= _EVEN:
             return parts
-    return max(1, most)
+    return max(1, largest)
 
 
 def _busy(tasks: int, target: Target) -> float:

@@ -38,8 +38,11 @@ def slice_of_head(target: Target, head: int) -> RegisterTile:
     columns = math.ceil(head / step) * step
     vectors = math.ceil(columns / lanes)
     whole = RegisterTile((target.vector_registers - vectors - 1) // vectors, columns, lanes)
-    slices = [tile for tile in register_tiles(target, None, columns, BITS)
-              if columns % tile.columns == 0 and tile.rows > 1]  # fmt: skip
+    slices = [
+        tile
+        for tile in register_tiles(target, None, columns, BITS)
+        if columns % tile.columns == 0 and tile.rows > 1
+    ]
     best = max(slices, key=lambda tile: speed_of_panels(target, tile, BITS))
     if whole.rows < 2:
         return best
@@ -57,8 +60,9 @@ def keys_at_once(target: Target, rows: int, keys: int, heads: Sequence[int], cau
     seen = min(rows, keys) if causal else keys  # no row of a causal form sees the keys beyond
     if rows < _SHARED or min(heads) < 2 or _stay_in_caches(target, rows, seen, heads):
         return 0
-    return next((piece for piece in _PIECES
-                 if keys % piece == 0 and keys > piece >= _KEPT * max(heads)), 0)  # fmt: skip
+    return next(
+        (piece for piece in _PIECES if keys % piece == 0 and keys > piece >= _KEPT * max(heads)), 0
+    )
 
 
 def _stay_in_caches(target: Target, rows: int, keys: int, heads: Sequence[int]) -> bool:

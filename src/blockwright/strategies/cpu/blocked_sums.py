@@ -38,12 +38,12 @@ def sums_floats(block: ir.Block) -> bool:
     A product is not: its relative error is the same in any order, and that of a block of large
     factors may overflow where the whole does not.
     """
-    found = find_reduction(block)
+    result = find_reduction(block)
     return (
-        isinstance(found, Reduction)
-        and found.name == "sum"
-        and found.may_restart
-        and all(element.dtype.is_float for element in found.elements)
+        isinstance(result, Reduction)
+        and result.name == "sum"
+        and result.may_restart
+        and all(element.dtype.is_float for element in result.elements)
     )
 
 
@@ -83,11 +83,11 @@ def next_level(
 
 
 def _size(sch: Schedule, loop: LoopRV, long: bool) -> int:
-    most = longest(sch, loop)
+    largest = longest(sch, loop)
     known = extent(sch, loop)
     if known is not None:
         return known
-    return (most or _UNKNOWN) if long else 1
+    return (largest or _UNKNOWN) if long else 1
 
 
 def _even(size: int | None, most: int, step: int) -> int:
@@ -103,13 +103,17 @@ def long_sums(func: ir.PrimFunc, terms: int) -> ir.Expr | None:
     """The condition on sizes under which a sum has more than `terms` terms, where only a call
     tells; None where the program says."""
     facts = symbol_facts(func)
-    found: list[ir.Expr] = []
+    result: list[ir.Expr] = []
     for block in leaf_blocks(func):
         total: ir.Expr = ir.const(1, "int64")
         for it in block.iter_vars:
             if it.iter_type is ir.IterType.REDUCE:
                 total = ir.mul(total, ir.cast_to(it.dom.extent, "int64"))
-        most = facts.const_bounds(total)[1]
-        if sums_floats(block) and ir.const_int(total) is None and (most is None or most > terms):
-            found.append(ir.GT(total, ir.const(terms, "int64")))
-    return functools.reduce(ir.Or, found) if found else None
+        largest = facts.const_bounds(total)[1]
+        if (
+            sums_floats(block)
+            and ir.const_int(total) is None
+            and (largest is None or largest > terms)
+        ):
+            result.append(ir.GT(total, ir.const(terms, "int64")))
+    return functools.reduce(ir.Or, result) if result else None

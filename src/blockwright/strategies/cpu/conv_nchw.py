@@ -137,8 +137,9 @@ def planes_of(block: ir.Block) -> Planes | str:
             break
         outer.pop()
         pixels = merged
-    return Planes(facts.a, facts.b, facts.batch, tuple(outer), pixels, facts.n, facts.k, int(step),
-                  slides)  # fmt: skip
+    return Planes(
+        facts.a, facts.b, facts.batch, tuple(outer), pixels, facts.n, facts.k, int(step), slides
+    )
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
@@ -181,8 +182,9 @@ def _lines(target: Target, block: ir.Block, roles: Planes) -> float:
     load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is roles.data)
     address, size = address_of(load, block), roles.data.dtype.nbytes
     depth = extent_of(block, roles.depth) or 1
-    near = [p for p in roles.depth
-            if stride(address, block.iter_vars[p]) * size < target.cache(1).line]  # fmt: skip
+    near = [
+        p for p in roles.depth if stride(address, block.iter_vars[p]) * size < target.cache(1).line
+    ]
     return depth / (extent_of(block, near) or 1)
 
 
@@ -240,10 +242,10 @@ def _arrange(
     outer = len(roles.batch) + len(roles.outer)
     padding = [1] * outer + [tile.rows, tile.columns] + [1] * len(roles.depth)
     sources = {node(sch, h).writes[0].buffer: h for h in (data, weights)}
-    for made in sch.pad_einsum(block, padding, mode="zero") or []:
-        plain = sources.get(node(sch, made).reads[0].buffer)
-        sch.compute_inline(made if plain is None else plain)
-        data, weights = (made if h == plain else h for h in (data, weights))
+    for created in sch.pad_einsum(block, padding, mode="zero") or []:
+        plain = sources.get(node(sch, created).reads[0].buffer)
+        sch.compute_inline(created if plain is None else plain)
+        data, weights = (created if h == plain else h for h in (data, weights))
     panels(sch, weights, len(roles.batch), tile.rows)
     if not roles.slides:
         panels(sch, data, outer, tile.columns)
@@ -341,23 +343,26 @@ def _plan(
     block = node(sch, parts.block)
     filters, pixels = (extent(sch, loop) or 1 for loop in tiles)
     outer = len(roles.batch) + len(roles.outer)
-    many = pixels
+    count = pixels
     others = extent_of(block, range(outer)) or 1
     if lines:
-        many = extent_of(block, [outer - 1]) or 1
-        others //= many
+        count = extent_of(block, [outer - 1]) or 1
+        others //= count
     depth = extent_of(block, range(outer + 2, len(block.iter_vars))) or 1
     work = tile.rows * tile.columns * depth * _bits(block) / _BITS_PER_CYCLE
     work *= pixels if lines else 1
     room = target.cache(2).size // 2 * 8 // _bits(block)
     best: tuple[float, _Plan] | None = None
-    for steps in _sizes(many):
-        copied = steps * tile.columns * depth if not roles.slides else _read(
-            block, parts, sch, outer, steps if lines else steps * tile.columns, lines)  # fmt: skip
+    for steps in _sizes(count):
+        copied = (
+            steps * tile.columns * depth
+            if not roles.slides
+            else _read(block, parts, sch, outer, steps if lines else steps * tile.columns, lines)
+        )
         if copied > room and best is not None:
             break
         for group in _sizes(filters):
-            tasks = others * math.ceil(many / steps) * math.ceil(filters / group)
+            tasks = others * math.ceil(count / steps) * math.ceil(filters / group)
             each = steps * group * work + copied / tile.lanes * roles.step * _COPY + _TASK
             time = each * (math.ceil(tasks / target.num_threads) + _UNEVEN)
             if best is None or time < best[0]:
@@ -385,10 +390,14 @@ def _shares_index(block: ir.Block, position: int, roles: Planes) -> bool:
         return False
     own = block.iter_vars[position].var
     taps = [it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE]
-    loads = [n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is not
-             block.writes[0].buffer]  # fmt: skip
-    return any(ir.uses_var(index, own) and any(ir.uses_var(index, tap) for tap in taps)
-               for load in loads for index in load.indices)  # fmt: skip
+    loads = [
+        n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is not block.writes[0].buffer
+    ]
+    return any(
+        ir.uses_var(index, own) and any(ir.uses_var(index, tap) for tap in taps)
+        for load in loads
+        for index in load.indices
+    )
 
 
 def _read(

@@ -56,8 +56,8 @@ _PIECES = 64  # of a long sum, at most
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
-    found = leaf_blocks(func)
-    sliding = [b for b in found if not is_spatial(b)]
+    result = leaf_blocks(func)
+    sliding = [b for b in result if not is_spatial(b)]
     if not sliding:
         return "no block reduces"
     for block in sliding:
@@ -69,7 +69,7 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     results = {region.buffer for b in sliding for region in b.writes}
     if len(results) > 1:
         return "blocks reduce into several buffers"
-    rest = [region.buffer for b in found if is_spatial(b) for region in b.writes]
+    rest = [region.buffer for b in result if is_spatial(b) for region in b.writes]
     if len(set(rest)) < len(rest) or results.intersection(rest):
         return "several blocks write one buffer"
     return ""
@@ -162,26 +162,27 @@ def schedule_window(
 
 
 def _facts(sch: Schedule, block: BlockRV) -> Sliding:
-    found = sliding_of(block_of(sch, block))
-    if isinstance(found, str):
-        raise ScheduleError(found, code="BW340")
-    return found
+    result = sliding_of(block_of(sch, block))
+    if isinstance(result, str):
+        raise ScheduleError(result, code="BW340")
+    return result
 
 
 def _spread_transposed(sch: Schedule, before: list[BlockRV], target: Target) -> list[BlockRV]:
     """Schedule copies that change the order of axes: read through them, data would be scattered."""
-    found: list[BlockRV] = []
+    result: list[BlockRV] = []
     for handle in before:
         block = block_of(sch, handle)
-        last = next((it for it in reversed(block.iter_vars)
-                     if not ir.is_const_int(it.dom.extent, 1)), None)  # fmt: skip
+        last = next(
+            (it for it in reversed(block.iter_vars) if not ir.is_const_int(it.dom.extent, 1)), None
+        )
         if last is None or not is_copy(block):
             continue
         (load,) = ir.collect(block.body, ir.BufferLoad)
         if stride(address_of(load, block), last) > NEAR:
             spread(sch, [handle], target)
-            found.append(handle)
-    return found
+            result.append(handle)
+    return result
 
 
 def neighbours(
@@ -257,7 +258,8 @@ def _tiles(
     loops = inner_loops(sch, block, None if lines is None else lines.loop)
     tasks = [loop for p, loop in enumerate(loops) if p not in facts.special]
     groups, group, vectors, lane = sch.split(
-        loops[facts.vector], [None, blocks.groups, tile.vectors, tile.lanes])  # fmt: skip
+        loops[facts.vector], [None, blocks.groups, tile.vectors, tile.lanes]
+    )
     if facts.vector_moves:  # masks at the border alone
         sch.annotate(group, "loop_partition", True)
     else:

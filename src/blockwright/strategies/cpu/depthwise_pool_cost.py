@@ -123,10 +123,12 @@ def window_cycles(target: Target, shape: WindowShape, bits: int) -> float:
 def _tiles(target: Target, shape: WindowShape, bits: int) -> list[WindowTile]:
     """Tiles that fit the register file, widest first."""
     lanes = _lanes(target, shape, bits)
-    found: list[WindowTile] = []
+    result: list[WindowTile] = []
     for columns in range(1, 1 + min(shape.columns or _CHAINS, _CHAINS)):
-        if columns > 1 and (_registers(shape, columns) > target.vector_registers
-                            or columns * (shape.taps or 1) > WRITTEN_OUT):  # fmt: skip
+        if columns > 1 and (
+            _registers(shape, columns) > target.vector_registers
+            or columns * (shape.taps or 1) > WRITTEN_OUT
+        ):
             break
         vectors = 1
         if shape.taps is None or shape.taps >= _LONG:
@@ -134,25 +136,25 @@ def _tiles(target: Target, shape: WindowShape, bits: int) -> list[WindowTile]:
             vectors = min(max(1, _CHAINS // columns), groups)
         updates = None if shape.taps is None else shape.taps * columns * vectors
         written_out = updates is not None and updates <= WRITTEN_OUT
-        found.append(WindowTile(columns, vectors, lanes, written_out))
+        result.append(WindowTile(columns, vectors, lanes, written_out))
     if shape.taps is not None and shape.taps >= _LONG:
-        found += _long_tiles(target, shape, lanes)
-    return found[::-1] + _whole_tiles(target, shape, lanes)
+        result += _long_tiles(target, shape, lanes)
+    return result[::-1] + _whole_tiles(target, shape, lanes)
 
 
 def _long_tiles(target: Target, shape: WindowShape, lanes: int) -> list[WindowTile]:
     """Tiles of which the taps along them are written out, and other taps are a loop: neighbours
     use a row of the data one after the other, weights are loaded for each tap."""
     groups = _CHAINS if shape.vector is None else math.ceil(shape.vector / lanes)
-    found: list[WindowTile] = []
+    result: list[WindowTile] = []
     for columns in range(2, 1 + min(shape.columns or _CHAINS, _CHAINS)):
         vectors = min(_CHAINS // columns, groups)
         sums = columns * vectors
         if 2 * sums - vectors + 2 <= target.vector_registers and (
             sums * shape.along <= WRITTEN_OUT < sums * (shape.taps or 0)
         ):
-            found.append(WindowTile(columns, vectors, lanes, False))
-    return found
+            result.append(WindowTile(columns, vectors, lanes, False))
+    return result
 
 
 def _whole_tiles(target: Target, shape: WindowShape, lanes: int) -> list[WindowTile]:
@@ -161,13 +163,13 @@ def _whole_tiles(target: Target, shape: WindowShape, lanes: int) -> list[WindowT
     if shape.vector is None or not _from_memory(target, shape):
         return []
     vectors, taps = math.ceil(shape.vector / lanes), shape.taps or 1
-    found: list[WindowTile] = []
+    result: list[WindowTile] = []
     for columns in range(2, 1 + (shape.columns or 1)):  # with one, nothing read is used twice
         sums = columns * vectors
         if sums + _LOADED > target.vector_registers or taps * sums > WRITTEN_OUT:
             break
-        found.append(WindowTile(columns, vectors, lanes, True))
-    return found[::-1] if vectors > 1 else []
+        result.append(WindowTile(columns, vectors, lanes, True))
+    return result[::-1] if vectors > 1 else []
 
 
 def _from_memory(target: Target, shape: WindowShape) -> bool:
@@ -212,8 +214,9 @@ def _cycles(shape: WindowShape, columns: int) -> float:
     others = (shape.taps or 9) / shape.along
     updates = columns * shape.along
     loads = _places(shape, columns) + (shape.along if shape.weighted else 0)
-    step = max(updates / _UPDATES_PER_CYCLE, loads / _LOADS_PER_CYCLE,
-               (updates + loads) / _ISSUE_PER_CYCLE)  # fmt: skip
+    step = max(
+        updates / _UPDATES_PER_CYCLE, loads / _LOADS_PER_CYCLE, (updates + loads) / _ISSUE_PER_CYCLE
+    )
     return others * step + 1
 
 
@@ -248,8 +251,9 @@ def _cycles_of_task(
         tiles = math.ceil(blocks.rows / tile.columns) * blocks.groups
     else:
         tiles *= blocks.rows
-    time = tiles * (_cycles(shape, tile.columns) * tile.vectors
-                    + _misses(target, shape, tile, blocks))  # fmt: skip
+    time = tiles * (
+        _cycles(shape, tile.columns) * tile.vectors + _misses(target, shape, tile, blocks)
+    )
     if blocks.copied:
         read = (blocks.rows - 1) * shape.row_step + shape.row_reach
         time += read * (shape.width or _WIDTH) * blocks.groups * tile.vectors * _COPY

@@ -29,10 +29,10 @@ _MIN_TASK = 2048  # elements: below this a fork costs more than it saves
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
-    found = leaf_blocks(func)
-    if not found:
+    result = leaf_blocks(func)
+    if not result:
         return "no blocks directly under the root"
-    if not all(is_spatial(b) for b in found):
+    if not all(is_spatial(b) for b in result):
         return "a block reduces"
     return ""
 
@@ -87,9 +87,10 @@ def _beside(sch: Schedule, a: BlockRV, b: BlockRV) -> bool:
         return False
     if any(extent(sch, sch.get_loops(h)[-1]) == 1 for h in (a, b)):
         return False
-    return all(isinstance(x, ir.For) and isinstance(y, ir.For)
-               and ir.structural_equal(x.extent, y.extent)
-               for x, y in zip(*(part[:-1] for part in loops), strict=True))  # fmt: skip
+    return all(
+        isinstance(x, ir.For) and isinstance(y, ir.For) and ir.structural_equal(x.extent, y.extent)
+        for x, y in zip(*(part[:-1] for part in loops), strict=True)
+    )
 
 
 def spread(sch: Schedule, handles: list[BlockRV], target: Target) -> None:
@@ -175,11 +176,14 @@ def _lies_as_it_runs(block: ir.Block) -> bool:
     return all(
         len(access.indices) == len(block.iter_vars)
         and not access.buffer.strides
-        and all(index is it.var and ir.structural_equal(size, it.dom.extent)
-                for index, it, size in zip(access.indices, block.iter_vars, access.buffer.shape,
-                                           strict=True))
+        and all(
+            index is it.var and ir.structural_equal(size, it.dom.extent)
+            for index, it, size in zip(
+                access.indices, block.iter_vars, access.buffer.shape, strict=True
+            )
+        )
         for access in accesses
-    )  # fmt: skip
+    )
 
 
 def _parallel(sch: Schedule, loop: LoopRV, inner: int) -> LoopRV:

@@ -57,10 +57,10 @@ def _ways(sch: Schedule, handle: BlockRV, target: Target) -> list[Way]:
     block = block_of(sch, handle)
     if is_spatial(block):
         return [lambda s, h, t: spread(s, [h], t), _threads, _nothing]
-    found = find_reduction(block)
-    if not isinstance(found, Reduction) or not sch.get_loops(handle):
+    result = find_reduction(block)
+    if not isinstance(result, Reduction) or not sch.get_loops(handle):
         return [_threads, _nothing]
-    if len(found.elements) > 1:
+    if len(result.elements) > 1:
         return [_lanes, _threads, _nothing]
     axes = axes_of(block, target.lanes(block.writes[0].buffer.dtype))
     if axes and axes[0].spatial:
@@ -146,16 +146,19 @@ _PAGE = 4096  # bytes: steps of this size meet few lines of a cache, and a page 
 
 def _far_vectors(block: ir.Block, axis: Axis) -> list[ir.Buffer]:
     """Buffers read by vectors that a step of the reduction moves to another page."""
-    found: dict[ir.Buffer, None] = {}
+    result: dict[ir.Buffer, None] = {}
     for load in ir.collect(block.body, ir.BufferLoad):
         if load.buffer is block.writes[0].buffer or not load.indices:
             continue
         address, size = address_of(load, block), load.buffer.dtype.nbytes
-        steps = [stride(address, it) * size for it in block.iter_vars
-                 if it.iter_type is ir.IterType.REDUCE]  # fmt: skip
+        steps = [
+            stride(address, it) * size
+            for it in block.iter_vars
+            if it.iter_type is ir.IterType.REDUCE
+        ]
         if stride(address, axis.it) == 1 and any(_PAGE <= s < math.inf for s in steps):
-            found[load.buffer] = None
-    return list(found)
+            result[load.buffer] = None
+    return list(result)
 
 
 def _sums_and_copy(sch: Schedule, handle: BlockRV) -> BlockRV:
@@ -183,11 +186,11 @@ def _register_tile(
     """
     lanes = max(1, target.vector_bits // bits)
     height = _TALL if rows is None else math.ceil(rows / math.ceil(rows / _TALL))
-    most = max(1, (target.vector_registers - 1) // (height + 1))
+    largest = max(1, (target.vector_registers - 1) // (height + 1))
     if columns is None:
-        return RegisterTile(height, min(most, 2) * lanes, lanes)
+        return RegisterTile(height, min(largest, 2) * lanes, lanes)
     vectors = math.ceil(columns / lanes)
-    width = math.ceil(vectors / math.ceil(vectors / most))
+    width = math.ceil(vectors / math.ceil(vectors / largest))
     return RegisterTile(height, width * lanes, lanes)
 
 
@@ -195,8 +198,9 @@ def _sharing(
     sch: Schedule, block: ir.Block, axis: Axis, loops: list[LoopRV], others: list[LoopRV]
 ) -> LoopRV | None:
     """The innermost other axis on which some vector of the tile does not depend."""
-    loads = [n for n in ir.collect(block.body, ir.BufferLoad)
-             if n.buffer is not block.writes[0].buffer]  # fmt: skip
+    loads = [
+        n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is not block.writes[0].buffer
+    ]
     vectors = [n for n in loads if any(ir.uses_var(i, axis.it.var) for i in n.indices)]
     for position in reversed(range(len(loops))):
         it = block.iter_vars[position]
@@ -211,12 +215,12 @@ def _dots(sch: Schedule, handle: BlockRV, target: Target) -> None:
     """Vectors along the reduction, for a tile of two spatial axes at once."""
     block = block_of(sch, handle)
     loops, spatial, _ = _nest(sch, handle)
-    found = find_reduction(block)
+    result = find_reduction(block)
     lanes = target.lanes(block.writes[0].buffer.dtype)
     axis = next((a for a in axes_of(block, lanes) if not a.spatial), None)
-    if axis is None or len(spatial) < 2 or not isinstance(found, Reduction):
+    if axis is None or len(spatial) < 2 or not isinstance(result, Reduction):
         raise ScheduleError("no two axes of results", code="BW340")
-    if not found.may_restart or (ir.const_int(axis.it.dom.extent) or 2 * lanes) < 2 * lanes:
+    if not result.may_restart or (ir.const_int(axis.it.dom.extent) or 2 * lanes) < 2 * lanes:
         raise ScheduleError("no partial results", code="BW340")
     _, lane = sch.split(loops[axis.position], [None, lanes])
     *others, rows, columns = spatial

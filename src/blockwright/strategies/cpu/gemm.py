@@ -70,17 +70,17 @@ _SHALLOW = 512  # products in a sum, beside which a store with masks takes more 
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
-    found = leaf_blocks(func)
-    contractions = [b for b in found if contraction_of(b) is not None]
+    matches = leaf_blocks(func)
+    contractions = [b for b in matches if contraction_of(b) is not None]
     if not contractions:
         return "no contraction"
-    if not all(is_spatial(b) for b in found if b not in contractions):
+    if not all(is_spatial(b) for b in matches if b not in contractions):
         return "other blocks reduce too"
-    made = {w.buffer for b in contractions for w in b.writes}
+    created = {w.buffer for b in contractions for w in b.writes}
     for block in contractions:
         facts = contraction_of(block)
         assert facts is not None
-        if made & {facts.a, facts.b}:
+        if created & {facts.a, facts.b}:
             return "one contraction reads what another makes"
         if any(extent_of(block, axes) == 1 for axes in (facts.n, facts.k)):
             return "an operand is a vector"
@@ -117,19 +117,19 @@ def _as_its_source(sch: Schedule, handle: BlockRV, products: list[BlockRV], targ
     """Lay out in the order of its source what has fewer channels than a vector has lanes: elements
     of the left operand are read one by one, from anywhere, but are to be written by vectors."""
     block = node(sch, handle)
-    made, loads = block.writes[0].buffer, ir.collect(block.body, ir.BufferLoad)
-    if len(loads) != 1 or any(made is own for own in sch.func.buffers):
+    result, loads = block.writes[0].buffer, ir.collect(block.body, ir.BufferLoad)
+    if len(loads) != 1 or any(result is own for own in sch.func.buffers):
         return
     for product in products:
         facts = contraction_of(node(sch, product))
-        if facts is None or facts.a is not made or extent_of(node(sch, product), facts.m) == 1:
+        if facts is None or facts.a is not result or extent_of(node(sch, product), facts.m) == 1:
             return
     address = address_of(loads[0], block)
     steps = [stride(address, it) for it in block.iter_vars]
     channels = ir.const_int(block.iter_vars[-1].dom.extent)
     if steps[-1] == 1 or 1 not in steps or 0 in steps or channels is None:
         return
-    if channels * made.dtype.bits >= target.vector_bits:
+    if channels * result.dtype.bits >= target.vector_bits:
         return
     axes = tuple(it.var for it in block.iter_vars)
     order = tuple(axes[k] for k in sorted(range(len(axes)), key=lambda k: -steps[k]))
@@ -152,14 +152,14 @@ def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
     """For a number of rows that calls decide: other register tiles where these waste less of the
     last one, all on the same panels; for a depth that calls decide: long sums in pieces."""
     long = long_sums(func, _PIECES[0].longest)
-    found: list[Variant] = []
+    result: list[Variant] = []
     if long is not None:
-        found.append(Variant(long, functools.partial(apply, pieces=_LONG_PIECES)))
+        result.append(Variant(long, functools.partial(apply, pieces=_LONG_PIECES)))
     products = [(b, f) for b in leaf_blocks(func) if (f := contraction_of(b)) is not None]
     block, facts = products[0]
     product = _product(func, block, facts)
     if len(products) > 1 or product.rows is not None:
-        return found
+        return result
     rows: ir.Expr = ir.const(1, "int64")
     for position in facts.m:
         rows = rows * block.iter_vars[position].dom.extent
@@ -169,8 +169,8 @@ def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
         better: ir.Expr = ir.LT(here, _passed(rows, first))
         for other in others[k + 1 :]:
             better = ir.And(better, ir.LE(here, _passed(rows, other)))
-        found.append(Variant(better, functools.partial(apply, tile=one.tile)))
-    return found
+        result.append(Variant(better, functools.partial(apply, tile=one.tile)))
+    return result
 
 
 def _passed(rows: ir.Expr, one: RowTile) -> ir.Expr:
@@ -232,9 +232,12 @@ def contract(
     that computes what is packed."""
     facts = contraction_of(node(sch, block))
     if facts is None:
-        raise ScheduleError("with producers inlined, both operands are one buffer", code="BW340",
-                            help="keep a copy of one operand: cache_read of it before the rule, or "
-                            "schedule the program by the fallback rule")  # fmt: skip
+        raise ScheduleError(
+            "with producers inlined, both operands are one buffer",
+            code="BW340",
+            help="keep a copy of one operand: cache_read of it before the rule, or "
+            "schedule the program by the fallback rule",
+        )
     product = _product(sch.func, node(sch, block), facts)
     width = extent_of(node(sch, block), facts.m[-1:])
     tile = tile or gemm_tile(target, product)
@@ -367,16 +370,27 @@ def _product(func: ir.PrimFunc, block: ir.Block, facts: Contraction) -> Product:
     address = address_of(load, block)
     steps: list[int] = []
     for axes in (facts.m, facts.k):
-        found = (stride(address, block.iter_vars[p]) for p in axes)
-        step = min(found, default=math.inf)
+        result = (stride(address, block.iter_vars[p]) for p in axes)
+        step = min(result, default=math.inf)
         steps.append(0 if math.isinf(step) else int(step) * bits // 8)
-    batch, rows, columns, depth = (extent_of(block, axes) for axes in
-                                   (facts.batch, facts.m, facts.n, facts.k))  # fmt: skip
+    batch, rows, columns, depth = (
+        extent_of(block, axes) for axes in (facts.batch, facts.m, facts.n, facts.k)
+    )
     lengths = [block.iter_vars[p].dom.extent for p in facts.m]
-    least = math.prod(max(1, symbol_facts(func).const_bounds(n)[0] or 1) for n in lengths)
-    return Product(batch, rows, columns, depth, *steps, bits=bits, cold=is_cold(func, facts.b),
-                   away=is_away(func, facts.b), packed=not is_constant(func, facts.b), least=least,
-                   each=math.prod(map(_multiple, lengths)))  # fmt: skip
+    smallest = math.prod(max(1, symbol_facts(func).const_bounds(n)[0] or 1) for n in lengths)
+    return Product(
+        batch,
+        rows,
+        columns,
+        depth,
+        *steps,
+        bits=bits,
+        cold=is_cold(func, facts.b),
+        away=is_away(func, facts.b),
+        packed=not is_constant(func, facts.b),
+        least=smallest,
+        each=math.prod(map(_multiple, lengths)),
+    )
 
 
 def _multiple(length: ir.Expr) -> int:
@@ -412,8 +426,8 @@ def _cut_depth(
     if not outer:
         return None
     length = extent(sch, outer[-1]) or 1
-    found = [d for d in range(1, max(1, most // inner) + 1) if length % d == 0]
-    piece = max([d for d in found if cuts_evenly([d, *sizes], in_pieces[-1])] or found)
+    result = [d for d in range(1, max(1, most // inner) + 1) if length % d == 0]
+    piece = max([d for d in result if cuts_evenly([d, *sizes], in_pieces[-1])] or result)
     if piece * inner * _SHORT < min(most, length * inner):
         return None
     if piece > 1:

@@ -63,9 +63,9 @@ class Canonical(msgspec.Struct):
 
 def node(sch: Schedule, block: BlockRV) -> ir.Block:
     """The block behind a handle."""
-    found = sch.get(block)
-    assert isinstance(found, ir.Block)
-    return found
+    result = sch.get(block)
+    assert isinstance(result, ir.Block)
+    return result
 
 
 def canonicalize(
@@ -85,9 +85,12 @@ def canonicalize(
     before = node(sch, block)
     facts = contraction_of(before)
     if facts is None:
-        raise ScheduleError(f"block {before.name} is no contraction", code="BW340",
-                            help="give a block C[...] = C[...] + A[...] * B[...] with a constant "
-                            "initial value, over two buffers A and B other than C")  # fmt: skip
+        raise ScheduleError(
+            f"block {before.name} is no contraction",
+            code="BW340",
+            help="give a block C[...] = C[...] + A[...] * B[...] with a constant "
+            "initial value, over two buffers A and B other than C",
+        )
     inner, across = facts.m[apart:], facts.n[columns_apart:]
     rows, columns = extent_of(before, inner), extent_of(before, across)
     bits = before.writes[0].buffer.dtype.bits
@@ -128,8 +131,8 @@ def _distance(block: ir.Block, operand: ir.Buffer, axes: tuple[int, ...]) -> int
     """Elements of an operand from one step of the last axis to the next; 1 where unknown."""
     load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is operand)
     address = address_of(load, block)
-    found = [stride(address, block.iter_vars[p]) for p in axes]
-    return max(1, *(int(step) for step in found if step != math.inf), 1)
+    result = [stride(address, block.iter_vars[p]) for p in axes]
+    return max(1, *(int(step) for step in result if step != math.inf), 1)
 
 
 def align(sch: Schedule, product: BlockRV, tail: BlockRV) -> None:
@@ -150,13 +153,13 @@ def _pad(
 ) -> tuple[BlockRV, BlockRV]:
     """Round the domain up; padded copies take the place of the plain ones they read."""
     sources = {node(sch, h).writes[0].buffer: h for h in (a, b)}
-    for made in sch.pad_einsum(block, padding, mode=mode) or []:
-        plain = sources.get(node(sch, made).reads[0].buffer)
+    for result in sch.pad_einsum(block, padding, mode=mode) or []:
+        plain = sources.get(node(sch, result).reads[0].buffer)
         if plain is None:
-            sch.compute_inline(made)  # the copy of the result, read by the tail
+            sch.compute_inline(result)  # the copy of the result, read by the tail
             continue
         sch.compute_inline(plain)
-        a, b = (made, b) if plain == a else (a, made)
+        a, b = (result, b) if plain == a else (a, result)
     return a, b
 
 
@@ -263,12 +266,12 @@ def write_out_steps(sch: Schedule, loop: LoopRV, most: int) -> LoopRV:
     length = extent(sch, loop)
     if length is None or most == 1:
         return loop
-    many = max(d for d in range(1, most + 1) if length % d == 0)
-    if 2 * many <= most:
-        many = most
-    outer, inner = sch.split(loop, [None, many])
+    count = max(d for d in range(1, most + 1) if length % d == 0)
+    if 2 * count <= most:
+        count = most
+    outer, inner = sch.split(loop, [None, count])
     sch.unroll(inner)
-    if length % many:
+    if length % count:
         sch.annotate(outer, "loop_partition", True)
     return outer
 
@@ -316,8 +319,8 @@ def pack_panels(
         if turned:  # where columns end, the rows before are turned over as well
             sch.annotate(chunk, "loop_partition", True)
         return panel
-    many = ir.const_int(copy.iter_vars[len(copy.iter_vars) - len(loops)].dom.extent)
-    group, panel = sch.split(panel, [None, most or _at_once(form, copy, many)])
+    count = ir.const_int(copy.iter_vars[len(copy.iter_vars) - len(loops)].dom.extent)
+    group, panel = sch.split(panel, [None, most or _at_once(form, copy, count)])
     sch.reorder(group, *depth, panel, chunk, lane)
     sch.annotate(panel, "loop_partition", True)
     sch.vectorize(lane)

@@ -100,11 +100,11 @@ def gemm_tile(target: Target, product: Product) -> RegisterTile:
     )
     if product.columns is None or product.depth is None:
         return tiles[0]
-    best, least = tiles[0], math.inf
+    best, smallest = tiles[0], math.inf
     for tile in tiles[:_TILES]:
         seconds = plan_seconds(target, product, tile, _starts(target, product, tile)[0])
-        if seconds < least * _BETTER:
-            best, least = tile, seconds
+        if seconds < smallest * _BETTER:
+            best, smallest = tile, seconds
     if best is not tiles[0]:  # perhaps only of the plans they start from
         first, other = (_best_plan(target, product, tile)[1] for tile in (tiles[0], best))
         best = best if other < first * _BETTER else tiles[0]
@@ -114,8 +114,9 @@ def gemm_tile(target: Target, product: Product) -> RegisterTile:
 def unknown_rows(target: Target, product: Product) -> tuple[RowTile, ...]:
     """The tile for a number of rows that calls decide, and others for some of these numbers."""
     step = max(1, product.row_step)
-    return row_tiles(target, product.least, product.columns, product.bits, step, product.cold,
-                     product.each)  # fmt: skip
+    return row_tiles(
+        target, product.least, product.columns, product.bits, step, product.cold, product.each
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -135,12 +136,12 @@ def gemm_plan(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
 def _best_plan(target: Target, product: Product, tile: RegisterTile) -> tuple[GemmPlan, float]:
     """The best of the plans that are found from where one may start, and its seconds."""
     starts = _starts(target, product, tile)
-    best, least = starts[0], math.inf
+    best, smallest = starts[0], math.inf
     for start in starts:
         plan, seconds = _improved(target, product, tile, start)
-        if seconds < least * _BETTER:
-            best, least = plan, seconds
-    return best, least
+        if seconds < smallest * _BETTER:
+            best, smallest = plan, seconds
+    return best, smallest
 
 
 def _starts(target: Target, product: Product, tile: RegisterTile) -> list[GemmPlan]:
@@ -187,13 +188,13 @@ def _in_even_tasks(
 ) -> GemmPlan:
     """For an unknown number of rows: the longest tasks, of those half as long again and again, that
     let threads share the work of the likely numbers about as evenly as any."""
-    least = math.ceil(max(product.least, tile.rows) / product.each) * product.each
+    smallest = math.ceil(max(product.least, tile.rows) / product.each) * product.each
     seconds: dict[GemmPlan, float] = {}
     tiles = start.row_tiles
     while tiles:
         plan = msgspec.structs.replace(start, row_tiles=tiles)
         seconds[plan] = sum(
-            _seconds_for(target, product, tile, plan, least * many) for many in _UNKNOWN_ROWS
+            _seconds_for(target, product, tile, plan, smallest * count) for count in _UNKNOWN_ROWS
         )
         tiles //= 2
     enough = min(seconds.values()) * _AS_EVEN
@@ -214,15 +215,15 @@ def _improved(
     target: Target, product: Product, tile: RegisterTile, start: GemmPlan
 ) -> tuple[GemmPlan, float]:
     """A plan that no other decision improves by itself, and its seconds."""
-    best, least = start, plan_seconds(target, product, tile, start)
+    best, smallest = start, plan_seconds(target, product, tile, start)
     changed = True
     while changed:
         changed = False
         for plan in _near(best, product, tile):
             seconds = plan_seconds(target, product, tile, plan)
-            if seconds < least * _BETTER:
-                best, least, changed = plan, seconds, True
-    return best, least
+            if seconds < smallest * _BETTER:
+                best, smallest, changed = plan, seconds, True
+    return best, smallest
 
 
 def _in_turn(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
@@ -238,8 +239,8 @@ def _portion(share: int, whole: int) -> int:
     """Panels of a task, of those that a thread has for its own: about an eighth, which the other
     threads can take from one that the system does not run; each thread has as many tasks, into
     which `whole` panels fall about evenly."""
-    most = min(whole, math.ceil(share / _TASKS))
-    return max(p for p in range(1, most + 1) if math.ceil(whole / p) * p <= whole * _FULL)
+    largest = min(whole, math.ceil(share / _TASKS))
+    return max(p for p in range(1, largest + 1) if math.ceil(whole / p) * p <= whole * _FULL)
 
 
 def _by_bands(target: Target, product: Product, tile: RegisterTile) -> GemmPlan | None:
@@ -259,9 +260,9 @@ def _by_bands(target: Target, product: Product, tile: RegisterTile) -> GemmPlan 
     row = product.depth * product.bits // 8
     row_tiles = max(1, target.cache(2).size // 2 // row // tile.rows)
     unknown = product.rows is None
-    least = math.ceil(product.least / tile.rows) if unknown else rows
-    if least > row_tiles:
-        row_tiles = math.ceil(least / math.ceil(least / row_tiles))
+    smallest = math.ceil(product.least / tile.rows) if unknown else rows
+    if smallest > row_tiles:
+        row_tiles = math.ceil(smallest / math.ceil(smallest / row_tiles))
     return GemmPlan(row_tiles, _portion(share, share), rows_inside=True, bands=unknown)
 
 
@@ -278,12 +279,12 @@ def _once(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
     comes there once. A panel that is larger is cut into pieces of the reduction."""
     assert product.depth is not None
     rows, columns = _tiles(product, tile)
-    step, most = tile.columns * product.bits // 8, target.cache(2).size // 2
+    step, largest = tile.columns * product.bits // 8, target.cache(2).size // 2
     cuts = _cuts(product.depth)
-    pieces = next((p for p in cuts if product.depth // p * step <= most), cuts[-1])
+    pieces = next((p for p in cuts if product.depth // p * step <= largest), cuts[-1])
     depth = product.depth // pieces
     share = math.ceil(columns * (product.batch or 1) / target.num_threads)
-    panels = max(1, min(most // (depth * step), share, columns))
+    panels = max(1, min(largest // (depth * step), share, columns))
     return GemmPlan(rows, panels, depth if pieces > 1 else None)
 
 
@@ -298,15 +299,15 @@ def _packing(target: Target, product: Product, tile: RegisterTile) -> GemmPlan |
     size, batch = product.bits // 8, product.batch or 1
     rows, columns = _tiles(product, tile)
     longest = int(target.cache(1).size * _SHARE_OF_ROWS) // (tile.rows * size)
-    best, most = None, 0
+    best, largest = None, 0
     for pieces in _cuts(product.depth):
         depth = product.depth // pieces
         for panels in range(1, target.cache(2).size // 2 // (depth * tile.columns * size) + 1):
             if depth > longest or columns % panels or panels * tile.columns * size < _RUN:
                 continue
             even = math.ceil(batch * (columns // panels) / target.num_threads) * target.num_threads
-            if batch * (columns // panels) >= _EVEN * even and depth * panels > most:
-                most = depth * panels
+            if batch * (columns // panels) >= _EVEN * even and depth * panels > largest:
+                largest = depth * panels
                 best = GemmPlan(rows, panels, depth if pieces > 1 else None, packs=True)
     return best
 
@@ -336,8 +337,8 @@ def _start(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
     if product.rows is None:
         # Sums for an unknown number of rows would be kept for all: no task has its own part.
         return GemmPlan(row_tiles, panels)
-    most = most_depth(target, tile, product.bits)
-    pieces = next((p for p in _cuts(product.depth) if product.depth // p <= most), 1)
+    largest = most_depth(target, tile, product.bits)
+    pieces = next((p for p in _cuts(product.depth) if product.depth // p <= largest), 1)
     return GemmPlan(row_tiles, panels, product.depth // pieces if pieces > 1 else None)
 
 
@@ -354,8 +355,8 @@ def _near(plan: GemmPlan, product: Product, tile: RegisterTile) -> Iterator[Gemm
     far = product.cold or product.away
     if not (far and once):  # else panels would come from far away again
         yield change(plan, rows_inside=not plan.rows_inside)
-        for many in _parts(rows, plan.row_tiles):
-            yield change(plan, row_tiles=many)
+        for count in _parts(rows, plan.row_tiles):
+            yield change(plan, row_tiles=count)
     for panels in _parts(columns, plan.panels):
         yield change(plan, panels=panels)
     depth = product.depth or _UNKNOWN
@@ -369,7 +370,7 @@ def _parts(extent: int, now: int) -> list[int]:
     """Sizes of nearly equal parts: half as many, one fewer, one more, twice as many."""
     parts = math.ceil(extent / now)
     counts = {max(1, parts // 2), max(1, parts - 1), parts + 1, parts * 2}
-    sizes = {math.ceil(extent / many) for many in counts if many <= extent}
+    sizes = {math.ceil(extent / count) for count in counts if count <= extent}
     return sorted(sizes - {now}, reverse=True)
 
 
@@ -414,22 +415,30 @@ def _nest(target: Target, product: Product, tile: RegisterTile, plan: GemmPlan) 
     pieces = math.ceil(depth / plan.depth) if plan.depth else 1
     piece, step = Loop(pieces), Loop(depth / pieces)
     panel, rows = tile.columns * size, row_tiles * tile.rows
-    width, many = panels * panel, batch.count
+    width, count = panels * panel, batch.count
     a = _Operand(
-        Storage("A", depth * rows * size * many),
-        {batch: depth * rows * size, **m.moves(tile.rows * product.row_step),
-         piece: step.count * product.depth_step, step: product.depth_step},
-        product.row_step, 0,
-    )  # fmt: skip
+        Storage("A", depth * rows * size * count),
+        {
+            batch: depth * rows * size,
+            **m.moves(tile.rows * product.row_step),
+            piece: step.count * product.depth_step,
+            step: product.depth_step,
+        },
+        product.row_step,
+        0,
+    )
     b = _Operand(
-        Storage("B", depth * width * many, cold=product.cold),
+        Storage("B", depth * width * count, cold=product.cold),
         {batch: depth * width, **n.moves(depth * panel), piece: step.count * panel, step: panel},
-        0, size,
-    )  # fmt: skip
+        0,
+        size,
+    )
     c = _Operand(
-        Storage("C", rows * width * many),
-        {batch: rows * width, **m.moves(tile.rows * width), **n.moves(panel)}, width, size,
-    )  # fmt: skip
+        Storage("C", rows * width * count),
+        {batch: rows * width, **m.moves(tile.rows * width), **n.moves(panel)},
+        width,
+        size,
+    )
     sums = _Operand(Storage("sums", tile.rows * panel, registers=True), {}, panel, size)
     step.body = [_each(tile, size, sums, sums, a, b)]
     body: list[Loop | Step] = [_each(tile, size, sums), step]

@@ -79,32 +79,32 @@ def _skinny(block: ir.Block, target: Target) -> Skinny | str:
     facts = contraction_of(block)
     if facts is None:
         return "no contraction"
-    most = _TILES * most_skinny_rows(target, block.writes[0].buffer.dtype.bits)
+    largest = _TILES * most_skinny_rows(target, block.writes[0].buffer.dtype.bits)
     sides = [(facts.m, facts.n, facts.b), (facts.n, facts.m, facts.a)]
-    sides.sort(key=lambda side: extent_of(block, side[0]) or most + 1)
-    few, many, matrix = sides[0]
-    if (extent_of(block, few) or most + 1) > most:
-        return f"both operands have more than {most // _TILES} rows"
-    if extent_of(block, facts.k) == 1 or extent_of(block, many) == 1:
+    sides.sort(key=lambda side: extent_of(block, side[0]) or largest + 1)
+    few, count, matrix = sides[0]
+    if (extent_of(block, few) or largest + 1) > largest:
+        return f"both operands have more than {largest // _TILES} rows"
+    if extent_of(block, facts.k) == 1 or extent_of(block, count) == 1:
         return "there is no matrix"
-    if len(_long(block, many)) > 1:
+    if len(_long(block, count)) > 1:
         return "the rows of the matrix are several axes"
     if not windowed(block).isdisjoint((facts.a, facts.b)):
         return "a window slides over an operand"
     loads = [n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is matrix]
     address = address_of(loads[0], block)
-    near = {p for p in (*many, *facts.k) if stride(address, block.iter_vars[p]) == 1}
+    near = {p for p in (*count, *facts.k) if stride(address, block.iter_vars[p]) == 1}
     if not near:
         return "neither axis of the matrix has neighbours in memory"
     dots = not near.isdisjoint(facts.k)
     rows = extent_of(block, few) or 1
     # The GEMM rule would write panels of a right operand; a left one it reads where it is.
     saves_panels = dots and matrix is facts.b and len(_long(block, few)) == 1
-    if rows * (1 if saves_panels else _TILES) > most:
-        return f"both operands have more than {most // _TILES} rows"
+    if rows * (1 if saves_panels else _TILES) > largest:
+        return f"both operands have more than {largest // _TILES} rows"
     if dots and rows > _GATHERED and not _contiguous(block, facts, matrix):
         return f"more than {_GATHERED} rows that meet the matrix are not contiguous"
-    return Skinny(matrix, facts.batch, few, many, facts.k, dots)
+    return Skinny(matrix, facts.batch, few, count, facts.k, dots)
 
 
 def _contiguous(block: ir.Block, facts: Contraction, matrix: ir.Buffer) -> bool:
@@ -121,12 +121,12 @@ def _long(block: ir.Block, axes: Sequence[int]) -> list[int]:
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
-    found = leaf_blocks(func)
-    contractions = [b for b in found if contraction_of(b) is not None]
+    matches = leaf_blocks(func)
+    contractions = [b for b in matches if contraction_of(b) is not None]
     if len(contractions) != 1:
         return f"{len(contractions)} contractions, one is wanted"
     (product,) = contractions
-    if not all(is_spatial(b) for b in found if b is not product):
+    if not all(is_spatial(b) for b in matches if b is not product):
         return "other blocks reduce too"
     roles = _skinny(product, target)
     if isinstance(roles, str):
@@ -201,12 +201,12 @@ def _dots(
     rows = extent_of(node(sch, block), roles.few) or 1
     parts = math.ceil(rows / most_skinny_rows(target, dtype.bits))
     height = math.ceil(rows / parts)
-    batch, few, (many,), (k,) = _axes(sch, block, roles)
-    tile = dot_tile(target, height, extent(sch, many), dtype.bits)
+    batch, few, (count,), (k,) = _axes(sch, block, roles)
+    tile = dot_tile(target, height, extent(sch, count), dtype.bits)
     row_bytes = (extent(sch, k) or 1024) * dtype.bits // 8
-    steps = task_steps(extent(sch, many), tile, row_bytes, target.num_threads)
+    steps = task_steps(extent(sch, count), tile, row_bytes, target.num_threads)
     _, lane = sch.split(k, [None, target.lanes(dtype)])
-    sch.reorder(lane, *batch, *few, many)
+    sch.reorder(lane, *batch, *few, count)
     partial = sch.rfactor(lane, -1)
     lane, *outer = sch.get_loops(block)
     task, n0, n1 = sch.split(outer[-1], [None, steps, tile])
@@ -277,21 +277,21 @@ def _updates(
     dtype = node(sch, block).writes[0].buffer.dtype
     height = extent_of(node(sch, block), roles.few) or 1
     _sums_along(sch, block, roles.many)
-    batch, few, (many,), (k,) = _axes(sch, block, roles)
+    batch, few, (count,), (k,) = _axes(sch, block, roles)
     lanes = target.lanes(dtype)
-    stretch = _stretch(target, height, extent(sch, many), dtype.bits)
+    stretch = _stretch(target, height, extent(sch, count), dtype.bits)
     over, sums = _cut(sch, k, long), block
     if over is not None:
         sums = sch.rfactor(over, 0)
-        *batch_and_few, many, over = sch.get_loops(block)
+        *batch_and_few, count, over = sch.get_loops(block)
         batch, few = batch_and_few[: len(batch)], batch_and_few[len(batch) :]
-    task, vectors, lane = sch.split(many, [None, stretch // lanes, lanes])
+    task, vectors, lane = sch.split(count, [None, stretch // lanes, lanes])
     if over is not None:
         sch.reorder(*batch, task, over, *few, vectors, lane)
         sch.compute_at(sums, over, preserve_unit_loops=True)
-        _, *own, many, k = inner_loops(sch, sums, over)
+        _, *own, count, k = inner_loops(sch, sums, over)
         few = own[len(batch) :]
-        vectors, lane = sch.split(many, [None, lanes])
+        vectors, lane = sch.split(count, [None, lanes])
     k0, k1 = sch.split(k, [None, steps_at_once(extent(sch, k))])
     sch.reorder(*([*batch, task] if over is None else []), k0, vectors, *few, k1, lane)
     sch.reverse_compute_at(out, task)
@@ -332,11 +332,11 @@ def _stretch(target: Target, rows: int, many: int | None, bits: int) -> int:
     the better.
     """
     lanes = max(1, target.vector_bits // bits)
-    most = max(1, target.cache(1).size // 2 // (rows * bits // 8) // lanes)
+    largest = max(1, target.cache(1).size // 2 // (rows * bits // 8) // lanes)
     if many is None:
         return update_stretch(target, rows, many, bits)
     vectors = math.ceil(many / lanes)
-    tasks = math.ceil(vectors / most)
+    tasks = math.ceil(vectors / largest)
     tasks = math.ceil(tasks / target.num_threads) * target.num_threads
     return lanes * math.ceil(vectors / tasks)
 

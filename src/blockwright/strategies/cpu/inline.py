@@ -12,16 +12,16 @@ from blockwright.support import ScheduleError
 
 def block_of(sch: Schedule, handle: BlockRV) -> ir.Block:
     """The block behind a handle."""
-    found = sch.get(handle)
-    assert isinstance(found, ir.Block)
-    return found
+    result = sch.get(handle)
+    assert isinstance(result, ir.Block)
+    return result
 
 
 def extent(sch: Schedule, loop: LoopRV) -> int | None:
     """The constant extent of a loop, if it has one."""
-    found = sch.get(loop)
-    assert isinstance(found, ir.For)
-    return ir.const_int(found.extent)
+    result = sch.get(loop)
+    assert isinstance(result, ir.For)
+    return ir.const_int(result.extent)
 
 
 def bound_iterators(sch: Schedule, handle: BlockRV) -> list[int] | None:
@@ -31,28 +31,28 @@ def bound_iterators(sch: Schedule, handle: BlockRV) -> list[int] | None:
         return None
     around = sch.get(loops[0])
     (realize,) = (r for r in ir.collect(around, ir.BlockRealize) if r.block is block)
-    found: list[int] = []
+    result: list[int] = []
     for loop in loops:
         var = getattr(sch.get(loop), "loop_var", None)
-        found += [k for k, value in enumerate(realize.iter_values) if value is var]
-    return found if sorted(found) == list(range(len(loops))) else None
+        result += [k for k, value in enumerate(realize.iter_values) if value is var]
+    return result if sorted(result) == list(range(len(loops))) else None
 
 
 def longest(sch: Schedule, loop: LoopRV) -> int | None:
     """The most iterations of a loop, by its extent or the stated bounds of sizes."""
-    found = sch.get(loop)
-    assert isinstance(found, ir.For)
-    return symbol_facts(sch.func).const_bounds(found.extent)[1]
+    result = sch.get(loop)
+    assert isinstance(result, ir.For)
+    return symbol_facts(sch.func).const_bounds(result.extent)[1]
 
 
 def reduces(sch: Schedule, block: ir.Block, loop: LoopRV) -> bool:
     """Whether a loop drives reduction iterators of the block."""
-    found = sch.get(loop)
-    assert isinstance(found, ir.For)
-    for realize in ir.collect(found, ir.BlockRealize):
+    result = sch.get(loop)
+    assert isinstance(result, ir.For)
+    for realize in ir.collect(result, ir.BlockRealize):
         if realize.block is block:
             for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
-                if ir.uses_var(value, found.loop_var):
+                if ir.uses_var(value, result.loop_var):
                     return it.iter_type is ir.IterType.REDUCE
     return False
 
@@ -96,12 +96,12 @@ def _grows(sch: Schedule, handle: BlockRV) -> bool:
 
     Each of a chain of such values would double the expression.
     """
-    made = block_of(sch, handle).body
-    if not isinstance(made, ir.BufferStore):
+    result = block_of(sch, handle).body
+    if not isinstance(result, ir.BufferStore):
         return False
-    own, _ = _counted(made.value, made.buffer)
+    own, _ = _counted(result.value, result.buffer)
     for consumer in sch.get_consumers(handle):
-        size, uses = _counted(block_of(sch, consumer).body, made.buffer)
+        size, uses = _counted(block_of(sch, consumer).body, result.buffer)
         if uses > 1 and size + uses * own > _LARGEST:
             return True
     return False

@@ -50,19 +50,19 @@ def _spatial_rank(block: ir.Block) -> int:
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
-    found = leaf_blocks(func)
-    reducing = [b for b in found if not is_spatial(b)]
+    result = leaf_blocks(func)
+    reducing = [b for b in result if not is_spatial(b)]
     if not reducing:
         return "no block reduces"
     if any(isinstance(find_reduction(b), NoReduction) for b in reducing):
         return "a block is no reduction that is known"
-    written = [region.buffer for b in found for region in b.writes]
-    made = set(written)
-    if len(made) < len(written):
+    written = [region.buffer for b in result for region in b.writes]
+    created = set(written)
+    if len(created) < len(written):
         return "several blocks write one buffer"
-    if any(made & (windowed(b) - {r.buffer for r in b.writes}) for b in reducing):
+    if any(created & (windowed(b) - {r.buffer for r in b.writes}) for b in reducing):
         return "a window slides over what another block makes"
-    if is_spatial(found[-1]) and _spatial_rank(found[-1]) < max(map(_spatial_rank, reducing)):
+    if is_spatial(result[-1]) and _spatial_rank(result[-1]) < max(map(_spatial_rank, reducing)):
         return "the last block has fewer axes than a reduction has rows"
     return ""
 
@@ -94,8 +94,9 @@ def apply(sch: Schedule, target: Target, long: bool = False) -> None:
     for handle in reversed(handles[:-1]):
         sch.compute_at(handle, row)
     feeding = [_feeds(sch, *pair) for pair in pairwise(handles)]
-    for maker, fed, feeds, handle in zip([None, *handles], [False, *feeding], [*feeding, False],
-                                         handles, strict=False):  # fmt: skip
+    for maker, fed, feeds, handle in zip(
+        [None, *handles], [False, *feeding], [*feeding, False], handles, strict=False
+    ):
         if not feeds:
             several = passes_caches(sch, handle, row, target) if handle is last else False
             below = inner_loops(sch, handle, row)  # none where one number serves all rows
@@ -117,28 +118,33 @@ def _rows_of_statistics(sch: Schedule, handles: list[BlockRV], rank: int) -> Non
     last = blocks[-1]
     if _spatial_rank(last) == rank or not is_spatial(last):
         return
-    found = {
+    result = {
         tuple(_axis_of(index, block) for index in load.indices)
         for block in blocks
         if is_spatial(block) and len(block.iter_vars) == len(last.iter_vars)
         for load in ir.collect(block.body, ir.BufferLoad)
         if load.buffer in statistics
     }
-    if len(found) != 1:
+    if len(result) != 1:
         return
-    rows = [entry for entry in next(iter(found)) if entry is not None]
+    rows = [entry for entry in next(iter(result)) if entry is not None]
     at = [p for p, _ in rows]
-    if len(rows) != rank or len(set(at)) < rank or all(
-        entry == (p, 1) for p, entry in enumerate(rows)
-    ):  # fmt: skip
+    if (
+        len(rows) != rank
+        or len(set(at)) < rank
+        or all(entry == (p, 1) for p, entry in enumerate(rows))
+    ):
         return
     if any((extent_of(last, [p]) or 1) % size for p, size in rows):
         return
     axes = tuple(it.var for it in last.iter_vars)
     outer = [axes[p] if size == 1 else ir.floordiv(axes[p], size) for p, size in rows]
     sizes = dict(rows)
-    inner = [axes[p] if p not in sizes else ir.floormod(axes[p], sizes[p])
-             for p in range(len(axes)) if sizes.get(p, 0) != 1]  # fmt: skip
+    inner = [
+        axes[p] if p not in sizes else ir.floormod(axes[p], sizes[p])
+        for p in range(len(axes))
+        if sizes.get(p, 0) != 1
+    ]
     sch.transform_block_layout(handles[-1], IndexMap(axes, (*outer, *inner)))
 
 
@@ -194,18 +200,18 @@ def _rows_together(
         return 1
     elements = math.prod(length or 1 for length in lengths)
     near = rows * elements * bits // 8 < target.caches[-1].size
-    most = rows // (_PIECES * target.num_threads)
-    return max(1, min(_TOGETHER, most)) if near and elements <= _SHORT else 1
+    largest = rows // (_PIECES * target.num_threads)
+    return max(1, min(_TOGETHER, largest)) if near and elements <= _SHORT else 1
 
 
 def _share(sch: Schedule, handle: BlockRV, target: Target, long: bool) -> None:
     """A long reduction to one number becomes pieces for all threads, whose results are combined."""
-    found = find_reduction(block_of(sch, handle))
-    assert isinstance(found, Reduction)
+    result = find_reduction(block_of(sch, handle))
+    assert isinstance(result, Reduction)
     loops = sch.get_loops(handle)
     sizes = [extent(sch, loop) for loop in loops]
     total = math.prod(size or _SHARED for size in sizes)
-    if target.num_threads < 2 or not found.may_restart or total < _SHARED:
+    if target.num_threads < 2 or not result.may_restart or total < _SHARED:
         return
     outer = sch.fuse(*loops[:-1]) if len(loops) > 2 else loops[0]
     piece, _ = sch.split(outer, [_PIECES * target.num_threads, None])
@@ -230,28 +236,29 @@ def schedule_inner(
     loops = inner_loops(sch, handle, row)
     if loops:
         size = extent(sch, loops[-1])
-        many = _vectors_at_once(size, lanes_for(block_of(sch, handle), target)) if several else 1
-        lanes = vectorize_last(sch, handle, loops[-1], target, many)
+        count = _vectors_at_once(size, lanes_for(block_of(sch, handle), target)) if several else 1
+        lanes = vectorize_last(sch, handle, loops[-1], target, count)
         cut_tail(sch, inner_loops(sch, handle, row)[len(loops) - 1], size, lanes)
 
 
 def _feeds(sch: Schedule, maker: BlockRV, handle: BlockRV) -> bool:
     """Whether a reduction takes, element by element, what the block before it makes along a row."""
-    made, taker = block_of(sch, maker), block_of(sch, handle)
-    store, update = made.body, taker.body
-    if not is_spatial(made) or is_spatial(taker):
+    result, taker = block_of(sch, maker), block_of(sch, handle)
+    store, update = result.body, taker.body
+    if not is_spatial(result) or is_spatial(taker):
         return False
     if not isinstance(store, ir.BufferStore) or not isinstance(update, ir.BufferStore):
         return False
     *outer, last = taker.iter_vars
-    if last.iter_type is not ir.IterType.REDUCE or any(it.iter_type is last.iter_type
-                                                       for it in outer):  # fmt: skip
+    if last.iter_type is not ir.IterType.REDUCE or any(
+        it.iter_type is last.iter_type for it in outer
+    ):
         return False
     loads = [load for load in ir.collect(update, ir.BufferLoad) if load.buffer is store.buffer]
     return bool(loads) and all(
         len(indices) == len(block.iter_vars)
         and all(index is it.var for index, it in zip(indices, block.iter_vars, strict=True))
-        for indices, block in ((store.indices, made), *((load.indices, taker) for load in loads))
+        for indices, block in ((store.indices, result), *((load.indices, taker) for load in loads))
     )
 
 
@@ -270,17 +277,17 @@ def _partial_results(
         outer, fused = reducing[:-2], sch.fuse(*reducing[-2:])
     else:
         fused = sch.fuse(*reducing) if len(reducing) > 1 else reducing[0]
-    size, most = extent(sch, fused), longest(sch, fused)
-    least = 1 if outer else 2  # chunks of partial results
+    size, largest = extent(sch, fused), longest(sch, fused)
+    smallest = 1 if outer else 2  # chunks of partial results
     if wide:
-        lanes *= _vectors_at_once(None if outer else most, lanes)
+        lanes *= _vectors_at_once(None if outer else largest, lanes)
     if len(reducing) - len(outer) > 2:  # chunks that cross axes have no iterator map
         lanes = math.gcd(inner or 1, lanes)
-    while most is not None and most < least * lanes > 8:
+    while largest is not None and largest < smallest * lanes > 8:
         lanes //= 2
     if size is not None and inner and 1 < inner < lanes and lanes % inner == 0:
         lanes = inner  # what is left of several axes does not lie together
-    return outer, fused, 0 if most is not None and most < least * lanes else lanes
+    return outer, fused, 0 if largest is not None and largest < smallest * lanes else lanes
 
 
 def _one_pass(
@@ -288,10 +295,10 @@ def _one_pass(
     vectors: bool = True,
 ) -> LoopRV:  # fmt: skip
     """Make what a reduction takes vector by vector, or block by block, just before it is taken."""
-    made, lane = sch.split(inner_loops(sch, maker, row)[-1], [None, lanes])
+    result, lane = sch.split(inner_loops(sch, maker, row)[-1], [None, lanes])
     if vectors:
         sch.vectorize(lane)
-    return sch.merge(made, chunk)
+    return sch.merge(result, chunk)
 
 
 def reduce_lanes(
@@ -316,10 +323,10 @@ def reduce_lanes(
     if not reducing:  # of one term each
         vectorize_last(sch, handle, spatial[-1], target)
         return False
-    found = find_reduction(block)
-    assert isinstance(found, Reduction)
+    result = find_reduction(block)
+    assert isinstance(result, Reduction)
     along = not spatial or extent(sch, spatial[-1]) == 1 or _neighbours_are_reduced(block)
-    if not along and len(found.elements) == 1:
+    if not along and len(result.elements) == 1:
         accumulate(sch, handle, row, target, long=long)
         return False
     if not along:
@@ -327,7 +334,7 @@ def reduce_lanes(
         sch.reorder(*others, spatial[-1])
         vectorize_last(sch, handle, spatial[-1], target)
         return False
-    if not found.may_restart:
+    if not result.may_restart:
         return False  # the initial value counts once; it cannot start every partial result
     wide = maker is None or target.vector_registers >= _MANY_REGISTERS
     outer, fused, lanes = _partial_results(sch, reducing, lanes_for(block, target), wide)
@@ -347,13 +354,13 @@ def reduce_lanes(
         chunk = _one_pass(sch, maker, chunk, lanes, row)
     init = sch.decompose_reduction(partial, *others[len(others) - len(outer) :][:1] or [chunk])
     sch.vectorize(lane)
-    if not found.lanes and size is not None and size <= _FEW * lanes:
+    if not result.lanes and size is not None and size <= _FEW * lanes:
         sch.unroll(chunk)
     else:
         cut_tail(sch, chunk, size, lanes)
     sch.vectorize(inner_loops(sch, init, row)[-1])
     if row is not None:
-        for component in range(len(found.elements)):
+        for component in range(len(result.elements)):
             sch.set_scope(init, component, "local")
     combine = inner_loops(sch, handle, row)[-1]
     sch.decompose_reduction(handle, combine)

@@ -20,12 +20,13 @@ def stream(sch: Schedule, loop: LoopRV, handle: BlockRV, target: Target) -> None
     what the next program reads first. Sizes that are not known are looked at when the loop begins;
     where they are bounded below that, nothing is marked.
     """
-    least = target.cache(len(target.caches)).size
+    smallest = target.cache(len(target.caches)).size
     outputs = set(sch.func.buffers)
-    sizes = [_most_bytes(sch.func, r.buffer) for r in block_of(sch, handle).writes
-             if r.buffer in outputs]  # fmt: skip
-    if any(size >= least for size in sizes):
-        sch.annotate(loop, STREAMING, least)
+    sizes = [
+        _most_bytes(sch.func, r.buffer) for r in block_of(sch, handle).writes if r.buffer in outputs
+    ]
+    if any(size >= smallest for size in sizes):
+        sch.annotate(loop, STREAMING, smallest)
 
 
 def read_next_row(sch: Schedule, handles: list[BlockRV], row: LoopRV, target: Target) -> None:
@@ -34,11 +35,11 @@ def read_next_row(sch: Schedule, handles: list[BlockRV], row: LoopRV, target: Ta
     The memory would stand still otherwise while a row is worked on in the caches. That pays where
     the rows together are in no cache, and a row stays in the second level until its turn.
     """
-    least, room = target.cache(len(target.caches)).size, target.cache(2).size // 2
+    smallest, room = target.cache(len(target.caches)).size, target.cache(2).size // 2
     for handle in reversed(handles):
         block = block_of(sch, handle)
         rows = [r.buffer for r in block.reads if r.buffer in sch.func.buffers]
-        if not is_spatial(block) or not any(known_bytes(b) >= least for b in rows):
+        if not is_spatial(block) or not any(known_bytes(b) >= smallest for b in rows):
             continue  # the only pass over a row is fetched ahead by the processor
         passes = sch.get_loops(handle)
         outer = sch.get(row)
@@ -63,6 +64,6 @@ def _most_bytes(func: ir.PrimFunc, buffer: ir.Buffer) -> float:
     facts = symbol_facts(func)
     total: float = buffer.dtype.nbytes
     for dim in buffer.shape:
-        most = facts.const_bounds(dim)[1]
-        total *= math.inf if most is None else most
+        largest = facts.const_bounds(dim)[1]
+        total *= math.inf if largest is None else largest
     return total

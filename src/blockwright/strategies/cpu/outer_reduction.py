@@ -54,8 +54,8 @@ def _along_columns(block: ir.Block) -> bool:
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
-    found = leaf_blocks(func)
-    reducing = [b for b in found if not is_spatial(b)]
+    result = leaf_blocks(func)
+    reducing = [b for b in result if not is_spatial(b)]
     if not reducing:
         return "no block reduces"
     for block in reducing:
@@ -64,14 +64,14 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
             return "a block is no reduction that is known"
         if len(reduction.elements) > 1:
             return "a reduction has several results"
-    written = [region.buffer for b in found for region in b.writes]
+    written = [region.buffer for b in result for region in b.writes]
     if len(set(written)) < len(written):
         return "several blocks write one buffer"
-    if not all(_along_columns(b) for b in found):
+    if not all(_along_columns(b) for b in result):
         return "a block does not keep the last axis"
-    if any(windowed(b) for b in found):
+    if any(windowed(b) for b in result):
         return "a window slides over an operand"
-    if _column(found[-1]) not in _kept(found):
+    if _column(result[-1]) not in _kept(result):
         return "the last block uses no result of a reduction"
     return ""
 
@@ -135,11 +135,12 @@ def _same_axes(blocks: list[ir.Block], kept: list[int]) -> int:
     assert column is not None
     if column != len(blocks[-1].iter_vars) - 1 and is_spatial(blocks[-1]):
         return 1
-    most = 0
-    while column - most in kept:
-        most += 1
-    return next((n for n in range(most, 1, -1) if all(_has_axes(b, n, blocks[-1]) for b in blocks)),
-                1)  # fmt: skip
+    largest = 0
+    while column - largest in kept:
+        largest += 1
+    return next(
+        (n for n in range(largest, 1, -1) if all(_has_axes(b, n, blocks[-1]) for b in blocks)), 1
+    )
 
 
 def _has_axes(block: ir.Block, axes: int, last: ir.Block) -> bool:
@@ -148,8 +149,12 @@ def _has_axes(block: ir.Block, axes: int, last: ir.Block) -> bool:
     if not isinstance(store, ir.BufferStore) or not isinstance(other, ir.BufferStore):
         return False
     sizes = [ir.const_int(size) for size in other.buffer.shape[-axes:]]
-    own = [p for index in store.indices[-axes:] for p, it in enumerate(block.iter_vars)
-           if it.var is index]  # fmt: skip
+    own = [
+        p
+        for index in store.indices[-axes:]
+        for p, it in enumerate(block.iter_vars)
+        if it.var is index
+    ]
     if None in sizes or own != list(range(own[0], own[0] + axes) if own else ()):
         return False
     variables = [block.iter_vars[p].var for p in own]
@@ -169,8 +174,9 @@ def _merge_axes(sch: Schedule, handles: list[BlockRV], axes: int) -> None:
         store = block.body
         assert isinstance(store, ir.BufferStore)
         first = next(p for p, it in enumerate(block.iter_vars) if it.var is store.indices[-axes])
-        sch.transform_block_layout(handle, _last_as_one(
-            [it.dom.extent for it in block.iter_vars], first, axes))  # fmt: skip
+        sch.transform_block_layout(
+            handle, _last_as_one([it.dom.extent for it in block.iter_vars], first, axes)
+        )
         if handle is not handles[-1]:
             shape = store.buffer.shape
             sch.transform_layout(handle, ("write", 0), _last_as_one(shape, len(shape) - axes, axes))

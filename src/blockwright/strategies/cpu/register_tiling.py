@@ -114,8 +114,8 @@ def _row_waste(rows: int) -> float:
 @functools.cache
 def _useful(step: int) -> float:
     """Expected useful share of steps over a number that is not known."""
-    weights = {many: 1 / many for many in _ROW_NUMBERS}
-    useful = sum(weight * _filled(many, step) for many, weight in weights.items())
+    weights = {count: 1 / count for count in _ROW_NUMBERS}
+    useful = sum(weight * _filled(count, step) for count, weight in weights.items())
     return useful / sum(weights.values())
 
 
@@ -149,23 +149,23 @@ def register_tiles(
     most_rows: int = 16,
 ) -> list[RegisterTile]:  # fmt: skip
     """All tiles that fit the register file, best first; see `choose_register_tile`."""
-    most = max(1, min(most_rows, _rows_apart(target, row_bytes)))
+    largest = max(1, min(most_rows, _rows_apart(target, row_bytes)))
     lanes = max(1, target.vector_bits // bits)
-    found: list[tuple[float, RegisterTile]] = []
+    result: list[tuple[float, RegisterTile]] = []
     for width in _widths(lanes, bits, _MOST_VECTORS):
         if width % lanes and width < 2 * lanes and (columns is None or columns > width):
             continue
         tile_of = functools.partial(RegisterTile, columns=width, lanes=lanes)
-        for tile in (tile_of(height) for height in range(1, most + 1)):
+        for tile in (tile_of(height) for height in range(1, largest + 1)):
             if (tile.rows + 1) * tile.vectors + 1 > target.vector_registers:
                 continue
             score = _efficiency(target.core, tile.rows, width / lanes)
             score *= _filled_columns(columns, width)
             score *= _filled(rows, tile.rows) if rows is not None else _row_waste(tile.rows)
             score -= _load_loss(target.core, tile.rows, width / lanes)
-            found.append((score, tile))
-    found.sort(key=lambda entry: -entry[0])
-    return [tile for _, tile in found]
+            result.append((score, tile))
+    result.sort(key=lambda entry: -entry[0])
+    return [tile for _, tile in result]
 
 
 class RowTile(msgspec.Struct, frozen=True):
@@ -218,16 +218,16 @@ def row_tiles(
     tiles. Most panels are fetched while the one before is used, so numbers of rows that another
     height suits get one too.
     """
-    least = round(_UNIT * _rows_meanwhile(target, bits)) if cold else 0
+    smallest = round(_UNIT * _rows_meanwhile(target, bits)) if cold else 0
     fits: dict[int, list[RowTile]] = {}
     for tile in register_tiles(target, None, columns, bits, row_bytes):
         speed = speed_of_panels(target, tile, bits) * _filled_columns(columns, tile.columns)
         if speed > 0:
             cost = round(_UNIT * tile.rows / speed)
-            fits.setdefault(tile.columns, []).append(RowTile(tile, cost, least))
+            fits.setdefault(tile.columns, []).append(RowTile(tile, cost, smallest))
     numbers = np.array(_likely(least_rows, each), np.int64)
-    found = (_best_of((), tiles, numbers, RowTile.waiting) for tiles in fits.values())
-    first = min(found, key=lambda best: _expected(_costs(best, numbers, RowTile.waiting), numbers))
+    result = (_best_of((), tiles, numbers, RowTile.waiting) for tiles in fits.values())
+    first = min(result, key=lambda best: _expected(_costs(best, numbers, RowTile.waiting), numbers))
     return _best_of(first, fits[first[0].tile.columns], numbers, RowTile.of)
 
 
@@ -255,8 +255,11 @@ def _best_of(
         if not others:
             break
         before = _expected(costs, numbers)
-        added = [(_expected(np.minimum(costs, cost(one, numbers)), numbers), one)
-                 for other in others for one in (other, *_shortened(other, tiles))]  # fmt: skip
+        added = [
+            (_expected(np.minimum(costs, cost(one, numbers)), numbers), one)
+            for other in others
+            for one in (other, *_shortened(other, tiles))
+        ]
         plain = min(expected for expected, one in added if not one.short)
         # Last rows are worth their code too.
         now, more = min(
@@ -281,8 +284,8 @@ def _shortened(whole: RowTile, tiles: list[RowTile]) -> list[RowTile]:
 
 def _costs(tiles: Sequence[RowTile], numbers: _Rows, cost: _Cost) -> _Rows:
     """Of the best of the tiles for each number of rows."""
-    most = np.full(len(numbers), np.iinfo(np.int64).max)
-    return functools.reduce(np.minimum, (cost(one, numbers) for one in tiles), most)
+    largest = np.full(len(numbers), np.iinfo(np.int64).max)
+    return functools.reduce(np.minimum, (cost(one, numbers) for one in tiles), largest)
 
 
 def _expected(costs: _Rows, numbers: _Rows) -> float:
@@ -293,7 +296,9 @@ def _expected(costs: _Rows, numbers: _Rows) -> float:
 def _rows_meanwhile(target: Target, bits: int) -> float:
     """Rows that a core could compute with a line of a panel while memory delivers the next one."""
     core = target.core
-    return target.vector_bits // 8 * core.arithmetic / core.dram_bandwidth_per_core(target.num_threads)
+    return (
+        target.vector_bits // 8 * core.arithmetic / core.dram_bandwidth_per_core(target.num_threads)
+    )
 
 
 def speed_of_panels(target: Target, tile: RegisterTile, bits: int) -> float:
@@ -359,12 +364,12 @@ def panel_chunk(
     allow both, the largest that divides the panels evenly.
     """
     panel_bytes = (depth or 512) * tile.columns * bits // 8
-    most = max(1, target.cache(2).size // 2 // panel_bytes)
+    largest = max(1, target.cache(2).size // 2 // panel_bytes)
     if columns is None:
-        return min(most, 4)
+        return min(largest, 4)
     panels = math.ceil(columns / tile.columns)
-    most = min(most, max(1, panels // target.num_threads))
-    return max(c for c in range(1, most + 1) if panels % c == 0 or c == 1)
+    largest = min(largest, max(1, panels // target.num_threads))
+    return max(c for c in range(1, largest + 1) if panels % c == 0 or c == 1)
 
 
 def most_depth(target: Target, tile: RegisterTile, bits: int = 32) -> int:
@@ -405,11 +410,11 @@ def task_steps(many: int | None, tile: int, per_row: int, threads: int) -> int:
 def update_stretch(target: Target, rows: int, many: int | None, bits: int) -> int:
     """Columns of one task, whose sums for all rows stay in a quarter of the first-level cache."""
     lanes = max(1, target.vector_bits // bits)
-    most = max(1, target.cache(1).size // 4 // (rows * bits // 8) // lanes)
+    largest = max(1, target.cache(1).size // 4 // (rows * bits // 8) // lanes)
     if many is None:
-        return lanes * min(most, _STRETCH // lanes)
+        return lanes * min(largest, _STRETCH // lanes)
     vectors = math.ceil(many / lanes)
-    pieces = math.ceil(vectors / most)
+    pieces = math.ceil(vectors / largest)
     pieces = math.ceil(pieces / target.num_threads) * target.num_threads
     return lanes * math.ceil(vectors / pieces)
 

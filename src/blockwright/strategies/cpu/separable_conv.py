@@ -83,8 +83,11 @@ def separable_of(window: ir.Block, product: ir.Block) -> Separable | str:
         for a, b in zip(own, read, strict=True)
     ):
         return "the axes of the window's result and of what the product reads differ"
-    return Separable(extent_of(product, images), *(size or 0 for size in sizes),
-                     bits=product.writes[0].buffer.dtype.bits)  # fmt: skip
+    return Separable(
+        extent_of(product, images),
+        *(size or 0 for size in sizes),
+        bits=product.writes[0].buffer.dtype.bits,
+    )
 
 
 def expected(
@@ -96,10 +99,10 @@ def expected(
     Args:
         operand: position of the window's result among the parameters of `product`.
     """
-    found = [[b for b in leaf_blocks(f) if not is_spatial(b)] for f in (window, product)]
-    if [len(blocks) for blocks in found] != [1, 1]:
+    result = [[b for b in leaf_blocks(f) if not is_spatial(b)] for f in (window, product)]
+    if [len(blocks) for blocks in result] != [1, 1]:
         return None
-    ((first,), (second,)) = found
+    ((first,), (second,)) = result
     shape, sliding = separable_of(first, second), sliding_of(first)
     facts = contraction_of(second)
     if isinstance(shape, str) or isinstance(sliding, str) or facts is None:
@@ -114,21 +117,21 @@ def expected(
 
 def _roles(func: ir.PrimFunc) -> tuple[ir.Block, ir.Block] | str:
     """The window and the product."""
-    found = leaf_blocks(func)
-    reducing = [b for b in found if not is_spatial(b)]
+    result = leaf_blocks(func)
+    reducing = [b for b in result if not is_spatial(b)]
     if len(reducing) != 2:
         return f"{len(reducing)} blocks reduce, two are wanted"
     window, product = reducing
     facts = contraction_of(product)
     if facts is None:
         return "the second one is no contraction"
-    made = window.writes[0].buffer
-    for block in found[found.index(window) + 1 : found.index(product)]:
-        if any(r.buffer is made for r in block.reads):
-            if not _in_place(block, made):
+    created = window.writes[0].buffer
+    for block in result[result.index(window) + 1 : result.index(product)]:
+        if any(r.buffer is created for r in block.reads):
+            if not _in_place(block, created):
                 return "elements of the window's result change places"
-            made = block.writes[0].buffer
-    if facts.a is not made:
+            created = block.writes[0].buffer
+    if facts.a is not created:
         return "the product reads something else"
     return window, product
 
@@ -141,19 +144,22 @@ def _in_place(block: ir.Block, made: ir.Buffer) -> bool:
     ]
     return all(
         len(access.indices) == len(block.iter_vars)
-        and all(index is it.var or (ir.is_const_int(index, 0) and ir.is_const_int(size, 1))
-                for index, it, size in zip(access.indices, block.iter_vars, access.buffer.shape,
-                                           strict=True))
+        and all(
+            index is it.var or (ir.is_const_int(index, 0) and ir.is_const_int(size, 1))
+            for index, it, size in zip(
+                access.indices, block.iter_vars, access.buffer.shape, strict=True
+            )
+        )
         for access in accesses
-    )  # fmt: skip
+    )
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
     roles = _roles(func)
     if isinstance(roles, str):
         return roles
-    found = separable_of(*roles)
-    return found if isinstance(found, str) else ""
+    result = separable_of(*roles)
+    return result if isinstance(result, str) else ""
 
 
 def apply(sch: Schedule, target: Target) -> None:
@@ -168,9 +174,9 @@ def apply(sch: Schedule, target: Target) -> None:
         sch.compute_inline(handle)
     between = _of_weights(sch, handles[first + 1 : second], product)
     before = _of_weights(sch, handles[:first], product)
-    block, before, made = neighbours(sch, [*before, handles[first], *between])
+    block, before, result = neighbours(sch, [*before, handles[first], *between])
     lines = _multiply(sch, product, behind[-1] if behind else None, shape, target)
-    schedule_window(sch, block, before, made, target, lines=lines)
+    schedule_window(sch, block, before, result, target, lines=lines)
 
 
 def _of_weights(sch: Schedule, handles: list[BlockRV], product: BlockRV) -> list[BlockRV]:

@@ -69,7 +69,11 @@ def lines_of_task(target: Target, shape: Separable) -> int:
     fit = [r for r in fit if _busiest(target, shape, r) == evenly]
     if shape.weights > room:
         return fit[-1]
-    worth = [r for r in fit if r * _line_cycles(target, shape) >= _WORTH * target.core.task_dispatch_cycles]
+    worth = [
+        r
+        for r in fit
+        if r * _line_cycles(target, shape) >= _WORTH * target.core.task_dispatch_cycles
+    ]
     speed = {r: _speed(target, shape, r) for r in worth or fit[-1:]}
     return next(r for r in speed if speed[r] >= _AS_FAST * max(speed.values()))
 
@@ -128,4 +132,7 @@ def _window_line(target: Target, shape: Separable, window: WindowShape) -> float
 
 def _cycles(target: Target, product: Product, tile: RegisterTile, plan: GemmPlan) -> float:
     """Of a product, without starting threads."""
-    return plan_seconds(target, product, tile, plan) * target.core.frequency_hz - target.core.parallel_launch_cycles
+    return (
+        plan_seconds(target, product, tile, plan) * target.core.frequency_hz
+        - target.core.parallel_launch_cycles
+    )

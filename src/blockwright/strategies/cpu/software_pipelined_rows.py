@@ -88,12 +88,12 @@ def _plan(sch: Schedule, row: LoopRV, target: Target) -> _Plan | None:
     last = body.seq[-1]
     if not isinstance(last, ir.For):
         return None
-    many = ir.const_int(last.extent)
-    if many is None or not passes_caches(sch, blocks[-1], row, target):
+    count = ir.const_int(last.extent)
+    if count is None or not passes_caches(sch, blocks[-1], row, target):
         return None
     if [sch.get(loop).kind for loop in sch.get_loops(blocks[-1])[1:]] != _IN_VECTORS:
         return None
-    at = next((k for k in reversed(range(len(body.seq) - 1)) if _takes(body.seq[k], many)), None)
+    at = next((k for k in reversed(range(len(body.seq) - 1)) if _takes(body.seq[k], count)), None)
     if at is None:
         return None
     inside = ir.collect(body.seq[at], ir.Block)
@@ -108,8 +108,8 @@ def _fetches(
 ) -> BlockRV | None:
     """What reads a row that the memory holds, in the last pass over it that does: while the pass
     beside the writing one has to share the memory, it would stand still in one behind."""
-    least = target.cache(len(target.caches)).size
-    far = {b for b in sch.func.buffers if known_bytes(b) >= least}
+    smallest = target.cache(len(target.caches)).size
+    far = {b for b in sch.func.buffers if known_bytes(b) >= smallest}
     for statement in reversed(statements[at:-1]):
         for handle in blocks:
             around = sch.get(sch.get_loops(handle)[-2:][0])
@@ -129,8 +129,8 @@ def _rows_of_task(rows: int | None, target: Target) -> int | None:
     """As many of the rows as leave every thread several tasks, and divide them; None for none."""
     if rows is None:
         return None
-    most = rows // (_TASKS * target.num_threads)
-    return next((d for d in range(most, _FEWEST - 1, -1) if rows % d == 0), None)
+    largest = rows // (_TASKS * target.num_threads)
+    return next((d for d in range(largest, _FEWEST - 1, -1) if rows % d == 0), None)
 
 
 def _bytes_of_row(block: ir.Block) -> int:

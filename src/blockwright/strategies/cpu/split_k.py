@@ -71,10 +71,10 @@ def _cut_pieces(sch: Schedule, k: Sequence[LoopRV], pieces: Pieces, ragged: bool
     bounds = [longest(sch, loop) for loop in k]
     if math.prod(sys.maxsize if n is None else n for n in bounds) <= pieces.longest:
         return None
-    found = _piece(sizes, pieces)
-    if found is None or not (ragged or cuts_evenly(sizes, pieces)):
+    result = _piece(sizes, pieces)
+    if result is None or not (ragged or cuts_evenly(sizes, pieces)):
         return None
-    at, together = found
+    at, together = result
     outer = list(k[: at + 1])
     if together > 1:
         outer[-1], _ = sch.split(outer[-1], [None, together])
@@ -95,22 +95,22 @@ def _piece(sizes: Sequence[int | None], pieces: Pieces) -> tuple[int, int] | Non
     while at and inner * known[at] <= pieces.most:
         inner *= known[at]
         at -= 1
-    size, most = known[at], max(1, pieces.most // inner)
-    least = max(1, pieces.least // inner)
-    even = [d for d in range(least, 2 * most + 1) if size % d == 0]
-    fitting = [d for d in even if d <= most]
+    size, largest = known[at], max(1, pieces.most // inner)
+    smallest = max(1, pieces.least // inner)
+    even = [d for d in range(smallest, 2 * largest + 1) if size % d == 0]
+    fitting = [d for d in even if d <= largest]
     if even:
         return at, max(fitting) if fitting else min(even)
-    return at, math.ceil(size / math.ceil(size / most))
+    return at, math.ceil(size / math.ceil(size / largest))
 
 
 def cuts_evenly(sizes: Sequence[int | None], pieces: Pieces) -> bool:
     """Whether nested loops of a reduction are short enough, or fall into equal pieces."""
-    found = _piece(sizes, pieces)
-    return found is None or (sizes[found[0]] or 0) % found[1] == 0
+    result = _piece(sizes, pieces)
+    return result is None or (sizes[result[0]] or 0) % result[1] == 0
 
 
 def whole_pieces(sizes: Sequence[int | None], pieces: Pieces) -> int:
     """What the length of the innermost reduction loop must be a multiple of to be cut evenly."""
-    found = _piece(sizes, pieces)
-    return 1 if found is None or found[0] < len(sizes) - 1 else found[1]
+    result = _piece(sizes, pieces)
+    return 1 if result is None or result[0] < len(sizes) - 1 else result[1]

@@ -42,8 +42,12 @@ def stored_order(block: ir.Block) -> list[int] | None:
     store = block.body
     if not isinstance(store, ir.BufferStore):
         return None
-    order = [k for index in store.indices for k, it in enumerate(block.iter_vars)
-             if ir.uses_var(index, it.var)]  # fmt: skip
+    order = [
+        k
+        for index in store.indices
+        for k, it in enumerate(block.iter_vars)
+        if ir.uses_var(index, it.var)
+    ]
     return order if sorted(order) == list(range(len(block.iter_vars))) else None
 
 

@@ -63,15 +63,15 @@ def makes_several(block: ir.Block) -> bool:
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
-    found = leaf_blocks(func)
-    products = [b for b in found if contraction_of(b) is not None]
+    result = leaf_blocks(func)
+    products = [b for b in result if contraction_of(b) is not None]
     if len(products) != 1:
         return f"{len(products)} contractions, one is wanted"
     facts = contraction_of(products[0])
     assert facts is not None
-    made = {r.buffer for b in found if makes_several(b) for r in b.writes}
-    read = {r.buffer for b in found if makes_several(b) for r in b.reads}
-    if facts.a not in made or facts.b not in made or products[0].writes[0].buffer not in read:
+    created = {r.buffer for b in result if makes_several(b) for r in b.writes}
+    read = {r.buffer for b in result if makes_several(b) for r in b.reads}
+    if facts.a not in created or facts.b not in created or products[0].writes[0].buffer not in read:
         return "the contraction does not stand between transforms"
     return ""
 
@@ -138,10 +138,10 @@ def _at_task(sch: Schedule, handle: BlockRV, task: LoopRV, target: Target) -> bo
     Neighbours share a border, which each of them makes; a pass over everything costs more only
     when it goes through memory.
     """
-    made = block_of(sch, handle).writes[0].buffer
-    sizes = [ir.const_int(d) for d in made.shape]
+    result = block_of(sch, handle).writes[0].buffer
+    sizes = [ir.const_int(d) for d in result.shape]
     elements = math.prod(size for size in sizes if size is not None)
-    if None in sizes or elements * made.dtype.nbytes <= target.cache(2).size * target.num_threads:
+    if None in sizes or elements * result.dtype.nbytes <= target.cache(2).size * target.num_threads:
         return False
     try:
         sch.compute_at(handle, task)
@@ -166,8 +166,9 @@ def _parts(sch: Schedule) -> Parts:
     while after and _follows(block_of(sch, tail), block_of(sch, after[0])):
         sch.compute_inline(tail)
         tail, *after = after
-    return Parts(_inlined(sch, before),
-                 inputs, filters, handles[at], results, tail, _inlined(sch, after))  # fmt: skip
+    return Parts(
+        _inlined(sch, before), inputs, filters, handles[at], results, tail, _inlined(sch, after)
+    )
 
 
 def _inlined(sch: Schedule, handles: list[BlockRV]) -> list[BlockRV]:
@@ -177,13 +178,13 @@ def _inlined(sch: Schedule, handles: list[BlockRV]) -> list[BlockRV]:
 
 def _passes_before(sch: Schedule, handles: list[BlockRV], buffer: ir.Buffer) -> list[BlockRV]:
     """The chain of blocks that make several elements, up to the one that makes `buffer`."""
-    found: list[BlockRV] = []
+    result: list[BlockRV] = []
     for handle in reversed(handles):
         block = block_of(sch, handle)
         if makes_several(block) and block.writes[0].buffer is buffer:
-            found.insert(0, handle)
+            result.insert(0, handle)
             buffer = block.reads[0].buffer
-    return found
+    return result
 
 
 def _follows(block: ir.Block, after: ir.Block) -> bool:
@@ -191,8 +192,8 @@ def _follows(block: ir.Block, after: ir.Block) -> bool:
     store = after.body
     if not isinstance(store, ir.BufferStore):
         return False
-    made = block.writes[0].buffer
-    loads = [n for n in ir.collect(store, ir.BufferLoad) if n.buffer is made]
+    result = block.writes[0].buffer
+    loads = [n for n in ir.collect(store, ir.BufferLoad) if n.buffer is result]
     return len(loads) > 0 and all(
         len(access.indices) == len(after.iter_vars)
         and all(
@@ -255,10 +256,10 @@ def _lines_inside(
 
     A line is what the first pass makes across: where it stores several elements at once.
     """
-    made = block_of(sch, first).writes[0]
-    across = next(k for k, r in enumerate(made.region) if not ir.is_const_int(r.extent, 1))
+    result = block_of(sch, first).writes[0]
+    across = next(k for k, r in enumerate(result.region) if not ir.is_const_int(r.extent, 1))
     block = block_of(sch, last)
-    load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is made.buffer)
+    load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is result.buffer)
     line = next(k for k, it in enumerate(block.iter_vars) if load.indices[across] is it.var)
     loops = inner_loops(sch, last, below)
     others = [loop for k, loop in enumerate(loops) if k != line]

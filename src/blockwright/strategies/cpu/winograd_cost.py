@@ -71,8 +71,8 @@ def plan(target: Target, conv: Convolution, m: int) -> Plan:
             each = max(products, filters) + _transforms(target, conv, m, group)
             if size > target.caches[-1].size // 3:
                 each += _WAITED * min(products, filters)
-            found = Plan(group, tasks * each + target.core.parallel_launch_cycles)
-            best = min(best, found, key=lambda p: p.cycles)
+            result = Plan(group, tasks * each + target.core.parallel_launch_cycles)
+            best = min(best, result, key=lambda p: p.cycles)
     return best
 
 
@@ -92,10 +92,10 @@ def _groups(conv: Convolution, m: int) -> list[int]:
     nor all tiles. Where the batch may be one image, its tiles are all."""
     images, rows, columns = conv.grid(m)
     batch = 1 if conv.batch is None else images
-    found = {d for d in range(1, columns + 1) if columns % d == 0}
-    found |= {columns * d for d in range(1, rows + 1) if rows % d == 0}
-    found |= {columns * rows * d for d in range(1, batch + 1) if batch % d == 0}
-    return sorted(found - {1, batch * rows * columns})
+    result = {d for d in range(1, columns + 1) if columns % d == 0}
+    result |= {columns * d for d in range(1, rows + 1) if rows % d == 0}
+    result |= {columns * rows * d for d in range(1, batch + 1) if batch % d == 0}
+    return sorted(result - {1, batch * rows * columns})
 
 
 def _in_passes(target: Target, conv: Convolution, m: int, count: int) -> float:

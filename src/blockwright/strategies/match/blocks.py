@@ -57,9 +57,9 @@ def leaf_blocks(func: ir.PrimFunc) -> list[ir.Block]:
 def _leaf_blocks(func: ir.PrimFunc) -> tuple[ir.Block, ...]:
     if not isinstance(func.body, ir.BlockRealize):
         return ()
-    found = [b for b in ir.blocks(func.body) if b is not func.root]
-    nested = any(ir.collect(b.body, ir.BlockRealize) for b in found)
-    return () if nested else tuple(found)
+    result = [b for b in ir.blocks(func.body) if b is not func.root]
+    nested = any(ir.collect(b.body, ir.BlockRealize) for b in result)
+    return () if nested else tuple(result)
 
 
 def has_empty_axis(func: ir.PrimFunc) -> bool:
@@ -226,9 +226,9 @@ def is_linear(address: ir.Expr, block: ir.Block, group: tuple[int, ...]) -> bool
         total = total * size
     ranges = {it.var: it.dom for it in block.iter_vars}
     ranges[fused] = ir.Range(ir.const(0, fused.dtype), total)
-    found = simplify(ir.substitute(address, values), ranges)
+    result = simplify(ir.substitute(address, values), ranges)
     return not any(
-        isinstance(n, ir.FloorDiv | ir.FloorMod) and ir.uses_var(n, fused) for n in ir.walk(found)
+        isinstance(n, ir.FloorDiv | ir.FloorMod) and ir.uses_var(n, fused) for n in ir.walk(result)
     )
 
 

@@ -64,8 +64,11 @@ def sliding_of(block: ir.Block) -> Sliding | str:
     iters = block.iter_vars
     taps = [p for p, it in enumerate(iters) if it.iter_type is ir.IterType.REDUCE]
     spatial = [p for p in range(len(iters)) if p not in taps]
-    loads = [n for n in ir.collect(store.value, ir.BufferLoad)
-             if n.buffer is not store.buffer and any(_uses(n, iters[p]) for p in taps)]  # fmt: skip
+    loads = [
+        n
+        for n in ir.collect(store.value, ir.BufferLoad)
+        if n.buffer is not store.buffer and any(_uses(n, iters[p]) for p in taps)
+    ]
     long = [it for it in iters if not ir.is_const_int(it.dom.extent, 1)]
     full = [n for n in loads if all(_uses(n, it) for it in long)]
     if not taps or not spatial or len(full) != 1:
@@ -121,7 +124,7 @@ def shape_of(
 ) -> WindowShape:
     """The sizes that decide on tiles and tasks."""
     fixed = [p for p in range(len(block.iter_vars)) if p not in facts.special]
-    found = WindowShape(
+    result = WindowShape(
         extent_of(block, [facts.vector]),
         taps=extent_of(block, facts.taps),
         weighted=bool(facts.weights),
@@ -130,11 +133,11 @@ def shape_of(
         source=source,
     )
     if not facts.moved:
-        return found
+        return result
     row, column = facts.moved[0], facts.moved[-1]
     pitch = stride(address_of(facts.data, block), block.iter_vars[column])
     return msgspec.structs.replace(
-        found,
+        result,
         columns=extent_of(block, [column]),
         step=_move(block, facts.data, column),
         gap=_move(block, facts.data, facts.taps_along[-1]),

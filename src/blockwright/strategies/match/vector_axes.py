@@ -28,8 +28,11 @@ _FAR = 16  # elements from which an access of a lane costs as much as any other
 def _addresses(block: ir.Block) -> list[ir.Expr]:
     """Where a block reads and stores, in terms of its iterators; its own earlier value excepted."""
     store = block.body
-    accesses = [load for load in ir.collect(store, ir.BufferLoad)
-                if load.indices and load.buffer is not block.writes[0].buffer]  # fmt: skip
+    accesses = [
+        load
+        for load in ir.collect(store, ir.BufferLoad)
+        if load.indices and load.buffer is not block.writes[0].buffer
+    ]
     if isinstance(store, ir.BufferStore) and store.indices:
         accesses.append(ir.BufferLoad(store.buffer, store.indices))
     return [address_of(access, block) for access in accesses]
@@ -44,9 +47,12 @@ def neighbours(block: ir.Block) -> list[tuple[int, ...]]:
             continue
         size = ir.const_int(it.dom.extent)
         steps = [(stride(a, block.iter_vars[position - 1]), stride(a, it)) for a in addresses]
-        if groups and size and groups[-1][-1] == position - 1 and all(
-            near < math.inf and far == near * size for far, near in steps
-        ):  # fmt: skip
+        if (
+            groups
+            and size
+            and groups[-1][-1] == position - 1
+            and all(near < math.inf and far == near * size for far, near in steps)
+        ):
             groups[-1] = (*groups[-1], position)
         else:
             groups.append((position,))
@@ -58,12 +64,12 @@ def axes_of(block: ir.Block, lanes: int) -> list[Axis]:
     (with its neighbours), with the closest accesses, spatial."""
     addresses = _addresses(block)
     groups = {position: group for group in neighbours(block) for position in group}
-    found: list[tuple[bool, Axis]] = []
+    result: list[tuple[bool, Axis]] = []
     for position, it in enumerate(block.iter_vars):
         if not ir.is_const_int(it.dom.extent, 1):
             reach = sum(min(stride(address, it), _FAR) for address in addresses)
             length = extent_of(block, groups.get(position, (position,)))
             short = length is not None and 2 * length < lanes
-            found.append((short, Axis(position, it, reach)))
-    found.sort(key=lambda entry: (entry[0], entry[1].reach, not entry[1].spatial))
-    return [axis for _, axis in found]
+            result.append((short, Axis(position, it, reach)))
+    result.sort(key=lambda entry: (entry[0], entry[1].reach, not entry[1].spatial))
+    return [axis for _, axis in result]

@@ -197,14 +197,17 @@ WRITTEN = frozenset(_MAINS)
 
 def scripts() -> dict[str, ir.IRModule]:
     """The written modules, each with the programs that it calls."""
-    found: dict[str, ir.IRModule] = {}
+    result: dict[str, ir.IRModule] = {}
     for name, main in _MAINS.items():
         body = main.strip("\n")
         whole = from_source(f"@I.ir_module\nclass M:\n{_PROGRAMS}\n    @R.function\n{body}\n")
-        kept = {n: f for n, f in whole.functions.items()
-                if isinstance(f, ir.GraphFunction) or f"cls.{n}," in body}  # fmt: skip
-        found[name] = whole.replace(functions=kept)
-    return found
+        kept = {
+            n: f
+            for n, f in whole.functions.items()
+            if isinstance(f, ir.GraphFunction) or f"cls.{n}," in body
+        }
+        result[name] = whole.replace(functions=kept)
+    return result
 
 
 @cache
@@ -216,13 +219,13 @@ def imported() -> dict[str, ir.IRModule]:
     from_program: Callable[..., ir.IRModule] = import_module(
         "blockwright.frontend.torch"
     ).from_exported_program
-    found: dict[str, ir.IRModule] = {}
+    result: dict[str, ir.IRModule] = {}
     torch.manual_seed(0)
     for name, model, args, shapes in _models(torch):
         with torch.no_grad():
             program = torch.export.export(model.eval(), args, dynamic_shapes=shapes, strict=False)
-        found[name] = from_program(program, shapes)
-    return found
+        result[name] = from_program(program, shapes)
+    return result
 
 
 def _models(torch: Any) -> list[tuple[str, Any, tuple[Any, ...], Any]]:

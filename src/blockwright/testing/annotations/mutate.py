@@ -19,8 +19,9 @@ def mutant(module: ir.IRModule, seed: int) -> tuple[ir.IRModule, str]:
     notes: list[str] = []
     wanted = 1 if chance.random() < 0.8 else 2
     for _ in range(50):
-        name = chance.choice([n for n, f in module.functions.items()
-                              if isinstance(f, ir.GraphFunction)])  # fmt: skip
+        name = chance.choice(
+            [n for n, f in module.functions.items() if isinstance(f, ir.GraphFunction)]
+        )
         change = chance.choice(_CHANGES)
         changed = change(_Mutation(module, name, chance))
         if changed is not None and changed is not module:
@@ -65,24 +66,24 @@ class _Mutation:
         return [b for b in self.function.bindings if isinstance(b, kind)]
 
     def calls(self, *names: str) -> list[ir.VarBinding]:
-        found: list[ir.VarBinding] = []
+        result: list[ir.VarBinding] = []
         for binding in self.bindings(ir.VarBinding):
             call = binding.value
             if isinstance(call, ir.GraphCall):
                 name = call.op.name if isinstance(call.op, ir.OpRef) else ""
                 if not names or name in names:
-                    found.append(binding)
-        return found
+                    result.append(binding)
+        return result
 
     def visible(self, before: ir.Binding) -> list[ir.GraphVar]:
         """Variables that are bound when a binding is evaluated."""
-        found = list(self.function.params)
+        result = list(self.function.params)
         for binding in self.function.bindings:
             if binding is before:
                 break
             if isinstance(binding, (ir.VarBinding, ir.MatchCast)):
-                found.append(binding.var)
-        return found
+                result.append(binding.var)
+        return result
 
     # ------------------------------------------------------------------------------- annotations
     def info(self, info: ir.Info | None) -> ir.Info | None:
@@ -160,10 +161,14 @@ class _Mutation:
             return ir.const(self.chance.choice((0, 1, 2, 3, 4, 5, 6, 8, -1, large)), kind)
         one, two = ir.const(1, kind), ir.const(2, kind)
         forms = (
-            lambda: ir.add(dim, one), lambda: ir.sub(dim, one), lambda: ir.mul(dim, two),
-            lambda: ir.floordiv(dim, two), lambda: ir.sub(ir.add(dim, one), one),
-            lambda: ir.floordiv(ir.mul(two, dim), two), lambda: ir.add(dim, dim),
-        )  # fmt: skip
+            lambda: ir.add(dim, one),
+            lambda: ir.sub(dim, one),
+            lambda: ir.mul(dim, two),
+            lambda: ir.floordiv(dim, two),
+            lambda: ir.sub(ir.add(dim, one), one),
+            lambda: ir.floordiv(ir.mul(two, dim), two),
+            lambda: ir.add(dim, dim),
+        )
         return self.chance.choice(forms)()
 
 
@@ -175,18 +180,18 @@ class _Renamed(ir.Mutator):
 
 # ------------------------------------------------------------------------------------- changes
 def binding_annotation(m: _Mutation) -> ir.IRModule | None:
-    found = m.bindings((ir.VarBinding, ir.MatchCast))  # type: ignore[arg-type]
-    if not found:
+    result = m.bindings((ir.VarBinding, ir.MatchCast))  # type: ignore[arg-type]
+    if not result:
         return None
-    var = m.chance.choice(found).var
+    var = m.chance.choice(result).var
     return m.renamed(var, var.replace(info=m.info(m.deduced.get(var))))
 
 
 def value_annotation(m: _Mutation) -> ir.IRModule | None:
-    found = m.bindings(ir.VarBinding)
-    if not found:
+    result = m.bindings(ir.VarBinding)
+    if not result:
         return None
-    binding = m.chance.choice(found)
+    binding = m.chance.choice(result)
     if isinstance(binding.value, ir.GraphVar):
         return None
     info = m.info(m.deduced.get(binding.var))
@@ -214,10 +219,10 @@ def parameter_annotation(m: _Mutation) -> ir.IRModule | None:
 
 
 def stated_result(m: _Mutation) -> ir.IRModule | None:
-    found = [b for b in m.calls() if b.value.out_info]  # type: ignore[attr-defined]
-    if not found:
+    result = [b for b in m.calls() if b.value.out_info]  # type: ignore[attr-defined]
+    if not result:
         return None
-    binding: Any = m.chance.choice(found)
+    binding: Any = m.chance.choice(result)
     infos = m.tuple(ir.TupleInfo(binding.value.out_info))
     assert isinstance(infos, ir.TupleInfo)
     value = binding.value.replace(out_info=infos.fields, info=None)
@@ -250,10 +255,10 @@ def callee_bounds(m: _Mutation) -> ir.IRModule | None:
 
 
 def cast_pattern(m: _Mutation) -> ir.IRModule | None:
-    found = m.bindings(ir.MatchCast)
-    if not found:
+    result = m.bindings(ir.MatchCast)
+    if not result:
         return None
-    binding = m.chance.choice(found)
+    binding = m.chance.choice(result)
     pattern = m.info(binding.pattern) or ir.ObjectInfo()
     var = binding.var.replace(info=m.chance.choice((None, pattern, binding.var.info)))
     module = m.with_binding(binding, binding.replace(pattern=pattern))
@@ -262,10 +267,10 @@ def cast_pattern(m: _Mutation) -> ir.IRModule | None:
 
 def new_cast(m: _Mutation) -> ir.IRModule | None:
     """A cast of some value in front of a use of it."""
-    found = m.calls()
-    if not found:
+    result = m.calls()
+    if not result:
         return None
-    binding = m.chance.choice(found)
+    binding = m.chance.choice(result)
     known = [v for v in m.visible(binding) if isinstance(m.deduced.get(v), ir.Info)]
     if not known:
         return None
@@ -278,10 +283,10 @@ def new_cast(m: _Mutation) -> ir.IRModule | None:
 
 
 def arguments(m: _Mutation) -> ir.IRModule | None:
-    found = m.calls()
-    if not found:
+    result = m.calls()
+    if not result:
         return None
-    binding: Any = m.chance.choice(found)
+    binding: Any = m.chance.choice(result)
     call: ir.GraphCall = binding.value
     args = list(call.args)
     tuples = [i for i, a in enumerate(args) if isinstance(a, ir.TupleExpr)]
@@ -304,30 +309,30 @@ def arguments(m: _Mutation) -> ir.IRModule | None:
 
 
 def called_function(m: _Mutation) -> ir.IRModule | None:
-    found = m.calls("call_tir")
-    if not found:
+    result = m.calls("call_tir")
+    if not result:
         return None
-    binding: Any = m.chance.choice(found)
+    binding: Any = m.chance.choice(result)
     target = ir.GlobalVar(m.chance.choice([*m.module.functions, "nobody"]))
     value = binding.value.replace(args=(target, *binding.value.args[1:]))
     return m.with_binding(binding, binding.replace(value=value))
 
 
 def shape_value(m: _Mutation) -> ir.IRModule | None:
-    found = [s for s in ir.collect(m.function, ir.ShapeExpr) if s.values]
-    if not found:
+    result = [s for s in ir.collect(m.function, ir.ShapeExpr) if s.values]
+    if not result:
         return None
-    old = m.chance.choice(found)
+    old = m.chance.choice(result)
     dims = m.dims(old.values)
     info = m.chance.choice((None, old.info, ir.ShapeInfo(dims)))
     return m.with_function(_Renamed(old, ir.ShapeExpr(dims, info=info))(m.function))
 
 
 def tuple_field(m: _Mutation) -> ir.IRModule | None:
-    found = ir.collect(m.function, ir.TupleGetItem)
-    if not found:
+    result = ir.collect(m.function, ir.TupleGetItem)
+    if not result:
         return None
-    old = m.chance.choice(found)
+    old = m.chance.choice(result)
     new = old.replace(index=m.chance.choice((-1, 0, 1, 2, 3)), info=None)
     return m.with_function(_Renamed(old, new)(m.function))
 
@@ -342,10 +347,10 @@ def result_value(m: _Mutation) -> ir.IRModule | None:
 
 def alias(m: _Mutation) -> ir.IRModule | None:
     """A value under another name with an annotation of its own."""
-    found = m.calls()
-    if not found:
+    result = m.calls()
+    if not result:
         return None
-    binding = m.chance.choice(found)
+    binding = m.chance.choice(result)
     value = m.chance.choice(m.visible(binding))
     var = ir.GraphVar("alias", True, info=m.info(m.deduced.get(value)))
     changed = binding.replace(value=_Renamed(value, var)(binding.value))
@@ -364,10 +369,10 @@ def order(m: _Mutation) -> ir.IRModule | None:
 
 
 def constant_annotation(m: _Mutation) -> ir.IRModule | None:
-    found = ir.collect(m.function, ir.Constant)
-    if not found:
+    result = ir.collect(m.function, ir.Constant)
+    if not result:
         return None
-    old = m.chance.choice(found)
+    old = m.chance.choice(result)
     return m.with_function(_Renamed(old, old.replace(info=m.info(old.info)))(m.function))
 
 

@@ -109,12 +109,12 @@ def check(info: ir.Info | None, value: Any, sizes: Sizes) -> None:
         return
     if parts is not None or isinstance(info, ir.TensorInfo) != isinstance(value, np.ndarray):
         raise CastFails("a value of another kind")
-    wanted, found = dims(info), shape_of(value)
+    wanted, result = dims(info), shape_of(value)
     rank = getattr(info, "ndim", -1)
-    if rank not in (-1, len(found)) or (wanted is not None and len(wanted) != len(found)):
-        raise CastFails(f"rank {len(found)}")
-    if wanted is not None and tuple(number(d, sizes) for d in wanted) != found:
-        raise CastFails(f"shape {found}")
+    if rank not in (-1, len(result)) or (wanted is not None and len(wanted) != len(result)):
+        raise CastFails(f"rank {len(result)}")
+    if wanted is not None and tuple(number(d, sizes) for d in wanted) != result:
+        raise CastFails(f"shape {result}")
     kind = info.dtype if isinstance(info, ir.TensorInfo) else None
     if kind is not None and value.dtype != kind.numpy():
         raise CastFails(f"type {value.dtype}")
@@ -173,15 +173,18 @@ class Evaluation:
     def _function_call(self, call: ir.GraphCall, values: dict[ir.GraphVar, Any]) -> Any:
         """Arguments and results of functions are checked where they pass."""
         named = isinstance(call.op, ir.GlobalVar)
-        callee = self.module[call.op.name] if isinstance(call.op, ir.GlobalVar) else (
-            self._value(call.op, values))  # fmt: skip
+        callee = (
+            self.module[call.op.name]
+            if isinstance(call.op, ir.GlobalVar)
+            else (self._value(call.op, values))
+        )
         if not isinstance(callee, ir.GraphFunction):
             raise Undefined("a call of something else")
         inner = Evaluation(self.module)
         args = [self._value(a, values) for a in call.args]
-        found = inner._function(callee, args, {} if named else self.sizes)
-        check(callee.ret_info, found, inner.sizes)
-        return found
+        result = inner._function(callee, args, {} if named else self.sizes)
+        check(callee.ret_info, result, inner.sizes)
+        return result
 
     def _call(self, call: ir.GraphCall, name: str, values: dict[ir.GraphVar, Any]) -> Any:
         if name == "call_tir":
@@ -200,10 +203,10 @@ class Evaluation:
             else:
                 arrays += arg if isinstance(arg, tuple) else [arg]
         with np.errstate(all="ignore"):
-            found = row.oracle(*arrays, **attrs)
-        if isinstance(found, (tuple, list)):
-            return tuple(cast("Sequence[Any]", found))
-        return cast("Array", np.asarray(found))
+            result = row.oracle(*arrays, **attrs)
+        if isinstance(result, (tuple, list)):
+            return tuple(cast("Sequence[Any]", result))
+        return cast("Array", np.asarray(result))
 
     def _attribute(self, value: Any) -> Any:
         if isinstance(value, ir.Expr):

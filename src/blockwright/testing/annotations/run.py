@@ -105,8 +105,8 @@ def _run(batch: list[_Mutant]) -> list[Verdict]:
 
 
 def _alone(one: _Mutant) -> Verdict:
-    found = isolated(lambda: tried(one.module, one.seed), _SECONDS)
-    return Verdict("wrong", f"dies: {found.why}") if isinstance(found, Death) else found
+    result = isolated(lambda: tried(one.module, one.seed), _SECONDS)
+    return Verdict("wrong", f"dies: {result.why}") if isinstance(result, Death) else result
 
 
 def _note(outcome: Outcome, one: _Mutant, verdict: Verdict) -> None:
@@ -124,5 +124,5 @@ def _note(outcome: Outcome, one: _Mutant, verdict: Verdict) -> None:
 def write_findings(outcome: Outcome, folder: Path) -> None:
     """A file for each finding."""
     folder.mkdir(parents=True, exist_ok=True)
-    for found in outcome.findings:
-        (folder / f"annotation-{found.seed}.txt").write_text(str(found), encoding="utf-8")
+    for result in outcome.findings:
+        (folder / f"annotation-{result.seed}.txt").write_text(str(result), encoding="utf-8")

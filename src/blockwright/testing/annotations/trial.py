@@ -67,8 +67,8 @@ def evaluated(module: ir.IRModule, seed: int) -> Verdict:
     evaluation = oracle.Evaluation(module)
     try:
         sizes = _sizes(function, rng, alike=False)
-        found = evaluation.run("main", [_array(p.info, sizes, rng) for p in function.params])
-        oracle.check(function.ret_info, found, evaluation.sizes)
+        result = evaluation.run("main", [_array(p.info, sizes, rng) for p in function.params])
+        oracle.check(function.ret_info, result, evaluation.sizes)
     except oracle.CastFails as failure:
         if not ir.collect(module, ir.MatchCast):
             return Verdict("wrong", f"is valid where {failure}")
@@ -118,14 +118,14 @@ def _called(module: ir.IRModule, native: Any, rng: np.random.Generator, alike: b
     except BlockwrightError as error:
         return error.code  # the tensor program itself goes wrong
     try:
-        found = native(*arrays)
+        result = native(*arrays)
     except BlockwrightError as error:
         if not fails:
             raise _Wrong(f"sizes {_named(sizes)}: refused: {error.message}") from error
         return error.code
     if fails:
         raise _Wrong(f"sizes {_named(sizes)}: runs where {fails}")
-    _compare(found, wanted, function, evaluation)
+    _compare(result, wanted, function, evaluation)
     return "right"
 
 

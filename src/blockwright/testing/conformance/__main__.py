@@ -77,18 +77,20 @@ def _left(op: Any, names: list[str], record: Record | None) -> list[str]:
 
 def _tell(record: Record, before: Record | None) -> None:
     """Print the findings that are new."""
-    for found in record.findings[len(before.findings) if before else 0 :]:
-        sys.stdout.write(f"{record.operator} {found.dtype} {found.label}: {found.what} "
-                         f"{found.code} {found.words}\n")  # fmt: skip
+    for result in record.findings[len(before.findings) if before else 0 :]:
+        sys.stdout.write(
+            f"{record.operator} {result.dtype} {result.label}: {result.what} "
+            f"{result.code} {result.words}\n"
+        )
     sys.stdout.flush()
 
 
 def _operators() -> list[Any]:
     """The operators of OpInfo, one of each full name."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for op in op_db:
-        found.setdefault(op.full_name, op)
-    return [found[name] for name in sorted(found)]
+        result.setdefault(op.full_name, op)
+    return [result[name] for name in sorted(result)]
 
 
 def _wanted(name: str, patterns: str) -> bool:
@@ -113,19 +115,26 @@ def _options() -> argparse.Namespace:
         help="samples per operator in float32 and int64; other types: a third",
     )
     parser.add_argument("--minutes", type=float, default=60, help="begin nothing new after so long")
-    parser.add_argument("--seconds", type=float, default=300,
-                        help="for an operator; if its samples are tried one by one, four times as "
-                        "long")  # fmt: skip
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=300,
+        help="for an operator; if its samples are tried one by one, four times as long",
+    )
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
-    parser.add_argument("--folder", type=Path, default=Path("build/conformance"),
-                        help="folder of the records")  # fmt: skip
+    parser.add_argument(
+        "--folder", type=Path, default=Path("build/conformance"), help="folder of the records"
+    )
     parser.add_argument("--page", type=Path, help="write the page when all operators are done")
     again = parser.add_mutually_exclusive_group()
-    again.add_argument("--resume", action="store_true",
-                       help="keep records of the same sources (the default)")  # fmt: skip
-    again.add_argument("--any-sources", action="store_true",
-                       help="keep records of other sources as well; the page then says so"
-                       )  # fmt: skip
+    again.add_argument(
+        "--resume", action="store_true", help="keep records of the same sources (the default)"
+    )
+    again.add_argument(
+        "--any-sources",
+        action="store_true",
+        help="keep records of other sources as well; the page then says so",
+    )
     again.add_argument("--fresh", action="store_true", help="forget all records first")
     return parser.parse_args()
 

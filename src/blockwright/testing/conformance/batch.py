@@ -134,15 +134,15 @@ class Batch(torch.nn.Module):
 
 def judged(batch: list[Prepared], dynamic: bool = False) -> list[Outcome]:
     """What becomes of each sample."""
-    found = _attempt(batch, dynamic)
-    if not isinstance(found, Problem):
-        return found
+    result = _attempt(batch, dynamic)
+    if not isinstance(result, Problem):
+        return result
     if len(batch) == 1:
-        return [Outcome(found.kind, found.code, found.words)]
+        return [Outcome(result.kind, result.code, result.words)]
     groups = [list(g) for _, g in itertools.groupby(batch, lambda p: p.group)]
     if len(groups) > 1:
         return [outcome for group in groups for outcome in judged(group, dynamic)]
-    alone = [None] * len(batch) if found.code != "BW501" else _uncovered(batch, dynamic)
+    alone = [None] * len(batch) if result.code != "BW501" else _uncovered(batch, dynamic)
     if not any(alone):
         alone = [importable(p, dynamic) for p in batch]
     kept = [p for p, problem in zip(batch, alone, strict=True) if problem is None]
@@ -150,26 +150,28 @@ def judged(batch: list[Prepared], dynamic: bool = False) -> list[Outcome]:
         half = len(batch) // 2
         return [*judged(batch[:half], dynamic), *judged(batch[half:], dynamic)]
     rest = iter(judged(kept, dynamic) if kept else [])
-    return [next(rest) if problem is None else Outcome(problem.kind, problem.code, problem.words)
-            for problem in alone]  # fmt: skip
+    return [
+        next(rest) if problem is None else Outcome(problem.kind, problem.code, problem.words)
+        for problem in alone
+    ]
 
 
 def _uncovered(batch: list[Prepared], dynamic: bool) -> list[Problem | None]:
     """For each sample the operators that the importer lacks, found by one decomposition of all."""
     program = _exported(batch, dynamic)
-    found: list[Problem | None] = [None] * len(batch)
+    result: list[Problem | None] = [None] * len(batch)
     try:
         missing = unknown_nodes(decomposed(functional(program), KNOWN), KNOWN)
     except ImporterError:  # a sample cannot be decomposed: each is then tried alone
-        return found
+        return result
     for operator, nodes in missing.items():
         words = f"operator {target_name(operator)} is not covered"
         for node in nodes:
             paths = [path for path, _ in node.meta.get("nn_module_stack", {}).values()]
             number = next((p.removeprefix("parts.") for p in paths if p.startswith("parts.")), "")
             if number.isdecimal():
-                found[int(number)] = Problem("refused", "BW501", words)
-    return found
+                result[int(number)] = Problem("refused", "BW501", words)
+    return result
 
 
 def importable(one: Prepared, dynamic: bool = False) -> Problem | None:
@@ -254,9 +256,9 @@ def _as_decomposed(one: Prepared, result: Any) -> bool:
     for known in (KNOWN, frozenset[str]()):
         with contextlib.suppress(ImporterError):  # where PyTorch cannot decompose all
             parts = decomposed(whole, known)
-            found = parts.module()(*copied(one.sample.tensors))
-            same = not difference(result, found, one.wide, _free(one)) or _off_by_one(
-                result, found, few=True
+            matches = parts.module()(*copied(one.sample.tensors))
+            same = not difference(result, matches, one.wide, _free(one)) or _off_by_one(
+                result, matches, few=True
             )
             if same and parts is not whole:
                 return True

@@ -123,9 +123,14 @@ def _joined(before: Record, now: Record) -> Record:
     order = list(DTYPES)
     rows = sorted([*before.rows, *now.rows], key=lambda row: order.index(row.dtype))
     return Record(
-        now.operator, before.digest, True, round(before.seconds + now.seconds, 2), rows,
-        [*before.findings, *now.findings], {**now.reasons, **before.reasons},
-    )  # fmt: skip
+        now.operator,
+        before.digest,
+        True,
+        round(before.seconds + now.seconds, 2),
+        rows,
+        [*before.findings, *now.findings],
+        {**now.reasons, **before.reasons},
+    )
 
 
 def _note(
@@ -149,8 +154,8 @@ def _batch(op: Any, dtype: torch.dtype, most: int, dynamic: bool, alone: bool) -
         return []
     if alone:  # PyTorch itself dies of some
         samples = [s for s in samples if _lives(op.name, s)]
-    found = [prepared(op.name, s, str(dtype)) for s in samples]
-    return [p for p in found if p is not None]
+    result = [prepared(op.name, s, str(dtype)) for s in samples]
+    return [p for p in result if p is not None]
 
 
 def _lives(name: str, sample: Sample) -> bool:
@@ -162,6 +167,7 @@ def _one_by_one(batch: list[Prepared], dynamic: bool) -> list[Outcome]:
     outcomes: list[Outcome] = []
     for one in batch:
         done = isolated(lambda one=one: judged([one], dynamic)[0], _SECONDS)
-        outcomes.append(Outcome("internal", done.why, "the process died")
-                        if isinstance(done, Death) else done)  # fmt: skip
+        outcomes.append(
+            Outcome("internal", done.why, "the process died") if isinstance(done, Death) else done
+        )
     return outcomes

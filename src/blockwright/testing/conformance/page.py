@@ -55,11 +55,18 @@ def page(records: Sequence[Record], most: int, untried: Sequence[str] = ()) -> s
     """
     covered = sorted((r for r in records if r.covered and _tried(r)), key=lambda r: r.operator)
     absent = sorted((r for r in records if not r.covered), key=lambda r: r.operator)
-    text = _HEAD.format(most=most, few=max(1, most // 3), sources=_sources(records),
-                        totals=f"{totals(records)} {_by_type(records)}")  # fmt: skip
+    text = _HEAD.format(
+        most=most,
+        few=max(1, most // 3),
+        sources=_sources(records),
+        totals=f"{totals(records)} {_by_type(records)}",
+    )
     text += "".join(f"| {' | '.join(_cells(r))} |\n" for r in covered)
-    findings = [f"- `{r.operator}`, {f.dtype}, {f.label}: {f.what} {f.code} {f.words}\n"
-                for r in covered for f in r.findings]  # fmt: skip
+    findings = [
+        f"- `{r.operator}`, {f.dtype}, {f.label}: {f.what} {f.code} {f.words}\n"
+        for r in covered
+        for f in r.findings
+    ]
     if findings:
         text += _FINDINGS + "".join(findings)
     reasons = [f"- `{r.operator}`: {_reasons(r)}\n" for r in covered if r.reasons]
@@ -102,17 +109,17 @@ def totals(records: Sequence[Record]) -> str:
 
 def _by_type(records: Sequence[Record]) -> str:
     """How many operators were judged in each type."""
-    found = Counter(row.dtype for r in records if r.covered for row in r.rows if row.tried)
-    counts = ", ".join(f"{dtype} {found[dtype]}" for dtype in _SHORT if found[dtype])
+    result = Counter(row.dtype for r in records if r.covered for row in r.rows if row.tried)
+    counts = ", ".join(f"{dtype} {result[dtype]}" for dtype in _SHORT if result[dtype])
     return f"Operators judged in each type: {counts}."
 
 
 def _sources(records: Sequence[Record]) -> str:
     """What is said where records were made with more than one state of the sources."""
-    made = Counter(r.digest.partition(" ")[0] for r in records)
-    if len(made) < 2:
+    result = Counter(r.digest.partition(" ")[0] for r in records)
+    if len(result) < 2:
         return ""
-    parts = ", ".join(f"{digest} ({count})" for digest, count in made.most_common())
+    parts = ", ".join(f"{digest} ({count})" for digest, count in result.most_common())
     return (
         "\nNot all operators were judged with the same sources. Digests of the sources, and how "
         f"many operators: {parts}.\n"
@@ -159,6 +166,15 @@ def _cells(record: Record) -> tuple[str, ...]:
     )
 
 
-_SHORT = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16",
-          "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8",
-          "bool": "bool"}  # fmt: skip
+_SHORT = {
+    "float32": "f32",
+    "float64": "f64",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "int64": "i64",
+    "int32": "i32",
+    "int16": "i16",
+    "int8": "i8",
+    "uint8": "u8",
+    "bool": "bool",
+}

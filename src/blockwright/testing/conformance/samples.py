@@ -26,11 +26,30 @@ MAIN = (torch.float32, torch.int64)
 """Types that get all samples and variants: operators differ by kind of type more than by width."""
 VARIANTS = ("strided", "empty", "in place", "dynamic")
 """Variants of a sample, besides special values."""
-UNSPECIFIED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty",
-               "new_empty_strided"}  # fmt: skip
+UNSPECIFIED = {
+    "empty",
+    "empty_like",
+    "empty_permuted",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+}
 """Operators whose elements may be anything: only types and shapes are compared."""
-_TAKES_POSITIONS = ("index", "gather", "scatter", "take", "embedding", "one_hot", "bincount",
-                    "shift", "narrow", "select", "pow", "ldexp", "repeat_interleave")  # fmt: skip
+_TAKES_POSITIONS = (
+    "index",
+    "gather",
+    "scatter",
+    "take",
+    "embedding",
+    "one_hot",
+    "bincount",
+    "shift",
+    "narrow",
+    "select",
+    "pow",
+    "ldexp",
+    "repeat_interleave",
+)
 """Words in names of operators whose integers cannot be just any."""
 
 _DRAWN = 300
@@ -47,8 +66,9 @@ class Sample(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def tensors(self) -> list[torch.Tensor]:
-        return [x for x in pytree.tree_leaves((self.args, self.kwargs))
-                if isinstance(x, torch.Tensor)]  # fmt: skip
+        return [
+            x for x in pytree.tree_leaves((self.args, self.kwargs)) if isinstance(x, torch.Tensor)
+        ]
 
     def call(self, tensors: list[Any]) -> Any:
         """The operator's result with other tensors in place of the sample's."""
@@ -92,15 +112,15 @@ def samples_of(op: Any, dtype: torch.dtype, most: int) -> list[Sample]:
     """
     base = _spread(_given(op, dtype), most if dtype in MAIN else max(1, most // 3))
     extra = max(1, most // 6) if dtype in MAIN else 1
-    found = [*base, *_extremes(op, base, dtype)]
+    result = [*base, *_extremes(op, base, dtype)]
     variants = _variants(op, dtype)
     if "strided" in variants:
-        found += _strided(base, extra)
+        result += _strided(base, extra)
     if "empty" in variants:
-        found += _empty(base, extra)
+        result += _empty(base, extra)
     if "in place" in variants:
-        found += _in_place(op, base, extra)
-    return found
+        result += _in_place(op, base, extra)
+    return result
 
 
 def _variants(op: Any, dtype: torch.dtype) -> Sequence[str]:
@@ -215,15 +235,18 @@ def with_gaps(tensor: torch.Tensor) -> torch.Tensor:
 
 def _empty(base: list[Sample], most: int) -> Iterator[Sample]:
     """One size of the first tensor is 0, and so is every equal size."""
-    found = 0
+    result = 0
     for sample in base:
         size = next((n for t in sample.tensors for n in t.shape if n > 1), 0)
-        if size and found < most:
-            found += 1
-            yield sample.replaced("empty", [
-                t.new_zeros([0 if n == size else n for n in t.shape]) if size in t.shape else t
-                for t in sample.tensors
-            ])  # fmt: skip
+        if size and result < most:
+            result += 1
+            yield sample.replaced(
+                "empty",
+                [
+                    t.new_zeros([0 if n == size else n for n in t.shape]) if size in t.shape else t
+                    for t in sample.tensors
+                ],
+            )
 
 
 def _in_place(op: Any, base: list[Sample], most: int) -> Iterator[Sample]:

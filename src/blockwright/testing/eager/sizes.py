@@ -18,12 +18,12 @@ def every_size_dynamic(tensors: Any) -> Any:
 def symbolic_shapes(program: Any) -> list[tuple[Any, ...]]:
     """Shape of every user input, with the exporter's expressions for sizes that may vary."""
     wanted = set(program.graph_signature.user_inputs)
-    found: list[tuple[Any, ...]] = []
+    result: list[tuple[Any, ...]] = []
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name in wanted:
             sizes = getattr(node.meta.get("val"), "shape", ())
-            found.append(tuple(n if isinstance(n, int) else n.node.expr for n in sizes))
-    return found
+            result.append(tuple(n if isinstance(n, int) else n.node.expr for n in sizes))
+    return result
 
 
 def other_sizes(program: Any, tensors: list[torch.Tensor], step: int) -> list[torch.Tensor] | None:

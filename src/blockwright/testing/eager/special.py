@@ -11,10 +11,10 @@ def special_values(dtype: torch.dtype) -> torch.Tensor:
         return torch.tensor([True, False])
     if not dtype.is_floating_point:
         ends = torch.iinfo(dtype)
-        found = {ends.min, ends.min + 1, ends.max - 1, ends.max, 0, 1, 2, 3, 7}
+        result = {ends.min, ends.min + 1, ends.max - 1, ends.max, 0, 1, 2, 3, 7}
         if ends.min < 0:
-            found |= {-1, -2, -3, -7}
-        return torch.tensor(sorted(found), dtype=dtype)
+            result |= {-1, -2, -3, -7}
+        return torch.tensor(sorted(result), dtype=dtype)
     ends = torch.finfo(dtype)
     small = ends.smallest_normal
     ones = [0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 88.0]

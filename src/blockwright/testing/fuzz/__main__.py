@@ -32,9 +32,9 @@ def main() -> int:
         return _annotations(options)
     corpus = Corpus(options.corpus, options.seed)
     corpus.try_again()
-    for found in corpus.state.found:
-        word = "mended" if found.mended else "still fails"
-        sys.stdout.write(f"{word}: {options.corpus / found.file}: {found.symptom}\n")
+    for result in corpus.state.found:
+        word = "mended" if result.mended else "still fails"
+        sys.stdout.write(f"{word}: {options.corpus / result.file}: {result.symptom}\n")
     if options.native:
         load_compiler()
     start, taken, compiled, lowered = time.monotonic(), 0, 0, 0
@@ -50,28 +50,31 @@ def main() -> int:
         taken += played.tally.steps
         compiled += played.native
         lowered += played.lowered
-        for found in corpus.state.found[known:]:
-            sys.stdout.write(f"FAILS: {options.corpus / found.file}: {found.symptom}\n")
+        for result in corpus.state.found[known:]:
+            sys.stdout.write(f"FAILS: {options.corpus / result.file}: {result.symptom}\n")
             sys.stdout.flush()
         if options.steps is not None and taken >= options.steps:
             break
     seconds = time.monotonic() - start
-    sys.stdout.write(f"{corpus.tally.table()}\n{taken} steps accepted, {compiled} of them compiled "
-                     f"too, {lowered} programs lowered, {len(corpus.open)} failures open, "
-                     f"{seconds:.0f} s; in all runs {corpus.tally.steps}, {corpus.state.native} "
-                     f"and {corpus.state.lowered}\n")  # fmt: skip
+    sys.stdout.write(
+        f"{corpus.tally.table()}\n{taken} steps accepted, {compiled} of them compiled "
+        f"too, {lowered} programs lowered, {len(corpus.open)} failures open, "
+        f"{seconds:.0f} s; in all runs {corpus.tally.steps}, {corpus.state.native} "
+        f"and {corpus.state.lowered}\n"
+    )
     return 1 if corpus.open else 0
 
 
 def _annotations(options: argparse.Namespace) -> int:
     """Mutate annotations of valid modules instead of scheduling programs."""
     load_compiler()
-    outcome = fuzz_annotations({**scripts(), **imported()}, options.annotations, options.seed,
-                               options.jobs)  # fmt: skip
+    outcome = fuzz_annotations(
+        {**scripts(), **imported()}, options.annotations, options.seed, options.jobs
+    )
     write_findings(outcome, options.corpus)
     sys.stdout.write(f"{outcome.table()}\n")
-    for found in outcome.findings:
-        sys.stdout.write(f"\n{found}")
+    for result in outcome.findings:
+        sys.stdout.write(f"\n{result}")
     return 1 if outcome.findings else 0
 
 
@@ -102,16 +105,27 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, help="accepted steps to take in this run")
     parser.add_argument("--minutes", type=float, help="begin nothing new after so long")
     parser.add_argument("--seed", type=int, default=0, help="first seed of a corpus that is new")
-    parser.add_argument("--corpus", type=Path, default=Path("build/fuzz"),
-                        help="folder of the state and the scripts")  # fmt: skip
+    parser.add_argument(
+        "--corpus",
+        type=Path,
+        default=Path("build/fuzz"),
+        help="folder of the state and the scripts",
+    )
     parser.add_argument("--native", type=float, default=0.05, help="share of steps compiled too")
-    parser.add_argument("--lowered", type=float, default=0.3,
-                        help="share of programs that are lowered pass by pass")  # fmt: skip
+    parser.add_argument(
+        "--lowered", type=float, default=0.3, help="share of programs that are lowered pass by pass"
+    )
     parser.add_argument("--length", type=int, default=12, help="steps tried per program")
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--often", action="append", default=[], choices=sorted(ALL_MOVES))
-    parser.add_argument("--annotations", type=int, nargs="?", const=10_000, metavar="COUNT",
-                        help="judge so many mutants of annotated modules instead")  # fmt: skip
+    parser.add_argument(
+        "--annotations",
+        type=int,
+        nargs="?",
+        const=10_000,
+        metavar="COUNT",
+        help="judge so many mutants of annotated modules instead",
+    )
     options = parser.parse_args()
     if options.steps is None and options.minutes is None:
         options.steps = 20_000

@@ -124,5 +124,5 @@ def failure(case: Case) -> str | None:
 
 def outcome(case: Case) -> str | None:
     """`failure`, found out in a process of its own; a process that dies has failed too."""
-    found = isolated(lambda: failure(case))
-    return f"{case.phase}: {found.why}" if isinstance(found, Death) else found
+    result = isolated(lambda: failure(case))
+    return f"{case.phase}: {result.why}" if isinstance(result, Death) else result

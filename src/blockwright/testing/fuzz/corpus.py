@@ -100,7 +100,7 @@ class Corpus:
     @property
     def open(self) -> list[Found]:
         """Failures whose scripts still fail, as far as is known."""
-        return [found for found in self.state.found if not found.mended]
+        return [result for result in self.state.found if not result.mended]
 
     def _keep(self, failure: Failure) -> None:
         alike = [f for f in self.state.found if f.symptom == failure.symptom]
@@ -115,14 +115,19 @@ class Corpus:
     def try_again(self) -> None:
         """Run the scripts of known failures; those that pass, or whose steps are refused now, are
         mended, others are open."""
-        for found in self.state.found:
-            path = self.folder / found.file
+        for result in self.state.found:
+            path = self.folder / result.file
             try:
-                done = subprocess.run([sys.executable, str(path)], capture_output=True,
-                                      check=False, timeout=_SECONDS, text=True)  # fmt: skip
-                found.mended = done.returncode == 0 or _refused(done.stderr, found.symptom)
+                done = subprocess.run(
+                    [sys.executable, str(path)],
+                    capture_output=True,
+                    check=False,
+                    timeout=_SECONDS,
+                    text=True,
+                )
+                result.mended = done.returncode == 0 or _refused(done.stderr, result.symptom)
             except subprocess.TimeoutExpired:
-                found.mended = False
+                result.mended = False
         self.save()
 
 

@@ -97,7 +97,7 @@ def _answer(running: _Running) -> Any:
         _end(running)
         return Death(TOO_SLOW)
     try:
-        found = running.answers.recv()
+        result = running.answers.recv()
     except EOFError:
         _, status = os.waitpid(running.pid, 0)
         running.answers.close()
@@ -105,7 +105,7 @@ def _answer(running: _Running) -> Any:
         return Death(signal.Signals(-number).name if number < 0 else f"exit code {number}")
     os.waitpid(running.pid, 0)
     running.answers.close()
-    return found
+    return result
 
 
 def _end(running: _Running) -> None:

@@ -186,6 +186,8 @@ def _combines(node: ir.Node) -> bool:
     return (
         isinstance(node, ir.For)
         and node.kind is ir.ForKind.VECTORIZED
-        and any(not any(ir.uses_var(index, node.loop_var) for index in store.indices)
-                for store in ir.collect(node.body, ir.BufferStore))
-    )  # fmt: skip
+        and any(
+            not any(ir.uses_var(index, node.loop_var) for index in store.indices)
+            for store in ir.collect(node.body, ir.BufferStore)
+        )
+    )

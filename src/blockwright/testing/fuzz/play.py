@@ -39,8 +39,15 @@ _COMPILED = 4
 
 _TYPES, _WEIGHTS = ("float32", "float16", "float64"), (0.84, 0.08, 0.08)
 """Element types of the programs, each with how likely it is."""
-_FOCUS = ("halo", "halo", "compute_at", "compute_inline", "parallel", "transform_block_layout",
-          "transform_layout")  # fmt: skip
+_FOCUS = (
+    "halo",
+    "halo",
+    "compute_at",
+    "compute_inline",
+    "parallel",
+    "transform_block_layout",
+    "transform_layout",
+)
 """Steps of which one is drawn half of the time for some programs: what few of them allow."""
 _FOCUSED = 0.4
 """How many."""
@@ -161,11 +168,11 @@ class _Game:
                 return symptom(error), str(error)
             return None
 
-        found = isolated(work)
-        if isinstance(found, Death):
-            raise Finding(found.why, f"compiled code ended with {found.why}")
-        if found is not None:
-            raise Finding(*found)
+        result = isolated(work)
+        if isinstance(result, Death):
+            raise Finding(result.why, f"compiled code ended with {result.why}")
+        if result is not None:
+            raise Finding(*result)
         self.played.native += 1
 
     def case(self) -> Case:

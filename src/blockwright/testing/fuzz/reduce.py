@@ -91,7 +91,7 @@ def by_names(case: Case) -> Case | None:
             done.append(step)  # the one that goes wrong
             break
         try:
-            found = _repeat(sch, step, known)
+            result = _repeat(sch, step, known)
         except Exception:  # noqa: BLE001  then the steps stay as they were
             return None
         asked = step.record.pure and step.record.returns == "blocks"
@@ -99,7 +99,7 @@ def by_names(case: Case) -> Case | None:
             done.append(step)
             continue
         names = {b.name for b in ir.blocks(sch.func)}
-        for mine, theirs in zip(step.outputs, found, strict=True):
+        for mine, theirs in zip(step.outputs, result, strict=True):
             node = sch.get(theirs)
             assert isinstance(mine, BlockRV)
             assert isinstance(node, ir.Block)
@@ -120,8 +120,8 @@ def _unique(sch: Schedule, name: str) -> bool:
 def _repeat(sch: Schedule, step: Instruction, known: dict[Handle, Handle]) -> list[Handle]:
     """Take a step of a trace on a schedule; `known` learns its handles."""
     given = sch.take(translated(step.record, known, sch.func))
-    found: list[Handle] = []
+    result: list[Handle] = []
     if given is not None:
-        found = cast("list[Handle]", given if isinstance(given, list) else [given])
-    known.update(zip(step.outputs, found, strict=True))
-    return found
+        result = cast("list[Handle]", given if isinstance(given, list) else [given])
+    known.update(zip(step.outputs, result, strict=True))
+    return result

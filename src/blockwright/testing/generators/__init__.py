@@ -25,15 +25,65 @@ from blockwright.testing.generators.steered import with_data_conditions
 from blockwright.testing.generators.unusual import Unusual
 from blockwright.testing.generators.usual import Usual
 
-STAGES = ("unary", "binary", "broadcast", "reduce", "stencil", "pad", "transpose", "gather",
-          "matmul", "where", "conv", "centre", "extreme",
-          "moments", "epilogue", "mirror", "windows", "concat",
-          "border", "integers", "large")  # fmt: skip
-UNUSUAL = ("chosen", "inner", "several", "update", "scatter", "early", "counted", "guarded",
-           "tally", "recur", "running", "triangle", "corner", "interior", "parallel", "diagonal",
-           "viewed", "places", "nested", "branch", "skipped", "bare",
-           "part", "steps", "part_sum", "blended", "behind", "woven", "rows",
-           "sums", "best", "atomic", "tallied", "picked")  # fmt: skip
+STAGES = (
+    "unary",
+    "binary",
+    "broadcast",
+    "reduce",
+    "stencil",
+    "pad",
+    "transpose",
+    "gather",
+    "matmul",
+    "where",
+    "conv",
+    "centre",
+    "extreme",
+    "moments",
+    "epilogue",
+    "mirror",
+    "windows",
+    "concat",
+    "border",
+    "integers",
+    "large",
+)
+UNUSUAL = (
+    "chosen",
+    "inner",
+    "several",
+    "update",
+    "scatter",
+    "early",
+    "counted",
+    "guarded",
+    "tally",
+    "recur",
+    "running",
+    "triangle",
+    "corner",
+    "interior",
+    "parallel",
+    "diagonal",
+    "viewed",
+    "places",
+    "nested",
+    "branch",
+    "skipped",
+    "bare",
+    "part",
+    "steps",
+    "part_sum",
+    "blended",
+    "behind",
+    "woven",
+    "rows",
+    "sums",
+    "best",
+    "atomic",
+    "tallied",
+    "picked",
+)
 """Stages with blocks that do more than store one element (`generators.unusual`), that stand in
 loops out of the ordinary (`nests`), whose extents may be 0 (`extents`), that use declared views of
 parts (`parts`), or that reduce side by side or atomically (`beside`)."""
@@ -71,18 +121,18 @@ def random_program(
     """
     kinds = (*STAGES, *UNUSUAL) if unusual else STAGES
     empty = unusual and random.Random(f"{seed} empty").random() < _EMPTY
-    made = _drawn(seed, stages, symbolic, dtype, kinds, empty)
-    if empty and not _runs(made, seed, random_sizes(made, seed)):
-        made = _drawn(seed, stages, symbolic, dtype, kinds, empty=False)
+    result = _drawn(seed, stages, symbolic, dtype, kinds, empty)
+    if empty and not _runs(result, seed, random_sizes(result, seed)):
+        result = _drawn(seed, stages, symbolic, dtype, kinds, empty=False)
     if not unusual:
-        return made
+        return result
     second = random.Random(f"{seed} second names")
     if second.random() < _NAMED:
-        made = with_second_names(made, second)
+        result = with_second_names(result, second)
     for change, share in (*FORMS, (with_data_conditions, _STEERED)):
         if second.random() < share:
-            made = change(made, second)
-    return made
+            result = change(result, second)
+    return result
 
 
 def _drawn(
@@ -99,10 +149,10 @@ def _drawn(
         maker.chance = apart
         maker.stage("short_sum")
         maker.chance = chance
-    made = maker.finish()
+    result = maker.finish()
     if maker.symbols:
-        made = _with_least_sizes(made, seed, 0 if chance.random() < 0.5 else 1)
-    return made
+        result = _with_least_sizes(result, seed, 0 if chance.random() < 0.5 else 1)
+    return result
 
 
 def _with_least_sizes(program: ir.PrimFunc, seed: int, least: int) -> ir.PrimFunc:
@@ -112,8 +162,10 @@ def _with_least_sizes(program: ir.PrimFunc, seed: int, least: int) -> ir.PrimFun
     for low in range(least, 4):
         attrs = {**program.attrs, "tir_var_lower_bound": dict.fromkeys(names, low)}
         changed = program.replace(attrs=attrs)
-        sizes = [{n: low if n in few else low + 3 for n in names}
-                 for few in ([*names], *([n] for n in names))]  # fmt: skip
+        sizes = [
+            {n: low if n in few else low + 3 for n in names}
+            for few in ([*names], *([n] for n in names))
+        ]
         if all(_runs(changed, seed, given) for given in sizes):
             return changed
     return program

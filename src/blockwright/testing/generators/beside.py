@@ -26,27 +26,27 @@ class Beside(Maker):
         x = self.pick(rank=1)
         *lead, length = x.shape
         steps = self.chance.sample(_STEPS, self.chance.choice((2, 2, 3)))
-        made = [self.program.alloc(self.name("sum"), lead, x.dtype) for _ in steps]
+        result = [self.program.alloc(self.name("sum"), lead, x.dtype) for _ in steps]
         named = self.chance.random() < 0.5
 
         def body(*i: ir.Expr) -> ir.Stmt:
             term = ir.Var("term", x.dtype) if named else x[i]
             stores = ir.seq(
                 ir.BufferStore(t.buffer, step(t[i[:-1]], term), i[:-1])
-                for t, (step, _) in zip(made, steps, strict=True)
+                for t, (step, _) in zip(result, steps, strict=True)
             )
             return ir.LetStmt(term, x[i], stores) if isinstance(term, ir.Var) else stores
 
         def init(*at: ir.Expr) -> ir.Stmt:
             return ir.seq(
                 ir.BufferStore(t.buffer, ir.const(first, x.dtype), at)
-                for t, (_, first) in zip(made, steps, strict=True)
+                for t, (_, first) in zip(result, steps, strict=True)
             )
 
         self.program.block("sums", lead, body, over=[length], init=init)
-        for tensor in made[1:]:
+        for tensor in result[1:]:
             self.made(tensor)
-        return made[0]
+        return result[0]
 
     def _best(self) -> Tensor:
         """The largest or smallest of an input's rows with its position, in the classic form: two
@@ -95,37 +95,37 @@ class Beside(Maker):
         x = self.pick(rank=1)
         rows = self.param([x.shape[0]], "int64")
         given = self.param(list(x.shape), "int32")
-        made = self.program.alloc(self.name("atomic"), x.shape, x.dtype)
+        result = self.program.alloc(self.name("atomic"), x.shape, x.dtype)
         zero = ir.const(0, x.dtype)
-        self.program.compute("frame", x.shape, lambda *i: zero, into=(made, lambda *i: i))
+        self.program.compute("frame", x.shape, lambda *i: zero, into=(result, lambda *i: i))
         op = self.chance.choice(("atomic_add", "atomic_add", "atomic_max", "atomic_min"))
 
         def update(*i: ir.Expr) -> ir.Stmt:
             whole = ir.cast_to(ir.call("bitwise_and", given[i], ir.const(3, "int32")), x.dtype)
             value = whole if op == "atomic_add" else x[i]
-            return ir.Evaluate(ir.call(op, made[(rows[i[0]], *i[1:])], value, dtype=x.dtype))
+            return ir.Evaluate(ir.call(op, result[(rows[i[0]], *i[1:])], value, dtype=x.dtype))
 
         last = self.chance.choice((ir.IterType.SPATIAL, ir.IterType.REDUCE))
         kind = self.chance.choice((ir.ForKind.PARALLEL, ir.ForKind.PARALLEL, ir.ForKind.SERIAL))
         self.program.together(x.shape, [("atomic", last, update)], kind=kind)
-        return made
+        return result
 
     def _tallied(self) -> Tensor:
         """Column sums of whole numbers by atomic updates in parallel rows."""
         x = self.pick(rank=1)
         given = self.param([self.size(), x.shape[-1]], "int32")
-        made = self.program.alloc(self.name("tallied"), [x.shape[-1]], x.dtype)
+        result = self.program.alloc(self.name("tallied"), [x.shape[-1]], x.dtype)
         zero = ir.const(0, x.dtype)
-        self.program.compute("frame", made.shape, lambda *i: zero, into=(made, lambda *i: i))
+        self.program.compute("frame", result.shape, lambda *i: zero, into=(result, lambda *i: i))
 
         def update(*i: ir.Expr) -> ir.Stmt:
             whole = ir.call("bitwise_and", given[i], ir.const(3, "int32"))
             value = ir.cast_to(whole, x.dtype)
-            return ir.Evaluate(ir.call("atomic_add", made[i[1]], value, dtype=x.dtype))
+            return ir.Evaluate(ir.call("atomic_add", result[i[1]], value, dtype=x.dtype))
 
         kind = self.chance.choice((ir.ForKind.PARALLEL, ir.ForKind.SERIAL))
         self.program.together(given.shape, [("tallied", ir.IterType.SPATIAL, update)], kind=kind)
-        return self.compute(x.shape, lambda *i: ir.add(ir.mul(x[i], 0.5), made[i[-1]]))
+        return self.compute(x.shape, lambda *i: ir.add(ir.mul(x[i], 0.5), result[i[-1]]))
 
     def _picked(self) -> Tensor:
         """Rows read, or written, at places that an earlier block computes from data, in integers
@@ -163,10 +163,10 @@ class Beside(Maker):
                 return value if kind == "read" else ir.add(value, x[(at(other), *i[1:])])
 
             return self.compute(x.shape, body)
-        made = self.program.alloc(self.name("put"), x.shape, x.dtype)
+        result = self.program.alloc(self.name("put"), x.shape, x.dtype)
         zero = ir.const(0, x.dtype)
-        self.program.compute("frame", x.shape, lambda *i: zero, into=(made, lambda *i: i))
+        self.program.compute("frame", x.shape, lambda *i: zero, into=(result, lambda *i: i))
         self.program.compute(
-            "put", x.shape, lambda *i: x[i], into=(made, lambda *i: (at(i[0]), *i[1:]))
+            "put", x.shape, lambda *i: x[i], into=(result, lambda *i: (at(i[0]), *i[1:]))
         )
-        return made
+        return result

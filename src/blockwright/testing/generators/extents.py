@@ -61,7 +61,7 @@ class Extents(Maker):
         """A sum over the first steps of its domain, or none of them, into values of the caller."""
         x = self.pick(rank=1)
         *lead, length = x.shape
-        made = self.param(list(lead))
+        result = self.param(list(lead))
         loops = [ir.Var(f"i{k}", INT64) for k in range(len(x.shape))]
         extents = [ir.floordiv(length, 2), ir.floordiv(length, 3), _less_one(length)]
         if lead:
@@ -74,9 +74,9 @@ class Extents(Maker):
             for k, (n, kind) in enumerate(zip(x.shape, kinds, strict=True))
         )
         at = tuple(it.var for it in iters[:-1])
-        total = ir.add(made[at], x[tuple(it.var for it in iters)])
-        step = ir.BufferStore(made.buffer, total, at)
-        first = ir.BufferStore(made.buffer, ir.const(0, x.dtype), at)
+        total = ir.add(result[at], x[tuple(it.var for it in iters)])
+        step = ir.BufferStore(result.buffer, total, at)
+        first = ir.BufferStore(result.buffer, ir.const(0, x.dtype), at)
         block = ir.Block(self.name("short"), iters, (), (), step, first)
         reads, writes = block_access_regions(block)
         block = block.replace(reads=reads, writes=writes)
@@ -84,21 +84,21 @@ class Extents(Maker):
         for var, count in reversed(list(zip(loops, counts, strict=True))):
             nest = ir.For(var, zero, count, ir.ForKind.SERIAL, nest)
         self.program.statement(nest)
-        return self.compute(lead, lambda *i: ir.mul(made[i], 0.5))
+        return self.compute(lead, lambda *i: ir.mul(result[i], 0.5))
 
     def _blended(self) -> Tensor:
         """A tensor with a part of its last axis changed in place."""
         x = self.pick(rank=1)
         extent, place = self._drawn_part(x.shape[-1])
-        made = self.program.alloc(self.name("blend"), x.shape, x.dtype)
-        self.program.compute("frame", x.shape, lambda *i: x[i], into=(made, lambda *i: i))
+        result = self.program.alloc(self.name("blend"), x.shape, x.dtype)
+        self.program.compute("frame", x.shape, lambda *i: x[i], into=(result, lambda *i: i))
         self.program.compute(
             "part",
             [*x.shape[:-1], extent],
             lambda *i: ir.sub(ir.mul(x[(*i[:-1], place(i[-1]))], 0.5), 1.0),
-            into=(made, lambda *i: (*i[:-1], place(i[-1]))),
+            into=(result, lambda *i: (*i[:-1], place(i[-1]))),
         )
-        return made
+        return result
 
     def _drawn_part(self, size: ir.Expr) -> tuple[ir.Expr, Callable[[ir.Expr], ir.Expr]]:
         """How many elements of an axis a part has, and where each of them stands."""

@@ -25,9 +25,9 @@ def with_allocations(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
     after a block was moved into a loop of its consumer."""
     moved = _moved(func, chance) if chance.random() < 0.6 else func
     for candidate in (moved, func):
-        found = _allocated(candidate, chance)
-        if found is not candidate and _runs(found):
-            return found
+        result = _allocated(candidate, chance)
+        if result is not candidate and _runs(result):
+            return result
     return func
 
 
@@ -76,9 +76,9 @@ def _around(stmt: ir.Stmt, buffer: ir.Buffer) -> ir.Stmt | None:
         if first < last:
             inside = ir.Allocate(buffer, ir.seq(stmt.seq[first : last + 1]))
         else:
-            found = _around(stmt.seq[first], buffer)
-            assert found is not None
-            inside = found
+            result = _around(stmt.seq[first], buffer)
+            assert result is not None
+            inside = result
         return ir.seq([*stmt.seq[:first], inside, *stmt.seq[last + 1 :]])
     return ir.Allocate(buffer, stmt)
 

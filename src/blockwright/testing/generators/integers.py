@@ -38,8 +38,17 @@ class Integers:
         """An expression of a type, with at most `depth` operators above each leaf."""
         if depth == 0:
             return self._leaf(dtype)
-        makers = [self._ring, self._ring, self._ring, self._quotient, self._extremum,
-                  self._extremum, self._choice, self._bits, self._cast]  # fmt: skip
+        makers = [
+            self._ring,
+            self._ring,
+            self._ring,
+            self._quotient,
+            self._extremum,
+            self._extremum,
+            self._choice,
+            self._bits,
+            self._cast,
+        ]
         return self.chance.choice(makers)(dtype, depth - 1)
 
     def condition(self, depth: int) -> ir.Expr:
@@ -96,8 +105,11 @@ class Integers:
 
     def _choice(self, dtype: DType, depth: int) -> ir.Expr:
         make = self.chance.choice((ir.select, ir.if_then_else))
-        a, b = (self.number(dtype) for _ in range(2)) if self.chance.random() < 0.2 else (
-            self._pair(dtype, depth))  # fmt: skip
+        a, b = (
+            (self.number(dtype) for _ in range(2))
+            if self.chance.random() < 0.2
+            else (self._pair(dtype, depth))
+        )
         return make(self.condition(min(depth, 1)), a, b)
 
     def _bits(self, dtype: DType, depth: int) -> ir.Expr:
@@ -116,13 +128,14 @@ class Integers:
 
 def large_index(chance: random.Random, start: ir.Expr) -> ir.Expr:
     """An index of 32 bits, made of a small one, whose number 32 bits may not hold, but 64 do."""
-    found, most = start, 1 << 10
+    result, largest = start, 1 << 10
     for _ in range(chance.randint(2, 5)):
         number = chance.choice((3, 7, 77, 65536, 70001, 99997, 1 << 20, (1 << 31) - 1))
-        kind = chance.choice((ir.Mul, ir.Mul, ir.Add, ir.Sub, ir.FloorDiv, ir.FloorMod, ir.Min,
-                              ir.Max))  # fmt: skip
-        if kind is ir.Mul and most * number >= 1 << 62:
+        kind = chance.choice(
+            (ir.Mul, ir.Mul, ir.Add, ir.Sub, ir.FloorDiv, ir.FloorMod, ir.Min, ir.Max)
+        )
+        if kind is ir.Mul and largest * number >= 1 << 62:
             kind = ir.Sub
-        most = most * number if kind is ir.Mul else most + number
-        found = ir.binary(kind, found, ir.const(number, "int32"))
-    return found
+        largest = largest * number if kind is ir.Mul else largest + number
+        result = ir.binary(kind, result, ir.const(number, "int32"))
+    return result

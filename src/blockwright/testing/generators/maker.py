@@ -59,8 +59,11 @@ class Maker:
     def pick(self, *, rank: int = 0) -> Tensor:
         """A tensor of at least some rank; recent ones are likelier, and count as used."""
         fitting = [t for t in self.tensors if len(t.shape) >= rank]
-        tensor = self.chance.choice(fitting[-3:]) if fitting else self.param(
-            [self.size() for _ in range(rank)])  # fmt: skip
+        tensor = (
+            self.chance.choice(fitting[-3:])
+            if fitting
+            else self.param([self.size() for _ in range(rank)])
+        )
         self.use(tensor)
         return tensor
 

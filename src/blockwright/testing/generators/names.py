@@ -33,8 +33,11 @@ def with_second_names(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
     second view is declared on a named pointer."""
     root = func.root
     assert isinstance(func.body, ir.BlockRealize)
-    taken = [b for b in (*func.buffers, *root.alloc_buffers)
-             if b.ndim and not b.strides and b.dtype.is_float and b.dtype.is_scalar]  # fmt: skip
+    taken = [
+        b
+        for b in (*func.buffers, *root.alloc_buffers)
+        if b.ndim and not b.strides and b.dtype.is_float and b.dtype.is_scalar
+    ]
     chosen = chance.sample(taken, min(len(taken), chance.randint(1, 3)))
     views = {b: _view(b, chance.choice(KINDS), k) for k, b in enumerate(chosen)}
     body = _Rename(views, chance)(root.body)
@@ -77,8 +80,9 @@ def _view(buffer: ir.Buffer, kind: str, number: int) -> _View:
         return _View(ir.Buffer(name, dtype, split, scope=buffer.scope), pairs, same, same)
     if kind == "bits" and str(dtype) == "float32":
         bits = ir.Buffer(name, ir.dtype_of("int32"), shape, scope=buffer.scope)
-        return _View(bits, tuple, partial(_reinterpreted, "int32"),
-                     partial(_reinterpreted, "float32"))  # fmt: skip
+        return _View(
+            bits, tuple, partial(_reinterpreted, "int32"), partial(_reinterpreted, "float32")
+        )
     return _View(ir.Buffer(name, dtype, shape, scope=buffer.scope), tuple, same, same)
 
 
@@ -107,10 +111,10 @@ class _Rename(ir.Mutator):
                 self.names += 1
                 lets.append((ir.Var(f"at{self.names}", value.dtype), value))
                 values[k] = lets[-1][0]
-        made: ir.Stmt = node.replace(iter_values=tuple(values), block=self(node.block))
+        result: ir.Stmt = node.replace(iter_values=tuple(values), block=self(node.block))
         for var, value in lets:
-            made = ir.LetStmt(var, value, made)
-        return made
+            result = ir.LetStmt(var, value, result)
+        return result
 
     def rewrite_Block(self, node: ir.Block) -> Any:
         around = self.reads, self.writes
@@ -140,8 +144,11 @@ class _Rename(ir.Mutator):
         return ir.BufferStore(view.buffer, view.into(new.value), view.at(new.indices))
 
     def rewrite_Call(self, node: ir.Call) -> Any:
-        return node if node.op in ("address_of", "tensor") or ir.is_atomic(node) else (
-            self.descend(node))  # fmt: skip
+        return (
+            node
+            if node.op in ("address_of", "tensor") or ir.is_atomic(node)
+            else (self.descend(node))
+        )
 
 
 def _scalar(node: ir.BufferLoad | ir.BufferStore) -> bool:

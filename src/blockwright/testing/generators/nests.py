@@ -101,9 +101,9 @@ class Nests(Maker):
             self.made(also)
 
         def around(blocks: list[ir.Stmt], *i: ir.Expr) -> ir.Stmt:
-            made = next(n.buffer for n in ir.collect(blocks[0], ir.BufferStore))
-            stored = made if also is None else also.buffer
-            store = ir.BufferStore(stored, ir.add(ir.load(made, *i), x[i]), i)
+            result = next(n.buffer for n in ir.collect(blocks[0], ir.BufferStore))
+            stored = result if also is None else also.buffer
+            store = ir.BufferStore(stored, ir.add(ir.load(result, *i), x[i]), i)
             return ir.seq([store, *blocks] if first else [*blocks, store])
 
         return self._changed("bare", x, around=around)
@@ -134,18 +134,21 @@ class Nests(Maker):
         """A block that makes rows, which it reads, writes, or both, by another name."""
         x = self.pick(rank=2)
         length = x.shape[-1]
-        made = self.program.alloc(self.name("viewed"), x.shape, x.dtype)
+        result = self.program.alloc(self.name("viewed"), x.shape, x.dtype)
         lead = tuple(ir.Var(f"r{k}", INT64) for k in range(len(x.shape) - 1))
         which = self.chance.choice(("read", "written", "both"))
-        views = {t: _row(self.name("view"), t, lead) for t in (x, made)}
+        views = {t: _row(self.name("view"), t, lead) for t in (x, result)}
         if which != "both":
-            del views[made if which == "read" else x]
+            del views[result if which == "read" else x]
 
         def body(*i: ir.Expr) -> ir.Stmt:
             j = ir.Var("j", INT64)
             value = ir.mul(ir.load(views[x].buffer, j) if x in views else x[(*i, j)], 0.5)
-            store = (ir.BufferStore(views[made].buffer, value, (j,)) if made in views
-                     else ir.BufferStore(made.buffer, value, (*i, j)))  # fmt: skip
+            store = (
+                ir.BufferStore(views[result].buffer, value, (j,))
+                if result in views
+                else ir.BufferStore(result.buffer, value, (*i, j))
+            )
             return ir.For(j, ir.const(0, INT64), length, ir.ForKind.SERIAL, store)
 
         def shown(*i: ir.Expr) -> list[ir.MatchBufferRegion]:
@@ -153,7 +156,7 @@ class Nests(Maker):
             return [ir.substitute(view, here) for view in views.values()]
 
         self.program.block("row", x.shape[:-1], body, views=shown)
-        return made
+        return result
 
     def _places(self) -> Tensor:
         """Rows taken from places that an earlier block computes."""
@@ -171,7 +174,7 @@ class Nests(Maker):
         """Rows made by blocks within a block: one into a buffer that lives in it, one out of it."""
         x = self.pick(rank=2)
         length = x.shape[-1]
-        made = self.program.alloc(self.name("nested"), x.shape, x.dtype)
+        result = self.program.alloc(self.name("nested"), x.shape, x.dtype)
         row = ir.Buffer(self.name("row"), x.dtype, (length,))
 
         def body(*lead: ir.Expr) -> ir.Stmt:
@@ -180,33 +183,35 @@ class Nests(Maker):
 
             def take(j: ir.Expr) -> ir.Stmt:
                 before = ir.load(row, ir.maximum(ir.sub(j, 1), 0))
-                return ir.BufferStore(made.buffer, ir.sub(ir.load(row, j), before), (*lead, j))
+                return ir.BufferStore(result.buffer, ir.sub(ir.load(row, j), before), (*lead, j))
 
-            return ir.seq([_swept(self.name("make"), length, make),
-                           _swept(self.name("take"), length, take)])  # fmt: skip
+            return ir.seq(
+                [_swept(self.name("make"), length, make), _swept(self.name("take"), length, take)]
+            )
 
         self.program.block("rows", x.shape[:-1], body, allocated=[row])
-        return made
+        return result
 
     def _changed(self, prefix: str, x: Tensor, **nest: Any) -> Tensor:
         """A frame with elements changed by one block, or two that take turns, in one nest."""
-        made = self._frame(prefix, x)
+        result = self._frame(prefix, x)
 
         def change(*i: ir.Expr) -> ir.Stmt:
-            return ir.BufferStore(made.buffer, ir.mul(x[i], 0.5), i)
+            return ir.BufferStore(result.buffer, ir.mul(x[i], 0.5), i)
 
         blocks = [("half", ir.IterType.SPATIAL, change)]
         if self.chance.random() < 0.3:
-            blocks.append(("follow", ir.IterType.SPATIAL, self._follow(prefix, made, x)))
+            blocks.append(("follow", ir.IterType.SPATIAL, self._follow(prefix, result, x)))
         self.program.together(x.shape, blocks, **nest)
-        return made
+        return result
 
     def _frame(self, prefix: str, x: Tensor) -> Tensor:
         """A tensor of another one's shape, all of which has a value."""
-        made = self.program.alloc(self.name(prefix), x.shape, x.dtype)
-        self.program.compute("frame", x.shape, lambda *i: ir.mul(x[i], 0.25),
-                             into=(made, lambda *i: i))  # fmt: skip
-        return made
+        result = self.program.alloc(self.name(prefix), x.shape, x.dtype)
+        self.program.compute(
+            "frame", x.shape, lambda *i: ir.mul(x[i], 0.25), into=(result, lambda *i: i)
+        )
+        return result
 
     def _follow(self, prefix: str, changed: Tensor, x: Tensor) -> Callable[..., ir.Stmt]:
         """A statement that takes what was changed into one more tensor."""

@@ -65,10 +65,10 @@ class Parts(Maker):
         the block around, says."""
         x = self.pick(rank=2)
         *lead, length = x.shape
-        made = self.program.alloc(self.name("rows"), x.shape, x.dtype)
+        result = self.program.alloc(self.name("rows"), x.shape, x.dtype)
         inside = self.chance.random() < 0.5
         read = self.chance.random() < 0.5
-        source = x if read else made
+        source = x if read else result
 
         def view_at(at: Sequence[ir.Expr]) -> ir.Buffer:
             place: ir.Expr = ir.const(0, INT64)
@@ -79,14 +79,14 @@ class Parts(Maker):
 
         def store(view: ir.Buffer, *i: ir.Expr) -> ir.Stmt:
             value = ir.load(view, i[-1]) if read else x[i]
-            target, at = (made.buffer, i) if read else (view, i[-1:])
+            target, at = (result.buffer, i) if read else (view, i[-1:])
             return ir.BufferStore(target, ir.mul(value, 0.5), at)
 
         if inside:
-            self.program.statement(self._rows_inside(x, made, source, view_at, store))
+            self.program.statement(self._rows_inside(x, result, source, view_at, store))
         else:
-            self.program.statement(self._rows_around(x, made, source, view_at, store))
-        return made
+            self.program.statement(self._rows_around(x, result, source, view_at, store))
+        return result
 
     def _rows_inside(
         self,

@@ -22,9 +22,9 @@ def with_data_conditions(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFun
         load = chance.choice(loads)
         if load.indices and chance.random() < 0.5:
             load = _mirrored(load)
-        found = _replaced(func, realize, _steered(realize, load, chance))
-        if _runs(found):
-            return found
+        result = _replaced(func, realize, _steered(realize, load, chance))
+        if _runs(result):
+            return result
     return func
 
 

@@ -25,16 +25,19 @@ class Unusual(Maker):
             return ir.compare(ir.EQ, ir.floormod(i[-1] if mask is None else mask[i], 2), 0)
 
         framed, other = self.chance.random() < 0.5, self.chance.random() < 0.3
-        made = (self._framed("chosen", x) if framed
-                else self.program.alloc(self.name("chosen"), x.shape, x.dtype))  # fmt: skip
+        result = (
+            self._framed("chosen", x)
+            if framed
+            else self.program.alloc(self.name("chosen"), x.shape, x.dtype)
+        )
 
         def body(*i: ir.Expr) -> ir.Stmt:
-            store = ir.BufferStore(made.buffer, x[i], i)
-            rest = ir.BufferStore(made.buffer, ir.mul(x[i], 0.5), i) if other else None
+            store = ir.BufferStore(result.buffer, x[i], i)
+            rest = ir.BufferStore(result.buffer, ir.mul(x[i], 0.5), i) if other else None
             return ir.IfThenElse(holds(*i), store, rest)
 
         self.program.block("choice", x.shape, body)
-        return made if framed or other else self._where_made(made, holds)
+        return result if framed or other else self._where_made(result, holds)
 
     def _where_made(self, x: Tensor, holds: Callable[..., ir.Expr]) -> Tensor:
         zero = ir.const(0, x.dtype)
@@ -46,7 +49,7 @@ class Unusual(Maker):
         x = self.pick(rank=2)
         length = x.shape[-1]
         kind = self.chance.choice(("whole", "short", "gaps"))
-        made = self.program.alloc(self.name("inner"), x.shape, x.dtype)
+        result = self.program.alloc(self.name("inner"), x.shape, x.dtype)
 
         def body(*lead: ir.Expr) -> ir.Stmt:
             j = ir.Var("j", length.dtype)
@@ -55,7 +58,7 @@ class Unusual(Maker):
                 extent = ir.minimum(lead[-1], length)
             elif kind == "gaps":
                 extent, at = ir.floordiv(ir.add(length, 1), 2), ir.mul(j, 2)
-            store = ir.BufferStore(made.buffer, ir.mul(x[(*lead, at)], 0.5), (*lead, at))
+            store = ir.BufferStore(result.buffer, ir.mul(x[(*lead, at)], 0.5), (*lead, at))
             return _loop(j, extent, store)
 
         def holds(*i: ir.Expr) -> ir.Expr:
@@ -64,7 +67,7 @@ class Unusual(Maker):
             return ir.compare(ir.EQ, ir.floormod(i[-1], 2), 0)
 
         self.program.block("row", x.shape[:-1], body)
-        return made if kind == "whole" else self._where_made(made, holds)
+        return result if kind == "whole" else self._where_made(result, holds)
 
     def _several(self) -> Tensor:
         """A block that makes two neighbours along the last axis in each iteration."""
@@ -82,22 +85,27 @@ class Unusual(Maker):
     def _update(self) -> Tensor:
         """A tensor that is made, and then changed in place."""
         x = self.pick(rank=1)
-        made = self.program.alloc(self.name("changed"), x.shape, x.dtype)
-        self.program.compute("frame", x.shape, lambda *i: x[i], into=(made, lambda *i: i))
-        self.program.compute("change", x.shape, lambda *i: ir.add(ir.mul(made[i], 0.5), 1.0),
-                             into=(made, lambda *i: i))  # fmt: skip
-        return made
+        result = self.program.alloc(self.name("changed"), x.shape, x.dtype)
+        self.program.compute("frame", x.shape, lambda *i: x[i], into=(result, lambda *i: i))
+        self.program.compute(
+            "change",
+            x.shape,
+            lambda *i: ir.add(ir.mul(result[i], 0.5), 1.0),
+            into=(result, lambda *i: i),
+        )
+        return result
 
     def _scatter(self) -> Tensor:
         """Rows put where data says, over zeros; the last of those for one place stays."""
         x = self.pick(rank=1)
         rows = self.param([x.shape[0]], "int64")
-        made = self.program.alloc(self.name("put"), x.shape, x.dtype)
+        result = self.program.alloc(self.name("put"), x.shape, x.dtype)
         zero = ir.const(0, x.dtype)
-        self.program.compute("frame", x.shape, lambda *i: zero, into=(made, lambda *i: i))
-        self.program.compute("put", x.shape, lambda *i: x[i],
-                             into=(made, lambda *i: (rows[i[0]], *i[1:])))  # fmt: skip
-        return made
+        self.program.compute("frame", x.shape, lambda *i: zero, into=(result, lambda *i: i))
+        self.program.compute(
+            "put", x.shape, lambda *i: x[i], into=(result, lambda *i: (rows[i[0]], *i[1:]))
+        )
+        return result
 
     def _early(self) -> Tensor:
         """A row over a frame, in a loop that is left, or goes on, where a place or data says so:
@@ -107,36 +115,42 @@ class Unusual(Maker):
         mask = self.param(list(x.shape), "int64") if self.chance.random() < 0.5 else None
         jump = self.chance.choice(("break", "continue"))
         behind = self.chance.random() < 0.3
-        made = self._framed("early", x)
+        result = self._framed("early", x)
 
         def body(*lead: ir.Expr) -> ir.Stmt:
             j = ir.Var("j", length.dtype)
             at = (*lead, j)
             met = ir.compare(ir.GE, j, lead[-1]) if mask is None else ir.compare(ir.GT, mask[at], 3)
             leave = ir.IfThenElse(met, ir.Evaluate(ir.call(jump)))
-            store = ir.BufferStore(made.buffer, ir.mul(x[at], 0.5), at)
+            store = ir.BufferStore(result.buffer, ir.mul(x[at], 0.5), at)
             return _loop(j, length, ir.seq([store, leave] if behind else [leave, store]))
 
         self.program.block("row", x.shape[:-1], body)
-        return made
+        return result
 
     def _counted(self) -> Tensor:
         """A row over a frame, in a `while` loop that counts in a buffer of the block."""
         x = self.pick(rank=2)
         length, stride = x.shape[-1], self.chance.choice((1, 2))
-        made = self._framed("counted", x)
+        result = self._framed("counted", x)
         counter = ir.Buffer(self.name("c"), INT64, (ir.const(1, INT64),))
 
         def body(*lead: ir.Expr) -> ir.Stmt:
             at = ir.load(counter, 0)
             place = (*lead, at)
-            round_ = [ir.BufferStore(made.buffer, ir.mul(x[place], 0.5), place),
-                      _put(counter, ir.add(at, stride))]  # fmt: skip
-            return ir.seq([_put(counter, ir.const(0, INT64)),
-                           ir.While(ir.compare(ir.LT, at, length), ir.seq(round_))])  # fmt: skip
+            round_ = [
+                ir.BufferStore(result.buffer, ir.mul(x[place], 0.5), place),
+                _put(counter, ir.add(at, stride)),
+            ]
+            return ir.seq(
+                [
+                    _put(counter, ir.const(0, INT64)),
+                    ir.While(ir.compare(ir.LT, at, length), ir.seq(round_)),
+                ]
+            )
 
         self.program.block("row", x.shape[:-1], body, allocated=[counter])
-        return made
+        return result
 
     def _guarded(self) -> Tensor:
         """A reduction that takes some of the elements: those below a diagonal, or chosen by data;
@@ -146,21 +160,21 @@ class Unusual(Maker):
         mask = self.param(list(x.shape), "int64") if self.chance.random() < 0.5 else None
         fn, nothing = self.chance.choice(((ir.add, 0.0), (ir.maximum, -4.0)))
         other = self.chance.random() < 0.3
-        made = self.program.alloc(self.name("guarded"), lead, x.dtype)
+        result = self.program.alloc(self.name("guarded"), lead, x.dtype)
 
         def body(*i: ir.Expr) -> ir.Stmt:
             at, k = i[:-1], i[-1]
             met = ir.compare(ir.LE, k, at[-1]) if mask is None else ir.compare(ir.GT, mask[i], 2)
-            total = made[at]
-            taken = ir.BufferStore(made.buffer, fn(total, x[i]), at)
-            half = ir.BufferStore(made.buffer, fn(total, ir.mul(x[i], 0.5)), at)
+            total = result[at]
+            taken = ir.BufferStore(result.buffer, fn(total, x[i]), at)
+            half = ir.BufferStore(result.buffer, fn(total, ir.mul(x[i], 0.5)), at)
             return ir.IfThenElse(met, taken, half if other else None)
 
         def init(*at: ir.Expr) -> ir.Stmt:
-            return ir.BufferStore(made.buffer, ir.const(nothing, x.dtype), at)
+            return ir.BufferStore(result.buffer, ir.const(nothing, x.dtype), at)
 
         self.program.block("guarded", lead, body, over=[length], init=init)
-        return made
+        return result
 
     def _tally(self) -> Tensor:
         """Each row's sum, made in a buffer of the block in a loop that may be left early."""
@@ -168,7 +182,7 @@ class Unusual(Maker):
         *lead, length = x.shape
         kind = self.chance.choice(("all", "some", "until"))
         mask = None if kind == "all" else self.param(list(x.shape), "int64")
-        made = self.program.alloc(self.name("tally"), lead, x.dtype)
+        result = self.program.alloc(self.name("tally"), lead, x.dtype)
         total = ir.Buffer(self.name("sum"), x.dtype, (ir.const(1, INT64),))
 
         def body(*at: ir.Expr) -> ir.Stmt:
@@ -179,25 +193,30 @@ class Unusual(Maker):
                 met = ir.compare(ir.GT, mask[place], 3)
                 leave = ir.IfThenElse(met, ir.Evaluate(ir.call("break")))
                 add = ir.IfThenElse(met, add) if kind == "some" else ir.seq([leave, add])
-            return ir.seq([_put(total, ir.const(0, x.dtype)), _loop(k, length, add),
-                           ir.BufferStore(made.buffer, ir.load(total, 0), at)])  # fmt: skip
+            return ir.seq(
+                [
+                    _put(total, ir.const(0, x.dtype)),
+                    _loop(k, length, add),
+                    ir.BufferStore(result.buffer, ir.load(total, 0), at),
+                ]
+            )
 
         self.program.block("tally", lead, body, allocated=[total])
-        return made
+        return result
 
     def _recur(self) -> Tensor:
         """Each element made of the one before it: instances that run one after the other."""
         x = self.pick(rank=1)
-        made = self.program.alloc(self.name("recur"), x.shape, x.dtype)
+        result = self.program.alloc(self.name("recur"), x.shape, x.dtype)
 
         def body(*i: ir.Expr) -> ir.Stmt:
-            before = made[(*i[:-1], ir.maximum(ir.sub(i[-1], 1), 0))]
+            before = result[(*i[:-1], ir.maximum(ir.sub(i[-1], 1), 0))]
             begun = ir.compare(ir.GE, i[-1], 1)
             carried = ir.if_then_else(begun, ir.mul(before, 0.5), ir.const(0, x.dtype))
-            return ir.BufferStore(made.buffer, ir.add(x[i], carried), i)
+            return ir.BufferStore(result.buffer, ir.add(x[i], carried), i)
 
         self.program.together(x.shape, [("recur", ir.IterType.OPAQUE, body)])
-        return made
+        return result
 
     def _running(self) -> Tensor:
         """Two blocks that take turns: one changes a state, the other takes what it is just then.
@@ -212,7 +231,7 @@ class Unusual(Maker):
         )
         zero = ir.const(0, x.dtype)
         self.program.compute("begin", state.shape, lambda *i: zero, into=(state, lambda *i: i))
-        made = self.program.alloc(self.name("running"), x.shape, x.dtype)
+        result = self.program.alloc(self.name("running"), x.shape, x.dtype)
 
         def change(*i: ir.Expr) -> ir.Stmt:
             at = i[:-1] if places is None else (*i[:-1], places[i[-1]])
@@ -221,21 +240,21 @@ class Unusual(Maker):
 
         def take(*i: ir.Expr) -> ir.Stmt:
             now = state[i[:-1] if places is None else i]
-            return ir.BufferStore(made.buffer, ir.mul(now, 0.5), i)
+            return ir.BufferStore(result.buffer, ir.mul(now, 0.5), i)
 
         order = ir.IterType.REDUCE if summed else ir.IterType.OPAQUE
         free = self.chance.choice((ir.IterType.SPATIAL, ir.IterType.OPAQUE))
         self.program.together(x.shape, [("change", order, change), ("take", free, take)])
         if self.chance.random() < 0.5:
             self.made(state)
-        return made
+        return result
 
     def _framed(self, prefix: str, x: Tensor) -> Tensor:
         """A tensor of the shape of another with a value everywhere, for later stages to change."""
-        made = self.program.alloc(self.name(prefix), x.shape, x.dtype)
+        result = self.program.alloc(self.name(prefix), x.shape, x.dtype)
         half = ir.const(0.5, x.dtype)
-        self.program.compute("frame", x.shape, lambda *i: half, into=(made, lambda *i: i))
-        return made
+        self.program.compute("frame", x.shape, lambda *i: half, into=(result, lambda *i: i))
+        return result
 
 
 def _loop(var: ir.Var, extent: ir.Expr, body: ir.Stmt) -> ir.For:

@@ -41,8 +41,12 @@ class Usual(Maker):
         combiner = self.chance.choice(("sum", "max", "min"))
         spatial = len(shape)
         return self.program.reduce(
-            self.name("r"), shape, [x.shape[axis]],
-            lambda *i: x[(*i[:axis], i[spatial], *i[axis:spatial])], combiner)  # fmt: skip
+            self.name("r"),
+            shape,
+            [x.shape[axis]],
+            lambda *i: x[(*i[:axis], i[spatial], *i[axis:spatial])],
+            combiner,
+        )
 
     def _pad(self) -> Tensor:
         x = self.pick(rank=1)
@@ -71,8 +75,11 @@ class Usual(Maker):
         padded = self.compute(shape, padding)
         spatial = len(x.shape)
         return self.program.reduce(
-            self.name("w"), x.shape, [width],
-            lambda *i: padded[(*i[: spatial - 1], ir.add(i[spatial - 1], i[spatial]))])  # fmt: skip
+            self.name("w"),
+            x.shape,
+            [width],
+            lambda *i: padded[(*i[: spatial - 1], ir.add(i[spatial - 1], i[spatial]))],
+        )
 
     def _transpose(self) -> Tensor:
         x = self.pick(rank=2)
@@ -95,8 +102,11 @@ class Usual(Maker):
         w = self.param([inner, self.size()])
         lead = len(x.shape) - 1
         return self.program.reduce(
-            self.name("mm"), [*x.shape[:-1], w.shape[1]], [inner],
-            lambda *i: ir.mul(x[(*i[:lead], i[lead + 1])], w[i[lead + 1], i[lead]]))  # fmt: skip
+            self.name("mm"),
+            [*x.shape[:-1], w.shape[1]],
+            [inner],
+            lambda *i: ir.mul(x[(*i[:lead], i[lead + 1])], w[i[lead + 1], i[lead]]),
+        )
 
     def _conv(self) -> Tensor:
         """A strided convolution of the last axis over the channels of the one before it."""
@@ -126,7 +136,8 @@ class Usual(Maker):
         rows = len(x.shape) - 1
         combiner = self.chance.choice(("max", "min"))
         statistic = self.program.reduce(
-            self.name("s"), x.shape[:-1], [x.shape[-1]], lambda *i: x[i], combiner)  # fmt: skip
+            self.name("s"), x.shape[:-1], [x.shape[-1]], lambda *i: x[i], combiner
+        )
         return self.compute(x.shape, lambda *i: ir.sub(x[i], statistic[i[:rows]]))
 
     def _extreme(self) -> Tensor:
@@ -139,8 +150,13 @@ class Usual(Maker):
         self.use(x)
         names = (self.name("e"), self.name("at"))
         value, place = self.program.reduce_tuple(
-            names, shape, x.shape[-1:], lambda *i: (x[i], i[-1]),
-            self.chance.choice(("argmax", "argmin")), (x.dtype, "int64"))  # fmt: skip
+            names,
+            shape,
+            x.shape[-1:],
+            lambda *i: (x[i], i[-1]),
+            self.chance.choice(("argmax", "argmin")),
+            (x.dtype, "int64"),
+        )
         self.unused.append(place)
         return value
 
@@ -176,11 +192,11 @@ class Usual(Maker):
             leaves.append(ir.add(leaves[0], ir.cast_to(i[-1], leaves[0].dtype)))
             return Integers(random.Random(state), leaves).value(dtype, depth)
 
-        made = self.compute(x.shape, body)
-        self.unused.append(made)
+        result = self.compute(x.shape, body)
+        self.unused.append(result)
 
         def joined(*i: ir.Expr) -> ir.Expr:
-            bits = ir.call("bitwise_and", made[i], ir.const(3, dtype))
+            bits = ir.call("bitwise_and", result[i], ir.const(3, dtype))
             return ir.add(ir.mul(x[i], 0.5), ir.cast_to(bits, x.dtype))
 
         return self.compute(x.shape, joined)
@@ -230,11 +246,11 @@ class Usual(Maker):
             inside = ir.compare(ir.LT, i[-1], length)
             return ir.if_then_else(inside, x[i], ir.const(0, x.dtype))
 
-        made = self.compute([*lead, ir.add(length, margin)], padding)
+        result = self.compute([*lead, ir.add(length, margin)], padding)
         for width in widths:
             margin -= width - 1
-            made = self._window(made, [*lead, ir.add(length, margin)], width)
-        return made
+            result = self._window(result, [*lead, ir.add(length, margin)], width)
+        return result
 
     def _window(self, x: Tensor, shape: list[ir.Expr], width: int) -> Tensor:
         def body(*i: ir.Expr) -> ir.Expr:

@@ -149,8 +149,24 @@ def _broadcast(a: torch.Tensor, b: torch.Tensor) -> bool:
 def _arithmetic(d: Draft) -> Call:
     i = d.pick()
     other = _other(d, i)
-    fn = d.chance.choice(("add", "sub", "mul", "mul", "div", "maximum", "minimum", "pow", "atan2",
-                          "remainder", "fmod", "floor_divide", "div mode", "rsub"))  # fmt: skip
+    fn = d.chance.choice(
+        (
+            "add",
+            "sub",
+            "mul",
+            "mul",
+            "div",
+            "maximum",
+            "minimum",
+            "pow",
+            "atan2",
+            "remainder",
+            "fmod",
+            "floor_divide",
+            "div mode",
+            "rsub",
+        )
+    )
     kwargs: dict[str, Any] = {}
     if fn in ("add", "sub") and d.chance.random() < 0.2:
         kwargs["alpha"] = d.chance.choice((2, -1, 3))
@@ -184,8 +200,9 @@ def _comparison(d: Draft) -> Call:
 
 
 def _bits(d: Draft) -> Call:
-    name = d.chance.choice(("logical_and", "logical_or", "logical_xor", "bitwise_and",
-                            "bitwise_or", "bitwise_xor"))  # fmt: skip
+    name = d.chance.choice(
+        ("logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor")
+    )
     i = d.pick((lambda _: True) if "logical" in name else (lambda v: not _floats(v)))
     j = d.pick(lambda v: _broadcast(v, d.values[i]))
     return Call(f"torch.{name}", (Ref(i), Ref(j)), exact=True)
@@ -240,8 +257,21 @@ def _view(d: Draft) -> Call:
     i = d.pick()
     x, chance = d.values[i], d.chance
     rank = x.dim()
-    kind = chance.choice(("flatten", "transpose", "permute", "unsqueeze", "squeeze", "reshape",
-                          "expand", "flip", "roll", "narrow", "repeat"))  # fmt: skip
+    kind = chance.choice(
+        (
+            "flatten",
+            "transpose",
+            "permute",
+            "unsqueeze",
+            "squeeze",
+            "reshape",
+            "expand",
+            "flip",
+            "roll",
+            "narrow",
+            "repeat",
+        )
+    )
     if kind == "flatten":
         return Call("torch.flatten", (Ref(i),), exact=True)
     if kind == "transpose":
@@ -259,8 +289,9 @@ def _view(d: Draft) -> Call:
     if kind == "expand":
         return Call("Tensor.expand", (Ref(i), chance.randint(1, 3), *[-1] * rank), exact=True)
     if kind == "repeat":
-        return Call("Tensor.repeat", (Ref(i), *[chance.randint(1, 2) for _ in range(rank)]),
-                    exact=True)  # fmt: skip
+        return Call(
+            "Tensor.repeat", (Ref(i), *[chance.randint(1, 2) for _ in range(rank)]), exact=True
+        )
     if kind == "narrow":
         axis = d.axis(i)
         start = chance.randint(0, max(x.shape[axis] - 1, 0)) if rank else 0
@@ -324,9 +355,10 @@ def _join(d: Draft) -> Call:
     if chance.random() < 0.5 and x.dim():
         axis = chance.randrange(x.dim())
         rest = [*x.shape[:axis], *x.shape[axis + 1 :]]
-        more = [d.pick(lambda v: v.dim() == x.dim()
-                       and [*v.shape[:axis], *v.shape[axis + 1 :]] == rest)
-                for _ in range(chance.randint(1, 2))]  # fmt: skip
+        more = [
+            d.pick(lambda v: v.dim() == x.dim() and [*v.shape[:axis], *v.shape[axis + 1 :]] == rest)
+            for _ in range(chance.randint(1, 2))
+        ]
         return Call("torch.cat", ([Ref(i), *map(Ref, more)], axis), exact=True)
     more = [d.pick(lambda v: v.shape == x.shape) for _ in range(chance.randint(1, 2))]
     return Call("torch.stack", ([Ref(i), *map(Ref, more)], chance.randint(0, x.dim())), exact=True)
@@ -354,8 +386,9 @@ def _matmul(d: Draft) -> Call:
         out = d.chance.choice((1, 3, 8, 17))
         w = d.weight([out, x.shape[-1]], x.dtype)
         return Call("F.linear", (_again(i, w), w))
-    j = d.pick(lambda v: v.dtype is x.dtype and v.dim() > 0
-               and v.shape[-min(v.dim(), 2)] == x.shape[-1])  # fmt: skip
+    j = d.pick(
+        lambda v: v.dtype is x.dtype and v.dim() > 0 and v.shape[-min(v.dim(), 2)] == x.shape[-1]
+    )
     return Call("torch.matmul", (Ref(i), Ref(j)))
 
 
@@ -381,15 +414,29 @@ def _window(d: Draft) -> Call:
         padding, stride = chance.randint(0, 1), chance.randint(1, 2)
         kwargs = {"padding": padding, "stride": stride}
         return Call(f"F.conv{rank}d", (_again(i, w), w), kwargs)
-    return Call(f"F.{kind}{rank}d", (Ref(i), size), {"stride": chance.randint(1, 2)},
-                exact=kind == "max_pool")  # fmt: skip
+    return Call(
+        f"F.{kind}{rank}d",
+        (Ref(i), size),
+        {"stride": chance.randint(1, 2)},
+        exact=kind == "max_pool",
+    )
 
 
 def _cast(d: Draft) -> Call:
     i = d.pick()
-    dtype = d.chance.choice((torch.float32, torch.float32, torch.float64, torch.float16,
-                             torch.bfloat16, torch.int64, torch.int32, torch.uint8,
-                             torch.bool))  # fmt: skip
+    dtype = d.chance.choice(
+        (
+            torch.float32,
+            torch.float32,
+            torch.float64,
+            torch.float16,
+            torch.bfloat16,
+            torch.int64,
+            torch.int32,
+            torch.uint8,
+            torch.bool,
+        )
+    )
     return Call("Tensor.to", (Ref(i), dtype), exact=True)
 
 
@@ -420,8 +467,11 @@ def _in_place(d: Draft) -> Call:
         return Call("operator.setitem", (Ref(i), index, value), exact=True)
     args: tuple[Any, ...] = ()
     if kind in ("add_", "mul_", "sub_", "copy_", "div_"):
-        args = (Ref(d.pick(lambda v: _broadcast(v, x))) if chance.random() < 0.7 or kind == "copy_"
-                else chance.choice((1, 2, 0.5)),)  # fmt: skip
+        args = (
+            Ref(d.pick(lambda v: _broadcast(v, x)))
+            if chance.random() < 0.7 or kind == "copy_"
+            else chance.choice((1, 2, 0.5)),
+        )
     elif kind == "masked_fill_":
         args = (Ref(d.pick(lambda v: v.dtype is torch.bool and _broadcast(v, x))), 1)
     elif kind == "clamp_":
@@ -437,8 +487,12 @@ def _part(d: Draft) -> Call:
     kind = d.chance.choice(("chunk", "split", "max", "min"))
     if kind in ("max", "min"):
         return Call(f"torch.{kind}", (Ref(i), d.axis(i)), exact=True, part=d.chance.randint(0, 1))
-    return Call(f"torch.{kind}", (Ref(i), d.chance.randint(1, 3), d.axis(i)), exact=True,
-                part=d.chance.randint(0, 2))  # fmt: skip
+    return Call(
+        f"torch.{kind}",
+        (Ref(i), d.chance.randint(1, 3), d.axis(i)),
+        exact=True,
+        part=d.chance.randint(0, 2),
+    )
 
 
 CALLS: dict[Callable[[Draft], Call], int] = {

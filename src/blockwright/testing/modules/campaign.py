@@ -59,13 +59,13 @@ def judge_modules(
     chunks = _chunks(range(seed, seed + modules, CHUNK), deadline)
     verdicts: Counter[tuple[str, str]] = Counter()
     for first, done in in_processes(lambda first: _played(first, CHUNK), chunks, jobs, _SECONDS):
-        for found in _one_by_one(first) if isinstance(done, Death) else done:
-            verdict = found.verdict
+        for result in _one_by_one(first) if isinstance(done, Death) else done:
+            verdict = result.verdict
             reason = _NUMBER.sub("", verdict.words) if verdict.what == "refused" else ""
             verdicts[verdict.symptom, reason[:90]] += 1
             if verdict.what in ("wrong", "internal"):
-                path = folder / f"seed_{found.seed}.py"
-                path.write_text(found.script, encoding="utf-8")
+                path = folder / f"seed_{result.seed}.py"
+                path.write_text(result.script, encoding="utf-8")
                 sys.stdout.write(f"{path}: {verdict.symptom}: {verdict.words}\n")
                 sys.stdout.flush()
     for (symptom, reason), count in sorted(verdicts.items()):
@@ -77,16 +77,17 @@ def judge_modules(
 
 def _one_by_one(first: int) -> list[Found]:
     """The seeds of a chunk whose process died, each in a process of its own."""
-    found: list[Found] = []
+    result: list[Found] = []
     for seed in range(first, first + CHUNK):
         done = isolated(lambda seed=seed: play(seed), _SECONDS / 5)
         if isinstance(done, Death):
             lives = isolated(lambda seed=seed: bool(draw(seed)), _SECONDS / 5)
             what = "eager" if isinstance(lives, Death) else "internal"
-            done = Found(seed, Verdict(what, done.why, "the process died"),
-                         _BY_SEED.format(seed=seed))  # fmt: skip
-        found.append(done)
-    return found
+            done = Found(
+                seed, Verdict(what, done.why, "the process died"), _BY_SEED.format(seed=seed)
+            )
+        result.append(done)
+    return result
 
 
 _BY_SEED = """from blockwright.testing.modules.campaign import play

@@ -12,8 +12,16 @@ from blockwright.testing.eager.special import special_values
 from blockwright.testing.modules.calls import CALLS, Draft
 from blockwright.testing.modules.program import Program, Unspecified, apply, check_cast, check_range
 
-DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32,
-          torch.uint8, torch.bool)  # fmt: skip
+DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.uint8,
+    torch.bool,
+)
 _WEIGHTS = (8, 2, 3, 3, 3, 3, 2, 2)
 _SIZES = (0, 1, 1, 2, 3, 4, 5, 7, 8, 16, 17, 33)
 _MOST_ELEMENTS = 4096
@@ -37,8 +45,13 @@ def draw(seed: int) -> Program:
     while len(draft.calls) < wanted and tries < _TRIES:
         tries += 1
         _try(draft, chance)
-    return Program(tuple(draft.inputs), frozenset(draft.buffers), tuple(draft.calls),
-                   _outputs(draft, chance), dynamic)  # fmt: skip
+    return Program(
+        tuple(draft.inputs),
+        frozenset(draft.buffers),
+        tuple(draft.calls),
+        _outputs(draft, chance),
+        dynamic,
+    )
 
 
 def _try(draft: Draft, chance: random.Random) -> None:
@@ -52,12 +65,22 @@ def _try(draft: Draft, chance: random.Random) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             result = apply(call, draft.values)
-    except (RuntimeError, IndexError, ValueError, TypeError, ZeroDivisionError, Unspecified,
-            NotImplementedError):  # fmt: skip
+    except (
+        RuntimeError,
+        IndexError,
+        ValueError,
+        TypeError,
+        ZeroDivisionError,
+        Unspecified,
+        NotImplementedError,
+    ):
         draft.reset(before)
         return
-    if not isinstance(result, torch.Tensor) or result.numel() > _MOST_ELEMENTS \
-            or result.dtype not in DTYPES:  # fmt: skip
+    if (
+        not isinstance(result, torch.Tensor)
+        or result.numel() > _MOST_ELEMENTS
+        or result.dtype not in DTYPES
+    ):
         draft.reset(before)
         return
     draft.calls.append(call)
@@ -85,10 +108,10 @@ def _tensor(chance: random.Random, shape: list[int], dtype: torch.dtype) -> torc
     if dtype is torch.bool:
         return torch.randint(0, 2, shape, generator=generator).to(torch.bool)
     result = torch.randint(low, high, shape, generator=generator)
-    found: Any = (result / 4).to(dtype) if dtype.is_floating_point else result.to(dtype)
-    if chance.random() < 0.34 and found.numel():
+    matches: Any = (result / 4).to(dtype) if dtype.is_floating_point else result.to(dtype)
+    if chance.random() < 0.34 and matches.numel():
         values = special_values(dtype)
-        flat = found.view(-1)
+        flat = matches.view(-1)
         for _ in range(chance.randint(1, 3)):
-            flat[chance.randrange(found.numel())] = values[chance.randrange(len(values))]
-    return found
+            flat[chance.randrange(matches.numel())] = values[chance.randrange(len(values))]
+    return matches

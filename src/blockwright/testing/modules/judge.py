@@ -66,8 +66,15 @@ def _eager(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return run(program, inputs, chance, specified=specified)
-    except (RuntimeError, IndexError, ValueError, TypeError, ZeroDivisionError, Unspecified,
-            NotImplementedError):  # fmt: skip
+    except (
+        RuntimeError,
+        IndexError,
+        ValueError,
+        TypeError,
+        ZeroDivisionError,
+        Unspecified,
+        NotImplementedError,
+    ):
         return None
 
 
@@ -85,10 +92,10 @@ def _compare(program: Program, executable: Any, given: list[torch.Tensor]) -> Ve
         return Verdict("wrong", "inputs", "the call changed its inputs")
     with integers_become_float64():
         wide = _eager(program, in_float64(list(inputs)))
-    found = leaves(actual)
-    text = difference(found, expected, wide)
+    result = leaves(actual)
+    text = difference(result, expected, wide)
     if text and "differs" in text:
-        text = difference(found, expected, wide, _free(program, inputs, found, expected, wide))
+        text = difference(result, expected, wide, _free(program, inputs, result, expected, wide))
     if not text:
         return Verdict("passed")
     return Verdict("wrong", "" if "differs" in text else "kind", text)

@@ -118,8 +118,8 @@ def check_range(call: Call, values: Sequence[Any]) -> None:
         elif isinstance(value, torch.Tensor) and value.is_floating_point():
             size = value.abs().to(torch.float64)
             finite = torch.isfinite(size)
-            most = torch.finfo(value.dtype).max
-            if bool(torch.isinf(size).any()) and float(size[finite].sum()) > most:
+            largest = torch.finfo(value.dtype).max
+            if bool(torch.isinf(size).any()) and float(size[finite].sum()) > largest:
                 raise Unspecified(call.fn)
 
 

@@ -34,12 +34,13 @@ def _smaller(program: Program) -> Iterator[Program]:
         for index in program.outputs:
             yield _trimmed(program, (index,))
     for count in range(1, len(program.calls)):  # the first calls alone
-        yield _trimmed(msgspec.structs.replace(program, calls=program.calls[:count]),
-                       (first + count - 1,))  # fmt: skip
+        yield _trimmed(
+            msgspec.structs.replace(program, calls=program.calls[:count]), (first + count - 1,)
+        )
     for number in range(len(program.calls) - 1):  # a value as an input
-        made = _as_input(program, number)
-        if made is not None:
-            yield made
+        result = _as_input(program, number)
+        if result is not None:
+            yield result
     if program.dynamic:
         yield msgspec.structs.replace(program, dynamic=False)
     if program.buffers:
@@ -50,9 +51,12 @@ def _as_input(program: Program, number: int) -> Program | None:
     """The program whose call `number` is replaced by an input with its value."""
     first = len(program.inputs)
     try:
-        value = run(msgspec.structs.replace(
-            program, calls=program.calls[: number + 1], outputs=(first + number,)
-        ), program.inputs)[0].clone()  # fmt: skip
+        value = run(
+            msgspec.structs.replace(
+                program, calls=program.calls[: number + 1], outputs=(first + number,)
+            ),
+            program.inputs,
+        )[0].clone()
     except (RuntimeError, IndexError, ValueError, TypeError):
         return None
     old = first + number

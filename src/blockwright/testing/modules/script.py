@@ -45,8 +45,10 @@ def as_script(program: Program, verdict: Verdict, seed: int) -> str:
     """The script, of PyTorch's public names and `bw.compile`."""
     count = len(program.inputs)
     given = [i for i in range(count) if i not in program.buffers]
-    buffers = "".join(f'        self.register_buffer("v{i}", {_tensor(program.inputs[i])})\n'
-                      for i in sorted(program.buffers))  # fmt: skip
+    buffers = "".join(
+        f'        self.register_buffer("v{i}", {_tensor(program.inputs[i])})\n'
+        for i in sorted(program.buffers)
+    )
     names = {i: f"self.v{i}" if i in program.buffers else f"v{i}" for i in range(count)}
     lines: list[str] = []
     for number, call in enumerate(program.calls):
@@ -54,13 +56,16 @@ def as_script(program: Program, verdict: Verdict, seed: int) -> str:
         lines += _lines(call, f"v{count + number}", names)
     automatic = "{axis: torch.export.Dim.AUTO for axis, n in enumerate(x.shape) if n > 1}"
     return _TEXT.format(
-        symptom=verdict.symptom, words=verdict.words.replace('"""', "'''"), seed=seed,
-        buffers=buffers, params="".join(f", v{i}" for i in given),
+        symptom=verdict.symptom,
+        words=verdict.words.replace('"""', "'''"),
+        seed=seed,
+        buffers=buffers,
+        params="".join(f", v{i}" for i in given),
         body="\n".join(f"        {line}" for line in lines),
         outputs=", ".join(names[i] for i in program.outputs) + ",",
         inputs="".join(f"{_tensor(program.inputs[i])}, " for i in given),
         dynamic=f"tuple({automatic} for x in inputs)" if program.dynamic else "None",
-    )  # fmt: skip
+    )
 
 
 def _lines(call: Call, name: str, names: dict[int, str]) -> list[str]:

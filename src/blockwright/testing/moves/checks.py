@@ -40,8 +40,7 @@ def check(player: Player, seed: int) -> None:
         guilty = first_wrong_step(player, seed)
         where = "" if guilty is None else f", first wrong after step {guilty}"
         before, after = script(program), script(sch.func)
-        error.add_note(f"seed {seed}{where}\n{sch.trace}\n"
-                       f"--- before\n{before}\n--- after\n{after}")  # fmt: skip
+        error.add_note(f"seed {seed}{where}\n{sch.trace}\n--- before\n{before}\n--- after\n{after}")
         raise
 
 
@@ -61,8 +60,8 @@ def check_meaning(reference: Reference, after: ir.PrimFunc, exact: bool) -> None
 
 def has_cross_thread_sums(func: ir.PrimFunc) -> bool:
     """Whether a thread axis drives a reduction iterator."""
-    found = visits(func, kernels(func))
-    return any(x.tag and driven_by(visit, x) for visit in found for x in visit.path)
+    result = visits(func, kernels(func))
+    return any(x.tag and driven_by(visit, x) for visit in result for x in visit.path)
 
 
 def unbound(func: ir.PrimFunc) -> ir.PrimFunc:

@@ -42,11 +42,14 @@ def _inlinable(p: Player, near: Callable[[BlockRV], list[BlockRV]]) -> BlockRV:
     """Mostly a block without initial value beside one without."""
     if not p.likely():
         return p.block()
-    found = [b for b in p.blocks() if p.node(b).init is None
-             and any(p.node(other).init is None for other in near(b))]  # fmt: skip
-    if not found:
+    result = [
+        b
+        for b in p.blocks()
+        if p.node(b).init is None and any(p.node(other).init is None for other in near(b))
+    ]
+    if not result:
         raise NothingToTry
-    return p.chance.choice(found)
+    return p.chance.choice(result)
 
 
 def _compute_inline(p: Player) -> None:
@@ -55,23 +58,31 @@ def _compute_inline(p: Player) -> None:
 
 def _reverse_compute_inline(p: Player) -> None:
     """Mostly one store that alone reads the result of another one."""
-    found = [b for b in p.blocks() if isinstance(p.node(b).body, ir.BufferStore)
-             for maker in p.sch.get_producers(b)[-1:]
-             if p.node(b).init is p.node(maker).init is None
-             and isinstance(p.node(maker).body, ir.BufferStore)
-             and len(p.sch.get_consumers(maker)) == 1]  # fmt: skip
+    result = [
+        b
+        for b in p.blocks()
+        if isinstance(p.node(b).body, ir.BufferStore)
+        for maker in p.sch.get_producers(b)[-1:]
+        if p.node(b).init is p.node(maker).init is None
+        and isinstance(p.node(maker).body, ir.BufferStore)
+        and len(p.sch.get_consumers(maker)) == 1
+    ]
     if not p.likely():
-        found = p.blocks()
-    if not found:
+        result = p.blocks()
+    if not result:
         raise NothingToTry
-    p.sch.reverse_compute_inline(p.chance.choice(found))
+    p.sch.reverse_compute_inline(p.chance.choice(result))
 
 
 def _computed(p: Player, overlapping: bool) -> tuple[BlockRV, LoopRV]:
     """A producer after it was moved into a loop of its last consumer; only where the parts of an
     axis that iterations need move and overlap, if so wanted."""
-    places = [(block, loop) for block in p.blocks() for consumer in p.sch.get_consumers(block)[-1:]
-              for loop in p.sch.get_loops(consumer)]  # fmt: skip
+    places = [
+        (block, loop)
+        for block in p.blocks()
+        for consumer in p.sch.get_consumers(block)[-1:]
+        for loop in p.sch.get_loops(consumer)
+    ]
     p.chance.shuffle(places)
     for block, loop in places:
         told = p.sch.explain_compute_at(block, loop)

@@ -24,8 +24,11 @@ def map_of(
     if rank == 0:
         raise NothingToTry
     if shape and chance.random() < _UNUSUAL:
-        return _backwards(shape, chance) if rank < 2 or chance.random() < 0.5 else (
-            _interleaved(shape, chance))  # fmt: skip
+        return (
+            _backwards(shape, chance)
+            if rank < 2 or chance.random() < 0.5
+            else (_interleaved(shape, chance))
+        )
     order = list(range(rank))
     chance.shuffle(order)
     kind = chance.choice(kinds)
@@ -120,8 +123,9 @@ def _transform_layout(p: Player) -> None:
     kind = p.chance.choice(["read", "write"])
     block, at, buffer = p.region(kind)
     together = buffer.ndim == 2 and p.chance.random() < 0.3
-    index_map = flat(buffer.shape[1]) if together else (
-        map_of(buffer.ndim, p.chance, shape=buffer.shape))  # fmt: skip
+    index_map = (
+        flat(buffer.shape[1]) if together else (map_of(buffer.ndim, p.chance, shape=buffer.shape))
+    )
     p.sch.transform_layout(block, (kind, at), index_map, _pad_value(p, len(index_map.final)))
 
 

@@ -17,9 +17,9 @@ def body_of(p: Player, loop: LoopRV) -> list[ir.Stmt]:
 def loop_with_statements(p: Player) -> LoopRV:
     """A loop with several statements, made by moving a producer to its consumer if need be."""
     loops = {loop: body_of(p, loop) for block in p.blocks() for loop in p.sch.get_loops(block)}
-    found = [loop for loop, parts in loops.items() if len(parts) > 1]
-    if found and p.likely():
-        return p.chance.choice(found)
+    result = [loop for loop, parts in loops.items() if len(parts) > 1]
+    if result and p.likely():
+        return p.chance.choice(result)
     producer = p.block()
     consumers = p.sch.get_consumers(producer)
     if not consumers:
@@ -45,18 +45,24 @@ def passed_on(p: Player) -> list[tuple[BlockRV, int]]:
     """Blocks in one loop whose result another one reads in that loop, and which result that is."""
     below = p.sch.get_child_blocks(loop_with_statements(p))
     inside = {p.node(b) for b in below}
-    return [(b, at) for b in below for at, region in enumerate(p.node(b).writes)
-            if any(p.node(c) in inside and any(r.buffer is region.buffer for r in p.node(c).reads)
-                   for c in p.sch.get_consumers(b))]  # fmt: skip
+    return [
+        (b, at)
+        for b in below
+        for at, region in enumerate(p.node(b).writes)
+        if any(
+            p.node(c) in inside and any(r.buffer is region.buffer for r in p.node(c).reads)
+            for c in p.sch.get_consumers(b)
+        )
+    ]
 
 
 def _double_buffer(p: Player) -> None:
     """Mostly a block whose result another one reads in the same loop."""
-    found = passed_on(p)
+    result = passed_on(p)
     if p.likely():
-        if not found:
+        if not result:
             raise NothingToTry
-        p.sch.double_buffer(*p.chance.choice(found))
+        p.sch.double_buffer(*p.chance.choice(result))
         return
     block, at, _ = p.region("write")
     p.sch.double_buffer(block, at)
@@ -71,8 +77,9 @@ def _touched(p: Player, loop: LoopRV) -> tuple[set[ir.Buffer], set[ir.Buffer]]:
 def _strangers(p: Player, loops: list[LoopRV]) -> bool:
     """Whether no two of the loops share a buffer that one of them writes."""
     touched = [_touched(p, loop) for loop in loops]
-    return not any(a[1] & (b[0] | b[1]) for k, a in enumerate(touched)
-                   for b in touched[:k] + touched[k + 1 :])  # fmt: skip
+    return not any(
+        a[1] & (b[0] | b[1]) for k, a in enumerate(touched) for b in touched[:k] + touched[k + 1 :]
+    )
 
 
 def _horizontal_fuse(p: Player) -> None:

@@ -117,13 +117,13 @@ class Player:
     # ------------------------------------------------------------------ choices for movers
     def blocks(self) -> list[BlockRV]:
         """All blocks but the root, also those inside others."""
-        found: list[BlockRV] = []
+        result: list[BlockRV] = []
         below = self.sch.get_child_blocks(self.sch.get_block("root"))
         while below:
-            found += below
+            result += below
             below = [inner for block in below for inner in self.sch.get_child_blocks(block)]
-        self.handles += found
-        return found
+        self.handles += result
+        return result
 
     def block(self) -> BlockRV:
         return self.chance.choice(self.blocks())
@@ -140,30 +140,33 @@ class Player:
         return self.chance.random() < chance
 
     def node(self, block: BlockRV) -> ir.Block:
-        found = self.sch.get(block)
-        assert isinstance(found, ir.Block)
-        return found
+        result = self.sch.get(block)
+        assert isinstance(result, ir.Block)
+        return result
 
     def for_of(self, loop: LoopRV) -> ir.For:
-        found = self.sch.get(loop)
-        assert isinstance(found, ir.For)
-        return found
+        result = self.sch.get(loop)
+        assert isinstance(result, ir.For)
+        return result
 
     def untouched(self) -> BlockRV:
         """A block under as many loops as it has iterators, as before it was scheduled."""
-        fitting = [b for b in self.blocks()
-                   if len(self.sch.get_loops(b)) == len(self.node(b).iter_vars) > 0]  # fmt: skip
+        fitting = [
+            b
+            for b in self.blocks()
+            if len(self.sch.get_loops(b)) == len(self.node(b).iter_vars) > 0
+        ]
         if not fitting:
             raise NothingToTry
         return self.chance.choice(fitting)
 
     def loops(self, block: BlockRV, at_least: int = 1) -> list[LoopRV]:
         """The loops above a block; there must be some."""
-        found = self.sch.get_loops(block)
-        self.handles += found
-        if len(found) < at_least:
+        result = self.sch.get_loops(block)
+        self.handles += result
+        if len(result) < at_least:
             raise NothingToTry
-        return found
+        return result
 
     def loop(self) -> LoopRV:
         return self.chance.choice(self.loops(self.block()))

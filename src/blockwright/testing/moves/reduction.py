@@ -25,12 +25,19 @@ def _rfactor(p: Player) -> None:
         p.kept(p.sch.rfactor(p.chance.choice(p.loops(p.block())), p.chance.choice([0, 1, -1])))
         return
     block = p.block_where(lambda b: b.init is not None)
-    realize = next(n for n in ir.walk(p.sch.func)
-                   if isinstance(n, ir.BlockRealize) and n.block is p.node(block))  # fmt: skip
-    terms = [v for it, v in zip(realize.block.iter_vars, realize.iter_values, strict=True)
-             if it.iter_type is ir.IterType.REDUCE]  # fmt: skip
-    driving = [f for f in p.loops(block) if any(ir.uses_var(v, p.for_of(f).loop_var)
-                                                for v in terms)]  # fmt: skip
+    realize = next(
+        n
+        for n in ir.walk(p.sch.func)
+        if isinstance(n, ir.BlockRealize) and n.block is p.node(block)
+    )
+    terms = [
+        v
+        for it, v in zip(realize.block.iter_vars, realize.iter_values, strict=True)
+        if it.iter_type is ir.IterType.REDUCE
+    ]
+    driving = [
+        f for f in p.loops(block) if any(ir.uses_var(v, p.for_of(f).loop_var) for v in terms)
+    ]
     if not driving:
         raise NothingToTry
     p.kept(p.sch.rfactor(p.chance.choice(driving), p.chance.choice([0, -1])))
@@ -57,9 +64,15 @@ def _same_target(p: Player, a: BlockRV, b: BlockRV) -> bool:
 
 def _fuse_reduction_epilogue(p: Player) -> None:
     """Mostly a block with an initial value and a consumer that has none, or the copy of it."""
-    pairs = [(a, b) for a in p.blocks() if p.node(a).init is not None
-             and len(p.node(a).writes) == 1 and len(p.sch.get_consumers(a)) == 1
-             for b in p.sch.get_consumers(a) if p.node(b).init is None]  # fmt: skip
+    pairs = [
+        (a, b)
+        for a in p.blocks()
+        if p.node(a).init is not None
+        and len(p.node(a).writes) == 1
+        and len(p.sch.get_consumers(a)) == 1
+        for b in p.sch.get_consumers(a)
+        if p.node(b).init is None
+    ]
     if p.likely(0.3):
         block = p.block_where(lambda b: b.init is not None)
         p.sch.fuse_reduction_epilogue(block, p.sch.cache_write(block, 0, "local"))

@@ -26,13 +26,15 @@ def slack(before: ir.PrimFunc, after: ir.PrimFunc) -> list[str]:
         return []
     old = [it.dom for block in known.tree.blocks for it in block.iter_vars]
     new = State(after, _no_handles, "slack")
-    found: list[str] = []
+    result: list[str] = []
     for block in new.tree.blocks:
-        found += _wide(new, block)
-        found += [f"{block.name} never comes to the end of {it.var.name} in {it.dom!r}"
-                  for it in _short(new, block)
-                  if not any(_same(it.dom, dom, new.analyzer(block)) for dom in old)]  # fmt: skip
-    return found
+        result += _wide(new, block)
+        result += [
+            f"{block.name} never comes to the end of {it.var.name} in {it.dom!r}"
+            for it in _short(new, block)
+            if not any(_same(it.dom, dom, new.analyzer(block)) for dom in old)
+        ]
+    return result
 
 
 def _no_handles(handle: Handle) -> Target:
@@ -68,14 +70,16 @@ def _short(state: State, block: ir.Block) -> Iterator[ir.IterVar]:
     analyzer = state.analyzer(realize)
     domains = {f.loop_var: f.dom for f in state.tree.loops_above(block)}
     for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
-        most = eval_set(value, domains, analyzer).max
-        if most is None:
+        largest = eval_set(value, domains, analyzer).max
+        if largest is None:
             continue
         end = ir.add(*ir.match_types(it.dom.min, it.dom.extent))
-        if analyzer.prove(ir.LT(*ir.match_types(most + 1, end))):
+        if analyzer.prove(ir.LT(*ir.match_types(largest + 1, end))):
             yield it
 
 
 def _same(a: ir.Range, b: ir.Range, analyzer: Analyzer) -> bool:
-    return all(analyzer.prove_equal(*ir.match_types(x, y))
-               for x, y in ((a.min, b.min), (a.extent, b.extent)))  # fmt: skip
+    return all(
+        analyzer.prove_equal(*ir.match_types(x, y))
+        for x, y in ((a.min, b.min), (a.extent, b.extent))
+    )

@@ -101,8 +101,8 @@ def _annotate_buffer_access(p: Player) -> None:
     def final(*_: ir.Expr) -> list[ir.Expr | int]:
         return ends
 
-    found = IndexMap.from_func(final, len(p.node(block).iter_vars))
-    mapping = IndexMap(found.initial, found.final, tuple(range(0, len(ends), 2)))
+    result = IndexMap.from_func(final, len(p.node(block).iter_vars))
+    mapping = IndexMap(result.initial, result.final, tuple(range(0, len(ends), 2)))
     p.sch.annotate_buffer_access(block, at, "read", mapping)
 
 

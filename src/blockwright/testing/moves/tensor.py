@@ -55,8 +55,8 @@ def _intrinsic(name: str) -> TensorIntrin | None:
     frame = _COPY if what == "copy" else _DOT
     kind, store = _STORES[what]
     bodies = (_MEANING.format(n=n, kind=kind, store=store), _LOOPS[what].format(n=n))
-    made = [from_source(frame.format(n=n, dtype=dtype, body=body)) for body in bodies]
-    programs = [p for p in made if isinstance(p, ir.PrimFunc)]
+    result = [from_source(frame.format(n=n, dtype=dtype, body=body)) for body in bodies]
+    programs = [p for p in result if isinstance(p, ir.PrimFunc)]
     return TensorIntrin(name, *programs)
 
 
@@ -71,8 +71,12 @@ def _is_copy(block: ir.Block) -> bool:
 def _is_product(block: ir.Block) -> bool:
     """C = C + x * y in floats."""
     value = block.body.value if isinstance(block.body, ir.BufferStore) else None
-    return (isinstance(value, ir.Add) and isinstance(value.a, ir.BufferLoad)
-            and isinstance(value.b, ir.Mul) and value.dtype.is_float)  # fmt: skip
+    return (
+        isinstance(value, ir.Add)
+        and isinstance(value.a, ir.BufferLoad)
+        and isinstance(value.b, ir.Mul)
+        and value.dtype.is_float
+    )
 
 
 def _divisor(p: Player, loop: LoopRV) -> int:
@@ -86,9 +90,9 @@ def _divisor(p: Player, loop: LoopRV) -> int:
 
 def _tensorize_copy(p: Player) -> None:
     """A copy that is there, or one made for this; its last loop in parts."""
-    found = [b for b in p.blocks() if _is_copy(p.node(b)) and p.sch.get_loops(b)]
-    if found and p.likely(0.6):
-        block = p.chance.choice(found)
+    result = [b for b in p.blocks() if _is_copy(p.node(b)) and p.sch.get_loops(b)]
+    if result and p.likely(0.6):
+        block = p.chance.choice(result)
     else:
         reader, at, _ = p.region("read")
         block = p.sch.cache_read(reader, at, "global")

@@ -83,10 +83,13 @@ def cooperative_copy(p: Player) -> None:
 def _reduces(p: Player, block: BlockRV, loop: LoopRV) -> bool:
     var = p.for_of(loop).loop_var
     node = p.node(block)
-    realize = next(n for n in ir.walk(p.sch.func)
-                   if isinstance(n, ir.BlockRealize) and n.block is node)  # fmt: skip
-    return any(ir.uses_var(value, var) and it.iter_type is ir.IterType.REDUCE
-               for it, value in zip(node.iter_vars, realize.iter_values, strict=True))  # fmt: skip
+    realize = next(
+        n for n in ir.walk(p.sch.func) if isinstance(n, ir.BlockRealize) and n.block is node
+    )
+    return any(
+        ir.uses_var(value, var) and it.iter_type is ir.IterType.REDUCE
+        for it, value in zip(node.iter_vars, realize.iter_values, strict=True)
+    )
 
 
 MOVES = {

@@ -16,8 +16,17 @@ from blockwright.testing.moves.reduction import MOVES as REDUCTION
 from blockwright.testing.moves.storage import MOVES as STORAGE
 
 PARTITION = "loop_partition"
-_FACTORS = ([None, 2], [None, 3], [None, 4], [None, 5], [None, 6], [2, None], [3, None],
-            [None, 2, 3], [None, 4, 2])  # fmt: skip
+_FACTORS = (
+    [None, 2],
+    [None, 3],
+    [None, 4],
+    [None, 5],
+    [None, 6],
+    [2, None],
+    [3, None],
+    [None, 2, 3],
+    [None, 4, 2],
+)
 _NOTES: dict[str, tuple[Any, ...]] = {
     PARTITION: (True,),
     "llvm.unroll": ("disable", 2, 4),
@@ -78,10 +87,10 @@ def _asked_pipeline(p: Player) -> None:
 
 
 def _asked_double_buffer(p: Player) -> None:
-    found = passed_on(p)
-    if not found:
+    result = passed_on(p)
+    if not result:
         raise NothingToTry
-    block, at = p.chance.choice(found)
+    block, at = p.chance.choice(result)
     p.sch.annotate(block, "double_buffer_scope", at)
 
 

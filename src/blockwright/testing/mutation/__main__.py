@@ -36,8 +36,8 @@ def main() -> int:
     gc.freeze()  # the bank stays: no collection in a process that tries a fault goes through it
     _say(f"uses of {len(bank.accepted.uses)} lines, refusals at {len(bank.refused.uses)} places")
     known = _known(options.json)
-    for mutant, found in _tried(bank, _todo(faults, known, options.unsettled), options.jobs):
-        known[mutant.key] = Result(mutant.key, mutant.module, mutant.kind, found)
+    for mutant, result in _tried(bank, _todo(faults, known, options.unsettled), options.jobs):
+        known[mutant.key] = Result(mutant.key, mutant.module, mutant.kind, result)
         if options.json is not None:
             text = msgspec.json.encode(list(known.values()))
             options.json.write_bytes(msgspec.json.format(text))
@@ -66,11 +66,15 @@ def _todo(
 ) -> list[Mutant]:
     """What is tried now; what is known of the other faults of these modules stays, of faults that
     are no more it goes."""
-    kept = {m.key for found in faults.values() for m in found
-            if unsettled and m.key in known and known[m.key].settled}  # fmt: skip
+    kept = {
+        m.key
+        for result in faults.values()
+        for m in result
+        if unsettled and m.key in known and known[m.key].settled
+    }
     for key in [k for k, r in known.items() if r.module in faults and k not in kept]:
         del known[key]
-    return [m for found in faults.values() for m in found if m.key not in kept]
+    return [m for result in faults.values() for m in result if m.key not in kept]
 
 
 def _in_order(known: dict[str, Result]) -> list[Result]:
@@ -82,13 +86,13 @@ def _tried(bank: Bank, todo: list[Mutant], jobs: int) -> Iterator[tuple[Mutant, 
     """What becomes of each fault, in a process of its own: it may never end, or break things."""
     start = time.monotonic()
     done = in_processes(lambda m: _try(bank, m), todo, jobs, _SECONDS)
-    for count, (mutant, found) in enumerate(done, 1):
+    for count, (mutant, result) in enumerate(done, 1):
         if count % 50 == 0:
             _say(f"{time.monotonic() - start:6.0f} s: {count} of {len(todo)} faults")
-        if isinstance(found, Death):
+        if isinstance(result, Death):
             # Of one that does not end it is not known whether a net would hold it: it survives.
-            found = Catch(tried=1, crashed=int(found.why != TOO_SLOW), example=found.why)
-        yield mutant, found
+            result = Catch(tried=1, crashed=int(result.why != TOO_SLOW), example=result.why)
+        yield mutant, result
 
 
 def _try(bank: Bank, mutant: Mutant) -> Catch:
@@ -108,16 +112,24 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m blockwright.testing.mutation")
     parser.add_argument("--programs", type=int, default=600, help="random programs to gather uses")
     parser.add_argument("--length", type=int, default=12, help="steps tried on each")
-    parser.add_argument("--tests", nargs="*", default=list(_TESTS),
-                        help="tests to gather uses from, too")  # fmt: skip
+    parser.add_argument(
+        "--tests", nargs="*", default=list(_TESTS), help="tests to gather uses from, too"
+    )
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--only", nargs="*", help="modules, by their last names")
-    parser.add_argument("--unsettled", action="store_true", help="of what --json holds, keep what "
-                        "is caught: try what is left")  # fmt: skip
+    parser.add_argument(
+        "--unsettled",
+        action="store_true",
+        help="of what --json holds, keep what is caught: try what is left",
+    )
     parser.add_argument("--page", type=Path, help="where to write the page; else it is printed")
-    parser.add_argument("--json", type=Path, help="where to write each fault with what became of "
-                        "its uses; of modules that are not tried now, what stands there "
-                        "already is kept")  # fmt: skip
+    parser.add_argument(
+        "--json",
+        type=Path,
+        help="where to write each fault with what became of "
+        "its uses; of modules that are not tried now, what stands there "
+        "already is kept",
+    )
     return parser.parse_args()
 
 

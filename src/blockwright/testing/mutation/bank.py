@@ -141,9 +141,13 @@ class Bank:
                 run_tests([path])
 
     def _note(
-        self, rows: _Rows, places: Collection[Place], record: Primitive, state: State,
+        self,
+        rows: _Rows,
+        places: Collection[Place],
+        record: Primitive,
+        state: State,
         after: ir.PrimFunc | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         test = os.environ.get("PYTEST_CURRENT_TEST", "").rsplit(" ", 1)[0]
         self.steps[test] += 1
         if test:
@@ -197,20 +201,30 @@ def run_tests(names: Sequence[str], *options: str) -> bool:
     import pytest
 
     with contextlib.redirect_stdout(io.StringIO()):
-        code = pytest.main(["-q", "--no-header", "-p", "no:cacheprovider", "-m",
-                            "not fuzz and not slow", *options, *names])  # fmt: skip
+        code = pytest.main(
+            [
+                "-q",
+                "--no-header",
+                "-p",
+                "no:cacheprovider",
+                "-m",
+                "not fuzz and not slow",
+                *options,
+                *names,
+            ]
+        )
     return code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 @contextmanager
 def _lines() -> Generator[set[Place]]:
     """The lines of the schedule room that are run inside."""
-    found: set[Place] = set()
+    result: set[Place] = set()
     before = sys.gettrace()
 
     def line(frame: FrameType, event: str, arg: Any) -> Any:
         del event, arg
-        found.add((frame.f_code.co_filename, frame.f_lineno))
+        result.add((frame.f_code.co_filename, frame.f_lineno))
         return line
 
     def call(frame: FrameType, event: str, arg: Any) -> Any:
@@ -219,20 +233,20 @@ def _lines() -> Generator[set[Place]]:
 
     sys.settrace(call)
     try:
-        yield found
+        yield result
     finally:
         sys.settrace(before)
 
 
 def _places(trace: TracebackType | None) -> tuple[Place, ...]:
     """The lines of the schedule room that a refusal came through."""
-    found: list[Place] = []
+    result: list[Place] = []
     while trace is not None:
         path = trace.tb_frame.f_code.co_filename
         if _PACKAGE in path:
-            found.append((path, trace.tb_lineno))
+            result.append((path, trace.tb_lineno))
         trace = trace.tb_next
-    return tuple(found)
+    return tuple(result)
 
 
 def _small(func: ir.PrimFunc) -> bool:

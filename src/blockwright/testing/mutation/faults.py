@@ -15,10 +15,10 @@ def plus(value: Any, step: int) -> Any:
 
 def swapped(values: Any, a: int, b: int) -> Any:
     """Two of the bindings exchanged, where there are so many of one type."""
-    found = list(values)
-    if max(a, b) < len(found) and found[a].dtype is found[b].dtype:
-        found[a], found[b] = found[b], found[a]
-    return tuple(found)
+    result = list(values)
+    if max(a, b) < len(result) and result[a].dtype is result[b].dtype:
+        result[a], result[b] = result[b], result[a]
+    return tuple(result)
 
 
 def always(condition: Any) -> Any:

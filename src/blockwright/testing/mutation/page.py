@@ -78,8 +78,9 @@ def page(
     results: Sequence[Result], argued: Mapping[str, str], tests: Sequence[str], programs: int
 ) -> str:
     """The tables, and the survivors with their reasons."""
-    command = (f"`python -m blockwright.testing.mutation --programs {programs} "
-               f"--tests {' '.join(tests)}`.")  # fmt: skip
+    command = (
+        f"`python -m blockwright.testing.mutation --programs {programs} --tests {' '.join(tests)}`."
+    )
     lines = [_HEAD.format(command=command).rstrip(), ""]
     lines += ["## By kind", "", *_table(results, lambda r: r.kind)]
     lines += ["", "## By file", "", *_table(results, lambda r: r.module)]
@@ -100,8 +101,11 @@ def page(
 
 
 def _table(results: Sequence[Result], of: Callable[[Result], str]) -> list[str]:
-    lines = ["| | faults | legality | proof | refuted | interpreter | tests | survive | "
-             "no effect | not reached |", "|---|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    lines = [
+        "| | faults | legality | proof | refuted | interpreter | tests | survive | "
+        "no effect | not reached |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
     rows: dict[str, list[Result]] = {}
     for result in results:
         rows.setdefault(of(result).removeprefix("blockwright.schedule."), []).append(result)
@@ -124,11 +128,15 @@ def problems(results: Sequence[Result], argued: Mapping[str, str], whole: bool) 
     """Faults that no net holds and that are not argued, arguments without such a fault, and proofs
     that are wrong."""
     open_ = {r.key: r.left for r in results if r.left}
-    found = [f"{left}, and is not argued: {key}" for key, left in sorted(open_.items())
-             if key not in argued]  # fmt: skip
+    result = [
+        f"{left}, and is not argued: {key}"
+        for key, left in sorted(open_.items())
+        if key not in argued
+    ]
     if whole:
-        found += [f"argued, and caught: {key}" for key in sorted(argued.keys() - open_.keys())]
-    found += [f"proved, and differs: {r.key}\n{r.catch.example}"
-              for r in results if r.catch.missed]  # fmt: skip
+        result += [f"argued, and caught: {key}" for key in sorted(argued.keys() - open_.keys())]
+    result += [
+        f"proved, and differs: {r.key}\n{r.catch.example}" for r in results if r.catch.missed
+    ]
     twice = [key for key, n in Counter(r.key for r in results).items() if n > 1]
-    return found + [f"two faults of one name: {key}" for key in twice]
+    return result + [f"two faults of one name: {key}" for key in twice]

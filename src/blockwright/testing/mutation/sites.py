@@ -56,7 +56,7 @@ class _Spot(msgspec.Struct, frozen=True, eq=False):
 
 def modules() -> list[str]:
     """The modules that hold faults: all primitives, and what they are made of."""
-    found = [
+    result = [
         f"{package.__name__}.{m.name}"
         for package in (schedule, primitive, engine, legality, rewrite)
         for m in pkgutil.iter_modules(package.__path__)
@@ -64,7 +64,7 @@ def modules() -> list[str]:
         and m.name not in LEFT_OUT
         and not (package is primitive and m.name.startswith(("get_", "sample_")))
     ]
-    return sorted(found)
+    return sorted(result)
 
 
 def mutants(module: str) -> list[Mutant]:
@@ -72,7 +72,7 @@ def mutants(module: str) -> list[Mutant]:
     path = Path(str(importlib.import_module(module).__file__))
     tree = ast.parse(path.read_text(encoding="utf-8"))
     where = _Where(tree)
-    found: list[Mutant] = []
+    result: list[Mutant] = []
     seen: Counter[str] = Counter()
     for spot in _spots(tree):
         function = where.function.get(spot.node)
@@ -86,8 +86,8 @@ def mutants(module: str) -> list[Mutant]:
         new = ast.copy_location(ast.parse(spot.text, mode="eval").body, spot.node)
         code = where.changed(spot.node, new, str(path), function)
         line = getattr(spot.node, "lineno", 0)
-        found.append(Mutant(key, module, function, line, spot.kind, code))
-    return found
+        result.append(Mutant(key, module, function, line, spot.kind, code))
+    return result
 
 
 class _Where:
@@ -159,8 +159,11 @@ def _precondition(call: ast.Call) -> Iterator[_Spot]:
     """`state.fail(...)`, or a check of several primitives, as a statement."""
     name = _name(call)
     if name == "fail":
-        codes = [k.value.value for k in call.keywords
-                 if k.arg == "code" and isinstance(k.value, ast.Constant)]  # fmt: skip
+        codes = [
+            k.value.value
+            for k in call.keywords
+            if k.arg == "code" and isinstance(k.value, ast.Constant)
+        ]
         yield _Spot(call, "precondition", str(codes[0] if codes else "refusal"), "None")
     elif name.lstrip("_").startswith("require_"):
         yield _Spot(call, "precondition", name, "None")

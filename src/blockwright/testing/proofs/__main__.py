@@ -41,37 +41,42 @@ def main() -> int:
         help="N verdicts for each primitive, or for each one named by --often",
     )
     options = parser.parse_args()
-    settings = Settings(options.length, tuple(options.often), sizes=options.sizes,
-                        mutants=options.mutants, unusual=options.unusual)  # fmt: skip
+    settings = Settings(
+        options.length,
+        tuple(options.often),
+        sizes=options.sizes,
+        mutants=options.mutants,
+        unusual=options.unusual,
+    )
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
         if not options.each:
-            found = _judged(pool, options, settings, options.steps)
+            result = _judged(pool, options, settings, options.steps)
         else:
-            found = Verdicts()
+            result = Verdicts()
             for name in options.often or sorted(set(MOVES) - HINTS):
                 only = msgspec.structs.replace(settings, only=name)
-                found.add(_judged(pool, options, only, options.each))
-    sys.stdout.write(f"{found.table()}\n{found.steps} verdicts, {len(found.wrong)} wrong\n")
-    for text in found.open if options.open else ():
+                result.add(_judged(pool, options, only, options.each))
+    sys.stdout.write(f"{result.table()}\n{result.steps} verdicts, {len(result.wrong)} wrong\n")
+    for text in result.open if options.open else ():
         sys.stdout.write(f"{text}\n")
-    for text in found.broken:
+    for text in result.broken:
         sys.stdout.write(f"no program: {text}\n")
-    for text in found.wrong:
+    for text in result.wrong:
         sys.stdout.write(f"\n{text}\n")
-    return 1 if found.wrong else 0
+    return 1 if result.wrong else 0
 
 
 def _judged(pool: Pool, options: argparse.Namespace, settings: Settings, wanted: int) -> Verdicts:
     """Verdicts on random schedules until there are enough, or steps have become too rare."""
-    found, first, empty = Verdicts(), options.seed, 0
-    while found.steps < wanted and empty < MOST_EMPTY:
+    result, first, empty = Verdicts(), options.seed, 0
+    while result.steps < wanted and empty < MOST_EMPTY:
         chunks = [first + CHUNK * k for k in range(4 * options.jobs)]
         first = chunks[-1] + CHUNK
-        before = found.steps
+        before = result.steps
         for part in pool.imap(partial(judge, settings=settings), chunks):
-            found.add(part)
-        empty = empty + 1 if found.steps == before else 0
-    return found
+            result.add(part)
+        empty = empty + 1 if result.steps == before else 0
+    return result
 
 
 if __name__ == "__main__":

@@ -78,30 +78,36 @@ class Verdicts(msgspec.Struct):
         """One line per primitive, and the commonest reasons."""
         lines = [f"{'step':26}{'proved':>8}{'unknown':>9}{'refuted':>9}{'share':>8}  why not"]
         for name in sorted(self.counts):
-            found = self.counts[name]
-            share = found["proved"] / found.total()
-            why = "; ".join(f"{n}× {text}" for text, n in
-                            self.reasons.get(name, Counter[str]()).most_common(2))  # fmt: skip
-            lines.append(f"{name:26}{found['proved']:>8}{found['unknown']:>9}"
-                         f"{found['refuted']:>9}{share:>8.1%}  {why}")  # fmt: skip
+            result = self.counts[name]
+            share = result["proved"] / result.total()
+            why = "; ".join(
+                f"{n}× {text}" for text, n in self.reasons.get(name, Counter[str]()).most_common(2)
+            )
+            lines.append(
+                f"{name:26}{result['proved']:>8}{result['unknown']:>9}"
+                f"{result['refuted']:>9}{share:>8.1%}  {why}"
+            )
         times = sorted(self.seconds)
         if times:
             quantiles = [times[int(q * (len(times) - 1))] * 1e3 for q in (0.5, 0.95, 0.99, 1)]
-            lines.append("milliseconds: median {:.0f}, 95 % {:.0f}, 99 % {:.0f}, worst {:.0f}"
-                         .format(*quantiles))  # fmt: skip
+            lines.append(
+                "milliseconds: median {:.0f}, 95 % {:.0f}, 99 % {:.0f}, worst {:.0f}".format(
+                    *quantiles
+                )
+            )
         return "\n".join(lines)
 
 
 def judge(first: int, settings: Settings) -> Verdicts:
     """The verdicts on the steps of a few seeds from `first` on."""
-    found = Verdicts()
+    result = Verdicts()
     factors = settings.sizes == "factors"
     symbolic = {"static": False, "any": None}.get(settings.sizes, True)
     moves = {**MOVES, "split": Move(_split_by_sizes)} if factors else MOVES
     for seed in range(first, first + CHUNK):
         often = (settings.only,) if settings.only else settings.often
         program = random_program(seed, symbolic=symbolic, unusual=settings.unusual)
-        player = Player(program, moves, seed, (*often, "split") if factors else often)  # fmt: skip
+        player = Player(program, moves, seed, (*often, "split") if factors else often)
         chance = random.Random(seed)
         for _ in range(settings.length):
             before, taken = player.sch.func, len(player.taken)
@@ -109,7 +115,7 @@ def judge(first: int, settings: Settings) -> Verdicts:
                 player.play(1)
             except BlockwrightError as error:  # no refusal: the step made no program
                 why = str(error).partition("\n")[0]
-                found.broken.append(f"seed {seed}, step {taken + 1}: {why}")
+                result.broken.append(f"seed {seed}, step {taken + 1}: {why}")
                 break
             if len(player.taken) == taken or player.sch.func is before:
                 continue
@@ -117,10 +123,10 @@ def judge(first: int, settings: Settings) -> Verdicts:
             if settings.only not in ("", name) or (factors and "split" not in player.taken):
                 continue
             if settings.mutants:
-                made = mutant(after, chance)
-                if made is None or _is_meaningless(made[1]):
+                created = mutant(after, chance)
+                if created is None or _is_meaningless(created[1]):
                     continue
-                name, after = made
+                name, after = created
             elif name in HINTS:
                 continue
             if not settings.mutants:
@@ -129,14 +135,16 @@ def judge(first: int, settings: Settings) -> Verdicts:
                 if ir.structural_equal(before, after):
                     continue
             where = f"seed {seed}, step {len(player.taken)}"
-            _judge(found, name, before, after, where, settings.mutants)
-    return found
+            _judge(result, name, before, after, where, settings.mutants)
+    return result
 
 
 def _split_by_sizes(p: Player) -> None:
     """A loop into two or three, one factor or two of them sizes of the program."""
-    sizes = sorted({v for b in p.program.buffers for n in b.shape for v in ir.free_vars(n)},
-                   key=lambda v: v.name)  # fmt: skip
+    sizes = sorted(
+        {v for b in p.program.buffers for n in b.shape for v in ir.free_vars(n)},
+        key=lambda v: v.name,
+    )
     if not sizes:
         raise NothingToTry
     one = p.chance.choice(sizes)
@@ -144,8 +152,9 @@ def _split_by_sizes(p: Player) -> None:
     p.kept(*p.sch.split(p.loop(), [None, *inner]))
 
 
-def _judge(found: Verdicts, name: str, before: ir.PrimFunc, after: ir.PrimFunc, where: str,
-           wrong: bool) -> None:  # fmt: skip
+def _judge(
+    found: Verdicts, name: str, before: ir.PrimFunc, after: ir.PrimFunc, where: str, wrong: bool
+) -> None:
     start = time.process_time()
     verdict = verify(before, after)
     seconds = time.process_time() - start
@@ -156,8 +165,10 @@ def _judge(found: Verdicts, name: str, before: ir.PrimFunc, after: ir.PrimFunc, 
         found.open.append(f"{where}: {name}: {verdict.why}")
     missed = wrong and verdict.verdict == "proved" and differ(before, after, range(4))
     if missed or (not wrong and verdict.verdict == "refuted"):
-        found.wrong.append(f"{where}: {name}: {verdict.verdict}: {verdict.why}\n"
-                           f"--- before\n{before!r}\n--- after\n{after!r}")  # fmt: skip
+        found.wrong.append(
+            f"{where}: {name}: {verdict.verdict}: {verdict.why}\n"
+            f"--- before\n{before!r}\n--- after\n{after!r}"
+        )
 
 
 def _is_meaningless(func: ir.PrimFunc) -> bool:

@@ -50,11 +50,12 @@ def load(package: str = "islpy", module: str = "_isl") -> ctypes.PyDLL:
     """
     spec = find_spec(package)
     folders = None if spec is None else spec.submodule_search_locations
-    found = None if folders is None else PathFinder.find_spec(module, list(folders))
-    if found is None or found.origin is None:
-        raise OptionError(f"proofs need isl, which {package} brings along", code="BW926",
-                          help=_HELP)  # fmt: skip
-    return ctypes.PyDLL(found.origin)
+    result = None if folders is None else PathFinder.find_spec(module, list(folders))
+    if result is None or result.origin is None:
+        raise OptionError(
+            f"proofs need isl, which {package} brings along", code="BW926", help=_HELP
+        )
+    return ctypes.PyDLL(result.origin)
 
 
 def declared(holder: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
@@ -65,8 +66,9 @@ def declared(holder: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> An
     """
     function = getattr(holder, name, None)
     if function is None:
-        raise OptionError(f"the islpy that is installed does not export {name}", code="BW926",
-                          help=_HELP)  # fmt: skip
+        raise OptionError(
+            f"the islpy that is installed does not export {name}", code="BW926", help=_HELP
+        )
     function.restype, function.argtypes = result, arguments
     return function
 

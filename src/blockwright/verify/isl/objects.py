@@ -17,15 +17,20 @@ from blockwright.verify.isl.library import (
 )
 
 _coordinate = declared(ISL, "isl_point_get_coordinate_val", c_void_p, c_void_p, c_int, c_int)
-_read = {kind: declared(ISL, f"isl_{kind}_read_from_str", c_void_p, c_void_p, c_char_p)
-         for kind in ("set", "map")}  # fmt: skip
-_dimensions = {kind: declared(ISL, f"isl_{kind}_dim", c_int, c_void_p, c_int)
-               for kind in ("set", "basic_map")}  # fmt: skip
+_read = {
+    kind: declared(ISL, f"isl_{kind}_read_from_str", c_void_p, c_void_p, c_char_p)
+    for kind in ("set", "map")
+}
+_dimensions = {
+    kind: declared(ISL, f"isl_{kind}_dim", c_int, c_void_p, c_int) for kind in ("set", "basic_map")
+}
 _dimension = declared(ISL, "isl_set_get_dim_name", c_char_p, c_void_p, c_int, c_uint)
 _tuple = declared(ISL, "isl_map_get_tuple_name", c_char_p, c_void_p, c_int)
 _set_tuple = declared(ISL, "isl_map_set_tuple_name", c_void_p, c_void_p, c_int, c_char_p)
-_items = {kind: declared(ISL, f"isl_{kind}_get_at", c_void_p, c_void_p, c_int)
-          for kind in ("map_list", "basic_map_list")}  # fmt: skip
+_items = {
+    kind: declared(ISL, f"isl_{kind}_get_at", c_void_p, c_void_p, c_int)
+    for kind in ("map_list", "basic_map_list")
+}
 
 
 class _Object:
@@ -65,10 +70,10 @@ class _Object:
         """A number, or the answer to a question."""
         name = f"isl_{self.kind}_{name}"
         function = answering(name, 1 + len(others))
-        found: int = function(self.pointer, *[o.pointer for o in others])
-        if found < 0:
+        result: int = function(self.pointer, *[o.pointer for o in others])
+        if result < 0:
             raise self.context.failure(name)
-        return found
+        return result
 
     def _is(self, name: str, *others: _Object) -> bool:
         return self._counts(name, *others) > 0
@@ -91,10 +96,10 @@ def _made(kind: type[_T], context: Context, name: str, pointer: int | None) -> _
     """
     if pointer is None:
         raise context.failure(name)
-    made = object.__new__(kind)
-    made.context, made.pointer = context, pointer
+    result = object.__new__(kind)
+    result.context, result.pointer = context, pointer
     context.users += 1
-    return made
+    return result
 
 
 def _text(context: Context, name: str, operand: int) -> str:
@@ -295,8 +300,8 @@ class Map(_Plain, _Arrows, kind="map"):
 
     def target(self) -> str:
         """The name of the tuples on the right; empty where they have none."""
-        found: bytes | None = _tuple(self.pointer, Dim.OUT)
-        return "" if found is None else found.decode()
+        result: bytes | None = _tuple(self.pointer, Dim.OUT)
+        return "" if result is None else result.decode()
 
     def to(self, name: str) -> Map:
         """The same with another name of the tuples on the right."""

@@ -73,8 +73,8 @@ class Values:
 
     def stored(self, statement: Statement) -> Value:
         """What a statement stores, or combines, over its instances."""
-        found = self._stored.get(statement)
-        if found is None:
+        result = self._stored.get(statement)
+        if result is None:
             if statement in self._open:
                 raise Unknown(f"values of {statement.buffer.name} depend on each other in a circle")
             self._open.add(statement)
@@ -82,13 +82,13 @@ class Values:
             try:
                 if statement.value is None:
                     name = self.program.element_name(statement.buffer)
-                    found = [Alternative(frame.domain, ("in", name), (Leaf(statement.write),))]
+                    result = [Alternative(frame.domain, ("in", name), (Leaf(statement.write),))]
                 else:
-                    found = self._brought(statement, frame)
+                    result = self._brought(statement, frame)
             finally:
                 self._open.discard(statement)
-            self._stored[statement] = found
-        return found
+            self._stored[statement] = result
+        return result
 
     def _brought(self, statement: Statement, frame: Frame) -> Value:
         """What a store stores, an update combines; of a step on a tuple, all terms together."""
@@ -116,8 +116,8 @@ class Values:
         if agreed is not None:
             missing = element.intersect_domain(where).subtract_range(agreed.written)
             self._require_written(buffer, frame, missing.domain())
-            made = element.to(agreed.name)
-            return [Alternative(where, ("in", agreed.name), (Leaf(made),))]
+            result = element.to(agreed.name)
+            return [Alternative(where, ("in", agreed.name), (Leaf(result),))]
         writers = self._writers.get(buffer, [])
         if not writers and buffer in self.program.params:
             name = self.program.element_name(buffer)
@@ -154,11 +154,11 @@ class Values:
         if not nothing.is_empty():
             # Positions that are values may be any: what any of them reads has been written.
             what = "may be read" if isinstance(frame, Extended) else "is read"
-            raise Mismatch(f"an element of {buffer.name} {what} that nobody has written",
-                           least_sizes(nothing))  # fmt: skip
+            raise Mismatch(
+                f"an element of {buffer.name} {what} that nobody has written", least_sizes(nothing)
+            )
 
-    def _component(self, frame: Frame, where: isl.Set, seen: Seen, first: Value,
-                   key: str) -> Value:  # fmt: skip
+    def _component(self, frame: Frame, where: isl.Set, seen: Seen, first: Value, key: str) -> Value:
         """One component of a tuple: all components start from the identity of the combination and
         see the same steps, so each is a part of one sum of tuples."""
         group = seen.updates[0][0].group
@@ -171,9 +171,9 @@ class Values:
             for k, other in enumerate(group.step.buffers):
                 if k == position:
                     continue
-                found = self._companion(frame, seen, position, k, other)
+                result = self._companion(frame, seen, position, k, other)
                 begun: Value = []
-                for writer, pairs in found.plain:
+                for writer, pairs in result.plain:
                     begun += pulled(self.stored(writer), pairs)
                 starts.insert(k, _constant(begun, reached, other.dtype))
             require_laws(key, group.combination, starts)
@@ -200,13 +200,13 @@ class Values:
             expected[twin] = pairs.to(twin.frame.name)
             parts.append(expected[twin].apply_range(twin.write))
         element = reduce(lambda a, b: a.union(b), parts)
-        found = self.flow.seen(frame, element, self._writers.get(buffer, []))
-        same = len(found.updates) == len(expected) and all(
-            w in expected and pairs.is_equal(expected[w]) for w, pairs in found.updates
+        result = self.flow.seen(frame, element, self._writers.get(buffer, []))
+        same = len(result.updates) == len(expected) and all(
+            w in expected and pairs.is_equal(expected[w]) for w, pairs in result.updates
         )
-        if not (same and element.is_single_valued() and found.nothing.is_empty()):
+        if not (same and element.is_single_valued() and result.nothing.is_empty()):
             raise Unknown(f"{buffer.name} is not always updated together with another buffer")
-        return found
+        return result
 
     def _load(self, load: ir.BufferLoad, frame: Frame, where: isl.Set) -> Value:
         if load.predicate is not None:
@@ -220,8 +220,14 @@ class Values:
             return self.read(frame, buffer, frame.relation(known), where)
         return self._gather(buffer, indices, texts, frame, where)
 
-    def _gather(self, buffer: ir.Buffer, indices: Sequence[ir.Expr], texts: Sequence[str | None],
-                frame: Frame, where: isl.Set) -> Value:  # fmt: skip
+    def _gather(
+        self,
+        buffer: ir.Buffer,
+        indices: Sequence[ir.Expr],
+        texts: Sequence[str | None],
+        frame: Frame,
+        where: isl.Set,
+    ) -> Value:
         """A read at positions that are values: the element of every position, chosen by them.
 
         Positions that come to integers of the instance, as from a table of indices that the program
@@ -230,13 +236,13 @@ class Values:
         hidden = [k for k, t in enumerate(texts) if t is None]
         positions = [self.value(indices[k], frame, where) for k in hidden]
         if all(one.skeleton == ("int",) for value in positions for one in value):
-            found: Value = []
+            result: Value = []
             for chosen in itertools.product(*positions):
                 part = reduce(lambda a, b: a.intersect(b), (one.where for one in chosen), where)
                 if not part.is_empty():
                     known = dict(zip(hidden, chosen, strict=True))
-                    found += self.read(frame, buffer, _position(frame, texts, known), part)
-            return found
+                    result += self.read(frame, buffer, _position(frame, texts, known), part)
+            return result
         names = {**self.program.sizes, **frame.names}
         extents = [size_text(buffer.shape[k], names) for k in hidden]
         wide = Extended(frame, self.program.fresh("G"), extents)
@@ -244,16 +250,20 @@ class Values:
         at = [t if t is not None else places[k] for k, t in enumerate(texts)]
         everywhere = wide.shrink.intersect_range(where)
         value = self.read(wide, buffer, wide.relation(at), everywhere.domain())
-        return [one for part, held in by_instance(value, everywhere)
-                for one in Table(wide, positions, held).chosen_of(part)]  # fmt: skip
+        return [
+            one
+            for part, held in by_instance(value, everywhere)
+            for one in Table(wide, positions, held).chosen_of(part)
+        ]
 
     # ------------------------------------------------------------------ expressions
     def value(self, expr: ir.Expr, frame: Frame, where: isl.Set) -> Value:
         """The value of an expression at some instances of a frame."""
         text = frame.index(expr)
         if text is not None:
-            return [Alternative(where, ("int",), (Leaf(frame.relation([text]),
-                                                       number=constant(expr)),))]  # fmt: skip
+            return [
+                Alternative(where, ("int",), (Leaf(frame.relation([text]), number=constant(expr)),))
+            ]
         if expr.dtype.is_bool:
             held = frame.condition(expr)
             if held is not None:
@@ -270,8 +280,9 @@ class Values:
             case ir.Call():
                 return self._call(expr, frame, where)
             case ir.Cast():
-                return apply(("cast", expr.type.name),
-                                  [self.value(expr.value, frame, where)], where)  # fmt: skip
+                return apply(
+                    ("cast", expr.type.name), [self.value(expr.value, frame, where)], where
+                )
             case ir.BinaryOp() | ir.And() | ir.Or():
                 name = COMBINERS.get(type(expr), type(expr).__name__)
                 args = [self.value(a, frame, where) for a in (expr.a, expr.b)]
@@ -306,27 +317,31 @@ class Values:
         args = [a for a in call.args if not isinstance(a, ir.StringImm)]
         if ir.op_row(call.op).kind != "pure" or call.op == "constant_data":
             raise Unknown(f"the call of {call.op}")
-        return apply((call.op, call.type.name, *names),
-                          [self.value(a, frame, where) for a in args], where)  # fmt: skip
+        return apply(
+            (call.op, call.type.name, *names), [self.value(a, frame, where) for a in args], where
+        )
 
-    def _choice(self, test: ir.Expr, yes: ir.Expr, no: ir.Expr, frame: Frame,
-                where: isl.Set) -> Value:  # fmt: skip
-        found: Value = []
+    def _choice(
+        self, test: ir.Expr, yes: ir.Expr, no: ir.Expr, frame: Frame, where: isl.Set
+    ) -> Value:
+        result: Value = []
         for one in self.value(test, frame, where):
             if one.skeleton == TRUE:
-                found += self.value(yes, frame, one.where)
+                result += self.value(yes, frame, one.where)
             elif one.skeleton == FALSE:
-                found += self.value(no, frame, one.where)
+                result += self.value(no, frame, one.where)
             else:
                 sides = [self.value(e, frame, one.where) for e in (yes, no)]
-                found += apply(("select",), [[one], *sides], one.where)
-        return found
+                result += apply(("select",), [[one], *sides], one.where)
+        return result
 
 
 def _position(frame: Frame, texts: Sequence[str | None], known: dict[int, Alternative]) -> isl.Map:
     """Instance → position, some of whose parts are values."""
-    parts = [frame.relation([text]) if text is not None else known[k].leaves[0].at
-             for k, text in enumerate(texts)]  # fmt: skip
+    parts = [
+        frame.relation([text]) if text is not None else known[k].leaves[0].at
+        for k, text in enumerate(texts)
+    ]
     return reduce(lambda a, b: a.flat_range_product(b), [p for p in parts if p is not None])
 
 
@@ -341,8 +356,11 @@ def _whole(one: Alternative, key: str) -> Alternative:
 
 def _steps_seen(seen: Seen) -> list[str]:
     """Which steps an instance sees, as text: the same for all components of a tuple."""
-    return [str(pairs.to(w.group.statements[0].frame.name))
-            for w, pairs in seen.updates if w.group is not None]  # fmt: skip
+    return [
+        str(pairs.to(w.group.statements[0].frame.name))
+        for w, pairs in seen.updates
+        if w.group is not None
+    ]
 
 
 def _outside(value: Value, reached: isl.Set) -> Value:
@@ -353,16 +371,19 @@ def _outside(value: Value, reached: isl.Set) -> Value:
 
 def _constant(value: Value, where: isl.Set, dtype: ir.DType) -> ir.Expr | None:
     """The one constant that a value is at some instances; None when it is none, or several."""
-    found: set[float] = set()
+    result: set[float] = set()
     for one in value:
         if one.where.is_disjoint(where):
             continue
-        number = one.leaves[0].number if one.skeleton == ("int",) else (
-            float(one.skeleton[2]) if one.skeleton[0] == "c" else None)  # fmt: skip
+        number = (
+            one.leaves[0].number
+            if one.skeleton == ("int",)
+            else (float(one.skeleton[2]) if one.skeleton[0] == "c" else None)
+        )
         if number is None:
             return None
-        found.add(number)
-    return ir.const(found.pop(), dtype) if len(found) == 1 else None
+        result.add(number)
+    return ir.const(result.pop(), dtype) if len(result) == 1 else None
 
 
 def _hint(writer: Statement) -> isl.Map:

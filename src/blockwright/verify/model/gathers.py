@@ -35,8 +35,10 @@ class Table:
 
     def chosen(self, value: Value) -> Value:
         """The one of many values that the positions choose."""
-        terms = [Term(self.everywhere.intersect_range(a.where), a.skeleton, (self.place, *a.leaves))
-                 for a in value]  # fmt: skip
+        terms = [
+            Term(self.everywhere.intersect_range(a.where), a.skeleton, (self.place, *a.leaves))
+            for a in value
+        ]
         total = Leaf(total=Sum("gather", tuple(terms)))
         table = [Alternative(self.where, ("sum", "gather"), (total,))]
         return apply(("gather",), [*self.positions, table], self.where)
@@ -74,8 +76,11 @@ def by_instance(value: Value, everywhere: isl.Map) -> Iterator[tuple[Value, isl.
                 yield [restricted(one, held)], alone
                 rest = rest.subtract(alone)
         left = everywhere.intersect_range(rest).domain()
-        value = [restricted(one, one.where.intersect(left)) for one in value
-                 if not one.where.is_disjoint(left)]  # fmt: skip
+        value = [
+            restricted(one, one.where.intersect(left))
+            for one in value
+            if not one.where.is_disjoint(left)
+        ]
     if value and not rest.is_empty():
         yield value, rest
 

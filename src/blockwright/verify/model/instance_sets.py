@@ -99,16 +99,16 @@ class Space(msgspec.Struct, frozen=True, eq=False):
         return f"[{', '.join(self.sizes)}] -> {{ {body} }}"
 
     def map(self, body: str) -> isl.Map:
-        found = self.maps.get(body)
-        if found is None:
-            found = self.maps[body] = isl.Map(self.text(body), self.context)
-        return found
+        result = self.maps.get(body)
+        if result is None:
+            result = self.maps[body] = isl.Map(self.text(body), self.context)
+        return result
 
     def set(self, body: str) -> isl.Set:
-        found = self.sets.get(body)
-        if found is None:
-            found = self.sets[body] = isl.Set(self.text(body), self.context)
-        return found
+        result = self.sets.get(body)
+        if result is None:
+            result = self.sets[body] = isl.Set(self.text(body), self.context)
+        return result
 
 
 class Frame:
@@ -151,16 +151,17 @@ class Frame:
 
     def _domain(self, beta: isl.Map) -> isl.Set:
         """The instances: the declared box itself where it is that, which has no divisions."""
-        found = beta.range()
+        result = beta.range()
         if not self.place.iters:
-            return found.coalesce()
-        box = " and ".join(f"{it.low} <= {it.name} < {it.low} + {it.extent}"
-                           for it in self.place.iters)  # fmt: skip
+            return result.coalesce()
+        box = " and ".join(
+            f"{it.low} <= {it.name} < {it.low} + {it.extent}" for it in self.place.iters
+        )
         whole = self.space.set(f"{self.tuple} : {box}").intersect_params(self.space.known)
-        if not found.is_subset(whole):
-            outside = found.subtract(whole)
+        if not result.is_subset(whole):
+            outside = result.subtract(whole)
             raise Mismatch("an iterator has a value outside of its domain", least_sizes(outside))
-        return whole if whole.is_subset(found) else found.coalesce()
+        return whole if whole.is_subset(result) else result.coalesce()
 
     @property
     def tuple(self) -> str:
@@ -189,18 +190,18 @@ class Frame:
     # ------------------------------------------------------------------ time
     def time(self, steps: tuple[Step, ...]) -> isl.Map:
         """When each instance runs: numbers in written order, compared one after the other."""
-        found = self._times.get(steps)
-        if found is None:
-            found = self._times[steps] = self._time(steps)
-        return found
+        result = self._times.get(steps)
+        if result is None:
+            result = self._times[steps] = self._time(steps)
+        return result
 
     def _time(self, steps: tuple[Step, ...]) -> isl.Map:
         known = {it.binding: it.name for it in self.place.iters}
         known |= {name: name for name in self.coordinates}
         texts = [str(s) if isinstance(s, int) else known.get(s) for s in steps]
         if all(t is not None for t in texts):
-            made = self.relation([t for t in texts if t is not None])
-            return made.intersect_domain(self.domain)
+            result = self.relation([t for t in texts if t is not None])
+            return result.intersect_domain(self.domain)
         loops = ", ".join(loop.name for loop in self.place.loops)
         when = self.space.map(f"L[{loops}] -> [{', '.join(map(str, steps))}]")
         return self.loops_of.apply_range(when).intersect_domain(self.domain)
@@ -210,9 +211,9 @@ class Frame:
         """Each instance to the loops that run it, by formulas: what isl derives from bounds alone
         stays with every relation made of it."""
         begin_step(f"the loops of each instance of {self.name}")
-        found = self.beta.reverse().as_formulas()
+        result = self.beta.reverse().as_formulas()
         begin_step(f"accesses of {self.name}")
-        return found
+        return result
 
 
 class Extended(Frame):

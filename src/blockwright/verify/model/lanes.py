@@ -25,9 +25,10 @@ def scalar_store(store: ir.BufferStore) -> tuple[ir.BufferStore, Lanes | None]:
     lane = ir.Var("lane", ir.dtype_of("int64"))
     to_lane = _Lane(lane)
     predicate = None if store.predicate is None else to_lane(store.predicate)
-    made = ir.BufferStore(store.buffer, to_lane(store.value), tuple(map(to_lane, store.indices)),
-                          predicate)  # fmt: skip
-    return made, Lanes(lane, count)
+    result = ir.BufferStore(
+        store.buffer, to_lane(store.value), tuple(map(to_lane, store.indices)), predicate
+    )
+    return result, Lanes(lane, count)
 
 
 class _Lane(ir.Mutator):

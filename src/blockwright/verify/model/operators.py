@@ -36,7 +36,7 @@ INTEGER: Skeleton = ("int",)
 
 def apply(operator: Skeleton, args: Sequence[Value], where: isl.Set) -> Value:
     """An operator on values, for every combination of their alternatives."""
-    found: Value = []
+    result: Value = []
     for chosen in itertools.product(*args):
         part = where
         for one in chosen:
@@ -44,12 +44,12 @@ def apply(operator: Skeleton, args: Sequence[Value], where: isl.Set) -> Value:
                 part = part.intersect(one.where)
         if part is not where and part.is_empty():
             continue
-        found += _applied(operator, chosen, part)
-        if len(found) > MOST_ALTERNATIVES:
+        result += _applied(operator, chosen, part)
+        if len(result) > MOST_ALTERNATIVES:
             raise Unknown(f"more than {MOST_ALTERNATIVES} cases of one value")
-        if len(found[-1].leaves) > MOST_LEAVES:
+        if len(result[-1].leaves) > MOST_LEAVES:
             raise Unknown(f"a value of more than {MOST_LEAVES} operands")
-    return found
+    return result
 
 
 def _applied(operator: Skeleton, args: Sequence[Alternative], where: isl.Set) -> Value:
@@ -151,8 +151,14 @@ _BY_TWO = {
 _BY_NUMBER = {
     "*": "{n} * x", "FloorDiv": "floor(x / {n})", "FloorMod": "x mod {n}",
 }  # fmt: skip
-_COMPARED = {"EQ": "x = y", "NE": "x != y", "LT": "x < y", "LE": "x <= y", "GT": "x > y",
-             "GE": "x >= y"}  # fmt: skip
+_COMPARED = {
+    "EQ": "x = y",
+    "NE": "x != y",
+    "LT": "x < y",
+    "LE": "x <= y",
+    "GT": "x > y",
+    "GE": "x >= y",
+}
 
 
 def _on_integers(operator: Skeleton, args: Sequence[Alternative], where: isl.Set) -> Value | None:
@@ -180,10 +186,10 @@ def _on_integers(operator: Skeleton, args: Sequence[Alternative], where: isl.Set
     both = first.at.flat_range_product(second.at).intersect_domain(where)
     context = where.context
     if text is not None:
-        made = both.apply_range(isl.Map(f"{{ [x, y] -> [{text}] }}", context))
-        if not _fits(made, dtype):
+        result = both.apply_range(isl.Map(f"{{ [x, y] -> [{text}] }}", context))
+        if not _fits(result, dtype):
             return None  # it may wrap around
-        return [Alternative(where, INTEGER, (Leaf(made),))]
+        return [Alternative(where, INTEGER, (Leaf(result),))]
     if name in _COMPARED:
         held = both.intersect_range(isl.Set(f"{{ [x, y] : {_COMPARED[name]} }}", context))
         return parted(where, held.domain())
@@ -203,10 +209,11 @@ def kept_in(value: Value, dtype: ir.DType) -> Value:
     if not dtype.is_int:
         return value
     return [
-        one if one.skeleton != INTEGER or _holds(one, dtype, one.where)
+        one
+        if one.skeleton != INTEGER or _holds(one, dtype, one.where)
         else Alternative(one.where, ("convert", dtype.name, INTEGER), one.leaves)
         for one in value
-    ]  # fmt: skip
+    ]
 
 
 def _holds(one: Alternative, dtype: ir.DType, where: isl.Set) -> bool:
@@ -222,8 +229,8 @@ def _fits(made: isl.Map, dtype: ir.DType) -> bool:
     low, high = dtype.min_value, dtype.max_value
     range_ = made.range()
     sizes = range_.parameters()
-    most = min(high, _LARGEST_SIZE)
-    limits = [f"{-most} <= {size} <= {most}" for size in sizes]
+    largest = min(high, _LARGEST_SIZE)
+    limits = [f"{-largest} <= {size} <= {largest}" for size in sizes]
     inside = " and ".join((*limits, f"{low} <= x <= {high}"))
     if sizes:
         known = f"[{', '.join(sizes)}] -> {{ : {' and '.join(limits)} }}"

@@ -45,9 +45,9 @@ class Tables:
         for store in ir.collect(func.body, ir.BufferStore):
             stores.setdefault(store.buffer, []).append(store)
         views = {v.source.buffer for b in ir.blocks(func.body) for v in b.match_buffers}
-        for buffer, found in stores.items():
-            if buffer.dtype.is_int and len(found) == 1 and buffer not in parameters | views:
-                self._add(buffer, found[0])
+        for buffer, result in stores.items():
+            if buffer.dtype.is_int and len(result) == 1 and buffer not in parameters | views:
+                self._add(buffer, result[0])
 
     def _add(self, buffer: ir.Buffer, store: ir.BufferStore) -> None:
         at = tuple(i for i in store.indices if isinstance(i, ir.Var))
@@ -68,20 +68,20 @@ class Tables:
             if isinstance(node, ir.Call) and node.op == "if_then_else":
                 test, yes, no = node.args  # what is not read everywhere is left to the dataflow
                 return node.replace(args=(visit(test), yes, no))
-            made = node.map_children(visit)
-            if not isinstance(made, ir.BufferLoad):
-                return made
-            made = made.replace(indices=tuple(map(_whole, made.indices)))
-            if made.predicate is not None:
-                return made
-            known = self.formulas.get(made.buffer)
-            if known is None or made.dtype.lanes > 1:
-                return made
+            result = node.map_children(visit)
+            if not isinstance(result, ir.BufferLoad):
+                return result
+            result = result.replace(indices=tuple(map(_whole, result.indices)))
+            if result.predicate is not None:
+                return result
+            known = self.formulas.get(result.buffer)
+            if known is None or result.dtype.lanes > 1:
+                return result
             at, value = known
-            formula = ir.substitute(value, dict(zip(at, made.indices, strict=True)))
+            formula = ir.substitute(value, dict(zip(at, result.indices, strict=True)))
             if ir.collect(formula, ir.BufferLoad):
-                return made
-            taken.append(Taken(made, formula))
+                return result
+            taken.append(Taken(result, formula))
             return as_value(formula)
 
         return visit(expr), tuple(taken)

@@ -40,17 +40,23 @@ class Owners:
         if buffer not in self.allocated:
             return ()
         owning = self.loops[buffer]
-        found = [loop.name for loop in loops if loop.node is not None and loop.node in owning]
+        result = [loop.name for loop in loops if loop.node is not None and loop.node in owning]
         if buffer.scope == "global":
-            return tuple(found)
-        by_tag = sorted((loop.tag, loop.name) for loop in loops
-                        if loop.tag and not shares(buffer.scope, loop.tag)
-                        and loop.name not in found and not _is_single(loop))  # fmt: skip
+            return tuple(result)
+        by_tag = sorted(
+            (loop.tag, loop.name)
+            for loop in loops
+            if loop.tag
+            and not shares(buffer.scope, loop.tag)
+            and loop.name not in result
+            and not _is_single(loop)
+        )
         tags = tuple(tag for tag, _ in by_tag)
         if self.tags.setdefault(buffer, tags) != tags:
-            raise Unknown(f"{buffer.name} in scope {buffer.scope!r} is used under different "
-                          "thread axes")  # fmt: skip
-        return (*found, *(name for _, name in by_tag))
+            raise Unknown(
+                f"{buffer.name} in scope {buffer.scope!r} is used under different thread axes"
+            )
+        return (*result, *(name for _, name in by_tag))
 
     def _owning(self, buffer: ir.Buffer) -> set[ir.For]:
         """Loops around the allocation, and those down to the innermost parallel one around all
@@ -61,10 +67,18 @@ class Owners:
             if around[k].kind is ir.ForKind.PARALLEL and MOVED not in around[k].annotations:
                 depth = k + 1
         inside = around[len(outside) : depth]
-        own = [*outside, *(loop for loop in inside if MOVED not in loop.annotations),
-               *self._launching(buffer)]  # fmt: skip
-        return {f for f in own if f.thread is None or buffer.scope == "global"
-                or not shares(buffer.scope, f.thread.thread_tag)}  # fmt: skip
+        own = [
+            *outside,
+            *(loop for loop in inside if MOVED not in loop.annotations),
+            *self._launching(buffer),
+        ]
+        return {
+            f
+            for f in own
+            if f.thread is None
+            or buffer.scope == "global"
+            or not shares(buffer.scope, f.thread.thread_tag)
+        }
 
     def _launching(self, buffer: ir.Buffer) -> Path:
         """Loops that launch a kernel again and again: those around all nests that use its memory,
@@ -99,8 +113,8 @@ class Owners:
 
 def _common(paths: Iterable[Path]) -> Path:
     """The loops that several ways down have in common."""
-    found = [loops[0] for loops in zip(*paths, strict=False) if len(set(loops)) == 1]
-    return tuple(found)
+    result = [loops[0] for loops in zip(*paths, strict=False) if len(set(loops)) == 1]
+    return tuple(result)
 
 
 def _is_single(loop: Loop) -> bool:

@@ -80,11 +80,11 @@ class Program:
 
     def element_name(self, buffer: ir.Buffer) -> str:
         """Elements of a buffer in isl: parameters have one name in both programs."""
-        found = self.params.get(buffer) or self.inner.get(buffer)
-        if found is None:
+        result = self.params.get(buffer) or self.inner.get(buffer)
+        if result is None:
             self._require_plain(buffer)
-            found = self.inner[buffer] = self.fresh("B")
-        return found
+            result = self.inner[buffer] = self.fresh("B")
+        return result
 
     def resolve(
         self, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]
@@ -130,8 +130,9 @@ class Program:
         axes = tuple(f"x{k}" for k in range(len(extents)))
         inside = tuple(f"0 <= {x} < {n}" for x, n in zip(axes, extents, strict=True))
         loops = tuple(Loop(x, ir.ForKind.SERIAL, "") for x in axes)
-        return Frame(self.space, name, Place(loops=loops, inner=axes, conditions=inside,
-                                             path=(position,)))  # fmt: skip
+        return Frame(
+            self.space, name, Place(loops=loops, inner=axes, conditions=inside, path=(position,))
+        )
 
     def _settle_combiners(self) -> None:
         """Where one buffer is updated by several operations, or overwritten from itself, stores
@@ -179,8 +180,10 @@ class Program:
     def _loop(self, stmt: ir.For, place: Place) -> None:
         low, extent = affine(stmt.min, place.names), affine(stmt.extent, place.names)
         if low is None or extent is None:
-            raise Unknown(f"the extent {stmt.extent!r} of loop {stmt.loop_var.name} is no linear "
-                          "form of sizes, loops and iterators")  # fmt: skip
+            raise Unknown(
+                f"the extent {stmt.extent!r} of loop {stmt.loop_var.name} is no linear "
+                "form of sizes, loops and iterators"
+            )
         tag = stmt.thread.thread_tag if stmt.thread is not None else ""
         if tag in self.open and not tag.startswith("vthread"):  # the same thread, no loop anew
             outer = self.open[tag]
@@ -194,41 +197,49 @@ class Program:
         loop = Loop(name, stmt.kind, tag, stmt)
         if tag:
             self.open[tag] = name
-        self._visit(stmt.body, msgspec.structs.replace(
-            place, loops=(*place.loops, loop), inner=(*place.inner, name),
-            path=(*place.path, name), names={**place.names, stmt.loop_var: name},
-            conditions=(*place.conditions, f"({low} <= {name} < {low} + {extent})"),
-        ))  # fmt: skip
+        self._visit(
+            stmt.body,
+            msgspec.structs.replace(
+                place,
+                loops=(*place.loops, loop),
+                inner=(*place.inner, name),
+                path=(*place.path, name),
+                names={**place.names, stmt.loop_var: name},
+                conditions=(*place.conditions, f"({low} <= {name} < {low} + {extent})"),
+            ),
+        )
         if tag:
             del self.open[tag]
 
     def _block(self, stmt: ir.BlockRealize, place: Place) -> None:
         block = stmt.block
         names = {v: t for v, t in place.names.items() if t not in place.inner}
-        found: list[Iterator] = []
+        result: list[Iterator] = []
         for it, value in zip(block.iter_vars, stmt.iter_values, strict=True):
             binding = affine(value, place.names)
             low, extent = affine(it.dom.min, names), affine(it.dom.extent, names)
             if binding is None or low is None or extent is None:
-                raise Unknown(f"the binding {value!r} of {it.var.name} in block {block.name} is no "
-                              "quasi-affine form")  # fmt: skip
+                raise Unknown(
+                    f"the binding {value!r} of {it.var.name} in block {block.name} is no "
+                    "quasi-affine form"
+                )
             name = self.fresh("b")
             names[it.var] = name
-            found.append(Iterator(name, low, extent, binding, it.iter_type is ir.IterType.REDUCE))
+            result.append(Iterator(name, low, extent, binding, it.iter_type is ir.IterType.REDUCE))
         runs = condition(stmt.predicate, {**place.names, **names})
         if runs is None:
             raise Unknown(f"the predicate of block {block.name} is not one on indices")
-        conditions = place.conditions if ir.is_const_int(stmt.predicate, 1) else (
-            *place.conditions, runs)  # fmt: skip
+        conditions = (
+            place.conditions if ir.is_const_int(stmt.predicate, 1) else (*place.conditions, runs)
+        )
         inside = msgspec.structs.replace(
-            place, iters=(*place.iters, *found), inner=(), conditions=conditions, names=names
+            place, iters=(*place.iters, *result), inner=(), conditions=conditions, names=names
         )
         for view in block.match_buffers:
             self._view(view)
         if block.init is not None:
-            begins = [f"({it.name} = {it.low})" for it in found if it.reduces]
-            first = msgspec.structs.replace(inside.at(0),
-                                            conditions=(*conditions, *begins))  # fmt: skip
+            begins = [f"({it.name} = {it.low})" for it in result if it.reduces]
+            first = msgspec.structs.replace(inside.at(0), conditions=(*conditions, *begins))
             self._parts(block.init, first, block, init=True)
         self._parts(block.body, inside.at(1), block, init=False)
 
@@ -265,8 +276,11 @@ class Program:
         """Statements that use values of memory as it was before them."""
         stores = body.seq if isinstance(body, ir.SeqStmt) else (body,)
         plain = [s for s in stores if isinstance(s, ir.BufferStore)]
-        read = {self.resolve(n.buffer, n.indices)[0] for value in place.values.values()
-                for n in ir.collect(value, ir.BufferLoad)}  # fmt: skip
+        read = {
+            self.resolve(n.buffer, n.indices)[0]
+            for value in place.values.values()
+            for n in ir.collect(value, ir.BufferLoad)
+        }
         written: set[ir.Buffer] = set()
         meet = False
         for store in ir.collect(body, ir.BufferStore):
@@ -286,14 +300,15 @@ class Program:
         reads = tuple(read for _, reads in taken for read in reads)
         self._joint(*joint, msgspec.structs.replace(place, values={}), reads)
 
-    def _joint(self, step: Joint, combination: Combination, place: Place,
-               taken: tuple[Taken, ...]) -> None:  # fmt: skip
+    def _joint(
+        self, step: Joint, combination: Combination, place: Place, taken: tuple[Taken, ...]
+    ) -> None:
         """One update per component; each brings the whole tuple of terms."""
         group = Group(step, combination, [])
         for k, buffer in enumerate(step.buffers):
-            made = self._written(buffer, step.indices[k], place.at(k), step.terms[k], step.key)
-            made.group, made.taken = group, taken
-            group.statements.append(made)
+            result = self._written(buffer, step.indices[k], place.at(k), step.terms[k], step.key)
+            result.group, result.taken = group, taken
+            group.statements.append(result)
 
     def _assert(self, stmt: ir.AssertStmt, place: Place) -> None:
         text = condition(stmt.condition, place.names)
@@ -308,10 +323,13 @@ class Program:
             name = self.fresh("l")
             loop = Loop(name, ir.ForKind.VECTORIZED, "")
             place = msgspec.structs.replace(
-                place, loops=(*place.loops, loop), inner=(*place.inner, name),
-                path=(*place.path, name), names={**place.names, lanes.var: name},
+                place,
+                loops=(*place.loops, loop),
+                inner=(*place.inner, name),
+                path=(*place.path, name),
+                names={**place.names, lanes.var: name},
                 conditions=(*place.conditions, f"(0 <= {name} < {lanes.count})"),
-            )  # fmt: skip
+            )
         if scalar.predicate is not None:
             text = condition(scalar.predicate, place.names)
             if text is None:
@@ -323,8 +341,8 @@ class Program:
             place = msgspec.structs.replace(place, values={})
         value, taken = self.tables.take(value)
         combiner, rest = updated(scalar, value)
-        made = self._written(scalar.buffer, scalar.indices, place, rest, combiner)
-        made.plain, made.taken = (value,), taken
+        result = self._written(scalar.buffer, scalar.indices, place, rest, combiner)
+        result.plain, result.taken = (value,), taken
 
     def _atomic(self, call: ir.Call, place: Place) -> None:
         at = ir.atomic_place(call)
@@ -334,21 +352,27 @@ class Program:
         combiner = COMBINERS.get(type(value), "")
         if not combiner:
             raise Unknown(f"the atomic update {call.op} on bits")
-        made = self._written(at.buffer, at.indices, place, call.args[1], combiner)
-        made.atomic = True
+        result = self._written(at.buffer, at.indices, place, call.args[1], combiner)
+        result.atomic = True
 
-    def _written(self, buffer: ir.Buffer, indices: tuple[ir.Expr, ...], place: Place,
-                 value: ir.Expr, combiner: str) -> Statement:  # fmt: skip
+    def _written(
+        self,
+        buffer: ir.Buffer,
+        indices: tuple[ir.Expr, ...],
+        place: Place,
+        value: ir.Expr,
+        combiner: str,
+    ) -> Statement:
         buffer, indices = self.resolve(buffer, indices)
         frame = Frame(self.space, self.fresh("S"), place)
         texts = [frame.index(i) for i in indices]
         if any(t is None for t in texts):
             raise Unknown(f"{buffer.name} is written at a position that is no quasi-affine form")
         write = self.access(frame, buffer, [t for t in texts if t is not None])
-        made = Statement(frame, buffer, write.intersect_domain(frame.domain), value, combiner)
-        made.indices = indices
-        self.statements.append(made)
-        return made
+        result = Statement(frame, buffer, write.intersect_domain(frame.domain), value, combiner)
+        result.indices = indices
+        self.statements.append(result)
+        return result
 
 
 def _outside(stmt: ir.Stmt) -> NoReturn:
@@ -363,12 +387,14 @@ def _require_layout(view: ir.Buffer, source: ir.BufferRegion, extra: int) -> Non
     sizes = [r.extent for r in source.region[extra:]]
     strides = _strides(source.buffer)[extra:]
     stated = [*zip(view.shape, sizes, strict=True), *zip(view.strides, strides, strict=False)]
-    for wanted, found in stated:
-        numbers = ir.const_int(wanted), ir.const_int(found)
+    for wanted, result in stated:
+        numbers = ir.const_int(wanted), ir.const_int(result)
         same = None not in numbers and numbers[0] == numbers[1]
-        if not (isinstance(wanted, ir.Var) or same or ir.structural_equal(wanted, found)):
-            raise Unknown(f"the view {view.name} states a shape or strides that are not seen to be "
-                          "those of its region")  # fmt: skip
+        if not (isinstance(wanted, ir.Var) or same or ir.structural_equal(wanted, result)):
+            raise Unknown(
+                f"the view {view.name} states a shape or strides that are not seen to be "
+                "those of its region"
+            )
     if view.offset_factor > 1:
         raise Unknown(f"the view {view.name} states where it starts (offset_factor)")
 
@@ -377,9 +403,9 @@ def _strides(buffer: ir.Buffer) -> list[ir.Expr]:
     """Elements from one index to the next, in each dimension."""
     if buffer.strides:
         return list(buffer.strides)
-    found: list[ir.Expr] = []
+    result: list[ir.Expr] = []
     step: ir.Expr = ir.const(1, "int64")
     for size in reversed(buffer.shape):
-        found.insert(0, step)
+        result.insert(0, step)
         step = step * ir.cast_to(size, "int64")
-    return found
+    return result

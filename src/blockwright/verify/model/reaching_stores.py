@@ -67,8 +67,8 @@ class Flow:
         static = self._static(frame, writers)
         if static is not None:
             return self._in_order(read, static)
-        found = self._before(frame, read, writers) if self.ahead else None
-        return found or self._analysed(frame, read, writers)
+        result = self._before(frame, read, writers) if self.ahead else None
+        return result or self._analysed(frame, read, writers)
 
     def unbegun(self, update: Statement, plain: list[Statement]) -> isl.Set:
         """Instances of an update that go on from an element which no plain store has set."""
@@ -85,21 +85,21 @@ class Flow:
     # ------------------------------------------------------------------ written order alone
     def _static(self, frame: Frame, writers: list[Statement]) -> list[Statement] | None:
         """The writers before a reader, in order; None when loops decide the order too."""
-        found: list[Statement] = []
+        result: list[Statement] = []
         for writer in writers:
             at = part(frame.path, writer.frame.path)
             if at is None or any(isinstance(s, str) for s in frame.path[:at]):
                 return None
             if _before(writer.frame.path, frame.path, at):
-                found.append(writer)
-        found.sort(key=_position)
-        for first, second in itertools.pairwise(found):
+                result.append(writer)
+        result.sort(key=_position)
+        for first, second in itertools.pairwise(result):
             at = part(first.frame.path, second.frame.path)
             if at is None or any(isinstance(s, str) for s in first.frame.path[:at]):
                 same = first.block is second.block and first.init and not second.init
                 if not (same and second.combiner and self._starts(first, second)):
                     return None
-        return found if all(w.combiner or self._once(w) for w in found) else None
+        return result if all(w.combiner or self._once(w) for w in result) else None
 
     def _once(self, writer: Statement) -> bool:
         """Whether a statement stores each element once."""
@@ -184,8 +184,9 @@ class Flow:
                 break
             answered = read.domain().subtract(seen.nothing)
             updates = [(w, pairs.intersect_domain(answered)) for w, pairs in seen.updates]
-            seen = Seen(_together(seen.plain, more.plain), _together(updates, more.updates),
-                        more.nothing)  # fmt: skip
+            seen = Seen(
+                _together(seen.plain, more.plain), _together(updates, more.updates), more.nothing
+            )
         return seen
 
     def _asked(self, frame: Frame, read: isl.Map, writers: list[Statement]) -> Seen:
@@ -204,11 +205,11 @@ class Flow:
         frames = {f.name: f for f in (frame, *(w.frame for w in writers))}
         when = _union([f.time(_padded(f.path, steps)) for f in frames.values()])
         flow = info.set_schedule_map(when).compute_flow()
-        found = flow.get_may_dependence().reverse()
+        result = flow.get_may_dependence().reverse()
         begin_step(f"the last stores of {writers[0].buffer.name}")
         seen = Seen([], [], read.domain())
         covered = isl.Set.empty(read.domain().get_space())
-        for one in found.maps():
+        for one in result.maps():
             pairs = one.coalesce()
             writer = self.by_name[pairs.target()]
             if writer.combiner:
@@ -228,13 +229,14 @@ class Flow:
         return writer.write.range_product(when).is_injective()
 
 
-def _together(a: list[tuple[Statement, isl.Map]], b: list[tuple[Statement, isl.Map]]) \
-        -> list[tuple[Statement, isl.Map]]:  # fmt: skip
+def _together(
+    a: list[tuple[Statement, isl.Map]], b: list[tuple[Statement, isl.Map]]
+) -> list[tuple[Statement, isl.Map]]:
     """What is seen of each statement by some instances, and by others."""
-    found: dict[Statement, isl.Map] = {}
+    result: dict[Statement, isl.Map] = {}
     for writer, pairs in (*a, *b):
-        found[writer] = found[writer].union(pairs) if writer in found else pairs
-    return [(writer, pairs) for writer, pairs in found.items() if not pairs.is_empty()]
+        result[writer] = result[writer].union(pairs) if writer in result else pairs
+    return [(writer, pairs) for writer, pairs in result.items() if not pairs.is_empty()]
 
 
 def _position(statement: Statement) -> tuple[int, ...]:

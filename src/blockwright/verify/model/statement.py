@@ -37,9 +37,17 @@ class Statement:
         taken: reads of tables of positions that were replaced by what the table holds there.
     """
 
-    def __init__(self, frame: Frame, buffer: ir.Buffer, write: isl.Map, value: ir.Expr | None,
-                 combiner: str = "", atomic: bool = False, block: ir.Block | None = None,
-                 init: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        frame: Frame,
+        buffer: ir.Buffer,
+        write: isl.Map,
+        value: ir.Expr | None,
+        combiner: str = "",
+        atomic: bool = False,
+        block: ir.Block | None = None,
+        init: bool = False,
+    ) -> None:
         self.frame = frame
         self.buffer = buffer
         self.write = write
@@ -79,7 +87,13 @@ def updated(store: ir.BufferStore, value: ir.Expr) -> tuple[str, ir.Expr]:
 
 
 def _is_element(node: ir.Expr, store: ir.BufferStore) -> bool:
-    return (isinstance(node, ir.BufferLoad) and node.buffer is store.buffer
-            and node.predicate is None and len(node.indices) == len(store.indices)
-            and all(ir.structural_equal(ir.cast_to(mine, its.dtype), its)
-                    for mine, its in zip(node.indices, store.indices, strict=True)))  # fmt: skip
+    return (
+        isinstance(node, ir.BufferLoad)
+        and node.buffer is store.buffer
+        and node.predicate is None
+        and len(node.indices) == len(store.indices)
+        and all(
+            ir.structural_equal(ir.cast_to(mine, its.dtype), its)
+            for mine, its in zip(node.indices, store.indices, strict=True)
+        )
+    )

@@ -90,13 +90,13 @@ def pulled_sum(total: Sum, by: isl.Map) -> Sum:
 
 def pulled(value: Value, by: isl.Map) -> Value:
     """A value of other instances, as one of those that `by` takes there, each to one."""
-    found: Value = []
+    result: Value = []
     for one in value:
         where = by.intersect_range(one.where).domain()
         if not where.is_empty():
             leaves = tuple(pulled_leaf(leaf, by) for leaf in one.leaves)
-            found.append(Alternative(where, one.skeleton, leaves))
-    return found
+            result.append(Alternative(where, one.skeleton, leaves))
+    return result
 
 
 def terms_of(
@@ -104,22 +104,22 @@ def terms_of(
 ) -> list[Term]:
     """The summands that a value of other instances gives; sums of the same kind are taken apart,
     one term for each pair of an instance and a term of its sum."""
-    found: list[Term] = []
+    result: list[Term] = []
     for one in value:
         reached = pairs.intersect_range(one.where)
         if reached.is_empty():
             continue
         inner = one.total
         if inner is None or inner.combiner != combiner:
-            found.append(Term(reached, one.skeleton, one.leaves, hint))
+            result.append(Term(reached, one.skeleton, one.leaves, hint))
             continue
         for term in inner.terms:
             both = term.pairs.range_map()
-            made = reached.apply_range(term.pairs.domain_map().reverse())
+            created = reached.apply_range(term.pairs.domain_map().reverse())
             leaves = tuple(pulled_leaf(leaf, both) for leaf in term.leaves)
-            if not made.is_empty():
-                found.append(Term(made, term.skeleton, leaves, joined_hint(hint, term)))
-    return found
+            if not created.is_empty():
+                result.append(Term(created, term.skeleton, leaves, joined_hint(hint, term)))
+    return result
 
 
 def joined_hint(outer: isl.Map | None, term: Term) -> isl.Map | None:

@@ -68,13 +68,14 @@ def joint_update(
             break
     else:
         return None
-    found = Combination(results, tuple(split.held), tuple(split.given))
-    for held, given in zip(found.held, found.given, strict=True):
+    result = Combination(results, tuple(split.held), tuple(split.given))
+    for held, given in zip(result.held, result.given, strict=True):
         if held.type is not given.type:
             return None
-    key = "joint " + "; ".join(f"{v.type} {' '.join(repr(r).split())}"
-                               for v, r in zip(found.held, results, strict=True))  # fmt: skip
-    return Joint(key, buffers, indices, tuple(split.terms)), found
+    key = "joint " + "; ".join(
+        f"{v.type} {' '.join(repr(r).split())}" for v, r in zip(result.held, results, strict=True)
+    )
+    return Joint(key, buffers, indices, tuple(split.terms)), result
 
 
 class Combination(msgspec.Struct, frozen=True, eq=False):
@@ -94,12 +95,20 @@ class _Split(ir.Mutator):
     """
 
     def __init__(
-        self, buffers: tuple[ir.Buffer, ...], indices: tuple[tuple[ir.Expr, ...], ...],
+        self,
+        buffers: tuple[ir.Buffer, ...],
+        indices: tuple[tuple[ir.Expr, ...], ...],
         numbers: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
-        self.logic = (ir.CompareOp, ir.And, ir.Or, ir.Not, ir.Select,
-                      *(() if numbers else (ir.IntImm, ir.FloatImm)))  # fmt: skip
+        self.logic = (
+            ir.CompareOp,
+            ir.And,
+            ir.Or,
+            ir.Not,
+            ir.Select,
+            *(() if numbers else (ir.IntImm, ir.FloatImm)),
+        )
         self.buffers, self.indices = buffers, indices
         self.held = [ir.Var(f"a{k}", b.dtype) for k, b in enumerate(buffers)]
         self.given: list[ir.Var] = []
@@ -182,8 +191,8 @@ class _Laws:
 
     def cost(self) -> int:
         """The units that were taken, all claims together."""
-        found = self.solver.statistics()
-        return int(found.get_key_value(_COUNT)) if _COUNT in found.keys() else 0  # noqa: SIM118
+        result = self.solver.statistics()
+        return int(result.get_key_value(_COUNT)) if _COUNT in result.keys() else 0  # noqa: SIM118
 
     def _valid(self, claim: Any) -> bool:
         self.solver.push()
@@ -194,7 +203,7 @@ class _Laws:
 
     def _tuple(self, name: str) -> list[Any]:
         """Values of the types of the components, within their ranges."""
-        found: list[Any] = []
+        result: list[Any] = []
         for k, held in enumerate(self.combination.held):
             if held.type.is_float:
                 value = z3.Real(f"{name}{k}", self.context)
@@ -204,8 +213,8 @@ class _Laws:
             else:
                 value = z3.Int(f"{name}{k}", self.context)
                 self.solver.add(value <= held.type.max_value, value >= held.type.min_value)
-            found.append(value)
-        return found
+            result.append(value)
+        return result
 
     def _apply(self, a: Sequence[Any], x: Sequence[Any]) -> list[Any]:
         known = dict(zip((*self.combination.held, *self.combination.given), (*a, *x), strict=True))
@@ -226,8 +235,12 @@ class _Laws:
             case ir.Not():
                 return z3.Not(self._value(expr.a, known))
             case ir.Select():
-                return z3.If(*(self._value(e, known) for e in
-                               (expr.condition, expr.true_value, expr.false_value)))  # fmt: skip
+                return z3.If(
+                    *(
+                        self._value(e, known)
+                        for e in (expr.condition, expr.true_value, expr.false_value)
+                    )
+                )
             case ir.Call() if expr.op == "if_then_else":
                 return z3.If(*(self._value(e, known) for e in expr.args))
             case ir.BinaryOp() | ir.CompareOp() | ir.And() | ir.Or() if type(expr) in _operations():

@@ -26,9 +26,9 @@ def split_axes(func: ir.PrimFunc, known: Quotients) -> ir.PrimFunc:
     chosen: dict[ir.Buffer, Split] = {}
     for buffer in dict.fromkeys(b for block in blocks for b in block.alloc_buffers):
         if buffer not in views and not buffer.strides:
-            found = _split(buffer, accesses.get(buffer, ()), known)
-            if found is not None:
-                chosen[buffer] = found
+            result = _split(buffer, accesses.get(buffer, ()), known)
+            if result is not None:
+                chosen[buffer] = result
     return func.replace(body=_Split(chosen, known)(func.body)) if chosen else func
 
 
@@ -70,16 +70,18 @@ def _digits(known: Quotients, index: ir.Expr, base: Poly) -> tuple[Poly, Poly] |
     which `safety` proves that they lie inside, if its index is a linear form; and inside, the parts
     of a number are what they are.
     """
-    found = known.digits(known.poly(index), base)
-    if found is None:
+    result = known.digits(known.poly(index), base)
+    if result is None:
         parts = known.taken_out(known.poly(index), base)
-        found = parts if all(map(_is_linear, parts)) else None
-    return found
+        result = parts if all(map(_is_linear, parts)) else None
+    return result
 
 
 def _is_linear(poly: Poly) -> bool:
-    return all(len(product) <= 1 and all(a.kind in ("var", "size") for a in product)
-               for product in poly.terms)  # fmt: skip
+    return all(
+        len(product) <= 1 and all(a.kind in ("var", "size") for a in product)
+        for product in poly.terms
+    )
 
 
 def _bases(index: ir.Expr, known: Quotients) -> Iterator[Poly]:
@@ -108,20 +110,25 @@ class _Split(ir.Mutator):
         return node.replace(shape=shape, axis_separators=())
 
     def _indices(self, node: Access) -> tuple[ir.Expr, ...]:
-        made = tuple(map(self, node.indices))
+        result = tuple(map(self, node.indices))
         if node.buffer not in self.chosen:
-            return made
+            return result
         axis, base = self.chosen[node.buffer]
         digits = _digits(self.known, node.indices[axis], base)
         assert digits is not None
-        return (*made[:axis], *map(self.known.expression, digits), *made[axis + 1 :])
+        return (*result[:axis], *map(self.known.expression, digits), *result[axis + 1 :])
 
     def rewrite_BufferLoad(self, node: ir.BufferLoad) -> ir.Expr:
         predicate = None if node.predicate is None else self(node.predicate)
-        return node.replace(buffer=self(node.buffer), indices=self._indices(node),
-                            predicate=predicate)  # fmt: skip
+        return node.replace(
+            buffer=self(node.buffer), indices=self._indices(node), predicate=predicate
+        )
 
     def rewrite_BufferStore(self, node: ir.BufferStore) -> ir.Stmt:
         predicate = None if node.predicate is None else self(node.predicate)
-        return node.replace(buffer=self(node.buffer), value=self(node.value), predicate=predicate,
-                            indices=self._indices(node))  # fmt: skip
+        return node.replace(
+            buffer=self(node.buffer),
+            value=self(node.value),
+            predicate=predicate,
+            indices=self._indices(node),
+        )

@@ -38,8 +38,14 @@ def simple(func: ir.PrimFunc, least: Mapping[ir.Var, int]) -> ir.PrimFunc:
         if not hard_parts(func.body):
             break
         plain = func.replace(body=_NoRegions()(func.body))
-        func = next((made for made in _ways(plain, least, digits)
-                     if not ir.structural_equal(made.body, plain.body)), plain)  # fmt: skip
+        func = next(
+            (
+                result
+                for result in _ways(plain, least, digits)
+                if not ir.structural_equal(result.body, plain.body)
+            ),
+            plain,
+        )
         if func is plain:
             break
     return split_axes(func, Quotients(least))
@@ -61,9 +67,9 @@ def _ways(
 
 def _is_distinct(func: ir.PrimFunc) -> bool:
     """Whether each loop and iterator has a variable of its own, so that it has one range."""
-    found = [f.loop_var for f in ir.loops(func.body)]
-    found += [it.var for block in ir.blocks(func.body) for it in block.iter_vars]
-    return len(set(found)) == len(found)
+    result = [f.loop_var for f in ir.loops(func.body)]
+    result += [it.var for block in ir.blocks(func.body) for it in block.iter_vars]
+    return len(set(result)) == len(result)
 
 
 class _NoRegions(ir.Mutator):
@@ -90,8 +96,9 @@ class _Radix:
             return self._loop(stmt)
         if isinstance(stmt, ir.BlockRealize):
             return self._block(stmt)
-        return stmt.map_children(lambda c: self.stmt(c) if isinstance(c, ir.Stmt)
-                                 else self.simplify(c))  # fmt: skip
+        return stmt.map_children(
+            lambda c: self.stmt(c) if isinstance(c, ir.Stmt) else self.simplify(c)
+        )
 
     # ------------------------------------------------------------------ loops
     def _loop(self, node: ir.For) -> ir.Stmt:
@@ -101,28 +108,35 @@ class _Radix:
             plain = node.kind in (ir.ForKind.SERIAL, ir.ForKind.UNROLLED)
             if plain and extent.value == 1:
                 return self.stmt(ir.substitute(node.body, {node.loop_var: node.min}))
-            made = self._apart(node, extent)
-            if made is not None:
-                return self._loop(made)
+            result = self._apart(node, extent)
+            if result is not None:
+                return self._loop(result)
         if free:
             self.known.bound(node.loop_var, extent)
         return node.replace(extent=self.simplify(node.extent), body=self.stmt(node.body))
 
     def _apart(self, node: ir.For, extent: Poly) -> ir.For | None:
         """Loops over two digits of a loop that is divided by the number of the lower ones."""
-        found = self._digits(node.loop_var, extent, node.body)
-        if found is None:
+        result = self._digits(node.loop_var, extent, node.body)
+        if result is None:
             return None
-        high, low, count, base = found
+        high, low, count, base = result
         self.digits.add((high, low))
         body = ir.substitute(node.body, {node.loop_var: self._sum(high, base, low)})
         kind = ir.ForKind.SERIAL if node.kind is ir.ForKind.UNROLLED else node.kind
-        lower = None if node.thread is None else node.thread.replace(
-            thread_tag=f"{node.thread.thread_tag}/{self.known.expression(base)!r}")  # fmt: skip
-        inner = ir.For(low, node.min, self.known.expression(base), kind, body, lower,
-                       node.annotations)  # fmt: skip
-        return node.replace(loop_var=high, extent=self.known.expression(count), kind=kind,
-                            body=inner)  # fmt: skip
+        lower = (
+            None
+            if node.thread is None
+            else node.thread.replace(
+                thread_tag=f"{node.thread.thread_tag}/{self.known.expression(base)!r}"
+            )
+        )
+        inner = ir.For(
+            low, node.min, self.known.expression(base), kind, body, lower, node.annotations
+        )
+        return node.replace(
+            loop_var=high, extent=self.known.expression(count), kind=kind, body=inner
+        )
 
     def _digits(
         self, var: ir.Var, extent: Poly, inside: ir.Node
@@ -159,41 +173,46 @@ class _Radix:
             if not ir.is_const_int(it.dom.min, 0):
                 continue
             extent = self.known.poly(it.dom.extent)
-            found = self._digits(it.var, extent, _inside(block))
-            if found is not None:
-                return self._block(self._iterators(node, k, found))
+            result = self._digits(it.var, extent, _inside(block))
+            if result is not None:
+                return self._block(self._iterators(node, k, result))
             bound = self.known.poly(node.iter_values[k]).atom
-            least = None if bound is None else self.known.extent(bound)
-            self.known.bound(it.var, extent if least is None else least)
+            smallest = None if bound is None else self.known.extent(bound)
+            self.known.bound(it.var, extent if smallest is None else smallest)
         iters = tuple(it.replace(dom=self._range(it.dom)) for it in block.iter_vars)
         views = tuple(m.map_children(self.simplify) for m in block.match_buffers)
         init = None if block.init is None else self.stmt(block.init)
-        made = block.replace(iter_vars=iters, match_buffers=views, init=init,
-                             body=self.stmt(block.body))  # fmt: skip
+        created = block.replace(
+            iter_vars=iters, match_buffers=views, init=init, body=self.stmt(block.body)
+        )
         values = tuple(map(self.simplify, node.iter_values))
-        return ir.BlockRealize(values, self.simplify(node.predicate), made)
+        return ir.BlockRealize(values, self.simplify(node.predicate), created)
 
     def _range(self, dom: ir.Range) -> ir.Range:
         return ir.Range(self.simplify(dom.min), self.simplify(dom.extent))
 
-    def _iterators(self, node: ir.BlockRealize, k: int,
-                   digits: tuple[ir.Var, ir.Var, Poly, Poly]) -> ir.BlockRealize:  # fmt: skip
+    def _iterators(
+        self, node: ir.BlockRealize, k: int, digits: tuple[ir.Var, ir.Var, Poly, Poly]
+    ) -> ir.BlockRealize:
         """A block with two digits in the place of an iterator."""
         high, low, count, base = digits
         block, old = node.block, node.block.iter_vars[k]
         changes = {old.var: self._sum(high, base, low)}
-        made: list[ir.IterVar] = []
+        result: list[ir.IterVar] = []
         for var, extent in ((high, count), (low, base)):
             dom = ir.Range(old.dom.min, self.known.expression(extent))
-            made.append(ir.IterVar(var, dom, old.iter_type))
+            result.append(ir.IterVar(var, dom, old.iter_type))
         size, value = self.known.expression(base), node.iter_values[k]
         values = [*node.iter_values]
         values[k : k + 1] = [ir.FloorDiv(value, size), ir.FloorMod(value, size)]
         iters = [*block.iter_vars]
-        iters[k : k + 1] = made
+        iters[k : k + 1] = result
         inside = ir.substitute(block.replace(iter_vars=()), changes)
-        return ir.BlockRealize(tuple(values), ir.substitute(node.predicate, changes),
-                               inside.replace(iter_vars=tuple(iters)))  # fmt: skip
+        return ir.BlockRealize(
+            tuple(values),
+            ir.substitute(node.predicate, changes),
+            inside.replace(iter_vars=tuple(iters)),
+        )
 
 
 def _size(base: Poly) -> tuple[int, int]:

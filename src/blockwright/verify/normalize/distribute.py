@@ -52,20 +52,21 @@ class _Distribute:
     def _loop(self, node: ir.For) -> ir.Stmt:
         if ir.is_const_int(node.min, 0):
             self.known.bound(node.loop_var, self.known.poly(node.extent))
-        made = node.replace(body=self.stmt(node.body))
-        hard = [p for p in hard_parts(made.body) if ir.uses_var(p, node.loop_var)]
-        seq = made.body
+        result = node.replace(body=self.stmt(node.body))
+        hard = [p for p in hard_parts(result.body) if ir.uses_var(p, node.loop_var)]
+        seq = result.body
         if not (hard or hard_parts(node.extent)) or not isinstance(seq, ir.SeqStmt):
-            return made
+            return result
         if node.thread is not None or not ir.is_const_int(node.min, 0):
-            return made
+            return result
         if not self._independent(self.known.of_variable(node.loop_var), seq):
-            return made
+            return result
         loops: list[ir.Stmt] = []
         for part in seq.seq:
             own = ir.Var(node.loop_var.name, node.loop_var.type)
-            loops.append(made.replace(loop_var=own,
-                                      body=ir.substitute(part, {node.loop_var: own})))  # fmt: skip
+            loops.append(
+                result.replace(loop_var=own, body=ir.substitute(part, {node.loop_var: own}))
+            )
         return ir.SeqStmt(tuple(loops))
 
     def _independent(self, number: Atom, body: ir.Stmt) -> bool:
@@ -79,7 +80,7 @@ class _Distribute:
         for buffer, indices, _ in accesses:
             if buffer in written:
                 by_buffer.setdefault(buffer, []).append(indices)
-        return all(self._told_apart(number, found) for found in by_buffer.values())
+        return all(self._told_apart(number, result) for result in by_buffer.values())
 
     def _told_apart(self, number: Atom, accesses: list[tuple[ir.Expr, ...]]) -> bool:
         for axis in range(len(accesses[0])):
@@ -95,8 +96,9 @@ class _Distribute:
         digits = self.known.digits(poly, base)
         return digits is not None and digits[0] == of_atom(number)
 
-    def _collect(self, node: ir.Node, values: Mapping[ir.Var, ir.Expr],
-                 found: list[Access]) -> bool:  # fmt: skip
+    def _collect(
+        self, node: ir.Node, values: Mapping[ir.Var, ir.Expr], found: list[Access]
+    ) -> bool:
         """All accesses below, iterators replaced by what they are; False if some are unknown."""
         match node:
             case ir.For():
@@ -108,8 +110,10 @@ class _Distribute:
                 block = node.block
                 if block.match_buffers or not self._collect(node.predicate, values, found):
                     return False
-                bound = {it.var: ir.substitute(value, dict(values)) for it, value in
-                         zip(block.iter_vars, node.iter_values, strict=True)}  # fmt: skip
+                bound = {
+                    it.var: ir.substitute(value, dict(values))
+                    for it, value in zip(block.iter_vars, node.iter_values, strict=True)
+                }
                 inside = [p for p in (block.init, block.body) if p is not None]
                 return all(self._collect(p, {**values, **bound}, found) for p in inside)
             case ir.BufferLoad() | ir.BufferStore():

@@ -48,33 +48,37 @@ class _Gather(ir.Mutator):
             return self.descend(node)
         moved = self._moved(nest, inside)
         order = [*moved, *(loop for loop in nest if loop not in moved)]
-        made: Any = self(inside)
+        result: Any = self(inside)
         for loop in reversed(order):
             if loop in moved:
                 marks = {**loop.annotations, MOVED: True}
                 loop = loop.replace(kind=ir.ForKind.PARALLEL, annotations=marks)
-            made = loop.replace(body=made)
-        return made
+            result = loop.replace(body=result)
+        return result
 
     def _moved(self, nest: list[ir.For], inside: ir.BlockRealize) -> list[ir.For]:
         """The loops to put outermost, in their order; none when all parts are together."""
         groups: dict[int, list[ir.For]] = {}
         spatial: list[ir.For] = []
         apart: list[int] = []
-        for k, (it, value) in enumerate(zip(inside.block.iter_vars, inside.iter_values,
-                                            strict=True)):  # fmt: skip
-            found = self._parts(nest, value)
-            if found is None:
+        for k, (it, value) in enumerate(
+            zip(inside.block.iter_vars, inside.iter_values, strict=True)
+        ):
+            result = self._parts(nest, value)
+            if result is None:
                 continue
-            groups[k] = found
+            groups[k] = result
             if it.iter_type is ir.IterType.SPATIAL:
-                spatial += found
-            together = found == [loop for loop in nest if loop in found] and (
-                nest.index(found[-1]) - nest.index(found[0]) == len(found) - 1)  # fmt: skip
+                spatial += result
+            together = result == [loop for loop in nest if loop in result] and (
+                nest.index(result[-1]) - nest.index(result[0]) == len(result) - 1
+            )
             if hard_parts(value) and not together:
                 apart.append(k)
-        uses = {id(loop): sum(ir.uses_var(v, loop.loop_var) for v in inside.iter_values)
-                for loop in nest}  # fmt: skip
+        uses = {
+            id(loop): sum(ir.uses_var(v, loop.loop_var) for v in inside.iter_values)
+            for loop in nest
+        }
         if any(uses[id(loop)] != 1 for loop in spatial):
             return []
         mine = [loop for k in apart for loop in groups[k]]
@@ -85,14 +89,14 @@ class _Gather(ir.Mutator):
     def _parts(self, nest: list[ir.For], value: ir.Expr) -> list[ir.For] | None:
         """The loops that a binding adds up, the one with the largest factor first."""
         poly = self.known.poly(value)
-        found: list[tuple[tuple[int, int], ir.For]] = []
+        result: list[tuple[tuple[int, int], ir.For]] = []
         for loop in nest:
             if ir.uses_var(value, loop.loop_var):
                 factor, _ = poly.parted(self.known.of_variable(loop.loop_var))
                 if not factor.terms or any(a.kind != "size" for a in factor.atoms()):
                     return None
-                found.append((_degree(factor), loop))
-        return [loop for _, loop in sorted(found, key=lambda one: one[0], reverse=True)] or None
+                result.append((_degree(factor), loop))
+        return [loop for _, loop in sorted(result, key=lambda one: one[0], reverse=True)] or None
 
 
 def _is_free(loop: ir.For, above: list[ir.For]) -> bool:

@@ -87,9 +87,12 @@ class Quotients:
 
     def _extreme(self, expr: ir.Min | ir.Max) -> Poly:
         a, b = self.poly(expr.a), self.poly(expr.b)
-        least, greatest = (a, b) if self.never_negative(b - a) else (
-            (b, a) if self.never_negative(a - b) else (None, None))  # fmt: skip
-        known = least if isinstance(expr, ir.Min) else greatest
+        smallest, greatest = (
+            (a, b)
+            if self.never_negative(b - a)
+            else ((b, a) if self.never_negative(a - b) else (None, None))
+        )
+        known = smallest if isinstance(expr, ir.Min) else greatest
         kind = "min" if isinstance(expr, ir.Min) else "max"
         return of_atom(self._atom(kind, (a, b))) if known is None else known
 
@@ -164,12 +167,12 @@ class Quotients:
             if atom in factor.atoms():
                 return False
             if self.never_negative(factor, depth - 1):
-                least = self._least_parts(atom, factor)
+                smallest = self._least_parts(atom, factor)
             elif self.never_negative(number(0) - factor, depth - 1):
-                least = self._greatest_parts(atom, factor)
+                smallest = self._greatest_parts(atom, factor)
             else:
                 return False
-            return any(self.never_negative(rest + part, depth - 1) for part in least)
+            return any(self.never_negative(rest + part, depth - 1) for part in smallest)
         moved = number(0)  # sizes as numbers from zero on
         for product, count in poly.terms.items():
             term = number(count)
@@ -180,14 +183,14 @@ class Quotients:
 
     def _height(self, atom: Atom) -> int:
         """Above the heights of what its bounds are made of: so bounds bring in lower atoms only."""
-        found = self._heights.get(atom)
-        if found is None:
+        result = self._heights.get(atom)
+        if result is None:
             bounds: list[Poly] = [] if atom.kind in ("var", "expr") else [*atom.content]
             extent = self._extents.get(atom)
             bounds += [] if extent is None else [extent]
             below = [self._height(a) for p in bounds for a in p.atoms() if a.kind != "size"]
-            found = self._heights[atom] = 1 + max(below, default=0)
-        return found
+            result = self._heights[atom] = 1 + max(below, default=0)
+        return result
 
     def _least_parts(self, atom: Atom, factor: Poly) -> Iterator[Poly]:
         """What `factor * atom` is at least, for a factor of at least zero.
@@ -256,23 +259,23 @@ class Quotients:
     # ------------------------------------------------------------------ back to expressions
     def expression(self, poly: Poly) -> ir.Expr:
         """A polynomial as an index expression."""
-        found: ir.Expr | None = None
+        result: ir.Expr | None = None
         for product, count in poly.terms.items():
             term: ir.Expr | None = None
             for atom in product:
                 one = self._of_atom(atom)
                 term = one if term is None else ir.Mul(term, one)
             scale = ir.IntImm(count, INDEX)
-            made = scale if term is None else term if count == 1 else ir.Mul(term, scale)
-            found = made if found is None else ir.Add(found, made)
-        return ir.IntImm(0, INDEX) if found is None else found
+            created = scale if term is None else term if count == 1 else ir.Mul(term, scale)
+            result = created if result is None else ir.Add(result, created)
+        return ir.IntImm(0, INDEX) if result is None else result
 
     def _of_atom(self, atom: Atom) -> ir.Expr:
         if isinstance(atom.content, ir.Expr):
             return atom.content
         a, b = (self.expression(part) for part in atom.content)
-        made = {"//": ir.FloorDiv, "%": ir.FloorMod, "min": ir.Min, "max": ir.Max}
-        return made[atom.kind](a, b)
+        result = {"//": ir.FloorDiv, "%": ir.FloorMod, "min": ir.Min, "max": ir.Max}
+        return result[atom.kind](a, b)
 
 
 def is_hard(node: ir.Node) -> bool:
@@ -295,21 +298,21 @@ def _is_index(node: ir.Node) -> bool:
 
 def hard_parts(node: ir.Node) -> list[ir.Expr]:
     """The expressions of that kind below a node."""
-    found: list[ir.Expr] = []
+    result: list[ir.Expr] = []
     stack: list[ir.Node] = [node]
     while stack:
         one = stack.pop()
         if is_hard(one) and isinstance(one, ir.Expr):
-            found.append(one)
+            result.append(one)
         if not isinstance(one, ir.Buffer):
             stack += one.children()[::-1]
-    return found
+    return result
 
 
 def index_roots(node: ir.Node, every: bool = False) -> list[ir.Expr]:
     """Whole index expressions below a node that have hard parts, or every one; and those parts
     that divide."""
-    found: list[ir.Expr] = []
+    result: list[ir.Expr] = []
     stack: list[ir.Node] = [node]
     while stack:
         one = stack.pop()
@@ -319,10 +322,10 @@ def index_roots(node: ir.Node, every: bool = False) -> list[ir.Expr]:
             parts = hard_parts(one)
             if parts or every:
                 divisions = (p for p in parts if isinstance(p, (ir.FloorDiv, ir.FloorMod)))
-                found += [one, *divisions]
+                result += [one, *divisions]
             continue
         stack += one.children()[::-1]
-    return found
+    return result
 
 
 class Simplify:

@@ -50,22 +50,22 @@ class _Roll(ir.Mutator):
         return self.descend(node)
 
     def rewrite_SeqStmt(self, node: ir.SeqStmt) -> ir.Stmt:
-        made = self.descend(node)
-        if len(made.seq) < LEAST:
-            return made
-        found: list[ir.Stmt] = []
+        created = self.descend(node)
+        if len(created.seq) < LEAST:
+            return created
+        result: list[ir.Stmt] = []
         run: list[_Numbered] = []
-        for stmt in made.seq:
+        for stmt in created.seq:
             one = self._numbered(stmt) if isinstance(stmt, ir.BufferStore) else None
             if one is not None and _goes_on(run, one):
                 run.append(one)
                 continue
-            found += self._loop(run)
+            result += self._loop(run)
             run = [] if one is None else [one]
             if one is None:
-                found.append(stmt)
-        found += self._loop(run)
-        return found[0] if len(found) == 1 else made.replace(seq=tuple(found))
+                result.append(stmt)
+        result += self._loop(run)
+        return result[0] if len(result) == 1 else created.replace(seq=tuple(result))
 
     def _numbered(self, store: ir.BufferStore) -> _Numbered:
         values: list[int] = []

@@ -67,16 +67,16 @@ class Form:
         self.pairs: dict[ir.Var, tuple[ir.Var, ir.Var]] = {}
         for name, factors in sizes.factors.items():
             if len(factors) == 2 and all(f in by_name for f in factors):
-                made = rewrite.made.get(name)
-                if made is None:
-                    made = self._add(name)
-                self.pairs[made] = (by_name[factors[0]], by_name[factors[1]])
+                result = rewrite.made.get(name)
+                if result is None:
+                    result = self._add(name)
+                self.pairs[result] = (by_name[factors[0]], by_name[factors[1]])
 
     def _add(self, name: str) -> ir.Var:
         """A product that only the other program forms."""
-        made = ir.Var(name, ir.dtype_of("int64"))
-        self.names[made] = name
-        return made
+        result = ir.Var(name, ir.dtype_of("int64"))
+        self.names[result] = name
+        return result
 
 
 def forms(
@@ -97,12 +97,13 @@ def forms(
     sizes = Sizes()
     a, b = _named(before, after, first, second, sizes)
     if sizes.factors:
-        made = [rewritten(form.func, _Lines(form.pairs)) for form in (a, b)]
-        yield Pair(made[0], made[1], a.names, b.names, sizes)
+        result = [rewritten(form.func, _Lines(form.pairs)) for form in (a, b)]
+        yield Pair(result[0], result[1], a.names, b.names, sizes)
 
 
-def _named(before: ir.PrimFunc, after: ir.PrimFunc, first: Names, second: Names,
-           sizes: Sizes) -> tuple[Form, Form]:  # fmt: skip
+def _named(
+    before: ir.PrimFunc, after: ir.PrimFunc, first: Names, second: Names, sizes: Sizes
+) -> tuple[Form, Form]:
     """Both programs with their products named; either knows the products of the other."""
     for func, names in ((before, first), (after, second)):
         Form(func, names, sizes)
@@ -147,8 +148,8 @@ class _Name(ir.Mutator):
         if len(factors) < 2:
             return self.descend(node)
         name = self.sizes.name(tuple(factors))
-        made: ir.Expr = self.made.setdefault(name, ir.Var(name, ir.dtype_of("int64")))
-        return made if number == 1 else ir.Mul(made, ir.const(number, "int64"))
+        result: ir.Expr = self.made.setdefault(name, ir.Var(name, ir.dtype_of("int64")))
+        return result if number == 1 else ir.Mul(result, ir.const(number, "int64"))
 
 
 # ------------------------------------------------------------------------------------------- lines
@@ -177,21 +178,28 @@ class _Lines(ir.Mutator):
 
     def _indices(self, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]) -> tuple[ir.Expr, ...]:
         self(buffer)
-        made = tuple(map(self, indices))
+        result = tuple(map(self, indices))
         k = self.positions.get(buffer)
         if k is None:
-            return made
-        return (*made[:k], _line(made[k], made[k + 1], buffer.shape[k + 1]), *made[k + 2 :])
+            return result
+        return (*result[:k], _line(result[k], result[k + 1], buffer.shape[k + 1]), *result[k + 2 :])
 
     def rewrite_BufferLoad(self, node: ir.BufferLoad) -> ir.Expr:
         predicate = None if node.predicate is None else self(node.predicate)
-        return node.replace(buffer=self(node.buffer), predicate=predicate,
-                            indices=self._indices(node.buffer, node.indices))  # fmt: skip
+        return node.replace(
+            buffer=self(node.buffer),
+            predicate=predicate,
+            indices=self._indices(node.buffer, node.indices),
+        )
 
     def rewrite_BufferStore(self, node: ir.BufferStore) -> ir.Stmt:
         predicate = None if node.predicate is None else self(node.predicate)
-        return node.replace(buffer=self(node.buffer), value=self(node.value), predicate=predicate,
-                            indices=self._indices(node.buffer, node.indices))  # fmt: skip
+        return node.replace(
+            buffer=self(node.buffer),
+            value=self(node.value),
+            predicate=predicate,
+            indices=self._indices(node.buffer, node.indices),
+        )
 
     def rewrite_MatchBufferRegion(self, node: ir.MatchBufferRegion) -> ir.MatchBufferRegion:
         self(node.source.buffer)
@@ -245,9 +253,10 @@ class _Lines(ir.Mutator):
             kept.append(_line(values[k], values[k + 1], after.dom.extent))
             k += 2
         plain = block.replace(iter_vars=(), reads=(), writes=())
-        made: Any = self.descend(plain)
-        return ir.BlockRealize(tuple(kept), self(node.predicate),
-                               made.replace(iter_vars=tuple(iters)))  # fmt: skip
+        result: Any = self.descend(plain)
+        return ir.BlockRealize(
+            tuple(kept), self(node.predicate), result.replace(iter_vars=tuple(iters))
+        )
 
 
 def _alike(a: ir.IterVar, b: ir.IterVar) -> bool:

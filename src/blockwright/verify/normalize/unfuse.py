@@ -28,10 +28,10 @@ class _Unfused(ir.Mutator):
         return super().__call__(node) if isinstance(node, ir.Stmt) else node
 
     def rewrite_For(self, node: ir.For) -> ir.Stmt:
-        made = self.descend(node)
-        while (apart := _apart(made)) is not None:
-            made = apart
-        return made
+        result = self.descend(node)
+        while (apart := _apart(result)) is not None:
+            result = apart
+        return result
 
 
 def _apart(node: ir.For) -> ir.For | None:
@@ -59,9 +59,9 @@ def _quotient(extent: ir.Expr, base: int) -> ir.Expr | None:
         return None if number % base else ir.const(number // base, extent.dtype)
     if isinstance(extent, ir.Mul):
         for part, other in ((extent.a, extent.b), (extent.b, extent.a)):
-            found = _quotient(part, base)
-            if found is not None:
-                return other if ir.is_const_int(found, 1) else ir.Mul(found, other)
+            result = _quotient(part, base)
+            if result is not None:
+                return other if ir.is_const_int(result, 1) else ir.Mul(result, other)
     return None
 
 

@@ -71,8 +71,8 @@ class Tiles:
         for it, value in zip(node.block.iter_vars, node.iter_values, strict=True):
             if ir.is_const_int(it.dom.min, 0):
                 bound = self.known.poly(value).atom
-                least = None if bound is None else self.known.extent(bound)
-                extent = self.known.poly(it.dom.extent) if least is None else least
+                smallest = None if bound is None else self.known.extent(bound)
+                extent = self.known.poly(it.dom.extent) if smallest is None else smallest
                 self.known.bound(it.var, extent)
         init = None if node.block.init is None else self.stmt(node.block.init)
         block = node.block.replace(init=init, body=self.stmt(node.block.body))
@@ -87,14 +87,14 @@ class Tiles:
         if hard and extent.value == 1 and _is_plain(node):
             return self.stmt(ir.substitute(node.body, {node.loop_var: node.min}))
         self.known.bound(node.loop_var, extent)
-        made = node.replace(body=self.stmt(node.body))
-        while hard or hard_parts(made.extent):
-            found = self._narrowed(made) if self.narrow else self._joined(made)
-            if found is None:
-                return made
-            self.known.bound(found.loop_var, self.known.poly(found.extent))
-            made = found.replace(body=self._leaner(found.body))
-        return made
+        created = node.replace(body=self.stmt(node.body))
+        while hard or hard_parts(created.extent):
+            result = self._narrowed(created) if self.narrow else self._joined(created)
+            if result is None:
+                return created
+            self.known.bound(result.loop_var, self.known.poly(result.extent))
+            created = result.replace(body=self._leaner(result.body))
+        return created
 
     def _narrowed(self, node: ir.For) -> ir.For | None:
         """A loop without the iterations that a condition on its variable leaves empty.
@@ -114,8 +114,9 @@ class Tiles:
                     return node.replace(extent=self.known.expression(limit))
         return None
 
-    def _fits(self, node: ir.For, atom: Atom, extent: Poly, limit: Poly,
-              factor: Poly | None = None) -> bool:  # fmt: skip
+    def _fits(
+        self, node: ir.For, atom: Atom, extent: Poly, limit: Poly, factor: Poly | None = None
+    ) -> bool:
         """Whether a loop does nothing from some iteration on, which is not beyond its end.
 
         An integer `d` is at least zero where `k * d + k - 1` is, for a number `k` above zero.
@@ -165,14 +166,14 @@ class Tiles:
 
     def _base(self, high: Atom, low: Atom, extent: Poly, roots: list[ir.Expr]) -> Poly | None:
         """The `base` of some `high * base + low`; the inner extent where it is one."""
-        found: list[Poly] = []
+        result: list[Poly] = []
         for root in roots:
             divides = isinstance(root, (ir.FloorDiv, ir.FloorMod))
             for poly in (self.known.poly(p) for p in ((root, root.a) if divides else (root,))):
                 if high in poly.atoms() and low in poly.atoms():
                     base = poly.parted(high)[0].over(poly.parted(low)[0])
-                    found += [] if base is None else [base]
-        return extent if extent in found else found[0] if found else None
+                    result += [] if base is None else [base]
+        return extent if extent in result else result[0] if result else None
 
     # ------------------------------------------------------------------ conditions
     def _positive(self, test: ir.Expr) -> Poly | None:
@@ -192,14 +193,14 @@ class Tiles:
     def _lean(self, condition: ir.Expr) -> ir.Expr:
         """A condition without the parts that hold anyway."""
         tests = ir.conditions(condition)
-        found = [self._positive(test) for test in tests]
+        result = [self._positive(test) for test in tests]
         kept: list[int] = []
-        for k, one in enumerate(found):
+        for k, one in enumerate(result):
             if one is None or not self.known.never_negative(one - number(1)):
                 kept.append(k)
         for k in tuple(kept):
-            one = found[k]
-            others = [found[j] for j in kept if j != k]
+            one = result[k]
+            others = [result[j] for j in kept if j != k]
             if one is not None and any(o is not None and self._implies(o, one) for o in others):
                 kept.remove(k)
         return condition if len(kept) == len(tests) else ir.all_of(tests[k] for k in kept)
@@ -213,8 +214,9 @@ class Tiles:
                 )
                 return node.replace(predicate=self._lean(node.predicate))
             case ir.IfThenElse() if stmt.else_case is None:
-                return stmt.replace(condition=self._lean(stmt.condition),
-                                    then_case=self._leaner(stmt.then_case))  # fmt: skip
+                return stmt.replace(
+                    condition=self._lean(stmt.condition), then_case=self._leaner(stmt.then_case)
+                )
             case ir.Block() | ir.Stmt():
                 return stmt.map_children(lambda c: self._leaner(c) if isinstance(c, ir.Stmt) else c)
             case _:
@@ -223,8 +225,11 @@ class Tiles:
     def _all_conditions(self, stmt: ir.Node) -> Iterator[Poly]:
         """What is positive in some part of a statement, by the conditions of its parts."""
         for node in ir.walk(stmt):
-            test = node.predicate if isinstance(node, ir.BlockRealize) else (
-                node.condition if isinstance(node, ir.IfThenElse) else None)  # fmt: skip
+            test = (
+                node.predicate
+                if isinstance(node, ir.BlockRealize)
+                else (node.condition if isinstance(node, ir.IfThenElse) else None)
+            )
             for one in () if test is None else ir.conditions(test):
                 positive = self._positive(one)
                 if positive is not None:

@@ -33,8 +33,12 @@ class _OneName(ir.Mutator):
         super().__init__()
         self.places: dict[ir.Buffer, tuple[ir.Buffer, At]] = {}
         self.pointers: dict[ir.Var, ir.Expr] = {}
-        self.padded = {r.buffer for b in ir.blocks(func.body)
-                       if "buffer_dim_align" in b.annotations for r in b.writes}  # fmt: skip
+        self.padded = {
+            r.buffer
+            for b in ir.blocks(func.body)
+            if "buffer_dim_align" in b.annotations
+            for r in b.writes
+        }
 
     def rewrite_Buffer(self, node: ir.Buffer) -> ir.Buffer:
         if node in self.places:
@@ -180,15 +184,17 @@ def _matched(match: ir.MatchBufferRegion) -> At:
     ahead = len(region) - match.buffer.ndim
     steps = _steps(match.source.buffer)[max(ahead, 0) :]
     plain = all(isinstance(s, ir.Var) for s in match.buffer.strides) or (
-        ahead >= 0 and _alike(match.buffer.strides, steps))  # fmt: skip
+        ahead >= 0 and _alike(match.buffer.strides, steps)
+    )
     if ahead < 0 or not plain:
         raise Unknown(f"the view {match.buffer.name} has another shape than its region")
 
     def at(indices: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
         if any(i.dtype.lanes > 1 for i in indices):
             raise Unknown(f"vectors of the view {match.buffer.name}")
-        shown = (ir.add(*ir.match_types(r.min, i))
-                 for r, i in zip(region[ahead:], indices, strict=True))  # fmt: skip
+        shown = (
+            ir.add(*ir.match_types(r.min, i)) for r, i in zip(region[ahead:], indices, strict=True)
+        )
         return (*(r.min for r in region[:ahead]), *shown)
 
     return at
@@ -205,12 +211,12 @@ def _steps(buffer: ir.Buffer) -> tuple[ir.Expr, ...]:
 
 
 def _compact(buffer: ir.Buffer) -> tuple[ir.Expr, ...]:
-    found: list[ir.Expr] = []
+    result: list[ir.Expr] = []
     step: ir.Expr = ir.const(1, "int64")
     for size in reversed(buffer.shape):
-        found.insert(0, step)
+        result.insert(0, step)
         step = ir.mul(*ir.match_types(step, size))
-    return tuple(found)
+    return tuple(result)
 
 
 def _alike(mine: Sequence[ir.Expr], other: Sequence[ir.Expr]) -> bool:

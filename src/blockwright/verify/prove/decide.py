@@ -28,17 +28,20 @@ def decide(before: ir.PrimFunc, after: ir.PrimFunc) -> Verdict:
         claim.prove()
     except Mismatch as problem:
         why = str(problem)
-        sizes = {claim.symbols[name].name: value for name, value in problem.sizes.items()
-                 if name in claim.symbols}  # fmt: skip
+        sizes = {
+            claim.symbols[name].name: value
+            for name, value in problem.sizes.items()
+            if name in claim.symbols
+        }
     except Unknown as problem:
         why = str(problem)
     else:
         return Verdict("proved")
     limit = Limit(ITERATIONS)
     for known in (sizes, {}) if sizes else ({},):
-        found = _run(before, after, known, limit)
-        if found is not None:
-            return Verdict("refuted", f"{found.difference} ({why})", found)
+        result = _run(before, after, known, limit)
+        if result is not None:
+            return Verdict("refuted", f"{result.difference} ({why})", result)
     return Verdict("unknown", why)
 
 

@@ -37,10 +37,10 @@ def agree(before: Values, after: Values) -> None:
     are terms over what these are made of, in both programs."""
     for number, twins in enumerate(_twins(before.program, after.program)):
         try:
-            found = _compared(before, after, twins, number)
+            result = _compared(before, after, twins, number)
         except (Mismatch, Unknown, isl.Error):
             continue
-        for values, buffer, agreed in zip((before, after), twins, found, strict=True):
+        for values, buffer, agreed in zip((before, after), twins, result, strict=True):
             values.agreed[buffer] = agreed
 
 
@@ -50,14 +50,17 @@ def _compared(before: Values, after: Values, twins: Twins, number: int) -> list[
     sides = list(zip((before, after), twins, strict=True))
     frames = [v.program.whole(b, f"C{number}", LAST) for v, b in sides]
     written = [_written(v.program, b) for v, b in sides]
-    holding = [_holding(v.program, f, b, w)
-               for (v, b), f, w in zip(sides, frames, written, strict=True)]  # fmt: skip
+    holding = [
+        _holding(v.program, f, b, w) for (v, b), f, w in zip(sides, frames, written, strict=True)
+    ]
     both = holding[0].intersect(holding[1])
-    found = [v.read(f, b, f.relation(f.coordinates), both)
-             for (v, b), f in zip(sides, frames, strict=True)]  # fmt: skip
-    if any(is_undefined(one.skeleton) for value in found for one in value):
+    result = [
+        v.read(f, b, f.relation(f.coordinates), both)
+        for (v, b), f in zip(sides, frames, strict=True)
+    ]
+    if any(is_undefined(one.skeleton) for value in result for one in value):
         raise Unknown(f"elements of {twins[0].name} are undefined")
-    require_equal(both, found[0], found[1], twins[0].name)
+    require_equal(both, result[0], result[1], twins[0].name)
     return [Agreed(f"I{number}", w) for w in written]
 
 
@@ -122,8 +125,11 @@ def _read(program: Program, statement: Statement) -> set[ir.Buffer]:
     if statement.value is None:
         return set()
     parts = [statement.value, *statement.indices, *(t.read for t in statement.taken)]
-    return {program.resolve(load.buffer, load.indices)[0]
-            for part in parts for load in ir.collect(part, ir.BufferLoad)}  # fmt: skip
+    return {
+        program.resolve(load.buffer, load.indices)[0]
+        for part in parts
+        for load in ir.collect(part, ir.BufferLoad)
+    }
 
 
 def _comes_first(writer: Statement, reader: Statement) -> bool:

@@ -42,8 +42,9 @@ def require_equal(where: isl.Set, before: Value, after: Value, what: str) -> Non
         Unknown: the summands cannot be paired.
     """
     for value, side in ((before, "before"), (after, "after")):
-        covered = reduce(lambda a, b: a.union(b), (a.where for a in value),
-                         isl.Set.empty(where.get_space()))  # fmt: skip
+        covered = reduce(
+            lambda a, b: a.union(b), (a.where for a in value), isl.Set.empty(where.get_space())
+        )
         missing = where.subtract(covered)
         if not missing.is_empty():
             raise _mismatch(f"{what} has no value in the program {side}", missing)
@@ -60,8 +61,9 @@ def _require_same(where: isl.Set, a: Alternative, b: Alternative, what: str) -> 
         _require_sums(where, _as_sum(where, a, combiner), _as_sum(where, b, combiner), what)
         return
     if a.skeleton != b.skeleton:
-        raise _mismatch(f"{what} is {_shown(a.skeleton)} before and {_shown(b.skeleton)} after",
-                        where)  # fmt: skip
+        raise _mismatch(
+            f"{what} is {_shown(a.skeleton)} before and {_shown(b.skeleton)} after", where
+        )
     for x, y in zip(a.leaves, b.leaves, strict=True):
         if x.total is not None and y.total is not None:
             _require_sums(where, x.total, y.total, what)
@@ -109,8 +111,10 @@ def _require_sums(where: isl.Set, before: Sum, after: Sum, what: str) -> None:
     for (skeleton, _), (first, second) in groups.items():
         if not first or not second:
             here, there = ("before", "after") if first else ("after", "before")
-            raise _mismatch(f"{what} has terms {_shown(skeleton)} {here} and none {there}",
-                            (first or second)[0].pairs.domain())  # fmt: skip
+            raise _mismatch(
+                f"{what} has terms {_shown(skeleton)} {here} and none {there}",
+                (first or second)[0].pairs.domain(),
+            )
         _pair(first, second, before.combiner, what)
 
 
@@ -216,8 +220,9 @@ def _require_few_divisions(unions: Iterable[isl.UnionMap], what: str) -> None:
     """Comparing sets of many divisions takes long in few operations, so they do not bound it."""
     for union in unions:
         if any(count > DIVISIONS for one in union.maps() for count in one.divisions()):
-            raise Unknown(f"what terms of {what} read takes more than {DIVISIONS} integer "
-                          "divisions to say")  # fmt: skip
+            raise Unknown(
+                f"what terms of {what} read takes more than {DIVISIONS} integer divisions to say"
+            )
 
 
 def _once(side: Side) -> bool:
@@ -238,13 +243,13 @@ def _key(term: Term, more: list[isl.Map] | None) -> isl.Map | None:
     if more is None:
         return None
     right = term.pairs.range_map()
-    made = term.pairs.domain_map()
+    result = term.pairs.domain_map()
     for leaf in term.leaves:
         if leaf.at is not None:
-            made = made.range_product(right.apply_range(leaf.at))
+            result = result.range_product(right.apply_range(leaf.at))
     for extra in more:
-        made = made.range_product(right.apply_range(extra))
-    return made
+        result = result.range_product(right.apply_range(extra))
+    return result
 
 
 def _nothing_more(_: Term) -> list[isl.Map] | None:
@@ -257,26 +262,29 @@ def _hinted(term: Term) -> list[isl.Map] | None:
 
 def _least_reads(term: Term) -> list[isl.Map] | None:
     """The least element that each kind of read of an inner sum touches."""
-    found: list[isl.Map] = []
+    result: list[isl.Map] = []
     for leaf in term.leaves:
         if leaf.total is not None:
             reads = _reads(leaf.total)
-            found += [reads[name].lexmin() for name in sorted(reads)]
-    return found
+            result += [reads[name].lexmin() for name in sorted(reads)]
+    return result
 
 
 def _reads(total: Sum) -> dict[str, isl.Map]:
     """Instance → elements that a sum reads, by kind of term and position."""
-    found: dict[str, isl.Map] = {}
+    result: dict[str, isl.Map] = {}
     for term in total.terms:
         for k, leaf in enumerate(term.leaves):
-            inner = {"": leaf.at} if leaf.at is not None else (
-                _reads(leaf.total) if leaf.total is not None else {})  # fmt: skip
+            inner = (
+                {"": leaf.at}
+                if leaf.at is not None
+                else (_reads(leaf.total) if leaf.total is not None else {})
+            )
             for name, at in inner.items():
                 key = f"{term.skeleton!r}/{k}{name}/{_target(at)}"
                 reached = term.pairs.apply_range(at)
-                found[key] = found[key].union(reached) if key in found else reached
-    return found
+                result[key] = result[key].union(reached) if key in result else reached
+    return result
 
 
 def _compare_inner(pairing: isl.UnionMap, first: Side, second: Side, what: str) -> None:
@@ -284,8 +292,10 @@ def _compare_inner(pairing: isl.UnionMap, first: Side, second: Side, what: str) 
     for pairs in pairing.maps():
         for x, y in itertools.product(first, second):
             left, right = x.pairs.wrap(), y.pairs.wrap()
-            if not (pairs.domain().get_space().is_equal(left.get_space())
-                    and pairs.range().get_space().is_equal(right.get_space())):  # fmt: skip
+            if not (
+                pairs.domain().get_space().is_equal(left.get_space())
+                and pairs.range().get_space().is_equal(right.get_space())
+            ):
                 continue
             begin_step(f"inner sums of {what}")
             mine = pairs.intersect_domain(left).intersect_range(right)

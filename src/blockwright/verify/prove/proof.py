@@ -53,8 +53,9 @@ class Claim:
         if failed is not None:
             raise _reason(failed)
 
-    def _look(self, context: isl.Context, budget: Budget, first: Names, second: Names) \
-            -> list[list[Failure]] | None:  # fmt: skip
+    def _look(
+        self, context: isl.Context, budget: Budget, first: Names, second: Names
+    ) -> list[list[Failure]] | None:
         """Try the forms of the programs one after the other, each on both roads of the dataflow.
 
         Returns: what stops a proof of each form on each road; None when there is one.
@@ -71,20 +72,21 @@ class Claim:
             if self._proved(context, budget, pair, failed):
                 return None
 
-    def _proved(self, context: isl.Context, budget: Budget, pair: Pair,
-                failed: list[list[Failure]]) -> bool:  # fmt: skip
+    def _proved(
+        self, context: isl.Context, budget: Budget, pair: Pair, failed: list[list[Failure]]
+    ) -> bool:
         """Whether there is a proof of one form, first in parts, then as a whole: what parts lack
         may be there of the whole."""
         for lemmas in (True, False):
             failed.append([])
             parts = False
             for ahead in (False, True):
-                found = self._attempt(Meter(context, budget), pair, ahead, lemmas)
-                if found is None:
+                result = self._attempt(Meter(context, budget), pair, ahead, lemmas)
+                if result is None:
                     return True
                 parts = parts or self.in_parts
-                failed[-1].append(found)
-                if isinstance(found, Exhausted) and found.common:
+                failed[-1].append(result)
+                if isinstance(result, Exhausted) and result.common:
                     return False
             if not parts:
                 return False
@@ -136,9 +138,11 @@ class Claim:
             sides = list(zip((values, others), both, strict=True))
             if any(b in v.program.written for v, b in sides) and both[0] not in values.agreed:
                 frames = [v.program.whole(b, f"O{k}", LAST) for v, b in sides]
-                found = [v.read(f, b, f.relation(f.coordinates), f.domain)
-                         for (v, b), f in zip(sides, frames, strict=True)]  # fmt: skip
-                require_equal(frames[0].domain, found[0], found[1], both[0].name)
+                result = [
+                    v.read(f, b, f.relation(f.coordinates), f.domain)
+                    for (v, b), f in zip(sides, frames, strict=True)
+                ]
+                require_equal(frames[0].domain, result[0], result[1], both[0].name)
 
     @staticmethod
     def _values(meter: Meter, space: Space, pair: Pair, ahead: bool) -> tuple[Values, Values]:
@@ -235,8 +239,10 @@ def _of_the_first(problem: Mismatch) -> Unknown:
 def _reason(failed: list[list[Failure]]) -> Failure:
     """What is said of a proof that was not found: a form that differs, else what each form lacks;
     of a form the road that came to an end."""
-    best = [min(roads, key=lambda f: (isinstance(f, Unknown), isinstance(f, Exhausted)))
-            for roads in failed]  # fmt: skip
+    best = [
+        min(roads, key=lambda f: (isinstance(f, Unknown), isinstance(f, Exhausted)))
+        for roads in failed
+    ]
     for one in best:
         if isinstance(one, Mismatch):
             return one
@@ -249,8 +255,9 @@ def _require_shapes(pair: Pair) -> None:
         for m, n in zip(a.shape, b.shape, strict=True):
             x, y = affine(m, pair.first), affine(n, pair.second)
             if x is None or x != y:
-                raise Unknown(f"argument {a.name} has another shape afterwards, or one that is no "
-                              "linear form")  # fmt: skip
+                raise Unknown(
+                    f"argument {a.name} has another shape afterwards, or one that is no linear form"
+                )
 
 
 def _bounds(func: ir.PrimFunc) -> tuple[Mapping[str, int], Mapping[str, int]]:
@@ -263,12 +270,12 @@ def _asserted(func: ir.PrimFunc, names: Names) -> set[str]:
     """Assertions at the head of a program."""
     stmt = func.body.block.body if isinstance(func.body, ir.BlockRealize) else func.body
     head = stmt.seq if isinstance(stmt, ir.SeqStmt) else (stmt,)
-    found: set[str] = set()
+    result: set[str] = set()
     for one in head:
         if not isinstance(one, ir.AssertStmt):
             break
         text = condition(one.condition, names)
         if text is None:
             raise Unknown(f"the assertion of {one.condition!r} is not one on sizes")
-        found.add(text)
-    return found
+        result.add(text)
+    return result

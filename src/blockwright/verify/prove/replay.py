@@ -48,9 +48,9 @@ def counterexample(
     if max(_steps(before, sizes), _steps(after, sizes)) > MOST_STEPS:
         return None
     for seed in range(tries):
-        found = _try(before, after, sizes, seed, limit)
-        if found is not None:
-            return found
+        result = _try(before, after, sizes, seed, limit)
+        if result is not None:
+            return result
     return None
 
 
@@ -70,10 +70,11 @@ def _try(
     handles = {v for v, _ in before.buffer_map}
     given = [p for p in before.params if p not in handles]
     # Halves are exact in every type of float; no two alike, so that two exchanged ones show.
-    scalars = tuple(sizes.get(p.name, 1) if p.dtype.is_int else 1.5 + k % 6
-                    for k, p in enumerate(given))  # fmt: skip
-    found = _difference(before, after, arrays, scalars, limit)
-    return None if found is None else Counterexample(dict(sizes), scalars, arrays, found)
+    scalars = tuple(
+        sizes.get(p.name, 1) if p.dtype.is_int else 1.5 + k % 6 for k, p in enumerate(given)
+    )
+    result = _difference(before, after, arrays, scalars, limit)
+    return None if result is None else Counterexample(dict(sizes), scalars, arrays, result)
 
 
 def _difference(
@@ -103,8 +104,13 @@ def _difference(
     return None
 
 
-def _run(func: ir.PrimFunc, arrays: tuple[Array, ...], scalars: tuple[int | float, ...],
-         order: str | None, limit: Limit | None) -> list[Array]:  # fmt: skip
+def _run(
+    func: ir.PrimFunc,
+    arrays: tuple[Array, ...],
+    scalars: tuple[int | float, ...],
+    order: str | None,
+    limit: Limit | None,
+) -> list[Array]:
     copies = [a.copy() for a in arrays]
     handles = {v for v, _ in func.buffer_map}
     rest, numbers = iter(copies), iter(scalars)
@@ -130,19 +136,19 @@ def _arrays(func: ir.PrimFunc, sizes: Mapping[str, int], seed: int) -> tuple[Arr
     """Inputs, and outputs filled with numbers of their own: one that stays unwritten is found."""
     rng = np.random.default_rng(seed)
     limits = index_limits(func, sizes)
-    found: list[Array] = []
+    result: list[Array] = []
     for buffer in func.buffers:
         shape = tuple(evaluate(n, sizes) for n in buffer.shape)
         if buffer.dtype.is_bool:
-            found.append(rng.integers(0, 2, shape).astype(np.bool_))
+            result.append(rng.integers(0, 2, shape).astype(np.bool_))
         elif buffer.dtype.is_int:
             low = 0 if buffer in limits or buffer.dtype.kind == "uint" else -7
             high = limits.get(buffer, 8)
-            found.append(rng.integers(low, max(high, low + 1), shape).astype(buffer.dtype.numpy()))
+            result.append(rng.integers(low, max(high, low + 1), shape).astype(buffer.dtype.numpy()))
         else:
             drawn = rng.integers(-8, 9, shape) / 4
-            found.append(drawn.astype(np.float32).astype(buffer.dtype.numpy()))
-    return tuple(found)
+            result.append(drawn.astype(np.float32).astype(buffer.dtype.numpy()))
+    return tuple(result)
 
 
 def default_sizes(func: ir.PrimFunc, least: Mapping[str, int], seed: int = 0) -> dict[str, int]:
@@ -150,16 +156,16 @@ def default_sizes(func: ir.PrimFunc, least: Mapping[str, int], seed: int = 0) ->
     chance = random.Random(seed)
     low: Mapping[str, int] = func.attrs.get("tir_var_lower_bound", {})
     high: Mapping[str, int] = func.attrs.get("tir_var_upper_bound", {})
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     symbols = [v for b in func.buffers for n in b.shape for v in ir.collect(n, ir.Var)]
     scalars = [p for p in func.params if p.dtype.is_int]
     for variable in (*symbols, *scalars):
         name = variable.name
-        if name not in found:
+        if name not in result:
             begin = low.get(name, 1)
             end = max(begin, min(begin + 12, high.get(name, begin + 12)))
-            found[name] = least.get(name, chance.randint(begin, end))
-    return found
+            result[name] = least.get(name, chance.randint(begin, end))
+    return result
 
 
 def _steps(func: ir.PrimFunc, sizes: Mapping[str, int]) -> int:

@@ -72,18 +72,22 @@ class Safety:
         if text is None:
             raise Unknown(f"a position in {name} is no quasi-affine form")
         try:
-            found = self.values.value(taken.read, frame, frame.domain)
+            result = self.values.value(taken.read, frame, frame.domain)
         except Mismatch:
-            found = []
+            result = []
         expected = frame.relation([text])
-        whole = reduce(lambda a, b: a.union(b), (one.where for one in found),
-                       isl.Set.empty(frame.domain.get_space()))  # fmt: skip
+        whole = reduce(
+            lambda a, b: a.union(b),
+            (one.where for one in result),
+            isl.Set.empty(frame.domain.get_space()),
+        )
         if not frame.domain.is_subset(whole):
             raise Unknown(f"{name} is read where it may be unwritten")
-        for one in found:
+        for one in result:
             at = one.leaves[0].at if one.skeleton == ("int",) else None
             if at is None or not at.intersect_domain(one.where).is_equal(
-                    expected.intersect_domain(one.where)):  # fmt: skip
+                expected.intersect_domain(one.where)
+            ):
                 raise Unknown(f"{name} may hold something else than its formula")
 
     # ------------------------------------------------------------------ bounds
@@ -120,13 +124,17 @@ class Safety:
             element = self.program.element(statement.frame, buffer, anywhere)
         self.touches.append(Touch(statement, buffer, element, False))
 
-    def _inside(self, statement: Statement, buffer: ir.Buffer, indices: Iterable[ir.Expr],
-                where: isl.Set) -> None:  # fmt: skip
+    def _inside(
+        self, statement: Statement, buffer: ir.Buffer, indices: Iterable[ir.Expr], where: isl.Set
+    ) -> None:
         """The positions that are known lie inside the buffer."""
         frame = statement.frame
         names = {**self.program.sizes, **frame.names}
-        known = [(t, size_text(n, names)) for i, n in zip(indices, buffer.shape, strict=True)
-                 if (t := frame.index(i)) is not None]  # fmt: skip
+        known = [
+            (t, size_text(n, names))
+            for i, n in zip(indices, buffer.shape, strict=True)
+            if (t := frame.index(i)) is not None
+        ]
         if not known:
             return
         inside = " and ".join(f"0 <= {t} < {n}" for t, n in known)
@@ -134,8 +142,14 @@ class Safety:
         if not outside.is_empty():
             raise Mismatch(f"an access outside of {buffer.name}", least_sizes(outside))
 
-    def _positions(self, statement: Statement, buffer: ir.Buffer, indices: Iterable[ir.Expr],
-                   texts: list[str | None], where: isl.Set) -> None:  # fmt: skip
+    def _positions(
+        self,
+        statement: Statement,
+        buffer: ir.Buffer,
+        indices: Iterable[ir.Expr],
+        texts: list[str | None],
+        where: isl.Set,
+    ) -> None:
         frame = statement.frame
         for index, text, extent in zip(indices, texts, buffer.shape, strict=True):
             if text is not None:
@@ -162,8 +176,12 @@ class Safety:
     # ------------------------------------------------------------------ races
     def _races(self) -> None:
         free = (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED, ir.ForKind.THREAD_BINDING)
-        loops = {loop.name: loop for t in self.touches for loop in t.statement.frame.place.loops
-                 if loop.kind in free}  # fmt: skip
+        loops = {
+            loop.name: loop
+            for t in self.touches
+            for loop in t.statement.frame.place.loops
+            if loop.kind in free
+        }
         for name, loop in loops.items():
             inside = [t for t in self.touches if name in t.statement.frame.path]
             by_buffer: dict[ir.Buffer, list[Touch]] = {}
@@ -181,13 +199,16 @@ class Safety:
         writes = _union(_iterations(t, loop) for t in touches if t.writes)
         reads = [_iterations(t, loop) for t in touches if not t.writes]
         if not writes.is_single_valued():
-            raise Unknown(f"iterations that run at the same time may write one element of "
-                          f"{buffer.name}")  # fmt: skip
+            raise Unknown(
+                f"iterations that run at the same time may write one element of {buffer.name}"
+            )
         if reads:
             met = _union(reads).intersect_domain(writes.domain())
             if not writes.union(met).is_single_valued():
-                raise Unknown(f"an iteration may read what another one that runs at the same time "
-                              f"writes to {buffer.name}")  # fmt: skip
+                raise Unknown(
+                    f"an iteration may read what another one that runs at the same time "
+                    f"writes to {buffer.name}"
+                )
 
 
 def require_positions(before: Safety, after: Safety) -> None:
