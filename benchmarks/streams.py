@@ -63,9 +63,13 @@ class Stream:
 
 
 def _stream(
-    name: str, operator: str, shapes: Sequence[tuple[int, ...]], out: tuple[int, ...],
-    settings: Mapping[str, Any] | None = None, weights: int = 0,
-) -> Stream:  # fmt: skip
+    name: str,
+    operator: str,
+    shapes: Sequence[tuple[int, ...]],
+    out: tuple[int, ...],
+    settings: Mapping[str, Any] | None = None,
+    weights: int = 0,
+) -> Stream:
     inputs = tuple(Input(shape) for shape in shapes)
     read = 4 * (sum(int(np.prod(shape)) for shape in shapes) + weights)
     return Stream(

@@ -141,9 +141,12 @@ PEERS = {
 
 
 def main(
-    only: Sequence[str], shapes: int, threads: int, settings: harness.Settings,
+    only: Sequence[str],
+    shapes: int,
+    threads: int,
+    settings: harness.Settings,
     target: str = NATIVE,
-) -> bool:  # fmt: skip
+) -> bool:
     """Time the models at random sizes, print a line for each; whether the bounds hold.
 
     Sizes that miss theirs are timed once more: they miss it if they do so both times.
@@ -180,9 +183,11 @@ def main(
 
 
 def _timed(
-    peers: Sequence[harness.Peer], points: Sequence[Mapping[str, Any]], threads: int,
+    peers: Sequence[harness.Peer],
+    points: Sequence[Mapping[str, Any]],
+    threads: int,
     settings: harness.Settings,
-) -> list[harness.PointResult]:  # fmt: skip
+) -> list[harness.PointResult]:
     results: list[harness.PointResult] = []
     for first in range(0, len(points), _AT_ONCE):
         results += harness.compare(

@@ -66,9 +66,13 @@ def power_of_two(size: int) -> int:
 
 
 def argsort(
-    rows: int, size: int, *, top: int | None = None, dtype: str = "float32",
+    rows: int,
+    size: int,
+    *,
+    top: int | None = None,
+    dtype: str = "float32",
     descending: bool = False,
-) -> ir.PrimFunc:  # fmt: skip
+) -> ir.PrimFunc:
     """A program (X, values, positions): each row of X sorted, or its first `top` elements.
 
     Args:

@@ -8,9 +8,9 @@ from blockwright import ir
 from blockwright.analysis import (
     BUILTIN,
     BlockKind,
+    BlockScope,
     NoReduction,
     Reduction,
-    Scope,
     Tree,
     builtin_name,
     builtin_reducer,
@@ -247,7 +247,7 @@ def main(A: T.Buffer((4, 8), "int32"), D: T.Buffer((4,), "int32"), P: T.Buffer((
 def test_a_block_with_several_stores_is_a_reduction_of_all_of_them() -> None:
     func = from_source(PAIR)
     assert isinstance(func, ir.PrimFunc)
-    scope = Scope(Tree(func), func.root)
+    scope = BlockScope(Tree(func), func.root)
     (block,) = scope.blocks
     assert scope.kind(block) is BlockKind.REDUCTION
     assert [r.buffer.name for r in block.writes] == ["D", "P"]
@@ -257,7 +257,7 @@ def test_a_block_with_several_stores_is_a_reduction_of_all_of_them() -> None:
 def test_an_element_without_initial_value_is_read_back_and_no_reduction() -> None:
     func = from_source(PAIR.replace("                P[vi] = 0\n", ""))
     assert isinstance(func, ir.PrimFunc)
-    scope = Scope(Tree(func), func.root)
+    scope = BlockScope(Tree(func), func.root)
     (block,) = scope.blocks
     assert "P" in [r.buffer.name for r in block.reads]
     assert scope.kind(block) is BlockKind.OTHER

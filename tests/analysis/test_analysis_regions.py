@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from blockwright import ir
-from blockwright.analysis import Scope, Tree, block_access_regions, relax_region
+from blockwright.analysis import BlockScope, Tree, block_access_regions, relax_region
 from blockwright.arith import Analyzer, covers
 from blockwright.script.ir import from_source
 
@@ -239,7 +239,7 @@ for i in range(64):
 
 
 def test_producers_consumers_and_kinds() -> None:
-    scope = Scope(Tree(CHAIN), CHAIN.root)
+    scope = BlockScope(Tree(CHAIN), CHAIN.root)
     t, s, b = scope.blocks
     assert [scope.kind(x).value for x in (t, s, b)] == ["complete", "reduction", "complete"]
     assert scope.producers(b) == [t, s]
@@ -254,7 +254,7 @@ def test_a_consumer_that_reads_ahead_is_not_covered() -> None:
         .replace("T_[vi, vj] + S[vi]", "T_[vi, vj] + S[63 - vi]")
         .replace("T.reads(T_[vi, vj], S[vi])", "T.reads(T_[vi, vj], S[63 - vi])")
     )
-    scope = Scope(Tree(func), func.root)
+    scope = BlockScope(Tree(func), func.root)
     assert "block S has not written all of S" in scope.uncovered(scope.blocks[2])
 
 
@@ -271,7 +271,7 @@ for i, k in T.grid(64, 64):
         vi, vk = T.axis.remap("SS", [i, k])
         B[vi, vk] = S[vi]
 """)
-    scope = Scope(Tree(func), func.root)
+    scope = BlockScope(Tree(func), func.root)
     assert scope.uncovered(scope.blocks[1]) != ""
 
 

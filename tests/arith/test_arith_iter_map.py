@@ -34,9 +34,11 @@ def loops(**extents: Expr | int) -> dict[Var, Range]:
 
 
 def accepted(
-    indices: list[Expr], iters: dict[Var, Range], predicate: Expr | None = None,
+    indices: list[Expr],
+    iters: dict[Var, Range],
+    predicate: Expr | None = None,
     level: Level = "bijective",
-) -> bool:  # fmt: skip
+) -> bool:
     return detect_iter_map(indices, iters, predicate, Analyzer(), level).ok
 
 
@@ -143,9 +145,12 @@ def test_predicates_nest() -> None:
     ids=str,
 )
 def test_the_loops_of_an_uneven_split_are_fused_again(
-    outer: Expr | int, extent: Expr | int, whole: Expr | int, axes: tuple[Expr | int, ...],
+    outer: Expr | int,
+    extent: Expr | int,
+    whole: Expr | int,
+    axes: tuple[Expr | int, ...],
     simplified: dict[int, Expr],
-) -> None:  # fmt: skip
+) -> None:
     """Simplified indices do not show that they are digits of `i * extent + j`; they still are."""
     flat, indices = I0 * extent + J, list[Expr]()
     for size in reversed(axes):

@@ -74,9 +74,12 @@ def test_a_second_build_does_not_lower_again(
     ids=["program", "name", "target", "options"],
 )
 def test_anything_else_is_lowered(
-    text: str, target: Target, sanitize: tuple[str, ...], remembered: Remembered,
+    text: str,
+    target: Target,
+    sanitize: tuple[str, ...],
+    remembered: Remembered,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     build(from_source(DOUBLED), HERE, remembered=remembered)
     monkeypatch.setattr(BUILDING, "lower", forbidden)
     with pytest.raises(AssertionError, match="worked out before"):

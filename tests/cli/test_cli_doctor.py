@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from blockwright.cli import doctor
-from blockwright.cli.doctor import Finding
+from blockwright.cli.doctor import CheckLine
 from blockwright.support import BuildError
 
 
-def values(found: list[Finding]) -> dict[str, str]:
+def values(found: list[CheckLine]) -> dict[str, str]:
     return {finding.name: finding.value for finding in found}
 
 
@@ -28,14 +28,14 @@ def test_this_machine_is_healthy(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_broken_part_is_named_with_its_remedy_and_hides_no_other(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def probe_first() -> list[Finding]:
+    def probe_first() -> list[CheckLine]:
         raise BuildError("nothing links", code="BW601", help="free some disk space")
 
-    def probe_second_part() -> list[Finding]:
+    def probe_second_part() -> list[CheckLine]:
         raise OSError("no such device")
 
-    def probe_third() -> list[Finding]:
-        return [Finding("third", "fine")]
+    def probe_third() -> list[CheckLine]:
+        return [CheckLine("third", "fine")]
 
     monkeypatch.setattr(doctor, "PROBES", (probe_first, probe_second_part, probe_third))
     assert not doctor.examine()

@@ -21,9 +21,11 @@ def variable(name: str) -> ir.GraphVar:
 
 
 def function(
-    params: tuple[ir.GraphVar, ...], bindings: tuple[ir.Binding, ...], result: ir.GraphExpr,
+    params: tuple[ir.GraphVar, ...],
+    bindings: tuple[ir.Binding, ...],
+    result: ir.GraphExpr,
     dataflow: bool = True,
-) -> ir.GraphFunction:  # fmt: skip
+) -> ir.GraphFunction:
     body = ir.SeqExpr((ir.BindingBlock(bindings, dataflow),), result)
     return ir.GraphFunction(params, body, attrs={"global_symbol": "main"})
 

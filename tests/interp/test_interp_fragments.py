@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from blockwright.interp.gpu import fragments
-from blockwright.interp.gpu.warp import Absent, Lanes
+from blockwright.interp.gpu.warp import Absent, WarpLanes
 from blockwright.interp.report import bank_turns
 
 Array = np.ndarray[Any, Any]
@@ -34,7 +34,7 @@ RIGHT: dict[tuple[int, int], Formula] = {
 }
 
 
-def agrees(layout: fragments.Layout, formula: Formula, rows: int, columns: int) -> None:
+def agrees(layout: fragments.FragmentLayout, formula: Formula, rows: int, columns: int) -> None:
     seen: set[tuple[int, int]] = set()
     for lane in range(32):
         for element in range(layout.rows.shape[1]):
@@ -80,9 +80,9 @@ def test_short_floats_of_products_lose_thirteen_bits() -> None:
 
 
 # ------------------------------------------------------------------------------------- shuffles
-def lanes_of(*here: int) -> Lanes:
+def lanes_of(*here: int) -> WarpLanes:
     lane = np.array(here)
-    return Lanes(np.zeros(len(here), int), lane, np.array([0xFFFFFFFF]))
+    return WarpLanes(np.zeros(len(here), int), lane, np.array([0xFFFFFFFF]))
 
 
 @pytest.mark.parametrize("width", [4, 8, 16, 32])

@@ -90,9 +90,12 @@ def compare_with_torch() -> Callable[..., None]:
 
 
 def agree(
-    function: Callable[..., Any], *inputs: Any, shapes: Any = None, others: Sequence[Any] = (),
+    function: Callable[..., Any],
+    *inputs: Any,
+    shapes: Any = None,
+    others: Sequence[Any] = (),
     tolerance: float = 1e-5,
-) -> Any:  # fmt: skip
+) -> Any:
     """Compile a function of tensors and compare it with eager PyTorch, types and nesting included.
 
     `shapes` has the dynamic dimensions of each input, `others` more inputs to call it with.

@@ -91,9 +91,12 @@ DERIVED = [  # function, rows, example, sizes that are right, sizes that are not
 
 @pytest.mark.parametrize(("fn", "rows", "example", "right", "wrong"), DERIVED)
 def test_ranges_of_computed_sizes_are_those_declared(
-    fn: Callable[[Tensor], Tensor], rows: Any, example: int, right: tuple[int, ...],
+    fn: Callable[[Tensor], Tensor],
+    rows: Any,
+    example: int,
+    right: tuple[int, ...],
     wrong: dict[int, str],
-) -> None:  # fmt: skip
+) -> None:
     model = bw.compile(Function(fn), (torch.randn(example, 4),), dynamic_shapes=({0: rows},))
     for count in right:
         x = torch.randn(count, 4)

@@ -18,9 +18,13 @@ MACHINE = Target("x86-64-v4", num_threads=2, caches=CACHES)
 
 
 def model(
-    rows: Any = 2048, keys: Any = 65536, heads: int = 2, size: Any = 64, values: Any = 64,
+    rows: Any = 2048,
+    keys: Any = 65536,
+    heads: int = 2,
+    size: Any = 64,
+    values: Any = 64,
     **attrs: Any,
-) -> ir.IRModule:  # fmt: skip
+) -> ir.IRModule:
     builder = GraphBuilder()
     shapes = {"q": (rows, size), "k": (keys, size), "v": (keys, values)}
     params = [builder.param(name, _info((1, heads, *shape))) for name, shape in shapes.items()]

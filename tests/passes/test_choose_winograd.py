@@ -20,9 +20,13 @@ MACHINE = Target("x86-64-v3", num_threads=2)
 
 
 def model(
-    shape: tuple[Any, ...] = (1, 28, 28, 64), filters: int = 64, kernel: int = 3,
-    constant_weight: bool = True, dtype: str = "float32", **attrs: Any,
-) -> ir.IRModule:  # fmt: skip
+    shape: tuple[Any, ...] = (1, 28, 28, 64),
+    filters: int = 64,
+    kernel: int = 3,
+    constant_weight: bool = True,
+    dtype: str = "float32",
+    **attrs: Any,
+) -> ir.IRModule:
     """relu(conv2d(x, w) + b), channels last."""
     builder = GraphBuilder()
     x = builder.param("x", _info(shape, dtype))

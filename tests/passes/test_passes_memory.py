@@ -9,13 +9,13 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
-from blockwright.passes.host.plan_memory import MemoryPlan, plan_memory
+from blockwright.passes.host.plan_memory import ArenaPlan, plan_memory
 from blockwright.runtime.sizes import evaluate_size
 
 UP_TO_PLANNING = ("normalize", "legalize")
 
 
-def plan(module: ir.IRModule) -> MemoryPlan:
+def plan(module: ir.IRModule) -> ArenaPlan:
     return plan_memory(module["main"], module)
 
 
@@ -73,7 +73,7 @@ def main(x: R.Tensor(("n", "m"), "float32"), y: R.Tensor(("k", "k"), "float32"))
     assert found.place[var(found, "a")] != found.place[var(found, "c")]
 
 
-def var(found: MemoryPlan, name: str) -> ir.GraphVar:
+def var(found: ArenaPlan, name: str) -> ir.GraphVar:
     return next(v for v in found.place if v.name == name)
 
 

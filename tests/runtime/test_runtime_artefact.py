@@ -20,9 +20,9 @@ from blockwright.codegen.link.link import DataSegment, LinkOptions
 from blockwright.codegen.llvm.binding import compile_object
 from blockwright.runtime import artefact as reader
 from blockwright.runtime.artefact import (
+    ExportedFunction,
     Metadata,
     Parameter,
-    Signature,
     load_artefact,
     read_metadata,
 )
@@ -35,7 +35,7 @@ METADATA = Metadata(
     cpu="x86-64-v2",
     features=("sse4.2",),
     functions=(
-        Signature(
+        ExportedFunction(
             "get",
             parameters=(Parameter("i", "int"), Parameter("x", dtype="float32", shape=("n", 4))),
             dims={"n": (1, 64)},

@@ -14,7 +14,7 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
-from blockwright.analysis import BlockKind, Scope, Tree
+from blockwright.analysis import BlockKind, BlockScope, Tree
 from blockwright.schedule import BlockRV, LoopRV, Schedule, ScheduleError
 from blockwright.script.ir import from_source
 from blockwright.testing import assert_same_meaning, make_arrays
@@ -75,7 +75,7 @@ def loop(sch: Schedule, name: str, at: int = 0) -> LoopRV:
 
 def test_parts_are_complete_and_together_cover_their_consumer() -> None:
     func = from_source(CONCAT)
-    flow = Scope(Tree(func), func.root)
+    flow = BlockScope(Tree(func), func.root)
     parts = [b for b in flow.blocks if b.name.startswith("B")]
     assert [flow.kind(b) for b in parts] == [BlockKind.COMPLETE] * 3
     consumer = flow.blocks[-1]
@@ -287,7 +287,7 @@ def main(A: T.Buffer((10,), "float32"), B: T.Buffer((44,), "float32")):
             vi = T.axis.spatial(10, i)
             B[{second}] = A[vi] * 2.0
 """)
-    flow = Scope(Tree(func), func.root)
+    flow = BlockScope(Tree(func), func.root)
     assert all((flow.kind(b) is BlockKind.COMPLETE) is complete for b in flow.blocks)
 
 

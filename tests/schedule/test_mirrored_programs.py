@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from blockwright import ir
-from blockwright.analysis import BlockKind, Scope
+from blockwright.analysis import BlockKind, BlockScope
 from blockwright.analysis.access.tree import Tree
 from blockwright.schedule import LoopRV, Schedule, ScheduleError
 from blockwright.script.ir import from_source
@@ -121,7 +121,7 @@ def main(A: T.Buffer((8, 12), "float32"), C: T.Buffer((8,), "float32")):
     assert isinstance(func, ir.PrimFunc)
     root = func.body
     assert isinstance(root, ir.BlockRealize)
-    flow = Scope(Tree(func), root.block)
+    flow = BlockScope(Tree(func), root.block)
     assert flow.kind(flow.blocks[0]) is BlockKind.OTHER
     sch = Schedule(func)
     with pytest.raises(ScheduleError, match="do not begin at the first value of iterator vk"):

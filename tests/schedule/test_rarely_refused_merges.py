@@ -100,9 +100,12 @@ VIEWED = "V = T.match_buffer(C[vi], (1,), offset_factor=1)\n        B[vi, 0] = V
 
 
 def epilogue(
-    rows: int = 32, wanted: int = 32, term: str = "A[vi, vk]", where: str = "True",
+    rows: int = 32,
+    wanted: int = 32,
+    term: str = "A[vi, vk]",
+    where: str = "True",
     store: str = "B[vi, 0] = C[vi] + A[vi, 1]",
-) -> str:  # fmt: skip
+) -> str:
     """A sum of each row, and what is made of it."""
     return EPILOGUE.format(rows=rows, wanted=wanted, term=term, where=where, store=store)
 
@@ -126,9 +129,7 @@ for i in range(32):
 """
 
 
-def begun(
-    start: str = "0.0", between: str = "", steps: str = "32", term: str = "A[vi, vk]"
-) -> str:  # fmt: skip
+def begun(start: str = "0.0", between: str = "", steps: str = "32", term: str = "A[vi, vk]") -> str:
     """A sum of each row that a block before it begins, and a copy of it behind."""
     return BEGUN.format(start=start, between=between, steps=steps, term=term)
 
@@ -179,9 +180,13 @@ for i in range(30):
 
 
 def windows(
-    low: str = "0", high: str = "3", row: str = "i + r", kind: str = "spatial",
-    first: str = "", beside: str = "",
-) -> str:  # fmt: skip
+    low: str = "0",
+    high: str = "3",
+    row: str = "i + r",
+    kind: str = "spatial",
+    first: str = "",
+    beside: str = "",
+) -> str:
     """Three rows of one buffer for each row of another."""
     text = WINDOWS.format(low=low, high=high, row=row, kind=kind, first=first, beside=beside)
     return "\n".join(line for line in text.splitlines() if line.strip())

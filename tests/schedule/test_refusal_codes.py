@@ -10,7 +10,7 @@ from blockwright import ir
 from blockwright.schedule import LoopRV, Schedule, ScheduleError
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import Handle
-from blockwright.schedule.engine.state import State
+from blockwright.schedule.engine.state import StepState
 from blockwright.schedule.engine.state import Target as Place
 from blockwright.script.ir import from_source
 from blockwright.strategies.cpu.gemm_canonical import canonicalize
@@ -105,7 +105,7 @@ def test_a_rule_for_contractions_takes_nothing_else() -> None:
 def test_an_edit_leaves_no_block_without_a_body() -> None:
     sch = Schedule(program(CHAIN))
     sch.blockize(loop(sch, "C", 0))
-    state = State(sch.func, no_handles, "step")
+    state = StepState(sch.func, no_handles, "step")
     (inner,) = (b for b in ir.blocks(sch.func) if b.name == "C")
     edit = Edit(state)
     edit.replace(state.realize(inner), None)

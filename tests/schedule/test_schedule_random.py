@@ -11,7 +11,7 @@ import pytest
 from blockwright import ir
 from blockwright.schedule import RECORDS
 from blockwright.schedule.engine.edit import Edit
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.primitive.split import Split
 from blockwright.testing import random_program
 from blockwright.testing.moves import MOVES, Player, Tally, check
@@ -47,7 +47,7 @@ def test_every_primitive_that_rewrites_has_a_move() -> None:
 def test_a_failing_schedule_names_its_first_wrong_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """A schedule with a step that breaks the program, as a bug in a primitive would."""
 
-    def forget_the_last_element(self: Split, state: State) -> Step:
+    def forget_the_last_element(self: Split, state: StepState) -> StepResult:
         loop = state.loop(self.loop)
         edit = Edit(state)
         edit.replace(loop, loop.replace(extent=ir.sub(loop.extent, 1)))

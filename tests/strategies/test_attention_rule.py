@@ -20,9 +20,13 @@ Size = ir.Expr | int
 
 
 def attention(
-    heads: int = 2, depth: Size = 16, length: Size = S, batch: Size = B, masked: bool = True,
+    heads: int = 2,
+    depth: Size = 16,
+    length: Size = S,
+    batch: Size = B,
+    masked: bool = True,
     merged: bool = False,
-) -> ir.PrimFunc:  # fmt: skip
+) -> ir.PrimFunc:
     """softmax(0.25 Q K^T + mask) V, optionally with the heads merged in the result."""
     p = Program("attention")
     q, k, v = (p.param(name, (batch, heads, length, depth), "float32") for name in "QKV")

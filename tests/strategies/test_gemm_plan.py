@@ -17,7 +17,7 @@ from blockwright.script.compute import Program
 from blockwright.strategies import COLD_PARAMS, CONSTANT_PARAMS, apply_rules
 from blockwright.strategies.cpu.gemm_plan import (
     GemmPlan,
-    Product,
+    GemmShape,
     gemm_plan,
     gemm_tile,
     plan_seconds,
@@ -29,8 +29,8 @@ ONE, TWO = (Target("x86-64-v3", num_threads=n) for n in (1, 2))
 SHAPES = [(1024, 1024, 1024), (512, 1024, 4096), (300, 500, 700), (128, 3072, 768), (49, 512, 4608)]
 
 
-def product(m: int, n: int, k: int) -> Product:
-    return Product(1, m, n, k, 4 * k, 4)
+def product(m: int, n: int, k: int) -> GemmShape:
+    return GemmShape(1, m, n, k, 4 * k, 4)
 
 
 def program(m: int | ir.Var, n: int, k: int) -> ir.PrimFunc:
@@ -337,7 +337,7 @@ def test_the_choice_is_the_same_every_time() -> None:
     assert traces[0] == traces[1]
 
 
-def made_each_time(m: int, n: int, k: int) -> Product:
+def made_each_time(m: int, n: int, k: int) -> GemmShape:
     return msgspec.structs.replace(product(m, n, k), packed=True)
 
 

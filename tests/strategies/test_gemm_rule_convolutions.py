@@ -15,9 +15,16 @@ from blockwright.testing import assert_same_meaning
 
 
 def convolution(
-    height: int | str, width: int, channels: int, filters: int, kernel: int,
-    stride: int = 1, pad: int = 0, dilation: int = 1, groups: int = 1,
-) -> ir.PrimFunc:  # fmt: skip
+    height: int | str,
+    width: int,
+    channels: int,
+    filters: int,
+    kernel: int,
+    stride: int = 1,
+    pad: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+) -> ir.PrimFunc:
     """Channels-last convolution with a padding block; `height` may be the name of a symbol."""
     window = dilation * (kernel - 1) + 1
     symbol = isinstance(height, str)

@@ -17,9 +17,15 @@ Size = ir.Expr | int
 
 
 def skinny(
-    rows: Size, columns: Size, depth: Size, layout: str = "nk", batch: tuple[Size, ...] = (),
-    bias: bool = True, dtype: str = "float32", gelu: bool = False,
-) -> ir.PrimFunc:  # fmt: skip
+    rows: Size,
+    columns: Size,
+    depth: Size,
+    layout: str = "nk",
+    batch: tuple[Size, ...] = (),
+    bias: bool = True,
+    dtype: str = "float32",
+    gelu: bool = False,
+) -> ir.PrimFunc:
     """X W + bias, with W stored by columns ("nk") or by steps of the reduction ("kn")."""
     p = Program("skinny")
     x = p.param("X", (*batch, rows, depth), dtype)

@@ -25,10 +25,17 @@ def info(shape: tuple[ir.Expr | int, ...], dtype: str) -> ir.TensorInfo:
 
 
 def program(
-    rows: int = 13, keys: int = 24, heads: int = 2, kv_heads: int = 2, head: int = 16,
-    mask: str = "", causal: bool = False, batch: ir.Expr | int = 1, dtype: str = "float32",
+    rows: int = 13,
+    keys: int = 24,
+    heads: int = 2,
+    kv_heads: int = 2,
+    head: int = 16,
+    mask: str = "",
+    causal: bool = False,
+    batch: ir.Expr | int = 1,
+    dtype: str = "float32",
     piece: int = 8,
-) -> ir.PrimFunc:  # fmt: skip
+) -> ir.PrimFunc:
     shapes = [(batch, heads, rows, head), *[(batch, kv_heads, keys, head)] * 2]
     infos = [info(shape, dtype) for shape in shapes]
     if mask:

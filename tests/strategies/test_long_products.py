@@ -30,9 +30,12 @@ def error(got: Tensor, exact: Tensor) -> float:
 
 
 def check(
-    fn: Callable[[Tensor, Tensor], Tensor], left: tuple[int, ...], right: tuple[int, ...],
-    constant: bool, rule: str = "",
-) -> None:  # fmt: skip
+    fn: Callable[[Tensor, Tensor], Tensor],
+    left: tuple[int, ...],
+    right: tuple[int, ...],
+    constant: bool,
+    rule: str = "",
+) -> None:
     """At most four times PyTorch's error to float64, or a few units in the last place."""
     random = torch.Generator().manual_seed(3)
     w = torch.randn(right, generator=random)

@@ -37,9 +37,12 @@ def error(got: Tensor, exact: Tensor) -> float:
 
 
 def check(
-    fn: Callable[..., Tensor], *args: Tensor, shapes: Any = None, calls: Any = None,
+    fn: Callable[..., Tensor],
+    *args: Tensor,
+    shapes: Any = None,
+    calls: Any = None,
     floor: float = 4e-7,
-) -> None:  # fmt: skip
+) -> None:
     """The error to float64 is at most four times PyTorch's, or a few units in the last place."""
     model = bw.compile(Function(fn), args, dynamic_shapes=shapes)
     for call in calls or [args]:

@@ -15,9 +15,17 @@ from blockwright.target import Target
 
 
 def convolution(
-    height: int, width: int, channels: int, filters: int, kernel: int = 3, pad: int = 0,
-    dilation: int = 1, groups: int = 1, stride: int = 1, batch: int = 2,
-) -> ir.PrimFunc:  # fmt: skip
+    height: int,
+    width: int,
+    channels: int,
+    filters: int,
+    kernel: int = 3,
+    pad: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    stride: int = 1,
+    batch: int = 2,
+) -> ir.PrimFunc:
     """Channels-first convolution with bias; channels and filters are those of a group."""
     reach = dilation * (kernel - 1)
     rows, columns = ((n + 2 * pad - reach - 1) // stride + 1 for n in (height, width))

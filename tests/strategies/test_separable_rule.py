@@ -18,9 +18,15 @@ N, H = (ir.var(name, "int64") for name in "nh")
 
 
 def separable(
-    images: ir.Expr | int, size: tuple[Any, int], channels: int, filters: int, stride: int = 1,
-    border: int = 1, residual: bool = False, middle: bool = True,
-) -> ir.PrimFunc:  # fmt: skip
+    images: ir.Expr | int,
+    size: tuple[Any, int],
+    channels: int,
+    filters: int,
+    stride: int = 1,
+    border: int = 1,
+    residual: bool = False,
+    middle: bool = True,
+) -> ir.PrimFunc:
     """relu6 of a 3×3 window for each channel, a product with a matrix, a bias, a residual."""
     p = Program("separable")
     height, width = size

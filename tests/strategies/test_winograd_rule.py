@@ -22,9 +22,12 @@ AVX2 = Target("x86-64-v3", num_threads=2)
 
 
 def convolution(
-    size: int, shape: tuple[int, int, int, int], filters: int, padding: Any = 1,
+    size: int,
+    shape: tuple[int, int, int, int],
+    filters: int,
+    padding: Any = 1,
     layout: str = "NHWC",
-) -> ir.PrimFunc:  # fmt: skip
+) -> ir.PrimFunc:
     """nn.conv2d of a shape given as N, H, W, C, in any layout; `size` 0 is the direct method."""
     row = OPERATORS["nn.conv2d"]
     dims = dict(zip("NHWC", shape, strict=True))

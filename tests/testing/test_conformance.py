@@ -14,7 +14,7 @@ from blockwright.testing.conformance.batch import Prepared, importable, judged, 
 from blockwright.testing.conformance.operator import Record, Row
 from blockwright.testing.conformance.page import not_covered, page
 from blockwright.testing.conformance.samples import (
-    Sample,
+    OperatorSample,
     dynamic_samples_of,
     few_samples_of,
     samples_of,
@@ -67,7 +67,7 @@ def test_a_sample_of_every_fourth_operator(part: int) -> None:
 
 
 def _one(function: Any, *args: Any) -> Prepared:
-    found = prepared("made up", Sample("sample", function, args, {}))
+    found = prepared("made up", OperatorSample("sample", function, args, {}))
     assert found is not None
     return found
 

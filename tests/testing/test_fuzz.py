@@ -14,7 +14,7 @@ import pytest
 from blockwright import ir
 from blockwright.ir.printer import script
 from blockwright.schedule.engine.edit import Edit
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.primitive.split import Split
 from blockwright.support import InterpretError
 from blockwright.testing.arrays import Fenced
@@ -28,7 +28,7 @@ from blockwright.testing.fuzz.reduce import reduced
 from blockwright.testing.generators import random_program
 
 
-def _forget_the_last_element(self: Split, state: State) -> Step:
+def _forget_the_last_element(self: Split, state: StepState) -> StepResult:
     """A fault as a primitive might have it."""
     loop = state.loop(self.loop)
     edit = Edit(state)
@@ -36,7 +36,7 @@ def _forget_the_last_element(self: Split, state: State) -> Step:
     return edit.finish(loop.loop_var, *[loop.loop_var for _ in self.factors[1:]])
 
 
-def _raise_something(self: Split, state: State) -> Step:
+def _raise_something(self: Split, state: StepState) -> StepResult:
     raise KeyError(self.loop)
 
 

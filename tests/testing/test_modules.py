@@ -12,7 +12,7 @@ from blockwright.testing.modules import judge as judge_file
 from blockwright.testing.modules.campaign import play
 from blockwright.testing.modules.draw import draw
 from blockwright.testing.modules.judge import judge
-from blockwright.testing.modules.program import Call, Program, Ref, Unspecified, run
+from blockwright.testing.modules.program import ModuleCall, ModuleProgram, Ref, Unspecified, run
 from blockwright.testing.modules.reduce import reduced
 from blockwright.testing.modules.script import as_script
 
@@ -24,19 +24,21 @@ def test_random_modules_compute_what_pytorch_does(first: int) -> None:
     assert sum(f.verdict.what == "passed" for f in found) >= 5
 
 
-def _program(*calls: Call, outputs: tuple[int, ...] = (-1,), dynamic: bool = False) -> Program:
+def _program(
+    *calls: ModuleCall, outputs: tuple[int, ...] = (-1,), dynamic: bool = False
+) -> ModuleProgram:
     x = torch.arange(-6.0, 6.0).reshape(3, 4)
     last = len(calls)
     outputs = tuple(last if i < 0 else i for i in outputs)
-    return Program((x,), frozenset(), calls, outputs, dynamic)
+    return ModuleProgram((x,), frozenset(), calls, outputs, dynamic)
 
 
 CHAIN = (
-    Call("torch.exp", (Ref(0),)),
-    Call("torch.relu", (Ref(0),), exact=True),
-    Call("torch.add", (Ref(1), Ref(2))),
-    Call("torch.floor", (Ref(3),), exact=True),
-    Call("torch.neg", (Ref(4),), exact=True),
+    ModuleCall("torch.exp", (Ref(0),)),
+    ModuleCall("torch.relu", (Ref(0),), exact=True),
+    ModuleCall("torch.add", (Ref(1), Ref(2))),
+    ModuleCall("torch.floor", (Ref(3),), exact=True),
+    ModuleCall("torch.neg", (Ref(4),), exact=True),
 )
 
 
@@ -69,9 +71,9 @@ def test_a_fault_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPatch) -> N
 def test_other_roundings_are_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """0.1 * 10 and what is floored after it may be on either side of 1."""
     program = _program(
-        Call("torch.mul", (Ref(0), 0.1)),
-        Call("torch.mul", (Ref(1), 10.0)),
-        Call("torch.floor", (Ref(2),), exact=True),
+        ModuleCall("torch.mul", (Ref(0), 0.1)),
+        ModuleCall("torch.mul", (Ref(1), 10.0)),
+        ModuleCall("torch.floor", (Ref(2),), exact=True),
     )
 
     def compiled(_: Any) -> Any:
@@ -84,8 +86,11 @@ def test_other_roundings_are_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_calls_that_are_exact_inside_are_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """PyTorch's `layer_norm` of one half number is 6e-5 where the exact one is 0."""
     x = torch.full((2, 1), 3.25, dtype=torch.float16)
-    calls = (Call("F.layer_norm", (Ref(0), (1,))), Call("torch.gt", (Ref(1), 0), exact=True))
-    program = Program((x,), frozenset(), calls, (1, 2), dynamic=False)
+    calls = (
+        ModuleCall("F.layer_norm", (Ref(0), (1,))),
+        ModuleCall("torch.gt", (Ref(1), 0), exact=True),
+    )
+    program = ModuleProgram((x,), frozenset(), calls, (1, 2), dynamic=False)
     assert all(bool(value.all()) for value in run(program, [x]))
 
     def compiled(_: Any) -> Any:
@@ -97,7 +102,9 @@ def test_calls_that_are_exact_inside_are_no_fault(monkeypatch: pytest.MonkeyPatc
 
 def test_a_mean_that_is_rounded_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.full((2, 17), 0.97242)
-    program = Program((x,), frozenset(), (Call("F.layer_norm", (Ref(0), (17,))),), (1,), False)
+    program = ModuleProgram(
+        (x,), frozenset(), (ModuleCall("F.layer_norm", (Ref(0), (17,))),), (1,), False
+    )
     (wanted,) = run(program, [x])
     for error, verdict in ((2e-5, "passed"), (2e-3, "wrong")):
         monkeypatch.setattr(judge_file, "compiled", lambda _, e=error: lambda _: (wanted + e,))
@@ -129,16 +136,18 @@ def test_overflows_on_the_way(ours: float, theirs: float, exact: float, accepted
 def test_sums_of_float64_that_may_overflow_are_not_compared() -> None:
     large = torch.tensor([[1e200], [1e200]], dtype=torch.float64)
     for fn, judged in (("F.normalize", False), ("torch.neg", True)):
-        program = Program((large,), frozenset(), (Call(fn, (Ref(0),)),), (1,), dynamic=False)
+        program = ModuleProgram(
+            (large,), frozenset(), (ModuleCall(fn, (Ref(0),)),), (1,), dynamic=False
+        )
         assert (judge(program).what == "passed") is judged
         assert (judge(program).what == "eager") is not judged
 
 
 def test_runs_in_float64_of_integers() -> None:
     whole = torch.tensor([2, 3])
-    calls = (Call("torch.sqrt", (Ref(0),)), Call("torch.mul", (Ref(1), Ref(1))))
+    calls = (ModuleCall("torch.sqrt", (Ref(0),)), ModuleCall("torch.mul", (Ref(1), Ref(1))))
     with integers_become_float64():
-        (found,) = run(Program((whole,), frozenset(), calls, (2,), dynamic=False), [whole])
+        (found,) = run(ModuleProgram((whole,), frozenset(), calls, (2,), dynamic=False), [whole])
     assert found.dtype is torch.float64
     assert torch.get_default_dtype() is torch.float32
 
@@ -147,9 +156,9 @@ def test_runs_in_float64_of_integers() -> None:
 def test_numbers_of_values_follow_when_a_value_becomes_an_input() -> None:
     for seed in range(5000, 5040):
         program = draw(seed)
-        tried: list[Program] = []
+        tried: list[ModuleProgram] = []
 
-        def keep(smaller: Program, tried: list[Program] = tried) -> bool:
+        def keep(smaller: ModuleProgram, tried: list[ModuleProgram] = tried) -> bool:
             tried.append(smaller)
             return False
 
@@ -172,8 +181,8 @@ def test_numbers_of_values_follow_when_a_value_becomes_an_input() -> None:
 def test_products_that_depend_on_the_order_are_not_judged(
     factors: list[float], depends: bool
 ) -> None:
-    call = Call("torch.prod", (Ref(0), 0))
-    program = Program((torch.tensor(factors),), frozenset(), (call,), (1,), False)
+    call = ModuleCall("torch.prod", (Ref(0), 0))
+    program = ModuleProgram((torch.tensor(factors),), frozenset(), (call,), (1,), False)
     if depends:
         with pytest.raises(Unspecified):
             run(program, program.inputs, specified=True)

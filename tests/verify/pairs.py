@@ -51,9 +51,14 @@ def matmul(n: str = "20") -> ir.PrimFunc:
 
 
 def tiled(
-    n: str = "20", *, init: bool = True, guard: str = "", column: str = "vj", shift: str = "",
+    n: str = "20",
+    *,
+    init: bool = True,
+    guard: str = "",
+    column: str = "vj",
+    shift: str = "",
     tile: int = 8,
-) -> ir.PrimFunc:  # fmt: skip
+) -> ir.PrimFunc:
     """The product in tiles that need not divide the size, or with something wrong about it."""
     count = f"({n} + {tile - 1}) // {tile}"
     where = guard or f"i0 * {tile} + i1 < {n} and k0 * {tile} + k1 < {n}"

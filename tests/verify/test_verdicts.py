@@ -14,7 +14,7 @@ from blockwright import ir
 from blockwright.script.compute import Program
 from blockwright.support import OptionError, ScheduleError
 from blockwright.testing.proofs import chunk
-from blockwright.testing.proofs.chunk import Settings, judge
+from blockwright.testing.proofs.chunk import ProofSettings, judge
 from blockwright.verify import Verdict, verify
 from blockwright.verify.prove import proof
 from blockwright.verify.prove.replay import differs
@@ -190,7 +190,7 @@ def test_a_judged_step_is_what_its_primitive_does(monkeypatch: pytest.MonkeyPatc
         return Verdict("proved")
 
     monkeypatch.setattr(chunk, "verify", seen)
-    judge(0, Settings(only="merge_reduction", sizes="static"))
+    judge(0, ProofSettings(only="merge_reduction", sizes="static"))
     blocks = [[len(ir.blocks(func.body)) for func in pair] for pair in pairs]
     assert blocks
     assert all(before == after + 1 for before, after in blocks)
@@ -199,7 +199,7 @@ def test_a_judged_step_is_what_its_primitive_does(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.fuzz
 @pytest.mark.parametrize("first", [0, 100, 200])
 def test_random_steps_are_not_refuted(first: int) -> None:
-    found = judge(first, Settings(length=6))
+    found = judge(first, ProofSettings(length=6))
     assert found.wrong == []
     verdicts = sum(
         (c for c in found.counts.values()), start=type(next(iter(found.counts.values())))()
@@ -210,4 +210,4 @@ def test_random_steps_are_not_refuted(first: int) -> None:
 @pytest.mark.fuzz
 @pytest.mark.parametrize("first", [300, 400])
 def test_errors_put_into_random_programs_are_not_proved(first: int) -> None:
-    assert judge(first, Settings(length=6, mutants=True)).wrong == []
+    assert judge(first, ProofSettings(length=6, mutants=True)).wrong == []

@@ -15,7 +15,7 @@ from blockwright.analysis.access.stride_alignment import (
 )
 from blockwright.analysis.access.tree import Tree, child_stmts
 from blockwright.analysis.dataflow.block_kinds import BlockKind
-from blockwright.analysis.dataflow.dataflow import Scope
+from blockwright.analysis.dataflow.dataflow import BlockScope
 from blockwright.analysis.dataflow.memo import FlowMemo
 from blockwright.analysis.facts import (
     facts_at,
@@ -59,11 +59,11 @@ __all__ = [
     "REDUCER_KEY",
     "AlignRow",
     "BlockKind",
+    "BlockScope",
     "FlowMemo",
     "NoReduction",
     "Pattern",
     "Reduction",
-    "Scope",
     "Tree",
     "align_rows",
     "aligned_strides",

@@ -22,7 +22,7 @@ VIRTUAL_AXES = ("vthread", "vthread.x", "vthread.y", "vthread.z")
 AXES = (*BLOCK_AXES, *THREAD_AXES, *VIRTUAL_AXES)
 
 
-class Axis(NamedTuple):
+class ThreadAxis(NamedTuple):
     """A statement that binds a variable to a thread axis."""
 
     tag: str
@@ -33,13 +33,13 @@ class Axis(NamedTuple):
 
 
 @dataclasses.dataclass(eq=False)
-class Kernel:
+class KernelLaunch:
     """One launch: the nests it is made of and its axes by tag, in program order."""
 
     nests: list[ir.Stmt]
-    axes: dict[str, list[Axis]]
+    axes: dict[str, list[ThreadAxis]]
 
-    def canonical(self, axis: Axis) -> ir.Var:
+    def canonical(self, axis: ThreadAxis) -> ir.Var:
         """The variable that stands for an axis everywhere in the kernel."""
         return self.axes[axis.tag][0].var
 
@@ -49,16 +49,16 @@ class Kernel:
         return result[0].extent if result else None
 
 
-def axis_of(stmt: ir.Stmt) -> Axis | None:
+def axis_of(stmt: ir.Stmt) -> ThreadAxis | None:
     """The axis a statement binds: a thread-bound loop, or `T.launch_thread`."""
     if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.THREAD_BINDING:
         tag = "" if stmt.thread is None else stmt.thread.thread_tag
-        return Axis(tag, stmt.loop_var, stmt.min, stmt.extent, stmt)
+        return ThreadAxis(tag, stmt.loop_var, stmt.min, stmt.extent, stmt)
     if isinstance(stmt, ir.AttrStmt) and stmt.key in ("thread_extent", "virtual_thread"):
         axis = stmt.node
         if isinstance(axis, ir.IterVar):
             low = ir.const(0, axis.var.dtype)
-            return Axis(axis.thread_tag, axis.var, low, stmt.value, stmt)
+            return ThreadAxis(axis.thread_tag, axis.var, low, stmt.value, stmt)
     return None
 
 
@@ -81,26 +81,26 @@ def fills_together(loop: ir.For, buffer: ir.Buffer) -> bool:
     return bool(tag) and buffer.scope != "global" and shares(buffer.scope, tag)
 
 
-def kernels(func: ir.PrimFunc) -> list[Kernel]:
+def kernels(func: ir.PrimFunc) -> list[KernelLaunch]:
     """The kernels of a function in program order; none in a program without thread axes."""
-    result: list[Kernel] = []
+    result: list[KernelLaunch] = []
     _outermost(func.body, result)
     return _joined(result)
 
 
-def _outermost(stmt: ir.Stmt, found: list[Kernel]) -> None:
+def _outermost(stmt: ir.Stmt, found: list[KernelLaunch]) -> None:
     stack = [stmt]
     while stack:
         here = stack.pop()
         if axis_of(here) is None:
             stack += child_stmts(here)[::-1]
             continue
-        axes: dict[str, list[Axis]] = {}
+        axes: dict[str, list[ThreadAxis]] = {}
         for inner in statements(here):
             axis = axis_of(inner)
             if axis is not None:
                 axes.setdefault(axis.tag, []).append(axis)
-        found.append(Kernel([here], axes))
+        found.append(KernelLaunch([here], axes))
 
 
 def statements(root: ir.Stmt) -> list[ir.Stmt]:
@@ -114,10 +114,10 @@ def statements(root: ir.Stmt) -> list[ir.Stmt]:
     return out
 
 
-def _joined(found: Sequence[Kernel]) -> list[Kernel]:
+def _joined(found: Sequence[KernelLaunch]) -> list[KernelLaunch]:
     """Single-block nests that share an on-chip buffer as one kernel each."""
-    result: list[Kernel] = []
-    owners: dict[ir.Buffer, Kernel] = {}
+    result: list[KernelLaunch] = []
+    owners: dict[ir.Buffer, KernelLaunch] = {}
     for kernel in found:
         target = kernel
         if not any(tag in kernel.axes for tag in BLOCK_AXES):
@@ -146,7 +146,7 @@ def _on_chip(stmt: ir.Stmt) -> list[ir.Buffer]:
     return [b for b in used if b not in own]
 
 
-def kernel_at(found: Sequence[Kernel], tree: Tree, stmt: ir.Stmt) -> Kernel | None:
+def kernel_at(found: Sequence[KernelLaunch], tree: Tree, stmt: ir.Stmt) -> KernelLaunch | None:
     """The kernel a statement stands in."""
     for kernel in found:
         if any(stmt is nest or tree.is_below(stmt, nest) for nest in kernel.nests):

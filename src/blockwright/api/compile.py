@@ -196,9 +196,12 @@ def _check_names(what: str, given: Iterable[Any], known: Sequence[str]) -> None:
 
 
 def _compile(
-    model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: Any, context: PassContext,
+    model: Any,
+    example_inputs: Sequence[Any] | None,
+    dynamic_shapes: Any,
+    context: PassContext,
     verify: bool | Literal["prove"],
-) -> CompiledModel:  # fmt: skip
+) -> CompiledModel:
     settings, machine = context.options, context.target
     started = time.perf_counter()
     imported = import_model(model, example_inputs, dynamic_shapes)

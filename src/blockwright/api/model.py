@@ -20,11 +20,11 @@ from blockwright.cost import estimate
 from blockwright.measure import known_roofline
 from blockwright.passes import PassContext
 from blockwright.passes.host.instrument_host import host_calls, instrument_host
-from blockwright.passes.host.plan_memory import MemoryPlan
+from blockwright.passes.host.plan_memory import ArenaPlan
 from blockwright.passes.host.size_text import size_text
 from blockwright.passes.work import work_of
 from blockwright.runtime.arguments import NativeFunction
-from blockwright.runtime.artefact import Metadata, Parameter, Signature, require_path
+from blockwright.runtime.artefact import ExportedFunction, Metadata, Parameter, require_path
 from blockwright.runtime.executable import Executable
 from blockwright.runtime.profile import (
     KernelCall,
@@ -299,7 +299,7 @@ def describe(imported: ir.IRModule, lowered: ir.IRModule, context: PassContext) 
     orders_out: Sequence[Any] = imported.attrs.get("output_orders", ((),) * count)
     lower, upper = (host.attrs.get(f"tir_var_{end}_bound", {}) for end in ("lower", "upper"))
     symbols = sorted({v.name for b in host.buffers for d in b.shape for v in ir.free_vars(d)})
-    signature = Signature(
+    signature = ExportedFunction(
         "main",
         tuple(_parameter(b, tuple(orders.get(b.name, ()))) for b in inputs),
         tuple(_parameter(b, tuple(o)) for b, o in zip(outputs, orders_out, strict=True)),
@@ -310,7 +310,7 @@ def describe(imported: ir.IRModule, lowered: ir.IRModule, context: PassContext) 
     )
     if signature.outputs_tree is None and count > 1:
         signature = msgspec.structs.replace(signature, outputs_tree={"tuple": list(range(count))})
-    plan: MemoryPlan = context.options["memory_plans"]["main"]
+    plan: ArenaPlan = context.options["memory_plans"]["main"]
     weights = sum(int(a.nbytes) for a in lowered.attrs.get("constants", {}).values())
     extra = {
         "memory_plan": {

@@ -23,7 +23,7 @@ from blockwright.arith.knowledge import Knowledge
 from blockwright.arith.prove import entails
 from blockwright.arith.querylog import record, recording
 from blockwright.arith.rewrite import lanes_of
-from blockwright.arith.state import Entry, State
+from blockwright.arith.state import Entry, KnowledgeState
 from blockwright.arith.text import expr_text
 from blockwright.ir import (
     EQ,
@@ -96,7 +96,7 @@ class Analyzer(Knowledge):
         """An analyzer that knows the same except what concerns the variables."""
         gone, state = frozenset(variables), self._state
         other = Analyzer.__new__(Analyzer)
-        other._space, other._state, other._witnesses = self._space, State(), None
+        other._space, other._state, other._witnesses = self._space, KnowledgeState(), None
         known = state.reduced.get(gone)
         if known is None:
             kept = [entry for entry in state.entries if not _concerns(entry, gone)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import gcd, inf
 
-from blockwright.arith.form import UNKNOWN, Atom, Bounds, Context, Mono, Poly, Unit
+from blockwright.arith.form import UNKNOWN, ArithContext, Atom, Bounds, Mono, Poly, Summand
 
 
 def scaled(b: Bounds, k: int) -> Bounds:
@@ -76,7 +76,7 @@ def tighter(a: Bounds, b: Bounds) -> Bounds:
     return (max(lows) if lows else None, min(highs) if highs else None)
 
 
-def poly_bounds(ctx: Context, p: Poly) -> Bounds:
+def poly_bounds(ctx: ArithContext, p: Poly) -> Bounds:
     """Bounds of a sum."""
     if not p.terms:
         return (p.const, p.const)
@@ -88,7 +88,7 @@ def poly_bounds(ctx: Context, p: Poly) -> Bounds:
     return total
 
 
-def unit_bounds(ctx: Context, unit: Unit) -> Bounds:
+def unit_bounds(ctx: ArithContext, unit: Summand) -> Bounds:
     """Bounds of one summand."""
     result = mono_bounds(ctx, unit.rest)
     if unit.kind == "mod":
@@ -101,7 +101,7 @@ def unit_bounds(ctx: Context, unit: Unit) -> Bounds:
     return scaled(result, unit.coefficient)
 
 
-def mono_bounds(ctx: Context, mono: Mono) -> Bounds:
+def mono_bounds(ctx: ArithContext, mono: Mono) -> Bounds:
     """Bounds of a product; even powers are not negative."""
     result: Bounds = (1, 1)
     position = 0
@@ -119,7 +119,7 @@ def mono_bounds(ctx: Context, mono: Mono) -> Bounds:
     return result
 
 
-def mod_bounds(ctx: Context, p: Poly, c: Poly) -> Bounds:
+def mod_bounds(ctx: ArithContext, p: Poly, c: Poly) -> Bounds:
     """Bounds of `p % c`."""
     if c.terms:
         low, high = ctx.bounds(c)
@@ -141,7 +141,7 @@ def mod_bounds(ctx: Context, p: Poly, c: Poly) -> Bounds:
     return (rest % g, k - g + rest % g) if g else (rest % k, rest % k)
 
 
-def div_bounds(ctx: Context, p: Poly, c: Poly) -> Bounds:
+def div_bounds(ctx: ArithContext, p: Poly, c: Poly) -> Bounds:
     """Bounds of `p // c`."""
     if not c.terms:
         if c.const <= 0:
@@ -157,12 +157,12 @@ def div_bounds(ctx: Context, p: Poly, c: Poly) -> Bounds:
     return divided(ctx.bounds(p), d)
 
 
-def min_bounds(ctx: Context, atom: Atom) -> Bounds:
+def min_bounds(ctx: ArithContext, atom: Atom) -> Bounds:
     """Bounds of `min(0, d1, ...)`."""
     return smallest([(0, 0), *(ctx.bounds(q) for q in atom.operands)])
 
 
-def modular(ctx: Context, p: Poly) -> tuple[int, int]:
+def modular(ctx: ArithContext, p: Poly) -> tuple[int, int]:
     """`(c, r)` with `p = r` modulo `c`, `0 <= r < c`; `c` is 0 when `p` is the constant `r`."""
     step = 0
     for _, c in p.terms:

@@ -7,7 +7,7 @@ of it, and is used only if all facts hold there.
 
 from __future__ import annotations
 
-from blockwright.arith.form import Atom, Bounds, Context, Poly
+from blockwright.arith.form import ArithContext, Atom, Bounds, Poly
 from blockwright.ir import Expr, Var
 
 _STEP = 37  # how far into an unbounded domain
@@ -26,7 +26,7 @@ class Witness:
     remainder of 1 for usual divisors (the last tile is then not full), others scattered values.
     """
 
-    def __init__(self, ctx: Context, style: int) -> None:
+    def __init__(self, ctx: ArithContext, style: int) -> None:
         self.ctx = ctx
         self.style = style
         self.values: dict[int, int] = {}
@@ -129,7 +129,7 @@ class Witness:
 
 
 def witnesses(
-    ctx: Context, facts: tuple[Poly, ...], known: dict[int, Bounds], count: int = 4
+    ctx: ArithContext, facts: tuple[Poly, ...], known: dict[int, Bounds], count: int = 4
 ) -> tuple[Witness, ...]:
     """The points, of `count` tried, at which everything known holds."""
     result = (Witness(ctx, style) for style in range(count))

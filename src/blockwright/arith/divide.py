@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections import Counter
 from math import gcd
 
-from blockwright.arith.form import Context, Mono, Poly, without
+from blockwright.arith.form import ArithContext, Mono, Poly, without
 
 _MAX_MIN_OPERANDS = 8
 
 
-def floordiv(ctx: Context, p: Poly, c: Poly) -> Poly:
+def floordiv(ctx: ArithContext, p: Poly, c: Poly) -> Poly:
     """`p // c`, where `c` is not zero."""
     space = ctx.space
     if not c.terms:
@@ -46,7 +46,7 @@ def floordiv(ctx: Context, p: Poly, c: Poly) -> Poly:
     return _by_sum(ctx, p, c)
 
 
-def _by_sum(ctx: Context, p: Poly, c: Poly) -> Poly:
+def _by_sum(ctx: ArithContext, p: Poly, c: Poly) -> Poly:
     """Division by a divisor of several terms: leave out multiples found by leading terms."""
     space = ctx.space
     lead, k = c.terms[0]
@@ -71,7 +71,7 @@ def _by_sum(ctx: Context, p: Poly, c: Poly) -> Poly:
     return space.add(high, rest)
 
 
-def _within(ctx: Context, p: Poly, c: Poly) -> bool:
+def _within(ctx: ArithContext, p: Poly, c: Poly) -> bool:
     """Whether `0 <= p < c` is known."""
     low, high = ctx.bounds(p)
     if low is not None and low < 0:
@@ -83,7 +83,7 @@ def _within(ctx: Context, p: Poly, c: Poly) -> bool:
     return ctx.nonneg(ctx.space.add(ctx.space.sub(c, p), ctx.space.const(-1)))
 
 
-def _positive(ctx: Context, c: Poly) -> bool:
+def _positive(ctx: ArithContext, c: Poly) -> bool:
     """Whether a divisor is positive; that it is not zero is given."""
     if not c.terms:
         return c.const > 0
@@ -91,7 +91,7 @@ def _positive(ctx: Context, c: Poly) -> bool:
     return low is not None and low >= 0
 
 
-def _by_monomial(ctx: Context, p: Poly, mono: Mono, k: int) -> Poly:
+def _by_monomial(ctx: ArithContext, p: Poly, mono: Mono, k: int) -> Poly:
     """`p // (k * mono)` for `k > 0`; `mono` may be empty."""
     space = ctx.space
     if not p.plain:
@@ -117,7 +117,7 @@ def _by_monomial(ctx: Context, p: Poly, mono: Mono, k: int) -> Poly:
     return space.add(quotient, _digits(ctx, space.make(low, const), mono, k))
 
 
-def _multiples(ctx: Context, p: Poly, mono: Mono, k: int) -> tuple[Poly, Poly] | None:
+def _multiples(ctx: ArithContext, p: Poly, mono: Mono, k: int) -> tuple[Poly, Poly] | None:
     """Remainders, minima and maxima that are whole multiples of the divisor, and what stays.
 
     Their canonical sums share terms with others, so that term by term they would not be seen.
@@ -135,7 +135,7 @@ def _multiples(ctx: Context, p: Poly, mono: Mono, k: int) -> tuple[Poly, Poly] |
     return (high, rest) if high is not space.zero and rest is not p else None
 
 
-def _digits(ctx: Context, p: Poly, mono: Mono, k: int) -> Poly:
+def _digits(ctx: ArithContext, p: Poly, mono: Mono, k: int) -> Poly:
     """`p // (k * mono)` where no term of `p` is a whole multiple of the divisor."""
     space = ctx.space
     divisor = space.monomial(mono, k)
@@ -180,7 +180,7 @@ def _factors(p: Poly, mono: Mono, k: int) -> list[tuple[Mono, int]]:
     return sorted(seen, key=lambda f: (len(f[0]), f[1]), reverse=True)
 
 
-def _drop_low(ctx: Context, p: Poly, mono: Mono, k: int, part: Mono, g: int) -> Poly | None:
+def _drop_low(ctx: ArithContext, p: Poly, mono: Mono, k: int, part: Mono, g: int) -> Poly | None:
     """The rule `(g * hi + lo) // (g * c) = (lo // g + hi) // c`, where it makes things smaller."""
     space = ctx.space
     factor = space.monomial(part, g)
@@ -217,7 +217,7 @@ def _drop_low(ctx: Context, p: Poly, mono: Mono, k: int, part: Mono, g: int) -> 
     return floordiv(ctx, hi, space.monomial(rest_mono, k // g))
 
 
-def _merge(ctx: Context, p: Poly, divisor: Poly) -> Poly | None:
+def _merge(ctx: ArithContext, p: Poly, divisor: Poly) -> Poly | None:
     """The rule `(n // a + b) // c = (n + a * b) // (a * c)`."""
     space = ctx.space
     for m, a in p.terms:
@@ -234,7 +234,7 @@ def _merge(ctx: Context, p: Poly, divisor: Poly) -> Poly | None:
     return None
 
 
-def minimum(ctx: Context, operands: list[Poly]) -> Poly:
+def minimum(ctx: ArithContext, operands: list[Poly]) -> Poly:
     """The smallest of the operands."""
     space = ctx.space
     flat: list[Poly] = []
@@ -263,7 +263,7 @@ def _leading(p: Poly) -> int:
     return p.terms[0][1] if p.terms else p.const
 
 
-def _flatten_min(ctx: Context, p: Poly) -> list[Poly]:
+def _flatten_min(ctx: ArithContext, p: Poly) -> list[Poly]:
     """Operands whose minimum is `p`."""
     if p.plain:
         return [p]

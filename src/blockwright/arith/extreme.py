@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from blockwright.arith.form import Atom, Poly, Rewriter, Unit
+from blockwright.arith.form import Atom, Poly, Rewriter, Summand
 from blockwright.ir import Call, Select, Var
 
 LOW, HIGH = -1, 1
@@ -103,7 +103,7 @@ def _constant(ctx: Rewriter, p: Poly, way: int) -> Poly | None:
     return ctx.space.const(bound)
 
 
-def _unit_value(ctx: Rewriter, unit: Unit) -> Poly:
+def _unit_value(ctx: Rewriter, unit: Summand) -> Poly:
     """The summand as a canonical sum."""
     return ctx.space.mul(ctx.space.monomial(unit.rest, unit.coefficient), ctx.unit_value(unit))
 
@@ -131,7 +131,7 @@ def _times(ctx: Rewriter, part: Poly, ends: tuple[Poly | None, ...], way: int) -
 
 
 def _product(
-    ctx: Rewriter, unit: Unit, inner: list[int], var: Var, domain: Domain, way: int
+    ctx: Rewriter, unit: Summand, inner: list[int], var: Var, domain: Domain, way: int
 ) -> Poly | None:
     """Several factors depend on the variable: handled where all are non-negative."""
     space = ctx.space
@@ -208,7 +208,7 @@ def _checked_end(ctx: Rewriter, node: Call, var: Var, way: int) -> Poly | None:
     return None if var in extent.variables(space) else space.add(extent, space.const(-1))
 
 
-def _unit_end(ctx: Rewriter, unit: Unit, var: Var, domain: Domain, way: int) -> Poly | None:
+def _unit_end(ctx: Rewriter, unit: Summand, var: Var, domain: Domain, way: int) -> Poly | None:
     """Bound of the value of a remainder, minimum or maximum that depends on the variable."""
     if unit.kind == "mod":
         return _mod_end(ctx, unit.operands[0], unit.operands[1], var, domain, way)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from math import gcd
 
-from blockwright.arith.form import Atom, Context, Poly
+from blockwright.arith.form import ArithContext, Atom, Poly
 from blockwright.ir import Var
 
 _STEPS = 16
 
 
-def nonneg(ctx: Context, p: Poly) -> bool:
+def nonneg(ctx: ArithContext, p: Poly) -> bool:
     """Whether `p >= 0` follows from bounds of single atoms."""
     space = ctx.space
     slack = 0  # p + slack >= 0 is enough
@@ -43,7 +43,9 @@ def nonneg(ctx: Context, p: Poly) -> bool:
     return False
 
 
-def without_symbolic_quotient(ctx: Context, p: Poly, number: int, slack: int = 0) -> Poly | None:
+def without_symbolic_quotient(
+    ctx: ArithContext, p: Poly, number: int, slack: int = 0
+) -> Poly | None:
     """A sum that is not negative exactly when `p + slack` is, for `p = b - n // c` or `b + n // c`.
 
     `n // c <= b` says that `n < c * (b + 1)`, which products of symbols need: from
@@ -63,14 +65,14 @@ def without_symbolic_quotient(ctx: Context, p: Poly, number: int, slack: int = 0
     return space.add(space.sub(limit, n), space.const(-1))
 
 
-def _sign(ctx: Context, a: Poly) -> int:
+def _sign(ctx: ArithContext, a: Poly) -> int:
     low, high = ctx.bounds(a)
     if low is not None and low >= 0:
         return 1
     return -1 if high is not None and high <= 0 else 0
 
 
-def _eliminate(ctx: Context, p: Poly, atom: Atom) -> tuple[Poly, int] | None:
+def _eliminate(ctx: ArithContext, p: Poly, atom: Atom) -> tuple[Poly, int] | None:
     """A lower bound of `factor * p` without the atom, and the factor."""
     if atom.kind == "opaque":
         return None
@@ -96,7 +98,7 @@ def _eliminate(ctx: Context, p: Poly, atom: Atom) -> tuple[Poly, int] | None:
     return _replace_division(ctx, a, b, sign, atom)
 
 
-def _below_min(ctx: Context, a: Poly, b: Poly, atom: Atom) -> tuple[Poly, int] | None:
+def _below_min(ctx: ArithContext, a: Poly, b: Poly, atom: Atom) -> tuple[Poly, int] | None:
     """`min(0, d)` has a factor `a <= 0`: it is at most 0 and at most each `d`."""
     space = ctx.space
     best, best_size = b, len(b.terms)
@@ -108,7 +110,7 @@ def _below_min(ctx: Context, a: Poly, b: Poly, atom: Atom) -> tuple[Poly, int] |
 
 
 def _replace_division(
-    ctx: Context, a: Poly, b: Poly, sign: int, atom: Atom
+    ctx: ArithContext, a: Poly, b: Poly, sign: int, atom: Atom
 ) -> tuple[Poly, int] | None:
     space = ctx.space
     n, c = atom.operands

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from math import gcd
 
-from blockwright.arith.form import Context, Mono, Poly
+from blockwright.arith.form import ArithContext, Mono, Poly
 from blockwright.ir import Var
 
 Terms = tuple[tuple[Mono, int], ...]
@@ -143,7 +143,7 @@ def _combine(a: Terms, a_const: int, a_factor: int, b: Terms, b_const: int, b_fa
     return tighten(terms, a_const * a_factor + b_const * b_factor)
 
 
-def atom_facts(ctx: Context, mono: Mono) -> list[Poly]:
+def atom_facts(ctx: ArithContext, mono: Mono) -> list[Poly]:
     """Facts about a monomial from the meaning of its atoms."""
     space = ctx.space
     facts: list[Poly] = []
@@ -169,12 +169,12 @@ def atom_facts(ctx: Context, mono: Mono) -> list[Poly]:
     return facts
 
 
-def _not_negative(ctx: Context, p: Poly) -> bool:
+def _not_negative(ctx: ArithContext, p: Poly) -> bool:
     low = ctx.bounds(p)[0]
     return low is not None and low >= 0
 
 
-def _single_facts(ctx: Context, number: int) -> list[Poly]:
+def _single_facts(ctx: ArithContext, number: int) -> list[Poly]:
     """What is known of one atom, as sums that are not negative."""
     space = ctx.space
     atom = space.atoms[number]
@@ -204,7 +204,7 @@ def _single_facts(ctx: Context, number: int) -> list[Poly]:
     return ctx.value_facts(atom) if atom.wraps else []
 
 
-def _divisor_facts(ctx: Context, number: int, mono: Mono) -> list[Poly]:
+def _divisor_facts(ctx: ArithContext, number: int, mono: Mono) -> list[Poly]:
     """Remainder facts of `n // c` for a monomial `c * (n // c)` with symbolic `c`."""
     c = ctx.space.atoms[number].operands[1]
     if len(c.terms) != 1 or c.const or not _not_negative(ctx, c):

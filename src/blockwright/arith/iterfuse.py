@@ -43,7 +43,7 @@ class Fused(msgspec.Struct, frozen=True, eq=False):
     digits: tuple[tuple[Var, Range, Expr], ...]
 
 
-class Nest(msgspec.Struct, frozen=True, eq=False):
+class FusedIterMap(msgspec.Struct, frozen=True, eq=False):
     """An iterator map, with the loops that were fused on the way to it."""
 
     indices: tuple[Expr, ...]
@@ -59,10 +59,10 @@ class Nest(msgspec.Struct, frozen=True, eq=False):
         return known
 
 
-def fuse_bounded(nest: Nest, analyzer: Analyzer) -> Nest | None:
+def fuse_bounded(nest: FusedIterMap, analyzer: Analyzer) -> FusedIterMap | None:
     """The nest with one iterator for the loops of each condition `o * extent + i < bound`; None
     where there is no such condition."""
-    result: Nest | None = None
+    result: FusedIterMap | None = None
     while nest.predicate is not None:
         known = nest.analyzer(analyzer)
         parts, iters = list(conjuncts(nest.predicate)), nest.iters
@@ -77,7 +77,9 @@ def fuse_bounded(nest: Nest, analyzer: Analyzer) -> Nest | None:
     return result
 
 
-def fuse_summed(nest: Nest, sums: Iterable[IterSum], analyzer: Analyzer) -> Nest | None:
+def fuse_summed(
+    nest: FusedIterMap, sums: Iterable[IterSum], analyzer: Analyzer
+) -> FusedIterMap | None:
     """The nest with one iterator for the loops of the longest of some sums of digits."""
     best: list[Var] = []
     for item in sums:
@@ -142,7 +144,7 @@ def unfuse(result: IterMapResult, fused: Sequence[Fused]) -> IterMapResult:
     return IterMapResult(indices, result.errors, result.padding, frozenset(told_apart), single)
 
 
-def _bounded(nest: Nest, part: Expr, known: Analyzer) -> Fused | None:
+def _bounded(nest: FusedIterMap, part: Expr, known: Analyzer) -> Fused | None:
     """The fusion that a condition bounds: a mixed-radix sum of two loops or more."""
     test = test_of(known, part)
     if test is None or test.kind != ">=":
@@ -174,7 +176,7 @@ def _bounded(nest: Nest, part: Expr, known: Analyzer) -> Fused | None:
 
 
 def _chain(
-    nest: Nest, scales: Mapping[Var, Poly], known: Analyzer
+    nest: FusedIterMap, scales: Mapping[Var, Poly], known: Analyzer
 ) -> tuple[list[tuple[Var, Poly]], int, Poly] | None:
     """The loops from the innermost with their scales divided by the least one, that one, and the
     number of values; None when a scale is not the number of values below it."""
@@ -197,14 +199,14 @@ def _chain(
     return order, unit, total
 
 
-def _free(nest: Nest, loops: Sequence[Var]) -> bool:
+def _free(nest: FusedIterMap, loops: Sequence[Var]) -> bool:
     """Whether no domain depends on the loops."""
     used = set(loops)
     return not any(uses_var(e, used) for d in nest.iters.values() for e in (d.min, d.extent))
 
 
 def _iterator(
-    nest: Nest, order: Sequence[tuple[Var, Poly]], extent: Poly, known: Analyzer
+    nest: FusedIterMap, order: Sequence[tuple[Var, Poly]], extent: Poly, known: Analyzer
 ) -> Fused:
     dtype = widest_type(v for v, _ in order)
     name = "_".join(v.name for v, _ in reversed(order))
@@ -224,7 +226,7 @@ def _digit_values(fused: Fused, whole: Expr) -> dict[Var, Expr]:
     return values
 
 
-def _replaced(nest: Nest, fused: Fused, conditions: Sequence[Expr]) -> Nest:
+def _replaced(nest: FusedIterMap, fused: Fused, conditions: Sequence[Expr]) -> FusedIterMap:
     """The nest in terms of the fused iterator, under the conditions that are left."""
     dtype = fused.var.type
     values = _digit_values(fused, fused.var)
@@ -232,4 +234,4 @@ def _replaced(nest: Nest, fused: Fused, conditions: Sequence[Expr]) -> Nest:
     iters |= {v: d for v, d in nest.iters.items() if v not in values}
     predicate = all_of([substitute(c, values) for c in conditions]) if conditions else None
     indices = tuple(substitute(i, values) for i in nest.indices)
-    return Nest(indices, iters, predicate, (*nest.fused, fused))
+    return FusedIterMap(indices, iters, predicate, (*nest.fused, fused))

@@ -21,7 +21,7 @@ from typing import Literal
 from blockwright.arith.analyzer import Analyzer
 from blockwright.arith.form import Poly
 from blockwright.arith.iterbound import constrain
-from blockwright.arith.iterfuse import Nest, fuse_bounded, fuse_summed, unfuse
+from blockwright.arith.iterfuse import FusedIterMap, fuse_bounded, fuse_summed, unfuse
 from blockwright.arith.itermark import (
     IterMapError,
     IterMapResult,
@@ -61,7 +61,7 @@ def detect_iter_map(
         level: see the module's text.
         pad: add points so that extents become multiples of divisors (`padding` says which).
     """
-    nest = Nest(tuple(indices), iters, predicate)
+    nest = FusedIterMap(tuple(indices), iters, predicate)
     parser, result = _detect(nest, analyzer, level, pad)
     if result.ok or pad:
         return result
@@ -79,7 +79,7 @@ def detect_iter_map(
 
 
 def _detect(
-    nest: Nest, analyzer: Analyzer, level: Level, pad: bool
+    nest: FusedIterMap, analyzer: Analyzer, level: Level, pad: bool
 ) -> tuple[Parser, IterMapResult]:
     """The map of the nest as it stands, and the parser that found it."""
     parser = Parser(nest.iters, analyzer, pad=pad)

@@ -13,7 +13,7 @@ from math import gcd
 
 from blockwright.arith.analyzer import Analyzer
 from blockwright.arith.digits import Terms, common_digits
-from blockwright.arith.form import Poly, Unit
+from blockwright.arith.form import Poly, Summand
 from blockwright.arith.itermark import IterMark, IterSplit, IterSum, split_expr
 from blockwright.arith.text import expr_text
 from blockwright.ir import Expr, Range, Var, widest_type
@@ -377,7 +377,7 @@ def _divided(analyzer: Analyzer, p: Poly, c: Poly, remainder: bool) -> Poly:
     return analyzer.space.sub(p, analyzer.space.mul(q, c)) if remainder else q
 
 
-def _unit_poly(analyzer: Analyzer, unit: Unit) -> Poly:
+def _unit_poly(analyzer: Analyzer, unit: Summand) -> Poly:
     outer = analyzer.space.monomial(unit.rest, unit.coefficient)
     return analyzer.space.mul(outer, analyzer.unit_value(unit))
 

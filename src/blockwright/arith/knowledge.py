@@ -15,12 +15,22 @@ from blockwright.arith.condition import conjuncts, inverse, render_test, test_of
 from blockwright.arith.countermodel import Witness, witnesses
 from blockwright.arith.divide import floordiv, minimum
 from blockwright.arith.fast_prove import nonneg
-from blockwright.arith.form import UNKNOWN, Atom, Bounds, Poly, Space, Term, Unit, is_index, without
+from blockwright.arith.form import (
+    UNKNOWN,
+    Atom,
+    Bounds,
+    Poly,
+    Space,
+    Summand,
+    Term,
+    is_index,
+    without,
+)
 from blockwright.arith.prove import entails
 from blockwright.arith.regroup import regroup, unit_value
 from blockwright.arith.render import Unwritable, render
 from blockwright.arith.rewrite import rewrite
-from blockwright.arith.state import State, entry_key
+from blockwright.arith.state import KnowledgeState, entry_key
 from blockwright.arith.text import expr_text
 from blockwright.arith.to_canonical import exact, lift, opaque_bounds
 from blockwright.arith.values import facts_of
@@ -36,7 +46,7 @@ class Knowledge:
 
     def __init__(self) -> None:
         self._space = Space()
-        self._state = State()
+        self._state = KnowledgeState()
         self._witnesses: tuple[Witness, ...] | None = None
 
     @property
@@ -70,7 +80,7 @@ class Knowledge:
         finally:
             self._state, self._witnesses = before
 
-    def _shared(self) -> State:
+    def _shared(self) -> KnowledgeState:
         """What is known, not to be changed any more."""
         self._state.shared = True
         return self._state
@@ -96,7 +106,7 @@ class Knowledge:
         state.entries.append(entry)
         if self._apply(entry):
             entries = state.entries
-            fresh = State()
+            fresh = KnowledgeState()
             fresh.equal, fresh.exact, fresh.entries = state.equal, state.exact, entries
             fresh.whole = state.whole
             self._state = fresh
@@ -125,7 +135,7 @@ class Knowledge:
         assert isinstance(value, Range)
         return self._apply_range(state, var, value)
 
-    def _apply_range(self, state: State, var: Var, domain: Range) -> bool:
+    def _apply_range(self, state: KnowledgeState, var: Var, domain: Range) -> bool:
         space = self._space
         low, extent = self.exact(domain.min), self.exact(domain.extent)
         plain = not low.terms and not extent.terms and extent.const > 1
@@ -385,13 +395,13 @@ class Knowledge:
             result = self._state.proofs[p] = not self._refuted(p) and entails(self, p)
         return result
 
-    def units(self, p: Poly) -> tuple[Unit, ...]:
+    def units(self, p: Poly) -> tuple[Summand, ...]:
         result = self._state.units.get(p)
         if result is None:
             result = self._state.units[p] = regroup(self, p)
         return result
 
-    def unit_value(self, unit: Unit) -> Poly:
+    def unit_value(self, unit: Summand) -> Poly:
         return unit_value(self, unit)
 
     def limits(self, var: Var) -> tuple[Poly | None, Poly | None]:

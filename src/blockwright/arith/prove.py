@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from blockwright.arith.fast_prove import without_symbolic_quotient
-from blockwright.arith.form import Context, Mono, Poly
+from blockwright.arith.form import ArithContext, Mono, Poly
 from blockwright.arith.fourier import MAX_COMBINATIONS, atom_facts, contradicts
 
 MAX_CASES = 14
 
 
-def entails(ctx: Context, p: Poly, extra: tuple[Poly, ...] = ()) -> bool:
+def entails(ctx: ArithContext, p: Poly, extra: tuple[Poly, ...] = ()) -> bool:
     """Whether `p >= 0` follows from the context's facts and the `extra` sums being >= 0."""
     if not extra and ctx.nonneg(p):
         return True
@@ -30,7 +30,7 @@ def entails(ctx: Context, p: Poly, extra: tuple[Poly, ...] = ()) -> bool:
     return False
 
 
-def refutes(ctx: Context, rows: list[Poly], cases: list[int]) -> bool:
+def refutes(ctx: ArithContext, rows: list[Poly], cases: list[int]) -> bool:
     """Whether the rows cannot all be non-negative in this context."""
     if _eliminated(ctx, rows):
         return True
@@ -39,7 +39,7 @@ def refutes(ctx: Context, rows: list[Poly], cases: list[int]) -> bool:
 
 
 def _by_cases(
-    ctx: Context, rows: list[Poly], cases: list[int], number: int, done: tuple[int, ...]
+    ctx: ArithContext, rows: list[Poly], cases: list[int], number: int, done: tuple[int, ...]
 ) -> bool:
     """A minimum equals one of its operands; no choice may leave the rows possible."""
     space = ctx.space
@@ -69,7 +69,7 @@ def _product_with(rows: list[Poly], number: int) -> bool:
     return any(len(m) > 1 and number in m for p in rows for m, _ in p.terms)
 
 
-def _first_minimum(ctx: Context, rows: list[Poly], done: tuple[int, ...]) -> int | None:
+def _first_minimum(ctx: ArithContext, rows: list[Poly], done: tuple[int, ...]) -> int | None:
     """A minimum in the rows or inside their quotients that has not been split on."""
     seen: set[Poly] = set()
     work = list(reversed(rows))
@@ -87,7 +87,7 @@ def _first_minimum(ctx: Context, rows: list[Poly], done: tuple[int, ...]) -> int
     return None
 
 
-def _replace(ctx: Context, p: Poly, number: int, value: Poly) -> Poly:
+def _replace(ctx: ArithContext, p: Poly, number: int, value: Poly) -> Poly:
     split = ctx.space.split_atom(p, number)
     if split is None:
         return p
@@ -95,7 +95,7 @@ def _replace(ctx: Context, p: Poly, number: int, value: Poly) -> Poly:
     return ctx.space.add(b, ctx.space.mul(a, value))
 
 
-def _eliminated(ctx: Context, rows: list[Poly]) -> bool:
+def _eliminated(ctx: ArithContext, rows: list[Poly]) -> bool:
     known = (*ctx.facts(), *rows[1:])
     by_mono: dict[tuple[Mono, int], list[Poly]] = {}
     for fact in known:

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import math
 
-from blockwright.arith.form import Context, Mono, Poly, Unit
+from blockwright.arith.form import ArithContext, Mono, Poly, Summand
 
 
-def regroup(ctx: Context, p: Poly) -> tuple[Unit, ...]:
+def regroup(ctx: ArithContext, p: Poly) -> tuple[Summand, ...]:
     """Summands of `p`; a constant is a "mono" unit with an empty monomial."""
-    units: list[Unit] = []
+    units: list[Summand] = []
     if not p.plain:
         p = _remainders(ctx, p, units)
         p = _minima(ctx, p, units)
-    units.extend(Unit(c, m, "mono", ()) for m, c in p.terms)
+    units.extend(Summand(c, m, "mono", ()) for m, c in p.terms)
     if p.const:
-        units.append(Unit(p.const, (), "mono", ()))
+        units.append(Summand(p.const, (), "mono", ()))
     return tuple(units)
 
 
-def unit_value(ctx: Context, unit: Unit) -> Poly:
+def unit_value(ctx: ArithContext, unit: Summand) -> Poly:
     """The value of a summand without its coefficient and factors."""
     space = ctx.space
     if unit.kind == "mono":
@@ -38,7 +38,7 @@ def unit_value(ctx: Context, unit: Unit) -> Poly:
     return space.scale(ctx.minimum(negated), -1)
 
 
-def _remainders(ctx: Context, p: Poly, units: list[Unit]) -> Poly:
+def _remainders(ctx: ArithContext, p: Poly, units: list[Summand]) -> Poly:
     space = ctx.space
     tops = [
         (mono, position)
@@ -60,7 +60,7 @@ def _remainders(ctx: Context, p: Poly, units: list[Unit]) -> Poly:
     return _pairs(ctx, p, units) if len(tops) > 1 else p
 
 
-def _pairs(ctx: Context, p: Poly, units: list[Unit]) -> Poly:
+def _pairs(ctx: ArithContext, p: Poly, units: list[Summand]) -> Poly:
     """`k * (d % r)` where it shows as `k * d - k * r * e` and `e` is `d // r` in another guise."""
     space = ctx.space
     quotients = [(m, c) for m, c in p.terms if len(m) == 1 and space.atoms[m[0]].kind == "div"]
@@ -71,7 +71,7 @@ def _pairs(ctx: Context, p: Poly, units: list[Unit]) -> Poly:
                 continue
             value, top = space.monomial(low), space.monomial(high)
             if ctx.floordiv(value, space.const(width)) is top:
-                units.append(Unit(k, (), "mod", (value, space.const(width))))
+                units.append(Summand(k, (), "mod", (value, space.const(width))))
                 p = space.sub(space.add(p, value, -k), space.scale(top, a))
     return p
 
@@ -80,7 +80,9 @@ def _is_sum(divisor: Poly) -> bool:
     return len(divisor.terms) + bool(divisor.const) > 1
 
 
-def _by_sum(ctx: Context, p: Poly, mono: Mono, a: int, position: int, units: list[Unit]) -> Poly:
+def _by_sum(
+    ctx: ArithContext, p: Poly, mono: Mono, a: int, position: int, units: list[Summand]
+) -> Poly:
     """`k * outer * (n % c)` for a divisor of several terms, such as the number of tiles
     `(n - 1) // t + 1`: the term of `c` with the most factors tells `k` and `outer`."""
     space = ctx.space
@@ -103,7 +105,7 @@ def _by_sum(ctx: Context, p: Poly, mono: Mono, a: int, position: int, units: lis
     rest = space.sub(p, space.mul(space.monomial(outer, k), whole))
     if len(rest.terms) >= len(p.terms):
         return p
-    units.append(Unit(k, outer, "mod", (numerator, divisor)))
+    units.append(Summand(k, outer, "mod", (numerator, divisor)))
     return rest
 
 
@@ -128,7 +130,7 @@ class _Family:
         self.coefficients: list[Poly] = []
 
 
-def _family(ctx: Context, p: Poly, mono: Mono, a: int, position: int) -> _Family | None:
+def _family(ctx: ArithContext, p: Poly, mono: Mono, a: int, position: int) -> _Family | None:
     """The quotients that belong to the division at `mono[position]`, largest divisor last."""
     space = ctx.space
     numerator, divisor = space.atoms[mono[position]].operands
@@ -163,7 +165,7 @@ def _family(ctx: Context, p: Poly, mono: Mono, a: int, position: int) -> _Family
     return family
 
 
-def _inner_divisors(ctx: Context, p: Poly, divisor: Poly) -> list[Poly]:
+def _inner_divisors(ctx: ArithContext, p: Poly, divisor: Poly) -> list[Poly]:
     """Divisors of other quotients in `p`, each dividing the one before, then 1."""
     space = ctx.space
     matches = {
@@ -180,7 +182,7 @@ def _inner_divisors(ctx: Context, p: Poly, divisor: Poly) -> list[Poly]:
     return result
 
 
-def _ratio(ctx: Context, c: Poly, inner: Poly) -> Poly | None:
+def _ratio(ctx: ArithContext, c: Poly, inner: Poly) -> Poly | None:
     """`c / inner` when it is a whole monomial other than 1 and `inner` is positive."""
     if not c.terms and not inner.terms:
         whole = 0 < inner.const < c.const and c.const % inner.const == 0
@@ -224,7 +226,7 @@ def _constant(p: Poly, outer: Mono, value: int, a: int, divisor: Poly) -> int:
     return count if have * count * value > 0 and abs(have) >= abs(count * value) else 0
 
 
-def _digits(ctx: Context, family: _Family, p: Poly, units: list[Unit]) -> Poly:
+def _digits(ctx: ArithContext, family: _Family, p: Poly, units: list[Summand]) -> Poly:
     """Write the family as digits where that is shorter or removes a change of sign.
 
     `n // c[t]` is the sum of the digits `s >= t` times `c[s] / c[t]`, so digit `s` has the factor
@@ -262,7 +264,7 @@ def _digits(ctx: Context, family: _Family, p: Poly, units: list[Unit]) -> Poly:
             width = space.one
             for t in range(start, end):
                 width = space.mul(width, ratios[t] or space.one)
-            units.append(Unit(k, outer, "mod", (value, width)))
+            units.append(Summand(k, outer, "mod", (value, width)))
         else:
             rest = space.add(rest, space.mul(space.monomial(outer, k), value))
     return rest
@@ -272,7 +274,7 @@ def _sign(p: Poly) -> bool:
     return (p.terms[0][1] if p.terms else p.const) > 0
 
 
-def _minima(ctx: Context, p: Poly, units: list[Unit]) -> Poly:
+def _minima(ctx: ArithContext, p: Poly, units: list[Summand]) -> Poly:
     space = ctx.space
     for mono, a in p.terms:
         for position, number in enumerate(mono):
@@ -283,9 +285,9 @@ def _minima(ctx: Context, p: Poly, units: list[Unit]) -> Poly:
             base = _base(ctx, p, mono, a, outer, atom.operands)
             operands = (base, *(space.add(base, d) for d in atom.operands))
             if a < 0:  # -min(...) is max of the negated operands
-                unit = Unit(-a, outer, "max", tuple(space.scale(q, -1) for q in operands))
+                unit = Summand(-a, outer, "max", tuple(space.scale(q, -1) for q in operands))
             else:
-                unit = Unit(a, outer, "min", operands)
+                unit = Summand(a, outer, "min", operands)
             units.append(unit)
             p = space.sub(p, space.monomial(mono, a))
             p = space.sub(p, space.mul(space.monomial(outer, a), base))
@@ -294,7 +296,7 @@ def _minima(ctx: Context, p: Poly, units: list[Unit]) -> Poly:
 
 
 def _base(
-    ctx: Context, p: Poly, mono: Mono, a: int, outer: Mono, differences: tuple[Poly, ...]
+    ctx: ArithContext, p: Poly, mono: Mono, a: int, outer: Mono, differences: tuple[Poly, ...]
 ) -> Poly:
     """The part of the other terms that goes into the operands because it cancels there."""
     space = ctx.space

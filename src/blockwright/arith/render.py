@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from blockwright.arith.form import Mono, Poly, Rewriter, Unit, without
+from blockwright.arith.form import Mono, Poly, Rewriter, Summand, without
 from blockwright.ir import Add, Cast, Expr, FloorDiv, FloorMod, Max, Min, Mul, Sub, Var
 from blockwright.ir.dtype import INT64, DType
 from blockwright.support import IRError
@@ -50,7 +50,7 @@ def _render_wrapping(ctx: Rewriter, p: Poly, dtype: DType) -> Expr | None:
     return space.node(Add, product, ctx.lower(rest_sum, dtype))
 
 
-def render_units(ctx: Rewriter, units: tuple[Unit, ...], dtype: DType) -> Expr:
+def render_units(ctx: Rewriter, units: tuple[Summand, ...], dtype: DType) -> Expr:
     """The sum of the summands: positive ones first, the constant last."""
     node = ctx.space.node
     const = sum(u.coefficient for u in units if u.kind == "mono" and not u.rest)
@@ -90,14 +90,14 @@ def number(ctx: Rewriter, value: int, dtype: DType) -> Expr:
     return ctx.space.node(Cast, dtype, ctx.space.int_node(value, INT64))
 
 
-def _order(unit: Unit) -> tuple[int, ...]:
+def _order(unit: Summand) -> tuple[int, ...]:
     numbers = set(unit.rest)
     for p in unit.operands:
         numbers.update(a for m, _ in p.terms for a in m)
     return tuple(sorted(numbers))
 
 
-def _unit(ctx: Rewriter, unit: Unit, coefficient: int, dtype: DType) -> Expr:
+def _unit(ctx: Rewriter, unit: Summand, coefficient: int, dtype: DType) -> Expr:
     """One summand with a positive coefficient in place of its own."""
     factors, coefficient = _factors(ctx, unit.rest, coefficient, dtype)
     if unit.kind != "mono":

@@ -31,7 +31,7 @@ def _value_key(value: Any) -> Any:
     return (value.value, value.type) if isinstance(value, IntImm) else value
 
 
-class State:
+class KnowledgeState:
     """Knowledge and the results that depend on it."""
 
     def __init__(self) -> None:
@@ -44,7 +44,9 @@ class State:
         self.whole: dict[Poly, int] = {}  # divisor → a number that it divides
         self.true: set[Expr] = set()
         self.shared = False  # by several analyzers, so it learns nothing more itself
-        self.next: dict[Any, State] = {}  # of a shared state: entry → the state after learning it
+        self.next: dict[
+            Any, KnowledgeState
+        ] = {}  # of a shared state: entry → the state after learning it
         self.reset()
 
     def reset(self) -> None:
@@ -58,11 +60,13 @@ class State:
         self.signs: dict[Poly, bool] = {}
         self.proofs: dict[Poly, bool] = {}
         self.quotients: dict[tuple[Poly, Poly], Poly] = {}
-        self.reduced: dict[frozenset[Var], State] = {}  # variables → what is known without them
+        self.reduced: dict[
+            frozenset[Var], KnowledgeState
+        ] = {}  # variables → what is known without them
 
-    def copy(self) -> State:
+    def copy(self) -> KnowledgeState:
         """A state that knows the same, has worked out nothing, and learns on its own."""
-        other = State()
+        other = KnowledgeState()
         other.entries = list(self.entries)
         other.limits = dict(self.limits)
         other.known = dict(self.known)

@@ -13,7 +13,7 @@ from blockwright.build.cache import ObjectCache, cache_directory
 from blockwright.build.worker import CompileJob
 from blockwright.build.workers import POOL, WorkerPool
 from blockwright.codegen.function import (
-    Unit,
+    FunctionCode,
     check_name,
     emit_function,
     symbol_of,
@@ -46,7 +46,7 @@ class Compiled(msgspec.Struct, frozen=True, eq=False):
     """
 
     target: Target
-    units: tuple[Unit, ...]
+    units: tuple[FunctionCode, ...]
     objects: tuple[tuple[str, bytes], ...]
     options: LinkOptions
     constants: dict[str, NDArray[Any]]
@@ -70,9 +70,13 @@ class Compiled(msgspec.Struct, frozen=True, eq=False):
 
 
 def compile_lowered(
-    module: IRModule, target: Target, *,
-    cache: ObjectCache | None = None, pool: WorkerPool | None = None, soname: str | None = None,
-) -> Compiled:  # fmt: skip
+    module: IRModule,
+    target: Target,
+    *,
+    cache: ObjectCache | None = None,
+    pool: WorkerPool | None = None,
+    soname: str | None = None,
+) -> Compiled:
     """Compiles and links all tensor programs of a lowered module.
 
     Raises: BuildError (BW6xx); TargetError for a target that is no CPU.
@@ -98,7 +102,7 @@ def compile_lowered(
     return Compiled(target, tuple(units), tuple(objects), options, constants, image)
 
 
-def emit_units(module: IRModule, target: Target) -> list[Unit]:
+def emit_units(module: IRModule, target: Target) -> list[FunctionCode]:
     """LLVM text of every distinct function; private functions of equal structure become one."""
     functions = {n: f for n, f in module.functions.items() if isinstance(f, PrimFunc)}
     written = written_parameters(module)
@@ -121,7 +125,7 @@ def emit_units(module: IRModule, target: Target) -> list[Unit]:
     ]
 
 
-def _support(units: list[Unit], target: Target) -> list[tuple[str, str, llvm.Pipeline]]:
+def _support(units: list[FunctionCode], target: Target) -> list[tuple[str, str, llvm.Pipeline]]:
     """Code that a library carries once: results and errors, scratch memory, the thread pool."""
     head = f'target triple = "{target.triple}"\n'
     parts: list[tuple[str, str, llvm.Pipeline]] = [
@@ -136,9 +140,11 @@ def _support(units: list[Unit], target: Target) -> list[tuple[str, str, llvm.Pip
 
 
 def _compile(
-    texts: Sequence[tuple[str, str, llvm.Pipeline]], target: Target, cache: ObjectCache,
+    texts: Sequence[tuple[str, str, llvm.Pipeline]],
+    target: Target,
+    cache: ObjectCache,
     pool: WorkerPool,
-) -> list[tuple[str, bytes]]:  # fmt: skip
+) -> list[tuple[str, bytes]]:
     cpu = llvm.cpu_name(target)
     common = (target.triple, cpu, target.features, llvm.llvm_version(), str(llvm.EMITTER_VERSION))
     keys = [ObjectCache.key(text, pipeline, *common) for _, text, pipeline in texts]

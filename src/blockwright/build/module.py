@@ -16,7 +16,7 @@ from blockwright.build.compile_cache import Remembered
 from blockwright.build.dump import dump_directory, dump_passes
 from blockwright.build.steps import each
 from blockwright.codegen.abi.artefact import write_artefact
-from blockwright.codegen.function import Unit
+from blockwright.codegen.function import FunctionCode
 from blockwright.codegen.link.link import link
 from blockwright.codegen.listing import own_code
 from blockwright.codegen.llvm import binding as llvm
@@ -167,7 +167,7 @@ class Module(Uncopied):
             help='choose "llvm", "asm", "lowered" or "tir"',
         )
 
-    def _assembly(self, unit: Unit) -> str:
+    def _assembly(self, unit: FunctionCode) -> str:
         target = self.target
         cpu = llvm.cpu_name(target)
         return llvm.compile_assembly(
@@ -218,10 +218,14 @@ def lowered_program(func: PrimFunc, target: Target, options: LowerOptions) -> Pr
 
 
 def build(
-    program: PrimFunc | IRModule, target: str | Target = "native", *, soname: str | None = None,
-    sanitize: Sequence[str] = (), on_pass: OnPass | None = None,
+    program: PrimFunc | IRModule,
+    target: str | Target = "native",
+    *,
+    soname: str | None = None,
+    sanitize: Sequence[str] = (),
+    on_pass: OnPass | None = None,
     remembered: Remembered | None = None,
-) -> Module:  # fmt: skip
+) -> Module:
     """Compiles a tensor program, or a module of them, to native code.
 
     Args:

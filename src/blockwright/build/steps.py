@@ -22,9 +22,13 @@ Step = Callable[[PrimFunc, Target, Any], Any]
 
 
 def each(
-    step: Step, programs: Mapping[str, PrimFunc], target: Target, options: object,
-    remembered: Remembered, told: Callable[[], None] = lambda: None,
-) -> dict[str, Any]:  # fmt: skip
+    step: Step,
+    programs: Mapping[str, PrimFunc],
+    target: Target,
+    options: object,
+    remembered: Remembered,
+    told: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
     """The results of a step for some programs, by their names; `told` is called after each.
 
     Raises: what the step raises for the first program that it fails for.

@@ -25,9 +25,13 @@ Verify = bool | Literal["prove"]
 
 
 def compile_model(
-    text: str, path: Path, target: str, progress: bool | None, dump_dir: Path | None,
+    text: str,
+    path: Path,
+    target: str,
+    progress: bool | None,
+    dump_dir: Path | None,
     verify: Verify,
-) -> None:  # fmt: skip
+) -> None:
     """Compile the model `text` names, save it at `path`, say what it took and what was proved.
 
     Raises: OptionError (BW9xx) for arguments; what `bw.compile` and `save` raise.

@@ -32,7 +32,7 @@ _MINIMUM = (3, 11)
 _MARKS = {"ok": ("ok  ", "green"), "note": ("note", "yellow"), "broken": ("FAIL", "bold red")}
 
 
-class Finding(msgspec.Struct, frozen=True):
+class CheckLine(msgspec.Struct, frozen=True):
     """One line of the report.
 
     `state` "broken" is for what compiling or running needs; `remedy` says what to do about it.
@@ -44,7 +44,7 @@ class Finding(msgspec.Struct, frozen=True):
     remedy: str = ""
 
 
-Probe = Callable[[], list[Finding]]
+Probe = Callable[[], list[CheckLine]]
 
 
 def examine() -> bool:
@@ -63,45 +63,47 @@ def examine() -> bool:
     return healthy
 
 
-def findings(probe: Probe) -> list[Finding]:
+def findings(probe: Probe) -> list[CheckLine]:
     """What a probe finds; a finding too when it raises."""
     try:
         return probe()
     except BlockwrightError as error:
         remedy = error.help or f"see blockwright explain {error.code}"
-        return [Finding(_title(probe), f"[{error.code}] {error.message}", "broken", remedy)]
+        return [CheckLine(_title(probe), f"[{error.code}] {error.message}", "broken", remedy)]
     except Exception as error:  # noqa: BLE001  a broken installation can raise anything
         text = f"{type(error).__name__}: {error}"
-        return [Finding(_title(probe), text, "broken", "reinstall blockwright and its packages")]
+        return [CheckLine(_title(probe), text, "broken", "reinstall blockwright and its packages")]
 
 
 def _title(probe: Probe) -> str:
     return probe.__name__.removeprefix("probe_").replace("_", " ")
 
 
-def probe_python() -> list[Finding]:
+def probe_python() -> list[CheckLine]:
     """Interpreter, system, and ourselves."""
     version = f"{platform.python_version()} at {sys.executable}"
-    python = Finding("python", version)
+    python = CheckLine("python", version)
     if sys.version_info < _MINIMUM:
         wanted = ".".join(map(str, _MINIMUM))
-        python = Finding("python", version, "broken", f"use Python {wanted} or newer")
-    system = Finding("system", f"{platform.system()} {platform.release()} {platform.machine()}")
+        python = CheckLine("python", version, "broken", f"use Python {wanted} or newer")
+    system = CheckLine("system", f"{platform.system()} {platform.release()} {platform.machine()}")
     if platform.system() != "Linux":
-        system = Finding("system", system.value, "broken", "compiled libraries are Linux ELF files")
-    return [Finding("blockwright", __version__), python, system]
+        system = CheckLine(
+            "system", system.value, "broken", "compiled libraries are Linux ELF files"
+        )
+    return [CheckLine("blockwright", __version__), python, system]
 
 
-def probe_packages() -> list[Finding]:
+def probe_packages() -> list[CheckLine]:
     """Packages that must import, then those that may be absent."""
-    result: list[Finding] = []
+    result: list[CheckLine] = []
     for name in REQUIRED:
         try:
             importlib.import_module(_MODULES.get(name, name))
-            result.append(Finding(name, importlib.metadata.version(name)))
+            result.append(CheckLine(name, importlib.metadata.version(name)))
         except Exception as error:  # noqa: BLE001  a broken package can raise anything
             result.append(
-                Finding(
+                CheckLine(
                     name,
                     f"cannot be imported: {error}",
                     "broken",
@@ -110,23 +112,23 @@ def probe_packages() -> list[Finding]:
             )
     for name, extra in OPTIONAL.items():
         try:
-            result.append(Finding(name, importlib.metadata.version(name)))
+            result.append(CheckLine(name, importlib.metadata.version(name)))
         except importlib.metadata.PackageNotFoundError:
             result.append(
-                Finding(name, f'not installed (optional: pip install "blockwright[{extra}]")')
+                CheckLine(name, f'not installed (optional: pip install "blockwright[{extra}]")')
             )
     return result
 
 
-def probe_llvm() -> list[Finding]:
+def probe_llvm() -> list[CheckLine]:
     """The code generator's library."""
     from blockwright.codegen.llvm.binding import llvm_version
 
     llvm, _, binding = llvm_version().partition("/")
-    return [Finding("llvm", f"{llvm} through llvmlite {binding}")]
+    return [CheckLine("llvm", f"{llvm} through llvmlite {binding}")]
 
 
-def probe_processor() -> list[Finding]:
+def probe_processor() -> list[CheckLine]:
     """What code for this machine may use."""
     from blockwright.target import Target, host_cpu_name
 
@@ -154,19 +156,19 @@ def probe_processor() -> list[Finding]:
     )
     vector = f"{target.vector_bits} bits, {target.vector_registers} registers"
     result = [
-        Finding("processor", f"{host_cpu_name()} ({target.triple})"),
-        Finding("features", " ".join(features) or "the architecture's baseline"),
-        Finding("vectors", vector),
-        Finding("caches", caches),
+        CheckLine("processor", f"{host_cpu_name()} ({target.triple})"),
+        CheckLine("features", " ".join(features) or "the architecture's baseline"),
+        CheckLine("vectors", vector),
+        CheckLine("caches", caches),
     ]
     if target.arch == "x86_64" and not target.fma:
         result.append(
-            Finding("fma", "absent: products and sums round apart, and run slower", "note")
+            CheckLine("fma", "absent: products and sums round apart, and run slower", "note")
         )
     return result
 
 
-def probe_threads() -> list[Finding]:
+def probe_threads() -> list[CheckLine]:
     """How many threads a call may use, and what limits them."""
     from blockwright.runtime import threads
 
@@ -180,10 +182,10 @@ def probe_threads() -> list[Finding]:
         reasons.append(f"{threads.ENVIRONMENT}={chosen}")
     elif used < allowed:
         reasons.append(f"control group's quota {used}")
-    result = [Finding("threads", f"{used} ({', '.join(reasons)})")]
+    result = [CheckLine("threads", f"{used} ({', '.join(reasons)})")]
     if used > allowed:
         result.append(
-            Finding(
+            CheckLine(
                 "threads",
                 f"more than the {allowed} allowed processors: calls wait",
                 "note",
@@ -193,7 +195,7 @@ def probe_threads() -> list[Finding]:
     return result
 
 
-def probe_cache() -> list[Finding]:
+def probe_cache() -> list[CheckLine]:
     """The directory of compiled objects. Compiling works without; it only takes longer."""
     from blockwright.build.cache import DEFAULT_LIMIT, cache_directory
 
@@ -202,19 +204,19 @@ def probe_cache() -> list[Finding]:
         empty = os.environ.get("BLOCKWRIGHT_CACHE_DIR") == ""
         reason = "BLOCKWRIGHT_CACHE_DIR is empty" if empty else "there is no home directory"
         remedy = "" if empty else "set BLOCKWRIGHT_CACHE_DIR to a folder of yours"
-        return [Finding("object cache", f"off ({reason})", "note", remedy)]
+        return [CheckLine("object cache", f"off ({reason})", "note", remedy)]
     files = [path.stat().st_size for path in folder.glob("*/*.o")]
     filled = f"{folder}: {len(files)} objects, {size(sum(files))} of {size(DEFAULT_LIMIT)}"
     if not _writable(folder):
         return [
-            Finding(
+            CheckLine(
                 "object cache",
                 f"{folder} is not writable: nothing is kept",
                 "note",
                 "set BLOCKWRIGHT_CACHE_DIR to a folder of yours",
             )
         ]
-    return [Finding("object cache", filled)]
+    return [CheckLine("object cache", filled)]
 
 
 def _writable(folder: Path) -> bool:
@@ -241,7 +243,7 @@ def _no_object_cache() -> Generator[None]:
             os.environ["BLOCKWRIGHT_CACHE_DIR"] = before
 
 
-def probe_compile_and_run() -> list[Finding]:
+def probe_compile_and_run() -> list[CheckLine]:
     """A tiny program through lowering, code generation, linking, loading and a call."""
     import numpy as np
 
@@ -257,7 +259,7 @@ def probe_compile_and_run() -> list[Finding]:
     called = time.perf_counter()
     if not np.array_equal(y, 2 * x + 1):
         return [
-            Finding(
+            CheckLine(
                 "compile and run",
                 "the compiled program gave a wrong answer",
                 "broken",
@@ -269,7 +271,7 @@ def probe_compile_and_run() -> list[Finding]:
         f"built in {(built - started) * 1e3:.0f} ms, "
         f"first call {(called - built) * 1e3:.2f} ms, then {best * 1e6:.1f} µs"
     )
-    return [Finding("compile and run", value)]
+    return [CheckLine("compile and run", value)]
 
 
 def _tiny_program() -> Any:

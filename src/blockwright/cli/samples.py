@@ -39,7 +39,7 @@ def blur(X: T.Buffer((10, 8), "float32"), Y: T.Buffer((8, 8), "float32"),
             Z[vy, vx] = H[vy, vx]"""
 
 
-class Sample(msgspec.Struct, frozen=True):
+class ErrorSample(msgspec.Struct, frozen=True):
     """A program, steps of which the last one is refused, and steps that reach the aim."""
 
     program: str
@@ -55,80 +55,80 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 _MATMUL = 'i, j, k = sch.get_loops("matmul")\n'
-SAMPLES: dict[str, Sample] = {
-    "BW301": Sample(
+SAMPLES: dict[str, ErrorSample] = {
+    "BW301": ErrorSample(
         _DENSE, "a loop that an earlier step took apart",
         _MATMUL + "sch.split(j, [None, 4])\nsch.parallel(j)",
         _MATMUL + "outer, inner = sch.split(j, [None, 4])\nsch.parallel(outer)"),
-    "BW302": Sample(
+    "BW302": ErrorSample(
         _DENSE, "a name that no block has",
         'sch.get_block("bias")', 'sch.get_block("relu")'),
-    "BW304": Sample(
+    "BW304": ErrorSample(
         _DENSE, "two factors left open",
         _MATMUL + "sch.split(k, [None, None])", _MATMUL + "sch.split(k, [None, 4])"),
-    "BW310": Sample(
+    "BW310": ErrorSample(
         _DENSE, "loops with a statement between them become one",
         _MATMUL + 'sch.reverse_compute_at("relu", i)\nsch.fuse(i, j)',
         _MATMUL + 'ij = sch.fuse(i, j)\nsch.reverse_compute_at("relu", ij)'),
-    "BW312": Sample(
+    "BW312": ErrorSample(
         _DENSE, "a shape for a loop that has its kind",
         _MATMUL + "sch.parallel(i)\nsch.split(i, [None, 4])",
         _MATMUL + "outer, inner = sch.split(i, [None, 4])\nsch.parallel(outer)"),
-    "BW314": Sample(
+    "BW314": ErrorSample(
         _DENSE, "a sum has no expression that could stand in its reader",
         'sch.compute_inline("matmul")',
         'sch.reverse_compute_at("relu", sch.get_loops("matmul")[1])'),
-    "BW315": Sample(
+    "BW315": ErrorSample(
         _DENSE, "the loops inside a new block are no inner parts of its iterators",
         'i, j = sch.get_loops("relu")\nio, ii = sch.split(i, [None, 4])\n'
         "sch.reorder(ii, io, j)\nsch.blockize(io)",
         'i, j = sch.get_loops("relu")\nio, ii = sch.split(i, [None, 4])\nsch.blockize(ii)'),
-    "BW316": Sample(
+    "BW316": ErrorSample(
         _DENSE, "a reader in a loop in which its sum is not finished",
         _MATMUL + 'sch.reorder(i, k, j)\nsch.reverse_compute_at("relu", k)',
         _MATMUL + 'sch.reverse_compute_at("relu", j)'),
-    "BW317": Sample(
+    "BW317": ErrorSample(
         _DENSE, "a sum whose terms would be added at the same time",
         _MATMUL + "outer, inner = sch.split(k, [4, None])\nsch.parallel(outer)",
         _MATMUL + "outer, inner = sch.split(k, [4, None])\npart = sch.rfactor(outer, 0)\n"
         "sch.parallel(sch.get_loops(part)[2])"),
-    "BW318": Sample(
+    "BW318": ErrorSample(
         _DENSE, "factors that do not cover the loop",
         _MATMUL + "sch.split(j, [2, 4])", _MATMUL + "sch.split(j, [None, 4])"),
-    "BW320": Sample(
+    "BW320": ErrorSample(
         _DENSE, "a buffer that the block does not read",
         'sch.cache_read("relu", "X", "local")', 'sch.cache_read("matmul", "X", "local")'),
-    "BW321": Sample(
+    "BW321": ErrorSample(
         _DENSE, "a storage scope for what the caller allocates",
         'sch.set_scope("relu", "Y", "shared")', 'sch.cache_write("relu", "Y", "shared")'),
-    "BW322": Sample(
+    "BW322": ErrorSample(
         _BLUR, "a producer in a loop of one of its two readers",
         'sch.compute_at("scale", sch.get_loops("sum3")[0])',
         'y = sch.merge(sch.get_loops("sum3")[0], sch.get_loops("rest")[0])\n'
         'sch.compute_at("scale", y)'),
-    "BW324": Sample(
+    "BW324": ErrorSample(
         _DENSE, "a layout in which two elements would have one place",
         'sch.transform_layout("matmul", "M", lambda i, j: (i, j // 2))',
         'sch.transform_layout("matmul", "M", lambda i, j: (i, j // 2, j % 2))'),
-    "BW331": Sample(
+    "BW331": ErrorSample(
         _DENSE, "the initial value inside of the sum",
         _MATMUL + 'ko, ki = sch.split(k, [None, 4])\nsch.reorder(ko, i, j, ki)\n'
         'sch.decompose_reduction("matmul", i)',
         _MATMUL + 'ko, ki = sch.split(k, [None, 4])\nsch.reorder(ko, i, j, ki)\n'
         'sch.decompose_reduction("matmul", ko)'),
-    "BW332": Sample(
+    "BW332": ErrorSample(
         _DENSE, "partial sums over a loop that adds nothing",
         _MATMUL + "sch.rfactor(j, 0)", _MATMUL + "sch.rfactor(k, 0)"),
-    "BW337": Sample(
+    "BW337": ErrorSample(
         _DENSE, "an epilogue that would act on partial sums",
         'sch.fuse_reduction_epilogue("matmul", "relu")',
         'sch.reverse_compute_at("relu", sch.get_loops("matmul")[1])'),
-    "BW355": Sample(
+    "BW355": ErrorSample(
         _BLUR, "loops of two lengths become one",
         'sch.merge(sch.get_loops("scale")[0], sch.get_loops("rest")[0])',
         'first, last = sch.loop_partition(sch.get_loops("scale")[0], [8, 2])\n'
         'sch.merge(first, sch.get_loops("rest")[0])'),
-    "BW364": Sample(
+    "BW364": ErrorSample(
         _DENSE, "a loop that runs through rows and terms at once",
         _MATMUL + 'jk = sch.fuse(j, k)\nsch.decompose_reduction("matmul", jk)',
         _MATMUL + 'sch.decompose_reduction("matmul", j)\nsch.fuse(j, k)'),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from blockwright.cli.session import output, print_code, size
-from blockwright.runtime.artefact import Metadata, Parameter, Signature, read_metadata
+from blockwright.runtime.artefact import ExportedFunction, Metadata, Parameter, read_metadata
 from blockwright.support import OptionError
 
 STAGES = ("graph", "layout", "programs", "schedule", "packed", "host", "lowered", "llvm", "asm")
@@ -75,7 +75,7 @@ def describe(metadata: Metadata) -> None:
     console.print("\n".join(lines), markup=False)
 
 
-def _signature(function: Signature) -> list[str]:
+def _signature(function: ExportedFunction) -> list[str]:
     lines = [f"  {function.name}("]
     lines += [f"    {p.name}: {_tensor(p)}," for p in function.parameters]
     lines.append("  ) -> " + ", ".join(_tensor(r) for r in function.results))

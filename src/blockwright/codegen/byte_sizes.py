@@ -14,18 +14,18 @@ from blockwright.ir import Buffer, Expr, IntImm
 from blockwright.ir import expr as E
 
 if TYPE_CHECKING:
-    from blockwright.codegen.llvm.expr import ExprCompiler
+    from blockwright.codegen.llvm.expr import ExprEmitter
 
 _MOST = 1 << 62
 _KEPT = {E.Max: "smax", E.Min: "smin"}
 
 
-def byte_size(c: ExprCompiler, buffer: Buffer) -> Value:
+def byte_size(c: ExprEmitter, buffer: Buffer) -> Value:
     """The size of a buffer in bytes, rounded up to the alignment."""
     return _size(c, scratch.byte_count(buffer))
 
 
-def _size(c: ExprCompiler, expr: Expr) -> Value:
+def _size(c: ExprEmitter, expr: Expr) -> Value:
     """A size; factors and summands are at least 0, but for what a maximum cuts off."""
     if expr.dtype.bits < 64:
         return c.index(expr)

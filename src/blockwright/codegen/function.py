@@ -10,12 +10,12 @@ import msgspec
 from blockwright.analysis.canonical.pointers import memories, named_pointers
 from blockwright.codegen.abi.entry import emit_entry
 from blockwright.codegen.llvm.binding import Pipeline
-from blockwright.codegen.llvm.context import Context, Memory, Options
+from blockwright.codegen.llvm.context import FunctionContext, Memory, Options
 from blockwright.codegen.llvm.emitter import FunctionEmitter, ModuleEmitter
 from blockwright.codegen.llvm.ffi import SYMBOL_PREFIX
 from blockwright.codegen.llvm.function_attributes import function_attributes
 from blockwright.codegen.llvm.parallel import emit_parallel
-from blockwright.codegen.llvm.stmt import StmtCompiler
+from blockwright.codegen.llvm.stmt import StmtEmitter
 from blockwright.codegen.llvm.values import int_const
 from blockwright.codegen.signature import signature
 from blockwright.ir import (
@@ -44,7 +44,7 @@ seconds for each such module. What it leaves out (moving loads out of loops) can
 speed, so no kernel of the rules should be as long."""
 
 
-class Unit(msgspec.Struct, frozen=True):
+class FunctionCode(msgspec.Struct, frozen=True):
     """LLVM text of one function of a program.
 
     Attributes:
@@ -84,9 +84,13 @@ def options_of(func: PrimFunc, target: Target) -> Options:
 
 @deep
 def emit_function(
-    func: PrimFunc, name: str, target: Target, *,
-    callees: Mapping[str, str] | None = None, written: Sequence[int] = (),
-) -> Unit:  # fmt: skip
+    func: PrimFunc,
+    name: str,
+    target: Target,
+    *,
+    callees: Mapping[str, str] | None = None,
+    written: Sequence[int] = (),
+) -> FunctionCode:
     """The LLVM module of one function and, unless it is private, its entry.
 
     Arguments: `callees` maps names of functions it may call to their symbols; `written` are the
@@ -101,7 +105,7 @@ def emit_function(
     params = [(type_, f"a{i}") for i, type_ in enumerate(sign.types)]
     attributes = function_attributes(module, options)
     e = FunctionEmitter(module, symbol, "i32", params, attributes, "", marks)
-    context = Context(e, options, Sorts(value_variables(func)), callees=callees or {})
+    context = FunctionContext(e, options, Sorts(value_variables(func)), callees=callees or {})
     for (_, buffer), value in zip(sign.buffers, e.params, strict=False):
         context.buffers[buffer] = Memory(value, buffer.dtype.nbytes, buffer)
     variables = e.params[len(sign.buffers) :]
@@ -111,7 +115,7 @@ def emit_function(
     if func.attrs.get("tir.is_host"):
         context.poll = e.stack(8, 8)
         e.store(int_const(0), context.poll, 8)
-    StmtCompiler(context, emit_parallel).function_body(func.body)
+    StmtEmitter(context, emit_parallel).function_body(func.body)
     e.finish()
     entry = None
     if not func.attrs.get("tir.is_private", False):
@@ -126,7 +130,7 @@ def emit_function(
     parameters, results = (
         tuple(p.name.removesuffix("_handle") for p in params) for params in (inputs, outputs)
     )
-    return Unit(name, symbol, entry, text, pipeline, parameters, positions, results)
+    return FunctionCode(name, symbol, entry, text, pipeline, parameters, positions, results)
 
 
 def written_parameters(module: IRModule) -> dict[str, frozenset[int]]:

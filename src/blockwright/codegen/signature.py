@@ -14,7 +14,7 @@ from blockwright.ir import Buffer, PrimFunc, Var, collect
 from blockwright.support import BuildError
 
 
-class Signature(msgspec.Struct, frozen=True):
+class NativeSignature(msgspec.Struct, frozen=True):
     """Attributes: `handles` are pointer parameters without a buffer; `params` all LLVM types."""
 
     buffers: tuple[tuple[Var, Buffer], ...]
@@ -32,7 +32,7 @@ class Signature(msgspec.Struct, frozen=True):
         return self.buffers[len(self.buffers) - self.num_outputs :]
 
 
-def signature(func: PrimFunc) -> Signature:
+def signature(func: PrimFunc) -> NativeSignature:
     """The signature of a function. Raises: BuildError BW619 for a result count that cannot be."""
     mapped = dict(func.buffer_map)
     buffers = tuple((p, mapped[p]) for p in func.params if p in mapped)
@@ -52,4 +52,4 @@ def signature(func: PrimFunc) -> Signature:
             code="BW619",
             help="outputs are the last buffer parameters",
         )
-    return Signature(buffers, scalars, symbols, count)
+    return NativeSignature(buffers, scalars, symbols, count)

@@ -7,17 +7,17 @@ written down by hand, so that a rule can compare plans before it schedules any. 
 `target.core` and `target.caches`; nothing is measured.
 """
 
-from blockwright.cost.model import Estimate, Part, estimate, estimate_nest
-from blockwright.cost.nest import Access, Loop, Step, Storage
+from blockwright.cost.model import Estimate, KernelTime, estimate, estimate_nest
+from blockwright.cost.nest import AccessNode, BufferNode, LoopNode, StatementNode
 from blockwright.cost.read import around, share_out
 
 __all__ = [
-    "Access",
+    "AccessNode",
+    "BufferNode",
     "Estimate",
-    "Loop",
-    "Part",
-    "Step",
-    "Storage",
+    "KernelTime",
+    "LoopNode",
+    "StatementNode",
     "around",
     "estimate",
     "estimate_nest",

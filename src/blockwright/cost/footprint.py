@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from blockwright.cost.nest import Access, Loop
+from blockwright.cost.nest import AccessNode, LoopNode
 
 
-class Level(msgspec.Struct, frozen=True):
+class CacheLevel(msgspec.Struct, frozen=True):
     """A cache, or a translation buffer whose lines are pages.
 
     Attributes:
@@ -43,7 +43,7 @@ class Footprint(msgspec.Struct, frozen=True):
     run: float
     apart: tuple[tuple[float, float], ...]
 
-    def share(self, level: Level) -> float:
+    def share(self, level: CacheLevel) -> float:
         """The share of a level that is busy with it: lines by what the sets they fall into hold."""
         if not level.indexed or not self.run:
             return self.lines / level.lines
@@ -56,7 +56,7 @@ class Footprint(msgspec.Struct, frozen=True):
         return self.lines / (covered * level.ways)
 
 
-class Group(msgspec.Struct, frozen=True, eq=False):
+class ReuseGroup(msgspec.Struct, frozen=True, eq=False):
     """Accesses of one storage that move alike and differ in where they begin.
 
     Attributes:
@@ -65,19 +65,19 @@ class Group(msgspec.Struct, frozen=True, eq=False):
         stored: whether any of them is a store.
     """
 
-    access: Access
+    access: AccessNode
     offsets: tuple[tuple[float, float], ...]
     stored: bool
 
 
-def grouped(accesses: Iterable[Access]) -> list[Group]:
+def grouped(accesses: Iterable[AccessNode]) -> list[ReuseGroup]:
     """Accesses that move alike, together."""
-    result: dict[tuple[object, ...], list[Access]] = {}
+    result: dict[tuple[object, ...], list[AccessNode]] = {}
     for access in accesses:
         key = (access.storage, access.scattered, frozenset(access.moves.items()))
         result.setdefault(key, []).append(access)
     return [
-        Group(same[0], _spacing(sorted({a.base for a in same})), any(a.stored for a in same))
+        ReuseGroup(same[0], _spacing(sorted({a.base for a in same})), any(a.stored for a in same))
         for same in result.values()
     ]
 
@@ -96,7 +96,7 @@ def _spacing(bases: list[float]) -> tuple[tuple[float, float], ...]:
     return ((nearest, each), (apart, runs))
 
 
-def footprint(group: Group, still: Collection[Loop], times: float, line: int) -> Footprint:
+def footprint(group: ReuseGroup, still: Collection[LoopNode], times: float, line: int) -> Footprint:
     """What a group touches while some of the loops around it stand still.
 
     Args:

@@ -13,14 +13,14 @@ from collections.abc import Mapping
 import msgspec
 
 from blockwright import ir
-from blockwright.cost.nest import Loop
+from blockwright.cost.nest import LoopNode
 
 
-class Form(msgspec.Struct, frozen=True, eq=False):
+class StridedIndex(msgspec.Struct, frozen=True, eq=False):
     """`base` plus, for each loop, a step times its counter; `scattered` when it is anybody's."""
 
     base: float = 0
-    steps: dict[Loop, float] = {}
+    steps: dict[LoopNode, float] = {}
     scattered: bool = False
 
     def low(self) -> float:
@@ -33,10 +33,10 @@ class Form(msgspec.Struct, frozen=True, eq=False):
         return (self.low() + self.high()) / 2
 
 
-SCATTERED = Form(scattered=True)
+SCATTERED = StridedIndex(scattered=True)
 
 
-def add(a: Form, b: Form, sign: int = 1) -> Form:
+def add(a: StridedIndex, b: StridedIndex, sign: int = 1) -> StridedIndex:
     if a.scattered or b.scattered:
         return SCATTERED
     steps = dict(a.steps)
@@ -46,48 +46,48 @@ def add(a: Form, b: Form, sign: int = 1) -> Form:
             steps[loop] = total
         else:
             steps.pop(loop, None)
-    return Form(a.base + sign * b.base, steps)
+    return StridedIndex(a.base + sign * b.base, steps)
 
 
-def scale(form: Form, factor: float) -> Form:
+def scale(form: StridedIndex, factor: float) -> StridedIndex:
     if form.scattered:
         return SCATTERED
     steps = {loop: step * factor for loop, step in form.steps.items()} if factor else {}
-    return Form(form.base * factor, steps)
+    return StridedIndex(form.base * factor, steps)
 
 
-def divide(form: Form, by: float) -> Form:
+def divide(form: StridedIndex, by: float) -> StridedIndex:
     """The quotient rounded down: exact where what is left never reaches the divisor."""
     if form.scattered or not by:
         return SCATTERED
     whole, rest = _parts(form, by)
     if math.floor(rest.low() / by) == math.floor(rest.high() / by):
-        return add(scale(whole, 1 / by), Form(math.floor(rest.low() / by)))
+        return add(scale(whole, 1 / by), StridedIndex(math.floor(rest.low() / by)))
     return scale(form, 1 / by)
 
 
-def remainder(form: Form, by: float) -> Form:
+def remainder(form: StridedIndex, by: float) -> StridedIndex:
     """The remainder: exact where what is left never reaches the divisor."""
     if form.scattered or not by:
         return SCATTERED
     _, rest = _parts(form, by)
     if math.floor(rest.low() / by) == math.floor(rest.high() / by):
-        return add(rest, Form(-by * math.floor(rest.low() / by)))
+        return add(rest, StridedIndex(-by * math.floor(rest.low() / by)))
     return rest
 
 
-def _parts(form: Form, by: float) -> tuple[Form, Form]:
+def _parts(form: StridedIndex, by: float) -> tuple[StridedIndex, StridedIndex]:
     """What is a multiple of the divisor whatever the counters, and what is left."""
     whole = {loop: step for loop, step in form.steps.items() if step % by == 0}
     rest = {loop: step for loop, step in form.steps.items() if step % by}
     base = math.floor(form.base / by) * by
-    return Form(base, whole), Form(form.base - base, rest)
+    return StridedIndex(base, whole), StridedIndex(form.base - base, rest)
 
 
 _PASSED_ON = ("if_then_else", "likely", "as_index", "checked_index", "checked_divisor")
 
 
-def form_of(expr: ir.Expr, known: Mapping[ir.Var, Form]) -> Form:
+def form_of(expr: ir.Expr, known: Mapping[ir.Var, StridedIndex]) -> StridedIndex:
     """The form of an integer expression.
 
     Args:
@@ -95,7 +95,7 @@ def form_of(expr: ir.Expr, known: Mapping[ir.Var, Form]) -> Form:
         known: forms of the variables in it; others make it scattered.
     """
     if isinstance(expr, ir.IntImm):
-        return Form(expr.value)
+        return StridedIndex(expr.value)
     if isinstance(expr, ir.Var):
         return known.get(expr, SCATTERED)
     if isinstance(expr, ir.Cast | ir.Broadcast):
@@ -111,7 +111,7 @@ def form_of(expr: ir.Expr, known: Mapping[ir.Var, Form]) -> Form:
     return SCATTERED
 
 
-def _binary(expr: ir.BinaryOp, a: Form, b: Form) -> Form:
+def _binary(expr: ir.BinaryOp, a: StridedIndex, b: StridedIndex) -> StridedIndex:
     if isinstance(expr, ir.Add | ir.Sub):
         return add(a, b, 1 if isinstance(expr, ir.Add) else -1)
     if isinstance(expr, ir.Mul) and not (a.steps and b.steps):
@@ -130,10 +130,10 @@ def _binary(expr: ir.BinaryOp, a: Form, b: Form) -> Form:
     return SCATTERED
 
 
-def _times(a: Form, b: Form) -> Form:
+def _times(a: StridedIndex, b: StridedIndex) -> StridedIndex:
     return scale(a, b.base) if not b.steps else scale(b, a.base)
 
 
-def _fuller(a: Form, b: Form) -> Form:
+def _fuller(a: StridedIndex, b: StridedIndex) -> StridedIndex:
     """The one that moves: the other is what it is clamped to."""
     return a if a.steps or not b.steps else b

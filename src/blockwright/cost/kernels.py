@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from blockwright.cost.footprint import Footprint, Group, footprint, grouped
-from blockwright.cost.nest import Access, Loop, Step, Storage, steps
+from blockwright.cost.footprint import Footprint, ReuseGroup, footprint, grouped
+from blockwright.cost.nest import AccessNode, BufferNode, LoopNode, StatementNode, steps
 from blockwright.target import Target
 
 
-class Kernel(msgspec.Struct, eq=False):
+class CodeRegion(msgspec.Struct, eq=False):
     """A piece of code and the loops around it.
 
     Attributes:
@@ -28,13 +28,13 @@ class Kernel(msgspec.Struct, eq=False):
         touched: footprints that were asked for before.
     """
 
-    loops: tuple[Loop, ...]
-    body: list[tuple[Step, tuple[Loop, ...]]]
-    groups: list[Group] = []
+    loops: tuple[LoopNode, ...]
+    body: list[tuple[StatementNode, tuple[LoopNode, ...]]]
+    groups: list[ReuseGroup] = []
     spilled: float = 0
-    touched: dict[tuple[int, int], list[tuple[Storage, Footprint]]] = {}
+    touched: dict[tuple[int, int], list[tuple[BufferNode, Footprint]]] = {}
 
-    def footprints(self, depth: int, line: int) -> list[tuple[Storage, Footprint]]:
+    def footprints(self, depth: int, line: int) -> list[tuple[BufferNode, Footprint]]:
         """What each group touches, by lines of a size, while the outermost loops stand still.
 
         Arguments: `depth` is the number of these loops.
@@ -58,7 +58,7 @@ class Kernel(msgspec.Struct, eq=False):
         return self.share * math.prod(loop.count for loop in self.loops)
 
 
-def kernels(nodes: list[Loop | Step], target: Target) -> list[Kernel]:
+def kernels(nodes: list[LoopNode | StatementNode], target: Target) -> list[CodeRegion]:
     """All kernels in program order."""
     result = list(_kernels(nodes, ()))
     registers = target.vector_registers * target.vector_bits / 8
@@ -70,30 +70,32 @@ def kernels(nodes: list[Loop | Step], target: Target) -> list[Kernel]:
     return result
 
 
-def _kernels(nodes: list[Loop | Step], around: tuple[Loop, ...]) -> Iterator[Kernel]:
-    straight: list[tuple[Step, tuple[Loop, ...]]] = []
+def _kernels(
+    nodes: list[LoopNode | StatementNode], around: tuple[LoopNode, ...]
+) -> Iterator[CodeRegion]:
+    straight: list[tuple[StatementNode, tuple[LoopNode, ...]]] = []
     for node in nodes:
-        if isinstance(node, Step) or _is_straight(node):
+        if isinstance(node, StatementNode) or _is_straight(node):
             straight += steps([node])
             continue
         if straight:
-            yield Kernel(around, straight)
+            yield CodeRegion(around, straight)
             straight = []
         yield from _kernels(node.body, (*around, node))
     if straight:
-        yield Kernel(around, straight)
+        yield CodeRegion(around, straight)
 
 
-def _is_straight(loop: Loop) -> bool:
+def _is_straight(loop: LoopNode) -> bool:
     if loop.kind not in ("unrolled", "lanes"):
         return False
-    return all(isinstance(node, Step) or _is_straight(node) for node in loop.body)
+    return all(isinstance(node, StatementNode) or _is_straight(node) for node in loop.body)
 
 
-def _registers(kernel: Kernel) -> dict[Storage, float]:
+def _registers(kernel: CodeRegion) -> dict[BufferNode, float]:
     """Buffers in registers and the bytes they take; those a loop moves through are memory."""
-    held: dict[Storage, float] = {}
-    moved: set[Storage] = set()
+    held: dict[BufferNode, float] = {}
+    moved: set[BufferNode] = set()
     for step, _ in kernel.body:
         for access in step.accesses:
             if access.storage.registers:
@@ -103,7 +105,7 @@ def _registers(kernel: Kernel) -> dict[Storage, float]:
     return {storage: size for storage, size in held.items() if storage not in moved}
 
 
-def cycles(kernel: Kernel, target: Target) -> float:
+def cycles(kernel: CodeRegion, target: Target) -> float:
     """Cycles of all passes, with everything in the first cache."""
     core, vector = target.core, target.vector_bits / 8
     arithmetic = loads = stores = chain = 0.0
@@ -142,11 +144,11 @@ def cycles(kernel: Kernel, target: Target) -> float:
     return kernel.times * once + exits * core.mispredict_cycles
 
 
-def _vectors(loop: Loop, width: int, vector: float) -> float:
+def _vectors(loop: LoopNode, width: int, vector: float) -> float:
     return math.ceil(loop.count * width / vector) if loop.kind == "lanes" else loop.count
 
 
-def _instructions(access: Access, loops: tuple[Loop, ...], vector: float) -> float:
+def _instructions(access: AccessNode, loops: tuple[LoopNode, ...], vector: float) -> float:
     """Loads or stores of an access: none twice where a loop does not move it."""
     count = 1.0
     lanes = {loop for loop in (*loops, *access.moves) if loop.kind == "lanes"}
@@ -158,7 +160,7 @@ def _instructions(access: Access, loops: tuple[Loop, ...], vector: float) -> flo
     return count
 
 
-def _reach(access: Access, loops: tuple[Loop, ...], vector: float) -> float:
+def _reach(access: AccessNode, loops: tuple[LoopNode, ...], vector: float) -> float:
     """Bytes of one of these."""
     together = [
         loop.count
@@ -168,12 +170,12 @@ def _reach(access: Access, loops: tuple[Loop, ...], vector: float) -> float:
     return min(vector, access.width * math.prod(together))
 
 
-def _hoisted(access: Access, inner: Loop | None) -> float:
+def _hoisted(access: AccessNode, inner: LoopNode | None) -> float:
     """Iterations that share what the loop around does not move."""
     return 1 if inner is None or inner in access.moves or access.scattered else inner.count
 
 
-def _chain(step: Step, loops: tuple[Loop, ...], inner: Loop | None) -> float:
+def _chain(step: StatementNode, loops: tuple[LoopNode, ...], inner: LoopNode | None) -> float:
     """Updates of one accumulator that follow each other in a pass."""
     if not step.chained or inner is None:
         return 0

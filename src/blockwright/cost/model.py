@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from blockwright import ir
-from blockwright.cost.footprint import Group, Level, footprint
-from blockwright.cost.kernels import Kernel, cycles, kernels
-from blockwright.cost.nest import Loop, Step
+from blockwright.cost.footprint import CacheLevel, ReuseGroup, footprint
+from blockwright.cost.kernels import CodeRegion, cycles, kernels
+from blockwright.cost.nest import LoopNode, StatementNode
 from blockwright.cost.read import Reader
 from blockwright.cost.traffic import cache_levels, page_levels, traffic
 from blockwright.target import Target
@@ -28,7 +28,7 @@ _ROWS = 0.25  # share of lines of several rows that do not come in time
 _FEW = 2  # lines left out, from which on a store waits for the next one
 
 
-class Part(msgspec.Struct, frozen=True):
+class KernelTime(msgspec.Struct, frozen=True):
     """One kernel's time.
 
     Attributes:
@@ -54,7 +54,7 @@ class Estimate(msgspec.Struct, frozen=True):
     """
 
     seconds: float
-    parts: tuple[Part, ...]
+    parts: tuple[KernelTime, ...]
     causes: dict[str, float]
     notes: tuple[str, ...] = ()
 
@@ -65,9 +65,12 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 def estimate(
-    func: ir.PrimFunc, target: Target | str = "native", sizes: Mapping[str, int] | None = None,
-    *, again: bool = True,
-) -> Estimate:  # fmt: skip
+    func: ir.PrimFunc,
+    target: Target | str = "native",
+    sizes: Mapping[str, int] | None = None,
+    *,
+    again: bool = True,
+) -> Estimate:
     """Predict the time of a scheduled program.
 
     Args:
@@ -83,12 +86,14 @@ def estimate(
     return msgspec.structs.replace(result, notes=tuple(dict.fromkeys(reader.notes)))
 
 
-def estimate_nest(body: list[Loop | Step], target: Target, *, again: bool = True) -> Estimate:
+def estimate_nest(
+    body: list[LoopNode | StatementNode], target: Target, *, again: bool = True
+) -> Estimate:
     """The same for a nest that was written down instead of read."""
     result = kernels(body, target)
     fetched = _fetch_cycles(result, target, again)
     hertz = target.core.frequency_hz
-    parts: list[Part] = []
+    parts: list[KernelTime] = []
     causes: dict[str, float] = {}
     for kernel, waits in zip(result, fetched, strict=True):
         times = {"compute": cycles(kernel, target), **waits}
@@ -99,7 +104,7 @@ def estimate_nest(body: list[Loop | Step], target: Target, *, again: bool = True
         if late:
             times["memory"] = times.get("memory", 0.0) + late
             total += late
-        parts.append(Part(total / hertz, limit, {c: t / hertz for c, t in times.items()}))
+        parts.append(KernelTime(total / hertz, limit, {c: t / hertz for c, t in times.items()}))
         causes[limit] = causes.get(limit, 0) + total / hertz
     threads = _threads(body, target, 1.0) / hertz
     if threads:
@@ -108,8 +113,8 @@ def estimate_nest(body: list[Loop | Step], target: Target, *, again: bool = True
 
 
 def _fetch_cycles(
-    found: Sequence[Kernel], target: Target, again: bool
-) -> list[dict[str, float]]:  # fmt: skip
+    found: Sequence[CodeRegion], target: Target, again: bool
+) -> list[dict[str, float]]:
     """Cycles in which lines come from each cache behind the first, from memory, and pages' places.
 
     Lines written are fetched and given back. Those that come one by one are waited for.
@@ -136,7 +141,7 @@ def _fetch_cycles(
     return waits
 
 
-def _late(kernel: Kernel, target: Target, compute: float) -> float:
+def _late(kernel: CodeRegion, target: Target, compute: float) -> float:
     """Cycles in which nothing is computed because cold data is on its way.
 
     It comes all at once, when the loops that do not move through it begin: what a core computes in
@@ -157,7 +162,7 @@ def _late(kernel: Kernel, target: Target, compute: float) -> float:
     return total
 
 
-def _alone(kernel: Kernel, group: Group, level: Level) -> float:
+def _alone(kernel: CodeRegion, group: ReuseGroup, level: CacheLevel) -> float:
     """Whether lines are waited for: nobody fetches them in advance, or not in time.
 
     That is so for scattered ones; for loads of several rows at a time, a little of each; and for a
@@ -175,11 +180,11 @@ def _alone(kernel: Kernel, group: Group, level: Level) -> float:
     return _ROWS if each.apart else 0.0
 
 
-def _threads(body: list[Loop | Step], target: Target, times: float) -> float:
+def _threads(body: list[LoopNode | StatementNode], target: Target, times: float) -> float:
     """Cycles that parallel loops take to begin, to hand out tasks, and to end."""
     total = 0.0
     for node in body:
-        if isinstance(node, Step):
+        if isinstance(node, StatementNode):
             continue
         if node.kind == "parallel":
             handed = node.tasks / target.num_threads * target.core.task_dispatch_cycles

@@ -15,7 +15,7 @@ import msgspec
 Kind = Literal["serial", "parallel", "unrolled", "lanes"]
 
 
-class Loop(msgspec.Struct, eq=False):
+class LoopNode(msgspec.Struct, eq=False):
     """A loop: how often its body runs in one thread.
 
     Attributes:
@@ -29,13 +29,13 @@ class Loop(msgspec.Struct, eq=False):
 
     count: float
     kind: Kind = "serial"
-    body: list[Loop | Step] = []
+    body: list[LoopNode | StatementNode] = []
     tasks: float = 0
     divided: bool = False
     whole: float = 0
 
 
-class Storage(msgspec.Struct, eq=False):
+class BufferNode(msgspec.Struct, eq=False):
     """A buffer: its size in bytes, and whether it is meant to lie in registers; a cold one is in no
     cache when the program begins, however often it runs."""
 
@@ -45,7 +45,7 @@ class Storage(msgspec.Struct, eq=False):
     cold: bool = False
 
 
-class Access(msgspec.Struct, eq=False):
+class AccessNode(msgspec.Struct, eq=False):
     """A load or store of one element, or with loops of lanes of as many.
 
     Attributes:
@@ -57,15 +57,15 @@ class Access(msgspec.Struct, eq=False):
         scattered: whether it may be anywhere, as an index that is read from memory.
     """
 
-    storage: Storage
-    moves: dict[Loop, float]
+    storage: BufferNode
+    moves: dict[LoopNode, float]
     width: int = 4
     base: float = 0
     stored: bool = False
     scattered: bool = False
 
 
-class Step(msgspec.Struct, eq=False):
+class StatementNode(msgspec.Struct, eq=False):
     """A statement.
 
     Attributes:
@@ -76,17 +76,19 @@ class Step(msgspec.Struct, eq=False):
         width: bytes of an element of its arithmetic.
     """
 
-    accesses: tuple[Access, ...]
+    accesses: tuple[AccessNode, ...]
     operations: float = 0
     chained: bool = False
     share: float = 1.0
     width: int = 4
 
 
-def steps(nodes: list[Loop | Step]) -> Iterator[tuple[Step, tuple[Loop, ...]]]:
+def steps(
+    nodes: list[LoopNode | StatementNode],
+) -> Iterator[tuple[StatementNode, tuple[LoopNode, ...]]]:
     """All steps below some nodes, each with the loops from these nodes down to it."""
     for node in nodes:
-        if isinstance(node, Step):
+        if isinstance(node, StatementNode):
             yield node, ()
         else:
             for step, loops in steps(node.body):

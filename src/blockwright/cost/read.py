@@ -21,8 +21,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from blockwright import ir
-from blockwright.cost.form import Form, add, form_of, scale
-from blockwright.cost.nest import Access, Kind, Loop, Step, Storage, steps
+from blockwright.cost.form import StridedIndex, add, form_of, scale
+from blockwright.cost.nest import AccessNode, BufferNode, Kind, LoopNode, StatementNode, steps
 from blockwright.target import Target
 
 _OPERATIONS = {
@@ -45,10 +45,10 @@ _KINDS: dict[ir.ForKind, Kind] = {
 class _Place(msgspec.Struct):
     """An access before the layout of its buffer is known: a form per dimension."""
 
-    access: Access
+    access: AccessNode
     buffer: ir.Buffer
-    forms: list[Form]
-    loops: tuple[Loop, ...]
+    forms: list[StridedIndex]
+    loops: tuple[LoopNode, ...]
 
 
 class Reader:
@@ -61,22 +61,22 @@ class Reader:
     def __init__(self, func: ir.PrimFunc, target: Target, sizes: Mapping[str, int]) -> None:
         self.notes: list[str] = []
         self._target = target
-        self._known: dict[ir.Var, Form] = {}
-        self._views: dict[ir.Buffer, tuple[ir.Buffer, list[Form]]] = {}
-        self._storages: dict[ir.Buffer, Storage] = {}
+        self._known: dict[ir.Var, StridedIndex] = {}
+        self._views: dict[ir.Buffer, tuple[ir.Buffer, list[StridedIndex]]] = {}
+        self._storages: dict[ir.Buffer, BufferNode] = {}
         self._places: list[_Place] = []
-        self._loops: list[Loop] = []
-        self._lanes: dict[int, Loop] = {}
-        self._cut: set[Loop] = set()
-        self._needed: dict[Step, float] = {}
+        self._loops: list[LoopNode] = []
+        self._lanes: dict[int, LoopNode] = {}
+        self._cut: set[LoopNode] = set()
+        self._needed: dict[StatementNode, float] = {}
         self._divisors = _divisors(func)
         self._parameters = set(func.buffers)
         for var in [v for b in func.buffers for d in b.shape for v in ir.free_vars(d)]:
             if var not in self._known:
-                self._known[var] = Form(self._size(var, sizes))
+                self._known[var] = StridedIndex(self._size(var, sizes))
         for var in func.params:
             if not var.dtype.is_handle and var not in self._known:
-                self._known[var] = Form(self._size(var, sizes))
+                self._known[var] = StridedIndex(self._size(var, sizes))
         self.body = self._statement(func.body)
         self._lay_out()
 
@@ -85,7 +85,7 @@ class Reader:
             self.notes.append(f"{var.name} is taken as 128: no size was given")
         return sizes.get(var.name, 128)
 
-    def _statement(self, stmt: ir.Stmt) -> list[Loop | Step]:
+    def _statement(self, stmt: ir.Stmt) -> list[LoopNode | StatementNode]:
         if isinstance(stmt, ir.For):
             return self._for(stmt)
         if isinstance(stmt, ir.BlockRealize):
@@ -109,11 +109,11 @@ class Reader:
             return self._statement(stmt.body)
         return []
 
-    def _choice(self, stmt: ir.IfThenElse) -> list[Loop | Step]:
+    def _choice(self, stmt: ir.IfThenElse) -> list[LoopNode | StatementNode]:
         """Both sides, each as often as its condition lets it, as far as that is known."""
         share = self._share(stmt.condition)
         holds, fails = (1.0, 1.0) if share is None else (share, 1 - share)
-        nodes: list[Loop | Step] = []
+        nodes: list[LoopNode | StatementNode] = []
         for side, often in ((stmt.then_case, holds), (stmt.else_case, fails)):
             if side is None or not often:
                 continue
@@ -124,7 +124,7 @@ class Reader:
             nodes += result
         return nodes
 
-    def _for(self, stmt: ir.For) -> list[Loop | Step]:
+    def _for(self, stmt: ir.For) -> list[LoopNode | StatementNode]:
         first = form_of(stmt.min, self._known)
         extent = max(0.0, form_of(stmt.extent, self._known).middle())
         if extent <= 1:
@@ -136,7 +136,7 @@ class Reader:
         digits = self._digits(stmt.loop_var, extent, kind)
         value, scaled = first, 1
         for loop, size in reversed(digits):
-            value = add(value, Form(0, {loop: scaled}))
+            value = add(value, StridedIndex(0, {loop: scaled}))
             scaled *= size
         self._known[stmt.loop_var] = value
         chain = [loop for loop, _ in digits]
@@ -149,10 +149,10 @@ class Reader:
         del self._loops[-len(chain) :]
         return around(chain, body)
 
-    def _leave_out(self, body: list[Loop | Step]) -> None:
+    def _leave_out(self, body: list[LoopNode | StatementNode]) -> None:
         """What goes to registers for steps that a cut loop leaves out is left out with them."""
         inside = [step for step, _ in steps(body)]
-        readers: dict[Storage, list[Step]] = {}
+        readers: dict[BufferNode, list[StatementNode]] = {}
         for step in inside:
             stored = {access.storage for access in step.accesses if access.stored}
             for access in step.accesses:
@@ -166,7 +166,7 @@ class Reader:
                     self._needed[step] = share
                     step.share *= share
 
-    def _digits(self, var: ir.Var, extent: float, kind: Kind) -> list[tuple[Loop, int]]:
+    def _digits(self, var: ir.Var, extent: float, kind: Kind) -> list[tuple[LoopNode, int]]:
         """Loops that count an extent together, outermost first, each with its radix."""
         sizes, step = list[int](), 1
         for divisor in sorted(self._divisors.get(var, ())):
@@ -174,14 +174,14 @@ class Reader:
                 sizes.insert(0, divisor // step)
                 step = divisor
         sizes.insert(0, math.ceil(extent / step))
-        loops = [Loop(size if k else extent / step, kind) for k, size in enumerate(sizes)]
+        loops = [LoopNode(size if k else extent / step, kind) for k, size in enumerate(sizes)]
         if kind == "parallel":
             share_out(loops, self._target.num_threads, math.ceil(extent))
         return list(zip(loops, sizes, strict=True))
 
-    def _realize(self, stmt: ir.BlockRealize) -> list[Loop | Step]:
+    def _realize(self, stmt: ir.BlockRealize) -> list[LoopNode | StatementNode]:
         block = stmt.block
-        reduced: set[Loop] = set()
+        reduced: set[LoopNode] = set()
         for it, value in zip(block.iter_vars, stmt.iter_values, strict=True):
             form = form_of(value, self._known)
             self._known[it.var] = form
@@ -190,7 +190,7 @@ class Reader:
         for view in block.match_buffers:
             corner = [form_of(r.min, self._known) for r in view.source.region]
             self._views[view.buffer] = (view.source.buffer, corner)
-        nodes: list[Loop | Step] = []
+        nodes: list[LoopNode | StatementNode] = []
         if block.init is not None:
             nodes = self._statement(block.init)
             share = 1 / math.prod(loop.count for loop in reduced)
@@ -242,7 +242,7 @@ class Reader:
         largest = whole // threads + last
         return min(1.0, largest / math.prod(loop.count for loop in parallel))
 
-    def _store(self, stmt: ir.BufferStore) -> Step:
+    def _store(self, stmt: ir.BufferStore) -> StatementNode:
         value, share = self._chosen(stmt.value, stmt)
         step = self._step([value, *stmt.indices], value, stmt)
         if share < 1:
@@ -290,8 +290,8 @@ class Reader:
 
     def _step(
         self, roots: Sequence[ir.Expr], value: ir.Expr, store: ir.BufferStore | None = None
-    ) -> Step:
-        accesses: list[Access] = []
+    ) -> StatementNode:
+        accesses: list[AccessNode] = []
         if store is not None:
             accesses.append(self._access(store.buffer, store.indices, stored=True))
         loads = dict.fromkeys(load for root in roots for load in ir.collect(root, ir.BufferLoad))
@@ -301,11 +301,11 @@ class Reader:
         if lanes > 1:
             vectors = math.ceil(lanes * value.dtype.nbytes * 8 / self._target.vector_bits)
             operations *= vectors
-        return Step(tuple(accesses), operations, width=max(1, value.dtype.nbytes))
+        return StatementNode(tuple(accesses), operations, width=max(1, value.dtype.nbytes))
 
     def _access(
         self, buffer: ir.Buffer, indices: Sequence[ir.Expr], stored: bool = False
-    ) -> Access:
+    ) -> AccessNode:
         forms = [form_of(i, self._known) for i in indices]
         lanes = indices[-1] if indices and isinstance(indices[-1], ir.Ramp) else None
         if lanes is not None:
@@ -316,7 +316,7 @@ class Reader:
             inner = [add(a, b) for a, b in zip(corner[missing:], forms, strict=False)]
             forms = corner[:missing] + inner
         place = _Place(
-            Access(self._storage(buffer), {}, max(1, buffer.dtype.nbytes), 0.0, stored),
+            AccessNode(self._storage(buffer), {}, max(1, buffer.dtype.nbytes), 0.0, stored),
             buffer,
             forms,
             tuple(self._loops),
@@ -324,14 +324,14 @@ class Reader:
         self._places.append(place)
         return place.access
 
-    def _ramp(self, index: ir.Ramp) -> Form:
+    def _ramp(self, index: ir.Ramp) -> StridedIndex:
         step = form_of(index.stride, self._known)
-        lanes = self._lanes.setdefault(index.lanes, Loop(index.lanes, "lanes"))
-        return scale(Form(0, {lanes: 1}), step.base)
+        lanes = self._lanes.setdefault(index.lanes, LoopNode(index.lanes, "lanes"))
+        return scale(StridedIndex(0, {lanes: 1}), step.base)
 
-    def _storage(self, buffer: ir.Buffer) -> Storage:
+    def _storage(self, buffer: ir.Buffer) -> BufferNode:
         if buffer not in self._storages:
-            self._storages[buffer] = Storage(buffer.name, 0, buffer.scope == "local")
+            self._storages[buffer] = BufferNode(buffer.name, 0, buffer.scope == "local")
         return self._storages[buffer]
 
     def _operations(self, value: ir.Expr) -> float:
@@ -360,7 +360,7 @@ class Reader:
         for place in self._places:
             by_buffer.setdefault(place.buffer, []).append(place)
         for buffer, places in by_buffer.items():
-            outside: set[Loop] = set()
+            outside: set[LoopNode] = set()
             if buffer not in self._parameters:
                 outside = set(places[0].loops).intersection(*(p.loops for p in places))
             for place in places:
@@ -373,7 +373,7 @@ class Reader:
                 self._address(place, shape)
 
     def _address(self, place: _Place, shape: list[float]) -> None:
-        total, step = Form(), float(place.access.width)
+        total, step = StridedIndex(), float(place.access.width)
         strides: list[float] = []
         if place.buffer.strides:
             given = [form_of(s, self._known).middle() for s in place.buffer.strides]
@@ -390,7 +390,7 @@ class Reader:
             self.notes.append(f"accesses of {place.buffer.name} may be anywhere in it")
 
 
-def share_out(loops: Sequence[Loop], threads: int, tasks: int = 0) -> None:
+def share_out(loops: Sequence[LoopNode], threads: int, tasks: int = 0) -> None:
     """Leave the busiest thread its part of a parallel loop, outermost digits first.
 
     Counts with a fraction stand for a last iteration that is not a whole one, and is a task like
@@ -408,7 +408,9 @@ def share_out(loops: Sequence[Loop], threads: int, tasks: int = 0) -> None:
         loop.count = count
 
 
-def around(loops: Sequence[Loop], body: list[Loop | Step]) -> list[Loop | Step]:
+def around(
+    loops: Sequence[LoopNode], body: list[LoopNode | StatementNode]
+) -> list[LoopNode | StatementNode]:
     """Put loops around a body, the first one outermost."""
     for loop in reversed(loops):
         loop.body = body
@@ -420,19 +422,19 @@ def _is_constant(value: ir.Expr) -> bool:
     return not any(isinstance(n, ir.BufferLoad) for n in ir.walk(value))
 
 
-def _range_in_all_threads(form: Form) -> tuple[float, float]:
+def _range_in_all_threads(form: StridedIndex) -> tuple[float, float]:
     """The least and the greatest value, in whatever thread."""
     reach = [step * (max(loop.count, loop.whole) - 1) for loop, step in form.steps.items()]
     return form.base + sum(min(0.0, r) for r in reach), form.base + sum(max(0.0, r) for r in reach)
 
 
-def _without(form: Form, loops: set[Loop]) -> Form:
+def _without(form: StridedIndex, loops: set[LoopNode]) -> StridedIndex:
     if form.scattered or not loops:
         return form
-    return Form(form.base, {k: s for k, s in form.steps.items() if k not in loops})
+    return StridedIndex(form.base, {k: s for k, s in form.steps.items() if k not in loops})
 
 
-def _span(forms: list[Form], most: float) -> float:
+def _span(forms: list[StridedIndex], most: float) -> float:
     """Elements of a dimension that are touched."""
     if any(form.scattered for form in forms):
         return most

@@ -10,38 +10,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from blockwright.cost.footprint import Level
-from blockwright.cost.kernels import Kernel
-from blockwright.cost.nest import Loop, Storage
+from blockwright.cost.footprint import CacheLevel
+from blockwright.cost.kernels import CodeRegion
+from blockwright.cost.nest import BufferNode, LoopNode
 from blockwright.target import Target
 
-Fetched = dict[tuple[int, Storage], float]
+Fetched = dict[tuple[int, BufferNode], float]
 """Lines by kernel, that is its position in program order, and storage."""
 
 _ROOMY, _CROWDED = 1.0, 1.25
-_Members = Sequence[tuple[int, Kernel]]
+_Members = Sequence[tuple[int, CodeRegion]]
 
 
-def cache_levels(target: Target) -> list[Level]:
+def cache_levels(target: Target) -> list[CacheLevel]:
     """The data caches, nearest first, as one of the target's threads finds them."""
-    result: list[Level] = []
+    result: list[CacheLevel] = []
     for number, cache in enumerate(target.caches, 1):
         mine = cache.size / max(1, min(cache.shared_by, target.num_threads))
         indexed = cache.size // cache.ways <= target.core.page_bytes
-        result.append(Level(f"L{number}", mine / cache.line, cache.line, cache.ways, indexed))
+        result.append(CacheLevel(f"L{number}", mine / cache.line, cache.line, cache.ways, indexed))
     return result
 
 
-def page_levels(target: Target) -> list[Level]:
+def page_levels(target: Target) -> list[CacheLevel]:
     """The translation buffers, whose lines are pages."""
     names = ("TLB", "second TLB")
     core = target.core
     return [
-        Level(n, p, core.page_bytes, p, False) for n, p in zip(names, core.tlb_entries, strict=True)
+        CacheLevel(n, p, core.page_bytes, p, False)
+        for n, p in zip(names, core.tlb_entries, strict=True)
     ]
 
 
-def traffic(kernels: Sequence[Kernel], level: Level, again: bool = True) -> Fetched:
+def traffic(kernels: Sequence[CodeRegion], level: CacheLevel, again: bool = True) -> Fetched:
     """Lines fetched into a level by the busiest thread.
 
     Args:
@@ -59,7 +60,7 @@ def traffic(kernels: Sequence[Kernel], level: Level, again: bool = True) -> Fetc
     }
 
 
-def _below(members: _Members, depth: int, level: Level) -> Fetched:
+def _below(members: _Members, depth: int, level: CacheLevel) -> Fetched:
     """What one iteration of the innermost of `depth` shared loops fetches."""
     total: Fetched = {}
     for loop, inside in _by_loop(members, depth):
@@ -74,9 +75,11 @@ def _below(members: _Members, depth: int, level: Level) -> Fetched:
     return total
 
 
-def _by_loop(members: _Members, depth: int) -> list[tuple[Loop | None, list[tuple[int, Kernel]]]]:
+def _by_loop(
+    members: _Members, depth: int
+) -> list[tuple[LoopNode | None, list[tuple[int, CodeRegion]]]]:
     """Neighbours that share the next loop, together."""
-    result: list[tuple[Loop | None, list[tuple[int, Kernel]]]] = []
+    result: list[tuple[LoopNode | None, list[tuple[int, CodeRegion]]]] = []
     for number, kernel in members:
         loop = kernel.loops[depth] if len(kernel.loops) > depth else None
         if not result or result[-1][0] is not loop:
@@ -85,17 +88,17 @@ def _by_loop(members: _Members, depth: int) -> list[tuple[Loop | None, list[tupl
     return result
 
 
-def _distinct(members: _Members, depth: int, level: Level) -> tuple[Fetched, float]:
+def _distinct(members: _Members, depth: int, level: CacheLevel) -> tuple[Fetched, float]:
     """Distinct lines touched by the loops from a depth on, and the share of the level they take.
 
     Kernels that touch one storage are taken to touch the same part of it.
     """
     lines: Fetched = {}
-    shares: dict[Storage, float] = {}
-    largest: dict[Storage, float] = {}
-    total: dict[Storage, float] = {}
+    shares: dict[BufferNode, float] = {}
+    largest: dict[BufferNode, float] = {}
+    total: dict[BufferNode, float] = {}
     for number, kernel in members:
-        own: dict[Storage, tuple[float, float]] = {}
+        own: dict[BufferNode, tuple[float, float]] = {}
         for storage, result in kernel.footprints(depth, level.line):
             before = own.get(storage, (0.0, 0.0))
             own[storage] = before[0] + result.lines, before[1] + result.share(level)

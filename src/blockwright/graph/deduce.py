@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.graph.tir_calls import deduce_tir_call
-from blockwright.graph.unify import Binding
+from blockwright.graph.unify import SymbolBinding
 from blockwright.ops.attribute_kinds import check_attribute
 from blockwright.ops.row import REQUIRED, OpContext, OpRow
 from blockwright.ops.table import OPERATORS
@@ -30,10 +30,13 @@ def function_info(function: ir.GraphFunction) -> ir.CallableInfo:
 
 
 def deduce_call(
-    call: ir.GraphCall, analyzer: Analyzer, module: ir.IRModule | None = None,
-    infos: Sequence[ir.Info] | None = None, callee: ir.CallableInfo | None = None,
+    call: ir.GraphCall,
+    analyzer: Analyzer,
+    module: ir.IRModule | None = None,
+    infos: Sequence[ir.Info] | None = None,
+    callee: ir.CallableInfo | None = None,
     outer: Iterable[ir.Var] = (),
-) -> ir.Info:  # fmt: skip
+) -> ir.Info:
     """Result annotation of a call; raises GraphError when the call is not valid.
 
     Arguments:
@@ -50,7 +53,7 @@ def deduce_call(
     callee = callee or _callee(call.op, module)
     if callee is None:
         return _stated(call) if call.out_info else ir.ObjectInfo()
-    binding = Binding(analyzer, name, () if isinstance(call.op, ir.GlobalVar) else outer)
+    binding = SymbolBinding(analyzer, name, () if isinstance(call.op, ir.GlobalVar) else outer)
     if callee.params is not None:
         if len(callee.params) != len(call.args):
             raise GraphError(
@@ -110,9 +113,12 @@ def _stated(call: ir.GraphCall) -> ir.Info:
 
 
 def _operator(
-    call: ir.GraphCall, name: str, analyzer: Analyzer, module: ir.IRModule | None,
+    call: ir.GraphCall,
+    name: str,
+    analyzer: Analyzer,
+    module: ir.IRModule | None,
     infos: Sequence[ir.Info] | None,
-) -> ir.Info:  # fmt: skip
+) -> ir.Info:
     if name in _TIR_CALLS and module is not None:
         known = _argument_infos(call.args[1:]) if infos is None else infos[1:]
         return deduce_tir_call(call, (ir.ObjectInfo(), *known), module, analyzer)

@@ -17,7 +17,7 @@ from blockwright.ops.row import dims_text
 from blockwright.support import GraphError
 
 
-class Binding:
+class SymbolBinding:
     """The symbols bound so far, and the dimensions that are still to be compared.
 
     Arguments: `outer`, symbols that keep their meaning: those of the functions around a local one.

@@ -12,7 +12,7 @@ from blockwright.analysis.validate.lane_counts import lane_problem
 from blockwright.interp.expr import ExprCompiler
 from blockwright.interp.gpu.kernels import Launch, axis_tag, copies_of
 from blockwright.interp.lanes import DID, Env, Fn, Site, compress, pick, same, with_first
-from blockwright.interp.memory import Pointer, Touch, View, coordinates, record
+from blockwright.interp.memory import Pointer, Touch, TypedView, coordinates, record
 from blockwright.ir import (
     Buffer,
     BufferLoad,
@@ -89,7 +89,7 @@ class AccessCompiler(ExprCompiler):
         name, key = buffer.name, object()
 
         def at(env: Env) -> Any:
-            view: View = env[slot]
+            view: TypedView = env[slot]
             base, result = env[slot + 1], None
             index = [fn(env) for fn in fns]
             keeps = env[0] is not None and site is not None
@@ -124,7 +124,7 @@ class AccessCompiler(ExprCompiler):
         fns, vector = self._indices(buffer, indices)
 
         def at(env: Env) -> tuple[Any, Any]:
-            view: View = env[slot]
+            view: TypedView = env[slot]
             flat: Any = 0
             inside: Any = True
             for axis, fn in enumerate(fns):
@@ -176,7 +176,7 @@ class AccessCompiler(ExprCompiler):
         how: Touch = "atomic" if buffer in self.combined else "read"
 
         def load(env: Env) -> Any:
-            view: View = env[slot]
+            view: TypedView = env[slot]
             where = at(env)
             shadow = view.shadow
             if shadow is not None:
@@ -198,7 +198,7 @@ class AccessCompiler(ExprCompiler):
         watched = self.watched(expr.buffer)
 
         def load(env: Env) -> Any:
-            view: View = env[slot]
+            view: TypedView = env[slot]
             mask, where = places(env, mask_of(env))
             if view.shadow is not None:
                 seen = view.shadow[where]
@@ -224,7 +224,7 @@ class AccessCompiler(ExprCompiler):
         name = buffer.name
 
         def places(env: Env, mask: Any) -> tuple[Any, Any]:
-            view: View = env[slot]
+            view: TypedView = env[slot]
             parts = [np.asarray(fn(env)) for fn in fns]
             base = np.asarray(env[slot + 1])
             base = base[:, None] if base.ndim else base
@@ -265,7 +265,7 @@ class AccessCompiler(ExprCompiler):
         of_warp = self.launch is not None and copies_of(buffer) == "warp"
 
         def store(env: Env) -> None:
-            view: View = env[slot]
+            view: TypedView = env[slot]
             new, where = value(env), at(env)
             if type(new) is np.ndarray:
                 if scalar and wide:
@@ -293,7 +293,7 @@ class AccessCompiler(ExprCompiler):
         watched = self.watched(node.buffer)
 
         def store(env: Env) -> None:
-            view: View = env[slot]
+            view: TypedView = env[slot]
             new = value(env)
             mask, where = places(env, mask_of(env))
             if type(new) is np.ndarray and scalar:
@@ -320,7 +320,7 @@ class AccessCompiler(ExprCompiler):
         at = self.position(place.buffer, place.indices, None)
 
         def address(env: Env) -> Pointer:
-            view: View = env[slot]
+            view: TypedView = env[slot]
             where = at(env)
             first = where if type(where) is np.ndarray and where.ndim == 1 else int(np.min(where))
             return Pointer(view.storage, first * view.size + view.phase)
@@ -376,7 +376,7 @@ def _lifted(fn: Fn) -> Fn:
     return lift
 
 
-def _place(base: Any, flat: Any, view: View, vector: bool) -> Any:
+def _place(base: Any, flat: Any, view: TypedView, vector: bool) -> Any:
     if view.lanes > 1:
         flat = np.asarray(flat)[..., None] * view.lanes + np.arange(view.lanes)
         if vector:
@@ -388,7 +388,7 @@ def _place(base: Any, flat: Any, view: View, vector: bool) -> Any:
 
 
 def _outside(
-    env: Env, site: Site, name: str, view: View, indices: list[Any], vector: bool
+    env: Env, site: Site, name: str, view: TypedView, indices: list[Any], vector: bool
 ) -> InterpretError:
     """The error for the first instance whose index is outside."""
     arrays = [a.reshape(-1) for a in np.broadcast_arrays(*indices)]
@@ -409,7 +409,7 @@ def _outside(
 
 
 def unwritten(
-    env: Env, site: Site, name: str, view: View, where: Any, seen: Any, lanes: int
+    env: Env, site: Site, name: str, view: TypedView, where: Any, seen: Any, lanes: int
 ) -> InterpretError:
     flat, bad = np.asarray(where).reshape(-1), np.asarray(seen).reshape(-1) < view.ones
     first = int(np.argmax(bad))
@@ -425,12 +425,12 @@ def unwritten(
     )
 
 
-def _base_slot(env: Env, view: View) -> int:
+def _base_slot(env: Env, view: TypedView) -> int:
     """The slot with the position of a view's element 0."""
     return next(k for k, v in enumerate(env) if v is view) + 1
 
 
-def note(env: Env, site: Site, name: str, view: View, where: Any, how: Touch) -> None:
+def note(env: Env, site: Site, name: str, view: TypedView, where: Any, how: Touch) -> None:
     env[1].sites[site.number] = site
     met = record(env[1].levels, view, where, how, site.number)
     if met is None:

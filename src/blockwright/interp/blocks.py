@@ -14,8 +14,8 @@ from blockwright.interp.gpu.hardware import HardwareCompiler
 from blockwright.interp.gpu.kernels import copies_of
 from blockwright.interp.gpu.thread_block import Team
 from blockwright.interp.lane_sizes import agreed, by_size
-from blockwright.interp.lanes import Env, Fn, State, compress, narrowed, same
-from blockwright.interp.memory import Pointer, Storage, View, compact_strides
+from blockwright.interp.lanes import Env, Fn, RunState, compress, narrowed, same
+from blockwright.interp.memory import MemoryBlock, Pointer, TypedView, compact_strides
 from blockwright.ir import (
     Block,
     BlockRealize,
@@ -80,15 +80,15 @@ class BlockCompiler(HardwareCompiler):
             )
             copies, at = place_copies(env)
             storage = self._storage(env, buffer, copies * reach * size, size)
-            env[slot] = View(storage, dtype, 0, sizes, steps)
+            env[slot] = TypedView(storage, dtype, 0, sizes, steps)
             env[slot + 1] = at * reach
 
         return allocate
 
-    def _storage(self, env: Env, buffer: Buffer, nbytes: int, size: int) -> Storage:
+    def _storage(self, env: Env, buffer: Buffer, nbytes: int, size: int) -> MemoryBlock:
         """New bytes; those that threads share are the same again within a block."""
         try:
-            fresh = Storage.fresh(nbytes, size, len(env[1].levels))
+            fresh = MemoryBlock.fresh(nbytes, size, len(env[1].levels))
         except (MemoryError, ValueError):  # NumPy counts bytes in 63 bits
             raise InterpretError(
                 f"there is no memory for buffer {buffer.name}, which takes {nbytes} bytes",
@@ -197,7 +197,7 @@ class BlockCompiler(HardwareCompiler):
                     f"buffer {buffer.name} starts at different parts of "
                     "an element for different threads",
                 )
-            view = View(storage, buffer.dtype, phase, sizes, steps)
+            view = TypedView(storage, buffer.dtype, phase, sizes, steps)
             env[slot], env[slot + 1] = view, base
             if (np.max(base) + view.reach()) * element + phase > len(storage.raw):
                 text = f"buffer {buffer.name} of shape {sizes} ends outside the memory it is on"
@@ -302,7 +302,7 @@ class BlockCompiler(HardwareCompiler):
         slots = {axis: self.coordinates[axis] for axis in axes}
 
         def combine(env: Env) -> None:
-            state: State = env[1]
+            state: RunState = env[1]
             assert state.team is not None
             for step in begin:
                 step(env)
@@ -386,7 +386,7 @@ class BlockCompiler(HardwareCompiler):
         slot, name, factor = self.slot(view), view.name, view.offset_factor
 
         def run(env: Env) -> None:
-            outer: View = env[origin]
+            outer: TypedView = env[origin]
             start: Any = 0
             sizes: list[int] = []
             for low, count, extent, stride in zip(
@@ -412,7 +412,9 @@ class BlockCompiler(HardwareCompiler):
             if factor > 1 and np.any(np.mod(start, factor)):
                 text = f"view {name} starts at element {start} of {source.buffer.name}"
                 raise site.error(env, "BW758", f"{text}, not at a multiple of {factor}")
-            env[slot] = View(outer.storage, view.dtype, outer.phase, tuple(sizes[extra:]), steps)
+            env[slot] = TypedView(
+                outer.storage, view.dtype, outer.phase, tuple(sizes[extra:]), steps
+            )
             env[slot + 1] = env[origin + 1] + start * outer.lanes
 
         return run

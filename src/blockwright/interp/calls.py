@@ -10,8 +10,8 @@ import numpy as np
 
 from blockwright.analysis import AlignRow
 from blockwright.interp.atomic import AtomicCompiler
-from blockwright.interp.lanes import Break, Continue, Env, Fn, Return, Site, State, pick
-from blockwright.interp.memory import Array, Pointer, Storage, View
+from blockwright.interp.lanes import Break, Continue, Env, Fn, Return, RunState, Site, pick
+from blockwright.interp.memory import Array, MemoryBlock, Pointer, TypedView
 from blockwright.interp.numeric import is_array
 from blockwright.interp.privatization import Privates
 from blockwright.ir import (
@@ -28,7 +28,7 @@ from blockwright.ir import (
 from blockwright.support import InterpretError
 
 Run = Callable[[Env], None]
-CallGlobal = Callable[[State, str, list[Any]], None]
+CallGlobal = Callable[[RunState, str, list[Any]], None]
 
 
 class CallCompiler(AtomicCompiler):
@@ -202,7 +202,7 @@ class CallCompiler(AtomicCompiler):
         name, site = self._name_of(expr), self.site(expr)
 
         def constant(env: Env) -> Pointer:
-            state: State = env[1]
+            state: RunState = env[1]
             result = state.constants.get(name)
             if result is None:
                 known: dict[str, Any] = (
@@ -211,7 +211,9 @@ class CallCompiler(AtomicCompiler):
                 if name not in known:
                     raise site.error(env, "BW757", f"the module has no constant {name!r}")
                 array: Array = np.ascontiguousarray(known[name])
-                storage = Storage(array.reshape(-1).view(np.uint8), None, array.itemsize, 0, True)
+                storage = MemoryBlock(
+                    array.reshape(-1).view(np.uint8), None, array.itemsize, 0, True
+                )
                 result = state.constants[name] = Pointer(storage, 0)
             return result
 
@@ -225,7 +227,7 @@ class CallCompiler(AtomicCompiler):
         slot = self._known(place.buffer)
 
         def tensor(env: Env) -> Any:
-            view: View = env[slot]
+            view: TypedView = env[slot]
             base, size = env[slot + 1], view.size
             if view.shadow is not None:
                 view.shadow[base : base + view.reach()] = view.ones

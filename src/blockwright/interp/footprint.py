@@ -43,7 +43,7 @@ def _is_pure(call: Call) -> bool:
     return row is not None and row.kind == "pure"
 
 
-class Access(NamedTuple):
+class TracedAccess(NamedTuple):
     buffer: Buffer
     indices: tuple[Expr, ...]
     loops: tuple[For, ...]  # loops inside the chain's body around the access
@@ -90,7 +90,7 @@ class Collector:
         self.views: dict[Buffer, BufferRegion] = {}
         self.private: set[Buffer] = set()
         self.inner: set[Var] = set()
-        self.found: list[Access] = []
+        self.found: list[TracedAccess] = []
         self.sizes: list[Expr] = []  # must not vary between lanes
         self._path: tuple[For, ...] = ()
 
@@ -102,7 +102,7 @@ class Collector:
     def expr(self, root: Expr) -> None:
         for node in walk(root):
             if isinstance(node, BufferLoad):
-                self.found.append(Access(node.buffer, node.indices, self._path, False))
+                self.found.append(TracedAccess(node.buffer, node.indices, self._path, False))
             elif (isinstance(node, Call) and not _is_pure(node)) or (
                 isinstance(node, Let)
                 and (self.bindings.setdefault(node.var, node.value) is not node.value)
@@ -115,7 +115,7 @@ class Collector:
                 for part in node.seq:
                     self.stmt(part)
             case BufferStore():
-                self.found.append(Access(node.buffer, node.indices, self._path, True))
+                self.found.append(TracedAccess(node.buffer, node.indices, self._path, True))
                 parts = (node.value, *node.indices, node.predicate)
                 self._exprs(p for p in parts if p is not None)
             case For():

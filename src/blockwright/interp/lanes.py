@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blockwright.interp.memory import Level
+from blockwright.interp.memory import ParallelScope
 from blockwright.interp.report import Report
 from blockwright.ir import ForKind, IRModule
 from blockwright.support import Diagnostic, InterpretError, Span
@@ -93,7 +93,7 @@ class Limit:
             )
 
 
-class State:
+class RunState:
     """One run: options, open parallel loops, constants and Python functions it may call.
 
     `team` is the threads of the block that runs, inside a kernel; `moment` is later than anything
@@ -118,7 +118,7 @@ class State:
         self.reverse = order == "reverse"
         self.random = np.random.default_rng(order) if isinstance(order, int) else None
         self.report = report
-        self.levels: list[Level] = []
+        self.levels: list[ParallelScope] = []
         self.team: Team | None = None
         self.moment = 1
         self.sites: dict[int, Site] = {}
@@ -137,7 +137,7 @@ class State:
         return range(count - 1, -1, -1) if unordered and self.reverse else range(count)
 
 
-class Loop:
+class CompiledLoop:
     """A compiled loop header.
 
     `jumps`: the body may break or continue. `free`: iterations come in any order although they are
@@ -224,7 +224,7 @@ def refreshed(env: Env, rows: Any, before: Env, after: Env) -> Env:
     return new
 
 
-def expand(env: Env, loops: Iterable[Loop], limit: int) -> Env:
+def expand(env: Env, loops: Iterable[CompiledLoop], limit: int) -> Env:
     """One lane per existing lane and iteration of the loops; no lanes when a loop is empty."""
     new = list(env)
     for loop in loops:
@@ -250,9 +250,9 @@ def expand(env: Env, loops: Iterable[Loop], limit: int) -> Env:
     return new
 
 
-def run_loop(env: Env, loop: Loop, body: Fn) -> None:
+def run_loop(env: Env, loop: CompiledLoop, body: Fn) -> None:
     """The iterations of one loop in order, in lockstep over the lanes."""
-    state: State = env[1]
+    state: RunState = env[1]
     if loop.jumps and env[0] is not None and not loop.waits:
         for alone in one_by_one(env):
             low, count = pick(loop.low(alone), 0), pick(loop.extent(alone), 0)
@@ -265,7 +265,7 @@ def run_loop(env: Env, loop: Loop, body: Fn) -> None:
     unordered = loop.kind in UNORDERED
     tracked = unordered and state.races and count > 1
     if tracked:
-        level = Level(loop.name, state.next_id)
+        level = ParallelScope(loop.name, state.next_id)
         state.next_id += count
         state.levels.append(level)
         base = level.base
@@ -287,7 +287,7 @@ def run_loop(env: Env, loop: Loop, body: Fn) -> None:
 
 
 def _run_with_jumps(env: Env, slot: int, low: Any, count: int, body: Fn) -> None:
-    state: State = env[1]
+    state: RunState = env[1]
     for step in state.sequence(count, False):
         env[slot] = low + step
         if not run_step(env, body):
@@ -319,15 +319,15 @@ def run_step(env: Env, body: Fn) -> bool:
     return True
 
 
-def _run_ragged(env: Env, loop: Loop, body: Fn, low: Any, count: Any) -> None:
+def _run_ragged(env: Env, loop: CompiledLoop, body: Fn, low: Any, count: Any) -> None:
     """Lanes with different extents: each step runs the lanes that are not done yet.
 
     Only proven independent lanes get here, so iterations of an unordered loop are tracked by their
     number as in the plain case.
     """
-    state: State = env[1]
+    state: RunState = env[1]
     tracked = loop.kind in UNORDERED and state.races
-    level = Level(loop.name, state.next_id)
+    level = ParallelScope(loop.name, state.next_id)
     top = int(count.max(initial=0))
     state.next_id += max(top, 0)
     if tracked:
@@ -344,7 +344,7 @@ def _run_ragged(env: Env, loop: Loop, body: Fn, low: Any, count: Any) -> None:
             state.levels.pop()
 
 
-def run_loops(env: Env, loops: list[Loop], body: Fn, depth: int = 0) -> None:
+def run_loops(env: Env, loops: list[CompiledLoop], body: Fn, depth: int = 0) -> None:
     """A loop nest in order."""
     if depth == len(loops):
         body(env)

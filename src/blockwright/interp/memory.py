@@ -21,7 +21,7 @@ Touch = Literal["read", "write", "atomic"]
 _ONES = {1: 0x01, 2: 0x0101, 4: 0x01010101, 8: 0x0101010101010101}
 
 
-class Storage:
+class MemoryBlock:
     """Bytes that one or more views look at.
 
     Attributes:
@@ -64,7 +64,7 @@ class Storage:
         self._shadow_views: dict[tuple[int, int], Array] = {}
 
     @classmethod
-    def fresh(cls, nbytes: int, granule: int, level: int) -> Storage:
+    def fresh(cls, nbytes: int, granule: int, level: int) -> MemoryBlock:
         return cls(np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8), granule, level, True)
 
     def typed(self, dtype: np.dtype[Any], phase: int) -> Array:
@@ -143,7 +143,7 @@ class RaceShadow:
         for name in self.__slots__:
             setattr(self, name, np.repeat(getattr(self, name), times))
 
-    def conflicts(self, cells: Any, level: Level, how: Touch) -> bool:
+    def conflicts(self, cells: Any, level: ParallelScope, how: Touch) -> bool:
         """Whether a touch meets one of another iteration; atomic updates do not meet each other."""
         base, me = level.base, level.current
         met = _others(self.writers[cells], base, me)
@@ -153,7 +153,7 @@ class RaceShadow:
             met = met | _others(self.readers[cells], base, me) | (self.shared[cells] == base)
         return bool(np.any(met))
 
-    def first(self, cells: Any, level: Level, how: Touch) -> tuple[Touch, int] | None:
+    def first(self, cells: Any, level: ParallelScope, how: Touch) -> tuple[Touch, int] | None:
         """What a conflicting touch meets, and where in the program that was, if still known."""
         kinds: list[tuple[Touch, Array, Array]] = [("write", self.writers, self.written_at)]
         if how != "atomic":
@@ -166,7 +166,7 @@ class RaceShadow:
                 return kind, int(np.atleast_1d(places[cells]).reshape(-1)[np.argmax(met)])
         return None
 
-    def note(self, cells: Any, level: Level, how: Touch, place: int) -> None:
+    def note(self, cells: Any, level: ParallelScope, how: Touch, place: int) -> None:
         """Remember a touch, and its place in the program."""
         base, me = level.base, level.current
         if how == "write":
@@ -185,7 +185,7 @@ def _others(who: Any, base: int, me: int) -> Any:
     return (who >= base) & (who != me)
 
 
-class Level:
+class ParallelScope:
     """One open parallel loop: ids from `base` on belong to it; `current` is the iteration."""
 
     __slots__ = ("base", "current", "name")
@@ -196,7 +196,7 @@ class Level:
         self.current = base
 
 
-class View:
+class TypedView:
     """A buffer at run time: where its elements are, its shape and element strides.
 
     The position of element 0 (in elements of `data`) is kept beside the view, because it may differ
@@ -218,7 +218,7 @@ class View:
 
     def __init__(
         self,
-        storage: Storage,
+        storage: MemoryBlock,
         dtype: DType,
         phase: int,
         shape: tuple[int, ...],
@@ -251,12 +251,12 @@ class Pointer:
 
     __slots__ = ("byte", "storage")
 
-    def __init__(self, storage: Storage, byte: Any) -> None:
+    def __init__(self, storage: MemoryBlock, byte: Any) -> None:
         self.storage = storage
         self.byte = byte
 
 
-def coordinates(flat: int, view: View) -> str:
+def coordinates(flat: int, view: TypedView) -> str:
     """The indices of the element at a distance from the first."""
     flat //= view.lanes
     return ", ".join(
@@ -275,7 +275,7 @@ def compact_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def granules(view: View, at: Any) -> Any:
+def granules(view: TypedView, at: Any) -> Any:
     """Race granules touched by the elements at positions `at` of a view's data."""
     storage = view.storage
     start = (np.asarray(at) * view.size + view.phase) // storage.granule
@@ -286,8 +286,8 @@ def granules(view: View, at: Any) -> Any:
 
 
 def record(
-    levels: list[Level], view: View, at: Any, how: Touch, place: int
-) -> tuple[Level, tuple[Touch, int] | None] | None:
+    levels: list[ParallelScope], view: TypedView, at: Any, how: Touch, place: int
+) -> tuple[ParallelScope, tuple[Touch, int] | None] | None:
     """Note an access in every open parallel loop; the loop whose iterations race, if any.
 
     With it comes what the access meets, and where in the program that was.

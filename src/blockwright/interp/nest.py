@@ -20,17 +20,17 @@ from blockwright.interp.combine import combines_lanes, kind_of
 from blockwright.interp.footprint import Collector, Opaque, Resolve
 from blockwright.interp.lanes import (
     MAX_LANES,
+    CompiledLoop,
     Env,
     Fn,
-    Loop,
-    State,
+    RunState,
     TooManyLanes,
     expand,
     refreshed,
     run_loops,
     same,
 )
-from blockwright.interp.memory import View
+from blockwright.interp.memory import TypedView
 from blockwright.interp.privatization import Privates
 from blockwright.ir import Buffer, BufferLoad, Expr, For, ForKind, Stmt, Var, uses_var, walk
 from blockwright.support import InterpretError
@@ -45,17 +45,17 @@ class _Check(NamedTuple):
 
     slot: int
     at: Fn
-    loops: list[Loop]  # loops inside the body that the address depends on
+    loops: list[CompiledLoop]  # loops inside the body that the address depends on
     steps: list[int]  # chain positions that the address depends on
     writes: bool
 
 
-class Nest:
+class LaneNest:
     """A compiled chain of loops with what its lane check needs."""
 
     def __init__(
         self,
-        chain: list[Loop],
+        chain: list[CompiledLoop],
         body: Fn,
         checks: list[_Check],
         read_only: list[int],
@@ -77,7 +77,7 @@ class Nest:
 
     def run(self, env: Env) -> bool:
         """Run as lanes when that is exact; False when the caller must run the loops in order."""
-        state: State = env[1]
+        state: RunState = env[1]
         if not self.wanted or state.failures.get(self, 0) >= _TRIES:
             return False
         if self._again(env):
@@ -165,7 +165,7 @@ class Nest:
         return None
 
     def _independent(self, env: Env, lanes: list[int]) -> bool:
-        groups: dict[int, list[tuple[Any, Any, View]]] = {}
+        groups: dict[int, list[tuple[Any, Any, TypedView]]] = {}
         for check in self.checks:
             steps = [self.chain[k] for k in check.steps if k not in lanes]
             box = expand(env, [*steps, *check.loops], _LIMIT)
@@ -180,7 +180,7 @@ class Nest:
                 inside = np.broadcast_to(inside, where.shape)
                 where, owner = where[inside], owner[inside]
             if where.size:
-                view: View = env[check.slot]
+                view: TypedView = env[check.slot]
                 entry = (where.reshape(-1), owner.reshape(-1), view)
                 groups.setdefault(id(view.storage), []).append(entry)
         return all(_one_owner(group) for group in groups.values()) and self._apart(env)
@@ -189,7 +189,7 @@ class Nest:
         """No buffer that is only read shares memory with one that is written."""
         spans = [(env[c.slot], *_extent(env, c.slot)) for c in self.checks if c.writes]
         for slot in self.read_only:
-            view: View = env[slot]
+            view: TypedView = env[slot]
             low, high = _extent(env, slot)
             for other, start, end in spans:
                 if view.storage is other.storage and low < end and start < high:
@@ -199,13 +199,13 @@ class Nest:
 
 def _extent(env: Env, slot: int) -> tuple[int, int]:
     """Bytes of the storage that a view covers, over all lanes."""
-    view: View = env[slot]
+    view: TypedView = env[slot]
     base = np.asarray(env[slot + 1])
     low, high = int(base.min()), int(base.max()) + view.reach()
     return low * view.size + view.phase, high * view.size + view.phase
 
 
-def _one_owner(group: list[tuple[Any, Any, View]]) -> bool:
+def _one_owner(group: list[tuple[Any, Any, TypedView]]) -> bool:
     if len({(view.size, view.phase) for _, _, view in group}) > 1:
         return False
     low = min(int(where.min()) for where, _, _ in group)
@@ -237,11 +237,11 @@ def plan_nest(
     compiler: AccessCompiler,
     loops: list[For],
     body: Stmt,
-    chain: list[Loop],
+    chain: list[CompiledLoop],
     run_body: Fn,
     privates: Privates,
     known: frozenset[Var],
-) -> Nest | None:
+) -> LaneNest | None:
     """The nest with its checks; None when the static part cannot follow it.
 
     `known` are the variables with values before the nest begins.
@@ -259,8 +259,12 @@ def plan_nest(
 
 
 def _plan(
-    compiler: AccessCompiler, loops: list[For], chain: list[Loop], run_body: Fn, seen: Collector
-) -> Nest:
+    compiler: AccessCompiler,
+    loops: list[For],
+    chain: list[CompiledLoop],
+    run_body: Fn,
+    seen: Collector,
+) -> LaneNest:
     resolve = Resolve(seen.bindings, seen.views)
     chain_vars = [loop.loop_var for loop in loops]
     local = {*chain_vars, *seen.inner}
@@ -301,7 +305,9 @@ def _plan(
     scratch = [_bytes_of(compiler, b, resolve) for b in seen.private]
     read_only = [compiler.slots[b] for b in touched]
     inputs = _inputs(compiler, deciding, local, [*(c.slot for c in checks), *read_only])
-    return Nest(chain, run_body, checks, read_only, sorted(wanted), depends, owner, scratch, inputs)
+    return LaneNest(
+        chain, run_body, checks, read_only, sorted(wanted), depends, owner, scratch, inputs
+    )
 
 
 def _inputs(
@@ -344,12 +350,12 @@ def _inner_loops(
     local: set[Var],
     hidden: set[Buffer],
     resolve: Resolve,
-) -> list[Loop]:
+) -> list[CompiledLoop]:
     """The loops of a path that an address needs, with those their bounds need; extends `used`.
 
     Their headers are compiled anew, in terms of loop variables only.
     """
-    needed: list[Loop] = []
+    needed: list[CompiledLoop] = []
     for loop in reversed(path):
         if loop.loop_var in used:
             low, extent = resolve(loop.min), resolve(loop.extent)
@@ -357,6 +363,6 @@ def _inner_loops(
             name, slot = loop.loop_var.name, compiler.slot(loop.loop_var)
             bounds = compiler.index(low), compiler.index(extent)
             needed.append(
-                Loop(name, slot, *bounds, kind_of(loop), False, free=combines_lanes(loop))
+                CompiledLoop(name, slot, *bounds, kind_of(loop), False, free=combines_lanes(loop))
             )
     return needed[::-1]

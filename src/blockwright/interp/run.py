@@ -12,9 +12,9 @@ from blockwright.analysis import alignments, define_empty_reductions
 from blockwright.analysis.sizes import linear_in
 from blockwright.interp import numeric
 from blockwright.interp.gpu.kernels import launches, with_axis_loops
-from blockwright.interp.lanes import Env, Fn, Limit, Return, State
+from blockwright.interp.lanes import Env, Fn, Limit, Return, RunState
 from blockwright.interp.memories import Memories
-from blockwright.interp.memory import Pointer, Storage
+from blockwright.interp.memory import MemoryBlock, Pointer
 from blockwright.interp.privatization import private_buffers
 from blockwright.interp.report import Report
 from blockwright.interp.stmt import StmtCompiler
@@ -38,7 +38,7 @@ _DEEP = 100
 
 Array = np.ndarray[Any, Any]
 _packed: dict[str, Callable[..., Any]] = {}
-_compiled: weakref.WeakKeyDictionary[PrimFunc, Program] = weakref.WeakKeyDictionary()
+_compiled: weakref.WeakKeyDictionary[PrimFunc, CompiledFunction] = weakref.WeakKeyDictionary()
 
 
 def register_packed(name: str, function: Callable[..., Any]) -> None:
@@ -46,7 +46,7 @@ def register_packed(name: str, function: Callable[..., Any]) -> None:
     _packed[name] = function
 
 
-class Program:
+class CompiledFunction:
     """A PrimFunc compiled to closures; shapes and scalars are bound at each call."""
 
     def __init__(self, func: PrimFunc) -> None:
@@ -87,7 +87,7 @@ class Program:
         self.is_deep = height(body) > _DEEP
         self.count = compiler.count
 
-    def environment(self, state: State, values: dict[Var, Any]) -> Env:
+    def environment(self, state: RunState, values: dict[Var, Any]) -> Env:
         env: Env = [None] * self.count
         env[1] = state
         for var, value in values.items():
@@ -117,11 +117,11 @@ class Program:
 
 
 @deep
-def program_of(func: PrimFunc) -> Program:
+def program_of(func: PrimFunc) -> CompiledFunction:
     """The compiled form of a function, made once per function object."""
     result = _compiled.get(func)
     if result is None:
-        result = _compiled[func] = Program(func)
+        result = _compiled[func] = CompiledFunction(func)
     return result
 
 
@@ -209,7 +209,7 @@ def interpret(
     if order is not None and order != "reverse" and not isinstance(order, int):
         raise InterpretError(f'order={order!r} is not None, "reverse" or a seed', code="BW760")
     compiled = program_of(func)
-    state = State(
+    state = RunState(
         module,
         vectorize=vectorize,
         races=races,
@@ -246,7 +246,7 @@ class _Loan:
             flat = self.copy.reshape(-1)
         self.written = written
         shadow = np.zeros(flat.nbytes, np.uint8) if fresh else None
-        storage = Storage(flat.view(np.uint8), shadow, array.itemsize, 0, False)
+        storage = MemoryBlock(flat.view(np.uint8), shadow, array.itemsize, 0, False)
         self.pointer = Pointer(storage, 0)
 
     def give_back(self) -> None:
@@ -267,7 +267,7 @@ def _flat(buffer: Buffer, array: Array) -> Array | None:
 
 
 def _match_arguments(
-    compiled: Program, args: Sequence[Any], scalars: dict[str, Any], written: set[Buffer]
+    compiled: CompiledFunction, args: Sequence[Any], scalars: dict[str, Any], written: set[Buffer]
 ) -> tuple[list[Array], dict[Var, Any]]:
     func = compiled.func
     buffers = dict(func.buffer_map)
@@ -352,7 +352,9 @@ def _array(func: PrimFunc, buffer: Buffer, arg: Any, written: bool) -> Array:
     return array
 
 
-def _bind_symbols(compiled: Program, arrays: Sequence[Array], values: dict[Var, Any]) -> None:
+def _bind_symbols(
+    compiled: CompiledFunction, arrays: Sequence[Array], values: dict[Var, Any]
+) -> None:
     """Plain dimensions and strides bind their variables; the first occurrence wins."""
     func = compiled.func
     low: dict[str, int] = func.attrs.get("tir_var_lower_bound", {})
@@ -386,7 +388,9 @@ def _bind_symbols(compiled: Program, arrays: Sequence[Array], values: dict[Var, 
             )
 
 
-def _solve_symbols(compiled: Program, arrays: Sequence[Array], values: dict[Var, Any]) -> None:
+def _solve_symbols(
+    compiled: CompiledFunction, arrays: Sequence[Array], values: dict[Var, Any]
+) -> None:
     """Variables that are left, from dimensions such as `2 * n + 1`; `_check_shapes` compares."""
     for buffer, array in zip(compiled.buffers, arrays, strict=True):
         for extent, actual in zip(buffer.shape, array.shape, strict=False):
@@ -396,7 +400,7 @@ def _solve_symbols(compiled: Program, arrays: Sequence[Array], values: dict[Var,
                 values[unknown[0]] = (actual - linear[1]) // linear[0]
 
 
-def _check_shapes(compiled: Program, arrays: Sequence[Array], env: Env) -> None:
+def _check_shapes(compiled: CompiledFunction, arrays: Sequence[Array], env: Env) -> None:
     """Every dimension agrees with its expression, and strides with the array's."""
     for buffer, array, shape in zip(compiled.buffers, arrays, compiled.shapes, strict=True):
         expected = tuple(fn(env) for fn in shape)
@@ -450,7 +454,7 @@ def _overlapping(func: PrimFunc, arrays: Sequence[Array], written: set[Buffer]) 
 
 
 # ---------------------------------------------------------------------------- calls in the module
-def call_global(state: State, name: str, args: list[Any]) -> None:
+def call_global(state: RunState, name: str, args: list[Any]) -> None:
     """Run another function of the module: pointers, then scalars, then its symbols."""
     func = state.module[name] if state.module is not None and name in state.module else None
     if not isinstance(func, PrimFunc):

@@ -12,9 +12,9 @@ from blockwright.interp.combine import combines_lanes, kind_of
 from blockwright.interp.gpu.hardware import HardwareCompiler
 from blockwright.interp.gpu.launch import LaunchCompiler
 from blockwright.interp.lanes import (
+    CompiledLoop,
     Env,
-    Loop,
-    State,
+    RunState,
     compress,
     narrowed,
     one_by_one,
@@ -89,13 +89,13 @@ class StmtCompiler(LaunchCompiler):
             return self.axis_loop(node)
         loops, inner = chain_of(node, self.privates)
         known = frozenset(self.defined)
-        headers: list[Loop] = []
+        headers: list[CompiledLoop] = []
         for loop in loops:
             low, extent = self.index(loop.min), self.index(loop.extent)
             slot = self.define(loop.loop_var)
             self.visible.append((loop.loop_var.name, slot))
             headers.append(
-                Loop(
+                CompiledLoop(
                     loop.loop_var.name,
                     slot,
                     low,
@@ -118,7 +118,7 @@ class StmtCompiler(LaunchCompiler):
         self,
         loops: list[For],
         inner: Stmt,
-        headers: list[Loop],
+        headers: list[CompiledLoop],
         innermost: Run,
         below: Run,
         known: frozenset[Var],
@@ -142,7 +142,7 @@ class StmtCompiler(LaunchCompiler):
                 together(lanes)
 
         def together(env: Env) -> None:
-            state: State = env[1]
+            state: RunState = env[1]
             while True:
                 if state.limit is not None:
                     state.limit.take(1)

@@ -125,7 +125,7 @@ from blockwright.ir.graph import (
 )
 from blockwright.ir.messages import message_problem
 from blockwright.ir.node import Node, set_printer, show
-from blockwright.ir.op import OPS, OpRow, op_has_effect, op_row, register_op
+from blockwright.ir.op import OPS, Builtin, op_has_effect, op_row, register_op
 from blockwright.ir.rare import Rare
 from blockwright.ir.reducer import CommReducer
 from blockwright.ir.sorts import Sorts, value_variables
@@ -199,6 +199,7 @@ __all__ = [
     "BufferLoad",
     "BufferRegion",
     "BufferStore",
+    "Builtin",
     "Call",
     "CallableInfo",
     "Cast",
@@ -241,7 +242,6 @@ __all__ = [
     "Not",
     "ObjectInfo",
     "OpRef",
-    "OpRow",
     "Or",
     "PrimFunc",
     "PrimInfo",

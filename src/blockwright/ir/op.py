@@ -17,7 +17,7 @@ from blockwright.support import IRError
 Kind = Literal["pure", "read", "effect"]
 
 
-class OpRow(msgspec.Struct, frozen=True):
+class Builtin(msgspec.Struct, frozen=True):
     """One builtin operation: name, effect kind, argument count (-1 for any), lane-wise or not."""
 
     name: str
@@ -27,59 +27,63 @@ class OpRow(msgspec.Struct, frozen=True):
     result: str = "first"  # "first": type of argument 0; "bool"; "given": the call states it
 
 
-def _rows() -> dict[str, OpRow]:
-    rows: list[OpRow] = []
+def _rows() -> dict[str, Builtin]:
+    rows: list[Builtin] = []
     unary = (
         "exp exp_ftz exp2 exp10 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan "
         "sinh cosh tanh asinh acosh atanh erf sigmoid floor ceil round trunc nearbyint abs "
         "popcount clz bitwise_not"
     ).split()
-    rows += [OpRow(name, "pure", 1, elementwise=True) for name in unary]
+    rows += [Builtin(name, "pure", 1, elementwise=True) for name in unary]
     binary = (
         "pow atan2 fmod hypot copysign nextafter bitwise_and bitwise_or bitwise_xor "
         "shift_left shift_right"
     ).split()
-    rows += [OpRow(name, "pure", 2, elementwise=True) for name in binary]
+    rows += [Builtin(name, "pure", 2, elementwise=True) for name in binary]
     tests = ("isnan", "isinf", "isfinite")
-    rows += [OpRow(name, "pure", 1, elementwise=True, result="bool") for name in tests]
+    rows += [Builtin(name, "pure", 1, elementwise=True, result="bool") for name in tests]
     rows += [
-        OpRow("fma", "pure", 3, elementwise=True),
-        OpRow("if_then_else", "pure", 3),  # lazy: only the taken side is evaluated
-        OpRow("likely", "pure", 1, elementwise=True),
-        OpRow("as_index", "pure", 1, elementwise=True),  # its argument, as an index (semantics.md)
-        OpRow("checked_index", "pure", 2),  # argument 0; the call fails unless 0 <= it < argument 1
-        OpRow("checked_divisor", "pure", 1),  # its argument; the call fails where that is 0
-        OpRow("reinterpret", "pure", 1, elementwise=True, result="given"),
-        OpRow("vector_reduce_add", "pure", 1, result="given"),
-        OpRow("vector_reduce_min", "pure", 1, result="given"),
-        OpRow("vector_reduce_max", "pure", 1, result="given"),
-        OpRow("address_of", "read", 1, result="given"),
-        OpRow("prefetch", "effect", -1, result="given"),
+        Builtin("fma", "pure", 3, elementwise=True),
+        Builtin("if_then_else", "pure", 3),  # lazy: only the taken side is evaluated
+        Builtin("likely", "pure", 1, elementwise=True),
+        Builtin(
+            "as_index", "pure", 1, elementwise=True
+        ),  # its argument, as an index (semantics.md)
+        Builtin(
+            "checked_index", "pure", 2
+        ),  # argument 0; the call fails unless 0 <= it < argument 1
+        Builtin("checked_divisor", "pure", 1),  # its argument; the call fails where that is 0
+        Builtin("reinterpret", "pure", 1, elementwise=True, result="given"),
+        Builtin("vector_reduce_add", "pure", 1, result="given"),
+        Builtin("vector_reduce_min", "pure", 1, result="given"),
+        Builtin("vector_reduce_max", "pure", 1, result="given"),
+        Builtin("address_of", "read", 1, result="given"),
+        Builtin("prefetch", "effect", -1, result="given"),
         *(
-            OpRow(f"atomic_{how}", "effect", 2, result="given")
+            Builtin(f"atomic_{how}", "effect", 2, result="given")
             for how in ("add", "mul", "min", "max", "and", "or")
         ),
-        OpRow("tvm_storage_sync", "effect", 1, result="given"),  # a barrier
-        OpRow("call_packed", "effect", -1, result="given"),
-        OpRow("call_extern", "effect", -1, result="given"),
-        OpRow("call_pure_extern", "pure", -1, result="given"),
-        OpRow("call_global", "effect", -1, result="given"),
-        OpRow("ret", "effect", -1, result="given"),
-        OpRow("break", "effect", 0, result="given"),
-        OpRow("continue", "effect", 0, result="given"),
-        OpRow("print", "effect", -1, result="given"),
-        OpRow("assume", "effect", 1, result="given"),  # undefined unless the condition holds
-        OpRow("undef", "pure", 0, result="given"),  # an unspecified value
-        OpRow("constant_data", "pure", 1, result="given"),  # pointer to a constant of the module
-        OpRow("tensor", "read", 1, result="given"),  # a DLTensor view of a whole buffer
+        Builtin("tvm_storage_sync", "effect", 1, result="given"),  # a barrier
+        Builtin("call_packed", "effect", -1, result="given"),
+        Builtin("call_extern", "effect", -1, result="given"),
+        Builtin("call_pure_extern", "pure", -1, result="given"),
+        Builtin("call_global", "effect", -1, result="given"),
+        Builtin("ret", "effect", -1, result="given"),
+        Builtin("break", "effect", 0, result="given"),
+        Builtin("continue", "effect", 0, result="given"),
+        Builtin("print", "effect", -1, result="given"),
+        Builtin("assume", "effect", 1, result="given"),  # undefined unless the condition holds
+        Builtin("undef", "pure", 0, result="given"),  # an unspecified value
+        Builtin("constant_data", "pure", 1, result="given"),  # pointer to a constant of the module
+        Builtin("tensor", "read", 1, result="given"),  # a DLTensor view of a whole buffer
     ]
     return {row.name: row for row in rows}
 
 
-OPS: dict[str, OpRow] = _rows()
+OPS: dict[str, Builtin] = _rows()
 
 
-def register_op(row: OpRow) -> None:
+def register_op(row: Builtin) -> None:
     """Add a row; hardware-operation files use this for target-specific operations."""
     known = OPS.get(row.name)
     if known is not None and known != row:
@@ -87,7 +91,7 @@ def register_op(row: OpRow) -> None:
     OPS[row.name] = row
 
 
-def op_row(name: str) -> OpRow:
+def op_row(name: str) -> Builtin:
     """The row of a builtin operation."""
     try:
         return OPS[name]
@@ -101,6 +105,6 @@ def op_has_effect(name: str) -> bool:
     return row is None or row.kind == "effect"
 
 
-def result_type(row: OpRow, first: DType) -> DType:
+def result_type(row: Builtin, first: DType) -> DType:
     """Result type of a row whose type is not stated by the call."""
     return BOOL.with_lanes(first.lanes) if row.result == "bool" else first

@@ -43,7 +43,7 @@ Loop = tuple[Var, Range]
 
 
 @dataclasses.dataclass(frozen=True)
-class Access:
+class BufferAccess:
     """One place that touches the buffer.
 
     Attributes:
@@ -62,7 +62,7 @@ class Access:
     opaque: bool = False
 
 
-def find_accesses(root: Stmt, buffer: Buffer) -> list[Access]:
+def find_accesses(root: Stmt, buffer: Buffer) -> list[BufferAccess]:
     """All accesses of `buffer` in program order; the operands of a store come before it."""
     finder = _Finder(buffer)
     finder.visit(root)
@@ -70,7 +70,7 @@ def find_accesses(root: Stmt, buffer: Buffer) -> list[Access]:
 
 
 def touched_box(
-    accesses: Sequence[Access], buffer: Buffer, analyzer: Analyzer
+    accesses: Sequence[BufferAccess], buffer: Buffer, analyzer: Analyzer
 ) -> tuple[Range, ...]:
     """The smallest known box that all accesses stay in."""
     boxes: list[tuple[Range, ...]] = []
@@ -89,9 +89,9 @@ def touched_box(
     return tuple(_cover(ranges, analyzer) for ranges in zip(*boxes, strict=True))
 
 
-def _alike(accesses: Sequence[Access]) -> Iterable[list[Access]]:
+def _alike(accesses: Sequence[BufferAccess]) -> Iterable[list[BufferAccess]]:
     """Group accesses by their loops and guards; each distinct region once per group."""
-    groups: dict[tuple[object, ...], dict[tuple[object, ...], Access]] = {}
+    groups: dict[tuple[object, ...], dict[tuple[object, ...], BufferAccess]] = {}
     for access in accesses:
         around = tuple((var, rng.min, rng.extent) for var, rng in access.loops)
         region = tuple((rng.min, rng.extent) for rng in access.region)
@@ -147,7 +147,7 @@ class _Finder:
 
     def __init__(self, buffer: Buffer) -> None:
         self.buffer = buffer
-        self.found: list[Access] = []
+        self.found: list[BufferAccess] = []
         self.loops: list[Loop] = []
         self.guards: list[Expr] = []
         self.lets: dict[Var, Expr] = {}
@@ -268,7 +268,7 @@ class _Finder:
         self, region: tuple[Range, ...], *, reads: bool, writes: bool, opaque: bool = False
     ) -> None:
         self.found.append(
-            Access(region, reads, writes, tuple(self.loops), tuple(self.guards), opaque)
+            BufferAccess(region, reads, writes, tuple(self.loops), tuple(self.guards), opaque)
         )
 
     def _inline(self, value: Expr) -> Expr:

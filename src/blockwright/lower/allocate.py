@@ -49,7 +49,7 @@ from blockwright.ir import (
 )
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
-from blockwright.lower.access import Access, find_accesses, largest, touched_box
+from blockwright.lower.access import BufferAccess, find_accesses, largest, touched_box
 from blockwright.lower.context import LowerContext, function_analyzer
 from blockwright.lower.loop_carried import private_to
 from blockwright.lower.rewrite import (
@@ -235,7 +235,7 @@ class _Compact(Analysed):
         return node.replace(buffer=new, body=body)
 
 
-def _locals(accesses: list[Access]) -> set[Var]:
+def _locals(accesses: list[BufferAccess]) -> set[Var]:
     return {var for access in accesses for var, _ in access.loops}
 
 

@@ -37,7 +37,7 @@ class CannotVectorize(Exception):
     """A construct without a vector form; the loop runs one iteration at a time instead."""
 
 
-class Lanes(Mutator):
+class LaneRewriter(Mutator):
     """Rewrites expressions for the lanes of one loop.
 
     `registers` are buffers of the thread alone, where reading or merging lanes that the program
@@ -63,19 +63,19 @@ class Lanes(Mutator):
 
     # --------------------------------------------------------------------------------- masks
 
-    def under(self, condition: Expr) -> Lanes:
+    def under(self, condition: Expr) -> LaneRewriter:
         """The same lanes where, in addition, the vector `condition` holds."""
         mask = condition if self.mask is None else E.And(self.mask, condition)
         return self._inner(self.analyzer, mask)
 
-    def inside(self, var: Var, domain: Range) -> Lanes:
+    def inside(self, var: Var, domain: Range) -> LaneRewriter:
         """The same lanes in the body of a serial loop."""
         analyzer = self.analyzer.copy()
         analyzer.bind(var, domain)
         return self._inner(analyzer, self.mask)
 
-    def _inner(self, analyzer: Analyzer, mask: Expr | None) -> Lanes:
-        inner = Lanes(self.var, self.low, self.count, analyzer, self.registers, self.masks)
+    def _inner(self, analyzer: Analyzer, mask: Expr | None) -> LaneRewriter:
+        inner = LaneRewriter(self.var, self.low, self.count, analyzer, self.registers, self.masks)
         inner._memo.update({k: v for k, v in self._memo.items() if isinstance(k, Var)})
         inner.mask = mask
         return inner

@@ -30,11 +30,13 @@ from blockwright.ir import (
     uses_var,
 )
 from blockwright.ir import expr as E
-from blockwright.lower.access import Access, Loop, largest, touched_box
+from blockwright.lower.access import BufferAccess, Loop, largest, touched_box
 from blockwright.lower.rewrite import reads_memory, stable
 
 
-def private_to(loop: For, buffer: Buffer, accesses: Sequence[Access], analyzer: Analyzer) -> bool:
+def private_to(
+    loop: For, buffer: Buffer, accesses: Sequence[BufferAccess], analyzer: Analyzer
+) -> bool:
     """Whether `buffer` may live inside one iteration of `loop`.
 
     Args:
@@ -53,7 +55,7 @@ def private_to(loop: For, buffer: Buffer, accesses: Sequence[Access], analyzer: 
     )
 
 
-def _covered(accesses: Sequence[Access], analyzer: Analyzer) -> bool:
+def _covered(accesses: Sequence[BufferAccess], analyzer: Analyzer) -> bool:
     """Every read comes after writes of the same iteration that cover it; or nothing is written."""
     if not any(access.writes for access in accesses):
         return True
@@ -64,7 +66,9 @@ def _covered(accesses: Sequence[Access], analyzer: Analyzer) -> bool:
     )
 
 
-def _disjoint(loop: For, buffer: Buffer, accesses: Sequence[Access], analyzer: Analyzer) -> bool:
+def _disjoint(
+    loop: For, buffer: Buffer, accesses: Sequence[BufferAccess], analyzer: Analyzer
+) -> bool:
     """In some dimension the box moves by at least its extent from one iteration to the next."""
     one = const(1, loop.loop_var.dtype)
     for rng in touched_box(accesses, buffer, analyzer):
@@ -79,7 +83,7 @@ def _disjoint(loop: For, buffer: Buffer, accesses: Sequence[Access], analyzer: A
 # ------------------------------------------------------------------- conditions for all iterations
 
 
-def _undecided(loop: For, accesses: Sequence[Access], analyzer: Analyzer) -> Expr | None:
+def _undecided(loop: For, accesses: Sequence[BufferAccess], analyzer: Analyzer) -> Expr | None:
     """A condition of a write that is the same for all iterations, such as `0 < n`.
 
     Where it fails, no iteration writes; so both cases can be looked at on their own.
@@ -96,7 +100,7 @@ def _undecided(loop: For, accesses: Sequence[Access], analyzer: Analyzer) -> Exp
     return None
 
 
-def _without(question: Expr, accesses: Sequence[Access]) -> list[Access]:
+def _without(question: Expr, accesses: Sequence[BufferAccess]) -> list[BufferAccess]:
     return [
         dataclasses.replace(
             access,
@@ -106,7 +110,9 @@ def _without(question: Expr, accesses: Sequence[Access]) -> list[Access]:
     ]
 
 
-def _where_false(question: Expr, accesses: Sequence[Access], analyzer: Analyzer) -> list[Access]:
+def _where_false(
+    question: Expr, accesses: Sequence[BufferAccess], analyzer: Analyzer
+) -> list[BufferAccess]:
     """The accesses that happen although the condition fails."""
     case = analyzer.copy()
     case.learn(logical_not(question))
@@ -135,7 +141,7 @@ class _Image:
     limits: list[Expr]
 
 
-def _covers(write: Access, read: Access, analyzer: Analyzer) -> bool:
+def _covers(write: BufferAccess, read: BufferAccess, analyzer: Analyzer) -> bool:
     """Whether `write`, earlier in the program, surely wrote all that `read` reads."""
     shared = 0
     for a, b in zip(write.loops, read.loops, strict=False):
@@ -167,7 +173,9 @@ def _covers(write: Access, read: Access, analyzer: Analyzer) -> bool:
     )
 
 
-def _images(write: Access, loops: tuple[Loop, ...], analyzer: Analyzer) -> list[_Image] | None:
+def _images(
+    write: BufferAccess, loops: tuple[Loop, ...], analyzer: Analyzer
+) -> list[_Image] | None:
     """The exact box of a write over its own loops; None when it has gaps or is not a box."""
     used: set[Var] = set()
     domains = dict(loops)
@@ -197,7 +205,7 @@ def _images(write: Access, loops: tuple[Loop, ...], analyzer: Analyzer) -> list[
     return images
 
 
-def _harmless(guard: Expr, write: Access, read: Access, analyzer: Analyzer) -> bool:
+def _harmless(guard: Expr, write: BufferAccess, read: BufferAccess, analyzer: Analyzer) -> bool:
     """A condition of the write that takes nothing away from what the read needs.
 
     It holds anyway; or the read has the same one; or it picks the first iteration of loops that
@@ -245,7 +253,9 @@ def _less_than(guard: Expr) -> tuple[Expr, Expr] | None:
             return None
 
 
-def _contains(image: _Image, index: Range, box: Range, read: Access, analyzer: Analyzer) -> bool:
+def _contains(
+    image: _Image, index: Range, box: Range, read: BufferAccess, analyzer: Analyzer
+) -> bool:
     if not analyzer.prove(E.LE(image.low, box.min)):
         return False
     stop = add(box.min, box.extent)
@@ -257,7 +267,7 @@ def _contains(image: _Image, index: Range, box: Range, read: Access, analyzer: A
     )
 
 
-def _stated(index: Range, limit: Expr, read: Access, analyzer: Analyzer) -> bool:
+def _stated(index: Range, limit: Expr, read: BufferAccess, analyzer: Analyzer) -> bool:
     """The read's own conditions say that it stays below the limit."""
     if const_int(index.extent) != 1:
         return False

@@ -56,7 +56,7 @@ from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.lower.context import LowerContext, function_analyzer
 from blockwright.lower.cpu.horizontal_reduce import combined_lanes
-from blockwright.lower.lanes import CannotVectorize, Lanes
+from blockwright.lower.lanes import CannotVectorize, LaneRewriter
 from blockwright.lower.rewrite import Analysed, Instantiate, broadcast, fold, sequence, walk_code
 from blockwright.support import BuildError
 
@@ -141,10 +141,10 @@ class _Loops(Analysed):
     def rewrite_AttrStmt(self, node: S.AttrStmt) -> Stmt:
         return self(node.body) if node.key == REDUCER_KEY else self.descend(node)
 
-    def _lanes(self, node: For, count: int) -> Lanes:
+    def _lanes(self, node: For, count: int) -> LaneRewriter:
         registers = frozenset(b for b in self.own if b.scope == "local")
         masks = "avx" in self.context.target.feature_set
-        return Lanes(node.loop_var, node.min, count, self.analyzer, registers, masks)
+        return LaneRewriter(node.loop_var, node.min, count, self.analyzer, registers, masks)
 
     def _note(self, node: For, why: str) -> None:
         self.context.note(f"loop {node.loop_var.name} is not vectorized: {why}")
@@ -181,14 +181,14 @@ class _Loops(Analysed):
 class _Body:
     """Statements of one vectorized loop."""
 
-    def __init__(self, loop: For, count: int, lanes: Lanes) -> None:
+    def __init__(self, loop: For, count: int, lanes: LaneRewriter) -> None:
         self.loop, self.count, self.lanes = loop, count, lanes
 
     def run(self) -> Stmt:
         combined = combined_lanes(self.loop.body, self.lanes)
         return self.stmt(self.loop.body, self.lanes) if combined is None else combined
 
-    def stmt(self, node: Stmt, lanes: Lanes) -> Stmt:
+    def stmt(self, node: Stmt, lanes: LaneRewriter) -> Stmt:
         match node:
             case BufferStore():
                 return self._store(node, lanes)
@@ -215,7 +215,7 @@ class _Body:
             case _:
                 raise CannotVectorize(f"{type(node).__name__} has no vector form")
 
-    def _branch(self, node: S.IfThenElse, lanes: Lanes) -> Stmt:
+    def _branch(self, node: S.IfThenElse, lanes: LaneRewriter) -> Stmt:
         condition = lanes(node.condition)
         if condition.dtype.lanes == 1:
             else_case = None if node.else_case is None else self.stmt(node.else_case, lanes)
@@ -236,7 +236,7 @@ class _Body:
             parts.append(self.stmt(node.else_case, lanes.under(logical_not(condition))))
         return sequence(parts)
 
-    def _store(self, node: BufferStore, lanes: Lanes) -> Stmt:
+    def _store(self, node: BufferStore, lanes: LaneRewriter) -> Stmt:
         (index,) = node.indices
         if index.dtype.lanes > 1 or node.predicate is not None:
             return self._vector_store(node, lanes)
@@ -250,7 +250,7 @@ class _Body:
             return BufferStore(node.buffer, select(lanes.mask, value, old), (place,))
         return BufferStore(node.buffer, value, (place,), lanes.mask)
 
-    def _vector_store(self, node: BufferStore, lanes: Lanes) -> Stmt:
+    def _vector_store(self, node: BufferStore, lanes: LaneRewriter) -> Stmt:
         if uses_var(node, self.loop.loop_var) or lanes.mask is not None:
             raise CannotVectorize("a vector store depends on the loop variable")
         if _reads(node.value, node):
@@ -258,7 +258,7 @@ class _Body:
         lanes(node.value)
         return node
 
-    def _same_place(self, node: BufferStore, place: Expr, lanes: Lanes) -> Stmt:
+    def _same_place(self, node: BufferStore, place: Expr, lanes: LaneRewriter) -> Stmt:
         """A store whose element is the same for all lanes: a reduction, or one value for all."""
         step = self._reduction(node, lanes)
         if step is not None:
@@ -277,7 +277,7 @@ class _Body:
             )
         raise CannotVectorize(f"all iterations store to one element of {node.buffer.name}")
 
-    def _reduction(self, node: BufferStore, lanes: Lanes) -> BufferStore | None:
+    def _reduction(self, node: BufferStore, lanes: LaneRewriter) -> BufferStore | None:
         ops: dict[type[Expr], str] = {
             E.Add: "vector_reduce_add", E.Min: "vector_reduce_min", E.Max: "vector_reduce_max",
         }  # fmt: skip

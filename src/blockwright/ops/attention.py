@@ -233,9 +233,15 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
 
 
 def _oracle(
-    q: Array, k: Array, v: Array, mask: Array | None = None, *, scale: Any, is_causal: bool,
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None = None,
+    *,
+    scale: Any,
+    is_causal: bool,
     keys_at_once: int | None,
-) -> Array:  # fmt: skip
+) -> Array:
     group = q.shape[1] // k.shape[1]
     wide_k, wide_v = (np.repeat(wide(t), group, axis=1) for t in (k, v))
     factor = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale

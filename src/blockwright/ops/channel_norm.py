@@ -92,9 +92,17 @@ def _lower_batch(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -
 
 
 def _batch_oracle(
-    x: Array, gamma: Array, beta: Array, mean: Array, variance: Array, *, axis: int,
-    epsilon: float, center: bool, scale: bool,
-) -> Array:  # fmt: skip
+    x: Array,
+    gamma: Array,
+    beta: Array,
+    mean: Array,
+    variance: Array,
+    *,
+    axis: int,
+    epsilon: float,
+    center: bool,
+    scale: bool,
+) -> Array:
     def along(vector: Array) -> Array:
         return _along(vector, axis, x.ndim)
 
@@ -206,9 +214,17 @@ def _lower_group(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -
 
 
 def _group_oracle(
-    x: Array, gamma: Array | None = None, beta: Array | None = None, *, num_groups: int | None,
-    channel_axis: int, axes: Any, epsilon: float, center: bool, scale: bool,
-) -> Array:  # fmt: skip
+    x: Array,
+    gamma: Array | None = None,
+    beta: Array | None = None,
+    *,
+    num_groups: int | None,
+    channel_axis: int,
+    axes: Any,
+    epsilon: float,
+    center: bool,
+    scale: bool,
+) -> Array:
     channel = channel_axis % x.ndim
     spatial = (
         [a % x.ndim for a in axes]

@@ -64,7 +64,7 @@ from blockwright.ops.window import (
 from blockwright.script.compute import Program, Tensor
 
 
-class Phase(msgspec.Struct, frozen=True):
+class OutputPhase(msgspec.Struct, frozen=True):
     """Result positions `stride`·q + `offset` along one axis, 0 ≤ q < `steps`.
 
     Tap j of `taps` is kernel element `last` - j·`step`; it meets input element q + `first` +
@@ -92,13 +92,13 @@ class Phase(msgspec.Struct, frozen=True):
         return r, ir.sub(ir.floordiv(place, as_dim(self.step)), as_dim(self.taps - 1)), last
 
 
-class Axis(msgspec.Struct, frozen=True):
+class TransposedAxis(msgspec.Struct, frozen=True):
     """One spatial axis: input and result extent, and the phases that write something."""
 
     extent: ir.Expr
     size: ir.Expr
     stride: int
-    phases: tuple[Phase, ...]
+    phases: tuple[OutputPhase, ...]
 
     def border(self, ctx: OpContext) -> tuple[ir.Expr, ir.Expr]:
         """Elements before and after the input that some tap meets."""
@@ -126,7 +126,7 @@ def _result_size(ctx: OpContext, extent: ir.Expr, window: Window, extra: int) ->
     return size
 
 
-def _axis(ctx: OpContext, extent: ir.Expr, window: Window, extra: int) -> Axis:
+def _axis(ctx: OpContext, extent: ir.Expr, window: Window, extra: int) -> TransposedAxis:
     size = _result_size(ctx, extent, window, extra)
     taps = ir.const_int(window.size)
     if taps is None:
@@ -136,11 +136,11 @@ def _axis(ctx: OpContext, extent: ir.Expr, window: Window, extra: int) -> Axis:
     if stride > 1 and window.dilation == 1 and taps % stride == 0 and whole and window.before >= 0:
         first = window.before // stride - (taps // stride - 1)
         steps = ctx.analyzer.simplify(ir.floordiv(size, as_dim(stride)))
-        together = Phase(
+        together = OutputPhase(
             0, steps, taps // stride, first, 1, taps - 1, stride, stride, window.before
         )
-        return Axis(extent, size, stride, (together,))
-    phases: list[Phase] = []
+        return TransposedAxis(extent, size, stride, (together,))
+    phases: list[OutputPhase] = []
     for offset in range(stride):
         steps = ir.floordiv(
             ir.sub(ir.add(size, as_dim(stride - 1)), as_dim(offset)), as_dim(stride)
@@ -148,18 +148,18 @@ def _axis(ctx: OpContext, extent: ir.Expr, window: Window, extra: int) -> Axis:
         steps = ctx.analyzer.simplify(steps)
         if not ir.is_const_int(steps, 0):
             phases.append(_phase(window, taps, offset, steps))
-    return Axis(extent, size, stride, tuple(phases))
+    return TransposedAxis(extent, size, stride, tuple(phases))
 
 
-def _phase(window: Window, taps: int, offset: int, steps: ir.Expr) -> Phase:
+def _phase(window: Window, taps: int, offset: int, steps: ir.Expr) -> OutputPhase:
     shared = gcd(window.stride, window.dilation)
     step, gap = window.stride // shared, window.dilation // shared
     place = offset + window.before
     used = [k for k in range(taps) if (place - k * window.dilation) % window.stride == 0]
     if not used:
-        return Phase(offset, steps, 0, 0, gap, 0, step)
+        return OutputPhase(offset, steps, 0, 0, gap, 0, step)
     first = (place - used[-1] * window.dilation) // window.stride
-    return Phase(offset, steps, len(used), first, gap, used[-1], step)
+    return OutputPhase(offset, steps, len(used), first, gap, used[-1], step)
 
 
 class _Call(msgspec.Struct, frozen=True):
@@ -169,7 +169,7 @@ class _Call(msgspec.Struct, frozen=True):
     groups: int
     x: dict[str, ir.Expr]
     w: dict[str, ir.Expr]
-    axes: dict[str, Axis]
+    axes: dict[str, TransposedAxis]
 
     @property
     def depthwise(self) -> bool:
@@ -238,10 +238,17 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
 
 
 def _phase_block(
-    ctx: OpContext, program: Program, call: _Call, phases: Mapping[str, Phase],
-    border: Mapping[str, tuple[ir.Expr, ir.Expr]], data: Tensor, weight: Tensor, made: Tensor, *,
+    ctx: OpContext,
+    program: Program,
+    call: _Call,
+    phases: Mapping[str, OutputPhase],
+    border: Mapping[str, tuple[ir.Expr, ir.Expr]],
+    data: Tensor,
+    weight: Tensor,
+    made: Tensor,
+    *,
     whole: bool,
-) -> None:  # fmt: skip
+) -> None:
     """The convolution that makes one combination of phases, in the `whole` result or in a tensor
     of its own positions."""
     taps = {letter: as_dim(phase.taps) for letter, phase in phases.items()}
@@ -280,7 +287,7 @@ def _phase_block(
 
 
 def _put(
-    program: Program, call: _Call, phases: Mapping[str, Phase], part: Tensor, total: Tensor
+    program: Program, call: _Call, phases: Mapping[str, OutputPhase], part: Tensor, total: Tensor
 ) -> None:
     """Copy the positions of a combination of phases to where they belong."""
     letters = call.layouts.out

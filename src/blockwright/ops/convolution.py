@@ -145,7 +145,7 @@ def _windows(ctx: OpContext, attrs: Attrs, w: dict[str, Any]) -> dict[str, Windo
 
 
 # ---------------------------------------------------------------------------------- product block
-class Product(msgspec.Struct, frozen=True):
+class ConvProduct(msgspec.Struct, frozen=True):
     """The product block of a convolution: iterators by role, and where they lead.
 
     Roles are `n`, `g` (group), `co`, `ci` (channels within the group), `o.` (result) and `k.`
@@ -180,9 +180,13 @@ class Product(msgspec.Struct, frozen=True):
 
 
 def product_of(
-    layouts: Layouts, groups: int, shape: dict[str, Any], taps: dict[str, ir.Expr], of_x: ir.Expr,
+    layouts: Layouts,
+    groups: int,
+    shape: dict[str, Any],
+    taps: dict[str, ir.Expr],
+    of_x: ir.Expr,
     phases: Mapping[str, int] | None = None,
-) -> Product:  # fmt: skip
+) -> ConvProduct:
     """Iterators for a result of `shape` (by letter) and `taps` per spatial letter.
 
     A letter in `phases` gets an iterator of that extent beside the one over its positions.
@@ -201,7 +205,7 @@ def product_of(
     if along and groups > 1 and ir.is_const_int(of_x, 1):
         inner = []
     spatial = [role for letter in layouts.out for role in roles[letter]]
-    return Product(
+    return ConvProduct(
         spatial, [*along, *inner] if layouts.channels_last else [*inner, *along], of_x, of_w
     )
 
@@ -248,9 +252,12 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs, rank: i
 
 
 def _lower_winograd(
-    ctx: OpContext, program: Program, operands: tuple[Tensor, Tensor], attrs: Attrs,
+    ctx: OpContext,
+    program: Program,
+    operands: tuple[Tensor, Tensor],
+    attrs: Attrs,
     layouts: Layouts,
-) -> ir.PrimFunc:  # fmt: skip
+) -> ir.PrimFunc:
     size: Any = attrs["winograd"]
     data, weight = operands
     w = by_letter(layouts.kernel, weight.shape)
@@ -274,7 +281,7 @@ def _lower_winograd(
 
 
 def product_block(
-    program: Program, name: str, product: Product, term: Any, dtype: ir.DType, into: Into | None
+    program: Program, name: str, product: ConvProduct, term: Any, dtype: ir.DType, into: Into | None
 ) -> Tensor:
     """The reduction; 0 where there is surely nothing to add."""
     spatial, reduce = product.extents

@@ -19,7 +19,7 @@ from blockwright.ops.common import (
     wide,
     widen,
 )
-from blockwright.ops.reduce import Reduction
+from blockwright.ops.reduce import ReductionAxes
 from blockwright.ops.row import Array, Attrs, OpContext, OpRow, Sample, known_dtype
 from blockwright.ops.samples import floats, values
 from blockwright.script.compute import Program
@@ -59,7 +59,7 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
     program = Program(ctx.name)
     x, *extra = inputs(ctx, program, infos)
     axes = _trailing(ctx, attrs, len(x.shape))
-    what = Reduction(x.shape, axes, keepdims=False)
+    what = ReductionAxes(x.shape, axes, keepdims=False)
     lead, count = len(what.shape), what.count(inner)
     eps = ir.const(float(attrs["eps"]), inner)
 

@@ -118,9 +118,13 @@ class Steps(msgspec.Struct, frozen=True):
 
 
 def pool_info(
-    ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs, rank: int, average: bool,
+    ctx: OpContext,
+    infos: Sequence[ir.Info],
+    attrs: Attrs,
+    rank: int,
+    average: bool,
     shape: Callable[[OpContext, Attrs, Letters], Letters],
-) -> ir.Info:  # fmt: skip
+) -> ir.Info:
     """What a pool gives; `shape` tells the result's dimensions by letter from the input's."""
     x = pool_input(ctx, infos, rank, average)
     data, out = pool_layouts(ctx, attrs, rank)

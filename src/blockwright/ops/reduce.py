@@ -65,7 +65,7 @@ def deduce_axes(
     return result([x], (), dtype) if axis is None else unknown([x], dtype, -1)
 
 
-class Reduction:
+class ReductionAxes:
     """Index bookkeeping of one reduction: where result indices and reduced ones meet."""
 
     def __init__(self, shape: Sequence[ir.Expr], axes: Sequence[int], keepdims: bool) -> None:
@@ -113,9 +113,9 @@ class Reduction:
         )
 
 
-def reduction_of(ctx: OpContext, x: Tensor, attrs: Attrs) -> Reduction:
+def reduction_of(ctx: OpContext, x: Tensor, attrs: Attrs) -> ReductionAxes:
     """The reduction an axes/keepdims pair asks for."""
-    return Reduction(x.shape, axes_of(ctx, given_axes(attrs), len(x.shape)), attrs["keepdims"])
+    return ReductionAxes(x.shape, axes_of(ctx, given_axes(attrs), len(x.shape)), attrs["keepdims"])
 
 
 def _result_type(attrs: Attrs, dtype: ir.DType | None) -> ir.DType | None:

@@ -14,7 +14,7 @@ from blockwright.ops.common import I64, ZERO, as_dim
 from blockwright.ops.row import OpContext, dims_text
 
 
-class Product:
+class SymbolicProduct:
     """An integer times symbolic factors."""
 
     def __init__(self, dims: Sequence[ir.Expr] = ()) -> None:
@@ -40,7 +40,9 @@ class Product:
             out = ir.mul(factor, out) if ir.is_const_int(out) else ir.mul(out, factor)
         return out
 
-    def without(self, other: Product, ctx: OpContext) -> tuple[list[ir.Expr], list[ir.Expr]]:
+    def without(
+        self, other: SymbolicProduct, ctx: OpContext
+    ) -> tuple[list[ir.Expr], list[ir.Expr]]:
         """Factors only here and only in `other`, after cancelling equal ones."""
         mine, theirs = list(self.factors), list(other.factors)
         for factor in list(mine):
@@ -52,7 +54,7 @@ class Product:
                 ]
         return mine, theirs
 
-    def same(self, other: Product, ctx: OpContext) -> bool:
+    def same(self, other: SymbolicProduct, ctx: OpContext) -> bool:
         """Whether the two are surely equal."""
         mine, theirs = self.without(other, ctx)
         if not mine and not theirs:
@@ -67,9 +69,9 @@ def resolve(
     holes = [i for i, d in enumerate(wanted) if ir.is_const_int(d, -1)]
     if len(holes) > 1:
         raise ctx.error("more than one dimension is -1")
-    total = Product(shape)
+    total = SymbolicProduct(shape)
     if not holes:
-        known = Product(wanted)
+        known = SymbolicProduct(wanted)
         if not total.same(known, ctx):
             raise ctx.error(
                 f"cannot turn shape ({dims_text(*shape)}) into ({dims_text(*wanted)}): "
@@ -77,17 +79,17 @@ def resolve(
                 "the number of elements must be the same",
             )
         return tuple(wanted)
-    known = Product([d for i, d in enumerate(wanted) if i != holes[0]])
+    known = SymbolicProduct([d for i, d in enumerate(wanted) if i != holes[0]])
     mine, theirs = total.without(known, ctx)
     if known.number == 0 or (not theirs and total.number % known.number and not mine):
         raise ctx.error(f"-1 has no solution: ({dims_text(*shape)}) into ({dims_text(*wanted)})")
-    rest = Product()
+    rest = SymbolicProduct()
     rest.number, rest.factors = total.number, mine
     if not theirs and total.number % known.number == 0:
         rest.number //= known.number
         dim = rest.expr()
     else:
-        below = Product()
+        below = SymbolicProduct()
         below.number, below.factors = known.number, theirs
         dim = ctx.analyzer.simplify(ir.floordiv(rest.expr(), below.expr()))
     return tuple(dim if i == holes[0] else d for i, d in enumerate(wanted))
@@ -104,8 +106,8 @@ def _groups(ctx: OpContext, source: Sequence[ir.Expr], target: Sequence[ir.Expr]
     while ins and outs:
         left, right = [ins.pop(0)], [outs.pop(0)]
         while True:
-            a = Product([source[i] for i in left])
-            b = Product([target[i] for i in right])
+            a = SymbolicProduct([source[i] for i in left])
+            b = SymbolicProduct([target[i] for i in right])
             if a.same(b, ctx):
                 break
             mine, theirs = a.without(b, ctx)
@@ -138,7 +140,7 @@ def source_index(
         for position in right[1:]:
             linear = ir.add(ir.mul(linear, target[position]), indices[position])
         for order, position in enumerate(left):
-            below = Product([source[p] for p in left[order + 1 :]]).expr()
+            below = SymbolicProduct([source[p] for p in left[order + 1 :]]).expr()
             digit = linear if ir.is_const_int(below, 1) else ir.floordiv(linear, below)
             out[position] = digit if order == 0 else ir.floormod(digit, source[position])
     return tuple(ir.cast_to(i, I64) for i in out)

@@ -24,7 +24,7 @@ from blockwright.ops.common import (
     tensors,
     unknown,
 )
-from blockwright.ops.relabel import Product, resolve, source_index
+from blockwright.ops.relabel import SymbolicProduct, resolve, source_index
 from blockwright.ops.row import (
     REQUIRED,
     Array,
@@ -104,7 +104,7 @@ def _flat_shape(ctx: OpContext, x: ir.TensorInfo, attrs: Attrs) -> tuple[ir.Expr
     end = normalize_axis(ctx, attrs["end"], len(shape))
     if start > end:
         raise ctx.error(f"start {start} is behind end {end}")
-    return (*shape[:start], Product(shape[start : end + 1]).expr(), *shape[end + 1 :])
+    return (*shape[:start], SymbolicProduct(shape[start : end + 1]).expr(), *shape[end + 1 :])
 
 
 def _flat_rank(rank: int, attrs: Attrs) -> int:

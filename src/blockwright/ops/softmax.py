@@ -17,7 +17,7 @@ from blockwright.ops.common import (
     tensors,
     widen,
 )
-from blockwright.ops.reduce import Reduction
+from blockwright.ops.reduce import ReductionAxes
 from blockwright.ops.row import Attrs, OpContext, OpRow, Sample, known_dtype, normalize_axis
 from blockwright.ops.samples import floats, values
 from blockwright.script.compute import Program
@@ -37,7 +37,7 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
     program = Program(ctx.name)
     (x,) = inputs(ctx, program, infos)
     axis = normalize_axis(ctx, attrs["axis"], len(x.shape))
-    what = Reduction(x.shape, (axis,), keepdims=False)
+    what = ReductionAxes(x.shape, (axis,), keepdims=False)
 
     def row(index: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(index[:axis]) + tuple(index[axis + 1 :])

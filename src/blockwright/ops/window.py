@@ -142,9 +142,13 @@ def windows_of(
 
 # ------------------------------------------------------------------------------------------ blocks
 def with_border(
-    ctx: OpContext, program: Program, x: Tensor, layout: str, border: Mapping[str, Border],
+    ctx: OpContext,
+    program: Program,
+    x: Tensor,
+    layout: str,
+    border: Mapping[str, Border],
     value: ir.Expr,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """`x` with a border of `value` along the axes named; `x` itself when all are 0 wide."""
     width = [border.get(letter, (ZERO, ZERO)) for letter in layout]
     if all(ir.is_const_int(v, 0) for pair in width for v in pair):

@@ -75,9 +75,15 @@ class _Tiles:
 
 
 def winograd(
-    program: Program, m: int, x: Tensor, weight: Tensor, data: str, kernel: str, out: str,
+    program: Program,
+    m: int,
+    x: Tensor,
+    weight: Tensor,
+    data: str,
+    kernel: str,
+    out: str,
     padding: Sequence[tuple[int, int]],
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The blocks of a 3×3 convolution with stride 1.
 
     Args:

@@ -27,7 +27,7 @@ from blockwright.passes.rewrite import (
 )
 
 
-class Split:
+class PackSplit:
     """How one parameter of a kernel is packed: by `pack`, into the buffer that replaces it."""
 
     def __init__(self, position: int, pack: ir.PrimFunc, packed: ir.Buffer) -> None:
@@ -66,17 +66,17 @@ def _touched(stmt: ir.Stmt) -> Touched:
     return Touched(frozenset(reads), frozenset(writes))
 
 
-def split_prologue(func: ir.PrimFunc, constant: set[int]) -> tuple[ir.PrimFunc, list[Split]]:
+def split_prologue(func: ir.PrimFunc, constant: set[int]) -> tuple[ir.PrimFunc, list[PackSplit]]:
     """Take nests that only pack a constant parameter out of the kernel."""
     root = func.root
     stmts = list(root.body.seq) if isinstance(root.body, ir.SeqStmt) else [root.body]
     uses = {stmt: _touched(stmt) for stmt in stmts}
-    splits: list[Split] = []
+    splits: list[PackSplit] = []
     for position in sorted(constant):
         chain, packed = _chain(func, stmts, uses, func.buffers[position])
         if chain:
             pack = _pack_function(func, chain, uses, func.buffers[position], packed)
-            splits.append(Split(position, pack, packed))
+            splits.append(PackSplit(position, pack, packed))
             stmts = [s for s in stmts if s not in chain]
     return (_without(func, stmts, uses, splits), splits) if splits else (func, [])
 
@@ -136,7 +136,7 @@ class _Neutral(ir.Mutator):
 
 
 def _without(
-    func: ir.PrimFunc, stmts: list[ir.Stmt], uses: Uses, splits: list[Split]
+    func: ir.PrimFunc, stmts: list[ir.Stmt], uses: Uses, splits: list[PackSplit]
 ) -> ir.PrimFunc:
     moved = {s.packed for s in splits}
     root = func.root

@@ -119,9 +119,7 @@ def _call(
     return call_tir(name, tensors, out, symbols)
 
 
-def _key(
-    name: str, infos: list[ir.TensorInfo], attrs: dict[str, Any]
-) -> tuple[Any, ...] | None:  # fmt: skip
+def _key(name: str, infos: list[ir.TensorInfo], attrs: dict[str, Any]) -> tuple[Any, ...] | None:
     """All that decides a program, where sizes are known and attributes are plain values."""
     shapes: list[tuple[Any, ...]] = []
     for info in infos:

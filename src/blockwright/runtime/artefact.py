@@ -75,7 +75,7 @@ class Parameter(msgspec.Struct, frozen=True):
     order: tuple[int, ...] = ()
 
 
-class Signature(msgspec.Struct, frozen=True):
+class ExportedFunction(msgspec.Struct, frozen=True):
     """A function of the artefact.
 
     Attributes:
@@ -108,7 +108,7 @@ class Metadata(msgspec.Struct, frozen=True):
     triple: str
     cpu: str = ""
     features: tuple[str, ...] = ()
-    functions: tuple[Signature, ...] = ()
+    functions: tuple[ExportedFunction, ...] = ()
     main: str = "main"
     extra: dict[str, Any] = {}
 

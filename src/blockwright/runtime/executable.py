@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from blockwright.runtime.arguments import NativeFunction
-from blockwright.runtime.artefact import Metadata, Signature, load_artefact
+from blockwright.runtime.artefact import ExportedFunction, Metadata, load_artefact
 from blockwright.runtime.inputs import InputTree
 from blockwright.runtime.library import Library
 from blockwright.runtime.memory_order import MemoryOrders
@@ -37,7 +37,7 @@ class MemoryPlan(msgspec.Struct, frozen=True):
     arena: int | str
     unshared: int | str
     storages: tuple[tuple[int | str, tuple[str, ...]], ...] = ()
-    signature: Signature | None = None
+    signature: ExportedFunction | None = None
 
     def activation_bytes(self, *inputs: Any) -> int:
         """Arena plus results for inputs of these shapes."""

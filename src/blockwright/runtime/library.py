@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from blockwright.runtime import threads
 from blockwright.runtime.errors import translate
 from blockwright.runtime.ffi import tvm_ffi
-from blockwright.runtime.reclaim import Watched, watch
+from blockwright.runtime.reclaim import ReleaseOnDrop, watch
 from blockwright.support import ArtefactError
 from blockwright.support.uncopied import Uncopied
 
@@ -39,7 +39,7 @@ class Library(Uncopied):
     # (Slots are emptied in this order: the module is gone when its memory is looked at.)
     __slots__ = ("module", "path", "watched")
 
-    def __init__(self, path: Path, module: Any, watched: Watched) -> None:
+    def __init__(self, path: Path, module: Any, watched: ReleaseOnDrop) -> None:
         self.path, self.module, self.watched = path, module, watched
 
     def __contains__(self, name: str) -> bool:

@@ -46,20 +46,20 @@ class _Held:
     constants: object
 
 
-class Watched:
+class ReleaseOnDrop:
     """When this is dropped, memory goes back. To be dropped after what holds the library."""
 
     __slots__ = ("__weakref__",)
 
 
-def watch(module: Any, name: str, constants: object = None) -> Watched:
+def watch(module: Any, name: str, constants: object = None) -> ReleaseOnDrop:
     """Sees to it that the memory of a library goes back when nobody can call it any more.
 
     Arguments: `module` is its FFI object, `name` what the loader knows it by. `constants` is kept
     until then.
     """
     give_back()
-    watched = Watched()
+    watched = ReleaseOnDrop()
     loaded = ctypes.CDLL(name)
     hooks = tuple(_address(loaded[hook]) for hook in IDLE_HOOKS if hasattr(loaded, hook))
     if hooks or constants is not None:  # else it is none of ours

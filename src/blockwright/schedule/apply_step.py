@@ -7,20 +7,20 @@ from blockwright import ir
 from blockwright.schedule.engine.handle import BlockRV, LoopRV
 from blockwright.schedule.engine.record import Primitive
 from blockwright.schedule.engine.remap_handles import used_handles
-from blockwright.schedule.engine.state import Place, State, Step
+from blockwright.schedule.engine.state import SampledLocation, StepResult, StepState
 from blockwright.schedule.legality.cross_thread import require_still_combining
 from blockwright.schedule.primitive.compute_at import ComputeAt
 from blockwright.schedule.primitive.compute_inline import ComputeInline
 from blockwright.schedule.rewrite.independence import with_independent_iterators
 
 
-def applied(record: Primitive, state: State) -> Step:
+def applied(record: Primitive, state: StepState) -> StepResult:
     """Apply a record; `compute_at` follows what `sample_compute_location` drew."""
     if isinstance(record, ComputeAt):
         place = state.place(record.loop)
-        if place is Place.ROOT:
-            return Step(state.func)
-        if place is Place.INLINE:
+        if place is SampledLocation.ROOT:
+            return StepResult(state.func)
+        if place is SampledLocation.INLINE:
             return ComputeInline(record.block).apply(state)
     if record.siblings:
         _require_in_bodies(state, record)
@@ -28,7 +28,7 @@ def applied(record: Primitive, state: State) -> Step:
     return step if record.namespace == "unsafe" else require_still_combining(state, step)
 
 
-def _require_in_bodies(state: State, record: Primitive) -> None:
+def _require_in_bodies(state: StepState, record: Primitive) -> None:
     """What a step names stands in the bodies of blocks. Blocks of an initial value run at the first
     visits alone, so they are neither producers nor consumers of those in the body."""
     for handle in used_handles(record):

@@ -9,7 +9,7 @@ import msgspec
 from blockwright import ir
 from blockwright.arith import Analyzer, IntervalSet, eval_set, union
 from blockwright.arith.text import expr_text
-from blockwright.schedule.engine.state import State
+from blockwright.schedule.engine.state import StepState
 from blockwright.schedule.legality.buffers import home
 from blockwright.schedule.primitive.compute_at import computed_at, needed_domains
 from blockwright.schedule.rewrite.move import within
@@ -131,7 +131,7 @@ class ComputeAtExplanation(msgspec.Struct, frozen=True, eq=False):
         return f"work: {self.recomputation:.3g} times ({counts}){again}"
 
 
-def explain_compute_at(state: State, block: ir.Block, loop: ir.For) -> ComputeAtExplanation:
+def explain_compute_at(state: StepState, block: ir.Block, loop: ir.For) -> ComputeAtExplanation:
     """What a compute_at would line up, need, generate and recompute, and whether it is legal."""
     scope = state.scope(block)
     flow = state.flow_at(block)
@@ -175,7 +175,7 @@ def explain_compute_at(state: State, block: ir.Block, loop: ir.For) -> ComputeAt
 
 
 def _kept(
-    state: State, block: ir.Block, loop: ir.For, buffer: ir.Buffer, needs: Sequence[BufferNeed]
+    state: StepState, block: ir.Block, loop: ir.For, buffer: ir.Buffer, needs: Sequence[BufferNeed]
 ) -> BufferKept:
     """What is left of a result when lowering has shrunk it to one iteration of the loop."""
     users = [
@@ -204,7 +204,7 @@ def _kept(
 
 
 def _axes(
-    state: State, block: ir.Block, loop: ir.For, consumers: list[ir.Block], analyzer: Analyzer
+    state: StepState, block: ir.Block, loop: ir.For, consumers: list[ir.Block], analyzer: Analyzer
 ) -> tuple[AxisNeed, ...]:
     flow = state.flow_at(block)
     domains = needed_domains(state, flow, block, loop, consumers)
@@ -218,7 +218,7 @@ def _axes(
     return tuple(result)
 
 
-def _refusal(state: State, block: ir.Block, loop: ir.For) -> str:
+def _refusal(state: StepState, block: ir.Block, loop: ir.For) -> str:
     try:
         computed_at(state, block, loop)
     except ScheduleError as error:

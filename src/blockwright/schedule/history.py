@@ -10,9 +10,9 @@ import msgspec
 from blockwright import ir
 from blockwright.ir.printer import script
 from blockwright.schedule.display import Shown
-from blockwright.schedule.engine.instruction import Call
+from blockwright.schedule.engine.instruction import CompositeCall
 from blockwright.schedule.serialize.python import call_text, short_value
-from blockwright.schedule.session import Core
+from blockwright.schedule.session import Session
 from blockwright.support import ScheduleError
 
 
@@ -66,14 +66,14 @@ class Difference(Shown):
     __repr__ = __str__
 
 
-def history(core: Core) -> list[Stage]:
+def history(core: Session) -> list[Stage]:
     """The start and the programs after each call that changed something."""
     functions = dict(core.functions)
     for change in reversed(core.changes):
         functions[change.function] = change.before
     first = core.changes[0].function if core.changes else core.work_on
     stages = [Stage(0, "the start", 0, dict(functions), first)]
-    call: Call | None = None
+    call: CompositeCall | None = None
     for number, (step, change) in enumerate(zip(core.steps, core.changes, strict=True), 1):
         if change.after is change.before:
             continue
@@ -86,9 +86,9 @@ def history(core: Core) -> list[Stage]:
     return stages
 
 
-def steps_before(core: Core, calls: int) -> int:
+def steps_before(core: Session, calls: int) -> int:
     """How many steps stay when the last changing calls are taken back."""
-    groups: list[tuple[int, Call | None]] = []
+    groups: list[tuple[int, CompositeCall | None]] = []
     for number, (step, change) in enumerate(zip(core.steps, core.changes, strict=True)):
         if step.call is not None and groups and groups[-1][1] is step.call:
             continue
@@ -103,7 +103,7 @@ def steps_before(core: Core, calls: int) -> int:
     return groups[-calls][0]
 
 
-def _first_of(core: Core, number: int) -> int:
+def _first_of(core: Session, number: int) -> int:
     """The first step of the composite call that a step is part of."""
     call = core.steps[number].call
     while call is not None and number > 0 and core.steps[number - 1].call is call:

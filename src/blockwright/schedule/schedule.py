@@ -15,7 +15,7 @@ from blockwright.schedule.engine.record import Primitive
 from blockwright.schedule.explain import ComputeAtExplanation, explain_compute_at
 from blockwright.schedule.history import Difference, Stage
 from blockwright.schedule.primitive import PRIMITIVES
-from blockwright.schedule.session import Core, Verify
+from blockwright.schedule.session import Session, Verify
 from blockwright.schedule.trace import Trace
 from blockwright.schedule.unsafe import UNSAFE_PRIMITIVES
 from blockwright.support import ScheduleError
@@ -114,7 +114,7 @@ class Schedule(Compose, Shown):
                 code="BW304",
                 help="schedule a program made of T.prim_func with blocks",
             )
-        self._core = Core(result, verify, seed)
+        self._core = Session(result, verify, seed)
         self._first = self._core.work_on
 
     # ------------------------------------------------------------------ the program

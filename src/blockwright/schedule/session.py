@@ -31,10 +31,17 @@ from blockwright.schedule.engine.handle import (
     handle_name,
     new_origin,
 )
-from blockwright.schedule.engine.instruction import Call, Instruction
+from blockwright.schedule.engine.instruction import CompositeCall, Instruction
 from blockwright.schedule.engine.record import Primitive
 from blockwright.schedule.engine.remap_handles import resolved, translated, used_handles
-from blockwright.schedule.engine.state import Place, State, Step, Target, explained, schedule_error
+from blockwright.schedule.engine.state import (
+    SampledLocation,
+    StepResult,
+    StepState,
+    Target,
+    explained,
+    schedule_error,
+)
 from blockwright.schedule.serialize.python import call_text, short_value
 from blockwright.support import ScheduleError
 from blockwright.support.kinds import require_kind
@@ -60,7 +67,7 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
     target: Target | Dead
 
 
-class Change(msgspec.Struct, frozen=True, eq=False):
+class AppliedStep(msgspec.Struct, frozen=True, eq=False):
     """What one step did: the program before and after, and the entries it replaced."""
 
     function: str
@@ -69,7 +76,7 @@ class Change(msgspec.Struct, frozen=True, eq=False):
     entries: dict[Handle, Entry]
 
 
-class Core:
+class Session:
     """Functions under schedule, and the steps taken on them.
 
     Args:
@@ -94,17 +101,17 @@ class Core:
         self.work_on = next(iter(functions))
         self.random = random.Random(seed)
         self.steps: list[Instruction] = []
-        self.changes: list[Change] = []
+        self.changes: list[AppliedStep] = []
         self.entries: dict[Handle, Entry] = {}
-        self._call: Call | None = None
-        self._states: dict[str, State] = {}
+        self._call: CompositeCall | None = None
+        self._states: dict[str, StepState] = {}
         self._standing: dict[str, dict[Target, list[Handle]]] = {}
         self._step_name = ""
 
-    def copy(self) -> Core:
+    def copy(self) -> Session:
         """An independent engine at the same point, with draws of its own. Handles made so far work
         in both; those made from here on, in the one that made them."""
-        other = Core.__new__(Core)
+        other = Session.__new__(Session)
         other.__dict__.update(self.__dict__)
         other.origin = new_origin()
         other.functions = dict(self.functions)
@@ -137,7 +144,7 @@ class Core:
         self.steps.append(Instruction(record, outputs, self._call))
         return outputs
 
-    def _worked_out(self, record: Primitive, state: State) -> tuple[Primitive, Step]:
+    def _worked_out(self, record: Primitive, state: StepState) -> tuple[Primitive, StepResult]:
         """A step, its record completed; nothing of the schedule has changed yet."""
         record = completed(record, state)
         return record, applied(resolved(record, self.number), state)
@@ -175,11 +182,11 @@ class Core:
         length, outer = len(self.steps), self._call
         known: dict[Handle, Handle] = {}
         last: tuple[Handle, ...] = ()
-        calls: dict[Call, Call] = {}
+        calls: dict[CompositeCall, CompositeCall] = {}
         try:
             for number, step in enumerate(steps):
                 if step.call is not None and outer is None:
-                    self._call = calls.setdefault(step.call, Call(step.call.text))
+                    self._call = calls.setdefault(step.call, CompositeCall(step.call.text))
                 else:
                     self._call = outer
                 with explained(f"step {number} of the trace"):
@@ -212,7 +219,7 @@ class Core:
             yield  # part of the call that is under way
             return
         length = len(self.steps)
-        self._call = Call(text)
+        self._call = CompositeCall(text)
         try:
             yield
         except BaseException:
@@ -257,13 +264,13 @@ class Core:
             )
         return names.pop() if names else self.work_on
 
-    def state(self, function: str, step_name: str) -> State:
+    def state(self, function: str, step_name: str) -> StepState:
         """The function as it is now, for a step to look at."""
         state = self._states.get(function)
         if state is None or state.func is not self.functions[function]:
             func = self.functions[function]
             if state is None:
-                state = State(func, self.resolve, step_name, None, self.random)
+                state = StepState(func, self.resolve, step_name, None, self.random)
             else:
                 state = state.following(func)
             state.taken = True
@@ -271,7 +278,7 @@ class Core:
         state.step_name = self._step_name = step_name
         return state
 
-    def _commit(self, function: str, record: Primitive, step: Step) -> tuple[Handle, ...]:
+    def _commit(self, function: str, record: Primitive, step: StepResult) -> tuple[Handle, ...]:
         old = self.functions[function]
         replaced: dict[Handle, Entry] = {}
         if step.func is not old:
@@ -296,7 +303,7 @@ class Core:
             self.entries[handle] = Entry(function, target)
             standing.setdefault(target, []).append(handle)
             outputs.append(handle)
-        self.changes.append(Change(function, old, step.func, replaced))
+        self.changes.append(AppliedStep(function, old, step.func, replaced))
         return tuple(outputs)
 
     def _new_handle(self, target: Target, func: ir.PrimFunc) -> Handle:
@@ -311,7 +318,7 @@ class Core:
             name += "_"
         return ExprRV(name, ir.dtype_of("int32"))
 
-    def _forward(self, function: str, name: str, step: Step) -> dict[Handle, Entry]:
+    def _forward(self, function: str, name: str, step: StepResult) -> dict[Handle, Entry]:
         """Let every handle stand for what its target became, or name this step."""
         tree = self.state(function, name).tree
         replaced: dict[Handle, Entry] = {}
@@ -377,8 +384,8 @@ class Core:
                 help="take the step again, or ask anew with get_block and get_loops",
             )
         left = self._left_by(dead.step)
-        names = [t.name for t in left.values() if not isinstance(t, (int, Place))]
-        tree = State(self.functions[entry.function], self.resolve, step_name).tree
+        names = [t.name for t in left.values() if not isinstance(t, (int, SampledLocation))]
+        tree = StepState(self.functions[entry.function], self.resolve, step_name).tree
         marks = [
             tree.loops[t] if isinstance(t, ir.Var) else t
             for t in left.values()

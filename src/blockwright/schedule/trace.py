@@ -14,7 +14,7 @@ from blockwright.schedule.engine.record import Primitive, fields_of
 from blockwright.schedule.engine.remap_handles import used_handles
 from blockwright.schedule.serialize.json import steps_as_json, steps_from_json
 from blockwright.schedule.serialize.python import steps_as_python
-from blockwright.schedule.session import Core, Verify
+from blockwright.schedule.session import Session, Verify
 from blockwright.support import ScheduleError
 
 
@@ -58,7 +58,7 @@ class Trace:
         self, func: ir.PrimFunc, *, verify: Verify = "check", seed: int | None = 0
     ) -> ir.PrimFunc:
         """The program that these steps make of `func`; `seed` is for draws without a decision."""
-        core = Core({func.name: func}, verify, seed)
+        core = Session({func.name: func}, verify, seed)
         core.replay(self.instructions)
         return core.functions[func.name]
 

@@ -75,7 +75,7 @@ class Operation:
         self.axis: list[Var] = []
         self.reduce_axis: list[Var] = []
         self.outputs: list[Tensor] = []
-        self.values: list[Expr | Reduction] = []
+        self.values: list[Expr | TeReduction] = []
         self.inputs: list[Tensor] = []
         self.emit: Callable[[Sequence[Buffer], Sequence[Buffer]], Any] | None = None
 
@@ -139,7 +139,7 @@ class _Element:
         return [t for t in result if t is not None]
 
 
-class Reduction:
+class TeReduction:
     """`te.sum(value, axis)`: the whole value of a computation, one expression per component."""
 
     def __init__(self, combiner: AnyReducer, values: list[Expr], axes: list[Var]) -> None:
@@ -157,7 +157,7 @@ class Reduction:
 
 
 def _reducer(combiner: AnyReducer, name: str) -> Callable[..., Any]:
-    def reduce(value: Any, axis: Any, where: Any = None) -> Reduction:
+    def reduce(value: Any, axis: Any, where: Any = None) -> TeReduction:
         axes = items_of(axis)
         unknown = [a for a in axes if _domains.get(a) is None]
         if unknown or not axes:
@@ -170,7 +170,7 @@ def _reducer(combiner: AnyReducer, name: str) -> Callable[..., Any]:
         if where is not None:
             neutral = reducer_of(combiner, [n.dtype for n in nodes]).identity
             nodes = [if_then_else(where, n, e) for n, e in zip(nodes, neutral, strict=True)]
-        return Reduction(combiner, nodes, axes)
+        return TeReduction(combiner, nodes, axes)
 
     reduce.__name__ = reduce.__qualname__ = name
     return reduce
@@ -217,9 +217,12 @@ def placeholder(shape: Any, dtype: str | DType = "float32", name: str = "placeho
 
 
 def compute(
-    shape: Any, fcompute: Callable[..., Any], name: str = "compute", tag: str = "",
+    shape: Any,
+    fcompute: Callable[..., Any],
+    name: str = "compute",
+    tag: str = "",
     attrs: Mapping[str, Any] | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """A tensor whose element at (i, j, …) is `fcompute(i, j, …)`; a tuple gives several tensors."""
     extents = tuple(_dim(d) for d in items_of(shape))
     op = Operation(name, tag, attrs)
@@ -229,12 +232,12 @@ def compute(
     several = sequence_of(result)
     op.values = [_value(v) for v in (result,) if several is None]
     op.values += [_value(v) for v in several or ()]
-    bodies = [e for v in op.values for e in (v.values if isinstance(v, Reduction) else [v])]
-    tuples = [v for v in op.values if isinstance(v, Reduction) and len(v.values) > 1]
+    bodies = [e for v in op.values for e in (v.values if isinstance(v, TeReduction) else [v])]
+    tuples = [v for v in op.values if isinstance(v, TeReduction) and len(v.values) > 1]
     if tuples and len(op.values) > 1:
         raise ScriptError("a reduction of a tuple is a computation of its own", code="BW107")
     op.inputs = _Element.mentioned(bodies)
-    op.reduce_axis = [a for v in op.values if isinstance(v, Reduction) for a in v.axes]
+    op.reduce_axis = [a for v in op.values if isinstance(v, TeReduction) for a in v.axes]
     single = several is None and not tuples
     tensors = [
         Tensor(Buffer(name if single else f"{name}_v{k}", b.dtype, extents), op)
@@ -243,8 +246,8 @@ def compute(
     return tensors[0] if single else tensors
 
 
-def _value(found: Any) -> Expr | Reduction:
-    return found if isinstance(found, Reduction) else ir.as_expr(found)
+def _value(found: Any) -> Expr | TeReduction:
+    return found if isinstance(found, TeReduction) else ir.as_expr(found)
 
 
 def _axis_names(function: Callable[..., Any], count: int) -> list[str]:
@@ -263,9 +266,14 @@ def _axis_names(function: Callable[..., Any], count: int) -> list[str]:
 
 
 def extern(
-    shape: Any, inputs: Sequence[Tensor], fcompute: Callable[..., Any], name: str = "extern",
-    dtype: Any = None, tag: str = "", attrs: Mapping[str, Any] | None = None,
-) -> Any:  # fmt: skip
+    shape: Any,
+    inputs: Sequence[Tensor],
+    fcompute: Callable[..., Any],
+    name: str = "extern",
+    dtype: Any = None,
+    tag: str = "",
+    attrs: Mapping[str, Any] | None = None,
+) -> Any:
     """Tensors written by a fragment: `fcompute(ins, outs)` emits with the `T` dialect."""
     several = sequence_of(items_of(shape)[0]) is not None
     shapes = items_of(shape) if several else [shape]
@@ -353,7 +361,7 @@ class _Writer:
         names = [a.name for a in op.axis]
         outputs = iter(op.outputs)
         for value in op.values:
-            if isinstance(value, Reduction):
+            if isinstance(value, TeReduction):
                 self._reduce(op, value, [next(outputs) for _ in value.values])
                 continue
             tensor = next(outputs)
@@ -362,7 +370,7 @@ class _Writer:
                 tensor.name, tensor.shape, body, tensor.dtype, axes=names, annotations=op.attrs
             )
 
-    def _reduce(self, op: Operation, value: Reduction, outputs: list[Tensor]) -> None:
+    def _reduce(self, op: Operation, value: TeReduction, outputs: list[Tensor]) -> None:
         domains = [d for d in map(_domains.get, value.axes) if d is not None]
         result = self.out.reduce_tuple(
             [t.name for t in outputs],
@@ -434,7 +442,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Operation", "Reduction", "Tensor", "all", "any", "comm_reducer", "compute", "const",
+    "Operation", "TeReduction", "Tensor", "all", "any", "comm_reducer", "compute", "const",
     "create_prim_func", "extern", "if_then_else", "max", "max_value", "min", "min_value",
     "placeholder", "power", "prod", "reduce_axis", "size_var", "sum", "var",
 ]  # fmt: skip

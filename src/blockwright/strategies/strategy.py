@@ -136,9 +136,12 @@ def _tried(rule: Rule, func: ir.PrimFunc, target: Target, asked: _Asked) -> Rule
 
 
 def _result(
-    asked: _Asked, func: ir.PrimFunc, rule: str, trace: Trace,
+    asked: _Asked,
+    func: ir.PrimFunc,
+    rule: str,
+    trace: Trace,
     variants: tuple[tuple[ir.Expr, Trace], ...] = (),
-) -> RuleResult:  # fmt: skip
+) -> RuleResult:
     return RuleResult(
         func,
         rule,
@@ -161,9 +164,12 @@ def _fault(error: Exception) -> str:
 
 
 def _scheduled(
-    func: ir.PrimFunc, apply: Callable[[Schedule, Target], None], target: Target, name: str,
+    func: ir.PrimFunc,
+    apply: Callable[[Schedule, Target], None],
+    target: Target,
+    name: str,
     notes: list[str],
-) -> Schedule | None:  # fmt: skip
+) -> Schedule | None:
     """The program's schedule; None, and a note, where the checker refuses a step."""
     sch = Schedule(func)
     try:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 
-class Atom(msgspec.Struct, frozen=True, eq=False):
+class Indeterminate(msgspec.Struct, frozen=True, eq=False):
     """What polynomials are made of.
 
     Attributes:
@@ -22,11 +22,11 @@ class Atom(msgspec.Struct, frozen=True, eq=False):
     content: Any
 
 
-Product = tuple[Atom, ...]
+Product = tuple[Indeterminate, ...]
 """Atoms in their order, repeated for powers."""
 
 
-class Poly:
+class Polynomial:
     """A sum: product of atoms → its coefficient, none of which is zero."""
 
     def __init__(self, terms: Mapping[Product, int]) -> None:
@@ -34,27 +34,27 @@ class Poly:
         self._key = frozenset(self.terms.items())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Poly) and self._key == other._key
+        return isinstance(other, Polynomial) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self._key)
 
-    def __add__(self, other: Poly) -> Poly:
+    def __add__(self, other: Polynomial) -> Polynomial:
         result = dict(self.terms)
         for product, count in other.terms.items():
             result[product] = result.get(product, 0) + count
-        return Poly(result)
+        return Polynomial(result)
 
-    def __sub__(self, other: Poly) -> Poly:
+    def __sub__(self, other: Polynomial) -> Polynomial:
         return self + other * number(-1)
 
-    def __mul__(self, other: Poly) -> Poly:
+    def __mul__(self, other: Polynomial) -> Polynomial:
         result: dict[Product, int] = {}
         for a, m in self.terms.items():
             for b, n in other.terms.items():
                 product = tuple(sorted((*a, *b), key=lambda atom: atom.rank))
                 result[product] = result.get(product, 0) + m * n
-        return Poly(result)
+        return Polynomial(result)
 
     @property
     def value(self) -> int | None:
@@ -64,7 +64,7 @@ class Poly:
         return self.terms.get(()) if len(self.terms) == 1 else None
 
     @property
-    def atom(self) -> Atom | None:
+    def atom(self) -> Indeterminate | None:
         """The one atom that it is."""
         if len(self.terms) == 1:
             ((product, count),) = self.terms.items()
@@ -72,10 +72,10 @@ class Poly:
                 return product[0]
         return None
 
-    def atoms(self) -> list[Atom]:
+    def atoms(self) -> list[Indeterminate]:
         return list(dict.fromkeys(a for product in self.terms for a in product))
 
-    def parted(self, atom: Atom) -> tuple[Poly, Poly]:
+    def parted(self, atom: Indeterminate) -> tuple[Polynomial, Polynomial]:
         """(what an atom is multiplied with, the terms without it)."""
         factor: dict[Product, int] = {}
         rest: dict[Product, int] = {}
@@ -85,9 +85,9 @@ class Poly:
                 factor[product[:k] + product[k + 1 :]] = count
             else:
                 rest[product] = count
-        return Poly(factor), Poly(rest)
+        return Polynomial(factor), Polynomial(rest)
 
-    def over(self, other: Poly) -> Poly | None:
+    def over(self, other: Polynomial) -> Polynomial | None:
         """The quotient when a polynomial divides without rest."""
         rest, result = self, number(0)
         lead = _leading(other)
@@ -96,20 +96,20 @@ class Poly:
             left = _without(top, lead)
             if left is None or rest.terms[top] % other.terms[lead]:
                 return None
-            part = Poly({left: rest.terms[top] // other.terms[lead]})
+            part = Polynomial({left: rest.terms[top] // other.terms[lead]})
             result, rest = result + part, rest - part * other
         return result
 
 
-def number(value: int) -> Poly:
-    return Poly({(): value})
+def number(value: int) -> Polynomial:
+    return Polynomial({(): value})
 
 
-def of_atom(atom: Atom) -> Poly:
-    return Poly({(atom,): 1})
+def of_atom(atom: Indeterminate) -> Polynomial:
+    return Polynomial({(atom,): 1})
 
 
-def _leading(poly: Poly) -> Product:
+def _leading(poly: Polynomial) -> Product:
     """The first term in an order that multiplication keeps."""
     return max(poly.terms, key=lambda product: (len(product), *(a.rank for a in product)))
 

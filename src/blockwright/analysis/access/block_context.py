@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from blockwright import ir
-from blockwright.analysis.access.counterexample import Span
+from blockwright.analysis.access.counterexample import VarRange
 from blockwright.analysis.access.regions import behind_view
 from blockwright.analysis.access.tree import child_stmts, jumps
-from blockwright.analysis.kernels import Axis, Kernel, axis_of
+from blockwright.analysis.kernels import KernelLaunch, ThreadAxis, axis_of
 
 
-class Level(NamedTuple):
+class LoopLevel(NamedTuple):
     """A loop or thread axis on the way to a block; `var` is the axis' variable in its kernel."""
 
     var: ir.Var
@@ -29,8 +29,8 @@ class Level(NamedTuple):
     tag: str = ""
 
     @property
-    def span(self) -> Span:
-        return Span(self.var, self.low, self.extent)
+    def span(self) -> VarRange:
+        return VarRange(self.var, self.low, self.extent)
 
 
 @dataclasses.dataclass(eq=False)
@@ -49,11 +49,11 @@ class Visit:
 
     block: ir.Block
     realize: ir.BlockRealize
-    path: tuple[Level, ...]
+    path: tuple[LoopLevel, ...]
     values: dict[ir.Var, ir.Expr]
     guards: tuple[ir.Expr, ...]
     around: tuple[ir.Stmt, ...]
-    kernel: Kernel | None
+    kernel: KernelLaunch | None
     order: int
 
     def resolved(self, expr: ir.Expr) -> ir.Expr:
@@ -61,7 +61,7 @@ class Visit:
         return ir.substitute(expr, self.values)
 
 
-class Touch(NamedTuple):
+class ConditionalAccess(NamedTuple):
     """An access that happens whenever its conditions hold.
 
     Attributes:
@@ -72,11 +72,11 @@ class Touch(NamedTuple):
     buffer: ir.Buffer
     indices: tuple[ir.Expr, ...]
     how: str
-    spans: tuple[Span, ...]
+    spans: tuple[VarRange, ...]
     guards: tuple[ir.Expr, ...]
 
 
-def visits(func: ir.PrimFunc, kernels: Sequence[Kernel]) -> list[Visit]:
+def visits(func: ir.PrimFunc, kernels: Sequence[KernelLaunch]) -> list[Visit]:
     """Every block of the function but the root, in program order."""
     walker = _Walker(kernels)
     walker.walk(func.body, (), {}, (), (), None)
@@ -84,18 +84,18 @@ def visits(func: ir.PrimFunc, kernels: Sequence[Kernel]) -> list[Visit]:
 
 
 class _Walker:
-    def __init__(self, kernels: Sequence[Kernel]) -> None:
+    def __init__(self, kernels: Sequence[KernelLaunch]) -> None:
         self.launches = {nest: kernel for kernel in kernels for nest in kernel.nests}
         self.found: list[Visit] = []
 
     def walk(
         self,
         stmt: ir.Stmt,
-        path: tuple[Level, ...],
+        path: tuple[LoopLevel, ...],
         values: dict[ir.Var, ir.Expr],
         guards: tuple[ir.Expr, ...],
         around: tuple[ir.Stmt, ...],
-        kernel: Kernel | None,
+        kernel: KernelLaunch | None,
     ) -> None:
         kernel = self.launches.get(stmt, kernel)
         inner = (*around, stmt)
@@ -104,7 +104,7 @@ class _Walker:
             path, values = self._axis(axis, path, values, kernel)
         elif isinstance(stmt, ir.For):
             low, count = (ir.substitute(e, values) for e in (stmt.min, stmt.extent))
-            path = (*path, Level(stmt.loop_var, low, count, stmt))
+            path = (*path, LoopLevel(stmt.loop_var, low, count, stmt))
         elif isinstance(stmt, ir.IfThenElse):
             condition = ir.substitute(stmt.condition, values)
             self.walk(stmt.then_case, path, values, (*guards, condition), inner, kernel)
@@ -122,24 +122,27 @@ class _Walker:
 
     @staticmethod
     def _axis(
-        axis: Axis, path: tuple[Level, ...], values: dict[ir.Var, ir.Expr], kernel: Kernel
-    ) -> tuple[tuple[Level, ...], dict[ir.Var, ir.Expr]]:
+        axis: ThreadAxis,
+        path: tuple[LoopLevel, ...],
+        values: dict[ir.Var, ir.Expr],
+        kernel: KernelLaunch,
+    ) -> tuple[tuple[LoopLevel, ...], dict[ir.Var, ir.Expr]]:
         var = kernel.canonical(axis)
         if axis.var is not var:
             values = {**values, axis.var: var}
         if all(level.var is not var for level in path):
             low, count = (ir.substitute(e, values) for e in (axis.low, axis.extent))
-            path = (*path, Level(var, low, count, axis.stmt, axis.tag))
+            path = (*path, LoopLevel(var, low, count, axis.stmt, axis.tag))
         return path, values
 
     def _block(
         self,
         stmt: ir.BlockRealize,
-        path: tuple[Level, ...],
+        path: tuple[LoopLevel, ...],
         values: dict[ir.Var, ir.Expr],
         guards: tuple[ir.Expr, ...],
         around: tuple[ir.Stmt, ...],
-        kernel: Kernel | None,
+        kernel: KernelLaunch | None,
     ) -> None:
         block = stmt.block
         bound = {
@@ -158,10 +161,10 @@ class _Walker:
 
 
 # ----------------------------------------------------------------------------------- accesses
-def touches(visit: Visit) -> list[Touch]:
+def touches(visit: Visit) -> list[ConditionalAccess]:
     """What a block without inner blocks touches: its body, not its initial value, and what decides
     where it runs."""
-    result: list[Touch] = []
+    result: list[ConditionalAccess] = []
     starts = [rng.min for view in visit.block.match_buffers for rng in view.source.region]
     decides = (visit.realize.predicate, *visit.realize.iter_values)
     _touch_loads((*decides, *starts), visit, (), (), result)
@@ -170,9 +173,12 @@ def touches(visit: Visit) -> list[Touch]:
 
 
 def _touch_stmt(
-    stmt: ir.Stmt, visit: Visit, spans: tuple[Span, ...], guards: tuple[ir.Expr, ...],
-    found: list[Touch],
-) -> None:  # fmt: skip
+    stmt: ir.Stmt,
+    visit: Visit,
+    spans: tuple[VarRange, ...],
+    guards: tuple[ir.Expr, ...],
+    found: list[ConditionalAccess],
+) -> None:
     match stmt:
         case ir.SeqStmt():
             for part in stmt.seq:
@@ -182,7 +188,7 @@ def _touch_stmt(
         case ir.For():
             _touch_loads((stmt.min, stmt.extent), visit, spans, guards, found)
             low, count = visit.resolved(stmt.min), visit.resolved(stmt.extent)
-            spans = (*spans, Span(stmt.loop_var, low, count))
+            spans = (*spans, VarRange(stmt.loop_var, low, count))
             _touch_stmt(stmt.body, visit, spans, guards, found)
         case ir.IfThenElse():
             _touch_loads((stmt.condition,), visit, spans, guards, found)
@@ -212,23 +218,29 @@ def _touch_stmt(
 
 
 def _touch_loads(
-    exprs: Sequence[ir.Expr], visit: Visit, spans: tuple[Span, ...], guards: tuple[ir.Expr, ...],
-    found: list[Touch],
-) -> None:  # fmt: skip
+    exprs: Sequence[ir.Expr],
+    visit: Visit,
+    spans: tuple[VarRange, ...],
+    guards: tuple[ir.Expr, ...],
+    found: list[ConditionalAccess],
+) -> None:
     for access, when in _loads(exprs, guards, visit):
         found.append(_touch(access, "read", visit, spans, when))
 
 
 def _touch(
-    access: ir.BufferLoad | ir.BufferStore, how: str, visit: Visit, spans: tuple[Span, ...],
+    access: ir.BufferLoad | ir.BufferStore,
+    how: str,
+    visit: Visit,
+    spans: tuple[VarRange, ...],
     guards: tuple[ir.Expr, ...],
-) -> Touch:  # fmt: skip
+) -> ConditionalAccess:
     buffer, indices = access.buffer, access.indices
     for block in (visit.block, *reversed(visit.around)):
         for view in block.match_buffers if isinstance(block, ir.Block) else ():
             if view.buffer is buffer:  # what a view shows is touched where it is
                 buffer, indices = view.source.buffer, behind_view(view.source, indices)
-    return Touch(buffer, tuple(visit.resolved(i) for i in indices), how, spans, guards)
+    return ConditionalAccess(buffer, tuple(visit.resolved(i) for i in indices), how, spans, guards)
 
 
 def _loads(

@@ -29,7 +29,7 @@ class Bytes(NamedTuple):
     size: int
 
 
-class Names:
+class MemoryNames:
     """The names of the memories of a function that have several."""
 
     def __init__(self, func: ir.PrimFunc) -> None:

@@ -30,11 +30,11 @@ _DIVISIONS: dict[type[ir.Expr], Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-class Unknown(Exception):
+class DependsOnMore(Exception):
     """The expression depends on more than the variables."""
 
 
-class Span(NamedTuple):
+class VarRange(NamedTuple):
     """A variable that runs over [low, low + extent)."""
 
     var: ir.Var
@@ -52,11 +52,11 @@ def value_of(expr: ir.Expr, env: Mapping[ir.Var, Any]) -> Any:
             return expr.value
         case ir.Var():
             if expr not in env:
-                raise Unknown
+                raise DependsOnMore
             return env[expr]
         case ir.Cast():
             if not (expr.dtype.is_int or expr.dtype.is_bool) or expr.value.dtype.is_float:
-                raise Unknown
+                raise DependsOnMore
             return value_of(expr.value, env)
         case ir.Not():
             return np.logical_not(value_of(expr.a, env))
@@ -69,7 +69,7 @@ def value_of(expr: ir.Expr, env: Mapping[ir.Var, Any]) -> Any:
         case ir.BinaryOp() | ir.CompareOp() | ir.And() | ir.Or():
             return _binary(expr, value_of(expr.a, env), value_of(expr.b, env))
         case _:
-            raise Unknown
+            raise DependsOnMore
 
 
 def _choice(condition: ir.Expr, yes: ir.Expr, no: ir.Expr, env: Mapping[ir.Var, Any]) -> Any:
@@ -83,7 +83,7 @@ def _binary(expr: ir.BinaryOp | ir.CompareOp | ir.And | ir.Or, a: Any, b: Any) -
         return apply(a, b)
     divide = _DIVISIONS.get(type(expr))
     if divide is None or np.any(np.equal(b, 0)):
-        raise Unknown
+        raise DependsOnMore
     return divide(a, b)
 
 
@@ -144,7 +144,7 @@ def _rows(env: Env, chosen: Array) -> Env:
     return {v: x[chosen] if is_array(x) else x for v, x in env.items()}
 
 
-def instances(spans: Iterable[Span], known: Env, limit: int = 1 << 13) -> Instances:
+def instances(spans: Iterable[VarRange], known: Env, limit: int = 1 << 13) -> Instances:
     """What the variables of `spans` run through, in order, given those of `known`.
 
     Raises Unknown where a bound cannot be evaluated.

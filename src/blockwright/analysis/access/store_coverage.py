@@ -111,9 +111,12 @@ def _is_one_store(body: ir.Stmt, region: ir.BufferRegion) -> bool:
 
 
 def fill_box(
-    indices: Sequence[ir.Expr], domains: Mapping[ir.Var, ir.Range], predicate: ir.Expr | None,
-    analyzer: Analyzer, sizes: Set[ir.Var],
-) -> bool:  # fmt: skip
+    indices: Sequence[ir.Expr],
+    domains: Mapping[ir.Var, ir.Range],
+    predicate: ir.Expr | None,
+    analyzer: Analyzer,
+    sizes: Set[ir.Var],
+) -> bool:
     """Whether indices take every point of the box that is known of them.
 
     Args:
@@ -153,9 +156,12 @@ def fill_box(
 
 
 def _somewhere(
-    indices: Sequence[ir.Expr], domains: Mapping[ir.Var, ir.Range], predicate: ir.Expr,
-    analyzer: Analyzer, sizes: Set[ir.Var],
-) -> ir.Expr | None:  # fmt: skip
+    indices: Sequence[ir.Expr],
+    domains: Mapping[ir.Var, ir.Range],
+    predicate: ir.Expr,
+    analyzer: Analyzer,
+    sizes: Set[ir.Var],
+) -> ir.Expr | None:
     """A condition on the variables of the indices under which some iteration of the other ones
     meets the predicate: their first. None if it may not do so, whatever the indices are."""
     used = {v for i in indices for v in ir.free_vars(i)}

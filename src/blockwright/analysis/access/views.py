@@ -106,9 +106,13 @@ def plain_scope(scope: str) -> bool:
 
 
 def _same_rows(
-    view: ir.Buffer, root: ir.Buffer, first: Sequence[ir.Expr], offset: ir.Expr,
-    variables: Sequence[ir.Var], known: Analyzer,
-) -> tuple[ir.Expr, ...] | None:  # fmt: skip
+    view: ir.Buffer,
+    root: ir.Buffer,
+    first: Sequence[ir.Expr],
+    offset: ir.Expr,
+    variables: Sequence[ir.Var],
+    known: Analyzer,
+) -> tuple[ir.Expr, ...] | None:
     """The indices where the view has the strides of the last dimensions of the buffer behind it,
     and its rows end inside of the latter's."""
     ahead = root.ndim - view.ndim
@@ -130,9 +134,13 @@ def _same_rows(
 
 
 def _unflattened(
-    view: ir.Buffer, root: ir.Buffer, first: Sequence[ir.Expr], offset: ir.Expr,
-    variables: Sequence[ir.Var], known: Analyzer,
-) -> tuple[ir.Expr, ...] | None:  # fmt: skip
+    view: ir.Buffer,
+    root: ir.Buffer,
+    first: Sequence[ir.Expr],
+    offset: ir.Expr,
+    variables: Sequence[ir.Var],
+    known: Analyzer,
+) -> tuple[ir.Expr, ...] | None:
     """The indices as digits of the position in the compact memory of the buffer behind."""
     compact = buffer_strides(root.replace(strides=()))
     if root.strides and not all(

@@ -23,7 +23,7 @@ from blockwright.arith import Analyzer, jointly_cover
 from blockwright.arith.condition import conjuncts
 
 
-class Scope(Siblings):
+class BlockScope(Siblings):
     """Producers, consumers and kinds of the blocks directly inside `block`, and what of one
     another's values they find.
 
@@ -242,7 +242,7 @@ class Scope(Siblings):
         analyzer = self.memo.facts(self.tree, block.body)
         if not self.tree.child_blocks(block):
             return stores_fill(block, region, analyzer, self.sizes)
-        inner = Scope(self.tree, block, self.memo)
+        inner = BlockScope(self.tree, block, self.memo)
         result = inner.filled(inner.writers.get(region.buffer, ()), region.buffer, analyzer)
         return jointly_cover(result, clip_region(region, analyzer).region, analyzer)
 

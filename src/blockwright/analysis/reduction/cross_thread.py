@@ -17,12 +17,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from blockwright import ir
-from blockwright.analysis.access.block_context import Level, Visit, visits
+from blockwright.analysis.access.block_context import LoopLevel, Visit, visits
 from blockwright.analysis.access.tree import Tree
 from blockwright.analysis.kernels import THREAD_AXES, axis_of, kernels
 from blockwright.analysis.reduction.reducer import NoReduction, find_update
 from blockwright.analysis.validate.atomics import updated_atomically
-from blockwright.analysis.validate.violation import Problem
+from blockwright.analysis.validate.violation import Violation
 
 _INSTEAD = (
     "bind the loop to a threadIdx axis where the block is a reduction by a commutative reducer, "
@@ -86,11 +86,11 @@ def _moving_result(block: ir.Block, loaded: bool = False) -> ir.Buffer | None:
     return None
 
 
-def lanes_meet(visit: Visit, level: Level) -> Iterator[Problem]:
+def lanes_meet(visit: Visit, level: LoopLevel) -> Iterator[Violation]:
     """Lanes that update elements which the data chooses, and may choose twice."""
     buffer = _moving_result(visit.block, loaded=True) if driven_by(visit, level) else None
     if buffer is not None and not updated_atomically(visit.block, buffer):
-        yield Problem(
+        yield Violation(
             "BW240",
             f"lanes of loop {level.var.name} may update one element of "
             f"{buffer.name}: which one depends on what block {visit.block.name} reads",
@@ -104,7 +104,7 @@ def _is_shared(buffer: ir.Buffer) -> bool:
     return buffer.scope == "global" or buffer.scope.startswith("shared")
 
 
-def driven_by(visit: Visit, level: Level) -> list[ir.IterVar]:
+def driven_by(visit: Visit, level: LoopLevel) -> list[ir.IterVar]:
     """Reduction iterators of a block, and of blocks around it, that a loop drives."""
     return [
         it
@@ -115,13 +115,13 @@ def driven_by(visit: Visit, level: Level) -> list[ir.IterVar]:
     ]
 
 
-def combines(visit: Visit, level: Level) -> bool:
+def combines(visit: Visit, level: LoopLevel) -> bool:
     """Whether the members of the axis at a level combine their terms in a block."""
     driven = driven_by(visit, level)
     return bool(driven) and not why_race(visit, level, driven)
 
 
-def combine_lanes(visit: Visit, level: Level) -> bool:
+def combine_lanes(visit: Visit, level: LoopLevel) -> bool:
     """Whether the lanes of an innermost loop combine their terms in a block without an initial
     value, all of whose iterators that they drive are reductions."""
     loop, block = level.stmt, visit.block
@@ -133,7 +133,7 @@ def combine_lanes(visit: Visit, level: Level) -> bool:
     return _moving_result(block) is None and not isinstance(find_update(block), NoReduction)
 
 
-def why_race(visit: Visit, level: Level, driven: Sequence[ir.IterVar]) -> str:
+def why_race(visit: Visit, level: LoopLevel, driven: Sequence[ir.IterVar]) -> str:
     """Why the members of an axis race in a block whose reduction iterators they drive."""
     own = {it.var for it in visit.block.iter_vars}
     outer = next((it.var.name for it in driven if it.var not in own), None)
@@ -158,7 +158,7 @@ def unfinished(visit: Visit, leaves: Sequence[Visit]) -> Visit | None:
     return None
 
 
-def cross_thread_problems(func: ir.PrimFunc) -> Iterator[Problem]:
+def cross_thread_problems(func: ir.PrimFunc) -> Iterator[Violation]:
     """Reductions of a function whose terms threads share although they cannot combine them."""
     result = visits(func, kernels(func))
     outer = {s for visit in result for s in visit.around if isinstance(s, ir.Block)}
@@ -171,8 +171,8 @@ def cross_thread_problems(func: ir.PrimFunc) -> Iterator[Problem]:
 
 
 def reduction_problems(
-    visit: Visit, level: Level, leaves: Sequence[Visit], written: Sequence[ir.Buffer]
-) -> Iterator[Problem]:
+    visit: Visit, level: LoopLevel, leaves: Sequence[Visit], written: Sequence[ir.Buffer]
+) -> Iterator[Violation]:
     """What is wrong with the reduction iterators of a block that a loop drives whose iterations
     run at the same time; nothing where the updates of all buffers in question are atomic."""
     driven = driven_by(visit, level)
@@ -184,7 +184,7 @@ def reduction_problems(
     reader = None if why else unfinished(visit, leaves)
     kind = level.tag or "parallel"
     if reader is not None:
-        yield Problem(
+        yield Violation(
             "BW240",
             f"block {reader.block.name} touches what block {visit.block.name} computes while the "
             f"threads along {kind} still combine their terms",
@@ -193,7 +193,7 @@ def reduction_problems(
         )
     elif why:
         names = ", ".join(it.var.name for it in driven)
-        yield Problem(
+        yield Violation(
             "BW240",
             f"loop {level.var.name} ({kind}) runs reduction iterator {names} of block "
             f"{visit.block.name} at the same time, and the update is not atomic: {why}",

@@ -224,9 +224,12 @@ def _difference(
 
 
 def _report(
-    reducer: ir.CommReducer, what: str, sides: tuple[str, str],
-    found: tuple[int, list[Any], list[Any]], operands: Sequence[Sequence[Array]],
-) -> str:  # fmt: skip
+    reducer: ir.CommReducer,
+    what: str,
+    sides: tuple[str, str],
+    found: tuple[int, list[Any], list[Any]],
+    operands: Sequence[Sequence[Array]],
+) -> str:
     at, left, right = found
     given = ", ".join(
         f"{name} = {_shown([column[at].item() for column in values])}"

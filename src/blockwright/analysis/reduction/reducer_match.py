@@ -17,9 +17,11 @@ MIRROR: dict[type[ir.Expr], type[ir.Expr]] = {
 
 
 def match_all(
-    patterns: Sequence[ir.Expr], exprs: Sequence[ir.Expr], known: Captured,
+    patterns: Sequence[ir.Expr],
+    exprs: Sequence[ir.Expr],
+    known: Captured,
     excluded: Sequence[ir.Var],
-) -> Iterator[Captured]:  # fmt: skip
+) -> Iterator[Captured]:
     """Every way in which expressions are instances of patterns, together.
 
     Args:

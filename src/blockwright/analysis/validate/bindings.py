@@ -26,10 +26,10 @@ from blockwright import ir
 from blockwright.analysis.access.block_context import Visit
 from blockwright.analysis.access.counterexample import (
     Array,
+    DependsOnMore,
     Env,
     Instances,
-    Span,
-    Unknown,
+    VarRange,
     instances,
     shown,
     sizes_to_try,
@@ -38,7 +38,7 @@ from blockwright.analysis.access.counterexample import (
 from blockwright.analysis.access.tree import Tree
 from blockwright.analysis.dataflow.memo import FlowMemo
 from blockwright.analysis.kernels import axis_of
-from blockwright.analysis.validate.violation import Problem
+from blockwright.analysis.validate.violation import Violation
 from blockwright.arith import Analyzer, detect_iter_map, is_bijective
 from blockwright.arith.condition import conjuncts
 
@@ -49,7 +49,7 @@ Domains = dict[ir.Var, ir.Range]
 _SIMULATED = 1 << 11  # instances of a reduction that are run through one by one
 
 
-def binding_problems(tree: Tree, found: Sequence[Visit]) -> Iterator[Problem]:
+def binding_problems(tree: Tree, found: Sequence[Visit]) -> Iterator[Violation]:
     """Violations in all blocks of a function."""
     writers: dict[ir.Buffer, int] = {}
     memo = FlowMemo()
@@ -98,13 +98,13 @@ class _Nest:
         self.loops = [f for f in tree.loops_above(self.block) if f.loop_var not in same]
         self.domains = {f.loop_var: f.dom for f in self.loops}
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[Violation]:
         if self.plain():
             return
         yield from self._outside(self.judged, self.analyzer)
         for group, why in self.dependent():
             names = ", ".join(it.var.name for it, _ in group)
-            yield Problem(
+            yield Violation(
                 "BW233",
                 f"iterators {names} of block {self.block.name} are not independent: {why}",
                 tuple(node for pair in group for node in pair),
@@ -141,7 +141,7 @@ class _Nest:
     # ------------------------------------------------------------------ domains
     def _outside(
         self, judged: list[tuple[ir.IterVar, ir.Expr]], analyzer: Analyzer
-    ) -> Iterator[Problem]:
+    ) -> Iterator[Violation]:
         inside = analyzer.copy()
         for loop in self.loops:
             inside.bind(loop.loop_var, loop.dom)
@@ -154,7 +154,7 @@ class _Nest:
                 continue
             where = self._out_of_domain(it)
             if where is not None:
-                yield Problem(
+                yield Violation(
                     "BW232",
                     f"iterator {it.var.name} of block {self.block.name} leaves its domain: {where}",
                     (it, value),
@@ -170,7 +170,7 @@ class _Nest:
                 value = self._column(it.var, rows)
                 start = value_of(low, rows.env)
                 bad = (value < start) | (value >= start + value_of(extent, rows.env))
-            except Unknown:
+            except DependsOnMore:
                 return None
             hits = np.flatnonzero(bad)
             if len(hits):
@@ -185,7 +185,7 @@ class _Nest:
                 rows = instances([level.span for level in self.visit.path], sizes)
                 for guard in self.visit.guards:
                     rows = rows.where(value_of(guard, rows.env))
-            except Unknown:
+            except DependsOnMore:
                 return
             if rows.rows:
                 yield rows
@@ -242,7 +242,7 @@ class _Nest:
                 total = _count(spans, known)
                 rows = instances(spans, known)
                 running = self._running(rows)
-            except Unknown:
+            except DependsOnMore:
                 return None
             sets = [self._combinations(group, part) for part in (rows, running) if part is not None]
             if rows.complete and all(ran < box for ran, box in sets):
@@ -269,7 +269,7 @@ class _Nest:
         box = math.prod(len(np.unique(column)) for column in columns)
         return np.unique(columns, axis=1).shape[1], box
 
-    def _at_least(self, var: ir.Var, spans: Sequence[Span], known: Env) -> int:
+    def _at_least(self, var: ir.Var, spans: Sequence[VarRange], known: Env) -> int:
         """A number of values that an iterator surely takes: one loop runs, the others stand."""
         largest = 1
         for moving in spans:
@@ -281,7 +281,7 @@ class _Nest:
         return largest
 
     # ------------------------------------------------------------------ reductions
-    def _repeated(self, analyzer: Analyzer) -> Iterator[Problem]:
+    def _repeated(self, analyzer: Analyzer) -> Iterator[Violation]:
         reduced = [it.iter_type is ir.IterType.REDUCE for it in self.block.iter_vars]
         if not any(reduced):
             return
@@ -291,7 +291,7 @@ class _Nest:
             return
         why = self._simulated(reduced)
         if why is not None:
-            yield Problem(
+            yield Violation(
                 "BW234",
                 f"block {self.block.name} does not reduce every element once: {why}",
                 (self.realize,),
@@ -338,7 +338,7 @@ class _Nest:
                     for it in self.block.iter_vars
                     if mine[it.var]
                 ]
-            except Unknown:
+            except DependsOnMore:
                 return None
             first = np.all(np.stack(terms) == np.stack(starts), axis=0)
             seen: dict[bytes, set[bytes]] = {}
@@ -465,7 +465,7 @@ def _same(a: ir.Expr, b: ir.Expr) -> bool:
     return a is b or (ir.is_const_int(a) and ir.is_const_int(b, ir.const_int(a) or 0))
 
 
-def _count(spans: Sequence[Span], env: Env) -> int:
+def _count(spans: Sequence[VarRange], env: Env) -> int:
     """The number of iterations of loops whose extents do not depend on one another."""
     total = 1
     for span in spans:

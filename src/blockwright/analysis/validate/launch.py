@@ -23,12 +23,12 @@ from blockwright.analysis.kernels import (
     BLOCK_AXES,
     THREAD_AXES,
     VIRTUAL_AXES,
-    Axis,
-    Kernel,
+    KernelLaunch,
+    ThreadAxis,
     shares,
     statements,
 )
-from blockwright.analysis.validate.violation import Problem
+from blockwright.analysis.validate.violation import Violation
 from blockwright.arith import Analyzer, bound_region
 from blockwright.target import LaunchLimits, Target
 
@@ -47,8 +47,11 @@ _TOGETHER: dict[str, str] = {
 
 
 def launch_problems(
-    func: ir.PrimFunc, kernels: Sequence[Kernel], found: Sequence[Visit], target: Target | None
-) -> Iterator[Problem]:
+    func: ir.PrimFunc,
+    kernels: Sequence[KernelLaunch],
+    found: Sequence[Visit],
+    target: Target | None,
+) -> Iterator[Violation]:
     """Violations in all kernels of a function."""
     analyzer = symbol_facts(func)
     limits = None if target is None else target.launch
@@ -64,11 +67,11 @@ def launch_problems(
         yield from _operations(visit, analyzer)
 
 
-def _parallel(kernel: Kernel) -> Iterator[Problem]:
+def _parallel(kernel: KernelLaunch) -> Iterator[Violation]:
     for nest in kernel.nests:
         for loop in ir.loops(nest):
             if loop.kind is ir.ForKind.PARALLEL:
-                yield Problem(
+                yield Violation(
                     "BW231",
                     f"loop {loop.loop_var.name} is parallel inside of a kernel, "
                     "which has no threads but those of its axes",
@@ -78,10 +81,10 @@ def _parallel(kernel: Kernel) -> Iterator[Problem]:
 
 
 # ------------------------------------------------------------------------------------ axes
-def _axes(kernel: Kernel, analyzer: Analyzer) -> Iterator[Problem]:
+def _axes(kernel: KernelLaunch, analyzer: Analyzer) -> Iterator[Violation]:
     for tag, axes in kernel.axes.items():
         if tag not in AXES:
-            yield Problem(
+            yield Violation(
                 "BW236",
                 f"there is no thread axis {tag!r}",
                 tuple(a.stmt for a in axes),
@@ -90,7 +93,7 @@ def _axes(kernel: Kernel, analyzer: Analyzer) -> Iterator[Problem]:
             continue
         wrong = [a for a in axes if not ir.is_const_int(a.low, 0)]
         if wrong:
-            yield Problem(
+            yield Violation(
                 "BW236",
                 f"loop {wrong[0].var.name} bound to {tag} does not start at 0",
                 tuple(a.stmt for a in wrong),
@@ -99,7 +102,7 @@ def _axes(kernel: Kernel, analyzer: Analyzer) -> Iterator[Problem]:
             continue
         other = next((a for a in axes if not _equal(a, axes[0], analyzer)), None)
         if other is not None:
-            yield Problem(
+            yield Violation(
                 "BW236",
                 f"loops {axes[0].var.name} and {other.var.name} of one kernel are bound to {tag} "
                 f"with different extents, {axes[0].extent!r} and {other.extent!r}",
@@ -108,12 +111,12 @@ def _axes(kernel: Kernel, analyzer: Analyzer) -> Iterator[Problem]:
             )
 
 
-def _equal(a: Axis, b: Axis, analyzer: Analyzer) -> bool:
+def _equal(a: ThreadAxis, b: ThreadAxis, analyzer: Analyzer) -> bool:
     return analyzer.prove_equal(ir.cast_to(a.extent, b.extent.dtype), b.extent)
 
 
 # ------------------------------------------------------------------------------------ sizes
-def _sizes(kernel: Kernel, limits: LaunchLimits, analyzer: Analyzer) -> Iterator[Problem]:
+def _sizes(kernel: KernelLaunch, limits: LaunchLimits, analyzer: Analyzer) -> Iterator[Violation]:
     threads = 1
     for tags, most, known in ((THREAD_AXES, limits.block, True), (BLOCK_AXES, limits.grid, False)):
         for tag, limit in zip(tags, most, strict=True):
@@ -124,7 +127,7 @@ def _sizes(kernel: Kernel, limits: LaunchLimits, analyzer: Analyzer) -> Iterator
             stmts = tuple(a.stmt for a in kernel.axes[tag])
             if largest is None:
                 if known:
-                    yield Problem(
+                    yield Violation(
                         "BW237",
                         f"the extent of {tag}, {extent!r}, has no known bound; "
                         f"the machine allows {limit}",
@@ -132,7 +135,7 @@ def _sizes(kernel: Kernel, limits: LaunchLimits, analyzer: Analyzer) -> Iterator
                         "split a constant factor off and bind that",
                     )
             elif largest > limit:
-                yield Problem(
+                yield Violation(
                     "BW237",
                     f"the extent of {tag} is {largest}; the machine allows {limit}",
                     stmts,
@@ -142,7 +145,7 @@ def _sizes(kernel: Kernel, limits: LaunchLimits, analyzer: Analyzer) -> Iterator
                 threads *= largest
     if threads > limits.block_threads:
         stmts = tuple(a.stmt for tag in THREAD_AXES for a in kernel.axes.get(tag, ())[:1])
-        yield Problem(
+        yield Violation(
             "BW237",
             f"a block of the kernel has {threads} threads; the machine allows "
             f"{limits.block_threads}",
@@ -152,9 +155,12 @@ def _sizes(kernel: Kernel, limits: LaunchLimits, analyzer: Analyzer) -> Iterator
 
 
 def _memory(
-    func: ir.PrimFunc, kernel: Kernel, inside: Sequence[Visit], limits: LaunchLimits,
+    func: ir.PrimFunc,
+    kernel: KernelLaunch,
+    inside: Sequence[Visit],
+    limits: LaunchLimits,
     analyzer: Analyzer,
-) -> Iterator[Problem]:  # fmt: skip
+) -> Iterator[Violation]:
     """Bytes per block and per thread: the parts of the buffers that one of them touches."""
     users: dict[ir.Buffer, list[Visit]] = {}
     allocated = {b for block in ir.blocks(func.body) for b in block.alloc_buffers}
@@ -171,7 +177,7 @@ def _memory(
         total = sum(n for n in sizes.values() if n is not None)
         if total > largest:
             parts = ", ".join(f"{b.name} {n}" for b, n in sizes.items() if n is not None)
-            yield Problem(
+            yield Violation(
                 "BW237",
                 f"a kernel asks for {total} bytes of {what} ({parts}); the machine has {largest}",
                 tuple(mine),
@@ -213,14 +219,14 @@ def _bytes(buffer: ir.Buffer, users: Sequence[Visit], analyzer: Analyzer) -> int
 
 
 # ------------------------------------------------------------------------------------ who runs
-def _scope(visit: Visit, limits: LaunchLimits | None, analyzer: Analyzer) -> Iterator[Problem]:
+def _scope(visit: Visit, limits: LaunchLimits | None, analyzer: Analyzer) -> Iterator[Violation]:
     """The execution scope a block asks for."""
     wanted = visit.block.exec_scope
     if not wanted:
         return
     name = visit.block.name
     if wanted not in _ORDER:
-        yield Problem(
+        yield Violation(
             "BW231",
             f"block {name} runs in {wanted!r}, which is no execution scope",
             (visit.realize,),
@@ -228,7 +234,7 @@ def _scope(visit: Visit, limits: LaunchLimits | None, analyzer: Analyzer) -> Ite
         )
         return
     if visit.kernel is None:
-        yield Problem(
+        yield Violation(
             "BW239",
             f"block {name} is to run in a {wanted}, but stands in no kernel",
             (visit.realize,),
@@ -238,7 +244,7 @@ def _scope(visit: Visit, limits: LaunchLimits | None, analyzer: Analyzer) -> Ite
     outer = [s for s in visit.around if isinstance(s, ir.Block) and s.exec_scope in _ORDER]
     finer = next((s for s in outer if _ORDER[s.exec_scope] > _ORDER[wanted]), None)
     if finer is not None:
-        yield Problem(
+        yield Violation(
             "BW239",
             f"block {name} for a whole {wanted} stands in block {finer.name}, "
             f"which a {finer.exec_scope} runs",
@@ -246,7 +252,7 @@ def _scope(visit: Visit, limits: LaunchLimits | None, analyzer: Analyzer) -> Ite
         )
     if wanted == "gpu_thread":
         if not any(level.tag in THREAD_AXES for level in visit.path):
-            yield Problem(
+            yield Violation(
                 "BW239",
                 f"block {name} is for single threads, but no loop around it is bound to them",
                 (visit.realize,),
@@ -258,7 +264,7 @@ def _scope(visit: Visit, limits: LaunchLimits | None, analyzer: Analyzer) -> Ite
     )
 
 
-def _operations(visit: Visit, analyzer: Analyzer) -> Iterator[Problem]:
+def _operations(visit: Visit, analyzer: Analyzer) -> Iterator[Violation]:
     """Operations that the threads of a warp or block run as one."""
     inner = {s.block for s in statements(visit.block.body) if isinstance(s, ir.BlockRealize)}
     if inner:
@@ -268,7 +274,7 @@ def _operations(visit: Visit, analyzer: Analyzer) -> Iterator[Problem]:
             continue
         wanted = _TOGETHER[node.op]
         if visit.kernel is None:
-            yield Problem(
+            yield Violation(
                 "BW239",
                 f"{node.op} in block {visit.block.name} stands in no kernel",
                 (node,),
@@ -280,7 +286,7 @@ def _operations(visit: Visit, analyzer: Analyzer) -> Iterator[Problem]:
 
 def _together(
     visit: Visit, wanted: str, what: str, node: ir.Node, analyzer: Analyzer, warp: int
-) -> Iterator[Problem]:
+) -> Iterator[Violation]:
     """All threads of a warp or block reach it, and do the same there."""
     kernel = visit.kernel
     assert kernel is not None
@@ -292,7 +298,7 @@ def _together(
         )
         if not full:
             has = "has no threadIdx.x" if lanes is None else f"has {lanes!r} along threadIdx.x"
-            yield Problem(
+            yield Violation(
                 "BW239",
                 f"{what} needs a full warp of {warp} threads; the kernel {has}",
                 (node,),
@@ -302,7 +308,7 @@ def _together(
     members = {level.var for level in visit.path if level.tag in group}
     where = next((g for g in visit.guards if ir.uses_var(g, members)), None)
     if where is not None:
-        yield Problem(
+        yield Violation(
             "BW239",
             f"{what} needs all threads of a {wanted}, but runs under {where!r}, "
             "which differs between them",
@@ -315,7 +321,7 @@ def _together(
     moved = [it for it in visit.block.iter_vars if ir.uses_var(visit.values[it.var], members)]
     if moved:
         names = ", ".join(it.var.name for it in moved)
-        yield Problem(
+        yield Violation(
             "BW239",
             f"{what} is one instance for a whole {wanted}, but its iterators "
             f"{names} differ between the threads of one",

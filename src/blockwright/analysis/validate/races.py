@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from blockwright import ir
-from blockwright.analysis.access.block_context import Level, Touch, Visit, touches
-from blockwright.analysis.access.byte_ranges import Bytes, Names
+from blockwright.analysis.access.block_context import ConditionalAccess, LoopLevel, Visit, touches
+from blockwright.analysis.access.byte_ranges import Bytes, MemoryNames
 from blockwright.analysis.access.counterexample import (
+    DependsOnMore,
     Env,
     Instances,
-    Span,
-    Unknown,
+    VarRange,
     instances,
     sizes_to_try,
     value_of,
@@ -36,7 +36,7 @@ from blockwright.analysis.reduction.cross_thread import (
     lanes_meet,
     reduction_problems,
 )
-from blockwright.analysis.validate.violation import Problem
+from blockwright.analysis.validate.violation import Violation
 
 _FEW = 1 << 8  # instances of what is inside the loop that are looked at
 Place = tuple[int, ...]
@@ -45,9 +45,9 @@ _AT_ONCE = (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED)
 _BYTE = -1  # before the position of a byte: no element has a negative index
 
 
-def concurrency_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Problem]:
+def concurrency_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Violation]:
     """Violations in all parallel, vectorized and thread-bound loops of a function."""
-    below: dict[tuple[ir.Var, bool], tuple[Level, list[Visit]]] = {}
+    below: dict[tuple[ir.Var, bool], tuple[LoopLevel, list[Visit]]] = {}
     leaves = _leaves(found)
     for visit in leaves:
         for level in visit.path:
@@ -56,7 +56,7 @@ def concurrency_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[
                 below.setdefault((level.var, bound), (level, []))[1].append(visit)
     if not below:
         return
-    allocated, names = _allocations(func), Names(func)
+    allocated, names = _allocations(func), MemoryNames(func)
     for level, inside in below.values():
         loop = _Loop(func, level, inside, leaves, allocated, names)
         reductions = list(loop.reductions())
@@ -65,7 +65,7 @@ def concurrency_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[
             yield from loop.races()
 
 
-def _kind(level: Level) -> ir.ForKind | None:
+def _kind(level: LoopLevel) -> ir.ForKind | None:
     return level.stmt.kind if isinstance(level.stmt, ir.For) else None
 
 
@@ -84,19 +84,19 @@ class _Loop:
     def __init__(
         self,
         func: ir.PrimFunc,
-        level: Level,
+        level: LoopLevel,
         inside: list[Visit],
         leaves: Sequence[Visit],
         allocated: dict[ir.Buffer, ir.Block],
-        names: Names,
+        names: MemoryNames,
     ) -> None:
         self.func, self.level, self.inside = func, level, inside
         self.leaves, self.allocated, self.names = leaves, allocated, names
         self.vectorized = _kind(level) is ir.ForKind.VECTORIZED
-        self._followed: list[tuple[Visit, Touch]] | None = None
+        self._followed: list[tuple[Visit, ConditionalAccess]] | None = None
         self._found = set[int]()  # of those, what was met at some iteration that was looked at
 
-    def reductions(self) -> Iterator[Problem]:
+    def reductions(self) -> Iterator[Violation]:
         """Reduction iterators that the loop drives, unless the update is atomic, or one that
         threads combine. Lanes that do not combine show as races, unless the data decides."""
         if self.vectorized:
@@ -111,13 +111,13 @@ class _Loop:
             shared = [b for b in written if own or not self._private(b, visit)]
             yield from reduction_problems(visit, self.level, self.leaves, shared)
 
-    def races(self) -> Iterator[Problem]:
+    def races(self) -> Iterator[Violation]:
         """An element that two iterations touch, one of them writing."""
         for sizes in sizes_to_try(self.func)[:2]:
             try:
                 count = int(value_of(self.level.extent, {**sizes, **_zeros(self.inside)}))
                 low = int(value_of(self.level.low, {**sizes, **_zeros(self.inside)}))
-            except Unknown:
+            except DependsOnMore:
                 return
             if count < 2:
                 continue
@@ -133,7 +133,7 @@ class _Loop:
                 yield problem
                 return
 
-    def _met(self, known: Env, iterations: Sequence[int], last: bool = False) -> Problem | None:
+    def _met(self, known: Env, iterations: Sequence[int], last: bool = False) -> Violation | None:
         """What is wrong between two of some iterations."""
         before: dict[_Element, dict[tuple[str, int], tuple[Visit, int]]] = {}
         for number in dict.fromkeys(iterations):
@@ -165,9 +165,9 @@ class _Loop:
 
     def _problem(
         self, one: int, other: int, met: tuple[ir.Buffer, Place, tuple[Visit, Visit]]
-    ) -> Problem:
+    ) -> Violation:
         buffer, place, visits = met
-        return Problem(
+        return Violation(
             "BW240",
             f"iterations {one} and {other} of {self._name()} run at the same "
             f"time and both touch {_shown(buffer, place)}, not only reading",
@@ -182,14 +182,14 @@ class _Loop:
             if touch.how == "read" or k in self._found:
                 continue
             spans = [
-                Span(x.var, x.low, x.extent) for x in visit.path if x.var is not self.level.var
+                VarRange(x.var, x.low, x.extent) for x in visit.path if x.var is not self.level.var
             ]
             rows = _rows(visit, touch, spans, {**sizes, self.level.var: low})
             if rows is not None and rows.rows:
                 row = rows.at(0)
                 yield {**sizes, **{x.var: row[x.var] for x in self._around(visit)}}
 
-    def _around(self, visit: Visit) -> list[Level]:
+    def _around(self, visit: Visit) -> list[LoopLevel]:
         """The loops around this one, and other axes of its launch."""
         own = next(k for k, x in enumerate(visit.path) if x.var is self.level.var)
         return [
@@ -245,7 +245,7 @@ class _Loop:
                 result.setdefault((buffer, place), {}).setdefault(touch.how, visit)
         return result
 
-    def _relevant(self) -> list[tuple[Visit, Touch]]:
+    def _relevant(self) -> list[tuple[Visit, ConditionalAccess]]:
         """Touches of memory that the iterations share and that one of them changes."""
         shared = [
             (visit, touch)
@@ -259,25 +259,27 @@ class _Loop:
         changed = {self.names.root(t.buffer) for _, t in shared if t.how != "read"}
         return [(v, t) for v, t in shared if self.names.root(t.buffer) in changed]
 
-    def _ran(self, visit: Visit, touch: Touch, known: Env, last: bool) -> Instances | None:
+    def _ran(
+        self, visit: Visit, touch: ConditionalAccess, known: Env, last: bool
+    ) -> Instances | None:
         """Instances of a touch in one iteration; None where that cannot be told."""
         around = set(map(id, self._around(visit)))
-        spans: list[Span] = []
+        spans: list[VarRange] = []
         for level in visit.path:
             if level.var in known:
                 continue
             if id(level) not in around:
-                spans.append(Span(level.var, level.low, level.extent))
+                spans.append(VarRange(level.var, level.low, level.extent))
                 continue
             start, one = level.low, ir.const(1, level.low.dtype)
             if last:
                 start = ir.add(start, ir.sub(ir.maximum(level.extent, one), one))
-            spans.append(Span(level.var, start, one))
+            spans.append(VarRange(level.var, start, one))
         return _rows(visit, touch, spans, known)
 
     @staticmethod
     def _places(
-        touch: Touch, held: Bytes | None, visit: Visit, rows: Instances | None
+        touch: ConditionalAccess, held: Bytes | None, visit: Visit, rows: Instances | None
     ) -> list[Place]:
         """Elements, or bytes of a memory that has several names."""
         if rows is None:
@@ -285,7 +287,7 @@ class _Loop:
         indices = touch.indices if held is None else (visit.resolved(held.first),)
         try:
             columns = [np.broadcast_to(value_of(i, rows.env), (rows.rows,)) for i in indices]
-        except Unknown:
+        except DependsOnMore:
             return []
         if not columns:
             return [()] if rows.rows else []
@@ -302,18 +304,20 @@ def _shown(buffer: ir.Buffer, place: Place) -> str:
     return f"{buffer.name}[{', '.join(map(str, place))}]"
 
 
-def _rows(visit: Visit, touch: Touch, spans: Sequence[Span], known: Env) -> Instances | None:
+def _rows(
+    visit: Visit, touch: ConditionalAccess, spans: Sequence[VarRange], known: Env
+) -> Instances | None:
     """Instances of a touch within the given loops; None where that cannot be told."""
     try:
         rows = instances([*spans, *touch.spans], known, _FEW)
         for guard in (*visit.guards, *touch.guards):
             rows = rows.where(value_of(guard, rows.env))
-    except Unknown:
+    except DependsOnMore:
         return None
     return rows
 
 
-def _same_launch(level: Level, loop: Level) -> bool:
+def _same_launch(level: LoopLevel, loop: LoopLevel) -> bool:
     """Another axis of the same launch: its first and its last member stand for all."""
     return bool(level.tag and loop.tag) and level.stmt is not loop.stmt
 

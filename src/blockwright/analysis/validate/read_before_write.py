@@ -21,13 +21,13 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 import numpy as np
 
 from blockwright import ir
-from blockwright.analysis.access.block_context import Level, Touch, Visit, touches
+from blockwright.analysis.access.block_context import ConditionalAccess, LoopLevel, Visit, touches
 from blockwright.analysis.access.counterexample import (
     Array,
+    DependsOnMore,
     Env,
     Instances,
-    Span,
-    Unknown,
+    VarRange,
     end_lanes,
     instances,
     shown,
@@ -39,11 +39,11 @@ from blockwright.analysis.access.tree import child_stmts
 from blockwright.analysis.canonical.memory import memory_roots
 from blockwright.analysis.facts import symbol_facts
 from blockwright.analysis.kernels import BLOCK_AXES, shares
-from blockwright.analysis.validate.violation import Problem
+from blockwright.analysis.validate.violation import Violation
 from blockwright.arith import Analyzer, is_bijective
 
 
-def coverage_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Problem]:
+def coverage_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Violation]:
     """Violations for all allocated buffers of a function, and for its outputs."""
     parents = {inner for visit in found for inner in visit.around if isinstance(inner, ir.Block)}
     leaves = {visit.block for visit in found} - parents
@@ -160,7 +160,7 @@ class _Read:
         self,
         func: ir.PrimFunc,
         visit: Visit,
-        touch: Touch,
+        touch: ConditionalAccess,
         writers: Sequence[_Writer],
         analyzer: Analyzer,
         boxes: _Boxes,
@@ -170,10 +170,10 @@ class _Read:
         self.writers, self.analyzer, self.boxes = writers, analyzer, boxes
         self.path = (*visit.path, *self._axes_of_writers())
 
-    def check(self) -> Problem | None:
+    def check(self) -> Violation | None:
         name, reader = self.touch.buffer.name, self.visit.block.name
         if not self.writers:
-            return Problem(
+            return Violation(
                 "BW235",
                 f"block {reader} reads {name}, which no block writes",
                 (self.visit.realize,),
@@ -185,14 +185,14 @@ class _Read:
         lonely = self._refuted(everyone=True) is None
         guilty = (self.visit.realize, *(w.visit.realize for w in self.writers))
         if lonely:
-            return Problem(
+            return Violation(
                 "BW238",
                 f"block {reader} reads {where}, which another {self._member()} writes: "
                 + self._apart(),
                 guilty,
                 "let each read what it wrote, or give the buffer a scope that they share",
             )
-        return Problem(
+        return Violation(
             "BW235",
             f"block {reader} reads {where}, which nobody has written by then",
             guilty,
@@ -200,10 +200,10 @@ class _Read:
             "the loops they share",
         )
 
-    def _axes_of_writers(self) -> list[Level]:
+    def _axes_of_writers(self) -> list[LoopLevel]:
         """Axes that writers share out among threads with copies of their own and the reader does
         not: all threads along them read."""
-        result: dict[ir.Var, Level] = {}
+        result: dict[ir.Var, LoopLevel] = {}
         for writer in self.writers:
             if writer.visit.kernel is not None and writer.visit.kernel is self.visit.kernel:
                 result |= {
@@ -240,7 +240,7 @@ class _Read:
                     place = self._missed(rows, indices, boxes)
                     if place is not None:
                         return place
-            except Unknown:
+            except DependsOnMore:
                 return None
         return None
 
@@ -248,7 +248,7 @@ class _Read:
         self,
         rows: Instances,
         indices: Sequence[ir.Expr],
-        boxes: Sequence[tuple[tuple[ir.Range, ...], Sequence[Level]]],
+        boxes: Sequence[tuple[tuple[ir.Range, ...], Sequence[LoopLevel]]],
     ) -> str | None:
         """The first instance whose element lies in no box, in words."""
         read = [np.broadcast_to(value_of(i, rows.env), (rows.rows,)) for i in indices]
@@ -269,13 +269,13 @@ class _Read:
 
     def _instances(self, sizes: Env, first: set[ir.Var]) -> Instances:
         """Instances of the read that happen in the first iteration of the shared loops."""
-        spans: list[Span] = []
+        spans: list[VarRange] = []
         for level in self.path:
             span = level.span
             if level.var in first:
                 span = span._replace(extent=ir.const(1, span.low.dtype))
                 if np.any(value_of(level.extent, {**sizes, **_starts(self.path)}) < 1):
-                    raise Unknown
+                    raise DependsOnMore
             spans.append(span)
         rows = instances([*spans, *self.touch.spans], sizes)
         for guard in (*self.visit.guards, *self.touch.guards):
@@ -352,7 +352,7 @@ class _Read:
                 known.bind(level.var, ir.Range(level.low, level.extent))
         return relax_region(region, domains, known, predicate).region
 
-    def _in_step(self, level: Level, writer: _Writer, everyone: bool, alone: bool) -> bool:
+    def _in_step(self, level: LoopLevel, writer: _Writer, everyone: bool, alone: bool) -> bool:
         """Whether the writes that can be seen at a level are those of the same iteration."""
         around = [w for w in writer.visit.path if w.var is level.var]
         if not around:
@@ -366,12 +366,12 @@ class _Read:
         scope = self.touch.buffer.scope
         return not shares(scope, level.tag) or (scope == "global" and level.tag in BLOCK_AXES)
 
-    def _led(self, writer: _Writer) -> list[Level]:
+    def _led(self, writer: _Writer) -> list[LoopLevel]:
         """Thread axes of the reader that the writer lacks: only the first thread along them runs
         the write."""
         return self._only_in(self.visit.path, writer.visit.path)
 
-    def _only_in(self, path: Sequence[Level], other: Sequence[Level]) -> list[Level]:
+    def _only_in(self, path: Sequence[LoopLevel], other: Sequence[LoopLevel]) -> list[LoopLevel]:
         """Thread axes in `path` but not in `other` whose threads share the buffer."""
         tags = {level.tag for level in other}
         return [
@@ -397,7 +397,7 @@ class _Read:
         return f"{buffer.name} lies in {buffer.scope!r}, of which every {member} has its own copy"
 
     # ------------------------------------------------------------------ barriers
-    def _barrier(self) -> Problem | None:
+    def _barrier(self) -> Violation | None:
         """A barrier that would have to stand where not all threads of a block arrive."""
         kernel = self.visit.kernel
         if kernel is None or self.touch.buffer.scope == "local":
@@ -407,7 +407,7 @@ class _Read:
         if not apart or self._refuted(alone=apart) is None:
             return None
         writer, condition = next(iter(apart.items()))
-        return Problem(
+        return Violation(
             "BW239",
             f"block {self.visit.block.name} reads what other threads write to "
             f"{self.touch.buffer.name}, under a condition that not all threads fulfil: no "
@@ -435,7 +435,7 @@ def _divergent(a: Visit, b: Visit) -> ir.Node | None:
     return None
 
 
-def _starts(path: Sequence[Level]) -> Env:
+def _starts(path: Sequence[LoopLevel]) -> Env:
     """Loops from zero at their first iteration; others are left out."""
     return {level.var: 0 for level in path if ir.is_const_int(level.low, 0)}
 

@@ -18,7 +18,7 @@ from blockwright.analysis.validate.launch import launch_problems
 from blockwright.analysis.validate.races import concurrency_problems
 from blockwright.analysis.validate.read_before_write import coverage_problems
 from blockwright.analysis.validate.view_constraints import boundary_problems
-from blockwright.analysis.validate.violation import Problem
+from blockwright.analysis.validate.violation import Violation
 from blockwright.analysis.validate.well_formed import find_problems
 from blockwright.ir.printer import script
 from blockwright.support import Diagnostic
@@ -42,7 +42,7 @@ def find_violations(func: ir.PrimFunc, target: Target | None = None) -> list[Dia
     return _shown(func, problems) if problems else []
 
 
-def _problems(func: ir.PrimFunc, target: Target | None) -> Iterator[Problem]:
+def _problems(func: ir.PrimFunc, target: Target | None) -> Iterator[Violation]:
     if target is not None:
         yield from _missing(func, target)
     tree, launches = Tree(func), kernels(func)
@@ -54,7 +54,7 @@ def _problems(func: ir.PrimFunc, target: Target | None) -> Iterator[Problem]:
     yield from boundary_problems(func, result)
 
 
-def _shown(func: ir.PrimFunc, problems: list[Problem]) -> list[Diagnostic]:
+def _shown(func: ir.PrimFunc, problems: list[Violation]) -> list[Diagnostic]:
     """Problems for the user; the program is printed once, with the guilty nodes of all."""
     marks = [node for problem in problems for node in problem.guilty]
     note = "the program:\n" + script(func, marks=marks)
@@ -67,7 +67,7 @@ def _shown(func: ir.PrimFunc, problems: list[Problem]) -> list[Diagnostic]:
     return out
 
 
-def _missing(func: ir.PrimFunc, target: Target) -> Iterator[Problem]:
+def _missing(func: ir.PrimFunc, target: Target) -> Iterator[Violation]:
     """Storage scopes, thread axes and execution scopes that the machine does not have."""
     scopes = [scope.name for scope in target.memory_scopes]
     seen: dict[ir.Buffer, None] = {}
@@ -76,7 +76,7 @@ def _missing(func: ir.PrimFunc, target: Target) -> Iterator[Problem]:
     seen.update(dict.fromkeys(a.buffer for a in ir.collect(func.body, ir.Allocate)))
     for buffer in sorted(seen, key=lambda b: b.name):
         if buffer.scope not in scopes:
-            yield Problem(
+            yield Violation(
                 "BW230",
                 f"buffer {buffer.name} lives in {buffer.scope!r}, which {target} does not have",
                 (buffer,),
@@ -85,7 +85,7 @@ def _missing(func: ir.PrimFunc, target: Target) -> Iterator[Problem]:
     tags = [tag for scope in target.execution_scopes for tag in scope.thread_tags]
     for loop in ir.loops(func.body):
         if loop.thread is not None and loop.thread.thread_tag not in tags:
-            yield Problem(
+            yield Violation(
                 "BW231",
                 f"loop {loop.loop_var.name} is bound to "
                 f"{loop.thread.thread_tag}, which {target} does not have",
@@ -95,7 +95,7 @@ def _missing(func: ir.PrimFunc, target: Target) -> Iterator[Problem]:
     names = [scope.name for scope in target.execution_scopes]
     for block in ir.blocks(func.body):
         if block.exec_scope and block.exec_scope not in names:
-            yield Problem(
+            yield Violation(
                 "BW231",
                 f"block {block.name} is for a {block.exec_scope}, which {target} does not have",
                 (block,),

@@ -13,7 +13,7 @@ import numpy as np
 from blockwright import ir
 from blockwright.analysis.access.block_context import Visit
 from blockwright.analysis.access.counterexample import (
-    Unknown,
+    DependsOnMore,
     instances,
     shown,
     sizes_to_try,
@@ -22,11 +22,11 @@ from blockwright.analysis.access.counterexample import (
 from blockwright.analysis.access.layout import buffer_strides, unmet_demands
 from blockwright.analysis.access.stride_alignment import alignments
 from blockwright.analysis.facts import symbol_facts
-from blockwright.analysis.validate.violation import Problem
+from blockwright.analysis.validate.violation import Violation
 from blockwright.arith import Analyzer
 
 
-def boundary_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Problem]:
+def boundary_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Violation]:
     """Violations in all views of a function."""
     viewing = [visit for visit in found if visit.block.match_buffers]
     if not viewing:
@@ -43,7 +43,7 @@ def boundary_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Pro
                 match.buffer, source, strides, source.buffer not in params, analyzer, visit.resolved
             )
             for demand, known, remedy in unmet:
-                yield Problem(
+                yield Violation(
                     "BW241",
                     f"view {match.buffer.name} in block {visit.block.name} "
                     f"demands {demand}, but {known}",
@@ -52,7 +52,7 @@ def boundary_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Pro
                 )
             where = _outside(func, visit, source, analyzer)
             if where is not None:
-                yield Problem(
+                yield Violation(
                     "BW241",
                     f"the region of view {match.buffer.name} in block "
                     f"{visit.block.name} leaves {source.buffer.name}: {where}",
@@ -92,7 +92,7 @@ def _outside(
                 for guard in visit.guards:
                     rows = rows.where(value_of(guard, rows.env))
                 fits = np.broadcast_to(value_of(inside, rows.env), (rows.rows,))
-            except Unknown:
+            except DependsOnMore:
                 break
             hits = np.flatnonzero(~fits)
             if len(hits):

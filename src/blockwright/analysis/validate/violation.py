@@ -7,7 +7,7 @@ from typing import NamedTuple
 from blockwright import ir
 
 
-class Problem(NamedTuple):
+class Violation(NamedTuple):
     """One violation: its code, what is wrong, the guilty nodes, and what to do instead."""
 
     code: str

@@ -21,7 +21,7 @@ from blockwright.codegen.llvm import types
 from blockwright.codegen.llvm.emitter import FunctionEmitter, ModuleEmitter
 from blockwright.codegen.llvm.ffi import ANY_SIZE, ANY_VALUE, SYMBOL_PREFIX
 from blockwright.codegen.llvm.values import Value, int_const
-from blockwright.codegen.signature import Signature, signature
+from blockwright.codegen.signature import NativeSignature, signature
 from blockwright.ir import (
     Buffer,
     DType,
@@ -59,7 +59,7 @@ class _Entry:
     ) -> None:
         self.e, self.func, self.name, self.symbol = e, func, name, symbol
         self.written = frozenset(written)
-        self.sign: Signature = signature(func)
+        self.sign: NativeSignature = signature(func)
         self.outputs = {p for p, _ in self.sign.outputs}
         self.inputs = [p for p in func.params if p not in self.outputs]
         self.label = {p: f"argument {i + 1} `{_name(p)}`" for i, p in enumerate(self.inputs)}

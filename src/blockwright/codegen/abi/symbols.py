@@ -8,9 +8,9 @@ from typing import Any
 from blockwright.analysis.sizes import linear_in, nonzero_divisors
 from blockwright.codegen.abi.checks import Checker, extent_text, plain
 from blockwright.codegen.llvm import types
-from blockwright.codegen.llvm.context import Context, Options
+from blockwright.codegen.llvm.context import FunctionContext, Options
 from blockwright.codegen.llvm.emitter import FunctionEmitter
-from blockwright.codegen.llvm.expr import ExprCompiler
+from blockwright.codegen.llvm.expr import ExprEmitter
 from blockwright.codegen.llvm.values import Value, int_const
 from blockwright.ir import Buffer, DType, Expr, IntImm, Sorts, Var, build, collect, structural_equal
 from blockwright.support import BuildError
@@ -23,9 +23,9 @@ class Symbols:
 
     def __init__(self, e: FunctionEmitter, check: Checker) -> None:
         self.e, self.check = e, check
-        self.context = Context(e, Options(), Sorts(frozenset()))  # only sizes here
+        self.context = FunctionContext(e, Options(), Sorts(frozenset()))  # only sizes here
         self.known = self.context.variables
-        self._expressions = ExprCompiler(self.context)
+        self._expressions = ExprEmitter(self.context)
         self._origin: dict[Var, str] = {}
         self._pending: list[tuple[str, int, Expr, Value]] = []
         self._solved: set[Var] = set()

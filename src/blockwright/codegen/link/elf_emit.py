@@ -11,7 +11,7 @@ from blockwright.codegen.link.elf_image import (
     PHDR,
     Area,
     Image,
-    Layout,
+    SegmentLayout,
     align_up,
     section_table,
 )
@@ -45,7 +45,7 @@ from blockwright.codegen.link.elf_object import (
     Section,
     Symbol,
 )
-from blockwright.codegen.link.elf_plan import Note, Plan, synthetic
+from blockwright.codegen.link.elf_plan import LinkPlan, Note, synthetic
 from blockwright.support import BuildError
 
 _WRITE, _RUN = SHF_ALLOC | SHF_WRITE, SHF_ALLOC | SHF_EXEC
@@ -84,11 +84,11 @@ def _fill(section: Section, data: bytes | bytearray) -> None:
 class Emitter:
     """Turns one plan into a file; the methods run in the order in which they stand."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: LinkPlan) -> None:
         self.plan, self.arch, self.options = plan, plan.arch, plan.options
         names = ".note .hash .dynsym .dynstr .rela.dyn .eh_frame_hdr .plt .dynamic"
         self.made = {name: synthetic(name) for name in names.split()} | {".got": plan.got}
-        self.layout = Layout(self.arch.page_size, _areas())
+        self.layout = SegmentLayout(self.arch.page_size, _areas())
         self.areas = {area.name: area for area in self.layout.areas()}
 
     def run(self) -> Image:

@@ -65,7 +65,7 @@ class Area:
         self.size = start - self.address
 
 
-class Layout:
+class SegmentLayout:
     """Areas in the order of their segments: constants, code, after-relocation constants, data,
     and the data segments mapped from the end of the file."""
 

@@ -65,7 +65,7 @@ def synthetic(name: str, align: int = 8) -> Section:
     return Section(name, SHT_PROGBITS, SHF_ALLOC, align, 0, memoryview(b""))
 
 
-class Plan:
+class LinkPlan:
     """Symbols, imports, table slots and call stubs of one library.
 
     Attributes:

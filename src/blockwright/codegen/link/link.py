@@ -19,7 +19,7 @@ from blockwright.codegen.link.elf_dynamic import DEFAULT_IMPORTS, DEFAULT_NEEDED
 from blockwright.codegen.link.elf_emit import Emitter
 from blockwright.codegen.link.elf_image import DataSegment, Image
 from blockwright.codegen.link.elf_object import read_object
-from blockwright.codegen.link.elf_plan import LinkOptions, Note, Plan
+from blockwright.codegen.link.elf_plan import LinkOptions, LinkPlan, Note
 from blockwright.support import BuildError
 
 __all__ = [
@@ -57,5 +57,5 @@ def link(
             code="BW666",
             help=f"pass at least one object, all for one of: {known}",
         )
-    plan = Plan(parsed, ARCHITECTURES[machines.pop()], options, segments, numbers)
+    plan = LinkPlan(parsed, ARCHITECTURES[machines.pop()], options, segments, numbers)
     return Emitter(plan).run()

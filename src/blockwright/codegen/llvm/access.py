@@ -27,7 +27,7 @@ from blockwright.support import BuildError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from blockwright.codegen.llvm.expr import ExprCompiler
+    from blockwright.codegen.llvm.expr import ExprEmitter
 
 
 def flatten_index(access: BufferLoad | BufferStore) -> Expr:
@@ -62,7 +62,7 @@ def flatten_index(access: BufferLoad | BufferStore) -> Expr:
     return total if step is None else E.Ramp(total, step, lanes)
 
 
-def address(c: ExprCompiler, access: BufferLoad | BufferStore) -> Value:
+def address(c: ExprEmitter, access: BufferLoad | BufferStore) -> Value:
     """The address of an element, or of the first one of a vector."""
     flat = flatten_index(access)
     while isinstance(flat, (E.Ramp, E.Broadcast)):
@@ -70,7 +70,7 @@ def address(c: ExprCompiler, access: BufferLoad | BufferStore) -> Value:
     return _place(c, access.buffer, flat)[0]
 
 
-def _place(c: ExprCompiler, buffer: Buffer, index: Expr) -> tuple[Value, int]:
+def _place(c: ExprEmitter, buffer: Buffer, index: Expr) -> tuple[Value, int]:
     """Address and alignment of the element at a scalar or vector position."""
     memory = c.context.memory(buffer)
     nbytes = buffer.dtype.nbytes * buffer.dtype.lanes
@@ -80,7 +80,7 @@ def _place(c: ExprCompiler, buffer: Buffer, index: Expr) -> tuple[Value, int]:
     return pointer, max(known, element) if memory.align >= element else known
 
 
-def _mask(c: ExprCompiler, predicate: Expr | None, lanes: int) -> Value | None:
+def _mask(c: ExprEmitter, predicate: Expr | None, lanes: int) -> Value | None:
     """The condition of an access: its own and that of the code around it."""
     mask = c.mask
     if predicate is not None and integers.constant_of(predicate) != 1:
@@ -91,7 +91,7 @@ def _mask(c: ExprCompiler, predicate: Expr | None, lanes: int) -> Value | None:
     return mask
 
 
-def _spread(c: ExprCompiler, mask: Value, like: Value) -> Value:
+def _spread(c: ExprEmitter, mask: Value, like: Value) -> Value:
     return c.e.splat(mask, lanes_of(like.type)) if lanes_of(mask.type) == 1 else mask
 
 
@@ -108,7 +108,7 @@ def _to_memory(e: FunctionEmitter, value: Value, dtype: DType) -> Value:
     return e.convert("zext", value, types.memory_type(dtype)) if dtype.is_bool else value
 
 
-def load(c: ExprCompiler, expr: BufferLoad) -> Value:
+def load(c: ExprEmitter, expr: BufferLoad) -> Value:
     """The value of an element or a vector; lanes outside the mask give zero."""
     e, dtype, flat = c.e, expr.dtype, flatten_index(expr)
     type_ = types.memory_type(dtype)
@@ -137,7 +137,7 @@ def load(c: ExprCompiler, expr: BufferLoad) -> Value:
     return _from_memory(e, result, dtype)
 
 
-def _guarded_load(c: ExprCompiler, buffer: Buffer, flat: Expr, type_: str, mask: Value) -> Value:
+def _guarded_load(c: ExprEmitter, buffer: Buffer, flat: Expr, type_: str, mask: Value) -> Value:
     """A scalar read within masked vector code: it happens when any lane wants it."""
 
     def read() -> Value:
@@ -153,7 +153,7 @@ _NEAR = 4  # strides up to here: as many contiguous loads and shuffles cost less
 
 
 def _every(
-    c: ExprCompiler, buffer: Buffer, ramp: E.Ramp, stride: int, type_: str, mask: Value | None
+    c: ExprEmitter, buffer: Buffer, ramp: E.Ramp, stride: int, type_: str, mask: Value | None
 ) -> Value:
     """Every `stride`-th element: contiguous loads that stay between the first and the last one."""
     _whole_elements(buffer)
@@ -184,7 +184,7 @@ def _every(
 
 
 def _contiguous(
-    c: ExprCompiler, buffer: Buffer, ramp: E.Ramp, type_: str, mask: Value | None, *, reverse: bool
+    c: ExprEmitter, buffer: Buffer, ramp: E.Ramp, type_: str, mask: Value | None, *, reverse: bool
 ) -> Value:
     e, lanes = c.e, lanes_of(type_)
     base = _lowest(ramp) if reverse else ramp.base
@@ -212,7 +212,7 @@ def _contiguous(
     return _reverse(e, result)
 
 
-def _fetch(c: ExprCompiler, buffer: Buffer, indices: Sequence[Expr]) -> None:
+def _fetch(c: ExprEmitter, buffer: Buffer, indices: Sequence[Expr]) -> None:
     nbytes = buffer.dtype.nbytes * buffer.dtype.lanes
     for index in indices:
         c.e.prefetch(c.context.memory(buffer).pointer, c.index(index), nbytes)
@@ -264,7 +264,7 @@ def _gather(
     )
 
 
-def store(c: ExprCompiler, stmt: BufferStore) -> None:
+def store(c: ExprEmitter, stmt: BufferStore) -> None:
     """Writes an element or a vector; lanes outside the mask stay as they are."""
     e, buffer, flat = c.e, stmt.buffer, flatten_index(stmt)
     expected = buffer.dtype.with_lanes(buffer.dtype.lanes * flat.dtype.lanes)
@@ -313,7 +313,7 @@ def store(c: ExprCompiler, stmt: BufferStore) -> None:
 
 
 def _store_one(
-    c: ExprCompiler, buffer: Buffer, flat: Expr, value: Value, mask: Value | None
+    c: ExprEmitter, buffer: Buffer, flat: Expr, value: Value, mask: Value | None
 ) -> None:
     if mask is None:
         pointer, align = _place(c, buffer, flat)
@@ -324,7 +324,7 @@ def _store_one(
         c.e.store(value, pointer, align)
 
 
-def _store_apart(c: ExprCompiler, buffer: Buffer, ramp: E.Ramp, value: Value) -> None:
+def _store_apart(c: ExprEmitter, buffer: Buffer, ramp: E.Ramp, value: Value) -> None:
     """Lane by lane: a core stores them no faster by one instruction, and some take twice as long.
     Addresses are steps from the first one, which the instruction would want in a vector."""
     e, nbytes = c.e, buffer.dtype.nbytes
@@ -348,7 +348,7 @@ def _end_of_lanes(predicate: Expr | None) -> E.LT | None:
     return predicate if integers.constant_of(predicate.a.stride) == 1 else None
 
 
-def _store_first(c: ExprCompiler, buffer: Buffer, ramp: E.Ramp, value: Value, test: E.LT) -> None:
+def _store_first(c: ExprEmitter, buffer: Buffer, ramp: E.Ramp, value: Value, test: E.LT) -> None:
     """The lanes before an end, on a machine without registers for masks: there a store under a mask
     takes as long as ten others (Zen 3). A known number of lanes is stored in parts of powers of
     two, and an unknown one that turns out to be all of them as a whole."""
@@ -374,7 +374,7 @@ def _store_first(c: ExprCompiler, buffer: Buffer, ramp: E.Ramp, value: Value, te
     e.either(e.compare("sge", left, int_const(lanes)), whole, some)
 
 
-def _store_parts(c: ExprCompiler, value: Value, pointer: Value, align: int, count: int) -> None:
+def _store_parts(c: ExprEmitter, value: Value, pointer: Value, align: int, count: int) -> None:
     e, at, size = c.e, 0, nbytes_of(value.type) // lanes_of(value.type)
     while at < count:
         lanes = 1 << ((count - at).bit_length() - 1)
@@ -384,9 +384,14 @@ def _store_parts(c: ExprCompiler, value: Value, pointer: Value, align: int, coun
 
 
 def _store_contiguous(
-    c: ExprCompiler, buffer: Buffer, ramp: E.Ramp, value: Value, mask: Value | None, *,
+    c: ExprEmitter,
+    buffer: Buffer,
+    ramp: E.Ramp,
+    value: Value,
+    mask: Value | None,
+    *,
     reverse: bool,
-) -> None:  # fmt: skip
+) -> None:
     e = c.e
     if reverse:
         _whole_elements(buffer)
@@ -404,7 +409,7 @@ def _store_contiguous(
     _store_masked(c, value, pointer, align, mask)
 
 
-def _store_masked(c: ExprCompiler, value: Value, pointer: Value, align: int, mask: Value) -> None:
+def _store_masked(c: ExprEmitter, value: Value, pointer: Value, align: int, mask: Value) -> None:
     e, name = c.e, f"masked.store.{suffix(value.type)}.p0"
     e.module.declare_intrinsic(f"llvm.{name}", "void", f"{value.type}, ptr, {mask.type}")
     e.line(f"call void @llvm.{name}({value.typed}, ptr align {align} {pointer.text}, {mask.typed})")

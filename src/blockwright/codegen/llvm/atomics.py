@@ -10,13 +10,13 @@ from blockwright.ir import Call, DType, Var, atomic_value
 from blockwright.support import BuildError
 
 if TYPE_CHECKING:
-    from blockwright.codegen.llvm.expr import ExprCompiler
+    from blockwright.codegen.llvm.expr import ExprEmitter
 
 _INTEGER = {"atomic_add": "add", "atomic_and": "and", "atomic_or": "or"}
 _SIGNED = {"atomic_min": "min", "atomic_max": "max"}
 
 
-def update(c: ExprCompiler, expr: Call, pointer: Value) -> Value:
+def update(c: ExprEmitter, expr: Call, pointer: Value) -> Value:
     """Replaces the element at `pointer`; the old value. Order with other memory is not implied."""
     operand = expr.args[1]
     dtype = operand.dtype
@@ -54,7 +54,7 @@ def _instruction(name: str, dtype: DType) -> str | None:
     return _INTEGER.get(name)
 
 
-def _compare_and_swap(c: ExprCompiler, expr: Call, pointer: Value, value: Value) -> Value:
+def _compare_and_swap(c: ExprEmitter, expr: Call, pointer: Value, value: Value) -> Value:
     """Computes the new element until nobody has changed the old one meanwhile."""
     e, dtype = c.e, expr.args[1].dtype
     memory, bits, align = types.memory_type(dtype), f"i{dtype.nbytes * 8}", dtype.nbytes

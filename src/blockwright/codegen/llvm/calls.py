@@ -10,12 +10,12 @@ from blockwright.codegen.llvm.real import Real
 from blockwright.codegen.llvm.values import Value, element_of, int_const, lanes_of, suffix, vector
 from blockwright.ir import (
     BufferLoad,
+    Builtin,
     Call,
     DType,
     Expr,
     FloatImm,
     IntImm,
-    OpRow,
     StringImm,
     const,
     is_atomic,
@@ -25,16 +25,16 @@ from blockwright.ir import expr as E
 from blockwright.support import BuildError
 
 if TYPE_CHECKING:
-    from blockwright.codegen.llvm.expr import ExprCompiler
+    from blockwright.codegen.llvm.expr import ExprEmitter
 
 for _row in (
-    OpRow("call_llvm_pure_intrin", "pure", -1, result="given"),
-    OpRow("call_llvm_intrin", "effect", -1, result="given"),
+    Builtin("call_llvm_pure_intrin", "pure", -1, result="given"),
+    Builtin("call_llvm_intrin", "effect", -1, result="given"),
 ):
     register_op(_row)
 
 
-def call(c: ExprCompiler, expr: Call) -> Value:
+def call(c: ExprEmitter, expr: Call) -> Value:
     """The value of a builtin call."""
     method = _METHODS.get(expr.op)
     if expr.op in _ON_INTEGERS and not expr.args[0].dtype.is_int and not expr.args[0].dtype.is_bool:
@@ -57,7 +57,7 @@ def call(c: ExprCompiler, expr: Call) -> Value:
 
 
 # -------------------------------------------------------------------- elementwise
-def _elementwise(c: ExprCompiler, expr: Call) -> Value:
+def _elementwise(c: ExprEmitter, expr: Call) -> Value:
     dtype = expr.args[0].dtype
     args = [c.value(a) for a in expr.args]
     if dtype.is_int:
@@ -74,7 +74,7 @@ def _elementwise(c: ExprCompiler, expr: Call) -> Value:
     return types.narrow(c.e, result, dtype) if narrow else result
 
 
-def _elementwise_int(c: ExprCompiler, expr: Call, dtype: DType, args: list[Value]) -> Value:
+def _elementwise_int(c: ExprEmitter, expr: Call, dtype: DType, args: list[Value]) -> Value:
     value = args[0]
     if expr.op == "pow":
         return integers.power(c.e, value, args[1], dtype, integers.constant_of(expr.args[1]))
@@ -87,7 +87,7 @@ def _elementwise_int(c: ExprCompiler, expr: Call, dtype: DType, args: list[Value
     raise BuildError(f"{expr.op} of {dtype}", code="BW611", help="cast to a float type first")
 
 
-def _power(c: ExprCompiler, args: list[Value], exponent: Expr) -> Value:
+def _power(c: ExprEmitter, args: list[Value], exponent: Expr) -> Value:
     """Small whole powers are products; they round at most twice."""
     while isinstance(exponent, E.Broadcast):
         exponent = exponent.value
@@ -100,7 +100,7 @@ def _power(c: ExprCompiler, args: list[Value], exponent: Expr) -> Value:
     return mathlib.apply(c.e, "pow", args)
 
 
-def _float_test(c: ExprCompiler, expr: Call) -> Value:
+def _float_test(c: ExprEmitter, expr: Call) -> Value:
     """isnan, isinf, isfinite; integers are always finite."""
     dtype = expr.args[0].dtype
     value = c.value(expr.args[0])
@@ -114,7 +114,7 @@ def _float_test(c: ExprCompiler, expr: Call) -> Value:
     return abs(x).test("oeq" if expr.op == "isinf" else "olt", float("inf"))
 
 
-def _fma(c: ExprCompiler, expr: Call) -> Value:
+def _fma(c: ExprEmitter, expr: Call) -> Value:
     dtype = expr.args[0].dtype
     if dtype.is_bool:
         raise BuildError("fma of bool", code="BW611", help="convert to a number type first")
@@ -127,51 +127,51 @@ def _fma(c: ExprCompiler, expr: Call) -> Value:
     return c.e.overloaded("fma", *args)
 
 
-def _bitwise(c: ExprCompiler, expr: Call) -> Value:
+def _bitwise(c: ExprEmitter, expr: Call) -> Value:
     name = expr.op.removeprefix("bitwise_")
     return c.e.binary(name, c.value(expr.args[0]), c.value(expr.args[1]))
 
 
-def _bitwise_not(c: ExprCompiler, expr: Call) -> Value:
+def _bitwise_not(c: ExprEmitter, expr: Call) -> Value:
     value = c.value(expr.args[0])
     return c.e.binary("xor", value, int_const(1 if expr.dtype.is_bool else -1, value.type))
 
 
-def _shift(c: ExprCompiler, expr: Call) -> Value:
+def _shift(c: ExprEmitter, expr: Call) -> Value:
     a, b = expr.args
     amount = integers.constant_of(b)
     left = expr.op == "shift_left"
     return integers.shift(c.e, left, c.value(a), c.value(b), a.dtype, amount)
 
 
-def _popcount(c: ExprCompiler, expr: Call) -> Value:
+def _popcount(c: ExprEmitter, expr: Call) -> Value:
     return c.e.overloaded("ctpop", c.value(expr.args[0]))
 
 
-def _clz(c: ExprCompiler, expr: Call) -> Value:
+def _clz(c: ExprEmitter, expr: Call) -> Value:
     value = c.value(expr.args[0])
     return c.e.intrinsic(f"ctlz.{suffix(value.type)}", value.type, value, int_const(0, "i1"))
 
 
-def _likely(c: ExprCompiler, expr: Call) -> Value:
+def _likely(c: ExprEmitter, expr: Call) -> Value:
     return c.value(expr.args[0])
 
 
-def _assume(c: ExprCompiler, expr: Call) -> Value:
+def _assume(c: ExprEmitter, expr: Call) -> Value:
     """A promise to the compiler, which needs no code."""
     return int_const(0, "i32")
 
 
-def _undef(c: ExprCompiler, expr: Call) -> Value:
+def _undef(c: ExprEmitter, expr: Call) -> Value:
     """Any value will do; zero is the same on every run."""
     return c.value(const(0, expr.dtype))
 
 
-def _if_then_else(c: ExprCompiler, expr: Call) -> Value:
+def _if_then_else(c: ExprEmitter, expr: Call) -> Value:
     return c.lazy(*expr.args)
 
 
-def _reinterpret(c: ExprCompiler, expr: Call) -> Value:
+def _reinterpret(c: ExprEmitter, expr: Call) -> Value:
     value, new = c.value(expr.args[0]), types.value_type(expr.dtype)
     if "ptr" in (element_of(value.type), element_of(new)):
         return types.cast(c.e, value, expr.args[0].dtype, expr.dtype)
@@ -179,7 +179,7 @@ def _reinterpret(c: ExprCompiler, expr: Call) -> Value:
 
 
 # -------------------------------------------------------------------- reductions
-def _reduce(c: ExprCompiler, expr: Call) -> Value:
+def _reduce(c: ExprEmitter, expr: Call) -> Value:
     """Lanes combined by halves: a fixed order, the same on every machine."""
     dtype = expr.args[0].dtype
     value = c.value(expr.args[0])
@@ -199,7 +199,7 @@ def _reduce(c: ExprCompiler, expr: Call) -> Value:
     return _by_halves(c, value, kind)
 
 
-def _by_halves(c: ExprCompiler, value: Value, kind: str) -> Value:
+def _by_halves(c: ExprEmitter, value: Value, kind: str) -> Value:
     def combine(a: Value, b: Value) -> Value:
         if kind == "add":
             return c.e.binary("fadd", a, b)
@@ -220,7 +220,7 @@ def _by_halves(c: ExprCompiler, value: Value, kind: str) -> Value:
 
 
 # -------------------------------------------------------------------- memory
-def _address_of(c: ExprCompiler, expr: Call) -> Value:
+def _address_of(c: ExprEmitter, expr: Call) -> Value:
     (place,) = expr.args
     if not isinstance(place, BufferLoad):
         raise BuildError(
@@ -231,11 +231,11 @@ def _address_of(c: ExprCompiler, expr: Call) -> Value:
     return access.address(c, place)
 
 
-def _place_of(c: ExprCompiler, expr: Expr) -> Value:
+def _place_of(c: ExprEmitter, expr: Expr) -> Value:
     return access.address(c, expr) if isinstance(expr, BufferLoad) else c.value(expr)
 
 
-def _prefetch(c: ExprCompiler, expr: Call) -> Value:
+def _prefetch(c: ExprEmitter, expr: Call) -> Value:
     """prefetch(address, write = 0, locality = 3)."""
     extra = [integers.constant_of(a) or 0 for a in expr.args[1:3]]
     write, locality = (extra + [0, 3][len(extra) :])[:2]
@@ -245,7 +245,7 @@ def _prefetch(c: ExprCompiler, expr: Call) -> Value:
     return int_const(0, "i32")
 
 
-def _constant_data(c: ExprCompiler, expr: Call) -> Value:
+def _constant_data(c: ExprEmitter, expr: Call) -> Value:
     symbol = constant_symbol(_text(expr.args[0]))
     c.e.module.external_data(symbol)
     return Value("ptr", f'@"{symbol}"')
@@ -267,7 +267,7 @@ def _text(expr: Expr) -> str:
     )
 
 
-def _call_extern(c: ExprCompiler, expr: Call) -> Value:
+def _call_extern(c: ExprEmitter, expr: Call) -> Value:
     name, *rest = expr.args
     args: list[Value] = []
     for arg in rest:
@@ -280,7 +280,7 @@ def _call_extern(c: ExprCompiler, expr: Call) -> Value:
     return c.e.compare("ne", matches, int_const(0, "i32")) if result == "i1" else matches
 
 
-def _call_llvm(c: ExprCompiler, expr: Call) -> Value:
+def _call_llvm(c: ExprEmitter, expr: Call) -> Value:
     """An LLVM intrinsic by its full name; `i1` constants are written as bool.
 
     Classic programs look an identifier up, and give the number of its types, which is no operand.
@@ -295,7 +295,7 @@ def _call_llvm(c: ExprCompiler, expr: Call) -> Value:
     return c.e.intrinsic(full.removeprefix("llvm."), types.value_type(expr.dtype), *args)
 
 
-def _call_global(c: ExprCompiler, expr: Call) -> Value:
+def _call_global(c: ExprEmitter, expr: Call) -> Value:
     name, *rest = expr.args
     symbol = c.context.callees.get(_text(name))
     if symbol is None:
@@ -313,12 +313,12 @@ def _call_global(c: ExprCompiler, expr: Call) -> Value:
     return status
 
 
-def _call_packed(c: ExprCompiler, expr: Call) -> Value:
+def _call_packed(c: ExprEmitter, expr: Call) -> Value:
     name, *rest = expr.args
     return packed.call(c, _text(name), rest, expr.dtype)
 
 
-def _print(c: ExprCompiler, expr: Call) -> Value:
+def _print(c: ExprEmitter, expr: Call) -> Value:
     """Values separated by blanks, then a newline, on standard output."""
     formats: list[str] = []
     args: list[Value] = []
@@ -340,7 +340,7 @@ def _print(c: ExprCompiler, expr: Call) -> Value:
     return int_const(0, "i32")
 
 
-def _printable(c: ExprCompiler, value: Value, dtype: DType) -> tuple[str, Value]:
+def _printable(c: ExprEmitter, value: Value, dtype: DType) -> tuple[str, Value]:
     if dtype.is_handle:
         return "%p", value
     if dtype.is_float:
@@ -350,7 +350,7 @@ def _printable(c: ExprCompiler, value: Value, dtype: DType) -> tuple[str, Value]
     return "%lld", types.cast(c.e, value, dtype, DType("int", 64))
 
 
-def _ret(c: ExprCompiler, expr: Call) -> Value:
+def _ret(c: ExprEmitter, expr: Call) -> Value:
     if expr.args and not (isinstance(expr.args[0], IntImm) and expr.args[0].value == 0):
         raise BuildError(
             "a tensor program returns no value",
@@ -361,7 +361,7 @@ def _ret(c: ExprCompiler, expr: Call) -> Value:
     return int_const(0, "i32")
 
 
-def _jump(c: ExprCompiler, expr: Call) -> Value:
+def _jump(c: ExprEmitter, expr: Call) -> Value:
     """break and continue of the innermost loop; memory taken inside it is given back first."""
     if not c.e.loops:
         raise BuildError(
@@ -378,7 +378,7 @@ def _jump(c: ExprCompiler, expr: Call) -> Value:
 _ON_INTEGERS = frozenset(
     "bitwise_and bitwise_or bitwise_xor bitwise_not shift_left shift_right popcount clz".split()
 )
-_METHODS: dict[str, Callable[[ExprCompiler, Call], Value]] = {
+_METHODS: dict[str, Callable[[ExprEmitter, Call], Value]] = {
     "isnan": _float_test, "isinf": _float_test, "isfinite": _float_test, "fma": _fma,
     "bitwise_and": _bitwise, "bitwise_or": _bitwise, "bitwise_xor": _bitwise,
     "bitwise_not": _bitwise_not, "shift_left": _shift, "shift_right": _shift,

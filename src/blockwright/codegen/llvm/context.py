@@ -82,7 +82,7 @@ class SharedAhead(msgspec.Struct):
 
 
 @dataclasses.dataclass
-class Context:
+class FunctionContext:
     """State of the function being written; a parallel loop's body gets its own.
 
     Attributes:

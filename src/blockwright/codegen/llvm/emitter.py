@@ -23,7 +23,7 @@ from blockwright.codegen.llvm.values import (
 from blockwright.target import Target
 
 
-class Loop(msgspec.Struct):
+class LoopTargets(msgspec.Struct):
     """Where `continue` and `break` of the loop being emitted go."""
 
     latch: str
@@ -152,7 +152,7 @@ class FunctionEmitter:
         self._count = 0
         self.block = "entry"
         self.terminated = False
-        self.loops: list[Loop] = []
+        self.loops: list[LoopTargets] = []
 
     # ---------------------------------------------------------------- text
     def fresh(self, hint: str = "") -> str:
@@ -256,7 +256,7 @@ class FunctionEmitter:
         self.line(
             f"{index.text} = phi {low.type} [ {low.text}, %{before} ], [ {after.text}, %{latch} ]"
         )
-        self.loops.append(Loop(latch, done))
+        self.loops.append(LoopTargets(latch, done))
         yield index
         self.loops.pop()
         self.branch(latch)

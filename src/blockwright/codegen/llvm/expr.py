@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from blockwright.codegen.llvm import access, calls, integers, types
-from blockwright.codegen.llvm.context import Context
+from blockwright.codegen.llvm.context import FunctionContext
 from blockwright.codegen.llvm.real import Real
 from blockwright.codegen.llvm.values import (
     Value,
@@ -45,12 +45,12 @@ def reads_memory(expr: Expr) -> bool:
     )
 
 
-class ExprCompiler:
+class ExprEmitter:
     """Computes expressions in the current block of a context."""
 
     table: ClassVar[dict[str, Callable[[Any, Any], Value]]] = {}
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: FunctionContext) -> None:
         self.context, self.e = context, context.e
         self._known: list[dict[Expr, Value]] = [{}]
         self._nsw = False
@@ -333,8 +333,8 @@ class ExprCompiler:
         return calls.call(self, expr)
 
 
-ExprCompiler.table = {
+ExprEmitter.table = {
     name.removeprefix("on_"): method
-    for name, method in vars(ExprCompiler).items()
+    for name, method in vars(ExprEmitter).items()
     if name.startswith("on_")
 }

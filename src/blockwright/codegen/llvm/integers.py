@@ -105,9 +105,14 @@ def _gcd(a: int, b: int) -> int:
 
 
 def divide(
-    e: FunctionEmitter, op: type[E.BinaryOp], a: Value, b: Value, dtype: DType,
-    divisor: int | None, positive: bool,
-) -> Value:  # fmt: skip
+    e: FunctionEmitter,
+    op: type[E.BinaryOp],
+    a: Value,
+    b: Value,
+    dtype: DType,
+    divisor: int | None,
+    positive: bool,
+) -> Value:
     """FloorDiv, FloorMod, Div or Mod of integers.
 
     `divisor` is the second operand when it is a constant; `positive`: both operands are >= 0.

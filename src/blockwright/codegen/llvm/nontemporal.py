@@ -29,7 +29,7 @@ from blockwright.analysis.streaming import (
 )
 from blockwright.arith import simplify
 from blockwright.codegen.llvm import scratch_allocator as scratch
-from blockwright.codegen.llvm.context import Ahead, Context, SharedAhead
+from blockwright.codegen.llvm.context import Ahead, FunctionContext, SharedAhead
 from blockwright.codegen.llvm.values import Value, int_const, nbytes_of
 from blockwright.ir import (
     Add,
@@ -49,7 +49,7 @@ from blockwright.ir import (
 from blockwright.support import BuildError
 
 if TYPE_CHECKING:
-    from blockwright.codegen.llvm.stmt import StmtCompiler
+    from blockwright.codegen.llvm.stmt import StmtEmitter
 
 LINE = 64
 """Bytes that a processor writes to memory at once."""
@@ -58,7 +58,7 @@ _LEAST = 16
 """Bytes of the smallest vector that has such a store."""
 
 
-def choose(compiler: StmtCompiler, loop: For) -> None:
+def choose(compiler: StmtEmitter, loop: For) -> None:
     """Emits an annotated loop: both forms, with the test that chooses between them."""
     smallest = _number(loop, STREAMING)
     rest = {key: value for key, value in loop.annotations.items() if key != STREAMING}
@@ -101,7 +101,7 @@ def asks_for_registers(loop: For) -> bool:
 
 
 @contextmanager
-def reading_ahead(context: Context, loop: For) -> Generator[None]:
+def reading_ahead(context: FunctionContext, loop: For) -> Generator[None]:
     """The body of a loop, which fetches for later iterations of the loop around if it is asked to.
 
     Loops around are known by their variables, outermost first.
@@ -133,7 +133,7 @@ def _from_zero(loop: For) -> bool:
     return const_int(loop.min) == 0
 
 
-def fetch_ahead(context: Context, buffer: Buffer, index: Expr) -> Sequence[Expr]:
+def fetch_ahead(context: FunctionContext, buffer: Buffer, index: Expr) -> Sequence[Expr]:
     """Indices of what is to be fetched beside a load, one in each line; none where that is nothing
     new: what is loaded now, or lies within a line of what is fetched."""
     if context.shared is not None:
@@ -143,7 +143,7 @@ def fetch_ahead(context: Context, buffer: Buffer, index: Expr) -> Sequence[Expr]
     return _later(context.ahead, buffer, index)
 
 
-def fetch_written(context: Context, buffer: Buffer, index: Expr) -> Sequence[Expr]:
+def fetch_written(context: FunctionContext, buffer: Buffer, index: Expr) -> Sequence[Expr]:
     """Indices of what is to be fetched beside a store, which later ones write."""
     return _later(context.written, buffer, index)
 
@@ -165,7 +165,9 @@ def _later(ahead: Ahead | None, buffer: Buffer, index: Expr) -> Sequence[Expr]:
     return (later,)
 
 
-def _share(context: Context, shared: SharedAhead, buffer: Buffer, index: Expr) -> Sequence[Expr]:
+def _share(
+    context: FunctionContext, shared: SharedAhead, buffer: Buffer, index: Expr
+) -> Sequence[Expr]:
     """The lines that this iteration fetches, its share of what `index` runs through."""
     inner = context.loops[-1]
     length = shared.lengths.get(inner)
@@ -208,7 +210,7 @@ def _large(buffer: Buffer, least: int) -> bool:
     return size is None or size >= least
 
 
-def _fits(compiler: StmtCompiler, buffers: list[Buffer], least: int) -> Value | None:
+def _fits(compiler: StmtEmitter, buffers: list[Buffer], least: int) -> Value | None:
     """Whether all buffers begin at a line and are large enough; None when that is known."""
     e, context = compiler.e, compiler.context
     tests: list[Value] = []
@@ -227,7 +229,7 @@ def _fits(compiler: StmtCompiler, buffers: list[Buffer], least: int) -> Value | 
     return result
 
 
-def _streaming(compiler: StmtCompiler, loop: For, buffers: list[Buffer]) -> None:
+def _streaming(compiler: StmtEmitter, loop: For, buffers: list[Buffer]) -> None:
     context = compiler.context
     before = {buffer: context.memory(buffer) for buffer in buffers}
     outer = context.streamed
@@ -247,7 +249,7 @@ def _streaming(compiler: StmtCompiler, loop: For, buffers: list[Buffer]) -> None
     context.buffers.update(before)
 
 
-def fence_at_exit(context: Context) -> None:
+def fence_at_exit(context: FunctionContext) -> None:
     """Every way out waits until what was stored past the caches is in memory."""
     if context.module.target.arch != "x86_64":
         context.cleanups.append(lambda: None)  # elsewhere such stores are ordered like others

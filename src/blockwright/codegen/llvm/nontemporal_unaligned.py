@@ -23,7 +23,7 @@ import msgspec
 from blockwright.analysis.access.tree import jumps
 from blockwright.arith import Analyzer
 from blockwright.codegen.llvm import integers
-from blockwright.codegen.llvm.context import Context
+from blockwright.codegen.llvm.context import FunctionContext
 from blockwright.codegen.llvm.values import (
     Value,
     float_const,
@@ -49,7 +49,7 @@ from blockwright.ir import (
 from blockwright.ir import expr as E
 
 if TYPE_CHECKING:
-    from blockwright.codegen.llvm.expr import ExprCompiler
+    from blockwright.codegen.llvm.expr import ExprEmitter
 
 _WIDE, _NARROW = 16, 8  # floats of a line, and of half of one
 _FEWEST = 4  # vectors of a row, below which its ends are most of it
@@ -74,7 +74,7 @@ class Shifted(msgspec.Struct):
     held: Value
     first: Value | None = None
 
-    def store(self, c: ExprCompiler, stmt: BufferStore, value: Value, pointer: Value) -> None:
+    def store(self, c: ExprEmitter, stmt: BufferStore, value: Value, pointer: Value) -> None:
         """Stores the line that a vector completes."""
         e, line_bytes = c.e, 4 * self.lanes
         value = self._turned(c, value)
@@ -95,33 +95,33 @@ class Shifted(msgspec.Struct):
         e.branch(done)
         e.label(done)
 
-    def finish(self, c: ExprCompiler, pointer: Value) -> None:
+    def finish(self, c: ExprEmitter, pointer: Value) -> None:
         """Stores what is left of the last vector; `pointer`: behind what the loop has stored."""
         held = c.e.load(vector("float", self.lanes), self.held, 4 * self.lanes)
         self._store_part(c, self._line(c, held, held), self._place(c, pointer), "ult")
 
-    def _turned(self, c: ExprCompiler, value: Value) -> Value:
+    def _turned(self, c: ExprEmitter, value: Value) -> Value:
         """A vector whose lanes stand where they will in lines, where that takes two steps."""
         if self.lanes == _WIDE:
             return value
         return c.e.intrinsic("x86.avx2.permps", value.type, value, self.order)
 
-    def _line(self, c: ExprCompiler, before: Value, value: Value) -> Value:
+    def _line(self, c: ExprEmitter, before: Value, value: Value) -> Value:
         """Of two vectors that are `_turned`."""
         if self.lanes == _WIDE:
             name = "x86.avx512.vpermi2var.ps.512"
             return c.e.intrinsic(name, value.type, before, self.order, value)
         return c.e.select(self._lanes_of_row(c, "ult"), before, value)
 
-    def _lanes_of_row(self, c: ExprCompiler, which: str) -> Value:
+    def _lanes_of_row(self, c: ExprEmitter, which: str) -> Value:
         """A mask of the lanes of a line from where the row begins on ("uge"), or before ("ult")."""
         count = c.e.splat(_elements(c, self.behind), self.lanes)
         return c.e.compare(which, lane_consts(range(self.lanes), "i32"), count)
 
-    def _place(self, c: ExprCompiler, pointer: Value) -> Value:
+    def _place(self, c: ExprEmitter, pointer: Value) -> Value:
         return c.e.offset(pointer, c.e.binary("sub", int_const(0), self.behind))
 
-    def _store_part(self, c: ExprCompiler, line: Value, place: Value, which: str) -> None:
+    def _store_part(self, c: ExprEmitter, line: Value, place: Value, which: str) -> None:
         """Stores the lanes that are the row's ("uge"), or of the line after, those that are."""
         e, name = c.e, f"llvm.masked.store.{suffix(line.type)}.p0"
         mask = self._lanes_of_row(c, which)
@@ -130,13 +130,15 @@ class Shifted(msgspec.Struct):
         e.line(f"call void @{name}({line.typed}, {at}, {mask.typed})")
 
 
-def begin(c: ExprCompiler, loop: For) -> list[Shifted]:
+def begin(c: ExprEmitter, loop: For) -> list[Shifted]:
     """What is made ready before a loop, for each row that it stores off lines."""
     return [_ready(c, loop, stores) for stores in _rows(c, loop)]
 
 
 @contextmanager
-def moving(context: Context, rows: Sequence[Shifted], index: Value, low: Value) -> Generator[None]:
+def moving(
+    context: FunctionContext, rows: Sequence[Shifted], index: Value, low: Value
+) -> Generator[None]:
     """The body of the loop, whose variable is `index` and begins with `low`."""
     outer = context.shifted
     if rows:
@@ -148,7 +150,7 @@ def moving(context: Context, rows: Sequence[Shifted], index: Value, low: Value) 
     context.shifted = outer
 
 
-def end(c: ExprCompiler, loop: For, rows: Sequence[Shifted], low: Value, high: Value) -> None:
+def end(c: ExprEmitter, loop: For, rows: Sequence[Shifted], low: Value, high: Value) -> None:
     """What is left of each row behind the loop."""
     if not rows:
         return
@@ -159,7 +161,7 @@ def end(c: ExprCompiler, loop: For, rows: Sequence[Shifted], low: Value, high: V
             row.finish(c, _pointer(c, row.stores[0], loop.loop_var, behind))
 
 
-def _ready(c: ExprCompiler, loop: For, stores: tuple[BufferStore, ...]) -> Shifted:
+def _ready(c: ExprEmitter, loop: For, stores: tuple[BufferStore, ...]) -> Shifted:
     e, lanes = c.e, _lanes(c.context)
     start = e.convert("ptrtoint", _pointer(c, stores[0], loop.loop_var, loop.min), "i64")
     behind = e.binary("and", start, int_const(4 * lanes - 1))
@@ -170,23 +172,23 @@ def _ready(c: ExprCompiler, loop: For, stores: tuple[BufferStore, ...]) -> Shift
     return Shifted(stores, lanes, behind, order, held)
 
 
-def _lanes(context: Context) -> int:
+def _lanes(context: FunctionContext) -> int:
     """Of the vectors that are moved; 0 where there are no instructions for it."""
     target = context.module.target
     return _WIDE if target.cheap_predication else _NARROW if target.has("avx2") else 0
 
 
-def _elements(c: ExprCompiler, nbytes: Value) -> Value:
+def _elements(c: ExprEmitter, nbytes: Value) -> Value:
     return c.e.convert("trunc", c.e.binary("lshr", nbytes, int_const(2)), "i32")
 
 
-def _pointer(c: ExprCompiler, store: BufferStore, var: Var, at: Expr) -> Value:
+def _pointer(c: ExprEmitter, store: BufferStore, var: Var, at: Expr) -> Value:
     """Where a store begins when the loop is at a value."""
     index = substitute(_base(store), {var: build.cast_to(at, var.type)})
     return c.e.offset(c.context.memory(store.buffer).pointer, c.index(index), 4)
 
 
-def _rows(c: ExprCompiler, loop: For) -> Iterator[tuple[BufferStore, ...]]:
+def _rows(c: ExprEmitter, loop: For) -> Iterator[tuple[BufferStore, ...]]:
     """Stores that fill a row from its beginning on, vector by vector, and not surely at lines."""
     context, lanes = c.context, _lanes(c.context)
     count = integers.constant_of(loop.extent)

@@ -17,10 +17,10 @@ from blockwright.ir import BufferLoad, Call, DType, Expr, StringImm
 from blockwright.support import BuildError
 
 if TYPE_CHECKING:
-    from blockwright.codegen.llvm.expr import ExprCompiler
+    from blockwright.codegen.llvm.expr import ExprEmitter
 
 
-def call(c: ExprCompiler, name: str, args: Sequence[Expr], result: DType) -> Value:
+def call(c: ExprEmitter, name: str, args: Sequence[Expr], result: DType) -> Value:
     """Calls the global function `name`; numbers come back as `result`, other results are freed."""
     e = c.e
     values = e.stack(ffi_ir.ANY_SIZE * (len(args) + 1), 16)
@@ -39,7 +39,7 @@ def call(c: ExprCompiler, name: str, args: Sequence[Expr], result: DType) -> Val
     return _unpack(c, answer, result)
 
 
-def _lookup(c: ExprCompiler, name: str) -> Value:
+def _lookup(c: ExprEmitter, name: str) -> Value:
     e, module = c.e, c.e.module
     slot = f"@bw.packed.{''.join(ch if ch.isalnum() else f'_{ord(ch):x}' for ch in name)}"
     module.add_global_once(slot, f"{slot} = internal global ptr null, align 8")
@@ -67,7 +67,7 @@ def _lookup(c: ExprCompiler, name: str) -> Value:
     return e.choose(e.compare("ne", known, Value("ptr", "null")), lambda: known, find)
 
 
-def _pack(c: ExprCompiler, slot: Value, arg: Expr, objects: list[Value]) -> None:
+def _pack(c: ExprEmitter, slot: Value, arg: Expr, objects: list[Value]) -> None:
     e = c.e
     value_slot = e.offset(slot, ffi_ir.ANY_VALUE)
     if isinstance(arg, StringImm):
@@ -86,7 +86,7 @@ def _pack(c: ExprCompiler, slot: Value, arg: Expr, objects: list[Value]) -> None
     e.store(value, value_slot, 8)
 
 
-def _tensor_object(c: ExprCompiler, place: Expr, objects: list[Value]) -> Value:
+def _tensor_object(c: ExprEmitter, place: Expr, objects: list[Value]) -> Value:
     """A tensor object over a buffer; those made before it are released when it cannot be made."""
     e = c.e
     view, rank = _tensor_view(c, place)
@@ -109,7 +109,7 @@ def _tensor_object(c: ExprCompiler, place: Expr, objects: list[Value]) -> Value:
     return created
 
 
-def _tensor_view(c: ExprCompiler, place: Expr) -> tuple[Value, int]:
+def _tensor_view(c: ExprEmitter, place: Expr) -> tuple[Value, int]:
     """A DLTensor on the stack that views a buffer, and its rank."""
     if not isinstance(place, BufferLoad):
         raise BuildError(
@@ -140,7 +140,7 @@ def _tensor_view(c: ExprCompiler, place: Expr) -> tuple[Value, int]:
     return view, rank
 
 
-def _unpack(c: ExprCompiler, answer: Value, result: DType) -> Value:
+def _unpack(c: ExprEmitter, answer: Value, result: DType) -> Value:
     e = c.e
     kind = e.load("i32", answer, 8)
     slot = e.offset(answer, ffi_ir.ANY_VALUE)

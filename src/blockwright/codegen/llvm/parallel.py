@@ -14,15 +14,15 @@ from collections.abc import Sequence
 
 from blockwright.codegen.llvm import integers, types
 from blockwright.codegen.llvm import nontemporal as streams
-from blockwright.codegen.llvm.context import Context, Memory
+from blockwright.codegen.llvm.context import FunctionContext, Memory
 from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.function_attributes import function_attributes
-from blockwright.codegen.llvm.stmt import StmtCompiler
+from blockwright.codegen.llvm.stmt import StmtEmitter
 from blockwright.codegen.llvm.values import Value, int_const
 from blockwright.ir import Buffer, DType, For, Var, collect
 
 
-def emit_parallel(outer: StmtCompiler, loop: For) -> None:
+def emit_parallel(outer: StmtEmitter, loop: For) -> None:
     """Replaces a parallel loop by a call of the pool."""
     context = outer.context
     nodes = (loop.body, loop.min)
@@ -49,7 +49,7 @@ def _slots(variables: Sequence[Var], buffers: Sequence[Buffer]) -> list[tuple[st
 
 
 def _emit_body(
-    outer: StmtCompiler, loop: For, name: str, variables: list[Var], buffers: list[Buffer]
+    outer: StmtEmitter, loop: For, name: str, variables: list[Var], buffers: list[Buffer]
 ) -> None:
     context = outer.context
     roots = [context.buffers[b].root for b in buffers]
@@ -68,7 +68,7 @@ def _emit_body(
         "internal",
         [*noalias, *[""] * (len(variables) + 2)],
     )
-    inner = Context(
+    inner = FunctionContext(
         e,
         context.options,
         context.sorts,
@@ -83,7 +83,7 @@ def _emit_body(
         inner.buffers[buffer] = Memory(param, known.align, known.root)
     for var, param in zip(variables, e.params[len(buffers) :], strict=False):
         inner.variables[var] = param
-    compiler = StmtCompiler(inner, emit_parallel)
+    compiler = StmtEmitter(inner, emit_parallel)
     if integers.nonnegative(loop.min, inner.nonnegative, inner.sorts):
         inner.nonnegative.add(loop.loop_var)
 
@@ -109,7 +109,9 @@ def _emit_body(
     e.finish()
 
 
-def _emit_task(context: Context, name: str, variables: list[Var], buffers: list[Buffer]) -> None:
+def _emit_task(
+    context: FunctionContext, name: str, variables: list[Var], buffers: list[Buffer]
+) -> None:
     params = [("ptr", "context"), ("i64", "begin"), ("i64", "end")]
     e = FunctionEmitter(context.module, f"{name}.task", "i32", params, "nounwind", "internal")
     args: list[Value] = []
@@ -125,7 +127,7 @@ def _emit_task(context: Context, name: str, variables: list[Var], buffers: list[
 
 
 def _emit_call(
-    outer: StmtCompiler, loop: For, name: str, variables: list[Var], buffers: list[Buffer]
+    outer: StmtEmitter, loop: For, name: str, variables: list[Var], buffers: list[Buffer]
 ) -> None:
     e, context = outer.e, outer.context
     slots = _slots(variables, buffers)

@@ -12,9 +12,9 @@ from blockwright.codegen.llvm import ffi as ffi_ir
 from blockwright.codegen.llvm import nontemporal as streams
 from blockwright.codegen.llvm import nontemporal_unaligned as streams_shifted
 from blockwright.codegen.llvm import scratch_allocator as scratch
-from blockwright.codegen.llvm.context import Context, Memory
-from blockwright.codegen.llvm.emitter import Loop
-from blockwright.codegen.llvm.expr import ExprCompiler
+from blockwright.codegen.llvm.context import FunctionContext, Memory
+from blockwright.codegen.llvm.emitter import LoopTargets
+from blockwright.codegen.llvm.expr import ExprEmitter
 from blockwright.codegen.llvm.values import Value, int_const
 from blockwright.ir import (
     Allocate,
@@ -40,19 +40,19 @@ from blockwright.ir import (
 )
 from blockwright.support import BuildError, coded_message
 
-ParallelEmit = Callable[["StmtCompiler", For], None]
+ParallelEmit = Callable[["StmtEmitter", For], None]
 _UNROLL = "llvm.unroll"
 _DIGITS = 20  # of an int64 with its sign
 
 
-class StmtCompiler:
+class StmtEmitter:
     """Writes statements at the end of a context's function."""
 
     table: ClassVar[dict[str, Callable[[Any, Any], None]]] = {}
 
-    def __init__(self, context: Context, parallel: ParallelEmit) -> None:
+    def __init__(self, context: FunctionContext, parallel: ParallelEmit) -> None:
         self.context, self.e = context, context.e
-        self.expressions = ExprCompiler(context)
+        self.expressions = ExprEmitter(context)
         self.parallel = parallel
         self._stack: set[Buffer] = set()
         self._block: dict[Buffer, Value] = {}
@@ -242,7 +242,7 @@ class StmtCompiler:
         self.expressions.forget()
         self.e.branch_if(self.expressions.value(stmt.condition), body, done)
         self.e.label(body)
-        self.e.loops.append(Loop(head, done))
+        self.e.loops.append(LoopTargets(head, done))
         self.context.loop_depths.append(len(self.context.cleanups))
         self.run(stmt.body)
         self.context.loop_depths.pop()
@@ -321,8 +321,8 @@ def _jumps(body: Node) -> bool:
     return any(isinstance(n, Call) and n.op in ("break", "continue") for n in walk(body))
 
 
-StmtCompiler.table = {
+StmtEmitter.table = {
     name.removeprefix("on_"): method
-    for name, method in vars(StmtCompiler).items()
+    for name, method in vars(StmtEmitter).items()
     if name.startswith("on_")
 }

@@ -168,9 +168,14 @@ def _cast(imp: Importer, node: Any, x: Any, *ignored: Any, **also_ignored: Any) 
     "aten.std_mean.correction",
 )
 def _variance(
-    imp: Importer, node: Any, x: Any, dim: Any = None, *, correction: Any = None,
+    imp: Importer,
+    node: Any,
+    x: Any,
+    dim: Any = None,
+    *,
+    correction: Any = None,
     keepdim: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """The mean squared distance to the mean, of which `correction` elements do not count.
 
     It is computed in float64, as PyTorch does: the sum of values and the squares of distances may

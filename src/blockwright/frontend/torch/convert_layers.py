@@ -66,9 +66,16 @@ def _ones(x: ir.GraphExpr, count: ir.Expr) -> ir.Constant:
 # ------------------------------------------------------------------------------------ convolutions
 @TABLE.row("nn.conv1d", "nn.conv2d", "nn.conv3d")
 def _conv(
-    imp: Importer, node: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1,
-    padding: Any = 0, dilation: Any = 1, groups: int = 1,
-) -> Any:  # fmt: skip
+    imp: Importer,
+    node: Any,
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
     rank = len(dims_of(weight)) - 2
     out = imp.builder.op(
         f"nn.conv{rank}d",
@@ -90,9 +97,16 @@ def _finish_conv(imp: Importer, node: Any, out: Any, bias: Any, rank: int) -> An
 
 @TABLE.overload("aten.conv1d.padding", "aten.conv2d.padding", "aten.conv3d.padding")
 def _conv_named_padding(
-    imp: Importer, node: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1,
-    padding: str = "valid", dilation: Any = 1, groups: int = 1,
-) -> Any:  # fmt: skip
+    imp: Importer,
+    node: Any,
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: str = "valid",
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
     rank = len(dims_of(weight)) - 2
     before, after = [0] * rank, [0] * rank
     if padding == "same":  # strides are 1: the result is as large as the input
@@ -116,9 +130,17 @@ def _conv_named_padding(
 
 @TABLE.row("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose")
 def _conv_transpose(
-    imp: Importer, node: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1,
-    padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
-) -> Any:  # fmt: skip
+    imp: Importer,
+    node: Any,
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Any:
     rank = len(dims_of(weight)) - 2
     out = imp.builder.op(
         f"nn.conv{rank}d_transpose",
@@ -135,9 +157,18 @@ def _conv_transpose(
 
 @TABLE.overload("aten.convolution.default")
 def _convolution(
-    imp: Importer, node: Any, x: Any, weight: Any, bias: Any, stride: Any, padding: Any,
-    dilation: Any, transposed: bool, output_padding: Any, groups: int,
-) -> Any:  # fmt: skip
+    imp: Importer,
+    node: Any,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> Any:
     if transposed:
         return _conv_transpose(
             imp, node, x, weight, bias, stride, padding, output_padding, groups, dilation
@@ -147,9 +178,16 @@ def _convolution(
 
 # ------------------------------------------------------------------------------------------- pools
 def _pool(
-    imp: Importer, node: Any, kind: str, rank: int, x: Any, size: Any, stride: Any, padding: Any,
+    imp: Importer,
+    node: Any,
+    kind: str,
+    rank: int,
+    x: Any,
+    size: Any,
+    stride: Any,
+    padding: Any,
     **attrs: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     out = imp.builder.op(
         f"nn.{kind}_pool{rank}d",
         _batched(imp, x, rank),
@@ -255,9 +293,18 @@ def _adaptive_pool(kind: str, rank: int) -> Converter:
 # ------------------------------------------------------------------------------------------- norms
 @TABLE.row("nn.batch_norm")
 def _batch_norm(
-    imp: Importer, node: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any,
-    training: bool = False, momentum: float = 0.1, eps: float = 1e-5, cudnn: bool = False,
-) -> Any:  # fmt: skip
+    imp: Importer,
+    node: Any,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    cudnn: bool = False,
+) -> Any:
     if mean is None or variance is None:
         raise ImporterError(
             "batch norm without running statistics",
@@ -283,9 +330,16 @@ def _batch_norm(
 
 @TABLE.overload("aten._native_batch_norm_legit_no_training.default")
 def _native_batch_norm(
-    imp: Importer, node: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any,
-    momentum: float, eps: float,
-) -> Any:  # fmt: skip
+    imp: Importer,
+    node: Any,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    momentum: float,
+    eps: float,
+) -> Any:
     _only_first(node)
     out = _batch_norm(imp, node, x, weight, bias, mean, variance, False, momentum, eps)
     return [out, None, None]
@@ -311,18 +365,33 @@ def _vectors(x: Any, weight: Any, bias: Any) -> tuple[Any, ...]:
 
 @TABLE.row("nn.group_norm")
 def _group_norm(
-    imp: Importer, node: Any, x: Any, groups: int, weight: Any = None, bias: Any = None,
-    eps: float = 1e-5, cudnn: bool = False,
-) -> Any:  # fmt: skip
+    imp: Importer,
+    node: Any,
+    x: Any,
+    groups: int,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    cudnn: bool = False,
+) -> Any:
     operands = x, *_vectors(x, weight, bias)
     return norm(imp, node, "nn.group_norm", operands, num_groups=groups, epsilon=float(eps))
 
 
 @TABLE.row("nn.instance_norm")
 def _instance_norm(
-    imp: Importer, node: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any,
-    own_statistics: bool, momentum: float, eps: float, cudnn: bool = False,
-) -> Any:  # fmt: skip
+    imp: Importer,
+    node: Any,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    own_statistics: bool,
+    momentum: float,
+    eps: float,
+    cudnn: bool = False,
+) -> Any:
     if not own_statistics:
         return _batch_norm(imp, node, x, weight, bias, mean, variance, False, momentum, eps)
     operands = x, *_vectors(x, weight, bias)
@@ -332,9 +401,13 @@ def _instance_norm(
 # ------------------------------------------------------------------------------------- activations
 @TABLE.row("elu")
 def _elu(
-    imp: Importer, node: Any, x: Any, alpha: float = 1.0, scale: float = 1.0,
+    imp: Importer,
+    node: Any,
+    x: Any,
+    alpha: float = 1.0,
+    scale: float = 1.0,
     input_scale: float = 1.0,
-) -> Any:  # fmt: skip
+) -> Any:
     if scale != 1 or input_scale != 1:
         raise ImporterError("elu with scale or input_scale is not supported", code="BW507")
     return imp.builder.op("elu", x, alpha=float(alpha))

@@ -94,9 +94,14 @@ def _start(imp: Importer, start: Any, size: ir.Expr) -> ir.Expr:
 
 @TABLE.row("slice")
 def _slice(
-    imp: Importer, node: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None,
+    imp: Importer,
+    node: Any,
+    x: Any,
+    dim: int = 0,
+    start: Any = None,
+    end: Any = None,
     step: Any = 1,
-) -> Any:  # fmt: skip
+) -> Any:
     if not isinstance(step, int):
         raise ImporterError("slice with a symbolic step", code="BW507")
     axis = axis_of(dim, len(dims_of(x)))
@@ -180,9 +185,15 @@ def _select_scatter(imp: Importer, node: Any, x: Any, part: Any, dim: int, index
 
 @TABLE.overload("aten.slice_scatter.default")
 def _slice_scatter(
-    imp: Importer, node: Any, x: Any, part: Any, dim: int = 0, start: Any = None, end: Any = None,
+    imp: Importer,
+    node: Any,
+    x: Any,
+    part: Any,
+    dim: int = 0,
+    start: Any = None,
+    end: Any = None,
     step: int = 1,
-) -> Any:  # fmt: skip
+) -> Any:
     """`x` with `part` in place of a slice."""
     axis = axis_of(dim, len(dims_of(x)))
     begin = _start(imp, start, dims_of(x)[axis])

@@ -90,9 +90,18 @@ def _addmm(
 
 @TABLE.row("attention")
 def _attention(
-    imp: Importer, node: Any, q: Any, k: Any, v: Any, mask: Any = None, dropout_p: float = 0.0,
-    is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
-) -> Any:  # fmt: skip
+    imp: Importer,
+    node: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
     if dropout_p:
         raise ImporterError(
             "attention with dropout is training only", code="BW507", help=EVALUATION
@@ -149,9 +158,15 @@ def _as_long_as_keys(imp: Importer, keys: Any, values: Any) -> Any:
 
 @TABLE.row("layer_norm")
 def _layer_norm(
-    imp: Importer, node: Any, x: Any, shape: Any, weight: Any = None, bias: Any = None,
-    eps: float = 1e-5, cudnn_enable: bool = True,
-) -> Any:  # fmt: skip
+    imp: Importer,
+    node: Any,
+    x: Any,
+    shape: Any,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Any:
     operands = tuple(t for t in (x, weight, bias) if t is not None)
     if weight is None and bias is not None:
         raise ImporterError("layer_norm with bias but no weight", code="BW507")

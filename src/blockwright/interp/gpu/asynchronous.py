@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from blockwright.interp.memory import Storage, Touch, View
+from blockwright.interp.memory import MemoryBlock, Touch, TypedView
 
 Array = np.ndarray[Any, Any]
 
@@ -40,9 +40,9 @@ class Copy:
 
     site: Any
     names: tuple[str, str]
-    target: View
+    target: TypedView
     to: Array
-    source: View
+    source: TypedView
     origin: Array
     threads: Array
     group: Array
@@ -109,7 +109,7 @@ class Copies:
         self.open = [c for c in self.open if c.waiting.any()]
         return done
 
-    def meeting(self, view: View, flat: Array, how: Touch) -> tuple[int, Copy, int] | None:
+    def meeting(self, view: TypedView, flat: Array, how: Touch) -> tuple[int, Copy, int] | None:
         """An access that a copy forbids: its number, the copy and the thread that began it."""
         flight = view.storage.flight
         assert flight is not None
@@ -141,7 +141,7 @@ def _below(copy: Copy, limit: Array) -> Array:
 def _mark(copy: Copy, mask: Array, by: int) -> None:
     """Note in the storages at both ends that elements are under way, or no longer."""
     for row, (view, places) in enumerate(((copy.target, copy.to), (copy.source, copy.origin))):
-        storage: Storage = view.storage
+        storage: MemoryBlock = view.storage
         if storage.flight is None:
             storage.flight = np.zeros((2, len(storage.raw)), np.int16)
         for k in range(view.size):
@@ -149,7 +149,7 @@ def _mark(copy: Copy, mask: Array, by: int) -> None:
 
 
 @dataclasses.dataclass
-class Phase:
+class BarrierPhase:
     """What a barrier waits for, and what its waiters will know."""
 
     arrived: int = 0
@@ -170,11 +170,11 @@ class Barrier:
     def __init__(self, expected: int, count: int, begun: tuple[int, int, Any]) -> None:
         self.expected = expected
         self.begun = begun
-        self.phases = [Phase()]
+        self.phases = [BarrierPhase()]
         self.waited = np.zeros(count, np.int64)
 
     @property
-    def current(self) -> Phase:
+    def current(self) -> BarrierPhase:
         return self.phases[-1]
 
     def arrive(self, known: Array) -> None:
@@ -186,7 +186,7 @@ class Barrier:
     def settle(self) -> None:
         """Begin a new phase if the current one is over."""
         if self.current.arrived >= self.expected and self.current.bytes == 0:
-            self.phases.append(Phase())
+            self.phases.append(BarrierPhase())
 
     def over(self, threads: Array) -> Array:
         """Whether the phase that each thread waits for next is over."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from blockwright.interp.calls import CallCompiler
 from blockwright.interp.gpu.asynchronous import Barrier, Copy
-from blockwright.interp.gpu.place import Place, constant_of
+from blockwright.interp.gpu.place import AddressedMemory, constant_of
 from blockwright.interp.gpu.thread_block import Team
 from blockwright.interp.lanes import Env, Fn, Site, compress
 from blockwright.ir import Call
@@ -18,7 +18,7 @@ class CopyCompiler(CallCompiler):
     def _copy(self, expr: Call) -> Fn:
         """`T.ptx_cp_async(type, to, offset, from, offset, bytes[, condition])`, and `_bulk` with
         the number of a barrier instead of the condition."""
-        to, source = Place(self, *expr.args[0:2]), Place(self, *expr.args[2:4])
+        to, source = AddressedMemory(self, *expr.args[0:2]), AddressedMemory(self, *expr.args[2:4])
         nbytes, site, size = constant_of(expr, 4), self.site(expr), to.dtype.nbytes
         bulk = expr.op.endswith("bulk")
         if size != source.dtype.nbytes or nbytes % size or (nbytes not in (4, 8, 16) and not bulk):

@@ -23,7 +23,7 @@ DEPTHS: dict[int, tuple[int, ...]] = {32: (4, 8), 16: (8, 16), 8: (16, 32)}
 """Lengths of the reduction of m16n8 products, by the bits of an element."""
 
 
-class Layout(NamedTuple):
+class FragmentLayout(NamedTuple):
     """Rows and columns that each lane (first axis) holds, in the order of its registers."""
 
     rows: Array
@@ -35,39 +35,39 @@ def _table(count: int) -> tuple[Array, Array]:
 
 
 @functools.cache
-def left(depth: int, bits: int) -> Layout:
+def left(depth: int, bits: int) -> FragmentLayout:
     """The left operand, 16 × depth: registers take turns between the upper and the lower half."""
     packed = 32 // bits
     element, zero = _table(16 * depth // 32)
     register, within = element // packed, element % packed
     rows = GROUP[:, None] + 8 * (register % 2) + zero
     columns = MEMBER[:, None] * packed + within + register // 2 * (4 * packed) + zero
-    return Layout(rows, columns)
+    return FragmentLayout(rows, columns)
 
 
 @functools.cache
-def right(depth: int, bits: int) -> Layout:
+def right(depth: int, bits: int) -> FragmentLayout:
     """The right operand, depth × 8."""
     packed = 32 // bits
     element, zero = _table(8 * depth // 32)
     register, within = element // packed, element % packed
     rows = MEMBER[:, None] * packed + within + register * (4 * packed) + zero
-    return Layout(rows, GROUP[:, None] + zero)
+    return FragmentLayout(rows, GROUP[:, None] + zero)
 
 
 @functools.cache
-def result() -> Layout:
+def result() -> FragmentLayout:
     """Addend and result, 16 × 8: two neighbours in the upper half, then two in the lower one."""
     element, zero = _table(4)
     rows = GROUP[:, None] + 8 * (element // 2) + zero
-    return Layout(rows, MEMBER[:, None] * 2 + element % 2 + zero)
+    return FragmentLayout(rows, MEMBER[:, None] * 2 + element % 2 + zero)
 
 
 @functools.cache
-def square() -> Layout:
+def square() -> FragmentLayout:
     """A result of 16 × 16: that of two products side by side."""
     half = result()
-    return Layout(
+    return FragmentLayout(
         np.concatenate([half.rows, half.rows], 1),
         np.concatenate([half.columns, half.columns + 8], 1),
     )

@@ -15,7 +15,7 @@ from blockwright.interp.gpu.copying import CopyCompiler
 from blockwright.interp.gpu.matrices import MatrixCompiler
 from blockwright.interp.gpu.place import constant_of, text
 from blockwright.interp.gpu.thread_block import Team
-from blockwright.interp.gpu.warp import Absent, Lanes
+from blockwright.interp.gpu.warp import Absent, WarpLanes
 from blockwright.interp.lanes import Env, Fn, Site
 from blockwright.ir import Call
 from blockwright.support import InterpretError
@@ -126,13 +126,13 @@ class HardwareCompiler(MatrixCompiler, CopyCompiler):
         return vote
 
 
-def _lanes(env: Env) -> Lanes:
+def _lanes(env: Env) -> WarpLanes:
     team: Team = env[1].team
-    return Lanes(team.warp[env[2]], team.lane[env[2]], team.existing)
+    return WarpLanes(team.warp[env[2]], team.lane[env[2]], team.existing)
 
 
 def _checked(
-    env: Env, site: Site, name: str, lanes: Lanes, mask: Any, act: Callable[[], Array]
+    env: Env, site: Site, name: str, lanes: WarpLanes, mask: Any, act: Callable[[], Array]
 ) -> Array:
     try:
         lanes.check(mask)

@@ -17,7 +17,7 @@ from blockwright.analysis.kernels import (
     BLOCK_AXES,
     THREAD_AXES,
     VIRTUAL_AXES,
-    Kernel,
+    KernelLaunch,
     axis_of,
     kernels,
     shares,
@@ -107,7 +107,7 @@ class _AxisLoops(Mutator):
 def launches(func: PrimFunc) -> dict[For, Launch]:
     """Outermost thread-bound loop → what it launches."""
     result: dict[For, Launch] = {}
-    kernel_of: dict[For, Kernel] = {}
+    kernel_of: dict[For, KernelLaunch] = {}
     memories = Memories(func)
     allocated = {b for n in walk(func.body) if isinstance(n, Block) for b in n.alloc_buffers}
     allocated |= {n.buffer for n in statements(func.body) if isinstance(n, S.Allocate)}
@@ -142,9 +142,11 @@ def launches(func: PrimFunc) -> dict[For, Launch]:
     return result
 
 
-def _check_kept(func: PrimFunc, found: dict[For, Launch], kernel_of: dict[For, Kernel]) -> None:
+def _check_kept(
+    func: PrimFunc, found: dict[For, Launch], kernel_of: dict[For, KernelLaunch]
+) -> None:
     """Refuse on-chip memory that is used by several kernels, or where no kernel runs."""
-    users: dict[Buffer, set[Kernel | None]] = {}
+    users: dict[Buffer, set[KernelLaunch | None]] = {}
     for nest, launch in found.items():
         for buffers in launch.owned.values():
             for buffer in buffers:
@@ -191,7 +193,7 @@ def axis_tag(key: str) -> str:
     return key.split("#")[0]
 
 
-def _extents(kernel: Kernel) -> dict[str, Expr]:
+def _extents(kernel: KernelLaunch) -> dict[str, Expr]:
     result: dict[str, Expr] = {}
 
     def visit(stmt: Stmt, depths: dict[str, int]) -> None:

@@ -22,7 +22,7 @@ from blockwright.interp.blocks import BlockCompiler
 from blockwright.interp.calls import CallGlobal, Run
 from blockwright.interp.gpu.kernels import EXPLICIT, Launch, axis_key, leaves_in
 from blockwright.interp.gpu.thread_block import Team
-from blockwright.interp.lanes import Env, Fn, Loop, State, compress, run_loop
+from blockwright.interp.lanes import CompiledLoop, Env, Fn, RunState, compress, run_loop
 from blockwright.ir import Block, For, SeqStmt, Stmt
 
 
@@ -75,7 +75,7 @@ class LaunchCompiler(BlockCompiler):
         self.launch = None
 
         def run(env: Env) -> None:
-            state: State = env[1]
+            state: RunState = env[1]
             if state.team is not None or env[0] is not None:
                 raise site.error(env, "BW757", "a kernel is launched inside another")
             team = Team({key: max(0, int(fn(env))) for key, fn in sizes.items()}, state.moment)
@@ -107,7 +107,7 @@ class LaunchCompiler(BlockCompiler):
         memory = [self.new_buffer(b) for b in self.launch.owned.get(node, ())]
         body = self.stmt(node.body)
         del self.grid[tag], self.visible[-1]
-        header = Loop(node.loop_var.name, slot, low, extent, node.kind, False)
+        header = CompiledLoop(node.loop_var.name, slot, low, extent, node.kind, False)
 
         def block(env: Env) -> None:
             env[1].team.begin()

@@ -8,10 +8,10 @@ import numpy as np
 
 from blockwright.interp.calls import CallCompiler, CallGlobal
 from blockwright.interp.gpu import fragments
-from blockwright.interp.gpu.place import Place, constant_of, one_lane, text, warps
+from blockwright.interp.gpu.place import AddressedMemory, constant_of, one_lane, text, warps
 from blockwright.interp.gpu.warp import WARP
 from blockwright.interp.lanes import Env, Fn, compress
-from blockwright.interp.memory import View
+from blockwright.interp.memory import TypedView
 from blockwright.ir import Buffer, Call
 
 Array = np.ndarray[Any, Any]
@@ -27,7 +27,7 @@ class MatrixCompiler(CallCompiler):
     def _ldmatrix(self, expr: Call) -> Fn:
         """`T.ptx_ldmatrix(transposed, number, type, to, offset, from, offset)`."""
         transposed, number = bool(constant_of(expr, 0)), constant_of(expr, 1)
-        to, source = Place(self, *expr.args[3:5]), Place(self, *expr.args[5:7])
+        to, source = AddressedMemory(self, *expr.args[3:5]), AddressedMemory(self, *expr.args[5:7])
         site, size = self.site(expr), source.dtype.nbytes
         if number not in (1, 2, 4) or to.dtype is not source.dtype or (transposed and size != 2):
             raise ValueError("1, 2 or 4 matrices, of one type; of 16 bits to be transposed")
@@ -36,7 +36,7 @@ class MatrixCompiler(CallCompiler):
         def load(env: Env) -> int:
             whole = warps(env, site, expr.op)
             first = source.at(env).reshape(-1, WARP)[:, : 8 * number].reshape(-1)
-            view: View = env[source.slot]
+            view: TypedView = env[source.slot]
             if np.any((first * size + view.phase) % 16):
                 raise site.error(
                     env, "BW758", "a row for ldmatrix does not start at a multiple of 16 bytes", 0
@@ -55,7 +55,7 @@ class MatrixCompiler(CallCompiler):
         """`T.ptx_mma(type, shape, "row", "col", types of A, B, C, A, offset, B, offset, C, offset,
         saturate)`."""
         shape, types = text(expr.args[0]), [text(a) for a in expr.args[3:6]]
-        a, b, c = (Place(self, *expr.args[k : k + 2]) for k in (6, 8, 10))
+        a, b, c = (AddressedMemory(self, *expr.args[k : k + 2]) for k in (6, 8, 10))
         bits, depth = a.dtype.bits, int(shape.removeprefix("m16n8k") or 0)
         if (
             not shape.startswith("m16n8k")
@@ -91,7 +91,7 @@ class MatrixCompiler(CallCompiler):
 
     def _mma_fill(self, expr: Call) -> Fn:
         """`T.mma_fill(type, number, to, offset)`: zeros."""
-        number, to = constant_of(expr, 0), Place(self, *expr.args[1:3])
+        number, to = constant_of(expr, 0), AddressedMemory(self, *expr.args[1:3])
         site = self.site(expr)
 
         def fill(env: Env) -> int:
@@ -104,7 +104,7 @@ class MatrixCompiler(CallCompiler):
         """`T.mma_store(type, m, n, to, from, offset, stride)`: a result of 16 × 16."""
         if [constant_of(expr, k) for k in (0, 1)] != [16, 16]:
             raise ValueError("results have 16 × 16 elements")
-        to, source = Place(self, expr.args[2]), Place(self, *expr.args[3:5])
+        to, source = AddressedMemory(self, expr.args[2]), AddressedMemory(self, *expr.args[3:5])
         stride, table, site = self.index(expr.args[5]), fragments.square(), self.site(expr)
 
         def store(env: Env) -> int:
@@ -117,10 +117,12 @@ class MatrixCompiler(CallCompiler):
 
         return store
 
-    def _fragment(self, expr: Call, first: int, index: int) -> tuple[Place, Fn, tuple[int, int]]:
+    def _fragment(
+        self, expr: Call, first: int, index: int
+    ) -> tuple[AddressedMemory, Fn, tuple[int, int]]:
         """A fragment argument, its number in the buffer, and its rows and columns."""
         m, n, k = (constant_of(expr, first + i) for i in (1, 2, 3))
-        place = Place(self, expr.args[first])
+        place = AddressedMemory(self, expr.args[first])
         scope = place.buffer.scope
         sizes = (
             (m, k) if scope == "wmma.matrix_a" else (k, n) if scope == "wmma.matrix_b" else (m, n)
@@ -145,7 +147,7 @@ class MatrixCompiler(CallCompiler):
     def _load_fragment(self, expr: Call) -> Fn:
         """`T.tvm_load_matrix_sync(fragment, m, n, k, index, from, stride, layout)`."""
         to, index, sizes = self._fragment(expr, 0, 4)
-        source, stride = Place(self, expr.args[5]), self.index(expr.args[6])
+        source, stride = AddressedMemory(self, expr.args[5]), self.index(expr.args[6])
         layout, site = text(expr.args[7]), self.site(expr)
 
         def load(env: Env) -> int:
@@ -160,7 +162,7 @@ class MatrixCompiler(CallCompiler):
     def _store_fragment(self, expr: Call) -> Fn:
         """`T.tvm_store_matrix_sync(fragment, m, n, k, index, to, stride, layout)`."""
         source, index, sizes = self._fragment(expr, 0, 4)
-        to, stride = Place(self, expr.args[5]), self.index(expr.args[6])
+        to, stride = AddressedMemory(self, expr.args[5]), self.index(expr.args[6])
         layout, site = text(expr.args[7]), self.site(expr)
 
         def store(env: Env) -> int:
@@ -173,7 +175,7 @@ class MatrixCompiler(CallCompiler):
 
     def _multiply_fragments(self, expr: Call) -> Fn:
         """`T.tvm_mma_sync(D, index, A, index, B, index, C, index)`: D = A @ B + C."""
-        places = [Place(self, expr.args[k]) for k in (0, 2, 4, 6)]
+        places = [AddressedMemory(self, expr.args[k]) for k in (0, 2, 4, 6)]
         indices = [self.index(expr.args[k]) for k in (1, 3, 5, 7)]
         site, sizes = self.site(expr), self.fragment_sizes
 
@@ -192,9 +194,9 @@ class MatrixCompiler(CallCompiler):
         return multiply
 
 
-def _elements(env: Env, place: Place, index: Fn, sizes: tuple[int, int]) -> Array:
+def _elements(env: Env, place: AddressedMemory, index: Fn, sizes: tuple[int, int]) -> Array:
     """Positions of a fragment's elements, as if the buffer were tiled with fragments row by row."""
-    view: View = env[place.slot]
+    view: TypedView = env[place.slot]
     rows, columns = sizes
     pitch = view.strides[-2] if len(view.strides) > 1 else columns
     across = max(1, pitch // columns)
@@ -204,7 +206,9 @@ def _elements(env: Env, place: Place, index: Fn, sizes: tuple[int, int]) -> Arra
     return (place.at(env) + first)[:, None] + row * pitch + column
 
 
-def _matrix(env: Env, place: Place, stride: Fn, sizes: tuple[int, int], layout: str) -> Array:
+def _matrix(
+    env: Env, place: AddressedMemory, stride: Fn, sizes: tuple[int, int], layout: str
+) -> Array:
     rows, columns = (x.reshape(-1) for x in np.indices(sizes))
     if layout == "col_major":
         rows, columns = columns, rows

@@ -10,14 +10,14 @@ from blockwright.interp.access import AccessCompiler, note, unwritten
 from blockwright.interp.gpu.thread_block import Team
 from blockwright.interp.gpu.warp import WARP
 from blockwright.interp.lanes import Env, Fn, Site, compress, pick
-from blockwright.interp.memory import View
+from blockwright.interp.memory import TypedView
 from blockwright.ir import BufferLoad, Call, Expr, StringImm, const_int
 from blockwright.support import InterpretError
 
 Array = np.ndarray[Any, Any]
 
 
-class Place:
+class AddressedMemory:
     """Memory that an operation is given the address of."""
 
     def __init__(self, compiler: AccessCompiler, expr: Expr, offset: Expr | None = None) -> None:
@@ -64,12 +64,12 @@ class Place:
             view.shadow[where] = view.ones
         view.data[where] = value
 
-    def view(self, env: Env, site: Site, where: Array) -> View:
+    def view(self, env: Env, site: Site, where: Array) -> TypedView:
         """The view, once all positions are known to lie in it."""
         return self._inside(env, site, where)
 
-    def _inside(self, env: Env, site: Site, where: Array) -> View:
-        view: View = env[self.slot]
+    def _inside(self, env: Env, site: Site, where: Array) -> TypedView:
+        view: TypedView = env[self.slot]
         base = env[self.slot + 1]
         if type(base) is np.ndarray and where.ndim == 2:
             base = base[:, None]

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from blockwright.interp.gpu.asynchronous import Barrier, Copies, Copy, Phase, Waits
+from blockwright.interp.gpu.asynchronous import Barrier, BarrierPhase, Copies, Copy, Waits
 from blockwright.interp.gpu.divergence import Branches
 from blockwright.interp.gpu.vector_clock import Clock, ThreadShadow
-from blockwright.interp.lanes import DID, Env, Site, State, pick, with_first
-from blockwright.interp.memory import Storage, Touch, View, coordinates, granules
+from blockwright.interp.lanes import DID, Env, RunState, Site, pick, with_first
+from blockwright.interp.memory import MemoryBlock, Touch, TypedView, coordinates, granules
 from blockwright.interp.report import WARP, bank_turns
 from blockwright.ir import Block, Buffer
 from blockwright.support import Diagnostic, InterpretError
@@ -53,7 +53,7 @@ class Team:
         self.waits = Waits()
         self.branches = Branches()
         self.ran: set[Block] = set()
-        self.memory: dict[Buffer, Storage] = {}
+        self.memory: dict[Buffer, MemoryBlock] = {}
         self.due = False
 
     def begin(self) -> None:
@@ -133,7 +133,9 @@ class Team:
                 env, site, f"barrier {number}", "read", int(env[2][lane]), "write", who, there
             )
 
-    def land(self, env: Env, ended: list[tuple[Copy, Array]], phase: Phase | None = None) -> None:
+    def land(
+        self, env: Env, ended: list[tuple[Copy, Array]], phase: BarrierPhase | None = None
+    ) -> None:
         """Copies have ended: only now their threads have written. `phase`: whose end told so."""
         for copy, mask in ended:
             threads = copy.threads[mask]
@@ -151,7 +153,7 @@ class Team:
         env: Env,
         site: Site,
         name: str,
-        view: View,
+        view: TypedView,
         where: Any,
         how: Touch,
         me: Array | None = None,
@@ -162,7 +164,7 @@ class Team:
         `me`: the thread of each element, where that is not the thread of its lane. `wide`: each
         lane touches a vector, which may be the same for all of them.
         """
-        state: State = env[1]
+        state: RunState = env[1]
         places = np.asarray(where)
         threads = me
         if threads is None:
@@ -181,7 +183,7 @@ class Team:
             self.check(env, site, name, view, flat, mine, how)
 
     def check(
-        self, env: Env, site: Site, name: str, view: View, flat: Array, me: Array, how: Touch
+        self, env: Env, site: Site, name: str, view: TypedView, flat: Array, me: Array, how: Touch
     ) -> None:
         """The check for races alone, of accesses by given threads."""
         self.settle()
@@ -235,7 +237,7 @@ class Team:
         return error if same else with_first(error, there, DID[first], f" by {self.name(other)}")
 
     def _in_flight(
-        self, env: Env, site: Site, name: str, view: View, flat: Array, me: Array, how: Touch
+        self, env: Env, site: Site, name: str, view: TypedView, flat: Array, me: Array, how: Touch
     ) -> None:
         """An error where an element is still being copied to, or written while copied from."""
         result = self.copies.meeting(view, flat, how)
@@ -258,7 +260,7 @@ class Team:
 
     @staticmethod
     def _count(
-        env: Env, site: Site, name: str, view: View, places: Array, how: Touch, me: Array
+        env: Env, site: Site, name: str, view: TypedView, places: Array, how: Touch, me: Array
     ) -> None:
         report = env[1].report
         threads = me if me.ndim == 1 else me[:, 0]
@@ -270,7 +272,7 @@ class Team:
         row.turns += turns
 
 
-def view_element(env: Env, name: str, view: View, flat: int, lane: int) -> str:
+def view_element(env: Env, name: str, view: TypedView, flat: int, lane: int) -> str:
     """An element of a view by its coordinates, as a lane sees it."""
     slot = next((k for k, v in enumerate(env) if v is view), None)
     base = 0 if slot is None else int(pick(env[slot + 1], lane))

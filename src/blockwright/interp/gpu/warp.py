@@ -18,7 +18,7 @@ class Absent(Exception):
     """A lane that an operation needs is not there: (thread that needs it, what it is)."""
 
 
-class Lanes:
+class WarpLanes:
     """The threads that run an operation: warp and lane of each, and which lanes exist at all."""
 
     def __init__(self, warp: Array, lane: Array, existing: Array) -> None:

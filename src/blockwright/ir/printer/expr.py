@@ -20,7 +20,7 @@ from blockwright.ir.dtype import INT32, DType, dtype_of
 from blockwright.ir.expr import Expr, FloatImm, IntImm, StringImm, Var
 from blockwright.ir.node import Node
 from blockwright.ir.op import OPS, result_type
-from blockwright.ir.printer.writer import Names, Writer, index_literal, mark
+from blockwright.ir.printer.writer import NameScope, Writer, index_literal, mark
 from blockwright.ir.reducer import CommReducer
 from blockwright.ir.structural import structural_equal
 
@@ -85,7 +85,7 @@ class ExprPrinter:
     expressions: ClassVar[dict[type[Node], Callable[[Any, Any], tuple[str, int]]]] = {}
 
     def __init__(self, marks: Iterable[Node] = (), constants: dict[str, Any] | None = None) -> None:
-        self.names = Names()
+        self.names = NameScope()
         self.out = Writer()
         self.marks = {id(node) for node in marks}
         self.constants: dict[str, Any] = {} if constants is None else constants

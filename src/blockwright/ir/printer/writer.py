@@ -33,7 +33,7 @@ def identifier(text: str, default: str = "v") -> str:
     return f"{name}_" if keyword.iskeyword(name) or name in _RESERVED else name
 
 
-class Names:
+class NameScope:
     """Names of definitions, unique among those visible; a name is free again after its scope."""
 
     def __init__(self) -> None:

@@ -40,11 +40,11 @@ from blockwright.ir import (
     select,
 )
 from blockwright.ir import stmt as S
-from blockwright.lower.lanes import Lanes
+from blockwright.lower.lanes import LaneRewriter
 from blockwright.lower.rewrite import broadcast, walk_code
 
 
-def combined_lanes(body: Stmt, lanes: Lanes) -> Stmt | None:
+def combined_lanes(body: Stmt, lanes: LaneRewriter) -> Stmt | None:
     """The body of a vectorized loop that is one step of a reduction, for all lanes at once.
 
     None when it is no such step, or when one vector operation combines its lanes.
@@ -56,7 +56,7 @@ def combined_lanes(body: Stmt, lanes: Lanes) -> Stmt | None:
     return _tree(body, lanes, None)
 
 
-def _guarded(node: S.IfThenElse, lanes: Lanes) -> Stmt | None:
+def _guarded(node: S.IfThenElse, lanes: LaneRewriter) -> Stmt | None:
     stored = {store.buffer for store in collect(node.then_case, BufferStore)}
     if any(isinstance(n, BufferLoad) and n.buffer in stored for n in walk_code(node.condition)):
         return None  # one iteration decides whether the next one runs
@@ -67,7 +67,7 @@ def _guarded(node: S.IfThenElse, lanes: Lanes) -> Stmt | None:
     return None if inner is None else S.IfThenElse(condition, inner)
 
 
-def _tree(body: Stmt, lanes: Lanes, declared: CommReducer | None) -> Stmt | None:
+def _tree(body: Stmt, lanes: LaneRewriter, declared: CommReducer | None) -> Stmt | None:
     if not _updates_one_place(body, lanes):
         return None
     notes: dict[str, Any] = {} if declared is None else {REDUCER_KEY: declared}
@@ -89,7 +89,7 @@ def _tree(body: Stmt, lanes: Lanes, declared: CommReducer | None) -> Stmt | None
     return under_lets(tree.lets, step(result.reducer, places, terms))
 
 
-def _updates_one_place(body: Stmt, lanes: Lanes) -> bool:
+def _updates_one_place(body: Stmt, lanes: LaneRewriter) -> bool:
     """Whether all stores are of single elements, the same ones in every lane."""
     stores = collect(body, BufferStore)
     return bool(stores) and all(
@@ -102,7 +102,7 @@ def _updates_one_place(body: Stmt, lanes: Lanes) -> bool:
 class _Tree:
     """Combines tuples of vectors; `lets` holds what has been computed, in order."""
 
-    def __init__(self, reducer: CommReducer, lanes: Lanes) -> None:
+    def __init__(self, reducer: CommReducer, lanes: LaneRewriter) -> None:
         self.reducer, self.lanes = reducer, lanes
         self.lets: list[tuple[Var, Expr]] = []
 
@@ -134,7 +134,7 @@ class _Tree:
         """One combination of two tuples of vectors of one length, lane by lane."""
         count = lhs[0].dtype.lanes
         zero = const(0, "int32")
-        wide = Lanes(Var("lane", zero.dtype), zero, count, self.lanes.analyzer)
+        wide = LaneRewriter(Var("lane", zero.dtype), zero, count, self.lanes.analyzer)
         if count == 1:
             x, y = self._kept(lhs), self._kept(rhs)
             shared, values = share_condition(combined(self.reducer, x, y))

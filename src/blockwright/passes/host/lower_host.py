@@ -23,7 +23,7 @@ from blockwright.codegen.signature import signature
 from blockwright.graph import function_analyzer
 from blockwright.ops.row import dims_text
 from blockwright.passes.context import PassContext
-from blockwright.passes.host.plan_memory import ALIGNMENT, MemoryPlan, is_view, plan_memory
+from blockwright.passes.host.plan_memory import ALIGNMENT, ArenaPlan, is_view, plan_memory
 from blockwright.passes.legalize import with_scalar_symbols
 from blockwright.passes.rewrite import (
     graph_functions,
@@ -59,7 +59,7 @@ class _Host:
         self.function = function
         self.module = module
         self.analyzer: Analyzer = function_analyzer(function)
-        self.plan: MemoryPlan = plan_memory(function, module)
+        self.plan: ArenaPlan = plan_memory(function, module)
         self.pointers: dict[ir.GraphExpr, ir.Expr] = {}
         self.declared: list[tuple[ir.Buffer, ir.Expr]] = []
         self.steps: list[ir.Stmt] = []
@@ -337,7 +337,7 @@ def lower_host(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Host programs for all graph functions; constants and memory plans go to the attributes."""
     functions = dict(module.functions)
     constants: dict[str, Any] = dict(module.attrs.get("constants", {}))
-    plans: dict[str, MemoryPlan] = {}
+    plans: dict[str, ArenaPlan] = {}
     for name, function in graph_functions(module):
         host = _Host(name, function, module, ctx.size_checks.get(name, ()))
         functions[name] = host.build()

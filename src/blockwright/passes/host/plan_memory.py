@@ -20,7 +20,7 @@ from blockwright.passes.rewrite import tir_args, tir_callee, used_vars
 ALIGNMENT = 64
 
 
-class Storage(msgspec.Struct):
+class ArenaBlock(msgspec.Struct):
     """One piece of the arena: its size in bytes, where it starts, what it holds in order."""
 
     size: ir.Expr
@@ -28,7 +28,7 @@ class Storage(msgspec.Struct):
     holds: list[str] = []
 
 
-class MemoryPlan(msgspec.Struct):
+class ArenaPlan(msgspec.Struct):
     """The plan of one graph function.
 
     Attributes:
@@ -41,7 +41,7 @@ class MemoryPlan(msgspec.Struct):
         unshared: bytes without any sharing.
     """
 
-    storages: list[Storage]
+    storages: list[ArenaBlock]
     place: dict[ir.GraphVar, int]
     alias: dict[ir.GraphVar, ir.GraphExpr]
     total: ir.Expr
@@ -80,10 +80,10 @@ class _Planner:
         self.function = function
         self.module = module
         self.analyzer: Analyzer = function_analyzer(function)
-        self.plan = MemoryPlan([], {}, {}, ir.const(0, "int64"), ir.const(0, "int64"), set(), {})
+        self.plan = ArenaPlan([], {}, {}, ir.const(0, "int64"), ir.const(0, "int64"), set(), {})
         self.free: list[int] = []
 
-    def run(self) -> MemoryPlan:
+    def run(self) -> ArenaPlan:
         bindings = self.function.bindings
         for binding in bindings:
             if isinstance(binding, ir.MatchCast):
@@ -161,7 +161,7 @@ class _Planner:
         self.plan.unshared = self.plan.unshared + size
         chosen = self._reusable(size)
         if chosen is None:
-            self.plan.storages.append(Storage(size, holds=[]))
+            self.plan.storages.append(ArenaBlock(size, holds=[]))
             chosen = len(self.plan.storages) - 1
         self.plan.storages[chosen].holds.append(var.name)
         self.plan.place[var] = chosen
@@ -192,6 +192,6 @@ class _Planner:
         self.plan.unshared = self.analyzer.simplify(self.plan.unshared)
 
 
-def plan_memory(function: ir.GraphFunction, module: ir.IRModule) -> MemoryPlan:
+def plan_memory(function: ir.GraphFunction, module: ir.IRModule) -> ArenaPlan:
     """Plan the storage of one graph function."""
     return _Planner(function, module).run()

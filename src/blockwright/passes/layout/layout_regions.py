@@ -15,7 +15,7 @@ _TYPICAL = 128  # what an unknown size counts as
 _FLOP_PER_BYTE = 200  # see `channels_last`
 
 
-class Change(msgspec.Struct, frozen=True):
+class LayoutChange(msgspec.Struct, frozen=True):
     """A layout change that remains: of which value, how many bytes it reads and writes."""
 
     name: str
@@ -43,7 +43,7 @@ class Region:
     def __init__(self) -> None:
         self.members: list[ir.GraphVar] = []
         self.operators: Counter[str] = Counter()
-        self.changes: list[Change] = []
+        self.changes: list[LayoutChange] = []
         self.were = 0
         self.profit = 0
 
@@ -79,7 +79,7 @@ def size_text(count: int) -> str:
     return f"{count} bytes"
 
 
-class Sizes:
+class TypicalSizes:
     """Typical numbers for the symbolic sizes of a function."""
 
     def __init__(self, function: ir.GraphFunction) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.graph import constant, deduce_call, function_analyzer, shape_value
-from blockwright.passes.layout.layout_regions import Change, Region, Sizes
+from blockwright.passes.layout.layout_regions import LayoutChange, Region, TypicalSizes
 from blockwright.passes.layout.layout_rules import (
     MAX_RANK,
     MIN_RANK,
@@ -32,7 +32,7 @@ class Trial:
     def __init__(self, function: ir.GraphFunction, plain: set[ir.GraphVar]) -> None:
         self.function, self.plain = function, plain
         self.analyzer = function_analyzer(function)
-        self.sizes = Sizes(function)
+        self.sizes = TypicalSizes(function)
         self.bindings: list[ir.Binding] = []
         self.last: dict[ir.GraphExpr, ir.GraphExpr] = {}
         self.waiting: set[ir.GraphVar] = set()  # only the channels-last form exists
@@ -121,7 +121,7 @@ class Trial:
             name = var.name if not into else getattr(value, "name", var.name)
             known = shape if into else target
             cost = 2 * self.sizes.bytes(value.tensor_info)
-            self._fact(region).changes.append(Change(name, known, into, cost))
+            self._fact(region).changes.append(LayoutChange(name, known, into, cost))
         return self._bind(var, call)
 
     def _spread(self, value: ir.GraphExpr, order: Order, user: ir.GraphVar) -> ir.GraphExpr:

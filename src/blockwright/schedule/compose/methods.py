@@ -11,10 +11,10 @@ from blockwright.schedule.compose.rule import composite
 from blockwright.schedule.compose.tile import Size, tile
 from blockwright.schedule.engine.handle import BlockRV, ExprRV, Handle, LoopRV
 from blockwright.schedule.engine.record import Primitive
-from blockwright.schedule.engine.state import Place, underlined
+from blockwright.schedule.engine.state import SampledLocation, underlined
 from blockwright.schedule.engine.traceback_frames import ends_at_call
 from blockwright.schedule.facade import Facade
-from blockwright.schedule.session import Core, Dead
+from blockwright.schedule.session import Dead, Session
 from blockwright.support import ScheduleError
 from blockwright.support.kinds import require_kind
 
@@ -22,7 +22,7 @@ from blockwright.support.kinds import require_kind
 class Compose(Facade):
     """The methods of the primitives, and those that are made of them."""
 
-    _core: Core
+    _core: Session
 
     # ------------------------------------------------------------------ handles
     @overload
@@ -57,7 +57,7 @@ class Compose(Facade):
             "give it one handle of this schedule",
         )
         result = self._core.entries.get(handle)
-        return result is not None and not isinstance(result.target, (Dead, Place))
+        return result is not None and not isinstance(result.target, (Dead, SampledLocation))
 
     # ------------------------------------------------------------------ axes
     @ends_at_call

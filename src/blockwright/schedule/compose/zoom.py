@@ -12,7 +12,7 @@ from blockwright.schedule.engine.handle import BlockRV, Handle, LoopRV
 from blockwright.schedule.engine.instruction import Instruction
 from blockwright.schedule.engine.record import Primitive
 from blockwright.schedule.engine.remap_handles import used_handles
-from blockwright.schedule.engine.state import State, explained
+from blockwright.schedule.engine.state import StepState, explained
 from blockwright.schedule.primitive.cache_read import CacheRead
 from blockwright.schedule.primitive.cache_write import CacheWrite
 from blockwright.schedule.primitive.get_block import GetBlock
@@ -78,7 +78,7 @@ class Zoom(Compose, Shown):
         self._require_inside("zoom", handle)
         return Zoom(self, handle)
 
-    def _state(self) -> State:
+    def _state(self) -> StepState:
         entry = self._core.entry(self.target, "zoom")
         return self._core.state(entry.function, "zoom")
 

@@ -14,11 +14,11 @@ from blockwright import ir
 from blockwright.arith import IndexMap
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import OpenMap, Primitive
-from blockwright.schedule.engine.state import State
+from blockwright.schedule.engine.state import StepState
 from blockwright.schedule.legality.buffers import named_buffer
 
 
-def completed(record: Primitive, state: State) -> Primitive:
+def completed(record: Primitive, state: StepState) -> Primitive:
     """The record with positions for buffers and closed index maps; itself where all are known.
 
     Raises ScheduleError (BW320) for a buffer that the block does not access.
@@ -40,7 +40,7 @@ def completed(record: Primitive, state: State) -> Primitive:
 
 
 def _position(
-    state: State, block: ir.Block, buffer: ir.Buffer, record: Primitive, name: str
+    state: StepState, block: ir.Block, buffer: ir.Buffer, record: Primitive, name: str
 ) -> int | tuple[str, int]:
     """Where the block's signature has the buffer, in the form that the field takes."""
     reads = [r.buffer for r in block.reads]
@@ -63,7 +63,7 @@ def _position(
     )
 
 
-def _rank(state: State, block: ir.Block, record: Primitive, name: str) -> int:
+def _rank(state: StepState, block: ir.Block, record: Primitive, name: str) -> int:
     """How many indices the map of a field takes."""
     mapping = getattr(record, "index_map", None)
     if name == "pad_value" and isinstance(mapping, IndexMap):

@@ -21,7 +21,7 @@ from blockwright.analysis.validate.well_formed import find_problems, unstated
 from blockwright.ir.printer import script
 from blockwright.schedule.engine.explicit_regions import stated_by_user
 from blockwright.schedule.engine.forwarding import Forwarding, defined_buffers, with_signature
-from blockwright.schedule.engine.state import State, Step, Target
+from blockwright.schedule.engine.state import StepResult, StepState, Target
 
 
 class _Substitute(Forwarding):
@@ -81,7 +81,7 @@ class _States(ir.Mutator):
 class Edit:
     """Collects changes to one function and builds the result once."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: StepState) -> None:
         self.state = state
         self.tree = state.tree
         self.forward: dict[ir.Block, ir.Block] = {}
@@ -155,7 +155,7 @@ class Edit:
             self._touched.add(above)
 
     # ------------------------------------------------------------------ building
-    def finish(self, *results: Target) -> Step:
+    def finish(self, *results: Target) -> StepResult:
         """The new function with handles for `results` (blocks given before or after the edit)."""
         body = self._build(self.state.func.body)
         assert body is not None
@@ -164,7 +164,7 @@ class Edit:
         self._require_defined(func)
         self._require_stated()
         final = tuple(self.latest(r) if isinstance(r, ir.Block) else r for r in results)
-        return Step(func, self.forward, final)
+        return StepResult(func, self.forward, final)
 
     def _with_memory(self, func: ir.PrimFunc) -> ir.PrimFunc:
         """The function with the memory behind views, and what is read around blocks, stated by all

@@ -8,7 +8,7 @@ from blockwright.schedule.engine.handle import Handle
 from blockwright.schedule.engine.record import Primitive
 
 
-class Call(msgspec.Struct, frozen=True, eq=False):
+class CompositeCall(msgspec.Struct, frozen=True, eq=False):
     """One call of a composite rule, such as `tile`; shared by the steps that it took."""
 
     text: str
@@ -19,4 +19,4 @@ class Instruction(msgspec.Struct, frozen=True, eq=False):
 
     record: Primitive
     outputs: tuple[Handle, ...] = ()
-    call: Call | None = None
+    call: CompositeCall | None = None

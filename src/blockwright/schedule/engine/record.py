@@ -15,7 +15,7 @@ import msgspec
 from blockwright import ir
 from blockwright.arith import IndexMap
 from blockwright.schedule.engine.handle import BlockRV, LoopRV
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.support import ScheduleError
 
 Returns = Literal["none", "block", "blocks", "loop", "loops", "number", "numbers"]
@@ -59,7 +59,7 @@ class Primitive(msgspec.Struct, frozen=True, eq=False):
         del name
         return self
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         """Check the requirements and rewrite; raises `ScheduleError` and changes nothing else."""
         raise NotImplementedError(type(self).__name__)
 

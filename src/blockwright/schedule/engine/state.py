@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from blockwright import ir
-from blockwright.analysis import FlowMemo, Scope, Tree, facts_of_initial, facts_of_loop
+from blockwright.analysis import BlockScope, FlowMemo, Tree, facts_of_initial, facts_of_loop
 from blockwright.analysis.canonical.memory import may_overlap, memory_roots
 from blockwright.arith import Analyzer
 from blockwright.ir.printer import script
@@ -20,18 +20,18 @@ from blockwright.schedule.engine.handle import BlockRV, Handle, LoopRV
 from blockwright.support import LateText, ScheduleError
 
 
-class Place(Enum):
+class SampledLocation(Enum):
     """A drawn place for a block that is under no loop; only `compute_at` takes it."""
 
     ROOT = "where it is"
     INLINE = "inlined"
 
 
-Target = ir.Block | ir.Var | int | Place
+Target = ir.Block | ir.Var | int | SampledLocation
 """What a handle stands for: a block node, the variable of a loop, or what was drawn."""
 
 
-class Step(msgspec.Struct):
+class StepResult(msgspec.Struct):
     """What a primitive did.
 
     Attributes:
@@ -47,7 +47,7 @@ class Step(msgspec.Struct):
     decision: Any = None
 
 
-class State:
+class StepState:
     """One function at one step of a schedule; `memo` carries answers from step to step.
 
     `taken` is set where the function is what the schedule holds, not what a step would make of it.
@@ -68,14 +68,14 @@ class State:
         self._resolve = resolve
         self.step_name = step_name
         self.memo = FlowMemo() if memo is None else memo
-        self._scopes: dict[tuple[ir.Block, bool], Scope] = {}
-        self._next: State | None = None
+        self._scopes: dict[tuple[ir.Block, bool], BlockScope] = {}
+        self._next: StepState | None = None
 
-    def following(self, func: ir.PrimFunc) -> State:
+    def following(self, func: ir.PrimFunc) -> StepState:
         """The state with the program that the step makes: what a step finds out about it in its
         checks is known to the next step."""
         if self._next is None or self._next.func is not func:
-            self._next = State(func, self._resolve, self.step_name, self.memo, self.random)
+            self._next = StepState(func, self._resolve, self.step_name, self.memo, self.random)
         return self._next
 
     @cached_property
@@ -95,7 +95,7 @@ class State:
 
     def loop(self, handle: LoopRV) -> ir.For:
         result = self.place(handle)
-        if isinstance(result, Place):
+        if isinstance(result, SampledLocation):
             self.fail(
                 f"{handle!r} stands for a place, {result.value}, not for a loop",
                 code="BW301",
@@ -103,10 +103,10 @@ class State:
             )
         return result
 
-    def place(self, handle: LoopRV) -> ir.For | Place:
+    def place(self, handle: LoopRV) -> ir.For | SampledLocation:
         """The loop behind a handle, or the place that was drawn in its stead."""
         result = self._resolve(handle)
-        if isinstance(result, Place):
+        if isinstance(result, SampledLocation):
             return result
         if not isinstance(result, ir.Var):
             self.fail(
@@ -176,15 +176,15 @@ class State:
         """What is known at a loop, for its extent and for what takes its place."""
         return facts_of_loop(self.analyzer(loop), loop)
 
-    def data_flow(self, scope: ir.Block, *, initial: bool = False) -> Scope:
+    def data_flow(self, scope: ir.Block, *, initial: bool = False) -> BlockScope:
         """Producers and consumers among the blocks of a scope, or of its initial value."""
         result = self._scopes.get((scope, initial))
         if result is None:
-            result = Scope(self.tree, scope, self.memo, initial=initial)
+            result = BlockScope(self.tree, scope, self.memo, initial=initial)
             self._scopes[scope, initial] = result
         return result
 
-    def flow_at(self, node: ir.Stmt) -> Scope:
+    def flow_at(self, node: ir.Stmt) -> BlockScope:
         """Producers and consumers among the blocks that stand beside a block or loop."""
         scope = self.scope(node)
         return self.data_flow(scope, initial=self.tree.in_initial(node, scope))

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from blockwright import ir
 from blockwright.analysis.validate.atomics import free_updates
 from blockwright.arith import detect_iter_map
-from blockwright.schedule.engine.state import State
+from blockwright.schedule.engine.state import StepState
 
 
-def affine_within(state: State, block: ir.Block, loops: Sequence[ir.For]) -> bool:
+def affine_within(state: StepState, block: ir.Block, loops: Sequence[ir.For]) -> bool:
     """Whether the block's iterators are bound by an iterator map of the given loops, the innermost
     ones, in each iteration of the loops outside of them."""
     realize = state.tree.realize(block)

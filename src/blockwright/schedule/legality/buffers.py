@@ -14,12 +14,12 @@ from blockwright.analysis.kernels import axis_of, shares
 from blockwright.analysis.validate.atomics import has_atomic_update, takes_atomics
 from blockwright.arith import Analyzer, IndexMap, covers, eval_set, hull
 from blockwright.schedule.engine.forwarding import rewritten_accesses, with_signature
-from blockwright.schedule.engine.state import State
+from blockwright.schedule.engine.state import StepState
 from blockwright.schedule.legality.try_remedies import first_legal
 from blockwright.target.scopes import SCOPES_HELP, is_known_scope
 
 
-def accessed_buffer(state: State, block: ir.Block, which: int | str, kind: str) -> ir.Buffer:
+def accessed_buffer(state: StepState, block: ir.Block, which: int | str, kind: str) -> ir.Buffer:
     """The buffer at an index (or with a name) of a block's read or write regions, which no other
     buffer shares its memory with."""
     result = _accessed(state, block, which, kind)
@@ -27,7 +27,7 @@ def accessed_buffer(state: State, block: ir.Block, which: int | str, kind: str) 
     return result
 
 
-def _accessed(state: State, block: ir.Block, which: int | str, kind: str) -> ir.Buffer:
+def _accessed(state: StepState, block: ir.Block, which: int | str, kind: str) -> ir.Buffer:
     regions = block.reads if kind == "read" else block.writes
     names = [r.buffer.name for r in regions]
     if isinstance(which, str):
@@ -57,7 +57,7 @@ def _accessed(state: State, block: ir.Block, which: int | str, kind: str) -> ir.
     return regions[which].buffer
 
 
-def named_buffer(state: State, block: ir.Block, which: Any) -> ir.Buffer:
+def named_buffer(state: StepState, block: ir.Block, which: Any) -> ir.Buffer:
     """The buffer that ("read" | "write", position) or a name means."""
     if isinstance(which, tuple):
         kind, position = (*cast("tuple[Any, ...]", which), None, None)[:2]
@@ -74,7 +74,7 @@ def named_buffer(state: State, block: ir.Block, which: Any) -> ir.Buffer:
     )
 
 
-def home(state: State, buffer: ir.Buffer) -> ir.Block | None:
+def home(state: StepState, buffer: ir.Buffer) -> ir.Block | None:
     """The block that allocates a buffer; None for a parameter of the function."""
     for block in state.tree.blocks:
         if any(b is buffer for b in block.alloc_buffers):
@@ -82,7 +82,7 @@ def home(state: State, buffer: ir.Buffer) -> ir.Block | None:
     return None
 
 
-def require_home(state: State, block: ir.Block, buffer: ir.Buffer) -> ir.Block:
+def require_home(state: StepState, block: ir.Block, buffer: ir.Buffer) -> ir.Block:
     """The allocating block; fails for parameters, whose form is the caller's affair."""
     result = home(state, buffer)
     if result is None:
@@ -95,7 +95,7 @@ def require_home(state: State, block: ir.Block, buffer: ir.Buffer) -> ir.Block:
     return result
 
 
-def _owned_instead(state: State, block: ir.Block, buffer: ir.Buffer) -> str:
+def _owned_instead(state: StepState, block: ir.Block, buffer: ir.Buffer) -> str:
     """What to take a step on whose buffer must not be the caller's."""
     step, name = state.step_name, buffer.name
     writes = any(r.buffer is buffer for r in block.writes)
@@ -128,7 +128,9 @@ def region_of(regions: Sequence[ir.BufferRegion], buffer: ir.Buffer) -> ir.Buffe
     return next(r for r in regions if r.buffer is buffer)
 
 
-def whole_box(state: State, scope: ir.Block, buffer: ir.Buffer, kind: str) -> tuple[ir.Range, ...]:
+def whole_box(
+    state: StepState, scope: ir.Block, buffer: ir.Buffer, kind: str
+) -> tuple[ir.Range, ...]:
     """What can be touched of a buffer in a scope: everything in the root; inside another block the
     part that its signature states.
 
@@ -153,13 +155,13 @@ def whole_box(state: State, scope: ir.Block, buffer: ir.Buffer, kind: str) -> tu
     )
 
 
-def writers(state: State, scope: ir.Block, buffer: ir.Buffer) -> list[ir.Block]:
+def writers(state: StepState, scope: ir.Block, buffer: ir.Buffer) -> list[ir.Block]:
     """Blocks directly in a scope that write a buffer, in program order."""
     below = state.tree.child_blocks(scope)
     return [b for b in below if any(r.buffer is buffer for r in b.writes)]
 
 
-def readers(state: State, scope: ir.Block, buffer: ir.Buffer) -> list[ir.Block]:
+def readers(state: StepState, scope: ir.Block, buffer: ir.Buffer) -> list[ir.Block]:
     """Blocks directly in a scope that read a buffer, in program order."""
     below = state.tree.child_blocks(scope)
     return [b for b in below if any(r.buffer is buffer for r in b.reads)]
@@ -179,7 +181,7 @@ def own_copies(owner: ir.Block, stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
     return apart and _uses(stmt, buffer) == _uses(owner, buffer)
 
 
-def require_shared(state: State, loops: Iterable[ir.For], buffer: ir.Buffer, what: str) -> None:
+def require_shared(state: StepState, loops: Iterable[ir.For], buffer: ir.Buffer, what: str) -> None:
     """None of these loops has, in each iteration, the buffer for itself: what is outside of such a
     loop makes it one buffer, in which iterations meet."""
     owner = home(state, buffer)
@@ -201,7 +203,7 @@ def _uses(stmt: ir.Stmt, buffer: ir.Buffer) -> int:
     return len(accesses_to(stmt, buffer)) + sum(v.source.buffer is buffer for v in views)
 
 
-def require_elements(state: State, stmt: ir.Stmt, buffer: ir.Buffer) -> None:
+def require_elements(state: StepState, stmt: ir.Stmt, buffer: ir.Buffer) -> None:
     """A buffer is used only through scalar loads and stores below a statement."""
     for node in ir.walk(stmt):
         view = isinstance(node, ir.MatchBufferRegion) and node.source.buffer is buffer
@@ -236,7 +238,7 @@ def require_elements(state: State, stmt: ir.Stmt, buffer: ir.Buffer) -> None:
             )
 
 
-def require_layout_free(state: State, stmt: ir.Stmt, buffer: ir.Buffer) -> None:
+def require_layout_free(state: StepState, stmt: ir.Stmt, buffer: ir.Buffer) -> None:
     """Nobody but the program's own accesses knows where the elements of a buffer are stored."""
     if buffer.strides:
         state.fail(
@@ -266,9 +268,11 @@ def require_layout_free(state: State, stmt: ir.Stmt, buffer: ir.Buffer) -> None:
 
 
 def require_in_blocks(
-    state: State, top: ir.Block | ir.For, *buffers: ir.Buffer,
+    state: StepState,
+    top: ir.Block | ir.For,
+    *buffers: ir.Buffer,
     unchanged: Collection[ir.Buffer] = (),
-) -> None:  # fmt: skip
+) -> None:
     """Statements of a scope, or in a loop, that stand in no block leave buffers alone, and do not
     change those that are to stay `unchanged`."""
     for node, used in _outside_blocks(top):
@@ -316,13 +320,15 @@ def _outside_blocks(
         yield from ((node, n) for n in inner if isinstance(n, (ir.BufferLoad, ir.BufferStore)))
 
 
-def require_scope_name(state: State, name: str) -> None:
+def require_scope_name(state: StepState, name: str) -> None:
     """There is a storage scope of that name."""
     if not is_known_scope(name):
         state.fail(f"{name!r} is no storage scope", code="BW304", help=f"there are {SCOPES_HELP}")
 
 
-def require_seen(state: State, users: Iterable[ir.Block], buffer: ir.Buffer, scope: str) -> None:
+def require_seen(
+    state: StepState, users: Iterable[ir.Block], buffer: ir.Buffer, scope: str
+) -> None:
     """What the blocks update atomically may lie in a scope: its elements are no thread's own."""
     for block in () if takes_atomics(scope) else users:
         if has_atomic_update(block, buffer):
@@ -336,7 +342,7 @@ def require_seen(state: State, users: Iterable[ir.Block], buffer: ir.Buffer, sco
             )
 
 
-def require_no_readback(state: State, block: ir.Block, buffer: ir.Buffer) -> None:
+def require_no_readback(state: StepState, block: ir.Block, buffer: ir.Buffer) -> None:
     """The block sets every element that it writes, and needs no earlier value of it."""
     if any(r.buffer is buffer for r in block.reads):
         state.fail(
@@ -349,13 +355,13 @@ def require_no_readback(state: State, block: ir.Block, buffer: ir.Buffer) -> Non
         )
 
 
-def or_inplace(state: State, block: ir.Block, buffer: ir.Buffer) -> str:
+def or_inplace(state: StepState, block: ir.Block, buffer: ir.Buffer) -> str:
     """The step that copies in and out what a block changes, where it is legal."""
     way = first_legal(state, [f'cache_inplace("{block.name}", "{buffer.name}", "local")'])
     return f"; or {way}, which copies in and out" if way else ""
 
 
-def require_reached(state: State, block: ir.Block) -> None:
+def require_reached(state: StepState, block: ir.Block) -> None:
     """The loops run the block at every point of its domain."""
     if not reached(state, block):
         state.fail(
@@ -367,7 +373,7 @@ def require_reached(state: State, block: ir.Block) -> None:
         )
 
 
-def reached(state: State, block: ir.Block) -> bool:
+def reached(state: StepState, block: ir.Block) -> bool:
     """Whether the loops run the block at every point of its domain."""
     iters = block.iter_vars
     shape = tuple(it.dom.min + it.dom.extent for it in iters)
@@ -419,7 +425,7 @@ def lowest_indices(
     ]
 
 
-def visible_outside(state: State, block: ir.Block) -> set[ir.Var]:
+def visible_outside(state: StepState, block: ir.Block) -> set[ir.Var]:
     """Variables that hold beside a block as in it: sizes and iterators of enclosing blocks."""
     result = {v for b in state.func.buffers for d in b.shape for v in ir.free_vars(d)}
     result |= set(state.func.params)
@@ -429,7 +435,7 @@ def visible_outside(state: State, block: ir.Block) -> set[ir.Var]:
     return result
 
 
-def fresh_name(state: State, base: str) -> str:
+def fresh_name(state: StepState, base: str) -> str:
     """`base`, with a number when a block or buffer of that name exists."""
     taken = {b.name for b in state.tree.blocks} | {b.name for b in state.func.buffers}
     taken |= {b.name for block in state.tree.blocks for b in block.alloc_buffers}
@@ -488,7 +494,7 @@ def simplified_indices(stmt: ir.Stmt, analyzer: Analyzer) -> Any:
     return rewritten_accesses(stmt, change)
 
 
-def trivial_loops(state: State, block: ir.Block, step: str, instead: str = "") -> list[ir.For]:
+def trivial_loops(state: StepState, block: ir.Block, step: str, instead: str = "") -> list[ir.For]:
     """Loops of a block that each run through exactly one iterator, in the block's own order.
 
     Fails unless the nest is the block's alone, unsplit, without a predicate, serial and without
@@ -505,7 +511,7 @@ def trivial_loops(state: State, block: ir.Block, step: str, instead: str = "") -
     return loops
 
 
-def own_loops(state: State, block: ir.Block) -> tuple[list[ir.For], str, str]:
+def own_loops(state: StepState, block: ir.Block) -> tuple[list[ir.For], str, str]:
     """What `trivial_loops` gives, or why there is no such nest and what loops must not be yet."""
     realize = state.realize(block)
     own: list[ir.For] = []
@@ -530,7 +536,7 @@ def own_loops(state: State, block: ir.Block) -> tuple[list[ir.For], str, str]:
     return chosen, "", ""
 
 
-def _runs_through(state: State, loop: ir.For, it: ir.IterVar) -> bool:
+def _runs_through(state: StepState, loop: ir.For, it: ir.IterVar) -> bool:
     """Whether a loop and an iterator have the same domain, starting at 0, also where the loop runs
     no iteration."""
     from_zero = ir.is_const_int(loop.min, 0) and ir.is_const_int(it.dom.min, 0)
@@ -538,7 +544,7 @@ def _runs_through(state: State, loop: ir.For, it: ir.IterVar) -> bool:
     return from_zero and state.analyzer(loop).prove_equal(*same)
 
 
-def nest_of(state: State, block: ir.Block, loops: Sequence[ir.For]) -> ir.Stmt:
+def nest_of(state: StepState, block: ir.Block, loops: Sequence[ir.For]) -> ir.Stmt:
     """The outermost of a block's own loops, or its realize when it has none."""
     return min(loops, key=lambda n: state.tree.order[n]) if loops else state.realize(block)
 
@@ -548,7 +554,7 @@ def first_of(scope: ir.Block) -> ir.Stmt:
     return scope.body.seq[0] if isinstance(scope.body, ir.SeqStmt) else scope.body
 
 
-def outermost(state: State, block: ir.Block, scope: ir.Block | ir.For | ir.AttrStmt) -> ir.Stmt:
+def outermost(state: StepState, block: ir.Block, scope: ir.Block | ir.For | ir.AttrStmt) -> ir.Stmt:
     """The statement of the scope, or the loop, in which the block stands alone or with others."""
     stmt: ir.Stmt = state.realize(block)
     for above in state.tree.ancestors(stmt):

@@ -7,10 +7,10 @@ from functools import cache, partial
 from typing import Never
 
 from blockwright import ir
-from blockwright.analysis import BlockKind, Scope, updated_atomically
+from blockwright.analysis import BlockKind, BlockScope, updated_atomically
 from blockwright.analysis.kernels import axis_of, shares
 from blockwright.arith import is_bijective, jointly_cover
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.any_order import freely_updated
 from blockwright.schedule.legality.cross_thread import driven_terms, require_combining
 from blockwright.schedule.legality.disjoint_slices import own_slices
@@ -25,7 +25,7 @@ from blockwright.schedule.legality.remedies import (
 from blockwright.schedule.legality.try_remedies import calls, first_legal
 
 
-def require_plain_loop(state: State, loop: ir.For) -> None:
+def require_plain_loop(state: StepState, loop: ir.For) -> None:
     """The loop is serial and carries no annotation, so that rewriting it loses nothing."""
     if loop.kind is not ir.ForKind.SERIAL:
         state.fail(
@@ -48,7 +48,7 @@ def require_plain_loop(state: State, loop: ir.For) -> None:
     require_whole(state, loop)
 
 
-def require_whole(state: State, loop: ir.For) -> None:
+def require_whole(state: StepState, loop: ir.For) -> None:
     """The loop runs each iteration to its end."""
     if loop in state.tree.left_early:
         state.fail(
@@ -60,7 +60,7 @@ def require_whole(state: State, loop: ir.For) -> None:
         )
 
 
-def require_unbound(state: State, loop: ir.For) -> None:
+def require_unbound(state: StepState, loop: ir.For) -> None:
     """The loop is not bound to a thread axis, which decides how it runs."""
     if loop.kind is ir.ForKind.THREAD_BINDING:
         tag = "a thread axis" if loop.thread is None else loop.thread.thread_tag
@@ -72,7 +72,7 @@ def require_unbound(state: State, loop: ir.For) -> None:
         )
 
 
-def require_zero_start(state: State, loop: ir.For) -> None:
+def require_zero_start(state: StepState, loop: ir.For) -> None:
     if not ir.is_const_int(loop.min, 0):
         state.fail(
             f"loop {loop.loop_var.name} does not start at 0",
@@ -82,7 +82,7 @@ def require_zero_start(state: State, loop: ir.For) -> None:
         )
 
 
-def require_only_blocks(state: State, loop: ir.Stmt) -> list[ir.Block]:
+def require_only_blocks(state: StepState, loop: ir.Stmt) -> list[ir.Block]:
     """Everything below the loop (or in another statement) happens in blocks; returns them."""
     stack: list[ir.Stmt] = [loop.body if isinstance(loop, ir.For) else loop]
     what = f"loop {loop.loop_var.name}" if isinstance(loop, ir.For) else "the statement"
@@ -104,7 +104,7 @@ def require_only_blocks(state: State, loop: ir.Stmt) -> list[ir.Block]:
     return state.tree.child_blocks(loop)
 
 
-def require_known_kind(state: State, flow: Scope, block: ir.Block) -> BlockKind:
+def require_known_kind(state: StepState, flow: BlockScope, block: ir.Block) -> BlockKind:
     """The block is complete, a reduction, or the update of one."""
     kind = flow.kind(block)
     if kind is BlockKind.OTHER:
@@ -117,7 +117,7 @@ def require_known_kind(state: State, flow: Scope, block: ir.Block) -> BlockKind:
     return kind
 
 
-def _only_writer(flow: Scope, block: ir.Block) -> str:
+def _only_writer(flow: BlockScope, block: ir.Block) -> str:
     """What to do about a block that would be in order if it were the only writer."""
     if flow.kind_alone(block) is BlockKind.OTHER:
         return ""
@@ -127,7 +127,7 @@ def _only_writer(flow: Scope, block: ir.Block) -> str:
     )
 
 
-def require_complete(state: State, flow: Scope, block: ir.Block) -> None:
+def require_complete(state: StepState, flow: BlockScope, block: ir.Block) -> None:
     kind = flow.kind(block)
     if kind is not BlockKind.COMPLETE:
         why = flow.why_other(block) or f"it is a {kind.value}{terms(block)}"
@@ -139,7 +139,7 @@ def require_complete(state: State, flow: Scope, block: ir.Block) -> None:
         )
 
 
-def require_affine(state: State, flow: Scope, block: ir.Block) -> None:
+def require_affine(state: StepState, flow: BlockScope, block: ir.Block) -> None:
     """The block's iterators are bound by an iterator map."""
     problems = flow.not_affine(block)
     if problems:
@@ -153,7 +153,7 @@ def require_affine(state: State, flow: Scope, block: ir.Block) -> None:
         )
 
 
-def require_once(state: State, block: ir.Block, loops: Sequence[ir.For], word: str) -> None:
+def require_once(state: StepState, block: ir.Block, loops: Sequence[ir.For], word: str) -> None:
     """The given loops reach each instance of a reduction once, so that no term counts twice when
     the initial value is set elsewhere or the order changes."""
     realize = state.tree.realize(block)
@@ -172,7 +172,7 @@ def require_once(state: State, block: ir.Block, loops: Sequence[ir.For], word: s
 
 
 def earlier_writers(
-    state: State, block: ir.Block, buffer: ir.Buffer
+    state: StepState, block: ir.Block, buffer: ir.Buffer
 ) -> tuple[ir.Block, list[ir.Block]]:
     """The writers of a buffer before a block in its scope, or, where there are none, before the
     block around it, and so on; and the block that they stand before."""
@@ -187,7 +187,7 @@ def earlier_writers(
     return block, []
 
 
-def require_filled(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:
+def require_filled(state: StepState, scope: ir.Block, buffer: ir.Buffer) -> None:
     """Whoever writes a buffer in the scope, or before it where nobody does so inside, writes all of
     it; padding in its layout is not."""
     flow, whole = state.data_flow(scope), ir.full_region(buffer)
@@ -210,7 +210,7 @@ def require_filled(state: State, scope: ir.Block, buffer: ir.Buffer) -> None:
 
 
 def require_compact_flow(
-    state: State,
+    state: StepState,
     loop: ir.For,
     own: Callable[[], Set[ir.Buffer]] = frozenset,
     atomic: bool = False,
@@ -260,7 +260,7 @@ def require_compact_flow(
 
 
 def require_concurrent(
-    state: State,
+    state: StepState,
     loop: ir.For,
     word: str,
     private: Callable[[ir.Buffer], bool] | None = None,
@@ -315,7 +315,7 @@ def require_concurrent(
 
 
 def _require_nothing_kept(
-    state: State, loop: ir.For, word: str, private: Callable[[ir.Buffer], bool]
+    state: StepState, loop: ir.For, word: str, private: Callable[[ir.Buffer], bool]
 ) -> None:
     """What every iteration is given anew holds nothing that an earlier visit of the loop left."""
     flow = state.flow_at(loop)
@@ -338,7 +338,7 @@ def _require_nothing_kept(
                 )
 
 
-def with_own_buffers(state: State, loop: ir.For, step: Step) -> Step:
+def with_own_buffers(state: StepState, loop: ir.For, step: StepResult) -> StepResult:
     """The step, which has made several loops of one, if parallel loops inside, of which there are
     several now, still may run so: a buffer that only one of them used was each iteration's own, one
     that several use is shared."""
@@ -350,7 +350,7 @@ def with_own_buffers(state: State, loop: ir.For, step: Step) -> Step:
     return step
 
 
-def require_parallel(state: State, loop: ir.For) -> None:
+def require_parallel(state: StepState, loop: ir.For) -> None:
     """The iterations of the loop may run on several threads of a processor, outside of kernels."""
     for above in state.tree.ancestors(loop):
         axis = axis_of(above)
@@ -359,7 +359,7 @@ def require_parallel(state: State, loop: ir.For) -> None:
     require_concurrent(state, loop, "parallel", private=lambda _: True, atomic=True)
 
 
-def refuse_in_kernel(state: State, loop: ir.For, kernel: ir.Stmt, tag: str) -> Never:
+def refuse_in_kernel(state: StepState, loop: ir.For, kernel: ir.Stmt, tag: str) -> Never:
     """A parallel loop asks for threads of a processor, which no member of a kernel has."""
     name = loop.loop_var.name
     state.fail(
@@ -371,7 +371,7 @@ def refuse_in_kernel(state: State, loop: ir.For, kernel: ir.Stmt, tag: str) -> N
     )
 
 
-def require_members(state: State, loop: ir.For, tag: str) -> None:
+def require_members(state: StepState, loop: ir.For, tag: str) -> None:
     """The iterations of the loop may be the members of a thread axis.
 
     What each of them has its own copy of is private. Shared memory may be filled by all of them
@@ -388,7 +388,7 @@ def require_members(state: State, loop: ir.For, tag: str) -> None:
     )
 
 
-def require_kind(state: State, loop: ir.For) -> None:
+def require_kind(state: StepState, loop: ir.For) -> None:
     """The loop may run the way its kind says."""
     if loop.kind is ir.ForKind.PARALLEL:
         require_parallel(state, loop)
@@ -398,7 +398,7 @@ def require_kind(state: State, loop: ir.For) -> None:
         require_members(state, loop, loop.thread.thread_tag)
 
 
-def _repeats(flow: Scope, loop: ir.For, block: ir.Block, inside: set[ir.Block]) -> bool:
+def _repeats(flow: BlockScope, loop: ir.For, block: ir.Block, inside: set[ir.Block]) -> bool:
     """Whether a block does the same in every iteration: it depends neither on the loop nor on what
     the loop writes."""
     realize = flow.tree.realize(block)
@@ -415,13 +415,13 @@ def _all_atomic(block: ir.Block, atomic: bool) -> bool:
     return atomic and all(updated_atomically(block, r.buffer) for r in block.writes)
 
 
-def _lives_in(flow: Scope, buffer: ir.Buffer, inside: set[ir.Block]) -> bool:
+def _lives_in(flow: BlockScope, buffer: ir.Buffer, inside: set[ir.Block]) -> bool:
     """Whether a buffer is allocated by the scope and touched only by these blocks."""
     users = [*flow.writers.get(buffer, ()), *flow.readers.get(buffer, ())]
     return buffer in set(flow.block.alloc_buffers) and all(u in inside for u in users)
 
 
-def require_chain(state: State, loops: Sequence[ir.For]) -> list[ir.For]:
+def require_chain(state: StepState, loops: Sequence[ir.For]) -> list[ir.For]:
     """The loops lie on one path; returns the path from the outermost to the innermost of them."""
     wanted = set(loops)
     if len(wanted) != len(loops):

@@ -11,10 +11,10 @@ from blockwright.analysis.reduction.cross_thread import (
     has_thread_loops,
     why_threads_race,
 )
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 
 
-def driven_terms(state: State, loop: ir.For, block: ir.Block) -> ir.IterVar | None:
+def driven_terms(state: StepState, loop: ir.For, block: ir.Block) -> ir.IterVar | None:
     """An iterator of a block that a loop drives and that is not spatial."""
     values = state.tree.realize(block).iter_values
     for it, value in zip(block.iter_vars, values, strict=True):
@@ -24,7 +24,7 @@ def driven_terms(state: State, loop: ir.For, block: ir.Block) -> ir.IterVar | No
 
 
 def require_combining(
-    state: State, loop: ir.For, block: ir.Block, word: str, tag: str, help: Callable[[], str]
+    state: StepState, loop: ir.For, block: ir.Block, word: str, tag: str, help: Callable[[], str]
 ) -> None:
     """The threads of an axis may combine the terms that a loop would give them.
 
@@ -48,7 +48,7 @@ def require_combining(
         )
 
 
-def require_still_combining(state: State, step: Step) -> Step:
+def require_still_combining(state: StepState, step: StepResult) -> StepResult:
     """The step, if it leaves no reduction whose threads cannot combine its terms."""
     if step.func is state.func or not has_thread_loops(state.following(step.func).tree):
         return step

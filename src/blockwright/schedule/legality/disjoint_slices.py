@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from blockwright import ir
-from blockwright.schedule.engine.state import State
+from blockwright.schedule.engine.state import StepState
 
 
-def own_slices(state: State, loop: ir.For, blocks: Iterable[ir.Block]) -> set[ir.Buffer]:
+def own_slices(state: StepState, loop: ir.For, blocks: Iterable[ir.Block]) -> set[ir.Buffer]:
     """The buffers of which each iteration of a loop reads and writes one slice, another one than
     every other iteration: what happens in a slice, in whatever order, concerns no other iteration.
 
@@ -38,7 +38,7 @@ def _dimensions(boxes: list[list[ir.Range]]) -> Iterator[list[ir.Expr]]:
             yield [rng.min for rng in ranges]
 
 
-def _moves(state: State, loop: ir.For, indices: list[ir.Expr]) -> bool:
+def _moves(state: StepState, loop: ir.For, indices: list[ir.Expr]) -> bool:
     """Whether the indices are one expression that only the loop moves, by the same step always."""
     analyzer = state.analyzer(loop.body)
     first = indices[0]

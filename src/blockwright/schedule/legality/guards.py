@@ -13,7 +13,7 @@ from blockwright import ir
 from blockwright.analysis.access.stable_values import written_buffers
 from blockwright.analysis.canonical.control_reads import loaded_buffers
 from blockwright.arith import Analyzer, defined
-from blockwright.schedule.engine.state import State
+from blockwright.schedule.engine.state import StepState
 
 _DIVISIONS = (ir.FloorDiv, ir.FloorMod, ir.Div, ir.Mod)
 
@@ -96,7 +96,7 @@ def _fails(node: ir.Node, analyzer: Analyzer) -> bool:
     return isinstance(node, ir.BufferLoad) or _may_be_by_0(node, analyzer)
 
 
-def require_lasting(state: State, loops: Sequence[ir.For], within: Sequence[ir.Stmt]) -> None:
+def require_lasting(state: StepState, loops: Sequence[ir.For], within: Sequence[ir.Stmt]) -> None:
     """Nothing in some statements writes what the bounds of the loops are loaded from: the step
     evaluates them anew in between."""
     loaded = {loop: memory(state, loaded_buffers([loop.min, loop.extent])) for loop in loops}
@@ -119,12 +119,12 @@ def require_lasting(state: State, loops: Sequence[ir.For], within: Sequence[ir.S
             )
 
 
-def memory(state: State, buffers: Iterable[ir.Buffer]) -> set[ir.Buffer]:
+def memory(state: StepState, buffers: Iterable[ir.Buffer]) -> set[ir.Buffer]:
     """The buffers that stand for the memory of these."""
     return {state.roots.get(b, b) for b in buffers}
 
 
-def evaluated_early(state: State, loop: ir.For, outer: Sequence[ir.For]) -> ir.For:
+def evaluated_early(state: StepState, loop: ir.For, outer: Sequence[ir.For]) -> ir.For:
     """The loop with bounds that can be evaluated where loops around it may not run: divisors that
     may be 0 then become `max(d, 1)`."""
     if not outer:
@@ -155,7 +155,7 @@ def evaluated_early(state: State, loop: ir.For, outer: Sequence[ir.For]) -> ir.F
     return loop.replace(min=low, extent=extent)
 
 
-def _is_input_element(state: State, node: ir.Node, analyzer: Analyzer) -> bool:
+def _is_input_element(state: StepState, node: ir.Node, analyzer: Analyzer) -> bool:
     """Whether a node loads an element, surely inside, of an argument that is only read."""
     if not isinstance(node, ir.BufferLoad):
         return False

@@ -18,7 +18,7 @@ from blockwright.analysis.canonical.control_reads import loaded_buffers
 from blockwright.analysis.canonical.memory import stating
 from blockwright.arith import Analyzer
 from blockwright.schedule.engine.forwarding import with_signature
-from blockwright.schedule.engine.state import State
+from blockwright.schedule.engine.state import StepState
 from blockwright.schedule.legality.buffers import require_in_blocks
 from blockwright.schedule.legality.guards import memory
 
@@ -27,7 +27,7 @@ _ANY_ORDER = (ir.ForKind.PARALLEL, ir.ForKind.THREAD_BINDING)
 
 
 def require_initial_first(
-    state: State, block: ir.Block, loop: ir.For, reducing: Collection[ir.For]
+    state: StepState, block: ir.Block, loop: ir.For, reducing: Collection[ir.For]
 ) -> None:
     """The initial values of a reduction may be stored before a loop.
 
@@ -49,7 +49,7 @@ def require_initial_first(
         order.require_unchanged(read)
 
 
-def require_constant_first(state: State, block: ir.Block, loop: ir.For) -> None:
+def require_constant_first(state: StepState, block: ir.Block, loop: ir.For) -> None:
     """A constant may be stored to all that a block writes before a loop above it.
 
     Args:
@@ -67,7 +67,7 @@ class _Order:
     """Instances of blocks in the loop that run before a first value, and would run after it."""
 
     def __init__(
-        self, state: State, block: ir.Block, loop: ir.For, reducing: Collection[ir.For]
+        self, state: StepState, block: ir.Block, loop: ir.For, reducing: Collection[ir.For]
     ) -> None:
         self.state, self.block, self.loop, self.reducing = state, block, loop, reducing
         self.flow = state.flow_at(block)
@@ -242,7 +242,7 @@ def _other_iterations(loop: ir.For, analyzer: Analyzer) -> Iterator[tuple[ir.Var
         yield other, later
 
 
-def _initial_value(state: State, block: ir.Block) -> ir.Block:
+def _initial_value(state: StepState, block: ir.Block) -> ir.Block:
     """The block that sets the initial value, with its signature in terms of the iterators."""
     assert block.init is not None
     first = {it.var: it.dom.min for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}

@@ -18,9 +18,11 @@ MOST_COUNTED = 1 << 22
 
 
 def why_not_injective(
-    indices: tuple[ir.Expr, ...], domains: Mapping[ir.Var, ir.Range], analyzer: Analyzer,
+    indices: tuple[ir.Expr, ...],
+    domains: Mapping[ir.Var, ir.Range],
+    analyzer: Analyzer,
     most: int = 1 << 16,
-) -> str:  # fmt: skip
+) -> str:
     """Why two points may have the same indices; empty when they surely have not.
 
     A map that iterator maps say nothing of is tried on every point, if there are at most `most`.

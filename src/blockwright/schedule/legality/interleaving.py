@@ -13,10 +13,10 @@ from itertools import combinations
 import msgspec
 
 from blockwright import ir
-from blockwright.analysis import BlockKind, Scope
+from blockwright.analysis import BlockKind, BlockScope
 from blockwright.analysis.access.cover import apart
 from blockwright.arith import Analyzer
-from blockwright.schedule.engine.state import State
+from blockwright.schedule.engine.state import StepState
 
 _Boxes = dict[tuple[ir.Block, ir.BufferRegion], ir.BufferRegion]
 """Boxes that regions of blocks touch, worked out once for all pairs."""
@@ -33,8 +33,8 @@ class _Conflict(msgspec.Struct, frozen=True):
 
 
 def require_turns(
-    state: State,
-    shared: State,
+    state: StepState,
+    shared: StepState,
     groups: Sequence[Sequence[ir.Block]],
     loops: Sequence[ir.For],
     latest: Callable[[ir.Block], ir.Block] = lambda block: block,
@@ -82,7 +82,7 @@ def _merge_less(conflict: _Conflict) -> str:
     )
 
 
-def meet(state: State, a: ir.Block, b: ir.Block, at: ir.Stmt) -> bool:
+def meet(state: StepState, a: ir.Block, b: ir.Block, at: ir.Stmt) -> bool:
     """Whether two blocks of a scope may touch an element that one of them writes, within one
     iteration of the loops around the statement `at`."""
     flow, outer = state.flow_at(at), state.tree.loops_above(at)
@@ -93,7 +93,7 @@ def meet(state: State, a: ir.Block, b: ir.Block, at: ir.Stmt) -> bool:
 class _Order:
     """What the blocks of one iteration leave to those of another."""
 
-    def __init__(self, shared: State, loops: list[ir.For]) -> None:
+    def __init__(self, shared: StepState, loops: list[ir.For]) -> None:
         self.shared, self.loops = shared, loops
         self.flow = shared.flow_at(loops[0])
         self.outer = shared.tree.loops_above(loops[0])
@@ -134,7 +134,11 @@ class _Order:
 
 
 def _elsewhere(
-    flow: Scope, outer: Sequence[ir.For], conflict: _Conflict, analyzer: Analyzer, known: _Boxes
+    flow: BlockScope,
+    outer: Sequence[ir.For],
+    conflict: _Conflict,
+    analyzer: Analyzer,
+    known: _Boxes,
 ) -> bool:
     """Whether the two blocks meet in no element, whatever the loops inside `outer` do."""
     sides = (conflict.first, conflict.mine), (conflict.second, conflict.theirs)

@@ -18,7 +18,7 @@ from typing import Any, cast
 from blockwright import ir
 from blockwright.analysis import facts_of_initial
 from blockwright.arith import Analyzer
-from blockwright.schedule.engine.state import State
+from blockwright.schedule.engine.state import StepState
 
 Ends = tuple[int, int]
 
@@ -42,7 +42,7 @@ def as_index(expr: ir.Expr, sorts: ir.Sorts) -> ir.Expr:
     return expr
 
 
-def inside(state: State, realize: ir.BlockRealize) -> Analyzer:
+def inside(state: StepState, realize: ir.BlockRealize) -> Analyzer:
     """What is known inside a block, also in its initial value: where it stands, and the domains of
     its iterators."""
     analyzer = state.analyzer(realize)

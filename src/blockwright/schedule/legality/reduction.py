@@ -8,10 +8,10 @@ from typing import NoReturn
 from blockwright import ir
 from blockwright.analysis import NoReduction, Reduction, find_reduction, find_update
 from blockwright.arith import Analyzer
-from blockwright.schedule.engine.state import State
+from blockwright.schedule.engine.state import StepState
 
 
-def reduction_of(state: State, block: ir.Block) -> Reduction:
+def reduction_of(state: StepState, block: ir.Block) -> Reduction:
     """The reduction a block computes; fails with the reason when it is none that is known."""
     result = find_reduction(block)
     if isinstance(result, NoReduction):
@@ -45,7 +45,7 @@ def reduction_of(state: State, block: ir.Block) -> Reduction:
     return result
 
 
-def require_restart(state: State, block: ir.Block, reduction: Reduction) -> None:
+def require_restart(state: StepState, block: ir.Block, reduction: Reduction) -> None:
     """The initial value may stand in front of every partial result and of their combination."""
     if not reduction.may_restart:
         shown = ", ".join(repr(e) for e in reduction.initial)
@@ -83,7 +83,7 @@ def iterators_at(
     return result
 
 
-def outermost_own(state: State, block: ir.Block, other: ir.Block) -> ir.Stmt:
+def outermost_own(state: StepState, block: ir.Block, other: ir.Block) -> ir.Stmt:
     """The outermost statement around a block that does not hold the other one."""
     common = len(state.tree.common_loops(block, other))
     loops = state.tree.loops_above(block)[common:]
@@ -91,7 +91,7 @@ def outermost_own(state: State, block: ir.Block, other: ir.Block) -> ir.Stmt:
 
 
 def require_any_order(
-    state: State, block: ir.Block, before: Sequence[ir.For], after: Sequence[ir.For]
+    state: StepState, block: ir.Block, before: Sequence[ir.For], after: Sequence[ir.For]
 ) -> None:
     """Where loops that reduce change places among each other, the combination must allow it.
 
@@ -113,7 +113,7 @@ def require_any_order(
 
 
 def require_first_terms(
-    state: State, block: ir.Block, before: Sequence[ir.For], after: Sequence[ir.For]
+    state: StepState, block: ir.Block, before: Sequence[ir.For], after: Sequence[ir.For]
 ) -> None:
     """A reduction sets every element before its first term: where loops number its elements and its
     terms together, as those of a fused loop do, another order of them has other terms first."""
@@ -138,7 +138,7 @@ def require_first_terms(
             )
 
 
-def require_kept_order(state: State, block: ir.Block, after: State) -> None:
+def require_kept_order(state: StepState, block: ir.Block, after: StepState) -> None:
     """Where a block runs elsewhere, over loops of its own, its terms are combined in the order in
     which they were, unless any order will do."""
     why = why_ordered(block)
@@ -146,7 +146,9 @@ def require_kept_order(state: State, block: ir.Block, after: State) -> None:
         fail_order(state, block, why)
 
 
-def fail_order(state: State, block: ir.Block, why: str, loops: Iterable[ir.For] = ()) -> NoReturn:
+def fail_order(
+    state: StepState, block: ir.Block, why: str, loops: Iterable[ir.For] = ()
+) -> NoReturn:
     """Refuse another order of a reduction's terms."""
     state.fail(
         f"the steps of block {block.name} cannot change places: {why}",
@@ -165,7 +167,7 @@ def why_ordered(block: ir.Block) -> str:
     return result.why if isinstance(result, NoReduction) and _is_plain(block.body) else ""
 
 
-def terms_in_order(state: State, block: ir.Block) -> bool:
+def terms_in_order(state: StepState, block: ir.Block) -> bool:
     """Whether the loops provably run the terms of a reduction in the order of its iterators, the
     last one fastest."""
     realize, loops = state.tree.realize(block), state.tree.loops_above(block)
@@ -232,7 +234,7 @@ def _accumulates(block: ir.Block) -> bool:
     return any(ir.structural_equal(side, element) for side in (store.value.a, store.value.b))
 
 
-def require_initial_values(state: State, loop: ir.For, fixed: Sequence[ir.For]) -> None:
+def require_initial_values(state: StepState, loop: ir.For, fixed: Sequence[ir.For]) -> None:
     """Refuse where a loop that drives an inner reduction may run zero times: an empty reduction
     still sets its initial value, but not inside a block that never runs."""
     empty = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from blockwright import ir
-from blockwright.analysis import Scope
-from blockwright.schedule.engine.state import State
+from blockwright.analysis import BlockScope
+from blockwright.schedule.engine.state import StepState
 from blockwright.schedule.legality.try_remedies import THEN, called, first_legal, legal
 
 
@@ -14,7 +14,7 @@ def loop_names(loops: Iterable[ir.For]) -> str:
     return ", ".join(f.loop_var.name for f in loops)
 
 
-def one_loop(state: State, blocks: Sequence[ir.Block], last: str) -> str:
+def one_loop(state: StepState, blocks: Sequence[ir.Block], last: str) -> str:
     """How blocks that share no loop come to share the outermost one, as `loop`, and what is legal
     then; empty where nothing is."""
     tops = [f for f in (next(iter(state.tree.loops_above(b)), None) for b in blocks) if f]
@@ -37,7 +37,7 @@ def one_loop(state: State, blocks: Sequence[ir.Block], last: str) -> str:
     return first_legal(state, [THEN.join([*steps, f"loop = merge({', '.join(parts)})", last])])
 
 
-def beside(state: State, flow: Scope, block: ir.Block) -> str:
+def beside(state: StepState, flow: BlockScope, block: ir.Block) -> str:
     """What brings a block together with its readers that cannot be put into them."""
     readers = flow.consumers(block)
     result = ", ".join(r.buffer.name for r in block.writes)
@@ -84,7 +84,7 @@ def undriven(realize: ir.BlockRealize, loops: Sequence[ir.For]) -> str:
     )
 
 
-def apart(flow: Scope, loop: ir.For, block: ir.Block, buffer: ir.Buffer) -> str:
+def apart(flow: BlockScope, loop: ir.For, block: ir.Block, buffer: ir.Buffer) -> str:
     """What keeps iterations of a loop from writing one element."""
     realize, name = flow.tree.realize(block), loop.loop_var.name
     if not any(ir.uses_var(v, loop.loop_var) for v in realize.iter_values):
@@ -111,7 +111,7 @@ def apart(flow: Scope, loop: ir.For, block: ir.Block, buffer: ir.Buffer) -> str:
     return f"loop {name} must move what block {block.name} writes to other elements: {other}"
 
 
-def instead(state: State, block: ir.Block, loop: ir.For, word: str, atomic: bool) -> str:
+def instead(state: StepState, block: ir.Block, loop: ir.For, word: str, atomic: bool) -> str:
     """What may run at once in place of a loop that drives a reduction iterator, which was to become
     what `word` says."""
     step = state.step_name
@@ -151,13 +151,13 @@ def instead(state: State, block: ir.Block, loop: ir.For, word: str, atomic: bool
     return "; or ".join(ways) or f"keep loop {loop.loop_var.name} serial"
 
 
-def _drives(state: State, block: ir.Block, loop: ir.For, kind: ir.IterType) -> bool:
+def _drives(state: StepState, block: ir.Block, loop: ir.For, kind: ir.IterType) -> bool:
     """Whether a loop drives an iterator of a kind."""
     values = zip(block.iter_vars, state.tree.realize(block).iter_values, strict=True)
     return any(it.iter_type is kind and ir.uses_var(v, loop.loop_var) for it, v in values)
 
 
-def unordered(flow: Scope, block: ir.Block) -> str:
+def unordered(flow: BlockScope, block: ir.Block) -> str:
     """What to do about a block that is neither complete nor a reduction."""
     realize = flow.tree.realize(block)
     for region in block.writes:
@@ -187,7 +187,7 @@ def terms(block: ir.Block) -> str:
     return f", which writes an element {count} times" if count > 1 else ""
 
 
-def in_step(state: State, loops: Sequence[ir.For], mine: ir.For, theirs: ir.For) -> str:
+def in_step(state: StepState, loops: Sequence[ir.For], mine: ir.For, theirs: ir.For) -> str:
     """What brings nests together whose loops `mine` and `theirs` run differently often."""
     ways: list[str] = []
     pairs = [
@@ -216,9 +216,7 @@ def in_step(state: State, loops: Sequence[ir.For], mine: ir.For, theirs: ir.For)
     )
 
 
-def _cut(
-    state: State, loops: Sequence[ir.For], mine: ir.For, theirs: ir.For
-) -> list[str]:  # fmt: skip
+def _cut(state: StepState, loops: Sequence[ir.For], mine: ir.For, theirs: ir.For) -> list[str]:
     """Ways to give two of the loops to be merged one length."""
     short, long = sorted((mine, theirs), key=lambda f: ir.const_int(f.extent) or 0)
     low, high = ir.const_int(short.extent), ir.const_int(long.extent)
@@ -238,7 +236,7 @@ def _cut(
     return ways
 
 
-def parted(state: State, block: ir.Block, loop: ir.For) -> str:
+def parted(state: StepState, block: ir.Block, loop: ir.For) -> str:
     """What takes a loop apart that runs through spatial and reduction iterators of a block."""
     name = loop.loop_var.name
     inner = 1

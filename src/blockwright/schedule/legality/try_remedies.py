@@ -14,14 +14,14 @@ from typing import Any
 from blockwright import ir
 from blockwright.schedule.engine.handle import BlockRV, Handle, LoopRV
 from blockwright.schedule.engine.record import Primitive, make
-from blockwright.schedule.engine.state import State, Target
+from blockwright.schedule.engine.state import StepState, Target
 from blockwright.support import ScheduleError
 
 THEN = ", then "
 """Between the steps of one way out."""
 
 
-def legal(state: State, ways: Iterable[str]) -> list[str]:
+def legal(state: StepState, ways: Iterable[str]) -> list[str]:
     """Those ways out all of whose steps are legal on the program as it is.
 
     A way is a chain such as ``a, b = split(i, [None, 4]), then parallel(a)``: methods of a
@@ -41,7 +41,7 @@ def legal(state: State, ways: Iterable[str]) -> list[str]:
     return result
 
 
-def first_legal(state: State, ways: Iterable[str]) -> str:
+def first_legal(state: StepState, ways: Iterable[str]) -> str:
     """The first legal way out; empty when there is none."""
     for way in ways:
         if legal(state, [way]):
@@ -49,7 +49,7 @@ def first_legal(state: State, ways: Iterable[str]) -> str:
     return ""
 
 
-def called(state: State, loop: ir.For) -> str:
+def called(state: StepState, loop: ir.For) -> str:
     """A loop as a call can name it: by its name, or by its place where others have that name."""
     name = loop.loop_var.name
     if sum(v.name == name for v in state.tree.loops) == 1:
@@ -61,7 +61,7 @@ def called(state: State, loop: ir.For) -> str:
     return name
 
 
-def calls(state: State, loops: Iterable[ir.For]) -> str:
+def calls(state: StepState, loops: Iterable[ir.For]) -> str:
     """Loops as arguments of a call."""
     return ", ".join(called(state, f) for f in loops)
 
@@ -74,7 +74,7 @@ def quoted(blocks: Iterable[ir.Block]) -> str:
 class _Trial:
     """A program, and what names stand for while a way out is followed on it."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: StepState) -> None:
         self._now = state
         self._targets: list[Target] = []
         self._names: dict[str, Any] = {
@@ -112,8 +112,8 @@ class _Trial:
     def _call(self, step: str, args: list[Any], named: dict[str, Any]) -> Any:
         record = _records()[step]
         filled = make(record, args, named, self._block)
-        result = filled.apply(State(self._now.func, self._resolve, step, self._now.memo))
-        self._now = State(result.func, self._resolve, step, self._now.memo)
+        result = filled.apply(StepState(self._now.func, self._resolve, step, self._now.memo))
+        self._now = StepState(result.func, self._resolve, step, self._now.memo)
         self._forward(result.forward)
         kinds = [BlockRV if isinstance(t, ir.Block) else LoopRV for t in result.results]
         handles = [kind(self._keep(t)) for kind, t in zip(kinds, result.results, strict=True)]

@@ -8,7 +8,7 @@ from blockwright import ir
 from blockwright.schedule.engine.edit import Edit, wrap_loops
 from blockwright.schedule.engine.handle import BlockRV, LoopRV
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 
 
 class AddUnitLoop(Primitive, frozen=True, eq=False):
@@ -45,7 +45,7 @@ class AddUnitLoop(Primitive, frozen=True, eq=False):
 
     block_or_loop: BlockRV | LoopRV
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         node = state.stmt(self.block_or_loop)
         inside = state.realize(node) if isinstance(node, ir.Block) else node
         around = state.tree.loops_above(node)

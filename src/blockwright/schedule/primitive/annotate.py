@@ -11,7 +11,7 @@ from blockwright.analysis.streaming import KEYS, streaming_problem
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import BlockRV, LoopRV
 from blockwright.schedule.engine.record import Primitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.rewrite.pipeline_annotations import asked_plan
 from blockwright.schedule.rewrite.pipeline_stages import ORDER, STAGE
 
@@ -64,7 +64,7 @@ class Annotate(Primitive, frozen=True, eq=False):
     ann_key: str
     ann_val: Any
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         node = state.stmt(self.block_or_loop)
         if self.ann_key in node.annotations:
             state.fail(
@@ -98,7 +98,9 @@ class Annotate(Primitive, frozen=True, eq=False):
         return with_annotations(state, node, values)
 
 
-def with_annotations(state: State, node: ir.Block | ir.For, values: dict[str, Any]) -> Step:
+def with_annotations(
+    state: StepState, node: ir.Block | ir.For, values: dict[str, Any]
+) -> StepResult:
     """The step that gives a block or loop other annotations."""
     edit = Edit(state)
     if isinstance(node, ir.Block):

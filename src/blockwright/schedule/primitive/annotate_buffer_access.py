@@ -12,7 +12,7 @@ from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.explicit_regions import stated_by_user
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import NewRanges, Primitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import accessed_buffer, region_of, with_index_type
 
 
@@ -71,7 +71,7 @@ class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
     buf_type: str
     gen_new_ranges: NewRanges
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         block, region = self.new_region(state)
         result = block_access_regions(block, state.signature_facts(block))
         stated = result[self.buf_type == "write"]
@@ -105,7 +105,7 @@ class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
             )
         return with_region(state, block, region, self.buf_type)
 
-    def new_region(self, state: State) -> tuple[ir.Block, ir.BufferRegion]:
+    def new_region(self, state: StepState) -> tuple[ir.Block, ir.BufferRegion]:
         """The block, and the region that it shall state."""
         block = state.block(self.block)
         state.realize(block)
@@ -148,7 +148,9 @@ def _holds(outer: ir.BufferRegion, inner: ir.BufferRegion, known: Analyzer) -> b
     return any(covers(outer.region, box, known) for box in wanted)
 
 
-def with_region(state: State, block: ir.Block, region: ir.BufferRegion, kind: str) -> Step:
+def with_region(
+    state: StepState, block: ir.Block, region: ir.BufferRegion, kind: str
+) -> StepResult:
     """The step that puts a region in place of the one of the same buffer."""
 
     def replaced(regions: tuple[ir.BufferRegion, ...]) -> tuple[ir.BufferRegion, ...]:

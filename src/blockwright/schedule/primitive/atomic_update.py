@@ -11,7 +11,7 @@ from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.forwarding import with_signature
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.try_remedies import THEN, called, first_legal
 
 
@@ -70,7 +70,7 @@ class AtomicUpdate(Primitive, frozen=True, eq=False):
 
     block: BlockRV
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         block = state.block(self.block)
         state.realize(block)
         if block.init is not None:
@@ -101,7 +101,7 @@ _OPERATIONS = {
 """Builtin reducer → the atomic operation that takes its step."""
 
 
-def _atomic(state: State, block: ir.Block) -> ir.Call:
+def _atomic(state: StepState, block: ir.Block) -> ir.Call:
     """The atomic operation that means the same as the block's store."""
     result = find_update(block)
     store = block.body
@@ -148,12 +148,12 @@ def _atomic(state: State, block: ir.Block) -> ir.Call:
     return ir.Call(name, (result.elements[0], result.terms[0]), buffer.dtype)
 
 
-def _loops(state: State, block: ir.Block) -> str:
+def _loops(state: StepState, block: ir.Block) -> str:
     names = [f.loop_var.name for f in state.tree.loops_above(block)]
     return f"one of its loops ({', '.join(names)})" if names else "a loop around it"
 
 
-def _otherwise(state: State, block: ir.Block) -> str:
+def _otherwise(state: StepState, block: ir.Block) -> str:
     """What runs a reduction in parallel when its update is no atomic operation."""
     stores = ir.collect(block.body, ir.BufferStore)
     form = "each store in a block of its own" if len(stores) > 1 else "it as B[i] = B[i] + x"

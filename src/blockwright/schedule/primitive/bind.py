@@ -11,7 +11,7 @@ from blockwright.arith.text import expr_text
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import LoopRV
 from blockwright.schedule.engine.record import Primitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.checks import (
     refuse_in_kernel,
     require_compact_flow,
@@ -78,7 +78,7 @@ class Bind(Primitive, frozen=True, eq=False):
     loop: LoopRV
     thread_axis: str
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         loop, tag = state.loop(self.loop), self.thread_axis
         changed: dict[ir.Block, ir.Block] = {}
         if loop.kind is ir.ForKind.THREAD_BINDING and loop.thread is not None and tag in AXES:
@@ -116,8 +116,8 @@ class Bind(Primitive, frozen=True, eq=False):
 
 
 def _unbound(
-    state: State, loop: ir.For, tag: str
-) -> tuple[State, ir.For, dict[ir.Block, ir.Block]]:
+    state: StepState, loop: ir.For, tag: str
+) -> tuple[StepState, ir.For, dict[ir.Block, ir.Block]]:
     """The program with a bound loop run serially instead, that loop in it, and what has become of
     the blocks around the loop."""
     others = _same_axis_below(loop, tag)
@@ -151,14 +151,14 @@ def _unbound(
     return after, after.tree.loops[loop.loop_var], step.forward
 
 
-def _outlives(state: State, buffer: ir.Buffer, loop: ir.For) -> bool:
+def _outlives(state: StepState, buffer: ir.Buffer, loop: ir.For) -> bool:
     """Whether a buffer that blocks in a loop use is allocated outside of the loop."""
     inside = {b for block in ir.blocks(loop.body) for b in block.alloc_buffers}
     inside |= {node.buffer for node in ir.collect(loop.body, ir.Allocate)}
     return buffer not in inside
 
 
-def _same_axis_above(state: State, loop: ir.For, tag: str) -> ir.For | None:
+def _same_axis_above(state: StepState, loop: ir.For, tag: str) -> ir.For | None:
     """The loop around this one that is bound to the axis already; virtual threads may nest."""
     if tag in VIRTUAL_AXES:
         return None
@@ -179,7 +179,7 @@ def _same_axis_below(loop: ir.For, tag: str) -> list[ir.For]:
     return [f for f in ir.loops(loop.body) if f.thread is not None and f.thread.thread_tag == tag]
 
 
-def _require_shared_work(state: State, loop: ir.For, outer: ir.For, tag: str) -> None:
+def _require_shared_work(state: StepState, loop: ir.For, outer: ir.For, tag: str) -> None:
     """Every member of the axis did all iterations; now each does one, and all see the results."""
     for block in require_compact_flow(state, loop):
         realize = state.tree.realize(block)
@@ -220,7 +220,7 @@ def _require_shared_work(state: State, loop: ir.For, outer: ir.For, tag: str) ->
             )
 
 
-def _depends(state: State, block: ir.Block, values: list[ir.Expr], var: ir.Var) -> bool:
+def _depends(state: StepState, block: ir.Block, values: list[ir.Expr], var: ir.Var) -> bool:
     """Whether a block's instances depend on a loop, also through iterators of blocks around it."""
     wanted: set[ir.Var] = {var}
     above = [s for s in state.tree.ancestors(block) if isinstance(s, ir.BlockRealize)]
@@ -231,7 +231,7 @@ def _depends(state: State, block: ir.Block, values: list[ir.Expr], var: ir.Var) 
     return any(ir.uses_var(value, wanted) for value in values)
 
 
-def _require_one_extent(state: State, func: ir.PrimFunc, loop: ir.For, tag: str) -> None:
+def _require_one_extent(state: StepState, func: ir.PrimFunc, loop: ir.For, tag: str) -> None:
     """All loops of the kernel on one axis agree, once this one is bound."""
     if tag in VIRTUAL_AXES:
         return

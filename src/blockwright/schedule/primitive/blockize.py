@@ -11,7 +11,7 @@ from blockwright.schedule.engine.edit import Edit, wrap_loops
 from blockwright.schedule.engine.forwarding import with_signature
 from blockwright.schedule.engine.handle import BlockRV, LoopRV
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.checks import (
     require_known_kind,
     require_once,
@@ -82,7 +82,7 @@ class Blockize(Primitive, frozen=True, eq=False):
     target: LoopRV | tuple[BlockRV, ...]
     preserve_unit_iters: bool = True
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         edit = Edit(state)
         if isinstance(self.target, tuple):
             blocks = [state.block(handle) for handle in self.target]
@@ -99,7 +99,7 @@ class Blockize(Primitive, frozen=True, eq=False):
 
 
 def blockized(
-    state: State, edit: Edit, loop: ir.For, preserve_unit_iters: bool
+    state: StepState, edit: Edit, loop: ir.For, preserve_unit_iters: bool
 ) -> tuple[ir.BlockRealize, ir.Block]:
     """Replace a loop by the realize of a new block around it; the realize and the block."""
     below = require_only_blocks(state, loop)

@@ -11,7 +11,7 @@ from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.forwarding import rewritten_accesses, with_signature
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import (
     copy_nest,
     fresh_name,
@@ -83,7 +83,7 @@ class CacheIndex(Primitive, frozen=True, eq=False):
     storage_scope: str
     cse_thresh: int = 0
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         require_scope_name(state, self.storage_scope)
         block = state.block(self.block)
         state.realize(block)
@@ -115,7 +115,7 @@ class CacheIndex(Primitive, frozen=True, eq=False):
             result.append((expr, lookup))
             created.append(fill)
         if not created:
-            return Step(state.func)
+            return StepResult(state.func)
         new = _replaced(block, result, exact)
         edit.replace_block(block, with_signature(new, state.signature_facts(block)))
         edit.refresh_signatures()
@@ -151,7 +151,7 @@ class CacheIndex(Primitive, frozen=True, eq=False):
         ]
 
     def _cached(
-        self, state: State, edit: Edit, block: ir.Block, expr: ir.Expr, number: int, at: ir.Stmt
+        self, state: StepState, edit: Edit, block: ir.Block, expr: ir.Expr, number: int, at: ir.Stmt
     ) -> tuple[ir.Expr, ir.Block]:
         """The look-up that stands for an index, and the block that computes it beforehand."""
         used = [it for it in block.iter_vars if ir.uses_var(expr, it.var)]

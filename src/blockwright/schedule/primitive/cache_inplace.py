@@ -9,7 +9,7 @@ from blockwright import ir
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import (
     accessed_buffer,
     copy_nest,
@@ -86,7 +86,7 @@ class CacheInplace(Primitive, frozen=True, eq=False):
     read_buffer_index: int | str
     storage_scope: str
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         require_scope_name(state, self.storage_scope)
         block = state.block(self.block)
         buffer = accessed_buffer(state, block, self.read_buffer_index, "read")
@@ -125,7 +125,7 @@ class CacheInplace(Primitive, frozen=True, eq=False):
         return concurrent(state, edit.finish(first, second))
 
     def _read(
-        self, state: State, edit: Edit, block: ir.Block, at: ir.Stmt, cache: ir.Buffer
+        self, state: StepState, edit: Edit, block: ir.Block, at: ir.Stmt, cache: ir.Buffer
     ) -> tuple[ir.Block, Sequence[ir.Range]]:
         """The copy of all that the block touches, so that storing it changes nothing else; and the
         box of that."""
@@ -161,7 +161,7 @@ class CacheInplace(Primitive, frozen=True, eq=False):
 
     def _store(
         self,
-        state: State,
+        state: StepState,
         edit: Edit,
         block: ir.Block,
         at: ir.Stmt,
@@ -201,7 +201,7 @@ class CacheInplace(Primitive, frozen=True, eq=False):
         return result
 
 
-def _has_values(state: State, block: ir.Block, buffer: ir.Buffer) -> bool:
+def _has_values(state: StepState, block: ir.Block, buffer: ir.Buffer) -> bool:
     """Whether the caller, a block before, or the initial value of one around gave values to a
     buffer that a block goes on from."""
     if home(state, buffer) is None and buffer not in state.func.outputs:

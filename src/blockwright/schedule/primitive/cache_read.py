@@ -8,7 +8,7 @@ from blockwright import ir
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import (
     accessed_buffer,
     copy_nest,
@@ -83,7 +83,7 @@ class CacheRead(Primitive, frozen=True, eq=False):
     storage_scope: str
     consumer_blocks: tuple[BlockRV, ...] | None = None
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         require_scope_name(state, self.storage_scope)
         block = state.block(self.block)
         buffer = accessed_buffer(state, block, self.read_buffer_index, "read")
@@ -140,7 +140,11 @@ class CacheRead(Primitive, frozen=True, eq=False):
         return concurrent(state, edit.finish(result))
 
     def _place(
-        self, state: State, scope: ir.Block, producers: list[ir.Block], consumers: list[ir.Block]
+        self,
+        state: StepState,
+        scope: ir.Block,
+        producers: list[ir.Block],
+        consumers: list[ir.Block],
     ) -> ir.Stmt:
         """The statement before which the copy stands."""
         if not producers:
@@ -165,7 +169,7 @@ class CacheRead(Primitive, frozen=True, eq=False):
 
 
 def require_all_in(
-    state: State, chosen: list[ir.Block], readers: list[ir.Block], buffer: ir.Buffer
+    state: StepState, chosen: list[ir.Block], readers: list[ir.Block], buffer: ir.Buffer
 ) -> None:
     """The blocks named as consumers all read the buffer in the scope."""
     for block in chosen:

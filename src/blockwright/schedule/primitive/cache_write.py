@@ -8,7 +8,7 @@ from blockwright import ir
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import (
     accessed_buffer,
     copy_nest,
@@ -86,7 +86,7 @@ class CacheWrite(Primitive, frozen=True, eq=False):
     storage_scope: str
     consumer_blocks: tuple[BlockRV, ...] | None = None
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         require_scope_name(state, self.storage_scope)
         block = state.block(self.block)
         buffer = accessed_buffer(state, block, self.write_buffer_index, "write")
@@ -124,7 +124,7 @@ class CacheWrite(Primitive, frozen=True, eq=False):
         return concurrent(state, edit.finish(result))
 
     def _consumers(
-        self, state: State, scope: ir.Block, makers: list[ir.Block], buffer: ir.Buffer
+        self, state: StepState, scope: ir.Block, makers: list[ir.Block], buffer: ir.Buffer
     ) -> list[ir.Block]:
         """The blocks that shall read the copy, and those between writers, which must; each finds
         there what it reads."""
@@ -145,9 +145,13 @@ class CacheWrite(Primitive, frozen=True, eq=False):
 
 
 def _require_reached_copy(
-    state: State, scope: ir.Block, at: ir.Stmt, makers: list[ir.Block], users: list[ir.Block],
+    state: StepState,
+    scope: ir.Block,
+    at: ir.Stmt,
+    makers: list[ir.Block],
+    users: list[ir.Block],
     buffer: ir.Buffer,
-) -> None:  # fmt: skip
+) -> None:
     """A loop that holds the copy may run no iteration, or another statement decide whether the copy
     runs: what is written before, and read after or outside of the scope, would not be copied."""
     analyzer = state.analyzer()
@@ -179,7 +183,7 @@ def _require_reached_copy(
 
 
 def require_own_values(
-    state: State, scope: ir.Block, makers: list[ir.Block], buffer: ir.Buffer
+    state: StepState, scope: ir.Block, makers: list[ir.Block], buffer: ir.Buffer
 ) -> None:
     """What the writers read of the buffer, the writers before them have written in this visit."""
     for maker in makers:
@@ -199,7 +203,7 @@ def require_own_values(
 
 
 def require_written(
-    state: State, scope: ir.Block, makers: list[ir.Block], reader: ir.Block, buffer: ir.Buffer
+    state: StepState, scope: ir.Block, makers: list[ir.Block], reader: ir.Block, buffer: ir.Buffer
 ) -> None:
     """The writers before a block have written all that it reads."""
     flow = state.data_flow(scope)

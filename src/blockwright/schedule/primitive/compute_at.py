@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.analysis import Scope
+from blockwright.analysis import BlockScope
 from blockwright.analysis.kernels import fills_together
 from blockwright.arith.condition import conjuncts
 from blockwright.schedule.engine.handle import BlockRV, LoopRV
 from blockwright.schedule.engine.record import Primitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.remedies import loop_names, one_loop
 from blockwright.schedule.legality.try_remedies import called, legal
 from blockwright.schedule.rewrite.motion import (
@@ -102,18 +102,18 @@ class ComputeAt(Primitive, frozen=True, eq=False):
     preserve_unit_loops: bool = False
     index: int = -1
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         block, loop = state.block(self.block), state.loop(self.loop)
         return computed_at(state, block, loop, self.preserve_unit_loops, self.index)
 
 
 def computed_at(
-    state: State,
+    state: StepState,
     block: ir.Block,
     loop: ir.For,
     preserve_unit_loops: bool = False,
     index: int = -1,
-) -> Step:
+) -> StepResult:
     """The program with the block computed in the loop; fails where that is not legal."""
     flow = require_movable(state, block, loop)
     realize = state.tree.realize(block)
@@ -165,7 +165,7 @@ def computed_at(
     return step
 
 
-def _needed_when(state: State, consumers: list[ir.Block], loop: ir.For) -> ir.Expr | None:
+def _needed_when(state: StepState, consumers: list[ir.Block], loop: ir.For) -> ir.Expr | None:
     """A condition on the loop and those around it without which no consumer runs; None for none."""
     around = {f.loop_var for f in [*state.tree.loops_above(loop), loop]}
     below = {f.loop_var for f in ir.collect(loop.body, ir.For)}
@@ -185,7 +185,7 @@ def _needed_when(state: State, consumers: list[ir.Block], loop: ir.For) -> ir.Ex
 
 
 def needed_domains(
-    state: State, flow: Scope, block: ir.Block, loop: ir.For, consumers: list[ir.Block]
+    state: StepState, flow: BlockScope, block: ir.Block, loop: ir.For, consumers: list[ir.Block]
 ) -> Domains:
     """What the consumers read in one iteration of the loop, as domains of the block's iterators."""
     around = [*state.tree.loops_above(loop), loop]
@@ -208,7 +208,7 @@ def needed_domains(
     return {v: r for v, r in result.items() if v not in whole}
 
 
-def _around_all(state: State, block: ir.Block, consumers: Sequence[ir.Block]) -> str:
+def _around_all(state: StepState, block: ir.Block, consumers: Sequence[ir.Block]) -> str:
     """Loops that hold all readers of a block, or what gives them one."""
     above = [state.tree.loops_above(c) for c in consumers]
     common = [f for f in above[0] if all(f in other for other in above[1:])]

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from blockwright import ir
-from blockwright.analysis import Scope
+from blockwright.analysis import BlockScope
 from blockwright.arith import Analyzer, IterMapError, inverse_map
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.forwarding import AccessRewrite
 from blockwright.schedule.engine.fresh_copy import copied_expr, with_own_lets
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.checks import require_complete
 from blockwright.schedule.legality.kept_values import Unmarked, as_index, as_value, inside
 from blockwright.schedule.rewrite.motion import (
@@ -77,7 +77,7 @@ class ComputeInline(Primitive, frozen=True, eq=False):
 
     block: BlockRV
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         block = state.block(self.block)
         realize = state.realize(block)
         scope = state.scope(block)
@@ -120,7 +120,11 @@ class ComputeInline(Primitive, frozen=True, eq=False):
 
     @staticmethod
     def _alone(
-        state: State, flow: Scope, block: ir.Block, buffer: ir.Buffer, readers: list[ir.Block]
+        state: StepState,
+        flow: BlockScope,
+        block: ir.Block,
+        buffer: ir.Buffer,
+        readers: list[ir.Block],
     ) -> None:
         """What the readers read of a buffer with several writers, the block alone has written."""
         for reader in readers:
@@ -136,7 +140,7 @@ class ComputeInline(Primitive, frozen=True, eq=False):
 
     @staticmethod
     def _reads_well(
-        state: State, flow: Scope, block: ir.Block, reader: ir.Block, buffer: ir.Buffer
+        state: StepState, flow: BlockScope, block: ir.Block, reader: ir.Block, buffer: ir.Buffer
     ) -> None:
         """The reader would find the same value by computing it where it reads it."""
         guilty = [state.tree.realize(reader), state.tree.realize(block)]
@@ -166,7 +170,7 @@ class ComputeInline(Primitive, frozen=True, eq=False):
 
 
 def iterators_of(
-    state: State,
+    state: StepState,
     block: ir.Block,
     access: ir.BufferLoad | ir.BufferStore,
     indices: Sequence[ir.Expr],
@@ -204,7 +208,7 @@ def iterators_of(
 
 
 def _inverse(
-    state: State,
+    state: StepState,
     block: ir.Block,
     access: ir.BufferLoad | ir.BufferStore,
     indices: Sequence[ir.Expr],
@@ -228,7 +232,7 @@ def _inverse(
         )
 
 
-def single_store(state: State, block: ir.Block) -> ir.BufferStore:
+def single_store(state: StepState, block: ir.Block) -> ir.BufferStore:
     """The store that is the whole body of a block."""
     if not isinstance(block.body, ir.BufferStore) or block.init is not None:
         state.fail(
@@ -249,7 +253,7 @@ def single_store(state: State, block: ir.Block) -> ir.BufferStore:
     return block.body
 
 
-def element_store(state: State, block: ir.Block) -> ir.BufferStore:
+def element_store(state: StepState, block: ir.Block) -> ir.BufferStore:
     """The same, where it stores one element."""
     store = single_store(state, block)
     if store.predicate is not None or any(not i.dtype.is_scalar for i in store.indices):
@@ -262,7 +266,7 @@ def element_store(state: State, block: ir.Block) -> ir.BufferStore:
     return store
 
 
-def require_element_reads(state: State, reader: ir.Block, buffer: ir.Buffer) -> None:
+def require_element_reads(state: StepState, reader: ir.Block, buffer: ir.Buffer) -> None:
     """A block uses a buffer only through scalar loads."""
     for node in ir.walk(reader):
         through_view = isinstance(node, ir.MatchBufferRegion) and node.source.buffer is buffer

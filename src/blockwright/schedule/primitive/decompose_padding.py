@@ -12,7 +12,7 @@ from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.forwarding import with_signature
 from blockwright.schedule.engine.handle import BlockRV, LoopRV
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import fresh_name, require_shared
 from blockwright.schedule.legality.guards import narrowed
 from blockwright.schedule.legality.initial_order import require_constant_first
@@ -81,7 +81,7 @@ class DecomposePadding(Primitive, frozen=True, eq=False):
     block: BlockRV
     loop: LoopRV
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         block, loop = state.block(self.block), state.loop(self.loop)
         realize = state.realize(block)
         above = state.tree.loops_above(block)
@@ -123,9 +123,7 @@ class DecomposePadding(Primitive, frozen=True, eq=False):
         return edit.finish(result)
 
 
-def _choice(
-    state: State, block: ir.Block
-) -> tuple[ir.BufferStore, ir.Expr, ir.Expr, ir.Expr]:  # fmt: skip
+def _choice(state: StepState, block: ir.Block) -> tuple[ir.BufferStore, ir.Expr, ir.Expr, ir.Expr]:
     """The store of a padding block: its condition, the value where it holds, the one elsewhere."""
     store = block.body
     value = store.value if isinstance(store, ir.BufferStore) else None
@@ -177,7 +175,9 @@ def _negated(condition: ir.Expr) -> ir.Expr:
     return ir.logical_not(condition)
 
 
-def _require_straight(state: State, block: ir.Block, loop: ir.For, inside: list[ir.For]) -> bool:
+def _require_straight(
+    state: StepState, block: ir.Block, loop: ir.For, inside: list[ir.For]
+) -> bool:
     """Whether the block is all that the loop holds. Fails where something else than loops decides
     what runs, or where a block in the loop would see the constant."""
     for node in state.tree.deciding(state.realize(block), loop):
@@ -207,7 +207,7 @@ def _require_straight(state: State, block: ir.Block, loop: ir.For, inside: list[
 
 
 def _filled(
-    state: State, block: ir.Block, store: ir.BufferStore, inside: list[ir.For]
+    state: StepState, block: ir.Block, store: ir.BufferStore, inside: list[ir.For]
 ) -> tuple[ir.Stmt, ir.Block]:
     """The block that writes the constant, under copies of the loops."""
     realize = state.realize(block)
@@ -224,9 +224,7 @@ def _filled(
     return nest, result
 
 
-def _bounds(
-    state: State, block: ir.Block, condition: ir.Expr
-) -> tuple[Bounds, list[ir.Expr]]:  # fmt: skip
+def _bounds(state: StepState, block: ir.Block, condition: ir.Expr) -> tuple[Bounds, list[ir.Expr]]:
     """The values of iterators for which parts of a condition hold, and the other parts."""
     analyzer = state.analyzer(block)
     iters = {it.var: it.dom for it in block.iter_vars}
@@ -271,9 +269,13 @@ def _bound(
 
 
 def _shrunk(
-    state: State, block: ir.Block, new: ir.Block, inside: list[ir.For], bounds: Bounds,
+    state: StepState,
+    block: ir.Block,
+    new: ir.Block,
+    inside: list[ir.For],
+    bounds: Bounds,
     rest: list[ir.Expr],
-) -> ir.Stmt:  # fmt: skip
+) -> ir.Stmt:
     """The nest over points inside: shorter loops where they run through one bounded iterator."""
     realize = state.realize(block)
     analyzer = state.analyzer(inside[0])
@@ -307,7 +309,7 @@ def _shrunk(
     return nest
 
 
-def _border_at(state: State, block: ir.Block) -> str:
+def _border_at(state: StepState, block: ir.Block) -> str:
     """What each loop of a padding block means for the nest that writes the border."""
     above = state.tree.loops_above(block)
     text = f'choose one of get_loops("{block.name}"): {state.loops_of(block)}'

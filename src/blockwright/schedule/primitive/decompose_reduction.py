@@ -10,7 +10,7 @@ from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.forwarding import with_signature
 from blockwright.schedule.engine.handle import BlockRV, LoopRV
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import fresh_name
 from blockwright.schedule.legality.checks import require_once
 from blockwright.schedule.legality.initial_order import require_initial_first
@@ -77,7 +77,7 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
     block: BlockRV
     loop: LoopRV
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         block, loop = state.block(self.block), state.loop(self.loop)
         if block.init is None:
             state.fail(
@@ -121,7 +121,7 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
         return edit.finish(result)
 
     def _init_nest(
-        self, state: State, block: ir.Block, loops: list[ir.For]
+        self, state: StepState, block: ir.Block, loops: list[ir.For]
     ) -> tuple[ir.Stmt, ir.Block]:
         """The spatial iterators under copies of their loops, with the predicate they state."""
         assert block.init is not None
@@ -153,7 +153,7 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
         return nest, result
 
 
-def _further_out(state: State, block: ir.Block, loop: ir.For, above: ir.For) -> str:
+def _further_out(state: StepState, block: ir.Block, loop: ir.For, above: ir.For) -> str:
     """What to choose in place of a loop inside of one that drives the reduction."""
     at = f'decompose_reduction("{block.name}", {called(state, above)})'
     ways = legal(state, [at])
@@ -168,7 +168,7 @@ def _mentions(expr: ir.Expr, loops: list[ir.For]) -> bool:
     return ir.uses_var(expr, {n.loop_var for n in loops})
 
 
-def reduction_loops(state: State, block: ir.Block, loops: list[ir.For]) -> list[ir.For]:
+def reduction_loops(state: StepState, block: ir.Block, loops: list[ir.For]) -> list[ir.For]:
     """Loops that bind reduction iterators; fails when one binds both kinds."""
     realize = state.realize(block)
     reducing: list[ir.For] = []
@@ -190,7 +190,7 @@ def reduction_loops(state: State, block: ir.Block, loops: list[ir.For]) -> list[
     return reducing
 
 
-def require_reduction(state: State, block: ir.Block) -> None:
+def require_reduction(state: StepState, block: ir.Block) -> None:
     """The block is a reduction to its scope: one writer, results apart from reduction iterators."""
     flow = state.flow_at(block)
     if flow.kind(block) is not BlockKind.REDUCTION:
@@ -203,7 +203,7 @@ def require_reduction(state: State, block: ir.Block) -> None:
         )
 
 
-def _require_straight(state: State, block: ir.Block, loop: ir.For) -> None:
+def _require_straight(state: StepState, block: ir.Block, loop: ir.For) -> None:
     """Between loop and block there are only loops, so that nothing else decides what runs."""
     for node in state.tree.deciding(state.realize(block), loop):
         state.fail(
@@ -216,7 +216,7 @@ def _require_straight(state: State, block: ir.Block, loop: ir.For) -> None:
 
 
 def _require_separate(
-    state: State, block: ir.Block, inside: list[ir.For], reducing: list[ir.For]
+    state: StepState, block: ir.Block, inside: list[ir.For], reducing: list[ir.For]
 ) -> None:
     """Spatial loops and conditions on them stand on their own when reduction loops are gone."""
     gone = {n.loop_var for n in inside if n in reducing}

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import accessed_buffer
 from blockwright.schedule.rewrite.pipeline import pipelined
 from blockwright.schedule.rewrite.pipeline_annotations import prefetch_plan
@@ -84,7 +84,7 @@ class DoubleBuffer(Primitive, frozen=True, eq=False):
     block: BlockRV
     buffer_index: int | str
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         block = state.block(self.block)
         buffer = accessed_buffer(state, block, self.buffer_index, "write")
         return pipelined(state, prefetch_plan(state, block, buffer))

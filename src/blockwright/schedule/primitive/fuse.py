@@ -10,7 +10,7 @@ from blockwright import ir
 from blockwright.schedule.engine.edit import Edit, wrap_loops
 from blockwright.schedule.engine.handle import LoopRV
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.checks import require_chain, require_plain_loop
 from blockwright.schedule.legality.guards import evaluated_early, require_lasting
 from blockwright.schedule.rewrite.loops import factors, loop_names, simplified_bindings
@@ -63,7 +63,7 @@ class Fuse(Primitive, frozen=True, eq=False):
     preserve_unit_iters: bool = True
     name: str | None = None
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         if not self.loops:
             state.fail(
                 "no loops are given",
@@ -118,7 +118,7 @@ class Fuse(Primitive, frozen=True, eq=False):
         return edit.finish(fused)
 
     @staticmethod
-    def _independent(state: State, loops: list[ir.For]) -> None:
+    def _independent(state: StepState, loops: list[ir.For]) -> None:
         seen: set[ir.Var] = set()
         for loop in loops:
             if seen and (ir.uses_var(loop.extent, seen) or ir.uses_var(loop.min, seen)):

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import ClassVar, NoReturn
 
 from blockwright import ir
-from blockwright.analysis import BlockKind, Reduction, Scope, match_all, step, stores
+from blockwright.analysis import BlockKind, BlockScope, Reduction, match_all, step, stores
 from blockwright.arith import bound_region, covers
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.forwarding import with_signature
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import home, require_in_blocks
 from blockwright.schedule.legality.checks import require_complete
 from blockwright.schedule.legality.reduction import iterators_at, outermost_own, reduction_of
@@ -90,7 +90,7 @@ class FuseReductionEpilogue(Primitive, frozen=True, eq=False):
     reduction_block: BlockRV
     epilogue_block: BlockRV
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         block, epilogue = state.block(self.reduction_block), state.block(self.epilogue_block)
         scope = state.scope(block)
         if state.scope(epilogue) is not scope or block is epilogue:
@@ -116,7 +116,9 @@ class FuseReductionEpilogue(Primitive, frozen=True, eq=False):
 
 
 class _Fuse:
-    def __init__(self, state: State, flow: Scope, block: ir.Block, epilogue: ir.Block) -> None:
+    def __init__(
+        self, state: StepState, flow: BlockScope, block: ir.Block, epilogue: ir.Block
+    ) -> None:
         self.state, self.flow, self.block, self.epilogue = state, flow, block, epilogue
         self.guilty = [state.realize(b) for b in (block, epilogue)]
         if flow.kind(block) is not BlockKind.REDUCTION:

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 import msgspec
 
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 
 
 class GetBlock(Primitive, frozen=True, eq=False):
@@ -35,7 +35,7 @@ class GetBlock(Primitive, frozen=True, eq=False):
     def in_function(self, name: str) -> Self:
         return msgspec.structs.replace(self, func_name=name)
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         result = [b for b in state.tree.blocks if b.name == self.name]
         if not result:
             names = [b.name for b in state.tree.blocks if b is not state.func.root]
@@ -62,4 +62,4 @@ class GetBlock(Primitive, frozen=True, eq=False):
                 help="reach the one you mean through get_child_blocks, get_producers or "
                 "get_consumers",
             )
-        return Step(state.func, results=(result[0],))
+        return StepResult(state.func, results=(result[0],))

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from blockwright.schedule.engine.handle import BlockRV, LoopRV
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 
 
 class GetChildBlocks(Primitive, frozen=True, eq=False):
@@ -22,6 +22,6 @@ class GetChildBlocks(Primitive, frozen=True, eq=False):
 
     block_or_loop: BlockRV | LoopRV
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         result = state.tree.child_blocks(state.stmt(self.block_or_loop))
-        return Step(state.func, results=tuple(result))
+        return StepResult(state.func, results=tuple(result))

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 
 
 class GetLoops(Primitive, frozen=True, eq=False):
@@ -22,8 +22,10 @@ class GetLoops(Primitive, frozen=True, eq=False):
 
     block: BlockRV
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         block = state.block(self.block)
         if block is state.func.root:
-            return Step(state.func)
-        return Step(state.func, results=tuple(f.loop_var for f in state.tree.loops_above(block)))
+            return StepResult(state.func)
+        return StepResult(
+            state.func, results=tuple(f.loop_var for f in state.tree.loops_above(block))
+        )

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 
 
 class GetOutputBlocks(Primitive, frozen=True, eq=False):
@@ -22,6 +22,6 @@ class GetOutputBlocks(Primitive, frozen=True, eq=False):
 
     scope_block: BlockRV
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         flow = state.data_flow(state.block(self.scope_block))
-        return Step(state.func, results=tuple(b for b in flow.blocks if flow.is_output(b)))
+        return StepResult(state.func, results=tuple(b for b in flow.blocks if flow.is_output(b)))

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 
 
 class GetProducers(Primitive, frozen=True, eq=False):
@@ -22,7 +22,7 @@ class GetProducers(Primitive, frozen=True, eq=False):
 
     block: BlockRV
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         block = state.block(self.block)
         flow = state.flow_at(block)
-        return Step(state.func, results=tuple(flow.producers(block)))
+        return StepResult(state.func, results=tuple(flow.producers(block)))

@@ -9,7 +9,7 @@ from blockwright.analysis.access.cover import apart
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import LoopRV
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.checks import (
     require_only_blocks,
     require_whole,
@@ -86,7 +86,7 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
 
     loops: tuple[LoopRV, ...]
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         loops = [state.loop(handle) for handle in self.loops]
         parent = self._siblings(state, loops)
         self._alike(state, loops)
@@ -123,7 +123,7 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
         return edit.finish(fused)
 
     @staticmethod
-    def _siblings(state: State, loops: list[ir.For]) -> ir.SeqStmt:
+    def _siblings(state: StepState, loops: list[ir.For]) -> ir.SeqStmt:
         if len(loops) < 2 or len(set(loops)) < len(loops):
             state.fail(
                 "give two loops or more, each once",
@@ -150,7 +150,7 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
         return parent
 
     @staticmethod
-    def _alike(state: State, loops: list[ir.For]) -> None:
+    def _alike(state: StepState, loops: list[ir.For]) -> None:
         for loop in loops:
             require_whole(state, loop)
             if loop.annotations:
@@ -178,7 +178,7 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
             )
 
 
-def _independent(state: State, loops: list[ir.For], between: list[ir.Stmt]) -> None:
+def _independent(state: StepState, loops: list[ir.For], between: list[ir.Stmt]) -> None:
     """No two of the loops, and no loop and a statement that it passes, share what one writes."""
     flow = state.flow_at(loops[0])
     groups = [state.tree.child_blocks(f) for f in loops]

@@ -11,7 +11,7 @@ from blockwright.schedule.engine.forwarding import with_signature
 from blockwright.schedule.engine.fresh_copy import copied
 from blockwright.schedule.engine.handle import LoopRV
 from blockwright.schedule.engine.record import Factor, Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.checks import require_plain_loop, with_own_buffers
 from blockwright.schedule.legality.guards import require_lasting
 from blockwright.schedule.rewrite.loops import moved, simplified_bindings
@@ -74,7 +74,7 @@ class LoopPartition(Primitive, frozen=True, eq=False):
     factors: tuple[Factor, ...]
     preserve_unit_iters: bool = True
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         loop = state.loop(self.loop)
         require_plain_loop(state, loop)
         require_lasting(state, [loop], [loop])
@@ -110,7 +110,7 @@ class LoopPartition(Primitive, frozen=True, eq=False):
         step = edit.finish(*fresh)
         return with_own_buffers(state, loop, step)
 
-    def _pieces(self, state: State, loop: ir.For, analyzer: Analyzer) -> list[ir.Range]:
+    def _pieces(self, state: StepState, loop: ir.For, analyzer: Analyzer) -> list[ir.Range]:
         dtype = loop.loop_var.type
         taken: ir.Expr = ir.const(0, dtype)
         if sum(f is None for f in self.factors) > 1:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.analysis import Scope
+from blockwright.analysis import BlockScope
 from blockwright.arith.text import expr_text
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import LoopRV
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.checks import require_only_blocks, require_plain_loop
 from blockwright.schedule.legality.guards import require_lasting
 from blockwright.schedule.legality.interleaving import meet, require_turns
@@ -79,7 +79,7 @@ class Merge(Primitive, frozen=True, eq=False):
 
     loops: tuple[LoopRV, ...]
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         if len(self.loops) < 2:
             state.fail(
                 "at least two loops are merged",
@@ -109,7 +109,7 @@ class Merge(Primitive, frozen=True, eq=False):
         return step
 
 
-def _nests(state: State, loops: Sequence[ir.For]) -> list[list[ir.For]]:
+def _nests(state: StepState, loops: Sequence[ir.For]) -> list[list[ir.For]]:
     """For each loop the loops from the statement that holds all nests down to it."""
     above = [list(state.tree.ancestors(loop)) for loop in loops]
     common = next((a for a in above[0] if all(a in other for other in above[1:])), None)
@@ -147,7 +147,7 @@ def _nests(state: State, loops: Sequence[ir.For]) -> list[list[ir.For]]:
     return nests
 
 
-def _from_to(state: State, nests: list[list[ir.For]]) -> list[ir.Stmt]:
+def _from_to(state: StepState, nests: list[list[ir.For]]) -> list[ir.Stmt]:
     """The statements from the first nest to the last."""
     parent = state.tree.parent[nests[0][0]]
     assert isinstance(parent, ir.SeqStmt)
@@ -155,7 +155,7 @@ def _from_to(state: State, nests: list[list[ir.For]]) -> list[ir.Stmt]:
     return list(parent.seq[first : last + 1])
 
 
-def _same_bounds(state: State, nests: list[list[ir.For]]) -> None:
+def _same_bounds(state: StepState, nests: list[list[ir.For]]) -> None:
     first = nests[0]
     analyzer = state.loop_facts(first[0])
     for nest in nests[1:]:
@@ -182,9 +182,12 @@ def _same_bounds(state: State, nests: list[list[ir.For]]) -> None:
 
 
 def _shifted(
-    mine: ir.For, var: ir.Expr, theirs: ir.For, renamed: Mapping[ir.Var, ir.Expr],
+    mine: ir.For,
+    var: ir.Expr,
+    theirs: ir.For,
+    renamed: Mapping[ir.Var, ir.Expr],
     running: Mapping[ir.Var, ir.Expr] | None = None,
-) -> ir.Expr:  # fmt: skip
+) -> ir.Expr:
     """What a loop of another nest counts where the one of the first nest counts `var`."""
     dtype = theirs.loop_var.type
     low = ir.substitute(mine.min, dict(running or {}))
@@ -193,7 +196,7 @@ def _shifted(
 
 
 def _over(
-    state: State, edit: Edit, nest: list[ir.For], first: list[ir.For], fresh: list[ir.Var]
+    state: StepState, edit: Edit, nest: list[ir.For], first: list[ir.For], fresh: list[ir.Var]
 ) -> ir.Stmt:
     """The body of a nest over the merged loops."""
     renamed: dict[ir.Var, ir.Expr] = {}
@@ -220,7 +223,7 @@ def _starts_alike(mine: ir.For, theirs: ir.For) -> bool:
     return start is not None and start == ir.const_int(theirs.min)
 
 
-def _around(state: State, loop: ir.For) -> str:
+def _around(state: StepState, loop: ir.For) -> str:
     """A loop with the blocks that it runs."""
     names = ", ".join(b.name for b in state.tree.child_blocks(loop))
     return f"{loop.loop_var.name} (block {names})"
@@ -230,7 +233,7 @@ def _bounds(loop: ir.For) -> str:
     return f"from {expr_text(loop.min)}, {expr_text(loop.extent)} iterations"
 
 
-def _place(state: State, flow: Scope, nests: list[list[ir.For]]) -> list[ir.For]:
+def _place(state: StepState, flow: BlockScope, nests: list[list[ir.For]]) -> list[ir.For]:
     """The nest at whose place the merged one may stand: the first, or else the last."""
     holder = state.tree.parent[nests[0][0]]
     assert isinstance(holder, ir.SeqStmt)
@@ -263,7 +266,7 @@ def _place(state: State, flow: Scope, nests: list[list[ir.For]]) -> list[ir.For]
     return result
 
 
-def _conflict(state: State, a: ir.Stmt, b: ir.Stmt) -> bool:
+def _conflict(state: StepState, a: ir.Stmt, b: ir.Stmt) -> bool:
     """Whether two statements may not change places."""
     if not all(isinstance(s, (ir.For, ir.BlockRealize)) for s in (a, b)):
         return True

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import ClassVar, NoReturn
 
 from blockwright import ir
-from blockwright.analysis import BlockKind, Scope, facts_at
+from blockwright.analysis import BlockKind, BlockScope, facts_at
 from blockwright.arith import Analyzer, clip_region, covers, is_bijective
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.forwarding import with_signature
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.checks import require_complete
 from blockwright.schedule.legality.reduction import iterators_at, outermost_own
 from blockwright.schedule.primitive.decompose_reduction import reduction_loops
@@ -73,7 +73,7 @@ class MergeReduction(Primitive, frozen=True, eq=False):
     init: BlockRV
     update: BlockRV
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         init, update = state.block(self.init), state.block(self.update)
         scope = state.scope(update)
         if state.scope(init) is not scope:
@@ -97,9 +97,9 @@ class MergeReduction(Primitive, frozen=True, eq=False):
 
 
 class _Merge:
-    def __init__(self, state: State, scope: ir.Block, init: ir.Block, update: ir.Block) -> None:
+    def __init__(self, state: StepState, scope: ir.Block, init: ir.Block, update: ir.Block) -> None:
         self.state, self.scope, self.init, self.update = state, scope, init, update
-        self.flow: Scope = state.data_flow(scope)
+        self.flow: BlockScope = state.data_flow(scope)
         self.realize = state.realize(update)
         if init is update or self.flow.kind(update) is not BlockKind.UPDATE:
             self.fail(

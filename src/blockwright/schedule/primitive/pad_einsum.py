@@ -7,7 +7,7 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import nest_of, require_no_readback, trivial_loops
 from blockwright.schedule.legality.reduction import reduction_of
 from blockwright.schedule.rewrite.einsum_padding import (
@@ -107,7 +107,7 @@ class PadEinsum(Primitive, frozen=True, eq=False):
     padding: tuple[int, ...]
     mode: str = "zero"
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         block = state.block(self.block)
         loops = trivial_loops(state, block, self.method)
         self._check(state, block)
@@ -119,11 +119,11 @@ class PadEinsum(Primitive, frozen=True, eq=False):
             if not analyzer.prove_equal(old, new):
                 padded[it.var] = (old, new)
         if not padded:
-            return Step(state.func)
+            return StepResult(state.func)
         self._check_padded(state, block, set(padded))
         return EinsumPadding(state, block, loops, padded, self.mode, analyzer).step()
 
-    def _check(self, state: State, block: ir.Block) -> None:
+    def _check(self, state: StepState, block: ir.Block) -> None:
         if len(self.padding) != len(block.iter_vars) or any(p < 1 for p in self.padding):
             state.fail(
                 f"padding needs one number of at least 1 for each of the "
@@ -159,7 +159,7 @@ class PadEinsum(Primitive, frozen=True, eq=False):
                 help='use mode="clamp"',
             )
 
-    def _check_padded(self, state: State, block: ir.Block, padded: set[ir.Var]) -> None:
+    def _check_padded(self, state: StepState, block: ir.Block, padded: set[ir.Var]) -> None:
         """Padded iterators are plain indices only; padded terms are neutral; results separate."""
         store = block.body
         assert isinstance(store, ir.BufferStore)
@@ -215,7 +215,7 @@ def _beside_indices(block: ir.Block, var: ir.Var) -> bool:
     return result != inside
 
 
-def _adds_nothing(state: State, block: ir.Block, var: ir.Var) -> bool:
+def _adds_nothing(state: StepState, block: ir.Block, var: ir.Var) -> bool:
     """Whether zero operands where `var` is padded make a zero term of a sum."""
     reduction = reduction_of(state, block)
     if reduction.name != "sum" or not reduction.starts_neutral:

@@ -8,7 +8,7 @@ from blockwright import ir
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import BlockRV, LoopRV
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import (
     accessed_buffer,
     fresh_name,
@@ -91,7 +91,7 @@ class ReadAt(Primitive, frozen=True, eq=False):
     read_buffer_index: int | str
     storage_scope: str
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         require_scope_name(state, self.storage_scope)
         loop, block = state.loop(self.loop), state.block(self.block)
         buffer = accessed_buffer(state, block, self.read_buffer_index, "read")
@@ -134,7 +134,7 @@ class ReadAt(Primitive, frozen=True, eq=False):
         return concurrent(state, edit.finish(result))
 
 
-def blocks_below(state: State, loop: ir.For, block: ir.Block) -> list[ir.Block]:
+def blocks_below(state: StepState, loop: ir.For, block: ir.Block) -> list[ir.Block]:
     """The blocks of a loop's scope below it, of which the given one is one."""
     below = state.tree.child_blocks(loop)
     if block not in below:

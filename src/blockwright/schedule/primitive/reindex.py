@@ -15,7 +15,7 @@ from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.forwarding import rewritten_accesses, with_signature
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import BufferName, Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import (
     accesses_to,
     copy_nest,
@@ -99,7 +99,7 @@ class Reindex(Primitive, frozen=True, eq=False):
     block: BlockRV
     buffer: BufferName
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         block = state.block(self.block)
         buffer = named_buffer(state, block, self.buffer)
         kind = "write" if any(r.buffer is buffer for r in block.writes) else "read"
@@ -107,14 +107,14 @@ class Reindex(Primitive, frozen=True, eq=False):
 
 
 def reindexed(
-    state: State,
+    state: StepState,
     block: ir.Block,
     buffer: ir.Buffer,
     kind: str,
     name: str | None = None,
     storage_scope: str = "global",
     index_map: IndexMap | None = None,
-) -> Step:
+) -> StepResult:
     """The step that puts a copy between a block and a buffer.
 
     Args:
@@ -201,7 +201,11 @@ def _first_behind_copies(scope: ir.Block, last: ir.Stmt) -> ir.Stmt:
 
 
 def _mapped(
-    state: State, block: ir.Block, buffer: ir.Buffer, used: list[ir.IterVar], index_map: IndexMap
+    state: StepState,
+    block: ir.Block,
+    buffer: ir.Buffer,
+    used: list[ir.IterVar],
+    index_map: IndexMap,
 ) -> tuple[ir.Expr, ...]:
     """The indices of the copy, over the iterators of the block; each instance has a place."""
     if len(index_map.initial) != len(block.iter_vars):
@@ -240,7 +244,7 @@ def _mapped(
 
 
 def _extents(
-    state: State, block: ir.Block, used: list[ir.IterVar], places: tuple[ir.Expr, ...]
+    state: StepState, block: ir.Block, used: list[ir.IterVar], places: tuple[ir.Expr, ...]
 ) -> tuple[ir.Expr, ...]:
     """The smallest shape that holds the places."""
     analyzer = state.analyzer(state.scope(block).body)
@@ -259,7 +263,7 @@ def _extents(
     return tuple(shape)
 
 
-def _indices(state: State, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.Expr, ...]:
+def _indices(state: StepState, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.Expr, ...]:
     if state.tree.child_blocks(block):
         state.fail(
             f"block {block.name} has blocks inside, whose accesses are theirs",
@@ -320,7 +324,7 @@ def _indices(state: State, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.Expr,
 
 
 def _check_sharers(
-    state: State, block: ir.Block, buffer: ir.Buffer, outer: ir.Stmt, written: bool
+    state: StepState, block: ir.Block, buffer: ir.Buffer, outer: ir.Stmt, written: bool
 ) -> None:
     scope = state.scope(block)
     users = [*writers(state, scope, buffer), *(readers(state, scope, buffer) if written else ())]
@@ -334,7 +338,7 @@ def _check_sharers(
             )
 
 
-def _check_alignment(state: State, block: ir.Block, buffer: ir.Buffer) -> None:
+def _check_alignment(state: StepState, block: ir.Block, buffer: ir.Buffer) -> None:
     """The block states no alignment of the buffer's strides: the copy has other dimensions."""
     if any(block.writes[index].buffer is buffer for index, _ in align_rows(block)):
         state.fail(
@@ -347,7 +351,7 @@ def _check_alignment(state: State, block: ir.Block, buffer: ir.Buffer) -> None:
 
 
 def _check_written(
-    state: State, block: ir.Block, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]
+    state: StepState, block: ir.Block, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]
 ) -> None:
     require_no_readback(state, block, buffer)
     require_reached(state, block)
@@ -374,7 +378,7 @@ def _check_written(
 
 
 def _require_readable(
-    state: State, block: ir.Block, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]
+    state: StepState, block: ir.Block, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]
 ) -> None:
     """The elements at the indices exist and are known on the whole domain of the block."""
     conditional = any(

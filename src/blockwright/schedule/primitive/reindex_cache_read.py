@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import AnyIndexMap, Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import accessed_buffer, require_scope_name
 from blockwright.schedule.primitive.reindex import reindexed
 
@@ -72,7 +72,7 @@ class ReindexCacheRead(Primitive, frozen=True, eq=False):
     storage_scope: str
     index_map: AnyIndexMap
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         require_scope_name(state, self.storage_scope)
         block = state.block(self.block)
         buffer = accessed_buffer(state, block, self.read_buffer_index, "read")

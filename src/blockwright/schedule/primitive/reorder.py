@@ -9,7 +9,7 @@ from blockwright import ir
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import LoopRV
 from blockwright.schedule.engine.record import Primitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.any_order import affine_within
 from blockwright.schedule.legality.checks import (
     refuse_in_kernel,
@@ -77,7 +77,7 @@ class Reorder(Primitive, frozen=True, eq=False):
 
     ordered_loops: tuple[LoopRV, ...]
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         if not self.ordered_loops:
             state.fail(
                 "no loops are given",
@@ -90,7 +90,7 @@ class Reorder(Primitive, frozen=True, eq=False):
         moving = set(wanted)
         order = [next(places) if loop in moving else loop for loop in path]
         if order == path:
-            return Step(state.func)
+            return StepResult(state.func)
         path, order = _trimmed(path, order)
         _require_outside_of_kernels(state, order)
         require_distributable(state, path)
@@ -129,7 +129,7 @@ class Reorder(Primitive, frozen=True, eq=False):
         return edit.finish()
 
 
-def _require_outside_of_kernels(state: State, order: Sequence[ir.For]) -> None:
+def _require_outside_of_kernels(state: StepState, order: Sequence[ir.For]) -> None:
     """No parallel loop comes inside one that is bound to a thread axis."""
     bound: ir.For | None = None
     for loop in order:

@@ -7,7 +7,7 @@ from typing import ClassVar
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 
 
 class ReorderBlockIterVar(Primitive, frozen=True, eq=False):
@@ -48,7 +48,7 @@ class ReorderBlockIterVar(Primitive, frozen=True, eq=False):
     block: BlockRV
     new_order: tuple[int, ...]
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         block = state.block(self.block)
         realize = state.realize(block)
         count = len(block.iter_vars)
@@ -61,7 +61,7 @@ class ReorderBlockIterVar(Primitive, frozen=True, eq=False):
                 help=f"give the numbers 0 to {count - 1} in the new order",
             )
         if list(self.new_order) == list(range(count)):
-            return Step(state.func)
+            return StepResult(state.func)
         new = block.replace(iter_vars=tuple(block.iter_vars[k] for k in self.new_order))
         values = tuple(realize.iter_values[k] for k in self.new_order)
         edit = Edit(state)

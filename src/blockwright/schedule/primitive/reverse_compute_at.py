@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.analysis import Scope
+from blockwright.analysis import BlockScope
 from blockwright.arith import Analyzer, hull
 from blockwright.schedule.engine.handle import BlockRV, LoopRV
 from blockwright.schedule.engine.record import Primitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.remedies import one_loop
 from blockwright.schedule.legality.try_remedies import called, legal
 from blockwright.schedule.rewrite.motion import (
@@ -100,7 +100,7 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
     preserve_unit_loops: bool = False
     index: int = -1
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         block, loop = state.block(self.block), state.loop(self.loop)
         flow = require_movable(state, block, loop)
         require_everywhere(state, block)
@@ -117,7 +117,9 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
         return step
 
     @staticmethod
-    def _producers(state: State, flow: Scope, block: ir.Block, loop: ir.For) -> list[ir.Block]:
+    def _producers(
+        state: StepState, flow: BlockScope, block: ir.Block, loop: ir.For
+    ) -> list[ir.Block]:
         """The producers inside the loop; the others must come before it."""
         realize = state.tree.realize(block)
         inside = set(state.tree.child_blocks(loop))
@@ -144,7 +146,7 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
         return result
 
     @staticmethod
-    def _undisturbed(state: State, flow: Scope, block: ir.Block, loop: ir.For) -> None:
+    def _undisturbed(state: StepState, flow: BlockScope, block: ir.Block, loop: ir.For) -> None:
         """Nobody writes what the block reads, or uses what it writes, between the two places."""
         around = neighbours(state, flow, block, loop)
         here = flow.position[block]
@@ -157,7 +159,7 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
 
     @staticmethod
     def _domains(
-        state: State, flow: Scope, block: ir.Block, loop: ir.For, producers: list[ir.Block]
+        state: StepState, flow: BlockScope, block: ir.Block, loop: ir.For, producers: list[ir.Block]
     ) -> Domains:
         """What the producers write in one iteration, as domains of the consumer's iterators."""
         fixed = [*state.tree.loops_above(loop), loop]
@@ -215,7 +217,7 @@ def _is_whole(rng: ir.Range, dim: ir.Expr, analyzer: Analyzer) -> bool:
     return from_start and analyzer.prove(ir.GE(*ir.match_types(rng.min + rng.extent, dim)))
 
 
-def _elsewhere(state: State, block: ir.Block, producer: ir.Block, loop: ir.For) -> str:
+def _elsewhere(state: StepState, block: ir.Block, producer: ir.Block, loop: ir.For) -> str:
     """Where a block can go when the loop chosen does not hold what it reads."""
     name = loop.loop_var.name
     what = ", ".join(

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.analysis import Scope
+from blockwright.analysis import BlockScope
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.forwarding import with_signature
 from blockwright.schedule.engine.fresh_copy import copied_expr, with_own_lets
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import require_in_blocks
 from blockwright.schedule.legality.checks import require_complete
 from blockwright.schedule.legality.guards import narrowed
@@ -85,7 +85,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
 
     block: BlockRV
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         block = state.block(self.block)
         realize = state.realize(block)
         scope = state.scope(block)
@@ -126,7 +126,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
 
     @staticmethod
     def _apply_to(
-        state: State,
+        state: StepState,
         edit: Edit,
         block: ir.Block,
         store: ir.BufferStore,
@@ -171,7 +171,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
 
     @staticmethod
     def _producers(
-        state: State, flow: Scope, block: ir.Block
+        state: StepState, flow: BlockScope, block: ir.Block
     ) -> list[tuple[ir.Block, ir.BufferStore]]:
         """The blocks that can take the expression: all that write what the last producer writes."""
         own = set(flow.block.alloc_buffers)
@@ -205,7 +205,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
 
     @staticmethod
     def _load(
-        state: State, block: ir.Block, store: ir.BufferStore, buffer: ir.Buffer
+        state: StepState, block: ir.Block, store: ir.BufferStore, buffer: ir.Buffer
     ) -> ir.BufferLoad:
         """The only way in which the consumer reads the buffer."""
         loads = [n for n in ir.collect(store, ir.BufferLoad) if n.buffer is buffer]
@@ -221,7 +221,11 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
 
     @staticmethod
     def _makes_all(
-        state: State, flow: Scope, producers: list[ir.Block], block: ir.Block, buffer: ir.Buffer
+        state: StepState,
+        flow: BlockScope,
+        producers: list[ir.Block],
+        block: ir.Block,
+        buffer: ir.Buffer,
     ) -> None:
         """The producers make every element that the block reads; those they make beyond belong to
         no instance of the block, which a predicate says."""
@@ -238,7 +242,9 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
             )
 
     @staticmethod
-    def _undisturbed(state: State, flow: Scope, producers: list[ir.Block], block: ir.Block) -> None:
+    def _undisturbed(
+        state: StepState, flow: BlockScope, producers: list[ir.Block], block: ir.Block
+    ) -> None:
         """Nobody writes what the block reads, or uses what it writes, between the places."""
         here = flow.position[block]
         for producer in producers:

@@ -11,7 +11,7 @@ from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.forwarding import with_signature
 from blockwright.schedule.engine.handle import LoopRV
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import fresh_name
 from blockwright.schedule.legality.checks import require_once, require_zero_start
 from blockwright.schedule.legality.reduction import reduction_of, require_restart
@@ -89,7 +89,7 @@ class Rfactor(Primitive, frozen=True, eq=False):
     loop: LoopRV
     factor_axis: int
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         loop = state.loop(self.loop)
         below = state.tree.child_blocks(loop)
         if len(below) != 1:
@@ -119,7 +119,7 @@ class Rfactor(Primitive, frozen=True, eq=False):
         axis = self._axis(state, block, reduction)
         return _Rfactor(state, block, reduction, loop, loops, reducing, axis).step()
 
-    def _axis(self, state: State, block: ir.Block, reduction: Reduction) -> int:
+    def _axis(self, state: StepState, block: ir.Block, reduction: Reduction) -> int:
         """Where the new axis stands, counted from the front."""
         ranks = {len(element.indices) + 1 for element in reduction.elements}
         if len(ranks) > 1:
@@ -145,7 +145,7 @@ class Rfactor(Primitive, frozen=True, eq=False):
 class _Rfactor:
     def __init__(
         self,
-        state: State,
+        state: StepState,
         block: ir.Block,
         reduction: Reduction,
         loop: ir.For,
@@ -198,7 +198,7 @@ class _Rfactor:
         name = fresh_name(self.state, f"{buffer.name}_rf")
         return ir.Buffer(name, buffer.dtype, tuple(shape), scope=buffer.scope)
 
-    def step(self) -> Step:
+    def step(self) -> StepResult:
         scope = self.state.scope(self.block)
         partial_nest, result = self._partial()
         final_nest, final = self._final()

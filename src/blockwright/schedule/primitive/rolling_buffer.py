@@ -8,13 +8,13 @@ from typing import ClassVar
 import msgspec
 
 from blockwright import ir
-from blockwright.analysis import BlockKind, Scope
+from blockwright.analysis import BlockKind, BlockScope
 from blockwright.analysis.kernels import shares
 from blockwright.arith import Analyzer
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.rewrite.motion import (
     has_implied_predicate,
     require_alone,
@@ -106,7 +106,7 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
     block: BlockRV
     buffer_index: int | str
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         block = state.block(self.block)
         realize = state.realize(block)
         scope = state.scope(block)
@@ -132,7 +132,11 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
 
     @staticmethod
     def _require_served(
-        state: State, flow: Scope, block: ir.Block, buffer: ir.Buffer, readers: Sequence[ir.Block]
+        state: StepState,
+        flow: BlockScope,
+        block: ir.Block,
+        buffer: ir.Buffer,
+        readers: Sequence[ir.Block],
     ) -> None:
         """There are readers, each of which finds in its iteration what it reads."""
         others = [w for w in flow.writers[buffer] if w is not block]
@@ -165,7 +169,11 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
 
     @staticmethod
     def _window(
-        state: State, flow: Scope, block: ir.Block, buffer: ir.Buffer, readers: Sequence[ir.Block]
+        state: StepState,
+        flow: BlockScope,
+        block: ir.Block,
+        buffer: ir.Buffer,
+        readers: Sequence[ir.Block],
     ) -> _Window:
         """The outermost shared loop along which windows overlap."""
         shared = state.tree.loops_above(block)
@@ -191,13 +199,13 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
 
     @staticmethod
     def _roll(
-        state: State,
+        state: StepState,
         block: ir.Block,
         buffer: ir.Buffer,
         owner: ir.Block,
         readers: Sequence[ir.Block],
         w: _Window,
-    ) -> Step:
+    ) -> StepResult:
         realize = state.tree.realize(block)
         shape = list(buffer.shape)
         shape[w.dim] = ir.const(w.size, shape[w.dim].dtype)
@@ -253,7 +261,7 @@ def _overlap(
     return _Window(loop, dim, low, size, step)
 
 
-def _require_rolling_loop(state: State, block: ir.Block, loop: ir.For) -> None:
+def _require_rolling_loop(state: StepState, block: ir.Block, loop: ir.For) -> None:
     """Iterations run one after the other, and the loops inside are the same in each."""
     if loop.kind not in (ir.ForKind.SERIAL, ir.ForKind.UNROLLED):
         state.fail(
@@ -286,7 +294,7 @@ def _in_order(loop: ir.For) -> str:
     )
 
 
-def _require_own_windows(state: State, buffer: ir.Buffer, above: Sequence[ir.For]) -> None:
+def _require_own_windows(state: StepState, buffer: ir.Buffer, above: Sequence[ir.For]) -> None:
     """Iterations that run at the same time have a buffer each, as those of an outermost parallel
     loop and threads with memory of their own do."""
     for depth, loop in enumerate(above):
@@ -308,7 +316,7 @@ def _require_own_windows(state: State, buffer: ir.Buffer, above: Sequence[ir.For
             )
 
 
-def _require_steady(state: State, flow: Scope, block: ir.Block, loop: ir.For) -> None:
+def _require_steady(state: StepState, flow: BlockScope, block: ir.Block, loop: ir.For) -> None:
     """Whatever the block depends on in the loop has the same values in every iteration."""
     inside = state.tree.child_blocks(loop)
     done: set[ir.Block] = set()

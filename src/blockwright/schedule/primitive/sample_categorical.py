@@ -6,7 +6,7 @@ import math
 from typing import ClassVar
 
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 
 
 class SampleCategorical(Primitive, frozen=True, eq=False):
@@ -54,7 +54,7 @@ class SampleCategorical(Primitive, frozen=True, eq=False):
     probs: tuple[float, ...]
     decision: int | None = None
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         count = len(self.candidates)
         if count != len(self.probs):
             state.fail(
@@ -77,4 +77,4 @@ class SampleCategorical(Primitive, frozen=True, eq=False):
                 code="BW304",
                 help=f"positions run from 0 to {count - 1}",
             )
-        return Step(state.func, results=(self.candidates[chosen],), decision=chosen)
+        return StepResult(state.func, results=(self.candidates[chosen],), decision=chosen)

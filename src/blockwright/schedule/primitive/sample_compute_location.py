@@ -7,7 +7,7 @@ from typing import ClassVar
 from blockwright import ir
 from blockwright.schedule.engine.handle import BlockRV, Handle, LoopRV
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import Place, State, Step, Target
+from blockwright.schedule.engine.state import SampledLocation, StepResult, StepState, Target
 from blockwright.schedule.primitive.compute_at import ComputeAt
 from blockwright.schedule.primitive.compute_inline import ComputeInline
 from blockwright.support import ScheduleError
@@ -66,7 +66,7 @@ class SampleComputeLocation(Primitive, frozen=True, eq=False):
     block: BlockRV
     decision: int | None = None
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         block = state.block(self.block)
         realize = state.realize(block)
         consumers = state.flow_at(block).consumers(block)
@@ -91,18 +91,18 @@ class SampleComputeLocation(Primitive, frozen=True, eq=False):
                 guilty=[realize],
                 help="-1 is where the block stands, -2 inlines it",
             )
-        places: dict[int, Target] = {-1: Place.ROOT, -2: Place.INLINE}
+        places: dict[int, Target] = {-1: SampledLocation.ROOT, -2: SampledLocation.INLINE}
         target = places[chosen] if chosen < 0 else loops[chosen].loop_var
-        return Step(state.func, results=(target,), decision=chosen)
+        return StepResult(state.func, results=(target,), decision=chosen)
 
 
-def _allows(state: State, block: ir.Block, loop: ir.For | None) -> bool:
+def _allows(state: StepState, block: ir.Block, loop: ir.For | None) -> bool:
     """Whether the block can be computed at a loop, or inlined where no loop is given."""
 
     def resolve(handle: Handle) -> Target:
         return block if handle == _BLOCK or loop is None else loop.loop_var
 
-    probe = State(state.func, resolve, state.step_name, state.memo)
+    probe = StepState(state.func, resolve, state.step_name, state.memo)
     try:
         step = ComputeInline(_BLOCK) if loop is None else ComputeAt(_BLOCK, _LOOP)
         step.apply(probe)

@@ -8,7 +8,7 @@ from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.schedule.engine.handle import LoopRV
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.rewrite.sampling import require_decision, require_parts
 
 _UNBOUNDED = 64
@@ -65,7 +65,7 @@ class SampleImperfectTile(Primitive, frozen=True, eq=False):
     max_innermost_factor: int = 16
     decision: tuple[int, ...] | None = None
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         loop = state.loop(self.loop)
         require_parts(state, self.n, least=2)
         if self.max_innermost_factor < 1:
@@ -85,9 +85,9 @@ class SampleImperfectTile(Primitive, frozen=True, eq=False):
                 len(drawn) == self.n - 1 and min(drawn) > 0,
                 f"{self.n - 1} positive factors",
             )
-        return Step(state.func, results=tuple(drawn), decision=tuple(drawn))
+        return StepResult(state.func, results=tuple(drawn), decision=tuple(drawn))
 
-    def _draw(self, state: State, loop: ir.For) -> list[int]:
+    def _draw(self, state: StepState, loop: ir.For) -> list[int]:
         rest = _largest(state.analyzer(loop), loop.extent)
         drawn: list[int] = []
         for _ in range(self.n - 1):

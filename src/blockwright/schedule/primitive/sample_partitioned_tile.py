@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from blockwright.schedule.engine.handle import LoopRV
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.rewrite.sampling import (
     constant_extent,
     count_tiles,
@@ -69,7 +69,7 @@ class SamplePartitionedTile(Primitive, frozen=True, eq=False):
     innerpart_factor: int = 1
     decision: tuple[int, ...] | None = None
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         loop = state.loop(self.loop)
         require_parts(state, self.n)
         extent, at, unit = constant_extent(state, loop), self.partition_pos, self.innerpart_factor
@@ -101,9 +101,9 @@ class SamplePartitionedTile(Primitive, frozen=True, eq=False):
                 f"{self.n} factors whose product is {extent}, from position {at} on "
                 f"a multiple of {unit}",
             )
-        return Step(state.func, results=tuple(drawn), decision=tuple(drawn))
+        return StepResult(state.func, results=tuple(drawn), decision=tuple(drawn))
 
-    def _draw(self, state: State, extent: int) -> list[int]:
+    def _draw(self, state: StepState, extent: int) -> list[int]:
         """The size of the inner part, each as likely as it has tiles; then both parts."""
         outside, inside = self.partition_pos, self.n - self.partition_pos
         sizes = [d for d in divisors(extent) if d % self.innerpart_factor == 0]

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from blockwright.schedule.engine.handle import LoopRV
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.rewrite.sampling import (
     constant_extent,
     draw_tile,
@@ -62,7 +62,7 @@ class SamplePerfectTile(Primitive, frozen=True, eq=False):
     max_innermost_factor: int = 16
     decision: tuple[int, ...] | None = None
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         loop = state.loop(self.loop)
         require_parts(state, self.n)
         extent, largest = constant_extent(state, loop), self.max_innermost_factor
@@ -80,4 +80,4 @@ class SamplePerfectTile(Primitive, frozen=True, eq=False):
             require_decision(
                 state, loop, drawn, fits, f"{self.n} factors whose product is {extent}"
             )
-        return Step(state.func, results=tuple(drawn), decision=tuple(drawn))
+        return StepResult(state.func, results=tuple(drawn), decision=tuple(drawn))

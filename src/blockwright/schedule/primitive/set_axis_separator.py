@@ -9,7 +9,7 @@ from blockwright import ir
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import BufferName, Primitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import home, named_buffer
 
 
@@ -66,7 +66,7 @@ class SetAxisSeparator(Primitive, frozen=True, eq=False):
     buffer: BufferName
     axis_separators: tuple[int, ...]
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         block = state.block(self.block)
         buffer = named_buffer(state, block, self.buffer)
         bounds = (0, *self.axis_separators, buffer.ndim)
@@ -79,7 +79,7 @@ class SetAxisSeparator(Primitive, frozen=True, eq=False):
                 help="such as [1] for a matrix",
             )
         if buffer.axis_separators == self.axis_separators:
-            return Step(state.func)
+            return StepResult(state.func)
         fresh: ir.Buffer = buffer.replace(axis_separators=self.axis_separators)
         edit = Edit(state)
         owner = home(state, buffer)

@@ -9,7 +9,7 @@ from blockwright.analysis.kernels import BLOCK_AXES, shares
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import (
     accessed_buffer,
     home,
@@ -73,7 +73,7 @@ class SetScope(Primitive, frozen=True, eq=False):
     buffer_index: int | str
     storage_scope: str
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         require_scope_name(state, self.storage_scope)
         block = state.block(self.block)
         self._require_written(state, block)
@@ -98,7 +98,7 @@ class SetScope(Primitive, frozen=True, eq=False):
                 f"which is copied back in each iteration of that loop{which}",
             )
         if buffer.scope == self.storage_scope:
-            return Step(state.func)
+            return StepResult(state.func)
         inner = [b for b in ir.blocks(owner) if b is not owner]
         require_seen(state, inner, buffer, self.storage_scope)
         _require_in_members(state, owner, buffer, self.storage_scope)
@@ -107,7 +107,7 @@ class SetScope(Primitive, frozen=True, eq=False):
         edit.replace_block(owner, edit.substitute(owner, {buffer: fresh}))
         return edit.finish()
 
-    def _require_written(self, state: State, block: ir.Block) -> None:
+    def _require_written(self, state: StepState, block: ir.Block) -> None:
         """The buffer is not one that the block only reads."""
         name = self.buffer_index
         read = any(r.buffer.name == name for r in block.reads)
@@ -146,7 +146,7 @@ class SetScope(Primitive, frozen=True, eq=False):
         )
 
 
-def _require_in_members(state: State, owner: ir.Block, buffer: ir.Buffer, scope: str) -> None:
+def _require_in_members(state: StepState, owner: ir.Block, buffer: ir.Buffer, scope: str) -> None:
     """What each member of a thread axis has for itself does not leave the loop over the members."""
     users = [
         b

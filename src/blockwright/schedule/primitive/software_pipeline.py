@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from blockwright.schedule.engine.handle import LoopRV
 from blockwright.schedule.engine.record import Primitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.rewrite.pipeline import pipelined
 from blockwright.schedule.rewrite.pipeline_stages import plan
 
@@ -107,5 +107,5 @@ class SoftwarePipeline(Primitive, frozen=True, eq=False):
     stages: tuple[int, ...]
     orders: tuple[int, ...] | None = None
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         return pipelined(state, plan(state, state.loop(self.loop), self.stages, self.orders))

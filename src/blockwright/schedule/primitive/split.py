@@ -12,7 +12,7 @@ from blockwright.arith.text import expr_text
 from blockwright.schedule.engine.edit import Edit, wrap_loops
 from blockwright.schedule.engine.handle import LoopRV
 from blockwright.schedule.engine.record import Factor, Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.checks import require_plain_loop
 from blockwright.schedule.legality.guards import guarded, require_lasting
 from blockwright.schedule.rewrite.loops import loop_names, simplified_bindings
@@ -73,7 +73,7 @@ class Split(Primitive, frozen=True, eq=False):
     disable_predication: bool = False
     names: tuple[str, ...] | None = None
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         loop = state.loop(self.loop)
         require_plain_loop(state, loop)
         require_lasting(state, [loop], [loop])
@@ -134,7 +134,7 @@ class Split(Primitive, frozen=True, eq=False):
         """How many factors are left to be found."""
         return sum(factor is None for factor in self.factors)
 
-    def _extents(self, state: State, loop: ir.For, analyzer: Analyzer) -> list[ir.Expr]:
+    def _extents(self, state: StepState, loop: ir.For, analyzer: Analyzer) -> list[ir.Expr]:
         if self._open() > 1:
             state.fail(
                 f"more than one factor is None: {_product(self.factors)} = "
@@ -162,7 +162,9 @@ class Split(Primitive, frozen=True, eq=False):
         return [inferred if extent is None else extent for extent in given]
 
     @staticmethod
-    def _factor(state: State, loop: ir.For, factor: int | ir.Expr, analyzer: Analyzer) -> ir.Expr:
+    def _factor(
+        state: StepState, loop: ir.For, factor: int | ir.Expr, analyzer: Analyzer
+    ) -> ir.Expr:
         """A factor in the type of the loop."""
         dtype = loop.loop_var.type
         value = ir.as_expr(factor, None)

@@ -7,7 +7,7 @@ from typing import ClassVar
 from blockwright.analysis import DIM_ALIGN, align_rows
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import accessed_buffer, require_home, require_layout_free
 from blockwright.schedule.primitive.annotate import with_annotations
 
@@ -74,7 +74,7 @@ class StorageAlign(Primitive, frozen=True, eq=False):
     factor: int
     offset: int
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         block = state.block(self.block)
         buffer = accessed_buffer(state, block, self.buffer_index, "write")
         owner = require_home(state, block, buffer)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.analysis import BlockKind, Scope
+from blockwright.analysis import BlockKind, BlockScope
 from blockwright.analysis.kernels import shares
 from blockwright.analysis.sizes import nonnegative
 from blockwright.arith import Analyzer
@@ -14,7 +14,7 @@ from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.forwarding import with_signature
 from blockwright.schedule.engine.handle import BlockRV, LoopRV
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import fresh_name
 from blockwright.schedule.legality.checks import require_known_kind
 from blockwright.schedule.legality.reduction import require_initial_values
@@ -103,7 +103,7 @@ class StoreAt(Primitive, frozen=True, eq=False):
     loop: LoopRV
     buffer_index: int | str = 0
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         block, loop = state.block(self.block), state.loop(self.loop)
         scope = state.scope(block)
         if state.scope(loop) is not scope:
@@ -165,7 +165,7 @@ class StoreAt(Primitive, frozen=True, eq=False):
         return edit.finish(result)
 
 
-def _require_own_memory(state: State, buffer: ir.Buffer, fixed: Sequence[ir.For]) -> None:
+def _require_own_memory(state: StepState, buffer: ir.Buffer, fixed: Sequence[ir.For]) -> None:
     """Iterations have memory of their own: they are no threads that share the buffer's storage."""
     for loop in fixed:
         bound = loop.kind is ir.ForKind.THREAD_BINDING and loop.thread is not None
@@ -180,8 +180,8 @@ def _require_own_memory(state: State, buffer: ir.Buffer, fixed: Sequence[ir.For]
 
 
 def _require_contained(
-    state: State,
-    flow: Scope,
+    state: StepState,
+    flow: BlockScope,
     buffer: ir.Buffer,
     fixed: Sequence[ir.For],
     writers: Sequence[ir.Block],
@@ -235,7 +235,7 @@ def _useful(rng: ir.Range, dim: ir.Expr, fixed: Sequence[ir.For], analyzer: Anal
     return whole if analyzer.prove(ir.GE(extent, dim)) else ir.Range(rng.min, extent)
 
 
-def _iterators(state: State, loop: ir.For, fixed: Sequence[ir.For]) -> dict[ir.For, ir.IterVar]:
+def _iterators(state: StepState, loop: ir.For, fixed: Sequence[ir.For]) -> dict[ir.For, ir.IterVar]:
     """Iterators for the loops that the body of `loop` uses, of the kind that it uses them as."""
     used = {v for v in ir.walk(loop.body) if isinstance(v, ir.Var)}
     inside = [r for r in ir.walk(loop.body) if isinstance(r, ir.BlockRealize)]

@@ -15,7 +15,7 @@ from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.fresh_copy import copied
 from blockwright.schedule.engine.handle import BlockRV, LoopRV
 from blockwright.schedule.engine.record import Primitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.primitive.blockize import blockized
 from blockwright.schedule.rewrite.match import Match, seen_through
 from blockwright.support import IRError
@@ -65,7 +65,7 @@ class Tensorize(Primitive, frozen=True, eq=False):
     tensor_intrin: str
     preserve_unit_iters: bool = True
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         node = state.stmt(self.block_or_loop)
         try:
             intrin = TensorIntrin.get(self.tensor_intrin)
@@ -99,7 +99,7 @@ class Tensorize(Primitive, frozen=True, eq=False):
         return edit.finish()
 
     @staticmethod
-    def _inner(state: State, outer: ir.Block, guilty: ir.Node) -> ir.BlockRealize:
+    def _inner(state: StepState, outer: ir.Block, guilty: ir.Node) -> ir.BlockRealize:
         """The one block inside the tile, in plain loops from 0."""
         stmt = outer.body
         loops: dict[ir.Var, ir.For] = {}
@@ -133,7 +133,7 @@ class Tensorize(Primitive, frozen=True, eq=False):
 
     @staticmethod
     def _match(
-        state: State,
+        state: StepState,
         intrin: TensorIntrin,
         outer: ir.Block,
         realize: ir.BlockRealize,
@@ -188,7 +188,7 @@ def _stated(meaning: ir.Block) -> str:
 
 
 def _require_demands(
-    state: State, intrin: TensorIntrin, match: Match, realize: ir.BlockRealize, guilty: ir.Node
+    state: StepState, intrin: TensorIntrin, match: Match, realize: ir.BlockRealize, guilty: ir.Node
 ) -> None:
     """What the intrinsic's buffers state about their memory holds for the operands."""
     align, outer = alignments(state.func.body), realize.block

@@ -11,7 +11,7 @@ from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.forwarding import rewritten_accesses, with_signature
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import AnyIndexMap, Primitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import (
     lowest_indices,
     nest_of,
@@ -76,7 +76,7 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
     block: BlockRV
     index_map: AnyIndexMap
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         block = state.block(self.block)
         loops = trivial_loops(state, block, self.method, _mere_order(state, block, self.index_map))
         require_known_kind(state, state.flow_at(block), block)
@@ -140,7 +140,7 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
 
     @staticmethod
     def _require_order(
-        state: State,
+        state: StepState,
         block: ir.Block,
         mapping: IndexMap,
         extents: Sequence[ir.Expr],
@@ -163,7 +163,7 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
         if not terms_in_order(state, block) or not known.prove_equal(*ranks):
             fail_order(state, block, why)
 
-    def _kinds(self, state: State, block: ir.Block, mapping: IndexMap) -> list[ir.IterType]:
+    def _kinds(self, state: StepState, block: ir.Block, mapping: IndexMap) -> list[ir.IterType]:
         kind_of = {v: it.iter_type for v, it in zip(mapping.initial, block.iter_vars, strict=True)}
         kinds: list[ir.IterType] = []
         for index in mapping.final:
@@ -194,7 +194,7 @@ def _indexed(stmt: ir.Stmt, values: Iterable[ir.Expr], analyzer: Analyzer) -> An
     return simplified_indices(stmt, analyzer)
 
 
-def _mere_order(state: State, block: ir.Block, mapping: IndexMap) -> str:
+def _mere_order(state: StepState, block: ir.Block, mapping: IndexMap) -> str:
     """The step that a map which only changes the order of iterators stands for."""
     first, last = list(mapping.initial), list(mapping.final)
     realize = state.realize(block)
@@ -210,9 +210,12 @@ def _mere_order(state: State, block: ir.Block, mapping: IndexMap) -> str:
 
 
 def _turned(
-    block: ir.Block, mapping: IndexMap, kinds: Sequence[ir.IterType], extents: Sequence[ir.Expr],
+    block: ir.Block,
+    mapping: IndexMap,
+    kinds: Sequence[ir.IterType],
+    extents: Sequence[ir.Expr],
     around: Analyzer,
-) -> tuple[IndexMap, ir.Expr, list[ir.Expr]]:  # fmt: skip
+) -> tuple[IndexMap, ir.Expr, list[ir.Expr]]:
     """The inverse of a map of iterators, where it has no value, and the extents of the new ones.
 
     Those of spatial iterators rest on none of a reduction, whose domain may be empty: the initial

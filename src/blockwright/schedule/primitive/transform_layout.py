@@ -13,7 +13,7 @@ from blockwright.arith.text import expr_text
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import AnyIndexMap, BufferName, PadValue, Primitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import (
     named_buffer,
     require_elements,
@@ -97,7 +97,7 @@ class TransformLayout(Primitive, frozen=True, eq=False):
     pad_value: PadValue = None
     assume_injective_transform: bool = False
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         block = state.block(self.block)
         buffer = named_buffer(state, block, self.buffer)
         owner = require_home(state, block, buffer)
@@ -128,10 +128,10 @@ class TransformLayout(Primitive, frozen=True, eq=False):
         result = LayoutPadding(
             after, edit.latest(owner), fresh, inverse, outside, self._pad_values(fresh), filled_by
         ).step()
-        return Step(result.func, {**step.forward, **result.forward})
+        return StepResult(result.func, {**step.forward, **result.forward})
 
     def _mapping(
-        self, state: State, block: ir.Block, owner: ir.Block, buffer: ir.Buffer
+        self, state: StepState, block: ir.Block, owner: ir.Block, buffer: ir.Buffer
     ) -> tuple[IndexMap, tuple[ir.Expr, ...]]:
         """The map over the buffer's type of index, and the shape that holds its results, wherever
         the owner of the buffer runs: loops around the block say nothing of other accesses."""
@@ -172,7 +172,7 @@ class TransformLayout(Primitive, frozen=True, eq=False):
 
     def _gaps(
         self,
-        state: State,
+        state: StepState,
         block: ir.Block,
         owner: ir.Block,
         buffer: ir.Buffer,

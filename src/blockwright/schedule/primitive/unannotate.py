@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from blockwright.schedule.engine.handle import BlockRV, LoopRV
 from blockwright.schedule.engine.record import Primitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.primitive.annotate import with_annotations
 
 
@@ -49,7 +49,7 @@ class Unannotate(Primitive, frozen=True, eq=False):
     block_or_loop: BlockRV | LoopRV
     ann_key: str
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         node = state.stmt(self.block_or_loop)
         if self.ann_key not in node.annotations:
             known = ", ".join(node.annotations)

@@ -9,7 +9,7 @@ from blockwright.analysis import NoReduction, find_update
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import LoopRV
 from blockwright.schedule.engine.record import Primitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.checks import require_concurrent, require_unbound
 
 
@@ -56,7 +56,7 @@ class Vectorize(Primitive, frozen=True, eq=False):
 
     loop: LoopRV
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         loop = state.loop(self.loop)
         require_unbound(state, loop)
         if not ir.is_const_int(loop.extent):
@@ -73,7 +73,7 @@ class Vectorize(Primitive, frozen=True, eq=False):
         return edit.finish()
 
 
-def combines_lanes(state: State, loop: ir.For) -> bool:
+def combines_lanes(state: StepState, loop: ir.For) -> bool:
     """Whether all iterations of an innermost loop combine into one element, or one tuple."""
     realize = loop.body
     if not isinstance(realize, ir.BlockRealize) or realize.block.init is not None:

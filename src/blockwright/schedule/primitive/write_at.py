@@ -8,7 +8,7 @@ from blockwright import ir
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import BlockRV, LoopRV
 from blockwright.schedule.engine.record import Primitive, Returns
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import (
     accessed_buffer,
     fresh_name,
@@ -103,7 +103,7 @@ class WriteAt(Primitive, frozen=True, eq=False):
     write_buffer_index: int | str
     storage_scope: str
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         require_scope_name(state, self.storage_scope)
         loop, block = state.loop(self.loop), state.block(self.block)
         buffer = accessed_buffer(state, block, self.write_buffer_index, "write")
@@ -136,7 +136,7 @@ class WriteAt(Primitive, frozen=True, eq=False):
 
     @staticmethod
     def _require_own(
-        state: State,
+        state: StepState,
         scope: ir.Block,
         below: list[ir.Block],
         makers: list[ir.Block],
@@ -159,7 +159,7 @@ class WriteAt(Primitive, frozen=True, eq=False):
             )
 
 
-def _require_begun(state: State, fixed: list[ir.For], makers: list[ir.Block]) -> None:
+def _require_begun(state: StepState, fixed: list[ir.For], makers: list[ir.Block]) -> None:
     """Fail if a reduction loop around the copy may run nothing: initial values are stored then
     too, and no copy would bring them to the buffer."""
     for block in (b for b in makers if b.init is not None):
@@ -183,7 +183,7 @@ def _require_begun(state: State, fixed: list[ir.For], makers: list[ir.Block]) ->
                 )
 
 
-def _behind_all(state: State, block: ir.Block, other: ir.Block, buffer: ir.Buffer) -> str:
+def _behind_all(state: StepState, block: ir.Block, other: ir.Block, buffer: ir.Buffer) -> str:
     """What copies a buffer back that a block outside of the loop writes too."""
     way = first_legal(state, [f'cache_write("{block.name}", "{buffer.name}", "local")'])
     return (

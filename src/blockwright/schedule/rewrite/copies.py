@@ -14,14 +14,14 @@ from blockwright.analysis import clip_region
 from blockwright.arith import Analyzer, covers, hull, jointly_cover
 from blockwright.schedule.engine.edit import wrap_loops
 from blockwright.schedule.engine.forwarding import with_signature
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import home, region_of
 from blockwright.schedule.legality.checks import require_kind
 from blockwright.schedule.legality.guards import may_divide_by_0
 from blockwright.schedule.rewrite.move import Domains, merge, nest_for
 
 
-def anchor(state: State, start: ir.Stmt, scope: ir.Block, others: Iterable[ir.Stmt]) -> ir.Stmt:
+def anchor(state: StepState, start: ir.Stmt, scope: ir.Block, others: Iterable[ir.Stmt]) -> ir.Stmt:
     """The outermost statement around `start` that stands beside all of `others`."""
     result = start
     rest = list(others)
@@ -33,10 +33,16 @@ def anchor(state: State, start: ir.Stmt, scope: ir.Block, others: Iterable[ir.St
 
 
 def copied_nest(
-    state: State, scope: ir.Block, at: ir.Stmt, copy: ir.Block, whole: ir.Stmt,
-    domain: Sequence[ir.Range], needs: list[tuple[ir.Block, ir.BufferRegion]],
-    makers: list[tuple[ir.Block, ir.BufferRegion]], within: Sequence[ir.Range] | None = None,
-) -> tuple[ir.Stmt, Sequence[ir.Range]]:  # fmt: skip
+    state: StepState,
+    scope: ir.Block,
+    at: ir.Stmt,
+    copy: ir.Block,
+    whole: ir.Stmt,
+    domain: Sequence[ir.Range],
+    needs: list[tuple[ir.Block, ir.BufferRegion]],
+    makers: list[tuple[ir.Block, ir.BufferRegion]],
+    within: Sequence[ir.Range] | None = None,
+) -> tuple[ir.Stmt, Sequence[ir.Range]]:
     """The nest of a copying block at a place, and the box that it copies there.
 
     Args:
@@ -65,10 +71,16 @@ def copied_nest(
 
 
 def is_held(
-    state: State, scope: ir.Block, buffer: ir.Buffer, fixed: list[ir.For], box: Sequence[ir.Range],
+    state: StepState,
+    scope: ir.Block,
+    buffer: ir.Buffer,
+    fixed: list[ir.For],
+    box: Sequence[ir.Range],
     makers: list[tuple[ir.Block, ir.BufferRegion]],
-    needs: list[tuple[ir.Block, ir.BufferRegion]], given: ir.Expr, analyzer: Analyzer,
-) -> bool:  # fmt: skip
+    needs: list[tuple[ir.Block, ir.BufferRegion]],
+    given: ir.Expr,
+    analyzer: Analyzer,
+) -> bool:
     """Whether blocks have written a box of a buffer, or surely read it, wherever `given` holds in
     an iteration of the fixed loops; without makers, whether it was written before the scope."""
     if not makers and written_before(state, scope, buffer)[1]:
@@ -85,7 +97,7 @@ def is_held(
 
 
 def written_before(
-    state: State, scope: ir.Block, buffer: ir.Buffer
+    state: StepState, scope: ir.Block, buffer: ir.Buffer
 ) -> tuple[list[tuple[ir.Block, ir.BufferRegion]], bool]:
     """The blocks, with regions, that fill a buffer before a scope inside of another one runs; and
     whether they fill all that the scope states that it may read. A parameter holds values, and so
@@ -106,9 +118,11 @@ def written_before(
 
 
 def fail_unwritten(
-    state: State, scope: ir.Block, buffer: ir.Buffer,
+    state: StepState,
+    scope: ir.Block,
+    buffer: ir.Buffer,
     makers: list[tuple[ir.Block, ir.BufferRegion]],
-) -> NoReturn:  # fmt: skip
+) -> NoReturn:
     """Refuse a copy of elements that blocks, or those before the scope, may not have written."""
     makers = makers or written_before(state, scope, buffer)[0]
     names = " and ".join(f"block {maker.name}" for maker, _ in makers)
@@ -123,9 +137,15 @@ def fail_unwritten(
 
 
 def _boxed(
-    state: State, scope: ir.Block, at: ir.Stmt, copy: ir.Block, whole: ir.Stmt,
-    domain: Sequence[ir.Range], needs: list[tuple[ir.Block, ir.BufferRegion]], tight: bool,
-) -> tuple[ir.BufferRegion, ir.Stmt]:  # fmt: skip
+    state: StepState,
+    scope: ir.Block,
+    at: ir.Stmt,
+    copy: ir.Block,
+    whole: ir.Stmt,
+    domain: Sequence[ir.Range],
+    needs: list[tuple[ir.Block, ir.BufferRegion]],
+    tight: bool,
+) -> tuple[ir.BufferRegion, ir.Stmt]:
     """What is copied at a place, and the nest that does it. `tight`: conditions narrow the box."""
     fixed = state.tree.loops_above(at)
     buffer = needs[0][1].buffer
@@ -143,7 +163,7 @@ def _boxed(
     return clip_region(box, analyzer), nest
 
 
-def concurrent(state: State, step: Step) -> Step:
+def concurrent(state: StepState, step: StepResult) -> StepResult:
     """The step, if loops around the copies that it made, and parallel loops around the blocks that
     write what is copied, may still run the way their kinds say: what was each iteration's own is
     shared where the copy stands outside."""
@@ -160,7 +180,7 @@ def concurrent(state: State, step: Step) -> Step:
     return step
 
 
-def surely_reads(state: State, block: ir.Block, region: ir.BufferRegion) -> bool:
+def surely_reads(state: StepState, block: ir.Block, region: ir.BufferRegion) -> bool:
     """Whether the block reads, whatever its data, the one element that its signature states: then
     the element has a value wherever the block runs."""
     if any(not ir.is_const_int(r.extent, 1) for r in region.region):
@@ -185,9 +205,11 @@ _CONDITIONAL = (ir.Block, ir.For, ir.While, ir.IfThenElse, ir.Select, ir.And, ir
 
 
 def accessed_box(
-    state: State, scope: ir.Block, regions: Sequence[tuple[ir.Block, ir.BufferRegion]],
+    state: StepState,
+    scope: ir.Block,
+    regions: Sequence[tuple[ir.Block, ir.BufferRegion]],
     whole: Sequence[ir.Range],
-) -> tuple[ir.Range, ...]:  # fmt: skip
+) -> tuple[ir.Range, ...]:
     """The part of `whole` that blocks touch in all their loops: a dimension is narrowed where that
     is surely less of it."""
     analyzer = state.analyzer(scope.body)
@@ -206,9 +228,12 @@ def accessed_box(
 
 
 def _around_lanes(
-    state: State, scope: ir.Block, outer: Sequence[ir.For], lanes: ir.For,
+    state: StepState,
+    scope: ir.Block,
+    outer: Sequence[ir.For],
+    lanes: ir.For,
     regions: Sequence[tuple[ir.Block, ir.BufferRegion]],
-) -> str:  # fmt: skip
+) -> str:
     """Where a copy goes that all lanes of a loop read."""
     if not outer:
         return (
@@ -223,9 +248,11 @@ def _around_lanes(
 
 
 def box_at(
-    state: State, scope: ir.Block, fixed: Sequence[ir.For],
+    state: StepState,
+    scope: ir.Block,
+    fixed: Sequence[ir.For],
     regions: Sequence[tuple[ir.Block, ir.BufferRegion]],
-) -> tuple[ir.Range, ...]:  # fmt: skip
+) -> tuple[ir.Range, ...]:
     """The part of a buffer that blocks touch while the fixed loops stand still."""
     for loop in fixed:
         if loop.kind is ir.ForKind.VECTORIZED:
@@ -250,9 +277,13 @@ def box_at(
 
 
 def box_block(
-    state: State, name: str, target: ir.Buffer, source: ir.Buffer, box: Sequence[ir.Range],
+    state: StepState,
+    name: str,
+    target: ir.Buffer,
+    source: ir.Buffer,
+    box: Sequence[ir.Range],
     fixed: Sequence[ir.For],
-) -> tuple[ir.BlockRealize, ir.Block]:  # fmt: skip
+) -> tuple[ir.BlockRealize, ir.Block]:
     """One block that copies a box: its iterators are the fixed loops on which the box depends."""
     used = [f for f in fixed if any(ir.uses_var(r, f.loop_var) for r in box)]
     variables = {f.loop_var for f in fixed}

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from blockwright import ir
 from blockwright.schedule.engine.edit import Edit
-from blockwright.schedule.engine.state import State
+from blockwright.schedule.engine.state import StepState
 from blockwright.schedule.legality.checks import (
     require_chain,
     require_known_kind,
@@ -17,7 +17,7 @@ from blockwright.schedule.legality.checks import (
 from blockwright.schedule.legality.interleaving import require_turns
 
 
-def loose_chain(state: State, loops: Sequence[ir.For]) -> list[ir.For]:
+def loose_chain(state: StepState, loops: Sequence[ir.For]) -> list[ir.For]:
     """The path from the outermost to the innermost of the loops; each holds the next one, perhaps
     with other statements beside it."""
     wanted = set(loops)
@@ -33,7 +33,7 @@ def loose_chain(state: State, loops: Sequence[ir.For]) -> list[ir.For]:
     return path[::-1]
 
 
-def require_distributable(state: State, path: Sequence[ir.For]) -> None:
+def require_distributable(state: StepState, path: Sequence[ir.For]) -> None:
     """What stands beside the loops of a path may run in loops of its own, before or after."""
     for outer, before, inner, after in _levels(path):
         if not before and not after:

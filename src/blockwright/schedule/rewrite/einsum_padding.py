@@ -9,7 +9,7 @@ from blockwright.analysis.sizes import nonnegative
 from blockwright.arith import Analyzer, eval_set
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.forwarding import with_signature
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import copy_nest, fresh_name, nest_of
 from blockwright.schedule.legality.checks import require_filled
 from blockwright.schedule.rewrite.loops import resized
@@ -43,7 +43,7 @@ class EinsumPadding:
 
     def __init__(
         self,
-        state: State,
+        state: StepState,
         block: ir.Block,
         loops: list[ir.For],
         padded: dict[ir.Var, tuple[ir.Expr, ir.Expr]],
@@ -62,7 +62,7 @@ class EinsumPadding:
         self.buffers: dict[ir.Buffer, ir.Buffer] = {}
         self.made: list[ir.Block] = []
 
-    def step(self) -> Step:
+    def step(self) -> StepResult:
         state, block = self.state, self.block
         output = block.writes[0].buffer
         self._check_filled(output)

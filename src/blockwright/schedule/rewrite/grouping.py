@@ -11,7 +11,7 @@ from blockwright.arith import Analyzer, detect_iter_map
 from blockwright.arith.condition import conjuncts
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.forwarding import with_signature
-from blockwright.schedule.engine.state import State
+from blockwright.schedule.engine.state import StepState
 from blockwright.schedule.legality.checks import require_known_kind
 from blockwright.schedule.legality.try_remedies import called, first_legal, quoted
 from blockwright.schedule.rewrite.split_iterators import (
@@ -35,9 +35,12 @@ class _Inner(msgspec.Struct, frozen=True, eq=False):
 
 
 def grouped(
-    state: State, edit: Edit, blocks: Sequence[ir.Block], parts: Sequence[ir.Stmt],
+    state: StepState,
+    edit: Edit,
+    blocks: Sequence[ir.Block],
+    parts: Sequence[ir.Stmt],
     preserve_unit_iters: bool,
-) -> ir.Block:  # fmt: skip
+) -> ir.Block:
     """Replace neighbouring statements, which hold the blocks, by the realize of a new block around
     them."""
     inside = [block for part in parts for block in state.tree.child_blocks(part)]
@@ -80,7 +83,7 @@ def grouped(
     return result
 
 
-def require_own_names(state: State, body: Sequence[ir.Stmt], parts: Sequence[ir.Stmt]) -> None:
+def require_own_names(state: StepState, body: Sequence[ir.Stmt], parts: Sequence[ir.Stmt]) -> None:
     """Statements that go into a new block in place of `parts` use no loop around it."""
     loops = {f.loop_var: f for f in state.tree.loops_above(parts[0])}
     for result, part in zip(body, parts, strict=True):
@@ -96,7 +99,7 @@ def require_own_names(state: State, body: Sequence[ir.Stmt], parts: Sequence[ir.
             )
 
 
-def parts_around(state: State, blocks: Sequence[ir.Block]) -> list[ir.Stmt]:
+def parts_around(state: StepState, blocks: Sequence[ir.Block]) -> list[ir.Stmt]:
     """The neighbouring statements that hold the blocks."""
     if not blocks or len(set(blocks)) < len(blocks):
         state.fail(
@@ -124,7 +127,7 @@ def parts_around(state: State, blocks: Sequence[ir.Block]) -> list[ir.Stmt]:
     return list(common.seq[min(places) : max(places) + 1])
 
 
-def _loops_inside(state: State, block: ir.Block, parts: Sequence[ir.Stmt]) -> list[ir.For]:
+def _loops_inside(state: StepState, block: ir.Block, parts: Sequence[ir.Stmt]) -> list[ir.For]:
     """The loops above a block that the new block takes along."""
     return [
         f
@@ -134,7 +137,7 @@ def _loops_inside(state: State, block: ir.Block, parts: Sequence[ir.Stmt]) -> li
 
 
 def _common_conditions(
-    state: State, blocks: Sequence[ir.Block], parts: Sequence[ir.Stmt]
+    state: StepState, blocks: Sequence[ir.Block], parts: Sequence[ir.Stmt]
 ) -> list[ir.Expr]:
     """Conditions on outer loops under which all of the blocks run."""
     predicates = [list(conjuncts(state.tree.realize(b).predicate)) for b in blocks]
@@ -149,7 +152,7 @@ def _common_conditions(
 
 
 def _inner(
-    state: State,
+    state: StepState,
     edit: Edit,
     block: ir.Block,
     parts: Sequence[ir.Stmt],
@@ -206,7 +209,7 @@ def _signed(edit: Edit, inner: _Inner, known: tuple[Analyzer, dict[ir.Var, ir.Ex
 class _Outer:
     """Iterators of the new block, shared by the blocks that bind an outer loop alike."""
 
-    def __init__(self, state: State, analyzer: Analyzer) -> None:
+    def __init__(self, state: StepState, analyzer: Analyzer) -> None:
         self.state = state
         self.analyzer = analyzer
         self.iters: list[ir.IterVar] = []
@@ -255,7 +258,7 @@ class _Outer:
 
 
 def _own_buffers(
-    state: State, blocks: Sequence[ir.Block], inside: Sequence[ir.Block]
+    state: StepState, blocks: Sequence[ir.Block], inside: Sequence[ir.Block]
 ) -> list[ir.Buffer]:
     """Buffers of the scope that an instance of the new block fills before it reads them, and that
     nothing else uses."""
@@ -273,7 +276,7 @@ def _own_buffers(
     return result
 
 
-def _taken_apart(state: State, block: ir.Block) -> str:
+def _taken_apart(state: StepState, block: ir.Block) -> str:
     """How a reduction comes to start outside of a new block."""
     ways = (
         f'decompose_reduction("{block.name}", {called(state, f)})'

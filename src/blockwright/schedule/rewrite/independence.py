@@ -16,12 +16,12 @@ from blockwright.analysis.access.block_context import visits
 from blockwright.analysis.kernels import kernels
 from blockwright.analysis.validate.bindings import independent, joined_iterators
 from blockwright.schedule.engine.edit import Edit
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 
 Group = list[tuple[ir.IterVar, ir.Expr]]
 
 
-def with_independent_iterators(state: State, step: Step) -> Step:
+def with_independent_iterators(state: StepState, step: StepResult) -> StepResult:
     """The step, with a loop of one iteration around blocks whose iterators it has joined.
 
     A program that has such blocks already is left as it is: that may be a mistake, which a build
@@ -43,10 +43,10 @@ def with_independent_iterators(state: State, step: Step) -> Step:
     done = edit.finish()
     results = tuple(edit.latest(r) if isinstance(r, ir.Block) else r for r in step.results)
     forward = {**step.forward, **done.forward}
-    return Step(done.func, forward, results, step.decision)
+    return StepResult(done.func, forward, results, step.decision)
 
 
-def _share(state: State, realize: ir.BlockRealize, old: Collection[ir.Var]) -> bool:
+def _share(state: StepState, realize: ir.BlockRealize, old: Collection[ir.Var]) -> bool:
     """Whether two iterators depend on one loop that was there before: of loops that a step makes
     (`fuse`), iterators take parts that are independent."""
     loops = {v for f in state.tree.loops_above(realize) if (v := f.loop_var) in old}
@@ -59,7 +59,9 @@ def _share(state: State, realize: ir.BlockRealize, old: Collection[ir.Var]) -> b
     return False
 
 
-def _joined(state: State, blocks: set[ir.Block]) -> Iterator[tuple[ir.BlockRealize, list[Group]]]:
+def _joined(
+    state: StepState, blocks: set[ir.Block]
+) -> Iterator[tuple[ir.BlockRealize, list[Group]]]:
     """Blocks with groups of iterators that do not vary independently."""
     for visit in visits(state.func, kernels(state.func)):
         if visit.block in blocks:
@@ -68,7 +70,7 @@ def _joined(state: State, blocks: set[ir.Block]) -> Iterator[tuple[ir.BlockReali
                 yield visit.realize, groups
 
 
-def _apart(state: State, realize: ir.BlockRealize, groups: list[Group]) -> ir.Stmt:
+def _apart(state: StepState, realize: ir.BlockRealize, groups: list[Group]) -> ir.Stmt:
     """The block with loops for those iterators that are not independent of the ones before."""
     domains = {f.loop_var: f.dom for f in state.tree.loops_above(realize)}
     analyzer = state.analyzer(realize)

@@ -9,7 +9,7 @@ from blockwright.analysis import BlockKind
 from blockwright.arith import IndexMap
 from blockwright.schedule.engine.edit import Edit, wrap_loops
 from blockwright.schedule.engine.forwarding import with_signature
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import (
     first_of,
     fresh_name,
@@ -26,7 +26,7 @@ class LayoutPadding:
 
     def __init__(
         self,
-        state: State,
+        state: StepState,
         owner: ir.Block,
         buffer: ir.Buffer,
         inverse: IndexMap,
@@ -39,7 +39,7 @@ class LayoutPadding:
         self.filled_by = filled_by
         self.analyzer = state.analyzer(owner.body)
 
-    def step(self) -> Step:
+    def step(self) -> StepResult:
         state = self.state
         makers = writers(state, self.owner, self.buffer)
         edit = Edit(state)
@@ -123,7 +123,7 @@ class LayoutPadding:
         return True
 
 
-def who_pads(state: State, owner: ir.Block, buffer: ir.Buffer) -> str:
+def who_pads(state: StepState, owner: ir.Block, buffer: ir.Buffer) -> str:
     """Which block would write the padding of a buffer, in words."""
     makers = writers(state, owner, buffer)
     if filling(state, owner, buffer) and not own_loops(state, makers[0])[1]:
@@ -132,7 +132,7 @@ def who_pads(state: State, owner: ir.Block, buffer: ir.Buffer) -> str:
     return f"a nest {fresh_name(state, f'{buffer.name}_pad')}{behind} then writes the padding"
 
 
-def filling(state: State, owner: ir.Block, buffer: ir.Buffer) -> dict[ir.Var, int]:
+def filling(state: StepState, owner: ir.Block, buffer: ir.Buffer) -> dict[ir.Var, int]:
     """The dimension that each iterator of a buffer's only writer runs through, where the writer
     does nothing but fill the buffer so; else nothing."""
     makers = writers(state, owner, buffer)

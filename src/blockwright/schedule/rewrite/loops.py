@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from blockwright import ir
 from blockwright.analysis import facts_of_loop, reduced_by
 from blockwright.arith import Analyzer
-from blockwright.schedule.engine.state import State
+from blockwright.schedule.engine.state import StepState
 
 
 def loop_names(
-    state: State, loop: ir.For, names: tuple[str, ...] | None, count: int
+    state: StepState, loop: ir.For, names: tuple[str, ...] | None, count: int
 ) -> tuple[str, ...]:
     """Names for the parts of a loop: those given, or the loop's own, numbered."""
     if names is None:

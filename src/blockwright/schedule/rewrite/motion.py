@@ -18,10 +18,10 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NoReturn
 
 from blockwright import ir
-from blockwright.analysis import BlockKind, Scope, block_access_regions
+from blockwright.analysis import BlockKind, BlockScope, block_access_regions
 from blockwright.analysis.access.store_coverage import fill_box, runs
 from blockwright.arith import covers, detect_iter_map
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import require_in_blocks
 from blockwright.schedule.legality.checks import require_kind, require_known_kind
 from blockwright.schedule.legality.reduction import require_kept_order
@@ -29,7 +29,7 @@ from blockwright.schedule.legality.try_remedies import called, legal
 from blockwright.schedule.rewrite.move import Domains
 
 
-def require_movable(state: State, block: ir.Block, loop: ir.For) -> Scope:
+def require_movable(state: StepState, block: ir.Block, loop: ir.For) -> BlockScope:
     """Block and loop share a scope, the block is not in the loop, and it may run again."""
     scope = state.scope(block)
     realize = state.realize(block)
@@ -56,7 +56,7 @@ def require_movable(state: State, block: ir.Block, loop: ir.For) -> Scope:
     return flow
 
 
-def require_alone(state: State, top: ir.Block | ir.For, block: ir.Block) -> None:
+def require_alone(state: StepState, top: ir.Block | ir.For, block: ir.Block) -> None:
     """No statement that stands in no block touches what the block writes, or changes what it
     reads: the block may run sooner or later than it does."""
     require_in_blocks(
@@ -64,7 +64,7 @@ def require_alone(state: State, top: ir.Block | ir.For, block: ir.Block) -> None
     )
 
 
-def require_idempotent(state: State, flow: Scope, block: ir.Block) -> None:
+def require_idempotent(state: StepState, flow: BlockScope, block: ir.Block) -> None:
     """Running an instance of the block again leaves what it wrote before, and the block acts on
     nothing but buffers."""
     realize = state.tree.realize(block)
@@ -111,7 +111,7 @@ def require_idempotent(state: State, flow: Scope, block: ir.Block) -> None:
             )
 
 
-def _kind(flow: Scope, block: ir.Block) -> BlockKind:
+def _kind(flow: BlockScope, block: ir.Block) -> BlockKind:
     """What the block is; where it overwrites parts of what blocks before it wrote, and no block
     after it overwrites its own, writing again changes as little as if it were the only writer."""
     kind = flow.kind(block)
@@ -120,7 +120,7 @@ def _kind(flow: Scope, block: ir.Block) -> BlockKind:
     return alone if alone is BlockKind.COMPLETE else kind
 
 
-def require_settled(state: State, flow: Scope, blocks: Iterable[ir.Block]) -> None:
+def require_settled(state: StepState, flow: BlockScope, blocks: Iterable[ir.Block]) -> None:
     """Each block finds in the iteration what blocks in the same loops write for it."""
     for block in blocks:
         for region in block.reads:
@@ -140,7 +140,7 @@ def require_settled(state: State, flow: Scope, blocks: Iterable[ir.Block]) -> No
 
 
 def neighbours(
-    state: State, flow: Scope, block: ir.Block, place: ir.For | ir.BlockRealize
+    state: StepState, flow: BlockScope, block: ir.Block, place: ir.For | ir.BlockRealize
 ) -> list[ir.Block]:
     """Blocks that run between an instance of the block where it stands and at another place.
 
@@ -163,8 +163,8 @@ def neighbours(
 
 
 def require_quiet(
-    state: State,
-    flow: Scope,
+    state: StepState,
+    flow: BlockScope,
     block: ir.Block,
     *,
     writers: Iterable[ir.Block],
@@ -197,7 +197,7 @@ def require_quiet(
 
 
 def require_final_inputs(
-    state: State, flow: Scope, block: ir.Block, others: Iterable[ir.Block]
+    state: StepState, flow: BlockScope, block: ir.Block, others: Iterable[ir.Block]
 ) -> None:
     """What the block reads of earlier blocks in loops that it leaves is written once, so that
     it finds the same values outside."""
@@ -218,7 +218,7 @@ def require_final_inputs(
             )
 
 
-def require_straight(state: State, scope: ir.Block, nodes: Iterable[ir.Stmt]) -> None:
+def require_straight(state: StepState, scope: ir.Block, nodes: Iterable[ir.Stmt]) -> None:
     """From the scope down to each node there are only sequences and loops that run to their end."""
     for node in nodes:
         for above in state.tree.deciding(node, scope):
@@ -230,7 +230,7 @@ def require_straight(state: State, scope: ir.Block, nodes: Iterable[ir.Stmt]) ->
             )
 
 
-def run_domains(state: State, block: ir.Block) -> Domains:
+def run_domains(state: StepState, block: ir.Block) -> Domains:
     """What iterators run through where loops and predicate run every point of a box: their
     domains, or the parts of them that are reached. No other instance may be made elsewhere."""
     if runs_everywhere(state, block):
@@ -258,13 +258,13 @@ def run_domains(state: State, block: ir.Block) -> Domains:
     return reached
 
 
-def require_implied_predicate(state: State, block: ir.Block) -> None:
+def require_implied_predicate(state: StepState, block: ir.Block) -> None:
     """The predicate only keeps the iterators inside their domains, so it can be made anew."""
     if not has_implied_predicate(state, block) and not runs_everywhere(state, block):
         _fail_predicate(state, block)
 
 
-def _fail_predicate(state: State, block: ir.Block) -> NoReturn:
+def _fail_predicate(state: StepState, block: ir.Block) -> NoReturn:
     state.fail(
         f"block {block.name} has a predicate beyond the domains of its iterators",
         code="BW356",
@@ -275,7 +275,7 @@ def _fail_predicate(state: State, block: ir.Block) -> NoReturn:
     )
 
 
-def has_implied_predicate(state: State, block: ir.Block) -> bool:
+def has_implied_predicate(state: StepState, block: ir.Block) -> bool:
     """Whether the predicate holds wherever the iterators are inside their domains."""
     realize = state.tree.realize(block)
     if ir.is_const_int(realize.predicate, 1):
@@ -288,13 +288,13 @@ def has_implied_predicate(state: State, block: ir.Block) -> bool:
     return analyzer.prove(realize.predicate)
 
 
-def require_everywhere(state: State, block: ir.Block) -> None:
+def require_everywhere(state: StepState, block: ir.Block) -> None:
     """The loops run every instance in the block's domain, which can then be run elsewhere."""
     if not runs_everywhere(state, block):
         _fail_unreached(state, block)
 
 
-def _fail_unreached(state: State, block: ir.Block) -> NoReturn:
+def _fail_unreached(state: StepState, block: ir.Block) -> NoReturn:
     state.fail(
         f"the loops and the predicate of {block.name} do not reach its whole domain",
         code="BW361",
@@ -304,7 +304,7 @@ def _fail_unreached(state: State, block: ir.Block) -> NoReturn:
     )
 
 
-def require_reads_inside(state: State, block: ir.Block, buffers: Collection[ir.Buffer]) -> None:
+def require_reads_inside(state: StepState, block: ir.Block, buffers: Collection[ir.Buffer]) -> None:
     """Every instance reads elements of these buffers that exist.
 
     An instance whose read lies outside, under a guard as in padding, belongs to no instance of the
@@ -331,7 +331,7 @@ def require_reads_inside(state: State, block: ir.Block, buffers: Collection[ir.B
                 )
 
 
-def runs_everywhere(state: State, block: ir.Block) -> bool:
+def runs_everywhere(state: StepState, block: ir.Block) -> bool:
     """Whether the loops of the scope run the block at every point of its domain, perhaps more
     than once."""
     realize = state.tree.realize(block)
@@ -355,8 +355,8 @@ def runs_everywhere(state: State, block: ir.Block) -> bool:
 
 
 def require_sound(
-    state: State,
-    step: Step,
+    state: StepState,
+    step: StepResult,
     moved: ir.Block,
     guilty: ir.Block,
     consumers: Iterable[ir.Block] = (),
@@ -426,7 +426,7 @@ def require_sound(
         require_kind(after, loop)
 
 
-def _outside_reductions(state: State, moved: ir.Block, blocks: Sequence[ir.Block]) -> str:
+def _outside_reductions(state: StepState, moved: ir.Block, blocks: Sequence[ir.Block]) -> str:
     """The loops of a block outside of those that drive its reduction, by name; of these such that
     take the block that was to move, where there are some."""
     for block in blocks:

@@ -17,7 +17,7 @@ from blockwright.arith import (
     inverse_map,
 )
 from blockwright.schedule.engine.edit import Edit, wrap_loops
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 
 Domains = dict[ir.Var, ir.Range]
 
@@ -122,7 +122,7 @@ def _solve_dimension(
 
 
 def nest_for(
-    state: State,
+    state: StepState,
     block: ir.Block,
     loop: ir.For,
     domains: Domains,
@@ -179,7 +179,7 @@ def nest_for(
 
 
 def _defined_range(
-    state: State, block: ir.Block, it: ir.IterVar, rng: ir.Range, analyzer: Analyzer
+    state: StepState, block: ir.Block, it: ir.IterVar, rng: ir.Range, analyzer: Analyzer
 ) -> ir.Range:
     """A range that can be evaluated at every iteration of the loops around: divisors that may be 0
     there become `max(d, 1)`. Blocks that need a part of the range divide by them themselves."""
@@ -233,7 +233,7 @@ def body_parts(loop: ir.For) -> list[ir.Stmt]:
     return list(loop.body.seq) if isinstance(loop.body, ir.SeqStmt) else [loop.body]
 
 
-def part_positions(state: State, parts: list[ir.Stmt], blocks: Iterable[ir.Block]) -> list[int]:
+def part_positions(state: StepState, parts: list[ir.Stmt], blocks: Iterable[ir.Block]) -> list[int]:
     """Which parts of a body hold the blocks."""
     result: list[int] = []
     for block in blocks:
@@ -243,8 +243,14 @@ def part_positions(state: State, parts: list[ir.Stmt], blocks: Iterable[ir.Block
 
 
 def place(
-    state: State, block: ir.Block, loop: ir.For, first: int, last: int, index: int, nest: ir.Stmt
-) -> Step:
+    state: StepState,
+    block: ir.Block,
+    loop: ir.For,
+    first: int,
+    last: int,
+    index: int,
+    nest: ir.Stmt,
+) -> StepResult:
     """Move the block into the loop's body between the positions `first` and `last`, of which
     `index` chooses one."""
     at = last if index == -1 else first if index == -2 else index

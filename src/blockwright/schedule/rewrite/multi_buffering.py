@@ -17,7 +17,7 @@ from blockwright.analysis import DIM_ALIGN, AlignRow, align_rows
 from blockwright.analysis.access.regions import block_access_regions
 from blockwright.analysis.sizes import nonnegative
 from blockwright.arith import Analyzer, IntervalSet, eval_set, union
-from blockwright.schedule.engine.state import State
+from blockwright.schedule.engine.state import StepState
 from blockwright.schedule.rewrite.pipeline_stages import DOUBLE_BUFFER
 
 
@@ -35,14 +35,14 @@ class Version(msgspec.Struct, frozen=True, eq=False):
     folded: tuple[ir.Expr | None, ...]
 
 
-def versioned(state: State, loop: ir.For, counts: Mapping[ir.Buffer, int]) -> dict[
+def versioned(state: StepState, loop: ir.For, counts: Mapping[ir.Buffer, int]) -> dict[
     ir.Buffer, Version
 ]:  # fmt: skip
     """New buffers for those of which a loop needs versions."""
     return {buffer: _version(state, loop, buffer, n) for buffer, n in counts.items()}
 
 
-def _version(state: State, loop: ir.For, buffer: ir.Buffer, count: int) -> Version:
+def _version(state: StepState, loop: ir.For, buffer: ir.Buffer, count: int) -> Version:
     folded = _foldable(state, loop, buffer)
     around = state.analyzer(loop)
     shape = tuple(
@@ -61,7 +61,7 @@ def _version(state: State, loop: ir.For, buffer: ir.Buffer, count: int) -> Versi
 
 
 # ------------------------------------------------------------------------- what one iteration needs
-def _foldable(state: State, loop: ir.For, buffer: ir.Buffer) -> tuple[ir.Expr | None, ...]:
+def _foldable(state: StepState, loop: ir.For, buffer: ir.Buffer) -> tuple[ir.Expr | None, ...]:
     """Per dimension how much of it an iteration touches; None where that is all or nothing of it,
     or where some access cannot be expressed modulo the extent."""
     if buffer.strides or buffer.offset is not None:
@@ -81,7 +81,7 @@ def _foldable(state: State, loop: ir.For, buffer: ir.Buffer) -> tuple[ir.Expr | 
     return tuple(result)
 
 
-def _touched(state: State, loop: ir.For, buffer: ir.Buffer) -> list[ir.Expr | None]:
+def _touched(state: StepState, loop: ir.For, buffer: ir.Buffer) -> list[ir.Expr | None]:
     """Per dimension the extent that one iteration touches, whichever iteration it is."""
     flow = state.flow_at(loop)
     around = [*state.tree.loops_above(loop), loop]
@@ -102,7 +102,9 @@ def _touched(state: State, loop: ir.For, buffer: ir.Buffer) -> list[ir.Expr | No
     return result
 
 
-def _expressible(state: State, loop: ir.For, buffer: ir.Buffer, dim: int, extent: ir.Expr) -> bool:
+def _expressible(
+    state: StepState, loop: ir.For, buffer: ir.Buffer, dim: int, extent: ir.Expr
+) -> bool:
     """Whether every access and region of the buffer can be taken modulo an extent."""
     for top in state.tree.child_blocks(loop):
         analyzer = state.analyzer(top)
@@ -155,7 +157,7 @@ class UseVersions(ir.Mutator):
 
     def __init__(
         self,
-        state: State,
+        state: StepState,
         loop: ir.For,
         versions: Mapping[ir.Buffer, Version],
         forward: dict[ir.Block, ir.Block],

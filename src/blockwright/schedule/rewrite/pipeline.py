@@ -14,17 +14,17 @@ from blockwright.arith import Analyzer
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.forwarding import with_signature
 from blockwright.schedule.engine.fresh_copy import copied
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import fresh_name
 from blockwright.schedule.legality.checks import with_own_buffers
 from blockwright.schedule.legality.guards import guarded
 from blockwright.schedule.legality.reduction import require_initial_values
 from blockwright.schedule.rewrite.loops import moved
 from blockwright.schedule.rewrite.multi_buffering import UseVersions, versioned
-from blockwright.schedule.rewrite.pipeline_stages import Plan
+from blockwright.schedule.rewrite.pipeline_stages import PipelinePlan
 
 
-def pipelined(state: State, plan: Plan) -> Step:
+def pipelined(state: StepState, plan: PipelinePlan) -> StepResult:
     """The program with a loop pipelined as planned."""
     edit = Edit(state)
     scope = state.scope(plan.loop)
@@ -50,7 +50,9 @@ def pipelined(state: State, plan: Plan) -> Step:
 class _Emit:
     """Statements at one time of a pipeline."""
 
-    def __init__(self, state: State, edit: Edit, plan: Plan, parts: list[ir.Stmt]) -> None:
+    def __init__(
+        self, state: StepState, edit: Edit, plan: PipelinePlan, parts: list[ir.Stmt]
+    ) -> None:
         self.state, self.edit, self.plan, self.parts = state, edit, plan, parts
         self.loop = plan.loop
         self.depth = plan.depth
@@ -168,9 +170,13 @@ class _Rename(ir.Mutator):
 
 
 def _own_block(
-    state: State, edit: Edit, loop: ir.For, around: list[ir.For], nest: ir.Stmt,
+    state: StepState,
+    edit: Edit,
+    loop: ir.For,
+    around: list[ir.For],
+    nest: ir.Stmt,
     buffers: list[ir.Buffer],
-) -> ir.Stmt:  # fmt: skip
+) -> ir.Stmt:
     """The pipeline as a block that allocates its buffers: each visit has its own."""
     require_initial_values(state, loop, around)
     reduced = _reduced(state, loop, around)
@@ -191,7 +197,7 @@ def _own_block(
     return ir.BlockRealize(values, ir.const(True, "bool"), block)
 
 
-def _reduced(state: State, loop: ir.For, around: list[ir.For]) -> set[ir.For]:
+def _reduced(state: StepState, loop: ir.For, around: list[ir.For]) -> set[ir.For]:
     """Those loops around a pipeline that drive a reduction inside it."""
     result: set[ir.For] = set()
     for block in state.tree.child_blocks(loop):

@@ -11,20 +11,20 @@ from typing import Any, cast
 
 from blockwright import ir
 from blockwright.schedule.engine.handle import Handle
-from blockwright.schedule.engine.state import State, Target
+from blockwright.schedule.engine.state import StepState, Target
 from blockwright.schedule.rewrite.move import body_parts, part_positions
 from blockwright.schedule.rewrite.pipeline import pipelined
 from blockwright.schedule.rewrite.pipeline_stages import (
     DOUBLE_BUFFER,
     ORDER,
     STAGE,
-    Plan,
+    PipelinePlan,
     doubled_buffer,
     plan,
 )
 
 
-def prefetch_plan(state: State, block: ir.Block, buffer: ir.Buffer) -> Plan:
+def prefetch_plan(state: StepState, block: ir.Block, buffer: ir.Buffer) -> PipelinePlan:
     """The pipeline in which `buffer` is filled by `block` one iteration ahead of its use."""
     state.realize(block)
     flow = state.flow_at(block)
@@ -46,7 +46,7 @@ def prefetch_plan(state: State, block: ir.Block, buffer: ir.Buffer) -> Plan:
     )
 
 
-def _needed(state: State, parts: list[ir.Stmt], start: int) -> set[int]:
+def _needed(state: StepState, parts: list[ir.Stmt], start: int) -> set[int]:
     """A statement and those before it that write what it needs, directly or not."""
     result, work = {start}, [start]
     while work:
@@ -62,7 +62,7 @@ def _needed(state: State, parts: list[ir.Stmt], start: int) -> set[int]:
 
 
 # ------------------------------------------------------------------------------------ annotations
-def asked_plan(state: State, loop: ir.For, notes: Mapping[str, Any]) -> Plan:
+def asked_plan(state: StepState, loop: ir.For, notes: Mapping[str, Any]) -> PipelinePlan:
     """The pipeline that annotations of a loop ask for, checked."""
     for key in (STAGE, ORDER):
         if key not in notes:
@@ -75,7 +75,7 @@ def asked_plan(state: State, loop: ir.For, notes: Mapping[str, Any]) -> Plan:
     return plan(state, loop, *(_numbers(state, loop, key, notes[key]) for key in (STAGE, ORDER)))
 
 
-def _numbers(state: State, loop: ir.For, key: str, value: Any) -> list[int]:
+def _numbers(state: StepState, loop: ir.For, key: str, value: Any) -> list[int]:
     given = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else ()
     result: list[Any] = [x.value if isinstance(x, ir.IntImm) else x for x in given]
     if not result or any(not isinstance(x, int) or isinstance(x, bool) for x in result):
@@ -96,7 +96,7 @@ def with_pipelines(func: ir.PrimFunc) -> ir.PrimFunc:
     if not isinstance(func.body, ir.BlockRealize):
         return func
     while True:
-        state = State(func, _no_handles, "software_pipeline")
+        state = StepState(func, _no_handles, "software_pipeline")
         loops = [f for f in state.tree.loops.values() if {STAGE, ORDER} & f.annotations.keys()]
         if loops:
             loop = max(loops, key=lambda f: state.tree.order[f])

@@ -21,7 +21,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis.access.cover import apart
-from blockwright.schedule.engine.state import State
+from blockwright.schedule.engine.state import StepState
 from blockwright.schedule.legality.checks import require_only_blocks, require_plain_loop
 from blockwright.schedule.legality.guards import require_lasting
 from blockwright.schedule.rewrite.move import body_parts
@@ -33,7 +33,7 @@ _FREE = frozenset({"prefetch", "atomic_add", "call_extern"})
 """Effects that a block's signature states."""
 
 
-class Plan(msgspec.Struct, frozen=True, eq=False):
+class PipelinePlan(msgspec.Struct, frozen=True, eq=False):
     """A legal pipeline.
 
     Attributes:
@@ -58,7 +58,9 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
         return max(self.stages)
 
 
-def plan(state: State, loop: ir.For, stages: Sequence[int], orders: Sequence[int] | None) -> Plan:
+def plan(
+    state: StepState, loop: ir.For, stages: Sequence[int], orders: Sequence[int] | None
+) -> PipelinePlan:
     """Check a pipeline of a loop; see `SoftwarePipeline` for the requirements."""
     other = loop.annotations.keys() - {STAGE, ORDER}
     if loop.kind is not ir.ForKind.SERIAL or other or loop in state.tree.left_early:
@@ -69,11 +71,11 @@ def plan(state: State, loop: ir.For, stages: Sequence[int], orders: Sequence[int
     require_lasting(state, [loop], [loop])
     result = _Planner(state, loop, parts, tuple(s - min(stages) for s in stages), order)
     result.run()
-    return Plan(loop, parts, result.stages, order, result.versions(), result.private)
+    return PipelinePlan(loop, parts, result.stages, order, result.versions(), result.private)
 
 
 def _order(
-    state: State,
+    state: StepState,
     loop: ir.For,
     parts: list[ir.Stmt],
     stages: Sequence[int],
@@ -117,7 +119,7 @@ class _Planner:
 
     def __init__(
         self,
-        state: State,
+        state: StepState,
         loop: ir.For,
         parts: list[ir.Stmt],
         stages: tuple[int, ...],
@@ -297,7 +299,7 @@ class _Planner:
         return result
 
 
-def doubled_buffer(state: State, block: ir.Block) -> ir.Buffer:
+def doubled_buffer(state: StepState, block: ir.Block) -> ir.Buffer:
     """The buffer that the annotation of a block asks to be double buffered."""
     index: Any = block.annotations[DOUBLE_BUFFER]
     number = index.value if isinstance(index, ir.IntImm) else index

@@ -11,14 +11,14 @@ from blockwright.arith import Analyzer
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.explicit_regions import stated_by_user
 from blockwright.schedule.engine.forwarding import with_signature
-from blockwright.schedule.engine.state import State
+from blockwright.schedule.engine.state import StepState
 
 Moved = Callable[[tuple[ir.Expr, ...], Analyzer], tuple[ir.Expr, ...]]
 """Old indices of an element, and what is known there → new indices."""
 
 
 def relayout(
-    state: State, edit: Edit, owner: ir.Block, old: ir.Buffer, new: ir.Buffer, moved: Moved
+    state: StepState, edit: Edit, owner: ir.Block, old: ir.Buffer, new: ir.Buffer, moved: Moved
 ) -> ir.Block:
     """The block that allocates `old` with accesses in it moved to `new`, which it allocates; blocks
     inside are forwarded. `old` must be used by elements only."""
@@ -28,7 +28,7 @@ def relayout(
 class _Relayout(ir.Mutator):
     def __init__(
         self,
-        state: State,
+        state: StepState,
         edit: Edit,
         owner: ir.Block,
         old: ir.Buffer,

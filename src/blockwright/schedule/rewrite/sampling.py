@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from blockwright import ir
-from blockwright.schedule.engine.state import State
+from blockwright.schedule.engine.state import StepState
 
 
 def prime_powers(number: int) -> dict[int, int]:
@@ -51,7 +51,7 @@ def draw_tile(
     return [*draw_tile(random, extent // last, parts - 1), last]
 
 
-def constant_extent(state: State, loop: ir.For) -> int:
+def constant_extent(state: StepState, loop: ir.For) -> int:
     """The extent of a loop whose perfect tiles can be listed."""
     result = ir.const_int(loop.extent)
     if result is None:
@@ -71,7 +71,7 @@ def constant_extent(state: State, loop: ir.For) -> int:
     return result
 
 
-def require_parts(state: State, parts: int, least: int = 1) -> None:
+def require_parts(state: StepState, parts: int, least: int = 1) -> None:
     if parts < least:
         state.fail(
             f"a tile of {parts} factors is asked for",
@@ -81,7 +81,7 @@ def require_parts(state: State, parts: int, least: int = 1) -> None:
 
 
 def require_decision(
-    state: State, loop: ir.For, decision: Sequence[int], fits: bool, rule: str
+    state: StepState, loop: ir.For, decision: Sequence[int], fits: bool, rule: str
 ) -> None:
     """A decision that is given is one that could have been drawn."""
     if not fits:

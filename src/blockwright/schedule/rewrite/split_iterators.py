@@ -11,7 +11,7 @@ from blockwright.analysis.access.regions import domains_of
 from blockwright.arith import Analyzer, SubspaceDivision, SubspacePair, subspace_divide
 from blockwright.arith.condition import conjuncts
 from blockwright.schedule.engine.forwarding import Forwarding
-from blockwright.schedule.engine.state import State
+from blockwright.schedule.engine.state import StepState
 from blockwright.schedule.legality.try_remedies import THEN, called, calls, first_legal
 
 Bound = tuple[ir.IterVar, type[ir.CompareOp], ir.Expr]
@@ -19,7 +19,7 @@ Bound = tuple[ir.IterVar, type[ir.CompareOp], ir.Expr]
 
 
 def divide(
-    state: State, block: ir.Block, inside: Sequence[ir.For], predicate: ir.Expr
+    state: StepState, block: ir.Block, inside: Sequence[ir.For], predicate: ir.Expr
 ) -> SubspaceDivision:
     """The bindings of a block as an outer part and a part that the loops inside drive.
 
@@ -78,9 +78,12 @@ def _runs(dom: ir.Range, base: Analyzer) -> bool:
 
 
 def _alone(
-    value: ir.Expr, domains: Mapping[ir.Var, ir.Range], inside: Collection[ir.Var],
-    predicate: ir.Expr | None, base: Analyzer,
-) -> SubspacePair | None:  # fmt: skip
+    value: ir.Expr,
+    domains: Mapping[ir.Var, ir.Range],
+    inside: Collection[ir.Var],
+    predicate: ir.Expr | None,
+    base: Analyzer,
+) -> SubspacePair | None:
     """The parts of one binding as its own loops make them. Another loop, such as one inside of the
     new block, may run no iteration where the new block and its initial value have this binding."""
     mine = domains_of(value, domains)
@@ -126,7 +129,7 @@ def _moves(expr: ir.Expr, loops: set[ir.Var]) -> bool:
     return ir.uses_var(expr, loops) or bool(ir.collect(expr, ir.BufferLoad))
 
 
-def _require_own_extents(state: State, block: ir.Block, inside: Sequence[ir.For]) -> None:
+def _require_own_extents(state: StepState, block: ir.Block, inside: Sequence[ir.For]) -> None:
     """A block uses no loop around it: extents of loops inside may depend on one another alone."""
     outside = {f.loop_var for f in state.tree.loops_above(block) if f not in inside}
     for loop in inside:
@@ -214,7 +217,7 @@ def _extent(
     return it.dom.extent if whole else extent
 
 
-def bounds(state: State, block: ir.Block, conditions: Iterable[ir.Expr]) -> list[Bound]:
+def bounds(state: StepState, block: ir.Block, conditions: Iterable[ir.Expr]) -> list[Bound]:
     """Conditions on loops as comparisons of an iterator with something fixed."""
     realize = state.tree.realize(block)
     analyzer = state.analyzer(realize)
@@ -321,7 +324,7 @@ def rebuild(node: ir.Stmt, old: ir.Stmt, new: ir.Stmt) -> ir.Stmt:
     return node.map_children(lambda c: rebuild(c, old, new) if isinstance(c, ir.Stmt) else c)
 
 
-def _inner_parts(state: State, block: ir.Block, inside: list[ir.For]) -> str:
+def _inner_parts(state: StepState, block: ir.Block, inside: list[ir.For]) -> str:
     """How the loops inside a new block come to be the inner parts of splits."""
     above = state.tree.loops_above(block)
     outside = [f for f in above if f not in inside]

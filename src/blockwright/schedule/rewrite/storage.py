@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from blockwright import ir
-from blockwright.analysis import Scope
+from blockwright.analysis import BlockScope
 from blockwright.arith import Analyzer, IntervalSet, union
 from blockwright.schedule.engine.forwarding import AccessRewrite
-from blockwright.schedule.engine.state import State
+from blockwright.schedule.engine.state import StepState
 from blockwright.schedule.legality.buffers import (
     accessed_buffer,
     accesses_to,
@@ -21,7 +21,7 @@ from blockwright.schedule.legality.try_remedies import called, first_legal
 
 
 def require_owned(
-    state: State, scope: ir.Block, block: ir.Block, buffer_index: int | str
+    state: StepState, scope: ir.Block, block: ir.Block, buffer_index: int | str
 ) -> tuple[ir.Buffer, ir.Block]:
     """The buffer that a block writes, and the block around the scope that allocates it.
 
@@ -58,7 +58,7 @@ def require_owned(
 
 
 def users_below(
-    state: State, flow: Scope, buffer: ir.Buffer, loop: ir.For
+    state: StepState, flow: BlockScope, buffer: ir.Buffer, loop: ir.For
 ) -> tuple[list[ir.Block], list[ir.Block]]:
     """Writers and readers of a buffer, all of which must be inside the loop."""
     writers, readers = flow.writers.get(buffer, []), flow.readers.get(buffer, [])
@@ -71,7 +71,7 @@ help=_into(state, user, loop, buffer))  # fmt: skip
     return writers, readers
 
 
-def _into(state: State, user: ir.Block, loop: ir.For, buffer: ir.Buffer) -> str:
+def _into(state: StepState, user: ir.Block, loop: ir.For, buffer: ir.Buffer) -> str:
     """What brings a user of a buffer into a loop."""
     name = called(state, loop)
     moves = [f'{step}("{user.name}", {name})' for step in ("compute_at", "reverse_compute_at")]
@@ -82,7 +82,11 @@ def _into(state: State, user: ir.Block, loop: ir.For, buffer: ir.Buffer) -> str:
 
 
 def touched_box(
-    state: State, flow: Scope, buffer: ir.Buffer, fixed: Sequence[ir.For], analyzer: Analyzer
+    state: StepState,
+    flow: BlockScope,
+    buffer: ir.Buffer,
+    fixed: Sequence[ir.For],
+    analyzer: Analyzer,
 ) -> list[ir.Range]:
     """The box of a buffer that all blocks of the scope touch in one iteration of some loops."""
     boxes: list[tuple[ir.Range, ...]] = []

@@ -13,7 +13,7 @@ from blockwright.analysis import symbols_of
 from blockwright.arith import IndexMap
 from blockwright.arith.text import expr_text
 from blockwright.schedule.engine.handle import BlockRV, ExprRV, Handle, LoopRV, handle_name
-from blockwright.schedule.engine.instruction import Call, Instruction
+from blockwright.schedule.engine.instruction import CompositeCall, Instruction
 from blockwright.schedule.engine.record import Primitive, build, fields_of
 from blockwright.schedule.serialize.python import map_text
 from blockwright.support import ScheduleError
@@ -25,7 +25,7 @@ _HANDLE = re.compile(r"[bl]\d+|v\d+_*")
 def steps_as_json(steps: Iterable[Instruction]) -> list[Any]:
     """`[step, {parameter: value}, [handle, …]]`; in a composite call also `[number, text]`."""
     result: list[Any] = []
-    calls: dict[Call, int] = {}
+    calls: dict[CompositeCall, int] = {}
     for step in steps:
         record = step.record
         values = {n: _plain(getattr(record, n)) for n, _ in fields_of(type(record))}
@@ -41,7 +41,7 @@ def steps_from_json(
 ) -> tuple[Instruction, ...]:
     """The steps of a plain form; drawn numbers and the symbols of `func` are found by name."""
     names = {v.name: v for v in symbols_of(func)}
-    calls: dict[int, Call] = {}
+    calls: dict[int, CompositeCall] = {}
     result: list[Instruction] = []
     for path, values, outputs, *rest in steps:
         record = records.get(path)
@@ -55,7 +55,7 @@ def steps_from_json(
         fields = {k: _unplain(v, notes.get(k, ""), names) for k, v in values.items()}
         handles = tuple(_handle(text) for text in outputs)
         names |= {h.name: h for h in handles if isinstance(h, ExprRV)}
-        call = calls.setdefault(rest[0][0], Call(rest[0][1])) if rest else None
+        call = calls.setdefault(rest[0][0], CompositeCall(rest[0][1])) if rest else None
         result.append(Instruction(build(record, fields), handles, call))
     return tuple(result)
 

@@ -12,7 +12,7 @@ from blockwright import ir
 from blockwright.arith import IndexMap
 from blockwright.arith.text import expr_text
 from blockwright.schedule.engine.handle import BlockRV, Handle, LoopRV, handle_name
-from blockwright.schedule.engine.instruction import Call, Instruction
+from blockwright.schedule.engine.instruction import CompositeCall, Instruction
 from blockwright.schedule.engine.record import Primitive, fields_of
 
 
@@ -20,7 +20,7 @@ def steps_as_python(steps: Iterable[Instruction], schedule: str) -> str:
     """One call per line; the steps of a composite call stand between two comments."""
     lines: list[str] = []
     drawn: set[Handle] = set()
-    call: Call | None = None
+    call: CompositeCall | None = None
     for step in steps:
         if step.call is not call:
             if call is not None:
@@ -35,7 +35,7 @@ def steps_as_python(steps: Iterable[Instruction], schedule: str) -> str:
     return "\n".join(lines)
 
 
-def _name(call: Call) -> str:
+def _name(call: CompositeCall) -> str:
     return " ".join(call.text.split("(", 1)[0].splitlines())
 
 

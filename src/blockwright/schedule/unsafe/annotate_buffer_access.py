@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import NewRanges, UnsafePrimitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.primitive import annotate_buffer_access as checked
 
 
@@ -60,7 +60,7 @@ class AnnotateBufferAccess(UnsafePrimitive, frozen=True, eq=False):
     buf_type: str
     gen_new_ranges: NewRanges
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         same = checked.AnnotateBufferAccess(
             self.block, self.buffer_index, self.buf_type, self.gen_new_ranges
         )

@@ -8,7 +8,7 @@ from blockwright import ir
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import LoopRV
 from blockwright.schedule.engine.record import UnsafePrimitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 
 _KINDS = {"parallel": ir.ForKind.PARALLEL, "vectorized": ir.ForKind.VECTORIZED}
 
@@ -56,7 +56,7 @@ class AssumeIndependent(UnsafePrimitive, frozen=True, eq=False):
     loop: LoopRV
     kind: str = "parallel"
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         loop = state.loop(self.loop)
         kind = _KINDS.get(self.kind)
         if kind is None:

@@ -8,7 +8,7 @@ from blockwright import ir
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import UnsafePrimitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 
 
 class DropPredicate(UnsafePrimitive, frozen=True, eq=False):
@@ -57,10 +57,10 @@ class DropPredicate(UnsafePrimitive, frozen=True, eq=False):
 
     block: BlockRV
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         realize = state.realize(state.block(self.block))
         if ir.is_const_int(realize.predicate, 1):
-            return Step(state.func)
+            return StepResult(state.func)
         edit = Edit(state)
         edit.replace(realize, realize.replace(predicate=ir.const(True, "bool")))
         return edit.finish()

@@ -8,7 +8,7 @@ from blockwright import ir
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import UnsafePrimitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 
 
 class HideBufferAccess(UnsafePrimitive, frozen=True, eq=False):
@@ -58,7 +58,7 @@ class HideBufferAccess(UnsafePrimitive, frozen=True, eq=False):
     buf_type: str
     buf_index_array: tuple[int, ...]
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         block = state.block(self.block)
         if self.buf_type not in ("read", "write"):
             state.fail(
@@ -80,7 +80,7 @@ class HideBufferAccess(UnsafePrimitive, frozen=True, eq=False):
                 )
         kept = tuple(r for k, r in enumerate(regions) if k not in hidden)
         if len(kept) == len(regions):
-            return Step(state.func)
+            return StepResult(state.func)
         edit = Edit(state)
         edit.replace_block(block, _with_regions(block, self.buf_type, kept))
         return edit.finish()

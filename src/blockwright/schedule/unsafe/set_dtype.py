@@ -9,7 +9,7 @@ from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.forwarding import Forwarding
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import UnsafePrimitive
-from blockwright.schedule.engine.state import State, Step
+from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.buffers import accessed_buffer, require_elements, require_home
 from blockwright.support import IRError
 
@@ -66,19 +66,19 @@ class SetDtype(UnsafePrimitive, frozen=True, eq=False):
     buffer_index: int | str
     dtype: str
 
-    def apply(self, state: State) -> Step:
+    def apply(self, state: StepState) -> StepResult:
         block = state.block(self.block)
         buffer = accessed_buffer(state, block, self.buffer_index, "write")
         owner = require_home(state, block, buffer)
         stored = self._type(state)
         if stored is buffer.dtype:
-            return Step(state.func)
+            return StepResult(state.func)
         require_elements(state, owner, buffer)
         edit = Edit(state)
         edit.replace_block(owner, _Convert(buffer, stored, edit.forward)(owner))
         return edit.finish()
 
-    def _type(self, state: State) -> ir.DType:
+    def _type(self, state: StepState) -> ir.DType:
         try:
             stored = ir.dtype_of(self.dtype)
         except IRError:

@@ -2,7 +2,7 @@
 
 from blockwright.script.core.evaluator import POISON, Evaluator, MetaVar, special_form
 from blockwright.script.core.plain import NodeFacts, items_of, iterable_of, sequence_of
-from blockwright.script.core.report import Poisoned, Problem, Reporter
+from blockwright.script.core.report import ParseProblem, Poisoned, Reporter
 from blockwright.script.core.source import (
     Script,
     caller_environment,
@@ -17,8 +17,8 @@ __all__ = [
     "Evaluator",
     "MetaVar",
     "NodeFacts",
+    "ParseProblem",
     "Poisoned",
-    "Problem",
     "Reporter",
     "Script",
     "caller_environment",

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeVar
 
 from blockwright import ir
 from blockwright.script.core.plain import iterable_of
-from blockwright.script.core.report import Poisoned, Problem, Reporter, raised, wrap
+from blockwright.script.core.report import ParseProblem, Poisoned, Reporter, raised, wrap
 from blockwright.script.core.source import Script
 from blockwright.support import BlockwrightError
 
@@ -148,13 +148,13 @@ class Evaluator:
         names = [*self.script.env, *(n for scope in self.scopes for n in scope)]
         close = difflib.get_close_matches(name, [n for n in names if not n.startswith("__")], 1)
         help = f"did you mean {close[0]!r}?" if close else "define it before it is used"
-        raise Problem("BW102", f"{name!r} is not defined", node, help)
+        raise ParseProblem("BW102", f"{name!r} is not defined", node, help)
 
     def eval(self, node: ast.expr) -> Any:
-        """The value of an expression; raises `Problem` with the place."""
+        """The value of an expression; raises `ParseProblem` with the place."""
         method = self._methods.get(type(node))
         if method is None:
-            raise Problem("BW104", f"{_name(node)} is not part of the dialect", node)
+            raise ParseProblem("BW104", f"{_name(node)} is not part of the dialect", node)
         try:
             return method(self, node)
         except BlockwrightError as error:
@@ -164,7 +164,7 @@ class Evaluator:
         """Run spliced Python; what it raises becomes a problem at `node`."""
         try:
             return run()
-        except (Problem, Poisoned, BlockwrightError):
+        except (ParseProblem, Poisoned, BlockwrightError):
             raise
         except Exception as error:
             raise raised(error, node) from error
@@ -212,7 +212,7 @@ class Evaluator:
     def eval_Attribute(self, node: ast.Attribute) -> Any:
         value = self.eval(node.value)
         if not self.script.trusted and _is_internal(value, node.attr):
-            raise Problem("BW104", f"{node.attr!r} is not reachable from script text", node)
+            raise ParseProblem("BW104", f"{node.attr!r} is not reachable from script text", node)
         try:
             return self.attribute(value, node.attr, node)
         except BlockwrightError:
@@ -220,11 +220,11 @@ class Evaluator:
         except AttributeError:
             raise self.no_attribute(value, node) from None
 
-    def no_attribute(self, value: Any, node: ast.Attribute) -> Problem:
+    def no_attribute(self, value: Any, node: ast.Attribute) -> ParseProblem:
         owner = ast.unparse(node.value)
         close = difflib.get_close_matches(node.attr, [n for n in dir(value) if n[0] != "_"], 1)
         help = f"did you mean {owner}.{close[0]}?" if close else None
-        return Problem("BW102", f"{owner!r} has no {node.attr!r}", node, help)
+        return ParseProblem("BW102", f"{owner!r} has no {node.attr!r}", node, help)
 
     def eval_Subscript(self, node: ast.Subscript) -> Any:
         value, index = self.eval(node.value), self.eval(node.slice)
@@ -295,7 +295,7 @@ class Evaluator:
         condition = self.operand(self.eval(node.test))
         if not self.is_ir(condition):
             return self.eval(node.body if condition else node.orelse)
-        raise Problem("BW104", "`a if c else b` needs a condition known while parsing", node)
+        raise ParseProblem("BW104", "`a if c else b` needs a condition known while parsing", node)
 
     # --------------------------------------------------------------------- functions and sequences
     def eval_ListComp(self, node: ast.ListComp | ast.GeneratorExp) -> Any:
@@ -314,7 +314,7 @@ class Evaluator:
         source = self.eval(loops[0].iter)
         items = None if self.is_ir(source) else iterable_of(source)
         if items is None:
-            raise Problem("BW104", "a comprehension runs over Python values", loops[0].iter)
+            raise ParseProblem("BW104", "a comprehension runs over Python values", loops[0].iter)
         for item in items:
             self.scopes.append({})
             try:
@@ -327,7 +327,7 @@ class Evaluator:
     def _decided(self, node: ast.expr) -> bool:
         value = self.eval(node)
         if self.is_ir(value):
-            raise Problem("BW104", "this condition is not known while parsing", node)
+            raise ParseProblem("BW104", "this condition is not known while parsing", node)
         return bool(value)
 
     def assign_plain(self, target: ast.expr, value: Any) -> None:
@@ -338,7 +338,7 @@ class Evaluator:
             for part, item in zip(target.elts, value, strict=True):
                 self.assign_plain(part, item)
         else:
-            raise Problem("BW103", "this cannot be assigned to", target)
+            raise ParseProblem("BW103", "this cannot be assigned to", target)
 
     def eval_Lambda(self, node: ast.Lambda) -> Any:
         names = [a.arg for a in node.args.args]
@@ -384,7 +384,7 @@ class Evaluator:
             else:
                 kwargs[item.arg] = self.eval(item.value)
         if not self.is_callable(func):
-            raise Problem("BW106", f"{ast.unparse(node.func)!r} cannot be called", node)
+            raise ParseProblem("BW106", f"{ast.unparse(node.func)!r} cannot be called", node)
         return self.guarded(lambda: self._invoke(func, args, kwargs, node), node)
 
     def _invoke(self, func: Any, args: list[Any], kwargs: Mapping[str, Any], node: ast.Call) -> Any:
@@ -394,7 +394,7 @@ class Evaluator:
             except TypeError as error:  # arguments that do not fit the signature
                 text = re.sub(r"^[\w.<>]+\(\) ", "it ", str(error))
                 name = ast.unparse(node.func)
-                raise Problem("BW106", f"wrong call of {name}: {text}", node) from error
+                raise ParseProblem("BW106", f"wrong call of {name}: {text}", node) from error
         return self.called(func, args, dict(kwargs), node)
 
 

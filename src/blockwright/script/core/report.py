@@ -12,7 +12,7 @@ from blockwright.support import BlockwrightError, Diagnostic, ScriptError
 from blockwright.support.stack import has_room
 
 
-class Problem(Exception):
+class ParseProblem(Exception):
     """One problem at one place; stops the statement it is in, not the parse."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Reporter:
         self.found: list[Diagnostic] = []
         self.notes: tuple[str, ...] = ()
 
-    def add(self, problem: Problem, where: ast.AST | None = None) -> None:
+    def add(self, problem: ParseProblem, where: ast.AST | None = None) -> None:
         node = problem.node if problem.node is not None else where
         span = self.script.span(node) if node is not None else None
         self.found.append(Diagnostic(problem.code, problem.message, span, problem.help, self.notes))
@@ -54,11 +54,11 @@ class Reporter:
         """Problems inside belong to `node` unless they know their place better."""
         try:
             yield
-        except Problem as problem:
+        except ParseProblem as problem:
             self.add(problem, node)
         except Poisoned:
             if not self.found:
-                self.add(Problem("BW102", "a name is used in its own definition", node))
+                self.add(ParseProblem("BW102", "a name is used in its own definition", node))
         except BlockwrightError as error:
             self.add(wrap(error), node)
         except Exception as error:  # noqa: BLE001  values of a script can raise anything
@@ -76,15 +76,15 @@ class Reporter:
         raise ScriptError.collect(result)
 
 
-def raised(error: Exception, node: ast.AST | None = None) -> Problem:
+def raised(error: Exception, node: ast.AST | None = None) -> ParseProblem:
     """What Python raised for a value that a construct cannot use, as a problem of the script."""
     if isinstance(error, RecursionError) and not has_room():
         raise error  # parsed again with a larger stack
     text = f"{type(error).__name__}: {error}"
-    return Problem("BW109", f"evaluating this in Python raised {text}", node)
+    return ParseProblem("BW109", f"evaluating this in Python raised {text}", node)
 
 
-def wrap(error: BlockwrightError, node: ast.AST | None = None) -> Problem:
+def wrap(error: BlockwrightError, node: ast.AST | None = None) -> ParseProblem:
     """An error of the rooms below as a problem of the script that caused it."""
     code = error.code if error.code.startswith("BW1") else "BW107"
-    return Problem(code, error.message, node, error.help)
+    return ParseProblem(code, error.message, node, error.help)

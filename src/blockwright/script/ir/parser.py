@@ -9,7 +9,7 @@ from typing import Any, cast
 from blockwright.ir import DType, GraphFunction, IRModule, Node, PrimFunc
 from blockwright.ir.dtype import INT32
 from blockwright.script import relax, tir
-from blockwright.script.core import Problem, Reporter, Script, text_script
+from blockwright.script.core import ParseProblem, Reporter, Script, text_script
 from blockwright.script.core.report import wrap
 from blockwright.script.ir import functions
 from blockwright.script.relax.parser import RelaxParser
@@ -40,7 +40,7 @@ def _decorator(node: ast.FunctionDef, script: Script, reporter: Reporter) -> tup
             for item in () if call is None else call.keywords:
                 if item.arg not in known:
                     given = "**" if item.arg is None else item.arg
-                    raise Problem(
+                    raise ParseProblem(
                         "BW106",
                         f"@{name} has no option {given!r}",
                         item.value,
@@ -50,7 +50,7 @@ def _decorator(node: ast.FunctionDef, script: Script, reporter: Reporter) -> tup
                 if item.arg == "index_dtype":
                     options[item.arg] = _index_type(options[item.arg], item.value)
             return name, options
-    raise Problem(
+    raise ParseProblem(
         "BW112",
         f"function {node.name!r} has no dialect",
         node,
@@ -95,7 +95,7 @@ def parse_module(script: Script, reporter: Reporter | None = None) -> IRModule:
                 script.env[item.name] = macro_of(item, _part(script, item))
             elif isinstance(item, ast.FunctionDef):
                 if item.name in members:
-                    raise Problem("BW111", f"function {item.name!r} is defined twice", item)
+                    raise ParseProblem("BW111", f"function {item.name!r} is defined twice", item)
                 function = parse_function(item, script, report)
                 if function is not None:
                     members[item.name] = function
@@ -103,7 +103,7 @@ def parse_module(script: Script, reporter: Reporter | None = None) -> IRModule:
                 value = TirParser(script, report).eval(item.value)
                 attrs.update(cast("Mapping[str, Any]", value) if isinstance(value, dict) else {})
             elif not _is_harmless(item):
-                raise Problem("BW103", "a module holds functions and I.module_attrs", item)
+                raise ParseProblem("BW103", "a module holds functions and I.module_attrs", item)
     if reporter is None:
         report.finish()
     return IRModule(members, attrs)
@@ -121,9 +121,12 @@ def _is_harmless(item: ast.stmt) -> bool:
 
 @deep
 def from_source(
-    text: str, *, constants: Mapping[str, Any] | None = None, name: str = "<script>",
+    text: str,
+    *,
+    constants: Mapping[str, Any] | None = None,
+    name: str = "<script>",
     env: Mapping[str, Any] | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Parse program text that is not part of a Python file.
 
     Args:
@@ -161,9 +164,11 @@ def from_source(
                 elif isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name):
                     script.env[item.targets[0].id] = TirParser(script, reporter).eval(item.value)
                 elif not _is_harmless(item):
-                    raise Problem("BW103", "text holds functions, modules and constants only", item)
+                    raise ParseProblem(
+                        "BW103", "text holds functions, modules and constants only", item
+                    )
         if not result and not reporter.found:
-            reporter.add(Problem("BW103", "there is no function in the text"))
+            reporter.add(ParseProblem("BW103", "there is no function in the text"))
         reporter.finish()
     if len(result) == 1:
         return result[0]

@@ -7,7 +7,7 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.ir import Expr, GraphCall, GraphExpr, OpRef, TensorInfo
-from blockwright.script.core import Evaluator, Problem
+from blockwright.script.core import Evaluator, ParseProblem
 from blockwright.script.relax.values import OpName, as_graph, const, graph_call
 from blockwright.script.tir.evaluator import FunctionRef
 from blockwright.script.tir.macro import Macro
@@ -35,7 +35,7 @@ class RelaxEvaluator(Evaluator):
     def eval_Name(self, node: ast.Name) -> Any:
         value = super().eval_Name(node)
         if isinstance(value, DataflowLocal):
-            raise Problem(
+            raise ParseProblem(
                 "BW102", f"{node.id!r} is local to its dataflow block", node, "list it in R.output"
             )
         return self._global(value, node)
@@ -73,7 +73,9 @@ class RelaxEvaluator(Evaluator):
     def _operator(self, op: ast.AST, a: Any, b: Any, node: ast.AST) -> GraphCall:
         name = _OPERATORS.get(type(op))
         if name is None:
-            raise Problem("BW104", f"`{type(op).__name__}` has no meaning on graph values", node)
+            raise ParseProblem(
+                "BW104", f"`{type(op).__name__}` has no meaning on graph values", node
+            )
         args = tuple(as_graph(_scalar(x, y)) for x, y in ((a, b), (b, a)))
         return GraphCall(OpRef(name), args, span=self.span(node))
 
@@ -82,12 +84,12 @@ class RelaxEvaluator(Evaluator):
         if not isinstance(value, GraphExpr):
             return super().eval_UnaryOp(node)
         if not isinstance(node.op, ast.USub):
-            raise Problem("BW104", "this operator has no meaning on graph values", node)
+            raise ParseProblem("BW104", "this operator has no meaning on graph values", node)
         return GraphCall(OpRef("negative"), (value,), span=self.span(node))
 
     def eval_BoolOp(self, node: ast.BoolOp) -> Any:
         if any(isinstance(self.eval(v), GraphExpr) for v in node.values):
-            raise Problem(
+            raise ParseProblem(
                 "BW104",
                 "`and` and `or` have no meaning on graph values",
                 node,

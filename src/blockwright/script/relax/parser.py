@@ -14,7 +14,7 @@ from typing import Any, ClassVar, cast
 
 from blockwright import ir
 from blockwright.ir import Expr, GraphCall, GraphExpr, GraphFunction, GraphVar, Info, Var
-from blockwright.script.core import POISON, Problem, Reporter, Script, items_of, sequence_of
+from blockwright.script.core import POISON, ParseProblem, Reporter, Script, items_of, sequence_of
 from blockwright.script.relax.evaluator import DataflowLocal, RelaxEvaluator
 from blockwright.script.relax.infos import as_info, dimension, symbols
 from blockwright.script.relax.syntax import (
@@ -111,9 +111,9 @@ class RelaxParser(RelaxEvaluator):
     def _plain_args(self, args: ast.arguments) -> list[ast.arg]:
         extra = [*args.posonlyargs, *args.kwonlyargs, *filter(None, (args.vararg, args.kwarg))]
         for arg in extra:
-            self.reporter.add(Problem("BW112", "a parameter is a plain name with a type", arg))
+            self.reporter.add(ParseProblem("BW112", "a parameter is a plain name with a type", arg))
         for default in args.defaults:
-            self.reporter.add(Problem("BW112", "a parameter has no default value", default))
+            self.reporter.add(ParseProblem("BW112", "a parameter has no default value", default))
         return args.args
 
     def _param(self, arg: ast.arg) -> GraphVar | None:
@@ -122,9 +122,9 @@ class RelaxParser(RelaxEvaluator):
         self._defined_now = arg.arg
         with self.reporter.statement(arg):
             if isinstance(known, GraphVar):
-                raise Problem("BW111", f"there are two parameters {arg.arg!r}", arg)
+                raise ParseProblem("BW111", f"there are two parameters {arg.arg!r}", arg)
             if isinstance(known, Var):
-                raise Problem(
+                raise ParseProblem(
                     "BW111", f"{arg.arg!r} is a symbol of a parameter before", arg, _RENAME
                 )
             info = None if arg.annotation is None else self._info(arg.annotation)
@@ -141,13 +141,13 @@ class RelaxParser(RelaxEvaluator):
         try:
             return as_info(self.eval(node))
         except ScriptError as error:
-            raise Problem(error.code, error.message, node, error.help) from None
+            raise ParseProblem(error.code, error.message, node, error.help) from None
 
     def _body_of_function(self, node: ast.FunctionDef) -> None:
         body = without_docstring(node.body)
         if not body or not isinstance(body[-1], ast.Return):
             self.reporter.add(
-                Problem(
+                ParseProblem(
                     "BW103",
                     "a graph function ends with `return`",
                     node,
@@ -183,7 +183,7 @@ class RelaxParser(RelaxEvaluator):
                 self.bind(part.id, Var(part.id, ir.dtype_of(kind)))
         try:
             return dimension(self.eval(tree))
-        except Problem as problem:  # its place is within the text
+        except ParseProblem as problem:  # its place is within the text
             raise ScriptError(problem.message, code=problem.code, help=problem.help) from None
 
     def _is_known(self, name: str) -> bool:
@@ -197,10 +197,10 @@ class RelaxParser(RelaxEvaluator):
             done = False
             with self.reporter.statement(node):
                 if self.sequence.result is not None:
-                    raise Problem("BW103", "nothing follows `return`", node)
+                    raise ParseProblem("BW103", "nothing follows `return`", node)
                 method = self.statements.get(type(node))
                 if method is None:
-                    raise Problem(
+                    raise ParseProblem(
                         "BW103", f"`{word(node)}` is not a statement of the R dialect", node
                     )
                 method(self, node)
@@ -241,12 +241,12 @@ class RelaxParser(RelaxEvaluator):
 
     def visit_Assign(self, node: ast.Assign) -> None:
         if len(node.targets) != 1:
-            raise Problem("BW103", "one assignment at a time", node)
+            raise ParseProblem("BW103", "one assignment at a time", node)
         self.assign(node.targets[0], self.eval(node.value), None, node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is None:
-            raise Problem("BW103", "an annotated name needs a value", node)
+            raise ParseProblem("BW103", "an annotated name needs a value", node)
         info = self._info(node.annotation)
         value = self.eval(node.value)
         if not isinstance(value, (GraphExpr, MatchCastValue, OpName)):
@@ -259,7 +259,7 @@ class RelaxParser(RelaxEvaluator):
             self._unpack(target, value, node)
             return
         if not isinstance(target, ast.Name):
-            raise Problem("BW103", "graph values do not change; bind a new name", target)
+            raise ParseProblem("BW103", "graph values do not change; bind a new name", target)
         if isinstance(value, MatchCastValue):
             self.bind(target.id, self._match_cast(target.id, value, info, node))
             return
@@ -281,7 +281,7 @@ class RelaxParser(RelaxEvaluator):
         else:
             items = items_of(value.fields if isinstance(value, ir.TupleExpr) else value)
         if len(items) != len(target.elts):
-            raise Problem(
+            raise ParseProblem(
                 "BW106",
                 f"{len(target.elts)} names on the left, {len(items)} values on the right",
                 node,
@@ -307,7 +307,9 @@ class RelaxParser(RelaxEvaluator):
         known = next((s[name] for s in reversed(self.scopes) if name in s), None)
         if isinstance(known, Var):
             if known.type is not made.type:
-                raise Problem("BW107", f"symbol {name!r} is {known.type}, not {made.type}", node)
+                raise ParseProblem(
+                    "BW107", f"symbol {name!r} is {known.type}, not {made.type}", node
+                )
             return known
         return Var(name, made.type, span=self.span(node))
 
@@ -317,9 +319,9 @@ class RelaxParser(RelaxEvaluator):
             self.emit("_", value, None, node)
         elif isinstance(value, OutputMarker):
             if self.outputs is None:
-                raise Problem("BW108", "R.output stands outside a dataflow block", node)
+                raise ParseProblem("BW108", "R.output stands outside a dataflow block", node)
         elif isinstance(value, (GraphExpr, MatchCastValue)):
-            raise Problem("BW103", "this value is thrown away", node, "bind it to a name")
+            raise ParseProblem("BW103", "this value is thrown away", node, "bind it to a name")
         elif isinstance(value, dict):
             self.attrs.update(cast("dict[str, Any]", value))
 
@@ -327,14 +329,14 @@ class RelaxParser(RelaxEvaluator):
         call = node.items[0].context_expr
         marker = self.eval(call)
         if len(node.items) != 1 or not isinstance(marker, DataflowMarker):
-            raise Problem(
+            raise ParseProblem(
                 "BW103",
                 f"`with {ast.unparse(call)}` is not part of the dialect",
                 call,
                 "write with R.dataflow():",
             )
         if self.outputs is not None:
-            raise Problem("BW108", "dataflow blocks do not nest", node)
+            raise ParseProblem("BW108", "dataflow blocks do not nest", node)
         self.sequence.close(dataflow=False)
         self.outputs = output_names(node.body)
         self.scopes.append({})
@@ -343,7 +345,7 @@ class RelaxParser(RelaxEvaluator):
             inner = self.scopes[-1]
             for name in sorted(self.outputs - inner.keys()):
                 self.reporter.add(
-                    Problem(
+                    ParseProblem(
                         "BW102", f"{name!r} is not defined in the dataflow block", node.body[-1]
                     )
                 )
@@ -363,14 +365,14 @@ class RelaxParser(RelaxEvaluator):
             self.body(node.body if condition else node.orelse)
             return
         if self.outputs is not None:
-            raise Problem(
+            raise ParseProblem(
                 "BW108", "a dataflow block has no `if`", node, "end the dataflow block before it"
             )
         condition = self.normal(condition, node)
         then, name, info = self._branch(node.body, node)
         other, other_name, other_info = self._branch(node.orelse, node)
         if name != other_name:
-            raise Problem(
+            raise ParseProblem(
                 "BW103",
                 f"the branches end with {name!r} and {other_name!r}",
                 node,
@@ -378,7 +380,7 @@ class RelaxParser(RelaxEvaluator):
             )
         stated = info is not None and other_info is not None
         if stated and not ir.structural_equal(info, other_info):
-            raise Problem(
+            raise ParseProblem(
                 "BW107",
                 f"the branches annotate {name!r} in two ways",
                 node,
@@ -393,7 +395,7 @@ class RelaxParser(RelaxEvaluator):
         target = last.targets[0] if isinstance(last, ast.Assign) else getattr(last, "target", None)
         value_node: Any = getattr(last, "value", None)
         if not isinstance(target, ast.Name) or value_node is None:
-            raise Problem(
+            raise ParseProblem(
                 "BW103",
                 "a branch ends by assigning the value of the `if`",
                 node,
@@ -407,7 +409,7 @@ class RelaxParser(RelaxEvaluator):
                 if isinstance(value, GraphCall):
                     value = self.emit(target.id, value, info, value_node)
                 return sequence.finish(self.normal(value, value_node)), target.id, info
-        raise Problem("BW103", "this branch has no value", node)
+        raise ParseProblem("BW103", "this branch has no value", node)
 
     @contextmanager
     def _inner(self) -> Generator[Sequence]:
@@ -437,7 +439,7 @@ class RelaxParser(RelaxEvaluator):
 
     def visit_Return(self, node: ast.Return) -> None:
         if self.outputs is not None:
-            raise Problem("BW108", "`return` stands inside a dataflow block", node)
+            raise ParseProblem("BW108", "`return` stands inside a dataflow block", node)
         value = self.eval(node.value) if node.value is not None else tuple_()
         result = as_graph(value)
         if isinstance(result, GraphCall):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from blockwright.script.core import Problem
+from blockwright.script.core import ParseProblem
 
 _OUTPUT = ("output", "outputs")
 
@@ -13,7 +13,7 @@ def parse_text(text: str, place: ast.expr) -> ast.expr:
     try:
         tree = ast.parse(text, mode="eval").body
     except SyntaxError:
-        raise Problem("BW101", f"{text!r} is not an annotation", place) from None
+        raise ParseProblem("BW101", f"{text!r} is not an annotation", place) from None
     for part in ast.walk(tree):
         ast.copy_location(part, place)
     return tree
@@ -38,14 +38,14 @@ def output_names(body: list[ast.stmt]) -> set[str]:
     if not calls:
         return set()
     if len(calls) > 1:
-        raise Problem(
+        raise ParseProblem(
             "BW111",
             "a dataflow block has one R.output",
             calls[1],
             "list all names that leave the block in the last statement",
         )
     if _output_call(body[-1]) is None:
-        raise Problem(
+        raise ParseProblem(
             "BW108",
             "a statement stands behind R.output",
             body[-1],
@@ -56,7 +56,7 @@ def output_names(body: list[ast.stmt]) -> set[str]:
         listed += arg.elts if isinstance(arg, (ast.Tuple, ast.List)) else [arg]
     for arg in listed:
         if not isinstance(arg, ast.Name):
-            raise Problem("BW106", "R.output lists names of the dataflow block", arg)
+            raise ParseProblem("BW106", "R.output lists names of the dataflow block", arg)
     return {arg.id for arg in listed if isinstance(arg, ast.Name)}
 
 

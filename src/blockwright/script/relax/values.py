@@ -125,9 +125,12 @@ class OpName:
 
 
 def graph_call(
-    op: GraphExpr, args: Sequence[Any], attrs: Mapping[str, Any], out_sinfo: Any = None,
+    op: GraphExpr,
+    args: Sequence[Any],
+    attrs: Mapping[str, Any],
+    out_sinfo: Any = None,
     sinfo_args: Any = None,
-) -> GraphCall:  # fmt: skip
+) -> GraphCall:
     """A call with converted arguments; keywords are attributes."""
     for key, value in attrs.items():
         if isinstance(value, (GraphExpr, OpName, MatchCastValue)):

@@ -35,7 +35,7 @@ from blockwright.script.tir.loop_domains import loop_name, outer_buffers, uses_b
 from blockwright.support import ScriptError, Span
 
 Wrap = Callable[[Stmt], Stmt]
-FrameT = TypeVar("FrameT", bound="Frame")
+FrameT = TypeVar("FrameT", bound="StatementFrame")
 
 
 def misplaced(what: str, where: str) -> ScriptError:
@@ -50,7 +50,7 @@ class Builder:
     _local = threading.local()
 
     def __init__(self) -> None:
-        self.frames: list[Frame] = []
+        self.frames: list[StatementFrame] = []
         self.hints: list[str] = []
         self.fresh: set[Var] = set()
         self.broadcasting: set[Buffer] = set()  # of buffer_type "auto"
@@ -110,7 +110,7 @@ class Builder:
         lanes = index.dtype.lanes
         return ir.Select(ir.Broadcast(alone, lanes) if lanes > 1 else alone, zero, index)
 
-    def emit(self, item: Stmt | Scope) -> None:
+    def emit(self, item: Stmt | ScopedStatement) -> None:
         if not self.frames:
             raise misplaced("a statement", "inside a function that is being parsed")
         self.frames[-1].items.append(item)
@@ -122,29 +122,29 @@ class Builder:
         raise misplaced(what, where)
 
 
-class Scope:
+class ScopedStatement:
     """A statement that holds for the rest of its list."""
 
     def __init__(self, wrap: Wrap) -> None:
         self.wrap = wrap
 
 
-def fold(items: Iterable[Stmt | Scope]) -> Stmt:
+def fold(items: Iterable[Stmt | ScopedStatement]) -> Stmt:
     """The statements of a frame, each scope around everything after it."""
     tail: list[Stmt] = []
     for item in reversed(list(items)):
-        if isinstance(item, Scope):
+        if isinstance(item, ScopedStatement):
             tail = [item.wrap(ir.seq(reversed(tail)))]
         else:
             tail.append(item)
     return ir.seq(reversed(tail))
 
 
-class Frame:
+class StatementFrame:
     """A list of statements being built."""
 
     def __init__(self) -> None:
-        self.items: list[Stmt | Scope] = []
+        self.items: list[Stmt | ScopedStatement] = []
         self.span: Span | None = None
 
     def __enter__(self) -> Any:
@@ -169,7 +169,7 @@ class Frame:
         return fold(self.items)
 
 
-class FrameOf(Frame):
+class FrameOf(StatementFrame):
     """A frame whose body is handed to a function when it ends."""
 
     def __init__(self, done: Callable[[Stmt], None]) -> None:
@@ -180,7 +180,7 @@ class FrameOf(Frame):
         self._done(self.body())
 
 
-class ScopeFrame(Frame):
+class ScopeFrame(StatementFrame):
     """A scoping statement: used with `with`, or as a statement that holds for the rest."""
 
     def __init__(self, make: Callable[[str], tuple[Any, Wrap]], default: str) -> None:
@@ -199,7 +199,7 @@ class ScopeFrame(Frame):
     def rest(self, name: str | None = None) -> Any:
         """Let it hold for the rest of the enclosing list; gives what it defines."""
         value, wrap = self._make(name or self._default)
-        Builder.current().emit(Scope(wrap))
+        Builder.current().emit(ScopedStatement(wrap))
         return value
 
 
@@ -236,7 +236,7 @@ class LoopSpec:
         self.index = index  # what the script calls the index, where that is not the loop variable
 
 
-class LoopNest(Frame):
+class LoopNest(StatementFrame):
     """One or more nested loops."""
 
     def __init__(self, specs: list[LoopSpec], grid: bool = False) -> None:
@@ -277,7 +277,7 @@ def thread_axis(tag: str, low: Expr, extent: Expr) -> IterVar:
     return IterVar(Var(tag, extent.dtype), Range(low, extent), IterType.SPATIAL, tag)
 
 
-class StorageFrame(Frame):
+class StorageFrame(StatementFrame):
     """A frame in which buffers can be allocated: a block or a function."""
 
     def __init__(self) -> None:
@@ -285,7 +285,7 @@ class StorageFrame(Frame):
         self.alloc_buffers: list[Buffer] = []
 
 
-class InitFrame(Frame):
+class InitFrame(StatementFrame):
     def __init__(self, block: BlockFrame) -> None:
         super().__init__()
         self._block = block

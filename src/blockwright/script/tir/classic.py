@@ -181,9 +181,13 @@ def origin(buffer: Buffer) -> Expr:
 
 
 def access_ptr(
-    buffer: Buffer, access_mask: Any = "r", ptr_type: Any = "handle", content_lanes: int = 1,
-    offset: Any = 0, extent: Any = None,
-) -> Expr:  # fmt: skip
+    buffer: Buffer,
+    access_mask: Any = "r",
+    ptr_type: Any = "handle",
+    content_lanes: int = 1,
+    offset: Any = 0,
+    extent: Any = None,
+) -> Expr:
     """`A.access_ptr("r", offset=…)`: the address of an element, counted from the first."""
     return tvm_access_ptr(buffer.dtype, first_element(buffer), offset, extent, access_mask)
 

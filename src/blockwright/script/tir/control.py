@@ -10,12 +10,12 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.ir import Expr, Stmt
-from blockwright.script.tir.builder import Builder, Frame, FrameOf
+from blockwright.script.tir.builder import Builder, FrameOf, StatementFrame
 from blockwright.script.tir.values import to_expr
 from blockwright.support import ScriptError
 
 
-class IfFrame(Frame):
+class IfFrame(StatementFrame):
     """`with T.If(c):` around `with T.Then():` and `with T.Else():`."""
 
     def __init__(self, condition: Expr) -> None:

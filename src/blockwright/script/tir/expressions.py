@@ -15,7 +15,7 @@ import ml_dtypes
 from blockwright import ir
 from blockwright.ir import Buffer, BufferLoad, DType, Expr, Var, dtype_of
 from blockwright.ir.printer.expr import implied_type
-from blockwright.script.core import Evaluator, Problem, items_of, special_form
+from blockwright.script.core import Evaluator, ParseProblem, items_of, special_form
 from blockwright.script.tir.builder import Builder
 from blockwright.script.tir.values import (
     call_type,
@@ -287,14 +287,14 @@ def Let(evaluator: Evaluator, node: ast.Call) -> Expr:
     """`T.Let(body, where={x: value})`: x is a new variable in `body`."""
     where = next((k.value for k in node.keywords if k.arg == "where"), None)
     if len(node.args) != 1 or not isinstance(where, ast.Dict) or not where.keys:
-        raise Problem("BW106", "T.Let takes a body and where={name: value}", node)
+        raise ParseProblem("BW106", "T.Let takes a body and where={name: value}", node)
     bound: list[tuple[Var, Expr]] = []
     evaluator.scopes.append({})
     try:
         for key, item in zip(where.keys, where.values, strict=True):
             value = to_expr(evaluator.eval(item))
             if not isinstance(key, ast.Name):
-                raise Problem("BW106", "T.Let binds names", key or node)
+                raise ParseProblem("BW106", "T.Let binds names", key or node)
             variable = Var(key.id, value.dtype, span=evaluator.span(key))
             evaluator.bind(key.id, variable)
             bound.append((variable, value))

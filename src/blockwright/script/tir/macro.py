@@ -26,7 +26,7 @@ from types import FunctionType
 from typing import Any, Protocol
 
 from blockwright.script.core import (
-    Problem,
+    ParseProblem,
     Reporter,
     Script,
     caller_environment,
@@ -58,7 +58,7 @@ class Macro:
         script.env[node.name] = self  # it may call itself
 
     def __call__(self, *_: Any, **__: Any) -> Any:
-        raise Problem(
+        raise ParseProblem(
             "BW108",
             f"macro {self.node.name!r} is called outside a script",
             None,
@@ -72,9 +72,11 @@ class Macro:
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise Problem("BW106", f"wrong call of macro {self.node.name}: {error}", node) from None
+            raise ParseProblem(
+                "BW106", f"wrong call of macro {self.node.name}: {error}", node
+            ) from None
         if parser.depth >= _DEEPEST:
-            raise Problem(
+            raise ParseProblem(
                 "BW116",
                 f"macro {self.node.name!r} is expanded {_DEEPEST} levels deep",
                 node,

@@ -18,7 +18,7 @@ from blockwright.ir.dtype import INT32
 from blockwright.script.core import (
     POISON,
     MetaVar,
-    Problem,
+    ParseProblem,
     Reporter,
     Script,
     items_of,
@@ -26,7 +26,14 @@ from blockwright.script.core import (
     sequence_of,
 )
 from blockwright.script.tir import blocks, statements
-from blockwright.script.tir.builder import Builder, Frame, FrameOf, FuncFrame, LoopNest, ScopeFrame
+from blockwright.script.tir.builder import (
+    Builder,
+    FrameOf,
+    FuncFrame,
+    LoopNest,
+    ScopeFrame,
+    StatementFrame,
+)
 from blockwright.script.tir.evaluator import TirEvaluator
 from blockwright.script.tir.macro import Macro
 from blockwright.script.tir.pointers import name_pointer
@@ -80,9 +87,9 @@ class TirParser(TirEvaluator):
     def _params(self, args: ast.arguments, frame: FuncFrame) -> None:
         extra = [*args.posonlyargs, *args.kwonlyargs, *filter(None, (args.vararg, args.kwarg))]
         for arg in extra:
-            self.reporter.add(Problem("BW112", "a parameter is a plain name with a type", arg))
+            self.reporter.add(ParseProblem("BW112", "a parameter is a plain name with a type", arg))
         for default in args.defaults:
-            self.reporter.add(Problem("BW112", "a parameter has no default value", default))
+            self.reporter.add(ParseProblem("BW112", "a parameter has no default value", default))
         result: dict[str, Var] = {}
         for scalars in (True, False):  # buffer shapes may mention scalar parameters after them
             for arg in args.args:
@@ -93,7 +100,7 @@ class TirParser(TirEvaluator):
 
     def _param(self, arg: ast.arg, frame: FuncFrame) -> Var:
         if arg.annotation is None:
-            raise Problem(
+            raise ParseProblem(
                 "BW112",
                 f"parameter {arg.arg!r} has no type",
                 arg,
@@ -114,7 +121,9 @@ class TirParser(TirEvaluator):
             self.builder.span = self.span(arg)
             options = dict(kind.options)
             if "data" in options:
-                raise Problem("BW112", "a parameter brings its own memory; leave data out", arg)
+                raise ParseProblem(
+                    "BW112", "a parameter brings its own memory; leave data out", arg
+                )
             if "strides" in options:
                 options["strides"] = self._named_dims(options["strides"])
             shape = self._named_dims(kind.shape)
@@ -122,11 +131,13 @@ class TirParser(TirEvaluator):
                 buffer = statements.make_buffer(arg.arg, shape, kind.dtype, **options)
             except TypeError as error:
                 text = str(error).removeprefix("make_buffer() ")
-                raise Problem("BW106", f"wrong call of T.Buffer: it {text}", annotation) from error
+                raise ParseProblem(
+                    "BW106", f"wrong call of T.Buffer: it {text}", annotation
+                ) from error
             frame.buffer_map[handle] = buffer
             self.bind(arg.arg, buffer)
             return handle
-        raise Problem(
+        raise ParseProblem(
             "BW112",
             f"{ast.unparse(arg.annotation)!r} is not a parameter type",
             arg.annotation,
@@ -192,7 +203,7 @@ class TirParser(TirEvaluator):
     def statement(self, node: ast.stmt) -> None:
         method = self.statements.get(type(node))
         if method is None:
-            raise Problem("BW103", f"`{word(node)}` is not a statement of the T dialect", node)
+            raise ParseProblem("BW103", f"`{word(node)}` is not a statement of the T dialect", node)
         method(self, node)
 
     def indented(self, nodes: Iterable[ast.stmt]) -> None:
@@ -216,7 +227,7 @@ class TirParser(TirEvaluator):
             parts = None if items is None else parts_of(target.elts, len(items))
             if items is None or parts is None:
                 got = "one value" if items is None else f"{len(items)} values"
-                raise Problem(
+                raise ParseProblem(
                     "BW106", f"{len(target.elts)} names on the left, {got} on the right", node
                 )
             for part, place in parts:
@@ -226,21 +237,23 @@ class TirParser(TirEvaluator):
                 else:
                     self.assign(part, item, node)
         elif not isinstance(target, ast.Name):
-            raise Problem("BW103", "this cannot be assigned to", target)
+            raise ParseProblem("BW103", "this cannot be assigned to", target)
         elif isinstance(value, MetaVar):
             self.bind(target.id, value.value)
         elif isinstance(value, BufferSpec):
             self.bind(target.id, statements.declared(value).rest(target.id))
         elif isinstance(value, ScopeFrame):
             self.bind(target.id, value.rest(target.id))
-        elif isinstance(value, (Frame, LoopNest)):
-            raise Problem(
+        elif isinstance(value, (StatementFrame, LoopNest)):
+            raise ParseProblem(
                 "BW103", "this opens a block or loop", node, "use it with `with` or `for`"
             )
         elif isinstance(value, Var) and target.id in self._symbols:
             known = self._symbols[target.id]
             if value not in self.builder.fresh or value.type is not known.type:
-                raise Problem("BW107", f"{target.id!r} is a dimension of type {known.type}", node)
+                raise ParseProblem(
+                    "BW107", f"{target.id!r} is a dimension of type {known.type}", node
+                )
         elif isinstance(value, (Expr, BufferSlice)) and value not in self.builder.fresh:
             self.let(target.id, to_expr(value), node)
         else:
@@ -260,7 +273,7 @@ class TirParser(TirEvaluator):
 
     def visit_Assign(self, node: ast.Assign) -> None:
         if len(node.targets) != 1:
-            raise Problem("BW103", "one assignment at a time", node)
+            raise ParseProblem("BW103", "one assignment at a time", node)
         target = node.targets[0]
         if isinstance(target, ast.Subscript):
             self._store(target, self.eval(node.value), node)
@@ -274,12 +287,12 @@ class TirParser(TirEvaluator):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if not isinstance(node.target, ast.Name) or node.value is None:
-            raise Problem("BW103", "an annotated name needs a value", node)
+            raise ParseProblem("BW103", "an annotated name needs a value", node)
         kind = self.eval(node.annotation)
         # T.handle("float32") is a call, which makes a variable.
         pointer = isinstance(kind, Var) and kind in self.builder.fresh and kind.type.is_handle
         if not isinstance(kind, DTypeFactory) and not pointer:
-            raise Problem(
+            raise ParseProblem(
                 "BW107",
                 f"{ast.unparse(node.annotation)!r} is not a type",
                 node.annotation,
@@ -287,7 +300,7 @@ class TirParser(TirEvaluator):
             )
         value = to_expr(self.eval(node.value), kind.dtype)
         if value.dtype is not kind.dtype:
-            raise Problem(
+            raise ParseProblem(
                 "BW107",
                 f"the value is {value.dtype}, the variable {kind.dtype}",
                 node,
@@ -297,7 +310,7 @@ class TirParser(TirEvaluator):
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         if not isinstance(node.target, ast.Subscript):
-            raise Problem(
+            raise ParseProblem(
                 "BW103",
                 "only buffer elements can be updated",
                 node,
@@ -310,7 +323,7 @@ class TirParser(TirEvaluator):
     def _store(self, target: ast.Subscript, value: Any, node: ast.stmt) -> None:
         buffer = self.eval(target.value)
         if not isinstance(buffer, Buffer):
-            raise Problem("BW103", f"{ast.unparse(target.value)!r} is not a buffer", target)
+            raise ParseProblem("BW103", f"{ast.unparse(target.value)!r} is not a buffer", target)
         index = self.eval(target.slice)
         self.builder.span = self.span(node)
         statements.buffer_store(buffer, value, index)
@@ -323,22 +336,22 @@ class TirParser(TirEvaluator):
         elif isinstance(value, ir.Call) and _has_effect(value):
             statements.evaluate(value)
         elif isinstance(value, Expr):
-            raise Problem(
+            raise ParseProblem(
                 "BW103",
                 "this expression is computed and thrown away",
                 node,
                 "store it, or write T.evaluate(…)",
             )
-        elif isinstance(value, Frame):
-            raise Problem(
+        elif isinstance(value, StatementFrame):
+            raise ParseProblem(
                 "BW103", "this opens a block or loop", node, "use it with `with` or `for`"
             )
         elif isinstance(value, (BufferSlice, BufferSpec, Buffer, DTypeFactory)):
-            raise Problem("BW103", "this is no statement", node)
+            raise ParseProblem("BW103", "this is no statement", node)
 
     def visit_For(self, node: ast.For) -> None:
         if node.orelse:
-            raise Problem("BW103", "`for … else` is not part of the dialect", node.orelse[0])
+            raise ParseProblem("BW103", "`for … else` is not part of the dialect", node.orelse[0])
         source = self._iterable(node.iter)
         if not isinstance(source, LoopNest):
             self._unrolled(node, source)
@@ -355,7 +368,9 @@ class TirParser(TirEvaluator):
             )
             if parts is None:
                 names = names_of(target)
-                raise Problem("BW106", f"{wanted} loops, but {len(names)} loop variables", target)
+                raise ParseProblem(
+                    "BW106", f"{wanted} loops, but {len(names)} loop variables", target
+                )
             self.builder.hints = loop_names(parts, wanted)
         with source, self.scope():
             for part, place in parts:
@@ -372,7 +387,9 @@ class TirParser(TirEvaluator):
         if is_range and isinstance(node, ast.Call):
             bounds = [self.eval(a) for a in node.args]
             if not 1 <= len(bounds) <= 3:
-                raise Problem("BW106", "a loop takes range(stop) or range(start, stop, step)", node)
+                raise ParseProblem(
+                    "BW106", "a loop takes range(stop) or range(start, stop, step)", node
+                )
             annotations = next((self.eval(k.value) for k in node.keywords), None)
             step = bounds.pop() if len(bounds) == 3 else None
             return blocks.serial(*bounds, annotations=annotations, step=step)
@@ -383,7 +400,7 @@ class TirParser(TirEvaluator):
         nodes = (Expr, Buffer, BufferSlice)
         items = None if isinstance(source, nodes) else iterable_of(source)
         if items is None:
-            raise Problem(
+            raise ParseProblem(
                 "BW103",
                 "this is not a loop",
                 node.iter,
@@ -419,7 +436,7 @@ class TirParser(TirEvaluator):
                 call = item.context_expr
                 value = self.eval(call)
                 if not hasattr(value, "__enter__"):
-                    raise Problem(
+                    raise ParseProblem(
                         "BW103", f"`with {ast.unparse(call)}` is not part of the dialect", call
                     )
                 self.builder.span = self.span(item.context_expr)

@@ -20,7 +20,7 @@ from blockwright.script.tir.values import NodeValue, to_expr
 from blockwright.support import ScriptError
 
 
-class Reducer(NodeValue):
+class CommReducer(NodeValue):
     """What `T.comm_reducer` gives: `reducer.step(C[i], x)` combines a term into an element."""
 
     node: ir.CommReducer
@@ -62,7 +62,7 @@ class Reducer(NodeValue):
             frame.annotations[REDUCER_KEY] = self.node
 
 
-def comm_reducer(combine: Any, identity: Any) -> Reducer:
+def comm_reducer(combine: Any, identity: Any) -> CommReducer:
     """`T.comm_reducer(lambda x, y: x + y, T.float32(0))`: a commutative reducer.
 
     With a tuple as identity, the combination takes all components of the left operand, then those
@@ -70,9 +70,9 @@ def comm_reducer(combine: Any, identity: Any) -> Reducer:
     "int64"])` names a builtin reducer and the types of its components.
     """
     if isinstance(combine, str):
-        return Reducer(builtin_reducer(combine, items_of(identity)))
+        return CommReducer(builtin_reducer(combine, items_of(identity)))
     nothing = [to_expr(e) for e in items_of(identity)]
-    return Reducer(declare_reducer(combine, nothing))
+    return CommReducer(declare_reducer(combine, nothing))
 
 
 __all__ = ["comm_reducer"]

@@ -50,10 +50,18 @@ from blockwright.support import ScriptError
 
 # ---------------------------------------------------------------------------------------- buffers
 def make_buffer(
-    name: str, shape: Any, dtype: str | DType = "float32", *, strides: Any = None,
-    elem_offset: Any = None, scope: str = "global", align: int = 0, offset_factor: int = 0,
-    axis_separators: Sequence[int] | None = None, buffer_type: str = "",
-) -> Buffer:  # fmt: skip
+    name: str,
+    shape: Any,
+    dtype: str | DType = "float32",
+    *,
+    strides: Any = None,
+    elem_offset: Any = None,
+    scope: str = "global",
+    align: int = 0,
+    offset_factor: int = 0,
+    axis_separators: Sequence[int] | None = None,
+    buffer_type: str = "",
+) -> Buffer:
     """A buffer from what the dialect's buffer functions accept."""
     if buffer_type not in ("", "default", "auto", "auto_broadcast"):
         raise ScriptError(
@@ -221,9 +229,13 @@ def alloc_buffer(shape: Any, dtype: str | DType = "float32", *args: Any, **optio
 
 
 def allocate(
-    shape: Any, dtype: str | DType = "float32", scope: str = "global", condition: Any = None,
-    annotations: Mapping[str, Any] | None = None, **options: Any,
-) -> ScopeFrame:  # fmt: skip
+    shape: Any,
+    dtype: str | DType = "float32",
+    scope: str = "global",
+    condition: Any = None,
+    annotations: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> ScopeFrame:
     """Storage for the rest of the list, or for the body of `with … as A`."""
     if not (condition is None or condition is True or ir.is_const_int(condition, 1)):
         raise ScriptError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.schedule import BlockRV, LoopRV, Schedule
-from blockwright.strategies.cpu.blocked_sums import Level, next_level, sums_floats
+from blockwright.strategies.cpu.blocked_sums import PartialSum, next_level, sums_floats
 from blockwright.strategies.cpu.inline import block_of, extent, reduces
 from blockwright.strategies.cpu.register_tiling import steps_at_once
 from blockwright.strategies.cpu.vector_loops import (
@@ -19,9 +19,13 @@ _BY_FEW = 64  # terms of a sum from which the terms of one step are added to one
 
 
 def accumulate(
-    sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target, ragged: bool = False,
+    sch: Schedule,
+    handle: BlockRV,
+    row: LoopRV | None,
+    target: Target,
+    ragged: bool = False,
     long: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """A reduction with vectors along a spatial loop: some steps at a time go into all results.
 
     Results stay in cache between steps; each is loaded and stored once for several of them. Of a
@@ -91,7 +95,7 @@ def _sum_steps_apart(
     return steps, vectors, lanes
 
 
-def _accumulate_level(sch: Schedule, level: Level, target: Target, ragged: bool) -> None:
+def _accumulate_level(sch: Schedule, level: PartialSum, target: Target, ragged: bool) -> None:
     """The sums of blocks are added to the totals, all columns after each block."""
     own = inner_loops(sch, level.total, level.loop)
     (columns,) = spatial_loops(sch, level.total, own)

@@ -312,9 +312,14 @@ def _busy(tasks: int, target: Target) -> float:
 
 
 def _score_tile(
-    sch: Schedule, scores: BlockRV, masked: BlockRV, depth: LoopRV, i1: LoopRV, j1: LoopRV,
+    sch: Schedule,
+    scores: BlockRV,
+    masked: BlockRV,
+    depth: LoopRV,
+    i1: LoopRV,
+    j1: LoopRV,
     lanes: int,
-) -> None:  # fmt: skip
+) -> None:
     sums = scores
     cut = sum_pieces(sch, scores, [depth], Pieces())
     if cut is not None:
@@ -383,9 +388,15 @@ def _pack_slices(
 
 
 def _product_tile(
-    sch: Schedule, product: BlockRV, out: BlockRV, i0: LoopRV, size: int, width: int,
-    target: Target, pieces: int,
-) -> None:  # fmt: skip
+    sch: Schedule,
+    product: BlockRV,
+    out: BlockRV,
+    i0: LoopRV,
+    size: int,
+    width: int,
+    target: Target,
+    pieces: int,
+) -> None:
     """All rows of the tile and a slice of the head in registers while keys pass; written back by
     rows, vectors along the head."""
     loops = inner_loops(sch, product, i0)

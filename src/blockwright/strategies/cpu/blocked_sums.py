@@ -24,7 +24,7 @@ _BLOCK = 32  # terms of a block
 _UNKNOWN = 1 << 40
 
 
-class Level(msgspec.Struct, frozen=True):
+class PartialSum(msgspec.Struct, frozen=True):
     """A sum of partial sums: its block, the loop over them, and the block that makes each."""
 
     total: BlockRV
@@ -48,9 +48,15 @@ def sums_floats(block: ir.Block) -> bool:
 
 
 def next_level(
-    sch: Schedule, handle: BlockRV, reducing: list[LoopRV], *, step: int, lanes: int,
-    long: bool = False, in_block: int | None = None,
-) -> Level | None:  # fmt: skip
+    sch: Schedule,
+    handle: BlockRV,
+    reducing: list[LoopRV],
+    *,
+    step: int,
+    lanes: int,
+    long: bool = False,
+    in_block: int | None = None,
+) -> PartialSum | None:
     """Cut a long sum in two levels, of which the partial one stands inside the loop of the other.
 
     Args:
@@ -79,7 +85,7 @@ def next_level(
     partial = sch.rfactor(first, 0)
     block = block_of(sch, handle)
     (loop,) = [k for k in sch.get_loops(handle) if reduces(sch, block, k)]
-    return Level(handle, loop, partial)
+    return PartialSum(handle, loop, partial)
 
 
 def _size(sch: Schedule, loop: LoopRV, long: bool) -> int:

@@ -217,9 +217,13 @@ class _Parts(msgspec.Struct, frozen=True):
 
 
 def _arrange(
-    sch: Schedule, block: BlockRV, makes: list[BlockRV], behind: list[BlockRV], roles: Planes,
+    sch: Schedule,
+    block: BlockRV,
+    makes: list[BlockRV],
+    behind: list[BlockRV],
+    roles: Planes,
     tile: RegisterTile,
-) -> _Parts:  # fmt: skip
+) -> _Parts:
     """Steps 1 to 3: iterators in order, whole tiles, panels."""
     extents = [it.dom.extent for it in node(sch, block).iter_vars]
     weights = sch.reindex(block, ("read", position_of(roles.weights, node(sch, block).reads)))
@@ -336,9 +340,14 @@ class _Plan(msgspec.Struct, frozen=True):
 
 
 def _plan(
-    sch: Schedule, parts: _Parts, roles: Planes, tile: RegisterTile, target: Target, lines: bool,
+    sch: Schedule,
+    parts: _Parts,
+    roles: Planes,
+    tile: RegisterTile,
+    target: Target,
+    lines: bool,
     tiles: tuple[LoopRV, LoopRV],
-) -> _Plan:  # fmt: skip
+) -> _Plan:
     """The tasks with the least estimated time of the busiest thread."""
     block = node(sch, parts.block)
     filters, pixels = (extent(sch, loop) or 1 for loop in tiles)

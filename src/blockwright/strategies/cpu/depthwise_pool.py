@@ -116,9 +116,14 @@ class Lines(msgspec.Struct, frozen=True):
 
 
 def schedule_window(
-    sch: Schedule, block: BlockRV, before: list[BlockRV], tail: BlockRV | None, target: Target,
-    in_place: bool = False, lines: Lines | None = None,
-) -> None:  # fmt: skip
+    sch: Schedule,
+    block: BlockRV,
+    before: list[BlockRV],
+    tail: BlockRV | None,
+    target: Target,
+    in_place: bool = False,
+    lines: Lines | None = None,
+) -> None:
     """Schedule one window with the work before it that stays, and the one block behind it.
 
     Sums are kept in registers by name, or, `in_place`, where they belong: a tile that is written
@@ -247,9 +252,13 @@ def _lay_out_weights(sch: Schedule, block: BlockRV, facts: Sliding) -> None:
 
 
 def _tiles(
-    sch: Schedule, block: BlockRV, facts: Sliding, tile: WindowTile, blocks: WindowBlocks,
+    sch: Schedule,
+    block: BlockRV,
+    facts: Sliding,
+    tile: WindowTile,
+    blocks: WindowBlocks,
     lines: Lines | None,
-) -> tuple[LoopRV, LoopRV, list[LoopRV]]:  # fmt: skip
+) -> tuple[LoopRV, LoopRV, list[LoopRV]]:
     """Loops for tasks, for tiles and within a tile.
 
     Returns the loop over tasks, the innermost one over tiles, and the loops inside a tile: taps,
@@ -332,9 +341,13 @@ def _in_registers(sch: Schedule, loops: list[LoopRV], tile: WindowTile) -> None:
 
 
 def _write_out(
-    sch: Schedule, block: BlockRV, tail: BlockRV | None, step: LoopRV, inner: list[LoopRV],
+    sch: Schedule,
+    block: BlockRV,
+    tail: BlockRV | None,
+    step: LoopRV,
+    inner: list[LoopRV],
     tile: WindowTile,
-) -> None:  # fmt: skip
+) -> None:
     """One tile: accumulators in registers, its taps written out, the work behind it."""
     ends: list[BlockRV] = []
     if tail is not None:

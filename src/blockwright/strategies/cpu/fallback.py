@@ -25,7 +25,7 @@ from blockwright.strategies.cpu.inner_reduction import reduce_lanes
 from blockwright.strategies.cpu.register_tiling import RegisterTile, dot_tile
 from blockwright.strategies.cpu.vector_loops import inner_loops, vectorize_last
 from blockwright.strategies.match.blocks import address_of, is_spatial, leaf_blocks, stride
-from blockwright.strategies.match.vector_axes import Axis, axes_of, neighbours
+from blockwright.strategies.match.vector_axes import VectorAxis, axes_of, neighbours
 from blockwright.strategies.strategy import Rule
 from blockwright.support import ScheduleError
 from blockwright.target import Target
@@ -144,7 +144,7 @@ _MANY = 4  # tiles that read the same vectors, from which a copy of these pays
 _PAGE = 4096  # bytes: steps of this size meet few lines of a cache, and a page each
 
 
-def _far_vectors(block: ir.Block, axis: Axis) -> list[ir.Buffer]:
+def _far_vectors(block: ir.Block, axis: VectorAxis) -> list[ir.Buffer]:
     """Buffers read by vectors that a step of the reduction moves to another page."""
     result: dict[ir.Buffer, None] = {}
     for load in ir.collect(block.body, ir.BufferLoad):
@@ -195,7 +195,7 @@ def _register_tile(
 
 
 def _sharing(
-    sch: Schedule, block: ir.Block, axis: Axis, loops: list[LoopRV], others: list[LoopRV]
+    sch: Schedule, block: ir.Block, axis: VectorAxis, loops: list[LoopRV], others: list[LoopRV]
 ) -> LoopRV | None:
     """The innermost other axis on which some vector of the tile does not depend."""
     loads = [

@@ -35,7 +35,7 @@ from blockwright.strategies.cpu.gemm_canonical import (
 )
 from blockwright.strategies.cpu.gemm_plan import (
     GemmPlan,
-    Product,
+    GemmShape,
     gemm_plan,
     gemm_tile,
     unknown_rows,
@@ -91,9 +91,11 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
 
 
 def apply(
-    sch: Schedule, target: Target, tile: RegisterTile | None = None,
+    sch: Schedule,
+    target: Target,
+    tile: RegisterTile | None = None,
     pieces: Sequence[Pieces] = _PIECES,
-) -> None:  # fmt: skip
+) -> None:
     before, products, behind = parts(sch)
     kept = inline_producers(sch, before, products)
     packed = {block: _packed_with(sch, kept, products, block) for block in products}
@@ -224,10 +226,14 @@ def _packed_with(
 
 
 def contract(
-    sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target,
-    tile: RegisterTile | None = None, packed: BlockRV | None = None,
+    sch: Schedule,
+    block: BlockRV,
+    tail: BlockRV | None,
+    target: Target,
+    tile: RegisterTile | None = None,
+    packed: BlockRV | None = None,
     in_pieces: Sequence[Pieces] = _PIECES,
-) -> None:  # fmt: skip
+) -> None:
     """Schedule one contraction at the root, with the block behind it if there is one, and the one
     that computes what is packed."""
     facts = contraction_of(node(sch, block))
@@ -298,7 +304,7 @@ def _pack_within(sch: Schedule, form: Canonical, at: LoopRV, panels: int) -> Non
 
 
 def _shorten_last_tile(
-    sch: Schedule, target: Target, product: Product, tile: RegisterTile, tiles: LoopRV
+    sch: Schedule, target: Target, product: GemmShape, tile: RegisterTile, tiles: LoopRV
 ) -> None:
     """Of rows whose number is not known, where the tile was chosen with code for few last ones."""
     if product.rows is not None:
@@ -309,9 +315,14 @@ def _shorten_last_tile(
 
 
 def _write_out(
-    sch: Schedule, target: Target, product: Product, tile: RegisterTile, plan: GemmPlan,
-    k: list[LoopRV], width: int | None,
-) -> list[LoopRV]:  # fmt: skip
+    sch: Schedule,
+    target: Target,
+    product: GemmShape,
+    tile: RegisterTile,
+    plan: GemmPlan,
+    k: list[LoopRV],
+    width: int | None,
+) -> list[LoopRV]:
     """Write out some steps of the reduction, or all taps that are the last of several loops: a
     branch for a few updates takes as long as some of them. Returns the loops that remain.
 
@@ -355,7 +366,7 @@ def _line_steps(target: Target, tile: RegisterTile, bits: int, plan: GemmPlan) -
     return max(1, min(_AT_ONCE, plan.row_tiles // lines))
 
 
-def _needs_cut(target: Target, product: Product, tile: RegisterTile) -> bool:
+def _needs_cut(target: Target, product: GemmShape, tile: RegisterTile) -> bool:
     """Whether the last panel is to have code of its own, so that the others are stored without
     masks: where these cost something, and few products are summed between two stores."""
     columns, depth = product.columns, product.depth
@@ -363,7 +374,7 @@ def _needs_cut(target: Target, product: Product, tile: RegisterTile) -> bool:
     return not (fits or target.cheap_predication) and (depth is None or depth < _SHALLOW)
 
 
-def _product(func: ir.PrimFunc, block: ir.Block, facts: Contraction) -> Product:
+def _product(func: ir.PrimFunc, block: ir.Block, facts: Contraction) -> GemmShape:
     """Extents, and how the left operand moves with the last row and reduction axes."""
     bits = block.writes[0].buffer.dtype.bits
     load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is facts.a)
@@ -378,7 +389,7 @@ def _product(func: ir.PrimFunc, block: ir.Block, facts: Contraction) -> Product:
     )
     lengths = [block.iter_vars[p].dom.extent for p in facts.m]
     smallest = math.prod(max(1, symbol_facts(func).const_bounds(n)[0] or 1) for n in lengths)
-    return Product(
+    return GemmShape(
         batch,
         rows,
         columns,

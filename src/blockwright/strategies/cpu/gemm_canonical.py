@@ -69,10 +69,17 @@ def node(sch: Schedule, block: BlockRV) -> ir.Block:
 
 
 def canonicalize(
-    sch: Schedule, block: BlockRV, tail: BlockRV | None, target: Target, pad_rows: bool = True,
-    apart: int = 0, columns_apart: int = 0, most_rows: int = 16, tile: RegisterTile | None = None,
+    sch: Schedule,
+    block: BlockRV,
+    tail: BlockRV | None,
+    target: Target,
+    pad_rows: bool = True,
+    apart: int = 0,
+    columns_apart: int = 0,
+    most_rows: int = 16,
+    tile: RegisterTile | None = None,
     pieces: Sequence[Pieces] = (),
-) -> Canonical:  # fmt: skip
+) -> Canonical:
     """Steps 1 to 3. `tail` is the block that reads the result, None when it is an output.
 
     The first `apart` row axes are not fused with the others: each of their values has row tiles of
@@ -182,9 +189,12 @@ def regroup(
 
 
 def fuse_copy(
-    sch: Schedule, writer: BlockRV, copy: BlockRV, extents: list[ir.Expr],
+    sch: Schedule,
+    writer: BlockRV,
+    copy: BlockRV,
+    extents: list[ir.Expr],
     roles: list[tuple[int, ...]],
-) -> None:  # fmt: skip
+) -> None:
     """Fuse the axes of what `writer` writes, and the iterators of `copy`, in the same way."""
     mapping = _grouping(extents, roles)
     if mapping is not None:

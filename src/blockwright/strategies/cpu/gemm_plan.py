@@ -13,7 +13,15 @@ from functools import lru_cache
 
 import msgspec
 
-from blockwright.cost import Access, Loop, Step, Storage, around, estimate_nest, share_out
+from blockwright.cost import (
+    AccessNode,
+    BufferNode,
+    LoopNode,
+    StatementNode,
+    around,
+    estimate_nest,
+    share_out,
+)
 from blockwright.strategies.cpu.register_tiling import (
     RegisterTile,
     RowTile,
@@ -39,7 +47,7 @@ _FAR = 4  # times the second cache, from which A is expected to be in the last o
 _BETTER = 0.97  # of the time, that a plan must take to be preferred: less is the model's error
 
 
-class Product(msgspec.Struct, frozen=True):
+class GemmShape(msgspec.Struct, frozen=True):
     """Extents of `C[b, m, n] += A[b, m, k] * B[b, n, k]`; None where they are symbols.
 
     Attributes:
@@ -90,7 +98,7 @@ class GemmPlan(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=1024)
-def gemm_tile(target: Target, product: Product) -> RegisterTile:
+def gemm_tile(target: Target, product: GemmShape) -> RegisterTile:
     """The register tile: the best by its own work, or one nearly as good where the model knows of
     a reason, such as rows of A that drive each other out of the first cache."""
     if product.rows is None:
@@ -111,7 +119,7 @@ def gemm_tile(target: Target, product: Product) -> RegisterTile:
     return best
 
 
-def unknown_rows(target: Target, product: Product) -> tuple[RowTile, ...]:
+def unknown_rows(target: Target, product: GemmShape) -> tuple[RowTile, ...]:
     """The tile for a number of rows that calls decide, and others for some of these numbers."""
     step = max(1, product.row_step)
     return row_tiles(
@@ -120,7 +128,7 @@ def unknown_rows(target: Target, product: Product) -> tuple[RowTile, ...]:
 
 
 @lru_cache(maxsize=1024)
-def gemm_plan(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
+def gemm_plan(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPlan:
     """The plan of which the cost model expects most; where extents are symbols, one that suits
     small and large ones."""
     starts = _starts(target, product, tile)
@@ -133,7 +141,7 @@ def gemm_plan(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
 
 
 @lru_cache(maxsize=1024)
-def _best_plan(target: Target, product: Product, tile: RegisterTile) -> tuple[GemmPlan, float]:
+def _best_plan(target: Target, product: GemmShape, tile: RegisterTile) -> tuple[GemmPlan, float]:
     """The best of the plans that are found from where one may start, and its seconds."""
     starts = _starts(target, product, tile)
     best, smallest = starts[0], math.inf
@@ -144,7 +152,7 @@ def _best_plan(target: Target, product: Product, tile: RegisterTile) -> tuple[Ge
     return best, smallest
 
 
-def _starts(target: Target, product: Product, tile: RegisterTile) -> list[GemmPlan]:
+def _starts(target: Target, product: GemmShape, tile: RegisterTile) -> list[GemmPlan]:
     """Plans from which better ones are looked for, the one to prefer first.
 
     Where A stays in half of the second cache, passing it for every panel costs nothing, and the
@@ -184,7 +192,7 @@ def _starts(target: Target, product: Product, tile: RegisterTile) -> list[GemmPl
 
 
 def _in_even_tasks(
-    target: Target, product: Product, tile: RegisterTile, start: GemmPlan
+    target: Target, product: GemmShape, tile: RegisterTile, start: GemmPlan
 ) -> GemmPlan:
     """For an unknown number of rows: the longest tasks, of those half as long again and again, that
     let threads share the work of the likely numbers about as evenly as any."""
@@ -202,7 +210,7 @@ def _in_even_tasks(
 
 
 def _seconds_for(
-    target: Target, product: Product, tile: RegisterTile, plan: GemmPlan, rows: int
+    target: Target, product: GemmShape, tile: RegisterTile, plan: GemmPlan, rows: int
 ) -> float:
     """Seconds for each row of a product that turns out to have so many."""
     known = msgspec.structs.replace(product, rows=rows)
@@ -212,7 +220,7 @@ def _seconds_for(
 
 
 def _improved(
-    target: Target, product: Product, tile: RegisterTile, start: GemmPlan
+    target: Target, product: GemmShape, tile: RegisterTile, start: GemmPlan
 ) -> tuple[GemmPlan, float]:
     """A plan that no other decision improves by itself, and its seconds."""
     best, smallest = start, plan_seconds(target, product, tile, start)
@@ -226,7 +234,7 @@ def _improved(
     return best, smallest
 
 
-def _in_turn(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
+def _in_turn(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPlan:
     """Every panel is used for all rows of a task before the next one is fetched, and the threads
     have panels of their own: each comes from memory once, while the other threads compute."""
     rows, columns = _tiles(product, tile)
@@ -243,7 +251,7 @@ def _portion(share: int, whole: int) -> int:
     return max(p for p in range(1, largest + 1) if math.ceil(whole / p) * p <= whole * _FULL)
 
 
-def _by_bands(target: Target, product: Product, tile: RegisterTile) -> GemmPlan | None:
+def _by_bands(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPlan | None:
     """As `_in_turn`, for as many rows at a time as stay in half of the second cache, or a few less,
     so that all of them, or the least number that there may be, come in equal bands.
 
@@ -266,7 +274,7 @@ def _by_bands(target: Target, product: Product, tile: RegisterTile) -> GemmPlan 
     return GemmPlan(row_tiles, _portion(share, share), rows_inside=True, bands=unknown)
 
 
-def _is_far(target: Target, product: Product) -> bool:
+def _is_far(target: Target, product: GemmShape) -> bool:
     """Whether B is not in the last cache when it is used again, or drives the rest out of it."""
     assert product.columns is not None
     assert product.depth is not None
@@ -274,7 +282,7 @@ def _is_far(target: Target, product: Product) -> bool:
     return size > target.caches[-1].size // 3
 
 
-def _once(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
+def _once(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPlan:
     """A task takes all rows, and as many panels as half of the second cache holds, so that each
     comes there once. A panel that is larger is cut into pieces of the reduction."""
     assert product.depth is not None
@@ -288,7 +296,7 @@ def _once(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
     return GemmPlan(rows, panels, depth if pieces > 1 else None)
 
 
-def _packing(target: Target, product: Product, tile: RegisterTile) -> GemmPlan | None:
+def _packing(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPlan | None:
     """A task takes all rows and a few panels, which it writes to half of the second cache: a piece
     of the reduction at a time, so long that a tile of rows stays in the first cache while it meets
     them. None for a B that is near, and where there are too few panels to share out.
@@ -312,7 +320,7 @@ def _packing(target: Target, product: Product, tile: RegisterTile) -> GemmPlan |
     return best
 
 
-def _start(target: Target, product: Product, tile: RegisterTile) -> GemmPlan:
+def _start(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPlan:
     """By closed formulas.
 
     All panels pass every tile of rows while B stays in a third of the last cache: long streams come
@@ -347,7 +355,7 @@ def _cuts(depth: int) -> list[int]:
     return [p for p in range(1, depth // _SHORTEST + 1) if depth % p == 0] or [1]
 
 
-def _near(plan: GemmPlan, product: Product, tile: RegisterTile) -> Iterator[GemmPlan]:
+def _near(plan: GemmPlan, product: GemmShape, tile: RegisterTile) -> Iterator[GemmPlan]:
     """Plans with one decision made otherwise."""
     rows, columns = _tiles(product, tile)
     change = msgspec.structs.replace
@@ -374,12 +382,12 @@ def _parts(extent: int, now: int) -> list[int]:
     return sorted(sizes - {now}, reverse=True)
 
 
-def _tiles(product: Product, tile: RegisterTile) -> tuple[int, int]:
+def _tiles(product: GemmShape, tile: RegisterTile) -> tuple[int, int]:
     rows = math.ceil((product.rows or _UNKNOWN) / tile.rows)
     return rows, math.ceil((product.columns or _UNKNOWN) / tile.columns)
 
 
-def plan_seconds(target: Target, product: Product, tile: RegisterTile, plan: GemmPlan) -> float:
+def plan_seconds(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmPlan) -> float:
     """What the cost model expects a plan to take."""
     return estimate_nest([_nest(target, product, tile, plan)], target).seconds
 
@@ -387,10 +395,10 @@ def plan_seconds(target: Target, product: Product, tile: RegisterTile, plan: Gem
 class _Axis(msgspec.Struct):
     """Tiles of rows or columns: the tasks' loop, and the one within a task."""
 
-    outer: Loop
-    inner: Loop
+    outer: LoopNode
+    inner: LoopNode
 
-    def moves(self, step: float) -> dict[Loop, float]:
+    def moves(self, step: float) -> dict[LoopNode, float]:
         """Of something that lies `step` bytes further with each tile."""
         return {self.outer: step * self.inner.count, self.inner: step}
 
@@ -398,26 +406,26 @@ class _Axis(msgspec.Struct):
 class _Operand(msgspec.Struct):
     """What a register tile touches: bytes from one row to the next, and from column to column."""
 
-    storage: Storage
-    moves: dict[Loop, float]
+    storage: BufferNode
+    moves: dict[LoopNode, float]
     by_row: float
     by_column: float
 
 
-def _nest(target: Target, product: Product, tile: RegisterTile, plan: GemmPlan) -> Loop:
+def _nest(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmPlan) -> LoopNode:
     """The program that the rule makes of a plan, without what packs B."""
     size = product.bits // 8
     depth = product.depth or _UNKNOWN
     row_tiles, panels = _tiles(product, tile)
-    m = _Axis(Loop(row_tiles / plan.row_tiles, "parallel"), Loop(plan.row_tiles))
-    n = _Axis(Loop(panels / plan.panels, "parallel"), Loop(plan.panels))
-    batch = Loop(product.batch or 1, "parallel")
+    m = _Axis(LoopNode(row_tiles / plan.row_tiles, "parallel"), LoopNode(plan.row_tiles))
+    n = _Axis(LoopNode(panels / plan.panels, "parallel"), LoopNode(plan.panels))
+    batch = LoopNode(product.batch or 1, "parallel")
     pieces = math.ceil(depth / plan.depth) if plan.depth else 1
-    piece, step = Loop(pieces), Loop(depth / pieces)
+    piece, step = LoopNode(pieces), LoopNode(depth / pieces)
     panel, rows = tile.columns * size, row_tiles * tile.rows
     width, count = panels * panel, batch.count
     a = _Operand(
-        Storage("A", depth * rows * size * count),
+        BufferNode("A", depth * rows * size * count),
         {
             batch: depth * rows * size,
             **m.moves(tile.rows * product.row_step),
@@ -428,20 +436,20 @@ def _nest(target: Target, product: Product, tile: RegisterTile, plan: GemmPlan) 
         0,
     )
     b = _Operand(
-        Storage("B", depth * width * count, cold=product.cold),
+        BufferNode("B", depth * width * count, cold=product.cold),
         {batch: depth * width, **n.moves(depth * panel), piece: step.count * panel, step: panel},
         0,
         size,
     )
     c = _Operand(
-        Storage("C", rows * width * count),
+        BufferNode("C", rows * width * count),
         {batch: rows * width, **m.moves(tile.rows * width), **n.moves(panel)},
         width,
         size,
     )
-    sums = _Operand(Storage("sums", tile.rows * panel, registers=True), {}, panel, size)
+    sums = _Operand(BufferNode("sums", tile.rows * panel, registers=True), {}, panel, size)
     step.body = [_each(tile, size, sums, sums, a, b)]
-    body: list[Loop | Step] = [_each(tile, size, sums), step]
+    body: list[LoopNode | StatementNode] = [_each(tile, size, sums), step]
     body.append(_each(tile, size, c, sums, c) if pieces > 1 else _each(tile, size, c, sums))
     first, second = (n, m) if plan.rows_inside else (m, n)
     tasks = [batch, first.outer, second.outer]
@@ -451,16 +459,16 @@ def _nest(target: Target, product: Product, tile: RegisterTile, plan: GemmPlan) 
     return batch
 
 
-def _each(tile: RegisterTile, size: int, stored: _Operand, *loaded: _Operand) -> Loop:
+def _each(tile: RegisterTile, size: int, stored: _Operand, *loaded: _Operand) -> LoopNode:
     """One operation for all elements of a register tile."""
-    row, column = Loop(tile.rows, "unrolled"), Loop(tile.columns, "lanes")
+    row, column = LoopNode(tile.rows, "unrolled"), LoopNode(tile.columns, "lanes")
 
-    def access(operand: _Operand, is_store: bool) -> Access:
+    def access(operand: _Operand, is_store: bool) -> AccessNode:
         inside = {row: operand.by_row, column: operand.by_column}
         moves = operand.moves | {loop: step for loop, step in inside.items() if step}
-        return Access(operand.storage, moves, size, stored=is_store)
+        return AccessNode(operand.storage, moves, size, stored=is_store)
 
     accesses = (access(stored, True), *(access(operand, False) for operand in loaded))
-    column.body = [Step(accesses, 1, stored in loaded, width=size)]
+    column.body = [StatementNode(accesses, 1, stored in loaded, width=size)]
     row.body = [column]
     return row

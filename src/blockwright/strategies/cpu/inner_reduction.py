@@ -17,7 +17,7 @@ from blockwright.analysis import NoReduction, Reduction, find_reduction
 from blockwright.arith import IndexMap
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.accumulate import accumulate
-from blockwright.strategies.cpu.blocked_sums import LONGEST, Level, long_sums, next_level
+from blockwright.strategies.cpu.blocked_sums import LONGEST, PartialSum, long_sums, next_level
 from blockwright.strategies.cpu.inline import block_of, extent, inline_where, longest, reduces
 from blockwright.strategies.cpu.nontemporal import read_next_row, stream
 from blockwright.strategies.cpu.software_pipelined_rows import overlap_rows, passes_caches
@@ -221,9 +221,14 @@ def _share(sch: Schedule, handle: BlockRV, target: Target, long: bool) -> None:
 
 
 def schedule_inner(
-    sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target,
-    maker: BlockRV | None = None, several: bool = False, long: bool = False,
-) -> None:  # fmt: skip
+    sch: Schedule,
+    handle: BlockRV,
+    row: LoopRV | None,
+    target: Target,
+    maker: BlockRV | None = None,
+    several: bool = False,
+    long: bool = False,
+) -> None:
     """Vectorise a block inside a row: spatial ones along their last loop, reductions by lanes.
 
     A reduction takes what `maker` makes in the pass that makes it. `several`: vectors at once also
@@ -291,9 +296,13 @@ def _partial_results(
 
 
 def _one_pass(
-    sch: Schedule, maker: BlockRV, chunk: LoopRV, lanes: int, row: LoopRV | None,
+    sch: Schedule,
+    maker: BlockRV,
+    chunk: LoopRV,
+    lanes: int,
+    row: LoopRV | None,
     vectors: bool = True,
-) -> LoopRV:  # fmt: skip
+) -> LoopRV:
     """Make what a reduction takes vector by vector, or block by block, just before it is taken."""
     result, lane = sch.split(inner_loops(sch, maker, row)[-1], [None, lanes])
     if vectors:
@@ -302,9 +311,13 @@ def _one_pass(
 
 
 def reduce_lanes(
-    sch: Schedule, handle: BlockRV, row: LoopRV | None, target: Target,
-    maker: BlockRV | None = None, long: bool = False,
-) -> bool:  # fmt: skip
+    sch: Schedule,
+    handle: BlockRV,
+    row: LoopRV | None,
+    target: Target,
+    maker: BlockRV | None = None,
+    long: bool = False,
+) -> bool:
     """Vectorise a reduction: over its last spatial loop if it has one, else with partial results.
 
     A spatial loop below the row (column sums) is the vector axis as it stands, unless neighbours
@@ -369,9 +382,13 @@ def reduce_lanes(
 
 
 def _reduce_level(
-    sch: Schedule, level: Level, row: LoopRV | None, target: Target, maker: BlockRV | None,
+    sch: Schedule,
+    level: PartialSum,
+    row: LoopRV | None,
+    target: Target,
+    maker: BlockRV | None,
     long: bool,
-) -> bool:  # fmt: skip
+) -> bool:
     """Blocks of a long row are summed lane by lane, one after another, and added to the total."""
     sch.compute_at(level.partial, level.loop)
     sch.set_scope(level.partial, 0, "local")

@@ -132,9 +132,13 @@ def _rows_apart(target: Target, row_bytes: int) -> int:
 
 
 def choose_register_tile(
-    target: Target, rows: int | None, columns: int | None, bits: int = 32, row_bytes: int = 1,
+    target: Target,
+    rows: int | None,
+    columns: int | None,
+    bits: int = 32,
+    row_bytes: int = 1,
     most_rows: int = 16,
-) -> RegisterTile:  # fmt: skip
+) -> RegisterTile:
     """The tile with the highest predicted throughput that fits the register file.
 
     One register is kept for the broadcast operand and `vectors` for the row of the packed operand.
@@ -145,9 +149,13 @@ def choose_register_tile(
 
 
 def register_tiles(
-    target: Target, rows: int | None, columns: int | None, bits: int = 32, row_bytes: int = 1,
+    target: Target,
+    rows: int | None,
+    columns: int | None,
+    bits: int = 32,
+    row_bytes: int = 1,
     most_rows: int = 16,
-) -> list[RegisterTile]:  # fmt: skip
+) -> list[RegisterTile]:
     """All tiles that fit the register file, best first; see `choose_register_tile`."""
     largest = max(1, min(most_rows, _rows_apart(target, row_bytes)))
     lanes = max(1, target.vector_bits // bits)
@@ -203,9 +211,14 @@ class RowTile(msgspec.Struct, frozen=True):
 
 @functools.cache
 def row_tiles(
-    target: Target, least_rows: int, columns: int | None, bits: int = 32, row_bytes: int = 1,
-    cold: bool = False, each: int = 1,
-) -> tuple[RowTile, ...]:  # fmt: skip
+    target: Target,
+    least_rows: int,
+    columns: int | None,
+    bits: int = 32,
+    row_bytes: int = 1,
+    cold: bool = False,
+    each: int = 1,
+) -> tuple[RowTile, ...]:
     """Tiles for a number of rows that calls decide, at least `least_rows` and a multiple of `each`.
 
     The usual one comes first, then those that some numbers are better passed in, each worth the
@@ -311,9 +324,14 @@ def speed_of_panels(target: Target, tile: RegisterTile, bits: int) -> float:
 
 
 def predicted_share(
-    target: Target, tile: RegisterTile, rows: int | None, columns: int | None, *,
-    anywhere: bool = False, short_end: bool = False,
-) -> float:  # fmt: skip
+    target: Target,
+    tile: RegisterTile,
+    rows: int | None,
+    columns: int | None,
+    *,
+    anywhere: bool = False,
+    short_end: bool = False,
+) -> float:
     """Of the FMA peak, with the elements beyond the end of the result counted as lost.
 
     With a `short_end`, the last tile of a row has only the vectors that it needs. Where vectors may

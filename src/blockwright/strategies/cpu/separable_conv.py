@@ -226,9 +226,12 @@ def _in_tasks(sch: Schedule, product: BlockRV, facts: Contraction, count: int) -
 
 
 def _cut(
-    axes: Sequence[ir.Expr], extents: Mapping[ir.Var, ir.Expr], images: Mapping[ir.Var, None],
-    line: ir.Var, count: int,
-) -> IndexMap:  # fmt: skip
+    axes: Sequence[ir.Expr],
+    extents: Mapping[ir.Var, ir.Expr],
+    images: Mapping[ir.Var, None],
+    line: ir.Var,
+    count: int,
+) -> IndexMap:
     """(…, images, lines, …) -> (…, tasks, lines of a task, …)."""
     names = {axis: ir.Var(f"i{k}", axis.dtype) for k, axis in enumerate(axes)}
     task: ir.Expr = ir.const(0, line.dtype)

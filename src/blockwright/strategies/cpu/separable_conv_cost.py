@@ -13,7 +13,7 @@ import msgspec
 from blockwright.strategies.cpu.depthwise_pool_cost import WindowShape, window_cycles
 from blockwright.strategies.cpu.gemm_plan import (
     GemmPlan,
-    Product,
+    GemmShape,
     gemm_plan,
     gemm_tile,
     plan_seconds,
@@ -51,10 +51,12 @@ class Separable(msgspec.Struct, frozen=True):
         return self.channels * self.filters * self.bits // 8
 
     @property
-    def product(self) -> Product:
+    def product(self) -> GemmShape:
         """The product, its rows left open."""
         size = self.bits // 8
-        return Product(1, None, self.filters, self.channels, self.channels * size, size, self.bits)
+        return GemmShape(
+            1, None, self.filters, self.channels, self.channels * size, size, self.bits
+        )
 
 
 def lines_of_task(target: Target, shape: Separable) -> int:
@@ -130,7 +132,7 @@ def _window_line(target: Target, shape: Separable, window: WindowShape) -> float
     return window_cycles(target, window, shape.bits) / shape.lines
 
 
-def _cycles(target: Target, product: Product, tile: RegisterTile, plan: GemmPlan) -> float:
+def _cycles(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmPlan) -> float:
     """Of a product, without starting threads."""
     return (
         plan_seconds(target, product, tile, plan) * target.core.frequency_hz

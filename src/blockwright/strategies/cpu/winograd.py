@@ -36,7 +36,7 @@ _PIECES = (
 _BY_PIXEL = "read them in a block over images, rows, columns and channels, as nn.conv2d does"
 
 
-class Parts(msgspec.Struct, frozen=True):
+class WinogradBlocks(msgspec.Struct, frozen=True):
     """The blocks of the algorithm, by what they make.
 
     Attributes:
@@ -94,7 +94,7 @@ def apply(sch: Schedule, target: Target) -> None:
         spread(sch, [handle], target)
 
 
-def _in_groups(sch: Schedule, parts: Parts, target: Target, group: int) -> list[BlockRV]:
+def _in_groups(sch: Schedule, parts: WinogradBlocks, target: Target, group: int) -> list[BlockRV]:
     """All steps for a group of tiles at a time, whose transforms stay in the second-level cache.
 
     Returns blocks that are left at the root.
@@ -152,7 +152,7 @@ def _at_task(sch: Schedule, handle: BlockRV, task: LoopRV, target: Target) -> bo
 
 
 # ---------------------------------------------------------------------------------- finding blocks
-def _parts(sch: Schedule) -> Parts:
+def _parts(sch: Schedule) -> WinogradBlocks:
     handles = sch.get_child_blocks(sch.get_block("root"))
     at = next(k for k, h in enumerate(handles) if contraction_of(block_of(sch, h)) is not None)
     facts = contraction_of(block_of(sch, handles[at]))
@@ -166,7 +166,7 @@ def _parts(sch: Schedule) -> Parts:
     while after and _follows(block_of(sch, tail), block_of(sch, after[0])):
         sch.compute_inline(tail)
         tail, *after = after
-    return Parts(
+    return WinogradBlocks(
         _inlined(sch, before), inputs, filters, handles[at], results, tail, _inlined(sch, after)
     )
 
@@ -204,7 +204,7 @@ def _follows(block: ir.Block, after: ir.Block) -> bool:
     )
 
 
-def _group(sch: Schedule, parts: Parts, target: Target) -> int | None:
+def _group(sch: Schedule, parts: WinogradBlocks, target: Target) -> int | None:
     """Tiles in a group, as the model says; None for one step after the other.
 
     Groups for a batch of unknown size are parts of one image.
@@ -276,7 +276,7 @@ def _in_registers(sch: Schedule, handle: BlockRV, loop: LoopRV) -> None:
         sch.unroll(line)
 
 
-def _tiles_out(sch: Schedule, parts: Parts, target: Target) -> LoopRV:
+def _tiles_out(sch: Schedule, parts: WinogradBlocks, target: Target) -> LoopRV:
     """The transform of results at the tail, a tile of pixels and a vector of channels at a time.
 
     Returns the loop over tiles and vectors.
@@ -288,7 +288,7 @@ def _tiles_out(sch: Schedule, parts: Parts, target: Target) -> LoopRV:
     return sch.fuse(n, h0, w0, c0)
 
 
-def _pixel_tasks(sch: Schedule, parts: Parts, target: Target, group: int) -> LoopRV:
+def _pixel_tasks(sch: Schedule, parts: WinogradBlocks, target: Target, group: int) -> LoopRV:
     """The same by groups of tiles; returns the loop over groups."""
     n, h0, w0, c, inner = _pixel_tiles(sch, parts)
     vectors = extent(sch, c), _lanes(sch, parts.tail, target)
@@ -301,7 +301,7 @@ def _pixel_tasks(sch: Schedule, parts: Parts, target: Target, group: int) -> Loo
 
 
 def _pixel_tiles(
-    sch: Schedule, parts: Parts
+    sch: Schedule, parts: WinogradBlocks
 ) -> tuple[LoopRV, LoopRV, LoopRV, LoopRV, list[LoopRV]]:
     n, h, w, c, m = _pixel_loops(sch, parts)
     h0, h1 = sch.split(h, [None, m])
@@ -309,7 +309,7 @@ def _pixel_tiles(
     return n, h0, w0, c, [h1, w1]
 
 
-def _tile_of_results(sch: Schedule, parts: Parts, at: LoopRV, inner: list[LoopRV]) -> None:
+def _tile_of_results(sch: Schedule, parts: WinogradBlocks, at: LoopRV, inner: list[LoopRV]) -> None:
     for handle in reversed(parts.results):
         _in_registers(sch, handle, at)
     *pixels, lanes = inner
@@ -331,7 +331,9 @@ def _lines(sch: Schedule, handle: BlockRV, target: Target) -> None:
     sch.parallel(sch.fuse(*loops[:-2]) if len(loops) > 3 else loops[0])
 
 
-def _pixel_loops(sch: Schedule, parts: Parts) -> tuple[LoopRV, LoopRV, LoopRV, LoopRV, int]:
+def _pixel_loops(
+    sch: Schedule, parts: WinogradBlocks
+) -> tuple[LoopRV, LoopRV, LoopRV, LoopRV, int]:
     """The tail's loops over images, rows, columns and channels, and the edge of a tile."""
     results = block_of(sch, parts.results[-1]).writes[0].buffer
     block = block_of(sch, parts.tail)

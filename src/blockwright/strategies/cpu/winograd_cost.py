@@ -50,7 +50,7 @@ class Convolution(msgspec.Struct, frozen=True):
         return _A_FEW if self.batch is None else self.batch
 
 
-class Plan(msgspec.Struct, frozen=True):
+class WinogradPlan(msgspec.Struct, frozen=True):
     """Tiles in a group, None for all steps one after the other, and the cycles expected."""
 
     group: int | None
@@ -58,10 +58,10 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=1024)
-def plan(target: Target, conv: Convolution, m: int) -> Plan:
+def plan(target: Target, conv: Convolution, m: int) -> WinogradPlan:
     """The best way to go through the tiles of edge m."""
     count = math.prod(conv.grid(m))
-    best = Plan(None, _in_passes(target, conv, m, count))
+    best = WinogradPlan(None, _in_passes(target, conv, m, count))
     for group in _groups(conv, m):
         if _group_bytes(conv, m, group) <= target.cache(2).size * 3 // 4:
             tasks = math.ceil(count // group / target.num_threads)
@@ -71,7 +71,7 @@ def plan(target: Target, conv: Convolution, m: int) -> Plan:
             each = max(products, filters) + _transforms(target, conv, m, group)
             if size > target.caches[-1].size // 3:
                 each += _WAITED * min(products, filters)
-            result = Plan(group, tasks * each + target.core.parallel_launch_cycles)
+            result = WinogradPlan(group, tasks * each + target.core.parallel_launch_cycles)
             best = min(best, result, key=lambda p: p.cycles)
     return best
 

@@ -10,7 +10,7 @@ from blockwright import ir
 from blockwright.strategies.match.blocks import address_of, extent_of, stride
 
 
-class Axis(msgspec.Struct, frozen=True, eq=False):
+class VectorAxis(msgspec.Struct, frozen=True, eq=False):
     """An iterator vectors may run along; `reach`: elements its accesses skip, all together."""
 
     position: int
@@ -59,17 +59,17 @@ def neighbours(block: ir.Block) -> list[tuple[int, ...]]:
     return groups
 
 
-def axes_of(block: ir.Block, lanes: int) -> list[Axis]:
+def axes_of(block: ir.Block, lanes: int) -> list[VectorAxis]:
     """The iterators of more than one step, the best for vectors first: at least half a vector long
     (with its neighbours), with the closest accesses, spatial."""
     addresses = _addresses(block)
     groups = {position: group for group in neighbours(block) for position in group}
-    result: list[tuple[bool, Axis]] = []
+    result: list[tuple[bool, VectorAxis]] = []
     for position, it in enumerate(block.iter_vars):
         if not ir.is_const_int(it.dom.extent, 1):
             reach = sum(min(stride(address, it), _FAR) for address in addresses)
             length = extent_of(block, groups.get(position, (position,)))
             short = length is not None and 2 * length < lanes
-            result.append((short, Axis(position, it, reach)))
+            result.append((short, VectorAxis(position, it, reach)))
     result.sort(key=lambda entry: (entry[0], entry[1].reach, not entry[1].spatial))
     return [axis for _, axis in result]

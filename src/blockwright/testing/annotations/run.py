@@ -12,20 +12,20 @@ import msgspec
 from blockwright import ir
 from blockwright.testing.annotations.bank import WRITTEN
 from blockwright.testing.annotations.mutate import mutant
-from blockwright.testing.annotations.trial import Verdict, evaluated, judged, tried
+from blockwright.testing.annotations.trial import MutantVerdict, evaluated, judged, tried
 from blockwright.testing.fuzz.isolate import Death, in_processes, isolated
 
 _TOGETHER = 8
 _SECONDS = 120
 
 
-class Finding(msgspec.Struct, frozen=True):
+class MutantFinding(msgspec.Struct, frozen=True):
     """A mutant that is wrong, crashes or ends in an error without a code."""
 
     seed: int
     base: str
     change: str
-    verdict: Verdict
+    verdict: MutantVerdict
     text: str
 
     def __str__(self) -> str:
@@ -33,12 +33,12 @@ class Finding(msgspec.Struct, frozen=True):
         return f"{head}\n{self.verdict.text}\n{self.text}\n"
 
 
-class Outcome(msgspec.Struct):
+class RunCounts(msgspec.Struct):
     """Counts of a run by kind of verdict and by code, and the findings."""
 
     kinds: Counter[str] = Counter()
     codes: Counter[str] = Counter()
-    findings: list[Finding] = []
+    findings: list[MutantFinding] = []
 
     @property
     def mutants(self) -> int:
@@ -59,9 +59,9 @@ class _Mutant(msgspec.Struct, frozen=True):
 
 def fuzz_annotations(
     bank: Mapping[str, ir.IRModule], count: int, first: int = 0, jobs: int = 1
-) -> Outcome:
+) -> RunCounts:
     """Judge `count` mutants from the seed `first` on; each accepted program runs once."""
-    outcome = Outcome()
+    outcome = RunCounts()
     batches = _batches(bank, range(first, first + count), outcome)
     for batch, answers in in_processes(_run, batches, jobs, _SECONDS):
         if isinstance(answers, Death):
@@ -72,7 +72,7 @@ def fuzz_annotations(
 
 
 def _batches(
-    bank: Mapping[str, ir.IRModule], seeds: range, outcome: Outcome
+    bank: Mapping[str, ir.IRModule], seeds: range, outcome: RunCounts
 ) -> Iterator[list[_Mutant]]:
     """Accepted mutants, a few at a time; programs that are equal once normal are run once."""
     # What is imported takes long to compile: it comes up less often.
@@ -100,28 +100,28 @@ def _batches(
         yield batch
 
 
-def _run(batch: list[_Mutant]) -> list[Verdict]:
+def _run(batch: list[_Mutant]) -> list[MutantVerdict]:
     return [tried(one.module, one.seed) for one in batch]
 
 
-def _alone(one: _Mutant) -> Verdict:
+def _alone(one: _Mutant) -> MutantVerdict:
     result = isolated(lambda: tried(one.module, one.seed), _SECONDS)
-    return Verdict("wrong", f"dies: {result.why}") if isinstance(result, Death) else result
+    return MutantVerdict("wrong", f"dies: {result.why}") if isinstance(result, Death) else result
 
 
-def _note(outcome: Outcome, one: _Mutant, verdict: Verdict) -> None:
+def _note(outcome: RunCounts, one: _Mutant, verdict: MutantVerdict) -> None:
     outcome.kinds[verdict.kind] += 1
     if verdict.kind in ("wrong", "internal"):
         try:
             text = one.module.script()
         except Exception as error:  # noqa: BLE001  the finding is told all the same
             text = f"(no text: {error!r})"
-        outcome.findings.append(Finding(one.seed, one.base, one.change, verdict, text))
+        outcome.findings.append(MutantFinding(one.seed, one.base, one.change, verdict, text))
     else:
         outcome.codes[verdict.text] += 1
 
 
-def write_findings(outcome: Outcome, folder: Path) -> None:
+def write_findings(outcome: RunCounts, folder: Path) -> None:
     """A file for each finding."""
     folder.mkdir(parents=True, exist_ok=True)
     for result in outcome.findings:

@@ -24,7 +24,7 @@ MOST = 6
 """The largest value that is drawn for a symbol."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class MutantVerdict(msgspec.Struct, frozen=True):
     """What became of a mutant: "refused" or "ran" (with a code), "accepted", "valid" where it
     can be checked only, "wrong" or "internal"; `text` says why, or is the program as compiled."""
 
@@ -32,7 +32,7 @@ class Verdict(msgspec.Struct, frozen=True):
     text: str
 
 
-def judged(module: ir.IRModule, by_text: bool = False) -> tuple[Verdict, ir.IRModule]:
+def judged(module: ir.IRModule, by_text: bool = False) -> tuple[MutantVerdict, ir.IRModule]:
     """Whether a mutant is refused, and the module that was looked at: the one that the text of the
     mutant gives, where `by_text` asks for it."""
     try:
@@ -45,22 +45,22 @@ def judged(module: ir.IRModule, by_text: bool = False) -> tuple[Verdict, ir.IRMo
             elif isinstance(function, ir.GraphFunction):
                 check_graph(function, module)
         if problems:
-            return Verdict("refused", "BW2xx"), module
+            return MutantVerdict("refused", "BW2xx"), module
     except BlockwrightError as error:
-        return Verdict("refused", error.code), module
+        return MutantVerdict("refused", error.code), module
     except Exception:  # noqa: BLE001  whatever it is, it should have been a coded error
-        return Verdict("internal", traceback.format_exc(limit=-4)), module
+        return MutantVerdict("internal", traceback.format_exc(limit=-4)), module
     try:
         normal = normalize(module, PassContext(Target("native")))
-        return Verdict("accepted", normal.script()), module
+        return MutantVerdict("accepted", normal.script()), module
     except BlockwrightError as error:
         kind = "valid" if error.code == "BW410" else "refused"
-        return Verdict(kind, error.code), module
+        return MutantVerdict(kind, error.code), module
     except Exception:  # noqa: BLE001  as above
-        return Verdict("internal", traceback.format_exc(limit=-4)), module
+        return MutantVerdict("internal", traceback.format_exc(limit=-4)), module
 
 
-def evaluated(module: ir.IRModule, seed: int) -> Verdict:
+def evaluated(module: ir.IRModule, seed: int) -> MutantVerdict:
     """A valid module that cannot be compiled: its annotations hold all the same."""
     rng = np.random.default_rng(seed)
     function: ir.GraphFunction = module["main"]
@@ -71,15 +71,15 @@ def evaluated(module: ir.IRModule, seed: int) -> Verdict:
         oracle.check(function.ret_info, result, evaluation.sizes)
     except oracle.CastFails as failure:
         if not ir.collect(module, ir.MatchCast):
-            return Verdict("wrong", f"is valid where {failure}")
+            return MutantVerdict("wrong", f"is valid where {failure}")
     except (oracle.Undefined, BlockwrightError):
-        return Verdict("valid", "undefined")
+        return MutantVerdict("valid", "undefined")
     except Exception:  # noqa: BLE001
-        return Verdict("internal", traceback.format_exc(limit=-4))
-    return Verdict("valid", "right")
+        return MutantVerdict("internal", traceback.format_exc(limit=-4))
+    return MutantVerdict("valid", "right")
 
 
-def tried(module: ir.IRModule, seed: int) -> Verdict:
+def tried(module: ir.IRModule, seed: int) -> MutantVerdict:
     """Compile `main` and call it; its results against the evaluation and the declared result."""
     rng = np.random.default_rng(seed)
     try:
@@ -89,12 +89,12 @@ def tried(module: ir.IRModule, seed: int) -> Verdict:
         codes = [_called(module, library["main"], rng, alike) for alike in (True, False)]
     except BlockwrightError as error:
         # A value without memory is a fault of the passes, not of the module.
-        return Verdict("internal" if error.code == "BW414" else "refused", error.code)
+        return MutantVerdict("internal" if error.code == "BW414" else "refused", error.code)
     except _Wrong as wrong:
-        return Verdict("wrong", str(wrong))
+        return MutantVerdict("wrong", str(wrong))
     except Exception:  # noqa: BLE001
-        return Verdict("internal", traceback.format_exc(limit=-4))
-    return Verdict("ran", " ".join(codes))
+        return MutantVerdict("internal", traceback.format_exc(limit=-4))
+    return MutantVerdict("ran", " ".join(codes))
 
 
 class _Wrong(Exception):

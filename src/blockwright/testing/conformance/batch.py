@@ -18,7 +18,7 @@ from blockwright.frontend.torch.importer import KNOWN
 from blockwright.frontend.torch.mutation import functional
 from blockwright.frontend.torch.names import target_name
 from blockwright.support import ImporterError
-from blockwright.testing.conformance.samples import UNSPECIFIED, Sample, with_gaps
+from blockwright.testing.conformance.samples import UNSPECIFIED, OperatorSample, with_gaps
 from blockwright.testing.eager.compare import (
     copied,
     difference,
@@ -27,7 +27,7 @@ from blockwright.testing.eager.compare import (
     leaves,
     same_bits,
 )
-from blockwright.testing.eager.outcome import Problem, called, compiled, export, problem_of
+from blockwright.testing.eager.outcome import NoResult, called, compiled, export, problem_of
 from blockwright.testing.eager.sizes import every_size_dynamic, other_sizes
 
 _CONVERSIONS = {"to", "type_as", "int", "long", "short", "char", "byte", "item", "_to_copy"}
@@ -38,7 +38,7 @@ _BETWEEN_BYTES = 1e-3
 """Share of floats that lie so close to the middle of two bytes that rounding errors decide."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class SampleOutcome(msgspec.Struct, frozen=True):
     """What became of a sample: "passed", "export", "refused", "wrong" or "internal"."""
 
     what: str
@@ -57,7 +57,7 @@ class Prepared(msgspec.Struct, frozen=True, eq=False):
     """
 
     name: str
-    sample: Sample
+    sample: OperatorSample
     expected: Any
     wide: Any
     scalar: Any
@@ -65,7 +65,7 @@ class Prepared(msgspec.Struct, frozen=True, eq=False):
     group: str = ""
 
 
-def prepared(name: str, sample: Sample, group: str = "") -> Prepared | None:
+def prepared(name: str, sample: OperatorSample, group: str = "") -> Prepared | None:
     """The sample with PyTorch's results; None where PyTorch refuses it.
 
     Nor is it a sample where its results cannot be compared: sparse ones, complex halves.
@@ -101,10 +101,10 @@ def _wide(value: Any) -> Any:
     return pytree.tree_map(change, in_float64(value))
 
 
-class Part(torch.nn.Module):
+class SampleResults(torch.nn.Module):
     """The results of one sample."""
 
-    def __init__(self, sample: Sample) -> None:
+    def __init__(self, sample: OperatorSample) -> None:
         super().__init__()
         self.sample = sample
         self.count = len(sample.tensors)
@@ -119,26 +119,26 @@ class Batch(torch.nn.Module):
     Each sample is a module of its own, so that exported nodes name the sample they come from.
     """
 
-    def __init__(self, samples: Sequence[Sample]) -> None:
+    def __init__(self, samples: Sequence[OperatorSample]) -> None:
         super().__init__()
-        self.parts = torch.nn.ModuleList(Part(sample) for sample in samples)
+        self.parts = torch.nn.ModuleList(SampleResults(sample) for sample in samples)
 
     def forward(self, *tensors: torch.Tensor) -> list[Any]:
         results: list[Any] = []
         start = 0
-        for part in cast("Iterable[Part]", self.parts):
+        for part in cast("Iterable[SampleResults]", self.parts):
             results.append(part(*tensors[start : start + part.count]))
             start += part.count
         return results
 
 
-def judged(batch: list[Prepared], dynamic: bool = False) -> list[Outcome]:
+def judged(batch: list[Prepared], dynamic: bool = False) -> list[SampleOutcome]:
     """What becomes of each sample."""
     result = _attempt(batch, dynamic)
-    if not isinstance(result, Problem):
+    if not isinstance(result, NoResult):
         return result
     if len(batch) == 1:
-        return [Outcome(result.kind, result.code, result.words)]
+        return [SampleOutcome(result.kind, result.code, result.words)]
     groups = [list(g) for _, g in itertools.groupby(batch, lambda p: p.group)]
     if len(groups) > 1:
         return [outcome for group in groups for outcome in judged(group, dynamic)]
@@ -151,15 +151,15 @@ def judged(batch: list[Prepared], dynamic: bool = False) -> list[Outcome]:
         return [*judged(batch[:half], dynamic), *judged(batch[half:], dynamic)]
     rest = iter(judged(kept, dynamic) if kept else [])
     return [
-        next(rest) if problem is None else Outcome(problem.kind, problem.code, problem.words)
+        next(rest) if problem is None else SampleOutcome(problem.kind, problem.code, problem.words)
         for problem in alone
     ]
 
 
-def _uncovered(batch: list[Prepared], dynamic: bool) -> list[Problem | None]:
+def _uncovered(batch: list[Prepared], dynamic: bool) -> list[NoResult | None]:
     """For each sample the operators that the importer lacks, found by one decomposition of all."""
     program = _exported(batch, dynamic)
-    result: list[Problem | None] = [None] * len(batch)
+    result: list[NoResult | None] = [None] * len(batch)
     try:
         missing = unknown_nodes(decomposed(functional(program), KNOWN), KNOWN)
     except ImporterError:  # a sample cannot be decomposed: each is then tried alone
@@ -170,14 +170,14 @@ def _uncovered(batch: list[Prepared], dynamic: bool) -> list[Problem | None]:
             paths = [path for path, _ in node.meta.get("nn_module_stack", {}).values()]
             number = next((p.removeprefix("parts.") for p in paths if p.startswith("parts.")), "")
             if number.isdecimal():
-                result[int(number)] = Problem("refused", "BW501", words)
+                result[int(number)] = NoResult("refused", "BW501", words)
     return result
 
 
-def importable(one: Prepared, dynamic: bool = False) -> Problem | None:
+def importable(one: Prepared, dynamic: bool = False) -> NoResult | None:
     """Why the importer does not take a sample; None if it does."""
     program = _exported([one], dynamic)
-    if isinstance(program, Problem):
+    if isinstance(program, NoResult):
         return program
     try:
         from_exported_program(program)
@@ -192,21 +192,21 @@ def _exported(batch: list[Prepared], dynamic: bool) -> Any:
     return export(Batch([p.sample for p in batch]), tensors, shapes)
 
 
-def _attempt(batch: list[Prepared], dynamic: bool) -> list[Outcome] | Problem:
+def _attempt(batch: list[Prepared], dynamic: bool) -> list[SampleOutcome] | NoResult:
     """The outcomes of samples that compile and run as one module."""
     program = _exported(batch, dynamic)
-    if isinstance(program, Problem):
+    if isinstance(program, NoResult):
         return program
     executable = compiled(program)
-    if isinstance(executable, Problem):
+    if isinstance(executable, NoResult):
         return executable
     tensors = [t for p in batch for t in copied(p.sample.tensors)]
     results = called(executable, tuple(tensors))
-    if isinstance(results, Problem):
+    if isinstance(results, NoResult):
         return results
     kept = [t for p in batch for t in p.sample.tensors]
     if not same_bits(tensors, kept):
-        return Problem("wrong", "", "the call changed its inputs")
+        return NoResult("wrong", "", "the call changed its inputs")
     outcomes = [_compared(p, r) for p, r in zip(batch, results, strict=True)]
     if dynamic:
         for step in (1, 13):
@@ -214,7 +214,7 @@ def _attempt(batch: list[Prepared], dynamic: bool) -> list[Outcome] | Problem:
     return outcomes
 
 
-def _compared(one: Prepared, result: Any) -> Outcome:
+def _compared(one: Prepared, result: Any) -> SampleOutcome:
     if not one.settled:
         text = kind_difference(result, one.expected)
     else:
@@ -223,8 +223,8 @@ def _compared(one: Prepared, result: Any) -> Outcome:
             text = difference(result, _either(one, result), one.wide, _free(one))
         doubtful = one.sample.kind == "special" or (text and _off_by_one(result, one.expected))
         if text and doubtful and _as_decomposed(one, result):
-            return Outcome("passed", "as decomposed", text)
-    return Outcome("wrong", "", text) if text else Outcome("passed")
+            return SampleOutcome("passed", "as decomposed", text)
+    return SampleOutcome("wrong", "", text) if text else SampleOutcome("passed")
 
 
 def _off_by_one(result: Any, expected: Any, few: bool = False) -> bool:
@@ -250,7 +250,7 @@ def _as_decomposed(one: Prepared, result: Any) -> bool:
     is NaN, and the mean of `var_mean` is infinite where the kernel's running mean is NaN.
     """
     program = _exported([one], False)
-    if isinstance(program, Problem):
+    if isinstance(program, NoResult):
         return False
     whole = functional(program)
     for known in (KNOWN, frozenset[str]()):
@@ -302,9 +302,12 @@ def _free(one: Prepared) -> list[Any] | None:
 
 
 def _at_other_sizes(
-    batch: list[Prepared], outcomes: list[Outcome], program: Any, executable: Any,
+    batch: list[Prepared],
+    outcomes: list[SampleOutcome],
+    program: Any,
+    executable: Any,
     step: int,
-) -> list[Outcome]:  # fmt: skip
+) -> list[SampleOutcome]:
     """The outcomes after another call, with larger sizes; samples invalid there keep theirs."""
     now = [t for p in batch for t in p.sample.tensors]
     larger = other_sizes(program, now, step)
@@ -321,10 +324,10 @@ def _at_other_sizes(
         again.append(other)
         given += mine if other is not None else one.sample.tensors
     results = called(executable, tuple(copied(given)))
-    if isinstance(results, Problem):
+    if isinstance(results, NoResult):
         if len(batch) > 1:  # each sample then has a module of its own
             return [o for p in batch for o in judged([p], True)]
-        return [Outcome(results.kind, results.code, results.words)]
+        return [SampleOutcome(results.kind, results.code, results.words)]
     return [
         old if other is None or old.what != "passed" else _compared(other, result)
         for old, other, result in zip(outcomes, again, results, strict=True)

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import torch
 
-from blockwright.testing.conformance.batch import Outcome, Prepared, judged, prepared
+from blockwright.testing.conformance.batch import Prepared, SampleOutcome, judged, prepared
 from blockwright.testing.conformance.samples import (
     DTYPES,
-    Sample,
+    OperatorSample,
     dynamic_samples_of,
     samples_of,
 )
@@ -22,7 +22,7 @@ _SECONDS = 60
 """For a sample in a process of its own."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class SampleFinding(msgspec.Struct, frozen=True):
     """A sample that is wrong or ends in an internal error."""
 
     dtype: str
@@ -52,7 +52,7 @@ class Row(msgspec.Struct):
         """Whether the importer lacks the operator of every sample."""
         return self.tried > 0 and self.refused.get("BW501") == self.tried
 
-    def note(self, outcome: Outcome) -> None:
+    def note(self, outcome: SampleOutcome) -> None:
         if outcome.what == "refused":
             self.refused[outcome.code] = self.refused.get(outcome.code, 0) + 1
         else:
@@ -74,14 +74,14 @@ class Record(msgspec.Struct):
     covered: bool = True
     seconds: float = 0.0
     rows: list[Row] = []
-    findings: list[Finding] = []
+    findings: list[SampleFinding] = []
     reasons: dict[str, str] = {}
 
-    def note(self, row: Row, label: str, outcome: Outcome) -> None:
+    def note(self, row: Row, label: str, outcome: SampleOutcome) -> None:
         row.note(outcome)
         if outcome.what in ("wrong", "internal"):
             self.findings.append(
-                Finding(row.dtype, label, outcome.what, outcome.code, outcome.words)
+                SampleFinding(row.dtype, label, outcome.what, outcome.code, outcome.words)
             )
         elif outcome.code:
             self.reasons.setdefault(outcome.code, outcome.words)
@@ -94,9 +94,13 @@ def types_of(op: Any, names: Sequence[str]) -> list[str]:
 
 
 def record_of(
-    op: Any, names: Sequence[str], most: int, digest: str, before: Record | None = None,
+    op: Any,
+    names: Sequence[str],
+    most: int,
+    digest: str,
+    before: Record | None = None,
     alone: bool = False,
-) -> Record:  # fmt: skip
+) -> Record:
     """Judge an operator in some of its types.
 
     Arguments:
@@ -133,9 +137,7 @@ def _joined(before: Record, now: Record) -> Record:
     )
 
 
-def _note(
-    record: Record, op: Any, rows: list[Row], most: int, dynamic: bool, alone: bool
-) -> None:  # fmt: skip
+def _note(record: Record, op: Any, rows: list[Row], most: int, dynamic: bool, alone: bool) -> None:
     """Judge the samples of some types, as one module; note what became of them."""
     batches = [_batch(op, DTYPES[row.dtype], most, dynamic, alone) for row in rows]
     samples = [one for batch in batches for one in batch]
@@ -158,16 +160,18 @@ def _batch(op: Any, dtype: torch.dtype, most: int, dynamic: bool, alone: bool) -
     return [p for p in result if p is not None]
 
 
-def _lives(name: str, sample: Sample) -> bool:
+def _lives(name: str, sample: OperatorSample) -> bool:
     done = isolated(lambda: prepared(name, sample) is not None, _SECONDS)
     return done is True
 
 
-def _one_by_one(batch: list[Prepared], dynamic: bool) -> list[Outcome]:
-    outcomes: list[Outcome] = []
+def _one_by_one(batch: list[Prepared], dynamic: bool) -> list[SampleOutcome]:
+    outcomes: list[SampleOutcome] = []
     for one in batch:
         done = isolated(lambda one=one: judged([one], dynamic)[0], _SECONDS)
         outcomes.append(
-            Outcome("internal", done.why, "the process died") if isinstance(done, Death) else done
+            SampleOutcome("internal", done.why, "the process died")
+            if isinstance(done, Death)
+            else done
         )
     return outcomes

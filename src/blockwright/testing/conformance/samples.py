@@ -56,7 +56,7 @@ _DRAWN = 300
 """Samples of an operator that are looked at; some have thousands."""
 
 
-class Sample(msgspec.Struct, frozen=True, eq=False):
+class OperatorSample(msgspec.Struct, frozen=True, eq=False):
     """Arguments of an operator; `kind` says which variant of a sample they are."""
 
     kind: str
@@ -79,13 +79,13 @@ class Sample(msgspec.Struct, frozen=True, eq=False):
         )
         return self.function(*args, **kwargs)
 
-    def replaced(self, kind: str, tensors: list[torch.Tensor]) -> Sample:
+    def replaced(self, kind: str, tensors: list[torch.Tensor]) -> OperatorSample:
         flat, spec = pytree.tree_flatten((self.args, self.kwargs))
         given = iter(tensors)
         args, kwargs = pytree.tree_unflatten(
             [next(given) if isinstance(x, torch.Tensor) else x for x in flat], spec
         )
-        return Sample(kind, self.function, args, kwargs)
+        return OperatorSample(kind, self.function, args, kwargs)
 
     @property
     def label(self) -> str:
@@ -104,7 +104,7 @@ def _short(value: Any) -> str:
     return repr(value)[:60]
 
 
-def samples_of(op: Any, dtype: torch.dtype, most: int) -> list[Sample]:
+def samples_of(op: Any, dtype: torch.dtype, most: int) -> list[OperatorSample]:
     """Samples of PyTorch, spread evenly over all of them, special values, and other variants.
 
     `MAIN` types get `most` samples and all variants; other types a third of the samples, and one
@@ -131,7 +131,7 @@ def _variants(op: Any, dtype: torch.dtype) -> Sequence[str]:
     return (VARIANTS[turn % len(VARIANTS)],)
 
 
-def dynamic_samples_of(op: Any, dtype: torch.dtype, most: int) -> list[Sample]:
+def dynamic_samples_of(op: Any, dtype: torch.dtype, most: int) -> list[OperatorSample]:
     """Samples whose sizes are made symbols: some that have sizes above 1."""
     if "dynamic" not in _variants(op, dtype):
         return []
@@ -142,12 +142,12 @@ def dynamic_samples_of(op: Any, dtype: torch.dtype, most: int) -> list[Sample]:
     return [s.replaced("dynamic", s.tensors) for s in _spread(base, max(1, most // 4))]
 
 
-def few_samples_of(op: Any, dtype: torch.dtype, most: int) -> list[Sample]:
+def few_samples_of(op: Any, dtype: torch.dtype, most: int) -> list[OperatorSample]:
     """The first samples of PyTorch, without variants."""
     return _given(op, dtype, most)
 
 
-def _given(op: Any, dtype: torch.dtype, most: int = _DRAWN) -> list[Sample]:
+def _given(op: Any, dtype: torch.dtype, most: int = _DRAWN) -> list[OperatorSample]:
     """The samples of OpInfo, the same ones in every run."""
     torch.default_generator.manual_seed(zlib.crc32(f"{op.full_name} {dtype}".encode()))
     with warnings.catch_warnings():
@@ -155,7 +155,7 @@ def _given(op: Any, dtype: torch.dtype, most: int = _DRAWN) -> list[Sample]:
         drawn: Any = op.sample_inputs("cpu", dtype, requires_grad=False)
         given: list[Any] = list(islice(drawn, most))
         _close(drawn)
-    return [Sample("sample", op.op, (s.input, *s.args), dict(s.kwargs)) for s in given]
+    return [OperatorSample("sample", op.op, (s.input, *s.args), dict(s.kwargs)) for s in given]
 
 
 def _close(drawn: Any) -> None:
@@ -166,14 +166,14 @@ def _close(drawn: Any) -> None:
             part.close()
 
 
-def _spread(samples: list[Sample], most: int) -> list[Sample]:
+def _spread(samples: list[OperatorSample], most: int) -> list[OperatorSample]:
     if len(samples) <= most:
         return samples
     return [samples[i * len(samples) // most] for i in range(most)]
 
 
 # -------------------------------------------------------------------------------------- variants
-def _extremes(op: Any, base: list[Sample], dtype: torch.dtype) -> Iterator[Sample]:
+def _extremes(op: Any, base: list[OperatorSample], dtype: torch.dtype) -> Iterator[OperatorSample]:
     """Special values: all of them, or all pairs, for element-wise operators, else sprinkled in."""
     if dtype is torch.bool or (
         not dtype.is_floating_point and any(word in op.name for word in _TAKES_POSITIONS)
@@ -185,14 +185,14 @@ def _extremes(op: Any, base: list[Sample], dtype: torch.dtype) -> Iterator[Sampl
     if first is None:
         return
     if "UnaryUfuncInfo" in kinds:
-        yield Sample("special", first.function, (values, *first.args[1:]), first.kwargs)
+        yield OperatorSample("special", first.function, (values, *first.args[1:]), first.kwargs)
     elif "BinaryUfuncInfo" in kinds:
         n = len(values)
         left, right = values.repeat_interleave(n), values.repeat(n)
-        yield Sample("special", first.function, (left, right), {})
+        yield OperatorSample("special", first.function, (left, right), {})
         if not dtype.is_floating_point:  # division by these raises, or has no result
             kept = (right != 0) & (right != -1)
-            yield Sample("special", first.function, (left[kept], right[kept]), {})
+            yield OperatorSample("special", first.function, (left[kept], right[kept]), {})
     else:
         for number, sample in enumerate([s for s in base if s.tensors][:2]):
             chance = torch.Generator().manual_seed(number)
@@ -217,7 +217,7 @@ def _sprinkled(
     return result
 
 
-def _strided(base: list[Sample], most: int) -> Iterator[Sample]:
+def _strided(base: list[OperatorSample], most: int) -> Iterator[OperatorSample]:
     """Tensors that are not contiguous."""
     wanted = [s for s in base if any(t.dim() and t.numel() > 1 for t in s.tensors)]
     for sample in wanted[:most]:
@@ -233,7 +233,7 @@ def with_gaps(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.transpose(0, -1).contiguous().transpose(0, -1)
 
 
-def _empty(base: list[Sample], most: int) -> Iterator[Sample]:
+def _empty(base: list[OperatorSample], most: int) -> Iterator[OperatorSample]:
     """One size of the first tensor is 0, and so is every equal size."""
     result = 0
     for sample in base:
@@ -249,7 +249,7 @@ def _empty(base: list[Sample], most: int) -> Iterator[Sample]:
             )
 
 
-def _in_place(op: Any, base: list[Sample], most: int) -> Iterator[Sample]:
+def _in_place(op: Any, base: list[OperatorSample], most: int) -> Iterator[OperatorSample]:
     """The operator's form in place, on a copy of the first argument."""
     change = op.inplace_variant
     if change is None:
@@ -260,4 +260,4 @@ def _in_place(op: Any, base: list[Sample], most: int) -> Iterator[Sample]:
 
     wanted = [s for s in base if isinstance(s.args[0], torch.Tensor)]
     for sample in wanted[:most]:
-        yield Sample("in place", on_a_copy, copied(sample.args), sample.kwargs)
+        yield OperatorSample("in place", on_a_copy, copied(sample.args), sample.kwargs)

@@ -26,7 +26,7 @@ _REFUSALS = (ImporterError, GraphError, OptionError, ArgumentError)
 """Errors that say what a user may not do; others of the family are faults of the compiler."""
 
 
-class Problem(msgspec.Struct, frozen=True):
+class NoResult(msgspec.Struct, frozen=True):
     """Why there are no results.
 
     Attributes:
@@ -39,17 +39,17 @@ class Problem(msgspec.Struct, frozen=True):
     words: str
 
 
-def problem_of(error: BaseException) -> Problem:
+def problem_of(error: BaseException) -> NoResult:
     """An error of import, compilation or call as a refusal or an internal error."""
     if isinstance(error, _REFUSALS):
         code = str(error.code)
         if code not in _BROKEN:
-            return Problem("refused", code, _line(error.message))
+            return NoResult("refused", code, _line(error.message))
     code = str(error.code) if isinstance(error, BlockwrightError) else ""
     name = f"{type(error).__name__} {code}".strip()
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{frames[-1].filename.rpartition('blockwright/')[2]}:{frames[-1].lineno}"
-    return Problem("internal", name, _line(f"{error} ({place})"))
+    return NoResult("internal", name, _line(f"{error} ({place})"))
 
 
 _BROKEN = {"BW210", "BW211", "BW212", "BW216"}
@@ -61,7 +61,7 @@ def _line(text: object) -> str:
 
 
 def export(module: Any, inputs: tuple[Any, ...], dynamic_shapes: Any = None) -> Any:
-    """The exported program, or a `Problem` if PyTorch cannot export the module."""
+    """The exported program, or a `NoResult` if PyTorch cannot export the module."""
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -69,11 +69,11 @@ def export(module: Any, inputs: tuple[Any, ...], dynamic_shapes: Any = None) -> 
                 module.eval(), inputs, dynamic_shapes=dynamic_shapes, strict=False
             )
     except Exception as error:  # noqa: BLE001  whatever PyTorch raises
-        return Problem("export", type(error).__name__, _line(error))
+        return NoResult("export", type(error).__name__, _line(error))
 
 
 def compiled(program: Any) -> Any:
-    """The executable of an exported program, or a `Problem`."""
+    """The executable of an exported program, or a `NoResult`."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -83,7 +83,7 @@ def compiled(program: Any) -> Any:
 
 
 def called(executable: Any, inputs: tuple[Any, ...]) -> Any:
-    """The results of a call, or a `Problem`."""
+    """The results of a call, or a `NoResult`."""
     try:
         return executable(*inputs)
     except Exception as error:  # noqa: BLE001  an internal error is a finding

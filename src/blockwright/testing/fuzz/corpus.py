@@ -17,7 +17,7 @@ _PER_SYMPTOM = 3
 _SECONDS = 120
 
 
-class Found(msgspec.Struct):
+class CorpusEntry(msgspec.Struct):
     """A failure in the corpus: its script, what it looked like, how often, whether it is mended."""
 
     file: str
@@ -36,7 +36,7 @@ class Progress(msgspec.Struct):
     lowered: int = 0
     accepted: dict[str, int] = {}
     refused: dict[str, dict[str, int]] = {}
-    found: list[Found] = []
+    found: list[CorpusEntry] = []
 
 
 class Corpus:
@@ -98,7 +98,7 @@ class Corpus:
 
     # ------------------------------------------------------------------ failures
     @property
-    def open(self) -> list[Found]:
+    def open(self) -> list[CorpusEntry]:
         """Failures whose scripts still fail, as far as is known."""
         return [result for result in self.state.found if not result.mended]
 
@@ -110,7 +110,7 @@ class Corpus:
         word = re.sub(r"\W+", "_", failure.symptom).strip("_").lower()
         name = f"{word}_{failure.seed}.py"
         (self.folder / name).write_text(failure.script, encoding="utf-8")
-        self.state.found.append(Found(name, failure.symptom, failure.seed))
+        self.state.found.append(CorpusEntry(name, failure.symptom, failure.seed))
 
     def try_again(self) -> None:
         """Run the scripts of known failures; those that pass, or whose steps are refused now, are

@@ -88,7 +88,7 @@ class Played(msgspec.Struct):
         self.failures += other.failures
 
 
-class Watched(Schedule):
+class WatchedSchedule(Schedule):
     """A schedule that knows which step was tried last."""
 
     attempted: Primitive | None = None
@@ -105,7 +105,7 @@ class _Game:
         self.seed, self.settings, self.played = seed, settings, played
         dtype = random.Random(f"{seed} element type").choices(_TYPES, _WEIGHTS)[0]
         program = random_program(seed, unusual=True, dtype=dtype)
-        self.sch = Watched(program, verify="full")
+        self.sch = WatchedSchedule(program, verify="full")
         often = settings.often or _focus(seed)
         self.player = Player(program, ALL_MOVES, seed, often, schedule=self.sch)
         self.player.tally = played.tally

@@ -20,7 +20,7 @@ from blockwright.testing.generators.extents import Extents
 from blockwright.testing.generators.forms import FORMS
 from blockwright.testing.generators.names import with_second_names
 from blockwright.testing.generators.nests import Nests
-from blockwright.testing.generators.parts import Parts
+from blockwright.testing.generators.parts import StageMakers
 from blockwright.testing.generators.steered import with_data_conditions
 from blockwright.testing.generators.unusual import Unusual
 from blockwright.testing.generators.usual import Usual
@@ -97,7 +97,7 @@ _EMPTY = 0.15
 """How many of them may have tensors without elements in fixed shapes."""
 
 
-class _Maker(Usual, Unusual, Nests, Extents, Parts, Beside):
+class _Maker(Usual, Unusual, Nests, Extents, StageMakers, Beside):
     """All stages there are."""
 
     def stage(self, kind: str) -> None:
@@ -106,9 +106,13 @@ class _Maker(Usual, Unusual, Nests, Extents, Parts, Beside):
 
 
 def random_program(
-    seed: int, *, stages: int | None = None, symbolic: bool | None = None, dtype: str = "float32",
+    seed: int,
+    *,
+    stages: int | None = None,
+    symbolic: bool | None = None,
+    dtype: str = "float32",
     unusual: bool = False,
-) -> ir.PrimFunc:  # fmt: skip
+) -> ir.PrimFunc:
     """A random program with the attribute "num_outputs".
 
     Args:
@@ -136,9 +140,13 @@ def random_program(
 
 
 def _drawn(
-    seed: int, stages: int | None, symbolic: bool | None, dtype: str, kinds: Sequence[str],
+    seed: int,
+    stages: int | None,
+    symbolic: bool | None,
+    dtype: str,
+    kinds: Sequence[str],
     empty: bool,
-) -> ir.PrimFunc:  # fmt: skip
+) -> ir.PrimFunc:
     chance = random.Random(seed)
     sized = chance.random() < 0.4 if symbolic is None else symbolic
     maker = _Maker(chance, sized, dtype, seed, empty=empty)

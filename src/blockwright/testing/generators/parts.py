@@ -12,7 +12,7 @@ from blockwright.testing.generators.maker import INT64, Maker
 _Region = tuple[Tensor | ir.Buffer, Sequence[ir.Expr | ir.Range]]
 
 
-class Parts(Maker):
+class StageMakers(Maker):
     """One method for each kind of stage; it gives what the stage makes."""
 
     def _behind(self) -> Tensor:

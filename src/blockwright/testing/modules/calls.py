@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import torch
 
-from blockwright.testing.modules.program import Call, Ref, Size
+from blockwright.testing.modules.program import ModuleCall, Ref, Size
 
 
 class Draft:
@@ -22,7 +22,7 @@ class Draft:
         self.chance = chance
         self.inputs: list[torch.Tensor] = []
         self.buffers: set[int] = set()
-        self.calls: list[Call] = []
+        self.calls: list[ModuleCall] = []
         self.values: list[Any] = []
 
     def add_input(self, tensor: torch.Tensor, buffer: bool) -> None:
@@ -81,10 +81,10 @@ class Draft:
 
 def shifted(node: Any, start: int, by: int) -> Any:
     """A call, or an argument, with value numbers from `start` on moved."""
-    if isinstance(node, Call):
+    if isinstance(node, ModuleCall):
         args = shifted(node.args, start, by)
         kwargs = {key: shifted(value, start, by) for key, value in node.kwargs.items()}
-        return Call(node.fn, args, kwargs, node.exact, node.part)
+        return ModuleCall(node.fn, args, kwargs, node.exact, node.part)
     if isinstance(node, Ref):
         return Ref(node.index + by) if node.index >= start else node
     if isinstance(node, Size):
@@ -117,16 +117,18 @@ _EXACT_WHOLE = (
 ).split()
 
 
-def _unary(d: Draft) -> Call:
+def _unary(d: Draft) -> ModuleCall:
     i = d.pick()
     x = d.values[i]
     if _floats(x):
         smooth = d.chance.random() < 0.55
-        return Call(d.chance.choice(_SMOOTH if smooth else _EXACT), (Ref(i),), exact=not smooth)
+        return ModuleCall(
+            d.chance.choice(_SMOOTH if smooth else _EXACT), (Ref(i),), exact=not smooth
+        )
     names = _EXACT_WHOLE if _whole(x) else ["torch.logical_not", "torch.bitwise_not"]
     if d.chance.random() < 0.2:  # integers become floats
-        return Call(d.chance.choice(("torch.exp", "torch.sqrt", "torch.tanh")), (Ref(i),))
-    return Call(d.chance.choice(names), (Ref(i),), exact=True)
+        return ModuleCall(d.chance.choice(("torch.exp", "torch.sqrt", "torch.tanh")), (Ref(i),))
+    return ModuleCall(d.chance.choice(names), (Ref(i),), exact=True)
 
 
 def _other(d: Draft, i: int) -> Any:
@@ -146,7 +148,7 @@ def _broadcast(a: torch.Tensor, b: torch.Tensor) -> bool:
     return all(m == n or 1 in (m, n) for m, n in pairs)
 
 
-def _arithmetic(d: Draft) -> Call:
+def _arithmetic(d: Draft) -> ModuleCall:
     i = d.pick()
     other = _other(d, i)
     fn = d.chance.choice(
@@ -176,7 +178,7 @@ def _arithmetic(d: Draft) -> Call:
         _safe_divisor(d, i, other)
     swap = isinstance(other, Ref) and d.chance.random() < 0.3 and fn not in _DIVISIONS
     args = (other, Ref(i)) if swap else (Ref(i), other)
-    return Call(f"torch.{fn}", args, kwargs, exact=fn in ("maximum", "minimum"))
+    return ModuleCall(f"torch.{fn}", args, kwargs, exact=fn in ("maximum", "minimum"))
 
 
 _DIVISIONS = ("remainder", "fmod", "floor_divide", "div")
@@ -193,19 +195,19 @@ def _safe_divisor(d: Draft, i: int, other: Any) -> None:
         raise ValueError("divisor")
 
 
-def _comparison(d: Draft) -> Call:
+def _comparison(d: Draft) -> ModuleCall:
     i = d.pick()
     name = d.chance.choice(("eq", "ne", "lt", "le", "gt", "ge"))
-    return Call(f"torch.{name}", (Ref(i), _other(d, i)), exact=True)
+    return ModuleCall(f"torch.{name}", (Ref(i), _other(d, i)), exact=True)
 
 
-def _bits(d: Draft) -> Call:
+def _bits(d: Draft) -> ModuleCall:
     name = d.chance.choice(
         ("logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor")
     )
     i = d.pick((lambda _: True) if "logical" in name else (lambda v: not _floats(v)))
     j = d.pick(lambda v: _broadcast(v, d.values[i]))
-    return Call(f"torch.{name}", (Ref(i), Ref(j)), exact=True)
+    return ModuleCall(f"torch.{name}", (Ref(i), Ref(j)), exact=True)
 
 
 _REDUCTIONS = (
@@ -216,14 +218,14 @@ _IN_PLACE = (
 ).split()
 
 
-def _reduction(d: Draft) -> Call:
+def _reduction(d: Draft) -> ModuleCall:
     name = d.chance.choice(_REDUCTIONS)
     i = d.pick(_floats if name in ("mean", "var", "std", "logsumexp") else lambda _: True)
     exact = name in ("amax", "amin", "any", "all", "argmax", "argmin", "max", "min")
     if name == "cumsum":
-        return Call("torch.cumsum", (Ref(i), d.axis(i)), _summed_as(d, name))
+        return ModuleCall("torch.cumsum", (Ref(i), d.axis(i)), _summed_as(d, name))
     if name in ("max", "min"):
-        return Call(f"torch.{name}", (Ref(i),), exact=True)
+        return ModuleCall(f"torch.{name}", (Ref(i),), exact=True)
     kwargs = _summed_as(d, name) if name in ("sum", "prod") else {}
     if name in ("sum", "amax", "amin", "any", "all") and d.chance.random() < 0.05:
         kwargs["dim"] = ()
@@ -238,7 +240,7 @@ def _reduction(d: Draft) -> Call:
         and d.chance.random() < 0.3
     ):
         kwargs["dim"] = d.chance.sample(range(rank), 2)
-    return Call(f"torch.{name}", (Ref(i),), kwargs, exact=exact)
+    return ModuleCall(f"torch.{name}", (Ref(i),), kwargs, exact=exact)
 
 
 def _summed_as(d: Draft, name: str) -> dict[str, Any]:
@@ -253,7 +255,7 @@ def _summed_as(d: Draft, name: str) -> dict[str, Any]:
     return {"dtype": d.chance.choice(kinds)}
 
 
-def _view(d: Draft) -> Call:
+def _view(d: Draft) -> ModuleCall:
     i = d.pick()
     x, chance = d.values[i], d.chance
     rank = x.dim()
@@ -273,32 +275,34 @@ def _view(d: Draft) -> Call:
         )
     )
     if kind == "flatten":
-        return Call("torch.flatten", (Ref(i),), exact=True)
+        return ModuleCall("torch.flatten", (Ref(i),), exact=True)
     if kind == "transpose":
-        return Call("torch.transpose", (Ref(i), d.axis(i), d.axis(i)), exact=True)
+        return ModuleCall("torch.transpose", (Ref(i), d.axis(i), d.axis(i)), exact=True)
     if kind == "permute":
-        return Call("torch.permute", (Ref(i), tuple(chance.sample(range(rank), rank))), exact=True)
+        return ModuleCall(
+            "torch.permute", (Ref(i), tuple(chance.sample(range(rank), rank))), exact=True
+        )
     if kind == "unsqueeze":
-        return Call("torch.unsqueeze", (Ref(i), chance.randint(-rank - 1, rank)), exact=True)
+        return ModuleCall("torch.unsqueeze", (Ref(i), chance.randint(-rank - 1, rank)), exact=True)
     if kind == "squeeze":
-        return Call("torch.squeeze", (Ref(i),), exact=True)
+        return ModuleCall("torch.squeeze", (Ref(i),), exact=True)
     if kind == "reshape":
         front = chance.randint(0, rank)
         sizes = [Size(i, axis) for axis in range(front)]
-        return Call("torch.reshape", (Ref(i), (*sizes, -1)), exact=True)
+        return ModuleCall("torch.reshape", (Ref(i), (*sizes, -1)), exact=True)
     if kind == "expand":
-        return Call("Tensor.expand", (Ref(i), chance.randint(1, 3), *[-1] * rank), exact=True)
+        return ModuleCall("Tensor.expand", (Ref(i), chance.randint(1, 3), *[-1] * rank), exact=True)
     if kind == "repeat":
-        return Call(
+        return ModuleCall(
             "Tensor.repeat", (Ref(i), *[chance.randint(1, 2) for _ in range(rank)]), exact=True
         )
     if kind == "narrow":
         axis = d.axis(i)
         start = chance.randint(0, max(x.shape[axis] - 1, 0)) if rank else 0
-        return Call("torch.narrow", (Ref(i), axis, start, 1), exact=True)
+        return ModuleCall("torch.narrow", (Ref(i), axis, start, 1), exact=True)
     if kind == "roll":
-        return Call("torch.roll", (Ref(i), chance.randint(-3, 3), d.axis(i)), exact=True)
-    return Call("torch.flip", (Ref(i), (d.axis(i),)), exact=True)
+        return ModuleCall("torch.roll", (Ref(i), chance.randint(-3, 3), d.axis(i)), exact=True)
+    return ModuleCall("torch.flip", (Ref(i), (d.axis(i),)), exact=True)
 
 
 def index_of(d: Draft, x: torch.Tensor) -> Any:
@@ -320,12 +324,12 @@ def index_of(d: Draft, x: torch.Tensor) -> Any:
     return tuple(parts) if len(parts) != 1 else parts[0]
 
 
-def _slice(d: Draft) -> Call:
+def _slice(d: Draft) -> ModuleCall:
     i = d.pick(lambda v: v.dim() > 0)
-    return Call("operator.getitem", (Ref(i), index_of(d, d.values[i])), exact=True)
+    return ModuleCall("operator.getitem", (Ref(i), index_of(d, d.values[i])), exact=True)
 
 
-def _gather(d: Draft) -> Call:
+def _gather(d: Draft) -> ModuleCall:
     i = d.pick(lambda v: v.dim() > 0)
     x = d.values[i]
     axis = d.chance.randrange(x.dim())
@@ -333,15 +337,17 @@ def _gather(d: Draft) -> Call:
     kind = d.chance.choice(("index_select", "getitem", "gather", "take_along_dim"))
     if kind == "index_select":
         ids = d.weight([d.chance.randint(1, 5)], torch.int64, n)
-        return Call("torch.index_select", (_again(i, ids), axis, ids), exact=True)
+        return ModuleCall("torch.index_select", (_again(i, ids), axis, ids), exact=True)
     if kind == "getitem":
         ids = d.weight([d.chance.randint(1, 4)] * d.chance.randint(1, 2), torch.int64, n)
-        return Call("operator.getitem", (_again(i, ids), (*[slice(None)] * axis, ids)), exact=True)
+        return ModuleCall(
+            "operator.getitem", (_again(i, ids), (*[slice(None)] * axis, ids)), exact=True
+        )
     shape = [m if k != axis else d.chance.randint(1, 5) for k, m in enumerate(x.shape)]
     ids = d.weight(shape, torch.int64, n)
     if kind == "take_along_dim":
-        return Call("torch.take_along_dim", (_again(i, ids), ids, axis), exact=True)
-    return Call("torch.gather", (_again(i, ids), axis, ids), exact=True)
+        return ModuleCall("torch.take_along_dim", (_again(i, ids), ids, axis), exact=True)
+    return ModuleCall("torch.gather", (_again(i, ids), axis, ids), exact=True)
 
 
 def _again(i: int, weight: Ref) -> Ref:
@@ -349,7 +355,7 @@ def _again(i: int, weight: Ref) -> Ref:
     return Ref(i + 1) if i >= weight.index else Ref(i)
 
 
-def _join(d: Draft) -> Call:
+def _join(d: Draft) -> ModuleCall:
     i = d.pick()
     x, chance = d.values[i], d.chance
     if chance.random() < 0.5 and x.dim():
@@ -359,51 +365,53 @@ def _join(d: Draft) -> Call:
             d.pick(lambda v: v.dim() == x.dim() and [*v.shape[:axis], *v.shape[axis + 1 :]] == rest)
             for _ in range(chance.randint(1, 2))
         ]
-        return Call("torch.cat", ([Ref(i), *map(Ref, more)], axis), exact=True)
+        return ModuleCall("torch.cat", ([Ref(i), *map(Ref, more)], axis), exact=True)
     more = [d.pick(lambda v: v.shape == x.shape) for _ in range(chance.randint(1, 2))]
-    return Call("torch.stack", ([Ref(i), *map(Ref, more)], chance.randint(0, x.dim())), exact=True)
+    return ModuleCall(
+        "torch.stack", ([Ref(i), *map(Ref, more)], chance.randint(0, x.dim())), exact=True
+    )
 
 
-def _where(d: Draft) -> Call:
+def _where(d: Draft) -> ModuleCall:
     i = d.pick(lambda v: v.dtype is torch.bool)
     j = d.pick(lambda v: _broadcast(v, d.values[i]))
     if d.chance.random() < 0.4:
         value = d.chance.choice((0, 1, -1, 0.5, float("-inf"), True))
-        return Call("torch.masked_fill", (Ref(j), Ref(i), value), exact=True)
-    return Call("torch.where", (Ref(i), Ref(j), _other(d, j)), exact=True)
+        return ModuleCall("torch.masked_fill", (Ref(j), Ref(i), value), exact=True)
+    return ModuleCall("torch.where", (Ref(i), Ref(j), _other(d, j)), exact=True)
 
 
-def _clamp(d: Draft) -> Call:
+def _clamp(d: Draft) -> ModuleCall:
     i = d.pick(lambda v: v.dtype is not torch.bool)
     low, high = d.chance.choice(((0, None), (None, 2), (-1, 1), (3, -3), (-0.5, 0.5), (0, 255)))
-    return Call("torch.clamp", (Ref(i), low, high), exact=True)
+    return ModuleCall("torch.clamp", (Ref(i), low, high), exact=True)
 
 
-def _matmul(d: Draft) -> Call:
+def _matmul(d: Draft) -> ModuleCall:
     i = d.pick(lambda v: _floats(v) and v.dim() > 0)
     x = d.values[i]
     if d.chance.random() < 0.5:
         out = d.chance.choice((1, 3, 8, 17))
         w = d.weight([out, x.shape[-1]], x.dtype)
-        return Call("F.linear", (_again(i, w), w))
+        return ModuleCall("F.linear", (_again(i, w), w))
     j = d.pick(
         lambda v: v.dtype is x.dtype and v.dim() > 0 and v.shape[-min(v.dim(), 2)] == x.shape[-1]
     )
-    return Call("torch.matmul", (Ref(i), Ref(j)))
+    return ModuleCall("torch.matmul", (Ref(i), Ref(j)))
 
 
-def _norm(d: Draft) -> Call:
+def _norm(d: Draft) -> ModuleCall:
     i = d.pick(lambda v: _floats(v) and v.dim() > 0)
     x = d.values[i]
     kind = d.chance.choice(("softmax", "log_softmax", "layer_norm", "rms_norm", "normalize"))
     if kind in ("softmax", "log_softmax"):
-        return Call(f"torch.{kind}", (Ref(i), d.axis(i)))
+        return ModuleCall(f"torch.{kind}", (Ref(i), d.axis(i)))
     if kind == "normalize":
-        return Call("F.normalize", (Ref(i),), {"dim": d.axis(i)})
-    return Call(f"F.{kind}", (Ref(i), (x.shape[-1],)))
+        return ModuleCall("F.normalize", (Ref(i),), {"dim": d.axis(i)})
+    return ModuleCall(f"F.{kind}", (Ref(i), (x.shape[-1],)))
 
 
-def _window(d: Draft) -> Call:
+def _window(d: Draft) -> ModuleCall:
     i = d.pick(lambda v: _floats(v) and v.dim() in (3, 4) and 0 not in v.shape)
     x, chance = d.values[i], d.chance
     rank = x.dim() - 2
@@ -413,8 +421,8 @@ def _window(d: Draft) -> Call:
         w = d.weight([chance.choice((1, 4, 5)), x.shape[1], *[size] * rank], x.dtype)
         padding, stride = chance.randint(0, 1), chance.randint(1, 2)
         kwargs = {"padding": padding, "stride": stride}
-        return Call(f"F.conv{rank}d", (_again(i, w), w), kwargs)
-    return Call(
+        return ModuleCall(f"F.conv{rank}d", (_again(i, w), w), kwargs)
+    return ModuleCall(
         f"F.{kind}{rank}d",
         (Ref(i), size),
         {"stride": chance.randint(1, 2)},
@@ -422,7 +430,7 @@ def _window(d: Draft) -> Call:
     )
 
 
-def _cast(d: Draft) -> Call:
+def _cast(d: Draft) -> ModuleCall:
     i = d.pick()
     dtype = d.chance.choice(
         (
@@ -437,24 +445,24 @@ def _cast(d: Draft) -> Call:
             torch.bool,
         )
     )
-    return Call("Tensor.to", (Ref(i), dtype), exact=True)
+    return ModuleCall("Tensor.to", (Ref(i), dtype), exact=True)
 
 
-def _create(d: Draft) -> Call:
+def _create(d: Draft) -> ModuleCall:
     i = d.pick()
     name = d.chance.choice(("zeros_like", "ones_like", "full_like", "tril", "triu", "pad"))
     if name == "full_like":
-        return Call("torch.full_like", (Ref(i), d.chance.choice((0, 1, 2))), exact=True)
+        return ModuleCall("torch.full_like", (Ref(i), d.chance.choice((0, 1, 2))), exact=True)
     if name in ("tril", "triu"):
-        return Call(f"torch.{name}", (Ref(i), d.chance.randint(-2, 2)), exact=True)
+        return ModuleCall(f"torch.{name}", (Ref(i), d.chance.randint(-2, 2)), exact=True)
     if name == "pad":
-        return Call(
+        return ModuleCall(
             "F.pad", (Ref(i), (d.chance.randint(-1, 2), d.chance.randint(0, 2))), exact=True
         )
-    return Call(f"torch.{name}", (Ref(i),), exact=True)
+    return ModuleCall(f"torch.{name}", (Ref(i),), exact=True)
 
 
-def _in_place(d: Draft) -> Call:
+def _in_place(d: Draft) -> ModuleCall:
     first = 0 if d.chance.random() < 0.05 else len(d.inputs)
     i = d.pick(lambda v: any(v is w for w in d.values[first:]))
     x, chance = d.values[i], d.chance
@@ -464,7 +472,7 @@ def _in_place(d: Draft) -> Call:
         value: Any = chance.choice((0, 1, 2.5, -1))
         if chance.random() < 0.4:
             value = Ref(d.pick(lambda v: v.dim() == 0 or _broadcast(v, x)))
-        return Call("operator.setitem", (Ref(i), index, value), exact=True)
+        return ModuleCall("operator.setitem", (Ref(i), index, value), exact=True)
     args: tuple[Any, ...] = ()
     if kind in ("add_", "mul_", "sub_", "copy_", "div_"):
         args = (
@@ -479,15 +487,17 @@ def _in_place(d: Draft) -> Call:
     elif kind == "fill_":
         args = (3,)
     exact = kind in ("relu_", "clamp_", "fill_", "zero_", "masked_fill_", "neg_")
-    return Call(f"Tensor.{kind}", (Ref(i), *args), exact=exact)
+    return ModuleCall(f"Tensor.{kind}", (Ref(i), *args), exact=exact)
 
 
-def _part(d: Draft) -> Call:
+def _part(d: Draft) -> ModuleCall:
     i = d.pick(lambda v: v.dim() > 0)
     kind = d.chance.choice(("chunk", "split", "max", "min"))
     if kind in ("max", "min"):
-        return Call(f"torch.{kind}", (Ref(i), d.axis(i)), exact=True, part=d.chance.randint(0, 1))
-    return Call(
+        return ModuleCall(
+            f"torch.{kind}", (Ref(i), d.axis(i)), exact=True, part=d.chance.randint(0, 1)
+        )
+    return ModuleCall(
         f"torch.{kind}",
         (Ref(i), d.chance.randint(1, 3), d.axis(i)),
         exact=True,
@@ -495,7 +505,7 @@ def _part(d: Draft) -> Call:
     )
 
 
-CALLS: dict[Callable[[Draft], Call], int] = {
+CALLS: dict[Callable[[Draft], ModuleCall], int] = {
     _unary: 12, _arithmetic: 16, _comparison: 5, _bits: 4, _reduction: 10, _view: 12, _slice: 6,
     _gather: 4, _join: 5, _where: 5, _clamp: 3, _matmul: 5, _norm: 5, _window: 4, _cast: 6,
     _create: 3, _in_place: 8, _part: 4,

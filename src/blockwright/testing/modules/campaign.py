@@ -14,7 +14,7 @@ import msgspec
 from blockwright.testing.eager.outcome import limit_memory, load
 from blockwright.testing.fuzz.isolate import Death, in_processes, isolated
 from blockwright.testing.modules.draw import draw
-from blockwright.testing.modules.judge import Verdict, judge
+from blockwright.testing.modules.judge import ModuleVerdict, judge
 from blockwright.testing.modules.reduce import reduced
 from blockwright.testing.modules.script import as_script
 
@@ -25,26 +25,26 @@ _SECONDS = 600
 _NUMBER = re.compile(r"_?\d+")
 
 
-class Found(msgspec.Struct, frozen=True):
+class SeedResult(msgspec.Struct, frozen=True):
     """What became of a seed; `script` is there for findings."""
 
     seed: int
-    verdict: Verdict
+    verdict: ModuleVerdict
     script: str = ""
 
 
-def play(seed: int) -> Found:
+def play(seed: int) -> SeedResult:
     """Draw, judge, and make a finding smaller."""
     program = draw(seed)
     verdict = judge(program)
     if verdict.what not in ("wrong", "internal"):
-        return Found(seed, verdict)
+        return SeedResult(seed, verdict)
     small = reduced(program, lambda p: judge(p).symptom == verdict.symptom)
     last = judge(small)
-    return Found(seed, last, as_script(small, last, seed))
+    return SeedResult(seed, last, as_script(small, last, seed))
 
 
-def _played(first: int, count: int) -> list[Found]:
+def _played(first: int, count: int) -> list[SeedResult]:
     limit_memory()
     return [play(seed) for seed in range(first, first + count)]
 
@@ -75,16 +75,16 @@ def judge_modules(
     return 1 if bad else 0
 
 
-def _one_by_one(first: int) -> list[Found]:
+def _one_by_one(first: int) -> list[SeedResult]:
     """The seeds of a chunk whose process died, each in a process of its own."""
-    result: list[Found] = []
+    result: list[SeedResult] = []
     for seed in range(first, first + CHUNK):
         done = isolated(lambda seed=seed: play(seed), _SECONDS / 5)
         if isinstance(done, Death):
             lives = isolated(lambda seed=seed: bool(draw(seed)), _SECONDS / 5)
             what = "eager" if isinstance(lives, Death) else "internal"
-            done = Found(
-                seed, Verdict(what, done.why, "the process died"), _BY_SEED.format(seed=seed)
+            done = SeedResult(
+                seed, ModuleVerdict(what, done.why, "the process died"), _BY_SEED.format(seed=seed)
             )
         result.append(done)
     return result

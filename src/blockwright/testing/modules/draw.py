@@ -10,7 +10,13 @@ import torch
 
 from blockwright.testing.eager.special import special_values
 from blockwright.testing.modules.calls import CALLS, Draft
-from blockwright.testing.modules.program import Program, Unspecified, apply, check_cast, check_range
+from blockwright.testing.modules.program import (
+    ModuleProgram,
+    Unspecified,
+    apply,
+    check_cast,
+    check_range,
+)
 
 DTYPES = (
     torch.float32,
@@ -28,7 +34,7 @@ _MOST_ELEMENTS = 4096
 _TRIES = 60
 
 
-def draw(seed: int) -> Program:
+def draw(seed: int) -> ModuleProgram:
     """The program of a seed."""
     chance = random.Random(seed)
     dynamic = chance.random() < 0.4
@@ -45,7 +51,7 @@ def draw(seed: int) -> Program:
     while len(draft.calls) < wanted and tries < _TRIES:
         tries += 1
         _try(draft, chance)
-    return Program(
+    return ModuleProgram(
         tuple(draft.inputs),
         frozenset(draft.buffers),
         tuple(draft.calls),

@@ -17,15 +17,15 @@ from blockwright.testing.eager.compare import (
     leaves,
     same_bits,
 )
-from blockwright.testing.eager.outcome import Problem, called, compiled, export
+from blockwright.testing.eager.outcome import NoResult, called, compiled, export
 from blockwright.testing.eager.sizes import every_size_dynamic, other_sizes
-from blockwright.testing.modules.program import Program, RandomModule, Unspecified, run
+from blockwright.testing.modules.program import ModuleProgram, RandomModule, Unspecified, run
 
 _RUNS = 16
 """Runs by PyTorch with other roundings, when results differ."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class ModuleVerdict(msgspec.Struct, frozen=True):
     """`what` is "passed", "export", "refused", "wrong", "internal" or "eager" (PyTorch refuses)."""
 
     what: str
@@ -38,18 +38,18 @@ class Verdict(msgspec.Struct, frozen=True):
         return f"{self.what} {self.code}".strip()
 
 
-def judge(program: Program) -> Verdict:
+def judge(program: ModuleProgram) -> ModuleVerdict:
     """Compile a program and compare it with PyTorch, at other sizes too where they are symbols."""
     given = program.given
     if _eager(program, program.inputs, specified=True) is None:
-        return Verdict("eager")
+        return ModuleVerdict("eager")
     shapes = (tuple(every_size_dynamic(t) for t in given),) if program.dynamic else None
     exported = export(RandomModule(program), tuple(copied(given)), shapes)
-    if isinstance(exported, Problem):
-        return Verdict(exported.kind, exported.code, exported.words)
+    if isinstance(exported, NoResult):
+        return ModuleVerdict(exported.kind, exported.code, exported.words)
     executable = compiled(exported)
-    if isinstance(executable, Problem):
-        return Verdict(executable.kind, executable.code, executable.words)
+    if isinstance(executable, NoResult):
+        return ModuleVerdict(executable.kind, executable.code, executable.words)
     verdict = _compare(program, executable, given)
     for step in (1, -1, 12) if program.dynamic else ():
         if verdict.what == "passed":
@@ -59,7 +59,11 @@ def judge(program: Program) -> Verdict:
 
 
 def _eager(
-    program: Program, inputs: Sequence[Any], seed: int | None = None, *, specified: bool = False
+    program: ModuleProgram,
+    inputs: Sequence[Any],
+    seed: int | None = None,
+    *,
+    specified: bool = False,
 ) -> Any:
     chance = None if seed is None else torch.Generator().manual_seed(seed)
     try:
@@ -78,18 +82,18 @@ def _eager(
         return None
 
 
-def _compare(program: Program, executable: Any, given: list[torch.Tensor]) -> Verdict:
+def _compare(program: ModuleProgram, executable: Any, given: list[torch.Tensor]) -> ModuleVerdict:
     """The verdict on one call; one that PyTorch refuses is no call."""
     inputs = program.with_given(given)
     expected = _eager(program, inputs, specified=True)
     if expected is None:
-        return Verdict("passed")
+        return ModuleVerdict("passed")
     passed = copied(given)
     actual = called(executable, tuple(passed))
-    if isinstance(actual, Problem):
-        return Verdict(actual.kind, actual.code, actual.words)
+    if isinstance(actual, NoResult):
+        return ModuleVerdict(actual.kind, actual.code, actual.words)
     if not same_bits(passed, given):
-        return Verdict("wrong", "inputs", "the call changed its inputs")
+        return ModuleVerdict("wrong", "inputs", "the call changed its inputs")
     with integers_become_float64():
         wide = _eager(program, in_float64(list(inputs)))
     result = leaves(actual)
@@ -97,12 +101,12 @@ def _compare(program: Program, executable: Any, given: list[torch.Tensor]) -> Ve
     if text and "differs" in text:
         text = difference(result, expected, wide, _free(program, inputs, result, expected, wide))
     if not text:
-        return Verdict("passed")
-    return Verdict("wrong", "" if "differs" in text else "kind", text)
+        return ModuleVerdict("passed")
+    return ModuleVerdict("wrong", "" if "differs" in text else "kind", text)
 
 
 def _free(
-    program: Program, inputs: Sequence[Any], actual: Any, expected: Any, wide: Any
+    program: ModuleProgram, inputs: Sequence[Any], actual: Any, expected: Any, wide: Any
 ) -> list[Any]:
     """Masks of the elements that are not judged: other roundings explain the difference, or
     PyTorch's own result overflowed, so that its float64 run disagrees, and ours is not finite."""

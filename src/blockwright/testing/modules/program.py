@@ -26,7 +26,7 @@ class Size(msgspec.Struct, frozen=True):
     axis: int
 
 
-class Call(msgspec.Struct, frozen=True):
+class ModuleCall(msgspec.Struct, frozen=True):
     """`fn(*args, **kwargs)`; `part` picks one of several results.
 
     Attributes:
@@ -41,12 +41,12 @@ class Call(msgspec.Struct, frozen=True):
     part: int | None = None
 
 
-class Program(msgspec.Struct, frozen=True, eq=False):
+class ModuleProgram(msgspec.Struct, frozen=True, eq=False):
     """Inputs, some of which are buffers of the module, calls, and the values that are returned."""
 
     inputs: tuple[torch.Tensor, ...]
     buffers: frozenset[int]
-    calls: tuple[Call, ...]
+    calls: tuple[ModuleCall, ...]
     outputs: tuple[int, ...]
     dynamic: bool
 
@@ -77,7 +77,7 @@ _ROOTS: dict[str, Any] = {
 }
 
 
-def apply(call: Call, values: Sequence[Any]) -> Any:
+def apply(call: ModuleCall, values: Sequence[Any]) -> Any:
     """The result of a call on values so far."""
     root, _, name = call.fn.partition(".")
     result = getattr(_ROOTS[root], name)(
@@ -100,7 +100,7 @@ def _value(arg: Any, values: Sequence[Any]) -> Any:
     return arg
 
 
-def check_range(call: Call, values: Sequence[Any]) -> None:
+def check_range(call: ModuleCall, values: Sequence[Any]) -> None:
     """Raise `Unspecified` where sums of a call in float64, or the squares in it, may overflow, or
     sums with infinite terms or partial products in another type: the result depends on the order
     in which elements are combined."""
@@ -123,7 +123,7 @@ def check_range(call: Call, values: Sequence[Any]) -> None:
                 raise Unspecified(call.fn)
 
 
-def _product_depends_on_order(call: Call, values: Sequence[Any]) -> bool:
+def _product_depends_on_order(call: ModuleCall, values: Sequence[Any]) -> bool:
     """Whether some order overflows or underflows before factors of the other kind bring it back.
 
     `big` and `small` are the largest and the smallest magnitude that a partial product can have.
@@ -154,7 +154,7 @@ _LARGEST: dict[str, float] = {
 """Calls that add or multiply many elements → the largest finite float64 that they are given."""
 
 
-def check_cast(call: Call, values: Sequence[Any]) -> None:
+def check_cast(call: ModuleCall, values: Sequence[Any]) -> None:
     """Raise `Unspecified` where a call converts floats that do not fit."""
     if call.fn not in _CONVERTING and "dtype" not in call.kwargs:
         return
@@ -175,9 +175,12 @@ _CONVERTING = {"Tensor.to", "Tensor.copy_", "operator.setitem"}
 
 
 def run(
-    program: Program, inputs: Sequence[torch.Tensor], chance: torch.Generator | None = None,
-    *, specified: bool = False,
-) -> list[Any]:  # fmt: skip
+    program: ModuleProgram,
+    inputs: Sequence[torch.Tensor],
+    chance: torch.Generator | None = None,
+    *,
+    specified: bool = False,
+) -> list[Any]:
     """The outputs by PyTorch; with `chance`, with other roundings.
 
     Then every rounded result is moved by a few roundings, and about half of the calls that round
@@ -202,7 +205,9 @@ def run(
     return [values[i] for i in program.outputs]
 
 
-def _rounded_once(call: Call, values: Sequence[Any], result: Any, chance: torch.Generator) -> Any:
+def _rounded_once(
+    call: ModuleCall, values: Sequence[Any], result: Any, chance: torch.Generator
+) -> Any:
     """The result of a call, by chance computed in float64; in-place calls stay as they are."""
     coin = torch.rand((), generator=chance)
     if call.fn.endswith("_") or call.fn == "operator.setitem" or coin < 0.5:
@@ -237,7 +242,7 @@ def _moved(value: Any, chance: torch.Generator, eps: float | None = None) -> Any
 class RandomModule(torch.nn.Module):
     """The program as a module."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: ModuleProgram) -> None:
         super().__init__()
         self.program = program
         for index in sorted(program.buffers):

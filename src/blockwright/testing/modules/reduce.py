@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import msgspec
 
-from blockwright.testing.modules.program import Call, Program, Ref, Size, run
+from blockwright.testing.modules.program import ModuleCall, ModuleProgram, Ref, Size, run
 
 _MOST = 60
 """Programs that are tried."""
 
 
-def reduced(program: Program, fails: Callable[[Program], bool]) -> Program:
+def reduced(program: ModuleProgram, fails: Callable[[ModuleProgram], bool]) -> ModuleProgram:
     """The smallest program found for which `fails` holds."""
     tried, again = 0, True
     while again and tried < _MOST:
@@ -28,7 +28,7 @@ def reduced(program: Program, fails: Callable[[Program], bool]) -> Program:
     return program
 
 
-def _smaller(program: Program) -> Iterator[Program]:
+def _smaller(program: ModuleProgram) -> Iterator[ModuleProgram]:
     first = len(program.inputs)
     if len(program.outputs) > 1:
         for index in program.outputs:
@@ -47,7 +47,7 @@ def _smaller(program: Program) -> Iterator[Program]:
         yield msgspec.structs.replace(program, buffers=frozenset[int]())
 
 
-def _as_input(program: Program, number: int) -> Program | None:
+def _as_input(program: ModuleProgram, number: int) -> ModuleProgram | None:
     """The program whose call `number` is replaced by an input with its value."""
     first = len(program.inputs)
     try:
@@ -70,7 +70,7 @@ def _as_input(program: Program, number: int) -> Program | None:
 
 
 def _uses(node: Any) -> set[int]:
-    if isinstance(node, Call):
+    if isinstance(node, ModuleCall):
         return _uses(node.args) | _uses(list(node.kwargs.values()))
     if isinstance(node, (Ref, Size)):
         return {node.index}
@@ -79,7 +79,7 @@ def _uses(node: Any) -> set[int]:
     return set()
 
 
-def _trimmed(program: Program, outputs: tuple[int, ...]) -> Program:
+def _trimmed(program: ModuleProgram, outputs: tuple[int, ...]) -> ModuleProgram:
     """The program with these outputs, without what they do not need.
 
     What is written in place is needed by all that use the value or a view of it, so calls stay from
@@ -105,9 +105,9 @@ def _trimmed(program: Program, outputs: tuple[int, ...]) -> Program:
 
 
 def _mapped(node: Any, new: dict[int, int]) -> Any:
-    if isinstance(node, Call):
+    if isinstance(node, ModuleCall):
         kwargs = {key: _mapped(value, new) for key, value in node.kwargs.items()}
-        return Call(node.fn, _mapped(node.args, new), kwargs, node.exact, node.part)
+        return ModuleCall(node.fn, _mapped(node.args, new), kwargs, node.exact, node.part)
     if isinstance(node, Ref):
         return Ref(new[node.index])
     if isinstance(node, Size):

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import torch
 
-from blockwright.testing.modules.judge import Verdict
-from blockwright.testing.modules.program import Call, Program, Ref, Size
+from blockwright.testing.modules.judge import ModuleVerdict
+from blockwright.testing.modules.program import ModuleCall, ModuleProgram, Ref, Size
 
 _TEXT = '''"""{symptom}: {words}
 
@@ -41,7 +41,7 @@ for x, y in zip(actual, expected, strict=True):
 '''
 
 
-def as_script(program: Program, verdict: Verdict, seed: int) -> str:
+def as_script(program: ModuleProgram, verdict: ModuleVerdict, seed: int) -> str:
     """The script, of PyTorch's public names and `bw.compile`."""
     count = len(program.inputs)
     given = [i for i in range(count) if i not in program.buffers]
@@ -68,7 +68,7 @@ def as_script(program: Program, verdict: Verdict, seed: int) -> str:
     )
 
 
-def _lines(call: Call, name: str, names: dict[int, str]) -> list[str]:
+def _lines(call: ModuleCall, name: str, names: dict[int, str]) -> list[str]:
     args = [_text(a, names) for a in call.args]
     if call.fn == "operator.getitem":
         return [f"{name} = {args[0]}[{_index(call.args[1], names)}]"]

@@ -14,9 +14,11 @@ _UNUSUAL = 0.35
 
 
 def map_of(
-    rank: int, chance: random.Random, kinds: Sequence[str] = ("plain", "split", "shift"),
+    rank: int,
+    chance: random.Random,
+    kinds: Sequence[str] = ("plain", "split", "shift"),
     shape: Sequence[ir.Expr] = (),
-) -> IndexMap:  # fmt: skip
+) -> IndexMap:
     """A one-to-one function of some indices: a permutation, with a split or a shift.
 
     Of a shape, also an axis backwards, and the digits of two axes in an order of their own.

@@ -12,7 +12,7 @@ from blockwright import ir
 from blockwright.analysis import block_access_regions, clip_region
 from blockwright.arith import Analyzer, covers, eval_set
 from blockwright.schedule.engine.handle import Handle
-from blockwright.schedule.engine.state import State, Target
+from blockwright.schedule.engine.state import StepState, Target
 
 
 def slack(before: ir.PrimFunc, after: ir.PrimFunc) -> list[str]:
@@ -21,11 +21,11 @@ def slack(before: ir.PrimFunc, after: ir.PrimFunc) -> list[str]:
 
     Pieces of a loop (`loop_partition`, prologues) keep the domain of the whole one.
     """
-    known = State(before, _no_handles, "slack")
+    known = StepState(before, _no_handles, "slack")
     if any(_wide(known, block) for block in known.tree.blocks):
         return []
     old = [it.dom for block in known.tree.blocks for it in block.iter_vars]
-    new = State(after, _no_handles, "slack")
+    new = StepState(after, _no_handles, "slack")
     result: list[str] = []
     for block in new.tree.blocks:
         result += _wide(new, block)
@@ -41,7 +41,7 @@ def _no_handles(handle: Handle) -> Target:
     raise AssertionError(f"{handle!r} is asked for where no step is taken")
 
 
-def _wide(state: State, block: ir.Block) -> list[str]:
+def _wide(state: StepState, block: ir.Block) -> list[str]:
     """Stated regions that are larger than what the body touches."""
     if block is state.func.root:
         return []
@@ -62,7 +62,7 @@ def _within(region: ir.BufferRegion, real: list[ir.BufferRegion], analyzer: Anal
     return any(covers(r.region, box, analyzer) for r in real for box in boxes)
 
 
-def _short(state: State, block: ir.Block) -> Iterator[ir.IterVar]:
+def _short(state: StepState, block: ir.Block) -> Iterator[ir.IterVar]:
     """Iterators whose values surely end before their domains do."""
     if block is state.func.root:
         return

@@ -23,7 +23,7 @@ from blockwright.schedule import session as core
 from blockwright.schedule.apply_step import applied
 from blockwright.schedule.engine.record import Primitive
 from blockwright.schedule.engine.remap_handles import used_handles
-from blockwright.schedule.engine.state import State, Step, Target
+from blockwright.schedule.engine.state import StepResult, StepState, Target
 from blockwright.testing.generators import random_program
 from blockwright.testing.moves import MOVES, Player
 
@@ -62,7 +62,7 @@ class Use(msgspec.Struct, frozen=True, eq=False):
 
     def again(self) -> ir.PrimFunc:
         """Apply the record once more, as the code is now; raises what that raises."""
-        state = State(self.func, self.targets.__getitem__, self.name)
+        state = StepState(self.func, self.targets.__getitem__, self.name)
         return applied(self.record, state).func
 
     def repeats(self) -> bool:
@@ -107,7 +107,7 @@ class Bank:
         self.source = source
         number: Any = getattr(core, "applied")  # noqa: B009  exchanged for a while
 
-        def watched(record: Primitive, state: State) -> Step:
+        def watched(record: Primitive, state: StepState) -> StepResult:
             try:
                 with _lines() as lines:
                     step = applied(record, state)
@@ -145,7 +145,7 @@ class Bank:
         rows: _Rows,
         places: Collection[Place],
         record: Primitive,
-        state: State,
+        state: StepState,
         after: ir.PrimFunc | None,
     ) -> None:
         test = os.environ.get("PYTEST_CURRENT_TEST", "").rsplit(" ", 1)[0]

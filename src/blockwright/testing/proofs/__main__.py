@@ -11,7 +11,7 @@ from multiprocessing.pool import Pool
 import msgspec
 
 from blockwright.testing.moves import MOVES
-from blockwright.testing.proofs.chunk import CHUNK, HINTS, Settings, Verdicts, judge
+from blockwright.testing.proofs.chunk import CHUNK, HINTS, ProofSettings, Verdicts, judge
 
 MOST_EMPTY = 10
 """Rounds without any step of the kind that is looked for, before it is given up."""
@@ -41,7 +41,7 @@ def main() -> int:
         help="N verdicts for each primitive, or for each one named by --often",
     )
     options = parser.parse_args()
-    settings = Settings(
+    settings = ProofSettings(
         options.length,
         tuple(options.often),
         sizes=options.sizes,
@@ -66,7 +66,9 @@ def main() -> int:
     return 1 if result.wrong else 0
 
 
-def _judged(pool: Pool, options: argparse.Namespace, settings: Settings, wanted: int) -> Verdicts:
+def _judged(
+    pool: Pool, options: argparse.Namespace, settings: ProofSettings, wanted: int
+) -> Verdicts:
     """Verdicts on random schedules until there are enough, or steps have become too rare."""
     result, first, empty = Verdicts(), options.seed, 0
     while result.steps < wanted and empty < MOST_EMPTY:

@@ -23,7 +23,7 @@ HINTS = frozenset("annotate annotate_buffer_access unannotate unroll".split())
 """Steps that leave every instance, element and order as it was."""
 
 
-class Settings(msgspec.Struct, frozen=True):
+class ProofSettings(msgspec.Struct, frozen=True):
     """What is drawn, and whether errors are put in.
 
     Attributes:
@@ -98,7 +98,7 @@ class Verdicts(msgspec.Struct):
         return "\n".join(lines)
 
 
-def judge(first: int, settings: Settings) -> Verdicts:
+def judge(first: int, settings: ProofSettings) -> Verdicts:
     """The verdicts on the steps of a few seeds from `first` on."""
     result = Verdicts()
     factors = settings.sizes == "factors"

@@ -13,7 +13,7 @@ from blockwright.verify import isl
 from blockwright.verify.affine import constant
 from blockwright.verify.budget import begin_step
 from blockwright.verify.model.gathers import Table, by_instance
-from blockwright.verify.model.instance_sets import Extended, Frame, least_sizes, size_text
+from blockwright.verify.model.instance_sets import Extended, InstanceSet, least_sizes, size_text
 from blockwright.verify.model.operators import (
     FALSE,
     INTEGER,
@@ -24,7 +24,7 @@ from blockwright.verify.model.operators import (
     restricted,
     sum_of,
 )
-from blockwright.verify.model.program import Program
+from blockwright.verify.model.program import ProgramModel
 from blockwright.verify.model.reaching_stores import Flow, Seen
 from blockwright.verify.model.statement import COMBINERS, Statement
 from blockwright.verify.model.terms import (
@@ -58,7 +58,7 @@ class Values:
         agreed: buffers whose content is known to be that of the other program's (`lemmas`).
     """
 
-    def __init__(self, program: Program, ahead: bool = False) -> None:
+    def __init__(self, program: ProgramModel, ahead: bool = False) -> None:
         self.program = program
         self.flow = Flow(program, ahead)
         self._stored: dict[Statement, Value] = {}
@@ -90,7 +90,7 @@ class Values:
             self._stored[statement] = result
         return result
 
-    def _brought(self, statement: Statement, frame: Frame) -> Value:
+    def _brought(self, statement: Statement, frame: InstanceSet) -> Value:
         """What a store stores, an update combines; of a step on a tuple, all terms together."""
         assert statement.value is not None
         begin_step(f"the value that {statement.buffer.name} gets")
@@ -108,7 +108,9 @@ class Values:
             plain = [w for w in self._writers[update.buffer] if not w.combiner]
             self._require_written(update.buffer, update.frame, self.flow.unbegun(update, plain))
 
-    def read(self, frame: Frame, buffer: ir.Buffer, position: isl.Map, where: isl.Set) -> Value:
+    def read(
+        self, frame: InstanceSet, buffer: ir.Buffer, position: isl.Map, where: isl.Set
+    ) -> Value:
         """What a read at a position of each instance gives."""
         begin_step(f"reads of {buffer.name}")
         element = self.program.element(frame, buffer, position)
@@ -149,7 +151,7 @@ class Values:
         return [total, *_outside(first, reached)]
 
     @staticmethod
-    def _require_written(buffer: ir.Buffer, frame: Frame, nothing: isl.Set) -> None:
+    def _require_written(buffer: ir.Buffer, frame: InstanceSet, nothing: isl.Set) -> None:
         """No instance of a frame reads an element that has no value."""
         if not nothing.is_empty():
             # Positions that are values may be any: what any of them reads has been written.
@@ -158,7 +160,9 @@ class Values:
                 f"an element of {buffer.name} {what} that nobody has written", least_sizes(nothing)
             )
 
-    def _component(self, frame: Frame, where: isl.Set, seen: Seen, first: Value, key: str) -> Value:
+    def _component(
+        self, frame: InstanceSet, where: isl.Set, seen: Seen, first: Value, key: str
+    ) -> Value:
         """One component of a tuple: all components start from the identity of the combination and
         see the same steps, so each is a part of one sum of tuples."""
         group = seen.updates[0][0].group
@@ -184,7 +188,9 @@ class Values:
         part = Alternative(reached, ("part", position, ("sum", key)), (self._tuples[memo],))
         return [part, *([] if where.is_subset(reached) else _outside(first, reached))]
 
-    def _companion(self, frame: Frame, seen: Seen, mine: int, its: int, buffer: ir.Buffer) -> Seen:
+    def _companion(
+        self, frame: InstanceSet, seen: Seen, mine: int, its: int, buffer: ir.Buffer
+    ) -> Seen:
         """What an instance would see of another component of the tuple that it reads."""
         expected: dict[Statement, isl.Map] = {}
         parts: list[isl.Map] = []
@@ -208,7 +214,7 @@ class Values:
             raise Unknown(f"{buffer.name} is not always updated together with another buffer")
         return result
 
-    def _load(self, load: ir.BufferLoad, frame: Frame, where: isl.Set) -> Value:
+    def _load(self, load: ir.BufferLoad, frame: InstanceSet, where: isl.Set) -> Value:
         if load.predicate is not None:
             plain = ir.BufferLoad(load.buffer, load.indices)
             zero = ir.const(0, load.dtype)
@@ -225,7 +231,7 @@ class Values:
         buffer: ir.Buffer,
         indices: Sequence[ir.Expr],
         texts: Sequence[str | None],
-        frame: Frame,
+        frame: InstanceSet,
         where: isl.Set,
     ) -> Value:
         """A read at positions that are values: the element of every position, chosen by them.
@@ -257,7 +263,7 @@ class Values:
         ]
 
     # ------------------------------------------------------------------ expressions
-    def value(self, expr: ir.Expr, frame: Frame, where: isl.Set) -> Value:
+    def value(self, expr: ir.Expr, frame: InstanceSet, where: isl.Set) -> Value:
         """The value of an expression at some instances of a frame."""
         text = frame.index(expr)
         if text is not None:
@@ -300,7 +306,7 @@ class Values:
             case _:
                 raise Unknown(f"an expression that is not analysed: {type(expr).__name__} {expr!r}")
 
-    def _call(self, call: ir.Call, frame: Frame, where: isl.Set) -> Value:
+    def _call(self, call: ir.Call, frame: InstanceSet, where: isl.Set) -> Value:
         if call.op == "if_then_else":
             test, yes, no = call.args
             return self._choice(test, yes, no, frame, where)
@@ -322,7 +328,7 @@ class Values:
         )
 
     def _choice(
-        self, test: ir.Expr, yes: ir.Expr, no: ir.Expr, frame: Frame, where: isl.Set
+        self, test: ir.Expr, yes: ir.Expr, no: ir.Expr, frame: InstanceSet, where: isl.Set
     ) -> Value:
         result: Value = []
         for one in self.value(test, frame, where):
@@ -336,7 +342,9 @@ class Values:
         return result
 
 
-def _position(frame: Frame, texts: Sequence[str | None], known: dict[int, Alternative]) -> isl.Map:
+def _position(
+    frame: InstanceSet, texts: Sequence[str | None], known: dict[int, Alternative]
+) -> isl.Map:
     """Instance → position, some of whose parts are values."""
     parts = [
         frame.relation([text]) if text is not None else known[k].leaves[0].at

@@ -23,7 +23,7 @@ Step = int | str
 """A place in written order, or the loop that runs there."""
 
 
-class Loop(msgspec.Struct, frozen=True, eq=False):
+class EnclosingLoop(msgspec.Struct, frozen=True, eq=False):
     """A loop above a statement.
 
     Attributes:
@@ -49,7 +49,7 @@ class Iterator(msgspec.Struct, frozen=True, eq=False):
     reduces: bool
 
 
-class Place(msgspec.Struct, frozen=True, eq=False):
+class StatementPosition(msgspec.Struct, frozen=True, eq=False):
     """Where a statement stands.
 
     Attributes:
@@ -62,7 +62,7 @@ class Place(msgspec.Struct, frozen=True, eq=False):
         values: variables bound to what is no index, and their values.
     """
 
-    loops: tuple[Loop, ...] = ()
+    loops: tuple[EnclosingLoop, ...] = ()
     iters: tuple[Iterator, ...] = ()
     inner: tuple[str, ...] = ()
     conditions: tuple[str, ...] = ()
@@ -70,16 +70,16 @@ class Place(msgspec.Struct, frozen=True, eq=False):
     names: Mapping[ir.Var, str] = {}
     values: Mapping[ir.Var, ir.Expr] = {}
 
-    def at(self, position: int) -> Place:
+    def at(self, position: int) -> StatementPosition:
         """One of several statements there."""
         return msgspec.structs.replace(self, path=(*self.path, position))
 
-    def given(self, text: str) -> Place:
+    def given(self, text: str) -> StatementPosition:
         """The same place, where a condition is known to hold."""
         return msgspec.structs.replace(self, conditions=(*self.conditions, text))
 
 
-class Space(msgspec.Struct, frozen=True, eq=False):
+class QuerySpace(msgspec.Struct, frozen=True, eq=False):
     """What all queries of one verdict share: isl's context and the symbolic sizes.
 
     Attributes:
@@ -111,17 +111,17 @@ class Space(msgspec.Struct, frozen=True, eq=False):
         return result
 
 
-class Frame:
+class InstanceSet:
     """Instances of a statement.
 
     Attributes:
         name: of the instances in isl.
         coordinates: their names, in order.
-        path: as in `Place`.
+        path: as in `StatementPosition`.
         names: what each variable is in coordinates.
     """
 
-    def __init__(self, space: Space, name: str, place: Place) -> None:
+    def __init__(self, space: QuerySpace, name: str, place: StatementPosition) -> None:
         self.space = space
         self.name = name
         self.place = place
@@ -216,11 +216,11 @@ class Frame:
         return result
 
 
-class Extended(Frame):
+class Extended(InstanceSet):
     """Instances of another frame, each at every position of some axes (a read at positions that
     are not known: `x[rows[i], j]` for every row)."""
 
-    def __init__(self, base: Frame, name: str, extents: list[str]) -> None:
+    def __init__(self, base: InstanceSet, name: str, extents: list[str]) -> None:
         self.space, self.name, self.place = base.space, name, base.place
         self.path, self.names, self.values = base.path, base.names, base.values
         self._times = {}

@@ -8,14 +8,14 @@ from blockwright import ir
 from blockwright.verify.verdict import Unknown
 
 
-class Lanes(msgspec.Struct, frozen=True, eq=False):
+class LaneLoop(msgspec.Struct, frozen=True, eq=False):
     """The loop over the lanes of a store."""
 
     var: ir.Var
     count: int
 
 
-def scalar_store(store: ir.BufferStore) -> tuple[ir.BufferStore, Lanes | None]:
+def scalar_store(store: ir.BufferStore) -> tuple[ir.BufferStore, LaneLoop | None]:
     """The store of one lane, and the loop over lanes; a scalar store stays as it is."""
     count = store.indices[-1].dtype.lanes if store.indices else 1
     if count == 1 and store.value.dtype.lanes == 1:
@@ -28,7 +28,7 @@ def scalar_store(store: ir.BufferStore) -> tuple[ir.BufferStore, Lanes | None]:
     result = ir.BufferStore(
         store.buffer, to_lane(store.value), tuple(map(to_lane, store.indices)), predicate
     )
-    return result, Lanes(lane, count)
+    return result, LaneLoop(lane, count)
 
 
 class _Lane(ir.Mutator):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from blockwright import ir
-from blockwright.verify.model.instance_sets import Loop, Step
+from blockwright.verify.model.instance_sets import EnclosingLoop, Step
 from blockwright.verify.verdict import Unknown
 
 Path = tuple[ir.For, ...]
@@ -35,7 +35,7 @@ class Owners:
         self._visit(body, ())
         self.loops = {b: self._owning(b) for b in self.allocated}
 
-    def copies(self, buffer: ir.Buffer, loops: tuple[Loop, ...]) -> tuple[Step, ...]:
+    def copies(self, buffer: ir.Buffer, loops: tuple[EnclosingLoop, ...]) -> tuple[Step, ...]:
         """The loops whose values tell the copies of a buffer apart, at an access under `loops`."""
         if buffer not in self.allocated:
             return ()
@@ -117,7 +117,7 @@ def _common(paths: Iterable[Path]) -> Path:
     return tuple(result)
 
 
-def _is_single(loop: Loop) -> bool:
+def _is_single(loop: EnclosingLoop) -> bool:
     """Whether a thread axis has one thread only, which tells no copies apart."""
     return loop.node is not None and ir.is_const_int(loop.node.extent, 1)
 

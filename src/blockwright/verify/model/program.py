@@ -1,6 +1,6 @@
 """A tensor program as statements with instances: what the proofs look at.
 
-`Program` walks a function once. Every store is a `Statement`; so is what holds at entry in a
+`ProgramModel` walks a function once. Every store is a `Statement`; so is what holds at entry in a
 parameter that the program writes. Values bound to variables are substituted where they are used. A
 store that combines an element with a value (`C[i] = C[i] + e`) is an *update*, whose order among
 other updates of the element is free.
@@ -16,26 +16,33 @@ import msgspec
 from blockwright import ir
 from blockwright.verify import isl
 from blockwright.verify.affine import affine, condition
-from blockwright.verify.model.instance_sets import Frame, Iterator, Loop, Place, Space, size_text
+from blockwright.verify.model.instance_sets import (
+    EnclosingLoop,
+    InstanceSet,
+    Iterator,
+    QuerySpace,
+    StatementPosition,
+    size_text,
+)
 from blockwright.verify.model.lanes import scalar_store
 from blockwright.verify.model.positions import Tables, Taken
 from blockwright.verify.model.predicated_stores import guarded
 from blockwright.verify.model.privatization import Owners
-from blockwright.verify.model.statement import COMBINERS, Group, Statement, updated
+from blockwright.verify.model.statement import COMBINERS, Statement, TupleUpdate, updated
 from blockwright.verify.model.tuples import Combination, Joint, joint_update
 from blockwright.verify.verdict import Unknown
 
 FIRST, LAST = -1, 1 << 30
 
 
-class View(msgspec.Struct, frozen=True, eq=False):
+class RegionView(msgspec.Struct, frozen=True, eq=False):
     """A buffer that stands for a region of another: where its element 0 lies."""
 
     source: ir.Buffer
     origin: tuple[ir.Expr, ...]
 
 
-class Program:
+class ProgramModel:
     """A function as statements.
 
     Args:
@@ -46,13 +53,13 @@ class Program:
     """
 
     def __init__(
-        self, func: ir.PrimFunc, space: Space, tag: str, names: Mapping[ir.Var, str]
+        self, func: ir.PrimFunc, space: QuerySpace, tag: str, names: Mapping[ir.Var, str]
     ) -> None:
         self.func, self.space, self.tag = func, space, tag
         self.statements: list[Statement] = []
         self.params = {b: f"P{k}" for k, b in enumerate(func.buffers)}
         self.inner: dict[ir.Buffer, str] = {}
-        self.views: dict[ir.Buffer, View] = {}
+        self.views: dict[ir.Buffer, RegionView] = {}
         self.count = 0
         self.assumed: list[str] = []
         self.open: dict[str, str] = {}
@@ -60,7 +67,7 @@ class Program:
         self.tables = Tables(func)
         for buffer in func.buffers:
             self._require_plain(buffer)
-        self._visit(func.body, Place(names=dict(names)))
+        self._visit(func.body, StatementPosition(names=dict(names)))
         self.written = {s.buffer for s in self.statements}
         self.sizes = dict(names)
         for buffer in func.buffers:
@@ -97,11 +104,11 @@ class Program:
             buffer, indices = view.source, (*view.origin[:ahead], *shifted)
         return buffer, indices
 
-    def access(self, frame: Frame, buffer: ir.Buffer, texts: Iterable[str]) -> isl.Map:
+    def access(self, frame: InstanceSet, buffer: ir.Buffer, texts: Iterable[str]) -> isl.Map:
         """Instance → element, with the copy of the buffer in front where there are several."""
         return self.element(frame, buffer, frame.relation(texts))
 
-    def element(self, frame: Frame, buffer: ir.Buffer, position: isl.Map) -> isl.Map:
+    def element(self, frame: InstanceSet, buffer: ir.Buffer, position: isl.Map) -> isl.Map:
         """Instance → element of a buffer, from instance → position in it."""
         name = self.element_name(buffer)
         element = position.to(name)
@@ -111,7 +118,7 @@ class Program:
         both = frame.time(copies).flat_range_product(element)
         return both.to(name)
 
-    def box(self, buffer: ir.Buffer, frame: Frame) -> isl.Set:
+    def box(self, buffer: ir.Buffer, frame: InstanceSet) -> isl.Set:
         """The elements that a buffer has, without copies."""
         extents = [size_text(n, {**self.sizes, **frame.names}) for n in buffer.shape]
         axes = [f"x{k}" for k in range(len(extents))]
@@ -124,14 +131,16 @@ class Program:
         write = frame.relation(frame.coordinates, self.element_name(buffer))
         self.statements.append(Statement(frame, buffer, write.intersect_domain(frame.domain), None))
 
-    def whole(self, buffer: ir.Buffer, name: str, position: int) -> Frame:
+    def whole(self, buffer: ir.Buffer, name: str, position: int) -> InstanceSet:
         """One instance per element of a parameter, before or after everything else."""
         extents = [size_text(n, self.sizes) for n in buffer.shape]
         axes = tuple(f"x{k}" for k in range(len(extents)))
         inside = tuple(f"0 <= {x} < {n}" for x, n in zip(axes, extents, strict=True))
-        loops = tuple(Loop(x, ir.ForKind.SERIAL, "") for x in axes)
-        return Frame(
-            self.space, name, Place(loops=loops, inner=axes, conditions=inside, path=(position,))
+        loops = tuple(EnclosingLoop(x, ir.ForKind.SERIAL, "") for x in axes)
+        return InstanceSet(
+            self.space,
+            name,
+            StatementPosition(loops=loops, inner=axes, conditions=inside, path=(position,)),
         )
 
     def _settle_combiners(self) -> None:
@@ -145,7 +154,7 @@ class Program:
                         statement.combiner, statement.value = "", statement.plain[0]
 
     # ------------------------------------------------------------------ statements
-    def _visit(self, stmt: ir.Stmt, place: Place) -> None:
+    def _visit(self, stmt: ir.Stmt, place: StatementPosition) -> None:
         match stmt:
             case ir.SeqStmt():
                 for k, child in enumerate(stmt.seq):
@@ -177,7 +186,7 @@ class Program:
             case _:
                 _outside(stmt)
 
-    def _loop(self, stmt: ir.For, place: Place) -> None:
+    def _loop(self, stmt: ir.For, place: StatementPosition) -> None:
         low, extent = affine(stmt.min, place.names), affine(stmt.extent, place.names)
         if low is None or extent is None:
             raise Unknown(
@@ -194,7 +203,7 @@ class Program:
             self._visit(stmt.body, msgspec.structs.replace(inside, names=names))
             return
         name = self.fresh("l")
-        loop = Loop(name, stmt.kind, tag, stmt)
+        loop = EnclosingLoop(name, stmt.kind, tag, stmt)
         if tag:
             self.open[tag] = name
         self._visit(
@@ -211,7 +220,7 @@ class Program:
         if tag:
             del self.open[tag]
 
-    def _block(self, stmt: ir.BlockRealize, place: Place) -> None:
+    def _block(self, stmt: ir.BlockRealize, place: StatementPosition) -> None:
         block = stmt.block
         names = {v: t for v, t in place.names.items() if t not in place.inner}
         result: list[Iterator] = []
@@ -243,7 +252,7 @@ class Program:
             self._parts(block.init, first, block, init=True)
         self._parts(block.body, inside.at(1), block, init=False)
 
-    def _parts(self, stmt: ir.Stmt, place: Place, block: ir.Block, init: bool) -> None:
+    def _parts(self, stmt: ir.Stmt, place: StatementPosition, block: ir.Block, init: bool) -> None:
         start = len(self.statements)
         self._visit(stmt, place)
         for statement in self.statements[start:]:
@@ -257,9 +266,9 @@ class Program:
         if extra < 0 or not all(ir.is_const_int(r.extent, 1) for r in source.region[:extra]):
             raise Unknown(f"the view {view.buffer.name} has another shape than its region")
         _require_layout(view.buffer, source, extra)
-        self.views[view.buffer] = View(source.buffer, tuple(r.min for r in source.region))
+        self.views[view.buffer] = RegionView(source.buffer, tuple(r.min for r in source.region))
 
-    def _let(self, stmt: ir.LetStmt, place: Place) -> None:
+    def _let(self, stmt: ir.LetStmt, place: StatementPosition) -> None:
         text = affine(stmt.value, place.names)
         if text is not None:
             names = {**place.names, stmt.var: text}
@@ -272,7 +281,7 @@ class Program:
         else:
             self._after_lets(stmt.body, inside)
 
-    def _after_lets(self, body: ir.Stmt, place: Place) -> None:
+    def _after_lets(self, body: ir.Stmt, place: StatementPosition) -> None:
         """Statements that use values of memory as it was before them."""
         stores = body.seq if isinstance(body, ir.SeqStmt) else (body,)
         plain = [s for s in stores if isinstance(s, ir.BufferStore)]
@@ -301,27 +310,31 @@ class Program:
         self._joint(*joint, msgspec.structs.replace(place, values={}), reads)
 
     def _joint(
-        self, step: Joint, combination: Combination, place: Place, taken: tuple[Taken, ...]
+        self,
+        step: Joint,
+        combination: Combination,
+        place: StatementPosition,
+        taken: tuple[Taken, ...],
     ) -> None:
         """One update per component; each brings the whole tuple of terms."""
-        group = Group(step, combination, [])
+        group = TupleUpdate(step, combination, [])
         for k, buffer in enumerate(step.buffers):
             result = self._written(buffer, step.indices[k], place.at(k), step.terms[k], step.key)
             result.group, result.taken = group, taken
             group.statements.append(result)
 
-    def _assert(self, stmt: ir.AssertStmt, place: Place) -> None:
+    def _assert(self, stmt: ir.AssertStmt, place: StatementPosition) -> None:
         text = condition(stmt.condition, place.names)
         if text is None or place.loops or place.iters:
             raise Unknown(f"the assertion of {stmt.condition!r} is not one on sizes")
         self.assumed.append(text)
 
     # ------------------------------------------------------------------ stores
-    def _store(self, stmt: ir.BufferStore, place: Place) -> None:
+    def _store(self, stmt: ir.BufferStore, place: StatementPosition) -> None:
         scalar, lanes = scalar_store(stmt)
         if lanes is not None:
             name = self.fresh("l")
-            loop = Loop(name, ir.ForKind.VECTORIZED, "")
+            loop = EnclosingLoop(name, ir.ForKind.VECTORIZED, "")
             place = msgspec.structs.replace(
                 place,
                 loops=(*place.loops, loop),
@@ -344,7 +357,7 @@ class Program:
         result = self._written(scalar.buffer, scalar.indices, place, rest, combiner)
         result.plain, result.taken = (value,), taken
 
-    def _atomic(self, call: ir.Call, place: Place) -> None:
+    def _atomic(self, call: ir.Call, place: StatementPosition) -> None:
         at = ir.atomic_place(call)
         if at is None:
             raise Unknown("an atomic update of an unknown place")
@@ -359,12 +372,12 @@ class Program:
         self,
         buffer: ir.Buffer,
         indices: tuple[ir.Expr, ...],
-        place: Place,
+        place: StatementPosition,
         value: ir.Expr,
         combiner: str,
     ) -> Statement:
         buffer, indices = self.resolve(buffer, indices)
-        frame = Frame(self.space, self.fresh("S"), place)
+        frame = InstanceSet(self.space, self.fresh("S"), place)
         texts = [frame.index(i) for i in indices]
         if any(t is None for t in texts):
             raise Unknown(f"{buffer.name} is written at a position that is no quasi-affine form")

@@ -15,8 +15,8 @@ import msgspec
 
 from blockwright.verify import isl
 from blockwright.verify.budget import begin_step
-from blockwright.verify.model.instance_sets import Frame, Step
-from blockwright.verify.model.program import Program
+from blockwright.verify.model.instance_sets import InstanceSet, Step
+from blockwright.verify.model.program import ProgramModel
 from blockwright.verify.model.statement import Statement
 from blockwright.verify.verdict import Unknown
 
@@ -51,14 +51,14 @@ class Flow:
             simpler relations for some programs and costs more for others.
     """
 
-    def __init__(self, program: Program, ahead: bool) -> None:
+    def __init__(self, program: ProgramModel, ahead: bool) -> None:
         self.program = program
         self.ahead = ahead
         self.by_name = {s.frame.name: s for s in program.statements}
         self._ordered: dict[Statement, bool] = {}
         self._injective: dict[Statement, bool] = {}
 
-    def seen(self, frame: Frame, read: isl.Map, writers: list[Statement]) -> Seen:
+    def seen(self, frame: InstanceSet, read: isl.Map, writers: list[Statement]) -> Seen:
         """What instances of a frame see that read elements of a buffer."""
         begin_step(f"what reads of {writers[0].buffer.name if writers else 'an input'} see")
         nothing = read.domain()
@@ -83,7 +83,7 @@ class Flow:
         return self.seen(update.frame, open_ones, plain).nothing
 
     # ------------------------------------------------------------------ written order alone
-    def _static(self, frame: Frame, writers: list[Statement]) -> list[Statement] | None:
+    def _static(self, frame: InstanceSet, writers: list[Statement]) -> list[Statement] | None:
         """The writers before a reader, in order; None when loops decide the order too."""
         result: list[Statement] = []
         for writer in writers:
@@ -133,7 +133,7 @@ class Flow:
         return Seen(plain, updates, open_reads.domain())
 
     # ------------------------------------------------------------------ all stores come first
-    def _before(self, frame: Frame, read: isl.Map, writers: list[Statement]) -> Seen | None:
+    def _before(self, frame: InstanceSet, read: isl.Map, writers: list[Statement]) -> Seen | None:
         """What is seen where every store of an element comes before its reads, and its one plain
         store before its updates; None when that does not hold."""
         plain = [w for w in writers if not w.combiner]
@@ -159,7 +159,7 @@ class Flow:
         updates = [(w, pairs) for w, pairs in seen.updates if not pairs.is_empty()]
         return Seen(seen.plain, updates, nothing)
 
-    def _earlier(self, first: Frame, second: Frame, pairs: isl.Map) -> bool:
+    def _earlier(self, first: InstanceSet, second: InstanceSet, pairs: isl.Map) -> bool:
         """Whether of all pairs of instances the first one runs earlier."""
         at = part(first.path, second.path)
         if at is None:
@@ -169,7 +169,7 @@ class Flow:
         return late.is_disjoint(pairs)
 
     # ------------------------------------------------------------------ isl's dataflow analysis
-    def _analysed(self, frame: Frame, read: isl.Map, writers: list[Statement]) -> Seen:
+    def _analysed(self, frame: InstanceSet, read: isl.Map, writers: list[Statement]) -> Seen:
         """isl's answer; where it says nothing of a part of the reads, that part is asked anew.
 
         isl leaves instances out at times, neither with a last store nor among those without
@@ -189,7 +189,7 @@ class Flow:
             )
         return seen
 
-    def _asked(self, frame: Frame, read: isl.Map, writers: list[Statement]) -> Seen:
+    def _asked(self, frame: InstanceSet, read: isl.Map, writers: list[Statement]) -> Seen:
         begin_step(f"which store of {writers[0].buffer.name} comes last")
         paths = [frame.path, *(w.frame.path for w in writers)]
         steps = _deciding(paths)

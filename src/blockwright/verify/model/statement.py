@@ -6,7 +6,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.verify import isl
-from blockwright.verify.model.instance_sets import Frame
+from blockwright.verify.model.instance_sets import InstanceSet
 from blockwright.verify.model.positions import Taken
 from blockwright.verify.model.tuples import Combination, Joint
 
@@ -15,7 +15,7 @@ COMBINERS: dict[type[ir.Expr], str] = {
 }  # fmt: skip
 
 
-class Group(msgspec.Struct, frozen=True, eq=False):
+class TupleUpdate(msgspec.Struct, frozen=True, eq=False):
     """The updates of the components of one step on a tuple."""
 
     step: Joint
@@ -39,7 +39,7 @@ class Statement:
 
     def __init__(
         self,
-        frame: Frame,
+        frame: InstanceSet,
         buffer: ir.Buffer,
         write: isl.Map,
         value: ir.Expr | None,
@@ -58,7 +58,7 @@ class Statement:
         self.init = init
         self.plain: tuple[ir.Expr, ...] | None = None
         self.indices: tuple[ir.Expr, ...] = ()
-        self.group: Group | None = None
+        self.group: TupleUpdate | None = None
         self.taken: tuple[Taken, ...] = ()
 
 

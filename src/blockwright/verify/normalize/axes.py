@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from blockwright import ir
 from blockwright.verify.normalize.quotients import Quotients, hard_parts
-from blockwright.verify.polynomial import Poly
+from blockwright.verify.polynomial import Polynomial
 
 Access = ir.BufferLoad | ir.BufferStore
-Split = tuple[int, Poly]
+Split = tuple[int, Polynomial]
 """An axis, and how many elements the lower of its two parts has."""
 
 
@@ -32,7 +32,7 @@ def split_axes(func: ir.PrimFunc, known: Quotients) -> ir.PrimFunc:
     return func.replace(body=_Split(chosen, known)(func.body)) if chosen else func
 
 
-def _bind(node: ir.Node, known: Quotients, seen: dict[ir.Var, Poly]) -> bool:
+def _bind(node: ir.Node, known: Quotients, seen: dict[ir.Var, Polynomial]) -> bool:
     """Note the ranges of all loops and iterators; whether each has one only."""
     pairs: list[tuple[ir.Var, ir.Expr, ir.Expr]] = []
     if isinstance(node, ir.For):
@@ -61,7 +61,9 @@ def _split(buffer: ir.Buffer, accesses: Sequence[Access], known: Quotients) -> S
     return None
 
 
-def _digits(known: Quotients, index: ir.Expr, base: Poly) -> tuple[Poly, Poly] | None:
+def _digits(
+    known: Quotients, index: ir.Expr, base: Polynomial
+) -> tuple[Polynomial, Polynomial] | None:
     """The two parts of an index.
 
     `a * m + b - 2` is in parts `a` and `b - 2` wherever `b - 2` is not negative and less than `m`.
@@ -77,14 +79,14 @@ def _digits(known: Quotients, index: ir.Expr, base: Poly) -> tuple[Poly, Poly] |
     return result
 
 
-def _is_linear(poly: Poly) -> bool:
+def _is_linear(poly: Polynomial) -> bool:
     return all(
         len(product) <= 1 and all(a.kind in ("var", "size") for a in product)
         for product in poly.terms
     )
 
 
-def _bases(index: ir.Expr, known: Quotients) -> Iterator[Poly]:
+def _bases(index: ir.Expr, known: Quotients) -> Iterator[Polynomial]:
     """What variables are multiplied with."""
     if hard_parts(index):
         poly = known.poly(index)

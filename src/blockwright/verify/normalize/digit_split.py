@@ -19,7 +19,7 @@ from blockwright.verify.normalize.distribute import distributed
 from blockwright.verify.normalize.interchange import gathered
 from blockwright.verify.normalize.quotients import INDEX, Quotients, Simplify, hard_parts
 from blockwright.verify.normalize.untile import Digits, Tiles
-from blockwright.verify.polynomial import Atom, Poly
+from blockwright.verify.polynomial import Indeterminate, Polynomial
 
 ROUNDS = 12
 """Taking an iterator apart may let the loop that it is bound to be taken apart, and so on."""
@@ -115,7 +115,7 @@ class _Radix:
             self.known.bound(node.loop_var, extent)
         return node.replace(extent=self.simplify(node.extent), body=self.stmt(node.body))
 
-    def _apart(self, node: ir.For, extent: Poly) -> ir.For | None:
+    def _apart(self, node: ir.For, extent: Polynomial) -> ir.For | None:
         """Loops over two digits of a loop that is divided by the number of the lower ones."""
         result = self._digits(node.loop_var, extent, node.body)
         if result is None:
@@ -139,8 +139,8 @@ class _Radix:
         )
 
     def _digits(
-        self, var: ir.Var, extent: Poly, inside: ir.Node
-    ) -> tuple[ir.Var, ir.Var, Poly, Poly] | None:
+        self, var: ir.Var, extent: Polynomial, inside: ir.Node
+    ) -> tuple[ir.Var, ir.Var, Polynomial, Polynomial] | None:
         """(variables of two digits, how many values each has), when a variable is divided."""
         atom = self.known.of_variable(var)
         bases = sorted(dict.fromkeys(self._divisors(atom, inside)), key=_size, reverse=True)
@@ -151,7 +151,7 @@ class _Radix:
                 return high, low, count, base
         return None
 
-    def _divisors(self, atom: Atom, inside: ir.Node) -> Iterator[Poly]:
+    def _divisors(self, atom: Indeterminate, inside: ir.Node) -> Iterator[Polynomial]:
         """What a variable is divided by, or by what its quotient by a number is."""
         for part in hard_parts(inside):
             if not isinstance(part, (ir.FloorDiv, ir.FloorMod)):
@@ -163,7 +163,7 @@ class _Radix:
             elif one is not None and one.kind == "//" and one.content[0].atom is atom:
                 yield by * one.content[1]
 
-    def _sum(self, high: ir.Var, base: Poly, low: ir.Var) -> ir.Expr:
+    def _sum(self, high: ir.Var, base: Polynomial, low: ir.Var) -> ir.Expr:
         return ir.Add(ir.Mul(high, self.known.expression(base)), low)
 
     # ------------------------------------------------------------------ blocks
@@ -192,7 +192,7 @@ class _Radix:
         return ir.Range(self.simplify(dom.min), self.simplify(dom.extent))
 
     def _iterators(
-        self, node: ir.BlockRealize, k: int, digits: tuple[ir.Var, ir.Var, Poly, Poly]
+        self, node: ir.BlockRealize, k: int, digits: tuple[ir.Var, ir.Var, Polynomial, Polynomial]
     ) -> ir.BlockRealize:
         """A block with two digits in the place of an iterator."""
         high, low, count, base = digits
@@ -215,7 +215,7 @@ class _Radix:
         )
 
 
-def _size(base: Poly) -> tuple[int, int]:
+def _size(base: Polynomial) -> tuple[int, int]:
     """Larger for what is a multiple."""
     product = max(base.terms, key=len, default=())
     return len(product), base.terms.get(product, 0)

@@ -20,7 +20,7 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.verify.normalize.quotients import Quotients, hard_parts
-from blockwright.verify.polynomial import Atom, Poly, of_atom
+from blockwright.verify.polynomial import Indeterminate, Polynomial, of_atom
 
 Access = tuple[ir.Buffer, tuple[ir.Expr, ...], bool]
 """A buffer, the position in loops, and whether it is written."""
@@ -69,7 +69,7 @@ class _Distribute:
             )
         return ir.SeqStmt(tuple(loops))
 
-    def _independent(self, number: Atom, body: ir.Stmt) -> bool:
+    def _independent(self, number: Indeterminate, body: ir.Stmt) -> bool:
         """Whether what different iterations touch is different, where they write at all."""
         accesses: list[Access] = []
         if not self._collect(body, {}, accesses):
@@ -82,7 +82,7 @@ class _Distribute:
                 by_buffer.setdefault(buffer, []).append(indices)
         return all(self._told_apart(number, result) for result in by_buffer.values())
 
-    def _told_apart(self, number: Atom, accesses: list[tuple[ir.Expr, ...]]) -> bool:
+    def _told_apart(self, number: Indeterminate, accesses: list[tuple[ir.Expr, ...]]) -> bool:
         for axis in range(len(accesses[0])):
             polys = [self.known.poly(indices[axis]) for indices in accesses]
             base, _ = polys[0].parted(number)
@@ -90,7 +90,7 @@ class _Distribute:
                 return True
         return False
 
-    def _is_digit(self, number: Atom, poly: Poly, base: Poly) -> bool:
+    def _is_digit(self, number: Indeterminate, poly: Polynomial, base: Polynomial) -> bool:
         if number in base.atoms() or any(a.kind != "size" for a in base.atoms()):
             return False
         digits = self.known.digits(poly, base)

@@ -21,7 +21,7 @@ from typing import Any
 from blockwright import ir
 from blockwright.verify.model.privatization import MOVED
 from blockwright.verify.normalize.quotients import Quotients, hard_parts
-from blockwright.verify.polynomial import Poly
+from blockwright.verify.polynomial import Polynomial
 
 
 def gathered(func: ir.PrimFunc, least: Mapping[ir.Var, int]) -> ir.PrimFunc:
@@ -105,7 +105,7 @@ def _is_free(loop: ir.For, above: list[ir.For]) -> bool:
     return inner and not any(ir.uses_var(loop.extent, f.loop_var) for f in above)
 
 
-def _degree(factor: Poly) -> tuple[int, int]:
+def _degree(factor: Polynomial) -> tuple[int, int]:
     """Larger for what is a multiple."""
     product = max(factor.terms, key=len)
     return len(product), factor.terms[product]

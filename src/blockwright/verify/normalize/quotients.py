@@ -12,7 +12,7 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.verify.affine import constant
-from blockwright.verify.polynomial import Atom, Poly, number, of_atom
+from blockwright.verify.polynomial import Indeterminate, Polynomial, number, of_atom
 
 INDEX = ir.dtype_of("int64")
 
@@ -32,28 +32,28 @@ class Quotients:
 
     def __init__(self, least: Mapping[ir.Var, int]) -> None:
         self.least = least
-        self._atoms: dict[Any, Atom] = {}
-        self._extents: dict[Atom, Poly] = {}
-        self._heights: dict[Atom, int] = {}
+        self._atoms: dict[Any, Indeterminate] = {}
+        self._extents: dict[Indeterminate, Polynomial] = {}
+        self._heights: dict[Indeterminate, int] = {}
         self._left = STEPS
 
     # ------------------------------------------------------------------ atoms
-    def of_variable(self, var: ir.Var) -> Atom:
+    def of_variable(self, var: ir.Var) -> Indeterminate:
         return self._atom("size" if var in self.least else "var", var)
 
-    def bound(self, var: ir.Var, extent: Poly) -> None:
+    def bound(self, var: ir.Var, extent: Polynomial) -> None:
         """From now on a variable is known to run from zero to below an extent."""
         self._extents[self.of_variable(var)] = extent
         self._heights.clear()
 
-    def _atom(self, kind: str, content: Any) -> Atom:
+    def _atom(self, kind: str, content: Any) -> Indeterminate:
         key = (kind, content)
         if key not in self._atoms:
-            self._atoms[key] = Atom(len(self._atoms), kind, content)
+            self._atoms[key] = Indeterminate(len(self._atoms), kind, content)
         return self._atoms[key]
 
     # ------------------------------------------------------------------ expressions
-    def poly(self, expr: ir.Expr) -> Poly:
+    def poly(self, expr: ir.Expr) -> Polynomial:
         """An index expression, quotients resolved."""
         match expr:
             case ir.IntImm():
@@ -80,12 +80,12 @@ class Quotients:
             case _:
                 return of_atom(self._atom("expr", expr))
 
-    def _variable(self, var: ir.Var) -> Poly:
+    def _variable(self, var: ir.Var) -> Polynomial:
         atom = self.of_variable(var)
         extent = self._extents.get(atom)
         return number(0) if extent is not None and extent.value == 1 else of_atom(atom)
 
-    def _extreme(self, expr: ir.Min | ir.Max) -> Poly:
+    def _extreme(self, expr: ir.Min | ir.Max) -> Polynomial:
         a, b = self.poly(expr.a), self.poly(expr.b)
         smallest, greatest = (
             (a, b)
@@ -96,7 +96,7 @@ class Quotients:
         kind = "min" if isinstance(expr, ir.Min) else "max"
         return of_atom(self._atom(kind, (a, b))) if known is None else known
 
-    def divided(self, poly: Poly, by: Poly) -> tuple[Poly, Poly]:
+    def divided(self, poly: Polynomial, by: Polynomial) -> tuple[Polynomial, Polynomial]:
         """Quotient and remainder, as atoms where they cannot be resolved."""
         if by.value == 1:
             return poly, number(0)
@@ -108,21 +108,21 @@ class Quotients:
         quotient, remainder = self._unresolved(rest, by)
         return whole + quotient, remainder
 
-    def digits(self, poly: Poly, by: Poly) -> tuple[Poly, Poly] | None:
+    def digits(self, poly: Polynomial, by: Polynomial) -> tuple[Polynomial, Polynomial] | None:
         """Quotient and remainder; None where they cannot be resolved."""
         whole, rest = self.taken_out(poly, by)
         return (whole, rest) if self._below(rest, by) else None
 
-    def taken_out(self, poly: Poly, by: Poly) -> tuple[Poly, Poly]:
+    def taken_out(self, poly: Polynomial, by: Polynomial) -> tuple[Polynomial, Polynomial]:
         """What is divided without rest, and what is left."""
         whole, rest = number(0), number(0)
         for product, count in poly.terms.items():
-            term = Poly({product: count})
+            term = Polynomial({product: count})
             quotient = term.over(by) if len(by.terms) == 1 else None
             whole, rest = (whole + quotient, rest) if quotient is not None else (whole, rest + term)
         return self._by_cofactors(rest, by) if len(by.terms) > 1 else (whole, rest)
 
-    def _by_cofactors(self, poly: Poly, by: Poly) -> tuple[Poly, Poly]:
+    def _by_cofactors(self, poly: Polynomial, by: Polynomial) -> tuple[Polynomial, Polynomial]:
         """Division by a sum: of what each variable is multiplied with."""
         whole, rest = number(0), poly
         for atom in poly.atoms():
@@ -135,14 +135,14 @@ class Quotients:
         quotient = rest.over(by)
         return (whole, rest) if quotient is None else (whole + quotient, number(0))
 
-    def _unresolved(self, poly: Poly, by: Poly) -> tuple[Poly, Poly]:
+    def _unresolved(self, poly: Polynomial, by: Polynomial) -> tuple[Polynomial, Polynomial]:
         return of_atom(self._atom("//", (poly, by))), of_atom(self._atom("%", (poly, by)))
 
     # ------------------------------------------------------------------ what is known
-    def _below(self, poly: Poly, limit: Poly) -> bool:
+    def _below(self, poly: Polynomial, limit: Polynomial) -> bool:
         return self.never_negative(poly) and self.never_negative(limit - poly - number(1))
 
-    def extent(self, atom: Atom) -> Poly | None:
+    def extent(self, atom: Indeterminate) -> Polynomial | None:
         """An atom is at least zero and less than this; None when that is not known."""
         if atom in self._extents:
             return self._extents[atom]
@@ -155,7 +155,7 @@ class Quotients:
             return None if above is None or by.value is None else above.over(by)
         return None
 
-    def never_negative(self, poly: Poly, depth: int = 12) -> bool:
+    def never_negative(self, poly: Polynomial, depth: int = 12) -> bool:
         """Whether a polynomial is at least zero for all values of its atoms."""
         self._left -= 1
         if depth == 0 or self._left < 0:
@@ -181,18 +181,18 @@ class Quotients:
             moved = moved + term
         return all(count >= 0 for count in moved.terms.values())
 
-    def _height(self, atom: Atom) -> int:
+    def _height(self, atom: Indeterminate) -> int:
         """Above the heights of what its bounds are made of: so bounds bring in lower atoms only."""
         result = self._heights.get(atom)
         if result is None:
-            bounds: list[Poly] = [] if atom.kind in ("var", "expr") else [*atom.content]
+            bounds: list[Polynomial] = [] if atom.kind in ("var", "expr") else [*atom.content]
             extent = self._extents.get(atom)
             bounds += [] if extent is None else [extent]
             below = [self._height(a) for p in bounds for a in p.atoms() if a.kind != "size"]
             result = self._heights[atom] = 1 + max(below, default=0)
         return result
 
-    def _least_parts(self, atom: Atom, factor: Poly) -> Iterator[Poly]:
+    def _least_parts(self, atom: Indeterminate, factor: Polynomial) -> Iterator[Polynomial]:
         """What `factor * atom` is at least, for a factor of at least zero.
 
         `b * (e // b) >= e - b + 1` for `b >= 1`, and `e // b >= 0` for `e >= 0`.
@@ -210,7 +210,7 @@ class Quotients:
         elif self.extent(atom) is not None:
             yield number(0)
 
-    def _greatest_parts(self, atom: Atom, factor: Poly) -> Iterator[Poly]:
+    def _greatest_parts(self, atom: Indeterminate, factor: Polynomial) -> Iterator[Polynomial]:
         """What `factor * atom` is at least, for a factor of at most zero: the atom at its greatest.
 
         `b * (e // b) <= e` for `b >= 1`, and `e // b <= e` if `e >= 0` too.
@@ -229,7 +229,7 @@ class Quotients:
         elif atom.kind == "min":
             yield from (factor * one for one in atom.content)
 
-    def cleared(self, poly: Poly) -> Poly:
+    def cleared(self, poly: Polynomial) -> Polynomial:
         """A polynomial without a quotient that is above zero where the given one is.
 
         With `b >= 1` and integers, `e // b + r >= 1` says `e >= b * (1 - r)`, and `r - e // b >= 1`
@@ -257,7 +257,7 @@ class Quotients:
         return False if self.never_negative(a - b - number(1) + strict) else None
 
     # ------------------------------------------------------------------ back to expressions
-    def expression(self, poly: Poly) -> ir.Expr:
+    def expression(self, poly: Polynomial) -> ir.Expr:
         """A polynomial as an index expression."""
         result: ir.Expr | None = None
         for product, count in poly.terms.items():
@@ -270,7 +270,7 @@ class Quotients:
             result = created if result is None else ir.Add(result, created)
         return ir.IntImm(0, INDEX) if result is None else result
 
-    def _of_atom(self, atom: Atom) -> ir.Expr:
+    def _of_atom(self, atom: Indeterminate) -> ir.Expr:
         if isinstance(atom.content, ir.Expr):
             return atom.content
         a, b = (self.expression(part) for part in atom.content)

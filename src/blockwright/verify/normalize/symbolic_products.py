@@ -27,7 +27,7 @@ from blockwright.verify.verdict import Unknown
 Names = dict[ir.Var, str]
 
 
-class Sizes:
+class SizeProducts:
     """Products of sizes that two programs form, named by their factors."""
 
     def __init__(self) -> None:
@@ -47,10 +47,10 @@ class Pair(msgspec.Struct, frozen=True, eq=False):
     after: ir.PrimFunc
     first: Names
     second: Names
-    sizes: Sizes
+    sizes: SizeProducts
 
 
-class Form:
+class NamedProducts:
     """One program with its products named.
 
     Attributes:
@@ -59,7 +59,7 @@ class Form:
         pairs: product → its two factors; products of more are not taken apart.
     """
 
-    def __init__(self, func: ir.PrimFunc, names: Mapping[ir.Var, str], sizes: Sizes) -> None:
+    def __init__(self, func: ir.PrimFunc, names: Mapping[ir.Var, str], sizes: SizeProducts) -> None:
         rewrite = _Name(names, sizes)
         self.func = rewritten(func, rewrite)
         self.names: Names = {**names, **{v: n for n, v in rewrite.made.items()}}
@@ -91,10 +91,10 @@ def forms(
         simple(func, {v: least[n] for v, n in names.items() if n in least})
         for func, names in ((before, first), (after, second))
     ]
-    sizes = Sizes()
+    sizes = SizeProducts()
     digits = _named(both[0], both[1], first, second, sizes)
     yield Pair(digits[0].func, digits[1].func, digits[0].names, digits[1].names, sizes)
-    sizes = Sizes()
+    sizes = SizeProducts()
     a, b = _named(before, after, first, second, sizes)
     if sizes.factors:
         result = [rewritten(form.func, _Lines(form.pairs)) for form in (a, b)]
@@ -102,12 +102,12 @@ def forms(
 
 
 def _named(
-    before: ir.PrimFunc, after: ir.PrimFunc, first: Names, second: Names, sizes: Sizes
-) -> tuple[Form, Form]:
+    before: ir.PrimFunc, after: ir.PrimFunc, first: Names, second: Names, sizes: SizeProducts
+) -> tuple[NamedProducts, NamedProducts]:
     """Both programs with their products named; either knows the products of the other."""
     for func, names in ((before, first), (after, second)):
-        Form(func, names, sizes)
-    return Form(before, first, sizes), Form(after, second, sizes)
+        NamedProducts(func, names, sizes)
+    return NamedProducts(before, first, sizes), NamedProducts(after, second, sizes)
 
 
 def rewritten(func: ir.PrimFunc, change: ir.Mutator) -> ir.PrimFunc:
@@ -126,7 +126,7 @@ def _size(expr: ir.Expr) -> ir.Expr:
 class _Name(ir.Mutator):
     """Products of sizes become variables."""
 
-    def __init__(self, names: Mapping[ir.Var, str], sizes: Sizes) -> None:
+    def __init__(self, names: Mapping[ir.Var, str], sizes: SizeProducts) -> None:
         super().__init__()
         self.names, self.sizes = names, sizes
         self.made: dict[str, ir.Var] = {}

@@ -33,7 +33,7 @@ from blockwright.verify.normalize.quotients import (
     hard_parts,
     index_roots,
 )
-from blockwright.verify.polynomial import Atom, Poly, number
+from blockwright.verify.polynomial import Indeterminate, Polynomial, number
 
 Digits = tuple[ir.Var, ir.Var]
 """The loops over the higher and the lower digit of one that was taken apart."""
@@ -108,14 +108,21 @@ class Tiles:
         for positive in self._all_conditions(node.body):
             factor, rest = positive.parted(atom)
             factor = number(0) - factor
-            sizes = Poly({p: c for p, c in rest.terms.items() if all(a.kind == "size" for a in p)})
+            sizes = Polynomial(
+                {p: c for p, c in rest.terms.items() if all(a.kind == "size" for a in p)}
+            )
             for limit in _limits(factor, sizes):
                 if limit != extent and self._fits(node, atom, extent, limit, factor):
                     return node.replace(extent=self.known.expression(limit))
         return None
 
     def _fits(
-        self, node: ir.For, atom: Atom, extent: Poly, limit: Poly, factor: Poly | None = None
+        self,
+        node: ir.For,
+        atom: Indeterminate,
+        extent: Polynomial,
+        limit: Polynomial,
+        factor: Polynomial | None = None,
     ) -> bool:
         """Whether a loop does nothing from some iteration on, which is not beyond its end.
 
@@ -164,9 +171,11 @@ class Tiles:
         marks = {MOVED: True} if MOVED in {**outer.annotations, **inner.annotations} else {}
         return ir.For(var, outer.min, self.known.expression(whole), kind, body, annotations=marks)
 
-    def _base(self, high: Atom, low: Atom, extent: Poly, roots: list[ir.Expr]) -> Poly | None:
+    def _base(
+        self, high: Indeterminate, low: Indeterminate, extent: Polynomial, roots: list[ir.Expr]
+    ) -> Polynomial | None:
         """The `base` of some `high * base + low`; the inner extent where it is one."""
-        result: list[Poly] = []
+        result: list[Polynomial] = []
         for root in roots:
             divides = isinstance(root, (ir.FloorDiv, ir.FloorMod))
             for poly in (self.known.poly(p) for p in ((root, root.a) if divides else (root,))):
@@ -176,7 +185,7 @@ class Tiles:
         return extent if extent in result else result[0] if result else None
 
     # ------------------------------------------------------------------ conditions
-    def _positive(self, test: ir.Expr) -> Poly | None:
+    def _positive(self, test: ir.Expr) -> Polynomial | None:
         """What is above zero where a comparison of positions holds, without quotients."""
         if not isinstance(test, (ir.LT, ir.LE, ir.GT, ir.GE)) or not test.a.dtype.is_int:
             return None
@@ -186,7 +195,7 @@ class Tiles:
         strict = isinstance(test, (ir.LT, ir.GT))
         return self.known.cleared(high - low + number(0 if strict else 1))
 
-    def _implies(self, one: Poly, other: Poly) -> bool:
+    def _implies(self, one: Polynomial, other: Polynomial) -> bool:
         """Whether `other` is above zero wherever `one` is."""
         return self.known.never_negative(other - one)
 
@@ -222,7 +231,7 @@ class Tiles:
             case _:
                 return stmt
 
-    def _all_conditions(self, stmt: ir.Node) -> Iterator[Poly]:
+    def _all_conditions(self, stmt: ir.Node) -> Iterator[Polynomial]:
         """What is positive in some part of a statement, by the conditions of its parts."""
         for node in ir.walk(stmt):
             test = (
@@ -235,7 +244,7 @@ class Tiles:
                 if positive is not None:
                     yield positive
 
-    def _guarded(self, stmt: ir.Stmt, atom: Atom, limit: Poly) -> bool:
+    def _guarded(self, stmt: ir.Stmt, atom: Indeterminate, limit: Polynomial) -> bool:
         """Whether all work of a statement is under conditions that keep a loop below a limit."""
         match stmt:
             case ir.SeqStmt():
@@ -263,7 +272,7 @@ class Tiles:
                 return False
         return True
 
-    def _says(self, condition: ir.Expr, atom: Atom, limit: Poly) -> bool:
+    def _says(self, condition: ir.Expr, atom: Indeterminate, limit: Polynomial) -> bool:
         for test in ir.conditions(condition):
             positive = self._positive(test)
             if positive is None:
@@ -276,7 +285,7 @@ class Tiles:
         return False
 
 
-def _limits(factor: Poly, rest: Poly) -> Iterator[Poly]:
+def _limits(factor: Polynomial, rest: Polynomial) -> Iterator[Polynomial]:
     """Candidates for the first `f` at which `rest - factor * f` is not above zero."""
     if not factor.terms:
         return

@@ -22,8 +22,8 @@ from blockwright.verify import isl
 from blockwright.verify.budget import begin_step
 from blockwright.verify.model.evaluate import Agreed, Values
 from blockwright.verify.model.gathers import is_undefined
-from blockwright.verify.model.instance_sets import Frame
-from blockwright.verify.model.program import LAST, Program
+from blockwright.verify.model.instance_sets import InstanceSet
+from blockwright.verify.model.program import LAST, ProgramModel
 from blockwright.verify.model.reaching_stores import part
 from blockwright.verify.model.statement import Statement
 from blockwright.verify.prove.match import require_equal
@@ -64,7 +64,7 @@ def _compared(before: Values, after: Values, twins: Twins, number: int) -> list[
     return [Agreed(f"I{number}", w) for w in written]
 
 
-def _written(program: Program, buffer: ir.Buffer) -> isl.Set:
+def _written(program: ProgramModel, buffer: ir.Buffer) -> isl.Set:
     """The elements that have a value at the end: updates alone give none."""
     stores = [s.write.range() for s in program.statements if s.buffer is buffer and not s.combiner]
     if not stores:
@@ -72,14 +72,16 @@ def _written(program: Program, buffer: ir.Buffer) -> isl.Set:
     return reduce(lambda a, b: a.union(b), stores).coalesce()
 
 
-def _holding(program: Program, frame: Frame, buffer: ir.Buffer, written: isl.Set) -> isl.Set:
+def _holding(
+    program: ProgramModel, frame: InstanceSet, buffer: ir.Buffer, written: isl.Set
+) -> isl.Set:
     """The instances of a frame whose element is written."""
     element = program.access(frame, buffer, frame.coordinates)
     return element.intersect_range(written).domain().intersect(frame.domain)
 
 
 # ------------------------------------------------------------------------------------- candidates
-def _twins(before: Program, after: Program) -> Iterator[Twins]:
+def _twins(before: ProgramModel, after: ProgramModel) -> Iterator[Twins]:
     """Buffers of the same name in both programs, parameters at the same place, in the order in
     which the program before fills them."""
     first, second = _settled(before), _settled(after)
@@ -95,7 +97,7 @@ def _same_kind(a: ir.Buffer, b: ir.Buffer) -> bool:
     return a.dtype is b.dtype and a.ndim == b.ndim
 
 
-def _settled(program: Program) -> dict[ir.Buffer, None]:
+def _settled(program: ProgramModel) -> dict[ir.Buffer, None]:
     """Buffers of numbers with one copy that are read, and only after all of their stores.
 
     Not integers: those that are positions have to stay formulas.
@@ -116,12 +118,12 @@ def _settled(program: Program) -> dict[ir.Buffer, None]:
     }  # fmt: skip
 
 
-def _is_single(program: Program, buffer: ir.Buffer) -> bool:
+def _is_single(program: ProgramModel, buffer: ir.Buffer) -> bool:
     """Whether a buffer has one copy."""
     return buffer.scope == "global" and not program.owners.loops.get(buffer, True)
 
 
-def _read(program: Program, statement: Statement) -> set[ir.Buffer]:
+def _read(program: ProgramModel, statement: Statement) -> set[ir.Buffer]:
     if statement.value is None:
         return set()
     parts = [statement.value, *statement.indices, *(t.read for t in statement.taken)]

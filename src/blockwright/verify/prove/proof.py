@@ -10,8 +10,8 @@ from blockwright.verify import isl
 from blockwright.verify.affine import affine, condition
 from blockwright.verify.budget import Budget, Meter, metered
 from blockwright.verify.model.evaluate import Values
-from blockwright.verify.model.instance_sets import Space
-from blockwright.verify.model.program import LAST, Program
+from blockwright.verify.model.instance_sets import QuerySpace
+from blockwright.verify.model.program import LAST, ProgramModel
 from blockwright.verify.normalize.reroll import rolled
 from blockwright.verify.normalize.symbolic_products import Names, Pair, forms
 from blockwright.verify.normalize.unfuse import unfused
@@ -121,7 +121,7 @@ class Claim:
         _require_shapes(pair)
         context = meter.context
         parameters = (*self.symbols, *pair.sizes.factors)
-        space = Space(context, parameters, self._known(context, pair))
+        space = QuerySpace(context, parameters, self._known(context, pair))
         values, others = self._values(meter, space, pair, ahead)
         if lemmas:
             agree(values, others)
@@ -145,14 +145,14 @@ class Claim:
                 require_equal(frames[0].domain, result[0], result[1], both[0].name)
 
     @staticmethod
-    def _values(meter: Meter, space: Space, pair: Pair, ahead: bool) -> tuple[Values, Values]:
+    def _values(meter: Meter, space: QuerySpace, pair: Pair, ahead: bool) -> tuple[Values, Values]:
         """Both programs as statements; what they mean is the same question on the other road."""
         meter.common = True
         try:
-            before = Program(pair.before, space, "b_", pair.first)
+            before = ProgramModel(pair.before, space, "b_", pair.first)
         except Mismatch as problem:
             raise _of_the_first(problem) from None
-        after = Program(pair.after, space, "a_", pair.second)
+        after = ProgramModel(pair.after, space, "a_", pair.second)
         meter.common = False
         return Values(before, ahead), Values(after, ahead)
 

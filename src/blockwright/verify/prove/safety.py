@@ -12,16 +12,21 @@ from blockwright import ir
 from blockwright.verify import isl
 from blockwright.verify.budget import begin_step
 from blockwright.verify.model.evaluate import Values
-from blockwright.verify.model.instance_sets import Frame, Loop, least_sizes, size_text
+from blockwright.verify.model.instance_sets import (
+    EnclosingLoop,
+    InstanceSet,
+    least_sizes,
+    size_text,
+)
 from blockwright.verify.model.positions import Taken
-from blockwright.verify.model.program import Program
+from blockwright.verify.model.program import ProgramModel
 from blockwright.verify.model.statement import Statement
 from blockwright.verify.model.terms import Alternative, Term
 from blockwright.verify.prove.match import require_covered
 from blockwright.verify.verdict import Mismatch, Unknown
 
 
-class Touch(msgspec.Struct, frozen=True, eq=False):
+class CheckedAccess(msgspec.Struct, frozen=True, eq=False):
     """An access of one statement.
 
     Attributes:
@@ -41,10 +46,10 @@ class Safety:
         positions: the positions of reads that are values, by the extent that bounds them.
     """
 
-    def __init__(self, program: Program, values: Values) -> None:
+    def __init__(self, program: ProgramModel, values: Values) -> None:
         self.program = program
         self.values = values
-        self.touches: list[Touch] = []
+        self.touches: list[CheckedAccess] = []
         self.positions: dict[str, list[Term]] = {}
 
     def check(self) -> None:
@@ -53,7 +58,7 @@ class Safety:
             if statement.value is None:
                 continue
             where = statement.frame.domain
-            self.touches.append(Touch(statement, statement.buffer, statement.write, True))
+            self.touches.append(CheckedAccess(statement, statement.buffer, statement.write, True))
             self._inside(statement, statement.buffer, statement.indices, where)
             for taken in statement.taken:
                 self._require_taken(statement, taken)
@@ -122,7 +127,7 @@ class Safety:
             box = self.program.box(buffer, statement.frame)
             anywhere = isl.Map.from_domain_and_range(where, box)
             element = self.program.element(statement.frame, buffer, anywhere)
-        self.touches.append(Touch(statement, buffer, element, False))
+        self.touches.append(CheckedAccess(statement, buffer, element, False))
 
     def _inside(
         self, statement: Statement, buffer: ir.Buffer, indices: Iterable[ir.Expr], where: isl.Set
@@ -184,14 +189,14 @@ class Safety:
         }
         for name, loop in loops.items():
             inside = [t for t in self.touches if name in t.statement.frame.path]
-            by_buffer: dict[ir.Buffer, list[Touch]] = {}
+            by_buffer: dict[ir.Buffer, list[CheckedAccess]] = {}
             for touch in inside:
                 by_buffer.setdefault(touch.buffer, []).append(touch)
             for buffer, touches in by_buffer.items():
                 if any(t.writes for t in touches) and not _combine(touches, loop):
                     self._apart(buffer, touches, name)
 
-    def _apart(self, buffer: ir.Buffer, touches: list[Touch], loop: str) -> None:
+    def _apart(self, buffer: ir.Buffer, touches: list[CheckedAccess], loop: str) -> None:
         """Iterations of a loop that write an element are the only ones that touch it."""
         if all(t.statement.atomic for t in touches):
             return
@@ -218,7 +223,7 @@ def require_positions(before: Safety, after: Safety) -> None:
         require_covered(before.positions.get(extent, []), terms, "a position that is a value")
 
 
-def _combine(touches: list[Touch], loop: Loop) -> bool:
+def _combine(touches: list[CheckedAccess], loop: EnclosingLoop) -> bool:
     """Whether iterations update elements together, by a commutative operation: lanes, whose updates
     an initial value in one of them would meet; or threads, which the loop gives terms alone."""
     blocks = {t.statement.block for t in touches}
@@ -231,7 +236,7 @@ def _combine(touches: list[Touch], loop: Loop) -> bool:
     return loop.tag.startswith("threadIdx") and all(_gives_terms(t, loop) for t in touches)
 
 
-def _gives_terms(touch: Touch, loop: Loop) -> bool:
+def _gives_terms(touch: CheckedAccess, loop: EnclosingLoop) -> bool:
     """Whether a loop tells apart terms alone, for an element in memory that all threads share."""
     name = re.compile(rf"\b{re.escape(loop.name)}\b")
     driven = [it.reduces for it in touch.statement.frame.place.iters if name.search(it.binding)]
@@ -239,9 +244,9 @@ def _gives_terms(touch: Touch, loop: Loop) -> bool:
     return bool(driven) and all(driven) and (scope == "global" or scope.startswith("shared"))
 
 
-def _iterations(touch: Touch, loop: str) -> isl.UnionMap:
+def _iterations(touch: CheckedAccess, loop: str) -> isl.UnionMap:
     """(outer iterations, element) → iteration of a loop that touches it."""
-    frame: Frame = touch.statement.frame
+    frame: InstanceSet = touch.statement.frame
     depth = frame.path.index(loop)
     outer, own = frame.time(frame.path[:depth]), frame.time((loop,))
     where = outer.range_product(touch.element)
