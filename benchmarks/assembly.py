@@ -77,7 +77,7 @@ def record(family: str, name: str, target: str, path: str) -> None:
         func: Any = scheduled.get(unit.name)
         trace = exe.context.traces.get(unit.name)
         kernels[unit.name] = {
-            "rule": "" if func is None else str(func.attrs.get("schedule_rule")),
+            "rule": "" if func is None else str(func.attrs.get("schedule_strategy")),
             "trace": "" if trace is None else trace.as_python(),
             "assembly": exe.library.source("asm", unit.name, complete=True),
         }

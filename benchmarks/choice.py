@@ -111,12 +111,12 @@ def built(shape: Shape, point: Point | None, target: Target) -> Built:
     from blockwright.cost import estimate
     from blockwright.ir import const_int
     from blockwright.passes.hoist_weight_prepack import split_prologue
-    from blockwright.strategies import CONSTANT_PARAMS, apply_rules
+    from blockwright.strategies import CONSTANT_PARAMS, apply_strategies
 
     if point is None:
         func = program(shape)
         known = func.replace(attrs={**func.attrs, CONSTANT_PARAMS: (1,)})
-        func = apply_rules(known, target).func.replace(attrs=func.attrs)
+        func = apply_strategies(known, target).func.replace(attrs=func.attrs)
     else:
         func = scheduled(shape, point, target)
     kernel, packs = split_prologue(func, {1})

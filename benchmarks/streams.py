@@ -195,7 +195,7 @@ class Probe:
             run, _ = read_call(threads, stream.moved)
         else:
             past = self._kind == "past caches"
-            run, _ = stream_call(threads, stream.read, stream.written, past_caches=past)
+            run, _ = stream_call(threads, stream.read, stream.written, nontemporal=past)
 
         def call() -> Any:
             run()
@@ -222,7 +222,7 @@ class Line:
     torch: float
     read: float
     plain: float
-    past_caches: float
+    nontemporal: float
     spread: float
     others: float
 
@@ -237,10 +237,10 @@ class Line:
         only reads is such a program three times, and the best of three would be luck."""
         if find(self.name).reads_only:
             return self.share
-        return self.ours / max(self.plain, self.past_caches)
+        return self.ours / max(self.plain, self.nontemporal)
 
     def __str__(self) -> str:
-        speeds = (self.ours, self.torch, self.read, self.plain, self.past_caches)
+        speeds = (self.ours, self.torch, self.read, self.plain, self.nontemporal)
         return (
             f"{self.name:>26} {self.moved / 2**20:>6.0f} "
             + " ".join(f"{speed / 1e9:>8.1f}" for speed in speeds)

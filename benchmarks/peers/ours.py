@@ -39,7 +39,7 @@ class Compiled:
         os.environ["BLOCKWRIGHT_CACHE_DIR"] = self._cache
         bw.set_num_threads(options["threads"])
         disabled = _all_but_last() if options.get("fallback") else ()
-        self._options = {"disabled_rules": disabled, "winograd": not options.get("direct")}
+        self._options = {"disabled_strategies": disabled, "winograd": not options.get("direct")}
         self._target = built_for(options.get("target", NATIVE))
         self._about: dict[str, Any] = {}
         self.made_s = 0.0
@@ -68,7 +68,7 @@ class Compiled:
         scheduled = exe.stages["schedule_programs"]
         calls = host_calls(exe.lowered["main"])
         self._about = {
-            "rules": {name: str(scheduled[name].attrs.get("schedule_rule"))
+            "rules": {name: str(scheduled[name].attrs.get("schedule_strategy"))
                       for name in exe.context.traces},
             "code_bytes": sum(len(made) for _, made in exe.library.compiled.objects),
             "external": [str(call.args[0].value) for call in calls
@@ -84,6 +84,6 @@ def _channels_last(value: torch.Tensor) -> torch.Tensor:
 
 
 def _all_but_last() -> tuple[str, ...]:
-    from blockwright.strategies import RULES
+    from blockwright.strategies import STRATEGIES
 
-    return tuple(rule.name for rule in RULES[:-1])
+    return tuple(rule.name for rule in STRATEGIES[:-1])

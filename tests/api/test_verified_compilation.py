@@ -74,10 +74,10 @@ def test_every_schedule_is_proved_and_equal_ones_once(model: ir.IRModule) -> Non
     seen: list[tuple[str, int, int]] = []
     exe = bw.compile(model, verify="prove", progress=lambda *at: seen.append(at))
     assert exe.proofs is not None
-    rules = {one.kernels: one.rule for one in exe.proofs.schedules}
+    rules = {one.kernels: one.strategy for one in exe.proofs.schedules}
     assert set(rules.values()) in (
-        {"rows", "gemm"},
-        {"rows", "gemv"},
+        {"inner_reduction", "gemm"},
+        {"inner_reduction", "gemv"},
     )  # as registers are many or few
     assert sorted(n for names in rules for n in names) == sorted(exe.context.traces)
     assert all(one.verdict == "proved" and not one.why for one in exe.proofs.schedules)
@@ -96,11 +96,11 @@ def test_nothing_is_proved_unless_asked(model: ir.IRModule) -> None:
 def test_a_refuted_schedule_is_not_built(model: ir.IRModule) -> None:
     options = {"stages": stages_with(_Wrong(harmless=False))}
     with pytest.raises(
-        BuildError, match=r"softmax.* \(rule rows\): .* before and .* after"
+        BuildError, match=r"softmax.* \(strategy inner_reduction\): .* before and .* after"
     ) as found:
         bw.compile(model, verify=True, options=options)
     assert found.value.code == "BW643"
-    assert "disabled_rules" in str(found.value.help)
+    assert "disabled_strategies" in str(found.value.help)
 
 
 def test_what_is_not_known_is_listed_or_refused(model: ir.IRModule) -> None:

@@ -128,7 +128,8 @@ def test_methods_of_schedules_refuse_other_kinds_with_a_code(name: str, wrong: A
 
 
 COMPILE: list[tuple[dict[str, Any], str]] = [
-    *(({"options": {"disabled_rules": rules}}, "BW928") for rules in (None, 5, "gemm", [None])),
+    *(({"options": {"disabled_strategies": names}}, "BW928")
+      for names in (None, 5, "gemm", [None])),
     *(({"options": {"stages": stages}}, "BW928") for stages in
       (None, 5, [], ["x"], [("x",)], [("x", 5)], [("x", [("y", 3)])], [("x", ())])),
     *(({"progress": progress}, "BW928") for progress in (5, "x")),

@@ -15,7 +15,7 @@ from blockwright.build import Module
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
 from blockwright.script import tir as T
-from blockwright.strategies import apply_rules
+from blockwright.strategies import apply_strategies
 
 
 def floats(*shape: int) -> np.ndarray:
@@ -56,7 +56,7 @@ def test_positions_outside_the_table_fail_the_call(name: str, scheduled: bool) -
     info, attrs, good, bad = POSITIONS[name]
     func = operator(name, [((10, 24), "float32"), info], **attrs)
     if scheduled:
-        func = apply_rules(func, bw.Target("native")).func
+        func = apply_strategies(func, bw.Target("native")).func
     built, table, out = bw.build(func), floats(10, 24), np.zeros((4, 24), "float32")
     built(table, good, out)
     expected = np.take_along_axis(table, good, 0) if name == "gather" else table[good]
@@ -71,7 +71,7 @@ def test_positions_outside_the_table_fail_the_call(name: str, scheduled: bool) -
 
 def test_an_embedding_kernel_stays_vectorized() -> None:
     func = operator("embedding", [((10, 24), "float32"), ((N, M), "int64")])
-    lowered = bw.build(apply_rules(func, bw.Target("native")).func).lowered["embedding"]
+    lowered = bw.build(apply_strategies(func, bw.Target("native")).func).lowered["embedding"]
     (store,) = ir.collect(lowered.body, ir.BufferStore)
     assert store.value.dtype.lanes > 1
     innermost = ir.loops(lowered.body)[-1]
@@ -83,7 +83,7 @@ def test_sums_over_nothing_are_zero(scheduled: bool) -> None:
     for axis, shape in ((1, (4, 0)), (0, (0, 4))):
         func = operator("sum", [((N, M), "float32")], axes=(axis,))
         if scheduled:
-            func = apply_rules(func, bw.Target("native")).func
+            func = apply_strategies(func, bw.Target("native")).func
         out = np.full(4, 7, "float32")
         bw.build(func)(floats(*shape), out)
         assert np.array_equal(out, np.zeros(4))

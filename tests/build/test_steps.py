@@ -9,7 +9,7 @@ import pytest
 
 from blockwright import ir
 from blockwright.build import ObjectCache
-from blockwright.build.compile_cache import Remembered
+from blockwright.build.compile_cache import CompileCache
 from blockwright.build.steps import each
 from blockwright.build.worker import StepJob
 from blockwright.build.workers import WorkerPool
@@ -41,18 +41,20 @@ def programs(*names: str) -> dict[str, ir.PrimFunc]:
 
 
 @pytest.fixture
-def remembered(tmp_path: Path) -> Remembered:
-    return Remembered(ObjectCache(tmp_path))
+def compile_cache(tmp_path: Path) -> CompileCache:
+    return CompileCache(ObjectCache(tmp_path))
 
 
 @pytest.mark.parametrize("count", [2, 12])
-def test_results_come_under_the_names_of_the_programs(remembered: Remembered, count: int) -> None:
+def test_results_come_under_the_names_of_the_programs(
+    compile_cache: CompileCache, count: int
+) -> None:
     """Few are worked out here, many by several processes; both see the same."""
     given = programs(*(f"f{k}" for k in range(count)))
-    told: list[int] = []
-    found = each(renamed, given, HERE, "once", remembered, lambda: told.append(1))
+    progress: list[int] = []
+    found = each(renamed, given, HERE, "once", compile_cache, lambda: progress.append(1))
     assert list(found) == list(given)
-    assert len(told) == count
+    assert len(progress) == count
     for name, func in found.items():
         assert func.attrs["renamed"] == f"once {name} for {HERE.num_threads}"
         # Callers go on with their own parameters, wherever the result was made.
@@ -60,20 +62,20 @@ def test_results_come_under_the_names_of_the_programs(remembered: Remembered, co
         assert all(a is b for a, b in zip(func.buffers, given[name].buffers, strict=True))
 
 
-def test_what_is_remembered_is_not_worked_out(remembered: Remembered) -> None:
+def test_what_is_remembered_is_not_worked_out(compile_cache: CompileCache) -> None:
     given = programs(*(f"f{k}" for k in range(8)))
-    first = each(renamed, given, HERE, "once", remembered)
-    assert remembered.find("renamed", given["f3"], HERE, "once") is not None
-    again = each(renamed, programs(*given), HERE, "once", remembered)
+    first = each(renamed, given, HERE, "once", compile_cache)
+    assert compile_cache.find("renamed", given["f3"], HERE, "once") is not None
+    again = each(renamed, programs(*given), HERE, "once", compile_cache)
     for name in given:
         ir.assert_structural_equal(first[name], again[name])
 
 
 @pytest.mark.parametrize("count", [2, 12])
-def test_the_error_of_a_step_is_its_own(remembered: Remembered, count: int) -> None:
+def test_the_error_of_a_step_is_its_own(compile_cache: CompileCache, count: int) -> None:
     given = programs(*(f"f{k}" for k in range(count - 1)), "unlucky")
     with pytest.raises(BuildError, match="unlucky cannot be once") as caught:
-        each(renamed, given, HERE, "once", remembered)
+        each(renamed, given, HERE, "once", compile_cache)
     assert caught.value.code == "BW603"
 
 

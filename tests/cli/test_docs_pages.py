@@ -15,7 +15,7 @@ from blockwright.build import build
 from blockwright.interp import interpret
 from blockwright.ops.row import OpContext, OpRow, Sample
 from blockwright.script.compute import Program
-from blockwright.strategies.strategy import Rule, try_rules
+from blockwright.strategies.strategy import Strategy, try_strategies
 from blockwright.support import GraphError
 from blockwright.target import Target
 
@@ -85,15 +85,15 @@ def test_shapes_are_deduced_with_symbols(rows: dict[str, OpRow]) -> None:
 
 
 def test_the_rule_takes_and_refuses_as_described() -> None:
-    rule: Rule = run_page("new-rule.md")["RULE"]
+    rule: Strategy = run_page("new-strategy.md")["STRATEGY"]
     n = ir.var("n", "int64")
 
     spatial = Program("scale")
     x = spatial.param("x", (n, 4), "float32")
     scaled = spatial.compute("y", (n, 4), lambda i, j: x[i, j] * ir.const(2.0, "float32"))
     program = spatial.finish([scaled])
-    result = try_rules([rule], program, Target("native"))
-    assert result.rule == "spread_outermost"
+    result = try_strategies([rule], program, Target("native"))
+    assert result.strategy == "parallel_outermost"
     assert "sch.parallel" in result.trace.as_python()
     kinds = [loop.kind for loop in ir.collect(result.func, ir.For)]
     assert kinds == [ir.ForKind.PARALLEL, ir.ForKind.SERIAL]
@@ -107,6 +107,6 @@ def test_the_rule_takes_and_refuses_as_described() -> None:
     sums = Program("sums")
     a = sums.param("a", (n, 4), "float32")
     total = sums.reduce("s", (n,), (4,), lambda i, k: a[i, k])
-    refused = try_rules([rule], sums.finish([total]), Target("native"))
-    assert refused.rule == "unscheduled"
+    refused = try_strategies([rule], sums.finish([total]), Target("native"))
+    assert refused.strategy == "unscheduled"
     assert rule.refuses(refused.func, Target("native")) == "the block reduces"

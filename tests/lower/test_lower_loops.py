@@ -329,7 +329,7 @@ def test_the_last_tile_is_short_where_it_has_few_rows(same_result: Check, n: int
         n = T.int64()
         A = T.match_buffer(a, (n,))
         B = T.match_buffer(b, (n,))
-        for t in T.serial((n + T.int64(5)) // T.int64(6), annotations={"short_tail": 2}):
+        for t in T.serial((n + T.int64(5)) // T.int64(6), annotations={"tail_specialization": 2}):
             for r in T.unroll(T.int64(6)):
                 if t * T.int64(6) + r < n:
                     B[t * T.int64(6) + r] = A[t * T.int64(6) + r]
@@ -347,7 +347,7 @@ def test_the_last_tile_is_short_where_it_has_few_rows(same_result: Check, n: int
 def test_a_short_tail_needs_rows_that_may_be_missing(same_result: Check) -> None:
     @T.prim_func
     def tiles(A: T.Buffer((12,)), B: T.Buffer((12,))):
-        for t in T.serial(T.int64(2), annotations={"short_tail": 2}):
+        for t in T.serial(T.int64(2), annotations={"tail_specialization": 2}):
             for r in T.unroll(T.int64(6)):
                 B[t * T.int64(6) + r] = A[t * T.int64(6) + r]
 
@@ -359,7 +359,7 @@ def test_a_short_tail_needs_rows_that_may_be_missing(same_result: Check) -> None
 def test_a_short_tail_is_a_number_of_rows(rows: object) -> None:
     @T.prim_func
     def tiles(A: T.Buffer((12,)), B: T.Buffer((12,))):
-        for t in T.serial(T.int64(12), annotations={"short_tail": rows}):
+        for t in T.serial(T.int64(12), annotations={"tail_specialization": rows}):
             B[t] = A[t]
 
     with pytest.raises(BuildError, match="'short_tail' is a number of rows") as caught:

@@ -69,7 +69,7 @@ class Generator:
         kind = self.random.choice([ForKind.SERIAL, ForKind.SERIAL, ForKind.UNROLLED])
         hints: dict[str, int] = {"loop_partition": True} if self.random.random() < 0.3 else {}
         if kind is ForKind.SERIAL and self.random.random() < 0.3:
-            hints["short_tail"] = self.random.randint(1, 2)
+            hints["tail_specialization"] = self.random.randint(1, 2)
         loop = For(var, number(0), number(extent), kind, ir.seq(inner), annotations=hints)
         return self.guarded(loop, loops)
 

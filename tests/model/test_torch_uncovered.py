@@ -104,9 +104,9 @@ def test_an_unknown_effort_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"disabled_rule": ["gemm"]}, "'disabled_rules'"),
-        ({"disabled_rules": ["elementwize"]}, "'elementwise'"),
-        ({"disabled_rules": "gemm"}, "list"),
+        ({"disabled_rule": ["gemm"]}, "'disabled_strategies'"),
+        ({"disabled_strategies": ["elementwize"]}, "'elementwise'"),
+        ({"disabled_strategies": "gemm"}, "list"),
         ({"sanitise": ("bounds",)}, "'sanitize'"),
     ],
 )

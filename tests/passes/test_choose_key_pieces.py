@@ -81,7 +81,7 @@ def test_keys_beyond_the_rows_of_a_causal_form_do_not_count() -> None:
 def test_a_call_or_the_options_may_decide() -> None:
     assert chosen(model(keys_at_once=256)) == 256
     assert chosen(model(keys_at_once=None)) is None
-    assert chosen(model(), disabled_rules=["attention"]) is None
+    assert chosen(model(), disabled_strategies=["attention"]) is None
 
 
 @pytest.mark.parametrize(

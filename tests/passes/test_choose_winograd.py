@@ -63,7 +63,7 @@ def test_a_dense_convolution_is_computed_from_tiles() -> None:
 
 def test_it_can_be_forbidden() -> None:
     assert chosen(model(), winograd=False) == 0
-    assert chosen(model(), disabled_rules=["winograd"]) == 0
+    assert chosen(model(), disabled_strategies=["winograd"]) == 0
 
 
 def test_a_size_that_the_call_names_stays() -> None:

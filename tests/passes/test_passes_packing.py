@@ -15,7 +15,7 @@ from blockwright.passes.hoist_weight_prepack import split_prologue
 from blockwright.passes.schedule_programs import schedule_programs
 from blockwright.schedule import Schedule
 from blockwright.strategies import AWAY_PARAMS, COLD_PARAMS
-from blockwright.strategies.strategy import RuleResult
+from blockwright.strategies.strategy import StrategyResult
 from blockwright.target import Cache, Target
 
 F32 = ir.dtype_of("float32")
@@ -167,12 +167,12 @@ def test_constants_beyond_the_last_cache_are_cold(
     weights = [np.full((4, 6), k, "float32") for k in (1, 2)]
     seen: list[tuple[int, ...]] = []
 
-    def rules(func: ir.PrimFunc, *_: object, **__: object) -> RuleResult:
+    def rules(func: ir.PrimFunc, *_: object, **__: object) -> StrategyResult:
         if func.name == "kernel":
             seen.append(func.attrs[COLD_PARAMS])
-        return RuleResult(func, "none", Schedule(func).trace)
+        return StrategyResult(func, "none", Schedule(func).trace)
 
-    monkeypatch.setattr("blockwright.passes.schedule_programs.apply_rules", rules)
+    monkeypatch.setattr("blockwright.passes.schedule_programs.apply_strategies", rules)
     context = PassContext(Target("x86-64-v3", caches=(Cache(cache, 4),)))
     done = schedule_programs(graph(func, weights, calls=2), context)
     assert seen == [(1,) if cold else ()]
@@ -189,12 +189,12 @@ def test_constants_beyond_the_second_cache_are_away(
     """Two weights of 96 bytes."""
     seen: list[tuple[bool, bool]] = []
 
-    def rules(func: ir.PrimFunc, *_: object, **__: object) -> RuleResult:
+    def rules(func: ir.PrimFunc, *_: object, **__: object) -> StrategyResult:
         if func.name == "kernel":
             seen.append((bool(func.attrs[AWAY_PARAMS]), bool(func.attrs[COLD_PARAMS])))
-        return RuleResult(func, "none", Schedule(func).trace)
+        return StrategyResult(func, "none", Schedule(func).trace)
 
-    monkeypatch.setattr("blockwright.passes.schedule_programs.apply_rules", rules)
+    monkeypatch.setattr("blockwright.passes.schedule_programs.apply_strategies", rules)
     target = Target("x86-64-v3", caches=tuple(Cache(size, 4) for size in caches))
     weights = [np.full((4, 6), k, "float32") for k in (1, 2)]
     schedule_programs(graph(kernel(parse, "W[vk, vj]"), weights, calls=2), PassContext(target))

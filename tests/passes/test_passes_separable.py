@@ -65,7 +65,7 @@ def test_two_kernels_where_the_product_slides_as_well(callees: Any) -> None:
 
 
 def test_it_can_be_forbidden(callees: Any) -> None:
-    assert kernels(model(28, 192, 32), callees, disabled_rules=["separable"]) == 2
+    assert kernels(model(28, 192, 32), callees, disabled_strategies=["separable_conv"]) == 2
 
 
 def test_the_kernel_computes_what_two_do() -> None:
@@ -79,7 +79,7 @@ def test_the_kernel_computes_what_two_do() -> None:
     )
     assert "one pass; expected of one" in one.show("programs")
     assert one.context.notes == []
-    two = bw.compile(module, options={"disabled_rules": ["separable"]})
+    two = bw.compile(module, options={"disabled_strategies": ["separable_conv"]})
     np.testing.assert_allclose(
         np.asarray(one(*inputs)), np.asarray(two(*inputs)), rtol=1e-4, atol=1e-3
     )

@@ -69,12 +69,12 @@ def test_a_function_that_somebody_holds_keeps_its_weights() -> None:
     exe = compiled(4.0)
     raw = exe.library.entry("main")
     del exe
-    idle.give_back()
+    idle.release_unused()
     result = np.from_dlpack(raw(x))
     assert (result[-1] == 5.0).all()
     before = resident()
     del raw
-    idle.give_back()  # what each later compilation does
+    idle.release_unused()  # what each later compilation does
     assert before - resident() > 60 * MEBI
 
 

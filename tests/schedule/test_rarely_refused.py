@@ -615,7 +615,7 @@ CASES: dict[str, Case] = {
         COPY, lambda s: (s.parallel(loop(s, "B", 0)), s.bind(loop(s, "B", 0), "blockIdx.x")),
         "BW312", "is parallel already"),
     "annotate: streaming": (
-        COPY, lambda s: s.annotate(loop(s, "B", 0), "streaming_stores", "yes"), "BW304",
+        COPY, lambda s: s.annotate(loop(s, "B", 0), "nontemporal_stores", "yes"), "BW304",
         "number of bytes"),
     "sample_perfect_tile: parts": (
         COPY, lambda s: s.sample_perfect_tile(loop(s, "B", 0), 0), "BW304", "0 factors"),

@@ -164,7 +164,7 @@ def test_positions_are_those_of_numpy_at_every_length(name: str, dtype: str) -> 
         func = lower_row(OpContext(name), [info], {"axis": 1, "keepdims": False})
         plain[size] = func.replace(attrs={**func.attrs, "global_symbol": f"of_{size}"})
         ruled = apply_rules(plain[size], Target("native"))
-        assert ruled.rule == "rows"
+        assert ruled.strategy == "inner_reduction"
         scheduled[f"of_{size}"] = ruled.func
     module = build(ir.IRModule(scheduled))
     for size, func in plain.items():
@@ -262,7 +262,7 @@ def test_columns_are_vectorized_as_they_stand() -> None:
     )
     func = p.finish(made, {"num_outputs": 2})
     ruled = apply_rules(func, Target("native"))
-    assert ruled.rule == "rows"
+    assert ruled.strategy == "inner_reduction"
     a = special(np.random.default_rng(9), (40, 64))
     _, place = build(ruled.func)["columns"](a)
     np.testing.assert_array_equal(np.array(place), np.argmax(a, 0))

@@ -13,7 +13,7 @@ from blockwright import ir
 from blockwright.analysis import check_well_formed
 from blockwright.build import build
 from blockwright.schedule import RECORDS, Schedule, Trace
-from blockwright.strategies import RULES, RuleResult, apply_rules
+from blockwright.strategies import STRATEGIES, StrategyResult, apply_strategies
 from blockwright.strategies.multiversion import chosen_at_entry
 from blockwright.target import Target
 from blockwright.testing import assert_same_meaning
@@ -23,14 +23,14 @@ MACHINE = Target("x86-64-v3", num_threads=2)
 
 def refusal(rule: str, func: ir.PrimFunc) -> str:
     """Why a rule does not take a program; "" when it does."""
-    (found,) = (r for r in RULES if r.name == rule)
+    (found,) = (r for r in STRATEGIES if r.name == rule)
     return found.refuses(func, MACHINE)
 
 
-def taken_by(rule: str, func: ir.PrimFunc, *sizes: dict[str, int]) -> RuleResult:
+def taken_by(rule: str, func: ir.PrimFunc, *sizes: dict[str, int]) -> StrategyResult:
     """The program as that rule schedules it: well formed, replayable, race-free, right."""
-    result = apply_rules(func, MACHINE)
-    assert result.rule == rule, (result.rule, result.note)
+    result = apply_strategies(func, MACHINE)
+    assert result.strategy == rule, (result.strategy, result.note)
     assert "gave up" not in result.note
     assert not result.faults, result.faults
     check_well_formed(result.func)
@@ -55,7 +55,7 @@ def from_json(trace: Trace, func: ir.PrimFunc) -> Trace:
 
 def native(func: ir.PrimFunc) -> Callable[..., Any]:
     """The program as the rules schedule it for this machine, built."""
-    result = apply_rules(func, Target("native"))
+    result = apply_strategies(func, Target("native"))
     assert "gave up" not in result.note
     assert not result.faults, result.faults
     return build(result.func)[func.name]

@@ -14,7 +14,7 @@ from blockwright import ir
 from blockwright.cost import estimate
 from blockwright.lower import lower
 from blockwright.script.compute import Program
-from blockwright.strategies import COLD_PARAMS, CONSTANT_PARAMS, apply_rules
+from blockwright.strategies import COLD_PARAMS, CONSTANT_PARAMS, apply_strategies
 from blockwright.strategies.cpu.gemm_plan import (
     GemmPlan,
     GemmShape,
@@ -90,7 +90,7 @@ def test_the_plan_costs_what_its_program_costs(shape: tuple[int, int, int]) -> N
     """The nest that is written down to compare plans, and the one read from the rule's program."""
     tile = gemm_tile(ONE, product(*shape))
     planned = plan_seconds(ONE, product(*shape), tile, gemm_plan(ONE, product(*shape), tile))
-    func = apply_rules(program(*shape), ONE).func
+    func = apply_strategies(program(*shape), ONE).func
     packing = func.root.body
     assert isinstance(packing, ir.SeqStmt)
     kernel = func.body.replace(block=func.root.replace(body=packing.seq[1]))
@@ -102,8 +102,8 @@ def test_the_next_panel_comes_while_one_is_used_for_all_rows() -> None:
     cold = func.replace(attrs={**func.attrs, COLD_PARAMS: (1,)})
 
     def shared(func: ir.PrimFunc) -> list[ir.For]:
-        loops = ir.loops(apply_rules(func, TWO).func.body)
-        return [loop for loop in loops if "read_ahead_shared" in loop.annotations]
+        loops = ir.loops(apply_strategies(func, TWO).func.body)
+        return [loop for loop in loops if "prefetch_shared" in loop.annotations]
 
     (loop,) = shared(cold)
     extents = msgspec.structs.replace(product(128, 768, 768), cold=True)
@@ -121,8 +121,8 @@ def test_a_line_of_the_next_panel_is_asked_for_once(depth: int) -> None:
     has for such lines. Steps that fetch a line together are written out, the rest of them too."""
     func = program(128, 768, depth)
     cold = func.replace(attrs={**func.attrs, COLD_PARAMS: (1,)})
-    loops = ir.loops(lower(apply_rules(cold, TWO).func, TWO).body)
-    (tiles,) = [loop for loop in loops if "read_ahead_shared" in loop.annotations]
+    loops = ir.loops(lower(apply_strategies(cold, TWO).func, TWO).body)
+    (tiles,) = [loop for loop in loops if "prefetch_shared" in loop.annotations]
     (steps,) = [loop for loop in ir.loops(tiles.body) if loop.kind is ir.ForKind.SERIAL]
     assert ir.const_int(steps.extent) == depth // 8
 
@@ -132,7 +132,9 @@ def test_the_loop_of_a_product_is_written_out_where_its_own_instructions_count(
     machine: str, steps: int
 ) -> None:
     target = Target(machine, num_threads=1)
-    loops = list(ir.loops(lower(apply_rules(program(512, 256, 500), target).func, target).body))
+    loops = list(
+        ir.loops(lower(apply_strategies(program(512, 256, 500), target).func, target).body)
+    )
     (step,) = [loop for loop in loops if loop.loop_var.name.startswith("k")]
     assert ir.const_int(step.extent) == steps
 
@@ -148,8 +150,12 @@ def test_no_size_of_a_product_makes_the_rule_give_up(machine: str) -> None:
         func = program(rows, columns, depth)
         if draw.random() < 0.6:
             func = func.replace(attrs={k: v for k, v in func.attrs.items() if k != CONSTANT_PARAMS})
-        found = apply_rules(func, target)
-        assert (found.rule, found.note, found.faults) == ("gemm", "", ()), (rows, columns, depth)
+        found = apply_strategies(func, target)
+        assert (found.strategy, found.note, found.faults) == ("gemm", "", ()), (
+            rows,
+            columns,
+            depth,
+        )
 
 
 @pytest.mark.parametrize("depth", [4095, 4097])
@@ -158,8 +164,8 @@ def test_pieces_of_a_sum_have_panels_of_their_own_length(depth: int) -> None:
     # Two tiles of rows and two panels: the loops of 96 by 64, with a sixteenth of the work.
     func = program(12, 32, depth)
     func = func.replace(attrs={k: v for k, v in func.attrs.items() if k != CONSTANT_PARAMS})
-    found = apply_rules(func, TWO)
-    assert (found.rule, found.note) == ("gemm", "")
+    found = apply_strategies(func, TWO)
+    assert (found.strategy, found.note) == ("gemm", "")
     assert any(block.name == "C_rf_init" for block in ir.blocks(found.func.body))
     assert_same_meaning(program(12, 32, depth), found.func)
 
@@ -171,16 +177,16 @@ def test_so_it_does_when_all_rows_are_one_tile(rows: int, columns: int) -> None:
     cold = func.replace(attrs={**func.attrs, COLD_PARAMS: (1,)})
     tile = gemm_tile(TWO, msgspec.structs.replace(product(rows, columns, 768), cold=True))
     assert tile.rows >= rows
-    assert fetched(bw.build(apply_rules(cold, TWO).func, target=TWO).source("llvm"))
+    assert fetched(bw.build(apply_strategies(cold, TWO).func, target=TWO).source("llvm"))
 
 
 def test_so_it_does_for_as_many_tiles_as_an_unknown_number_of_rows_fills() -> None:
     """The loop over a band's tiles ends where the rows do, and the shares are of what is left."""
     func = program(ir.var("n", "int64"), 768, 768)
     cold = func.replace(attrs={**func.attrs, COLD_PARAMS: (1,)})
-    scheduled = apply_rules(cold, TWO).func
+    scheduled = apply_strategies(cold, TWO).func
     loops = ir.loops(lower(scheduled, TWO).body)
-    shared = [loop for loop in loops if "read_ahead_shared" in loop.annotations]
+    shared = [loop for loop in loops if "prefetch_shared" in loop.annotations]
     assert shared
     assert all(ir.const_int(loop.extent) is None for loop in shared)
     assert fetched(bw.build(scheduled, target=TWO).source("llvm"))
@@ -333,7 +339,7 @@ def test_the_choice_is_the_same_every_time() -> None:
     traces: list[str] = []
     for _ in range(2):
         gemm_plan.cache_clear()
-        traces.append(apply_rules(program(200, 300, 400), TWO).trace.as_python())
+        traces.append(apply_strategies(program(200, 300, 400), TWO).trace.as_python())
     assert traces[0] == traces[1]
 
 
@@ -378,8 +384,8 @@ def test_a_near_one_is_packed_before_and_so_are_panels_that_nobody_can_share(
 
 def test_what_a_task_packs_is_as_large_as_what_it_uses() -> None:
     func = program(64, 2048, 2048).replace(attrs={})
-    found = apply_rules(func, TWO)
-    assert found.rule == "gemm"
+    found = apply_strategies(func, TWO)
+    assert found.strategy == "gemm"
     assert "gave up" not in found.note
     (parallel,) = [f for f in ir.loops(found.func.body) if f.kind is ir.ForKind.PARALLEL]
     flat = lower(found.func, TWO)
@@ -398,7 +404,7 @@ def test_products_that_pack_in_tasks_mean_the_same() -> None:
     small = Target("x86-64-v3", num_threads=2, caches=caches)
     for m, n, k in ((13, 128, 512), (7, 64, 384)):
         func = program(m, n, k).replace(attrs={})
-        found = apply_rules(func, small)
+        found = apply_strategies(func, small)
         assert "gave up" not in found.note
         (_,) = [f for f in ir.loops(found.func.body) if f.kind is ir.ForKind.PARALLEL]
         assert_same_meaning(func, found.func, sizes={})

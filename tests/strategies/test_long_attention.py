@@ -13,7 +13,7 @@ from blockwright.lower import lower
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
 from blockwright.script.compute import Program
-from blockwright.strategies import apply_rules
+from blockwright.strategies import apply_strategies
 from blockwright.target import Cache, Target
 
 ROW = OPERATORS["attention"]
@@ -82,7 +82,7 @@ def test_the_batch_may_be_unknown(checks: Any, dtype: str) -> None:
 
 def test_a_task_keeps_the_scores_of_one_piece() -> None:
     machine = Target("x86-64-v4", num_threads=2)
-    func = apply_rules(program(rows=600, keys=512, heads=1, kv_heads=1), machine).func
+    func = apply_strategies(program(rows=600, keys=512, heads=1, kv_heads=1), machine).func
     kept = {
         n.buffer.name: ir.const_int(n.buffer.shape[0])
         for n in ir.collect(lower(func, machine).body, ir.Allocate)
@@ -107,7 +107,7 @@ def test_groups_of_keys_that_nothing_puts_together_are_no_pieces(checks: Any) ->
     func = p.finish([p.compute("Y", (2, 8, 3, 16), lambda b, i, g, d: o[b, i, g, d] / n[b, i, g])])
     why = "nothing puts together what the pieces of the keys gave"
     assert checks.refusal("attention", func) == why
-    assert not apply_rules(func, Target("x86-64-v3")).faults
+    assert not apply_strategies(func, Target("x86-64-v3")).faults
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -12,7 +12,7 @@ from blockwright import ir
 from blockwright.lower import lower
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
-from blockwright.strategies import apply_rules
+from blockwright.strategies import apply_strategies
 from blockwright.target import Target
 
 MACHINE = Target("x86-64-v3", num_threads=2)
@@ -64,7 +64,7 @@ CASES: dict[str, ir.PrimFunc] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_masks_are_for_the_ends_of_rows(name: str) -> None:
-    lowered = lower(apply_rules(CASES[name], MACHINE).func, MACHINE)
+    lowered = lower(apply_strategies(CASES[name], MACHINE).func, MACHINE)
     assert masked(lowered, ir.BufferStore) < 0.25
     assert masked(lowered, ir.BufferLoad) < 0.3
 
@@ -117,7 +117,7 @@ def test_vectors_of_which_all_lanes_exist_are_stored_without_a_mask() -> None:
 
 def test_heads_of_any_size_are_multiplied_in_slices_that_are_laid_out() -> None:
     """Values of 65 elements would be read across lines, under a mask, for each tile of rows."""
-    func = apply_rules(program("attention", *[(1, 2, 256, 65)] * 3), MACHINE).func
+    func = apply_strategies(program("attention", *[(1, 2, 256, 65)] * 3), MACHINE).func
     values = func.buffers[2].name
     (product,) = (b for b in ir.collect(func, ir.Block) if b.name == "O")
     assert values not in {region.buffer.name for region in product.reads}

@@ -10,10 +10,10 @@ from blockwright import ir
 from blockwright.analysis import find_violations
 from blockwright.schedule import Schedule
 from blockwright.script.compute import Program
-from blockwright.strategies import CONSTANT_PARAMS, apply_rules
+from blockwright.strategies import CONSTANT_PARAMS, apply_strategies
 from blockwright.strategies.cpu.register_tiling import RowTile, row_tiles
 from blockwright.strategies.multiversion import chosen_at_entry
-from blockwright.strategies.strategy import Rule, Variant, try_rules
+from blockwright.strategies.strategy import Strategy, Variant, try_strategies
 from blockwright.target import Target
 from blockwright.testing import assert_same_meaning
 
@@ -86,7 +86,7 @@ def images(pixels: int) -> ir.PrimFunc:
 
 
 def test_what_is_known_of_the_rows_is_found_in_the_program() -> None:
-    result = apply_rules(images(49), WIDE)
+    result = apply_strategies(images(49), WIDE)
     heights = {
         ir.const_int(loop.extent)
         for choice in choices(result.func)
@@ -97,8 +97,8 @@ def test_what_is_known_of_the_rows_is_found_in_the_program() -> None:
 
 
 def test_the_matrix_is_packed_once_for_all_of_them() -> None:
-    result = apply_rules(product(N), WIDE)
-    assert result.rule == "gemm"
+    result = apply_strategies(product(N), WIDE)
+    assert result.strategy == "gemm"
     assert len(result.variants) == len(choices(result.func)) - 1 > 0
     packing, _ = result.func.root.body.children()
     (packed,) = {n.buffer for n in ir.collect(packing, ir.BufferStore)}
@@ -111,19 +111,19 @@ def test_the_matrix_is_packed_once_for_all_of_them() -> None:
 @pytest.mark.parametrize("rows", [1, 5, 9, 10, 13, 17, 18, 23, 40])
 def test_each_number_of_rows_is_right(rows: int) -> None:
     func = product(N, columns=100, depth=3)
-    assert_same_meaning(func, apply_rules(func, WIDE).func, sizes={"n": rows})
+    assert_same_meaning(func, apply_strategies(func, WIDE).func, sizes={"n": rows})
 
 
 def test_all_choices_are_proved() -> None:
     pytest.importorskip("islpy")
     func = product(N)
-    found = bw.verify(func, apply_rules(func, WIDE).func)
+    found = bw.verify(func, apply_strategies(func, WIDE).func)
     assert found.verdict == "proved", found
 
 
 @pytest.mark.parametrize("rows", [ir.const(9, "int64"), N * 3136])
 def test_there_is_nothing_to_choose_for_rows_that_are_known_or_many(rows: ir.Expr) -> None:
-    assert apply_rules(product(rows), WIDE).variants == ()
+    assert apply_strategies(product(rows), WIDE).variants == ()
 
 
 def test_a_variant_that_is_refused_is_left_out() -> None:
@@ -134,8 +134,8 @@ def test_a_variant_that_is_refused_is_left_out() -> None:
         sch.parallel(sch.get_loops("C")[-1])  # a reduction
 
     variants = [Variant(ir.LT(N, ir.const(9, "int64")), work) for work in (refused, apply)]
-    rule = Rule("outermost", lambda *_: "", apply, variants=lambda *_: variants)
-    result = try_rules([rule], product(N), WIDE)
+    rule = Strategy("outermost", lambda *_: "", apply, variants=lambda *_: variants)
+    result = try_strategies([rule], product(N), WIDE)
     assert "rule outermost, where n < 9, gave up: [BW317]" in result.note
     assert len(result.variants) == len(choices(result.func)) - 1 == 1
 
@@ -146,7 +146,7 @@ def test_choices_share_neither_blocks_nor_memory() -> None:
     a = p.param("A", (N,), "float32")
     total = p.reduce("S", (), (N,), lambda k: a[k])
     func = p.finish([p.compute("D", (), lambda: total[()] + 1.0)])
-    found = apply_rules(func, WIDE)
+    found = apply_strategies(func, WIDE)
     assert len(found.variants) == 1
     assert not find_violations(found.func, WIDE)
     both = chosen_at_entry(func, [(ir.GT(N, ir.const(8, "int64")), func)] * 2)

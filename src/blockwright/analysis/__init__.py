@@ -28,7 +28,7 @@ from blockwright.analysis.facts import (
 from blockwright.analysis.pattern import Pattern, block_pattern, compute_pattern, joined_buffers
 from blockwright.analysis.reduction.empty_reductions import define_empty_reductions
 from blockwright.analysis.reduction.reducer import (
-    REDUCER_KEY,
+    REDUCER,
     NoReduction,
     Reduction,
     builtin_name,
@@ -56,7 +56,7 @@ from blockwright.analysis.validate.well_formed import check_well_formed, find_pr
 __all__ = [
     "BUILTIN",
     "DIM_ALIGN",
-    "REDUCER_KEY",
+    "REDUCER",
     "AlignRow",
     "BlockKind",
     "BlockScope",

@@ -18,15 +18,16 @@ from blockwright.api.proofs import ScheduleProofs
 from blockwright.api.validate import unknown_bounds
 from blockwright.arith import query_log
 from blockwright.build import build
-from blockwright.build.compile_cache import Remembered
+from blockwright.build.compile_cache import CompileCache
 from blockwright.build.dump import dump_directory, dump_passes
-from blockwright.build.steps import get_ready
+from blockwright.build.steps import warm_up
 from blockwright.ir.fields import field_problems
 from blockwright.passes import STAGES, PassContext, run_pipeline
 from blockwright.runtime import constants
 from blockwright.runtime.refused import require_storage
-from blockwright.strategies import RULES, apply_rules
+from blockwright.strategies import STRATEGIES, apply_strategies
 from blockwright.support import ImporterError, OptionError, ValidationError
+from blockwright.support.former_names import FORMER_OPTIONS, FORMER_STRATEGIES
 from blockwright.support.garbage import few_collections
 from blockwright.support.kinds import require_kind
 from blockwright.target import Target
@@ -35,7 +36,7 @@ from blockwright.verify import require_solvers
 Progress = Callable[[str, int, int], None]
 EFFORTS = ("none",)
 _LARGE = 50  # modules from which a model surely has kernels for several processes
-OPTIONS = ("disabled_rules", "instruments", "log_queries", "sanitize", "stages", "winograd")
+OPTIONS = ("disabled_strategies", "instruments", "log_queries", "sanitize", "stages", "winograd")
 KINDS = "pass a torch module, an exported program or an IR module"
 
 
@@ -65,12 +66,12 @@ def compile(
             (see `bw.verify`), and the verdicts are `proofs` of what is returned; one that is
             refuted is an error. "prove": so is one that cannot be decided.
         progress: called with (stage, finished, total).
-        options: `disabled_rules` (names of schedule rules to leave out), `winograd` (false: all
-            convolutions are computed directly), `instruments` (called after every pass with
-            name, before, after), `log_queries` (true: `context.queries`
-            holds every arithmetic question of the compilation that was not answered with yes),
-            `sanitize` (checks in the compiled code, as for `bw.build`). With BLOCKWRIGHT_DUMP_DIR
-            set, the module after every pass is written there.
+        options: `disabled_strategies` (names of schedule strategies to leave out), `winograd`
+            (False: compute all convolutions directly), `instruments` (called after every pass with
+            name, before, after), `log_queries` (True: `context.queries` holds every arithmetic
+            query of the compilation that was not proved), `sanitize` (checks in the compiled code,
+            as for `bw.build`). With BLOCKWRIGHT_DUMP_DIR set, the module after every pass is
+            written there.
 
     Raises:
         ImporterError: operators that are not covered, all at once.
@@ -113,34 +114,46 @@ def compile(
             code="BW902",
             help=f"pass an instance: {model.__name__}(…)",
         )
-    settings = dict(options or {})
+    settings = with_current_names(options or {})
     _check_options(settings)
     machine = Target(target)
     context = PassContext(machine, settings, settings.get("instruments", ()), progress)
     if not settings.get("log_queries"):  # which are asked while schedules are made
-        context.remembered = Remembered()
+        context.compile_cache = CompileCache()
     with constants.reserved(_weight_bytes(model)):
         return _compile(model, example_inputs, dynamic_shapes, context, verify)
+
+
+def with_current_names(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, with current names for those that options and strategies had earlier."""
+    settings = {FORMER_OPTIONS.get(name, name): value for name, value in options.items()}
+    disabled: Any = settings.get("disabled_strategies")
+    if isinstance(disabled, (list, tuple, set, frozenset)):
+        names = cast("Iterable[Any]", disabled)
+        settings["disabled_strategies"] = [
+            FORMER_STRATEGIES.get(name, name) if isinstance(name, str) else name for name in names
+        ]
+    return settings
 
 
 def _check_options(settings: dict[str, Any]) -> None:
     """Options and rules that there are not are refused, not passed over."""
     _check_names("option", settings, OPTIONS)
-    rules = settings.get("disabled_rules", ())
+    rules = settings.get("disabled_strategies", ())
     if isinstance(rules, str):
         raise OptionError(
-            "disabled_rules is a list of names", code="BW928", help=f'write ["{rules}"]'
+            "disabled_strategies is a list of names", code="BW928", help=f'write ["{rules}"]'
         )
     require_kind(
         rules,
         (list, tuple, set, frozenset, dict),
-        "disabled_rules is a list of names",
+        "disabled_strategies is a list of names",
         OptionError,
         "BW928",
         'write ["name"]',
     )
     _check_stages(settings.get("stages", STAGES))
-    _check_names("schedule rule", rules, [rule.name for rule in RULES])
+    _check_names("schedule rule", rules, [rule.name for rule in STRATEGIES])
     for name in ("log_queries", "winograd"):
         require_kind(
             settings.get(name, False),
@@ -228,7 +241,10 @@ def _compile(
         context.timings["verify"] = time.perf_counter() - started
         started = time.perf_counter()
         library = build(
-            lowered, machine, sanitize=settings.get("sanitize", ()), remembered=context.remembered
+            lowered,
+            machine,
+            sanitize=settings.get("sanitize", ()),
+            compile_cache=context.compile_cache,
         )
         context.timings["build"] = time.perf_counter() - started
     return CompiledModel(imported, lowered, library, context, stages, proofs)
@@ -303,7 +319,7 @@ def _export(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: An
         )
     example_inputs = tuple(example_inputs)
     if sum(1 for _ in model.modules()) > _LARGE:
-        get_ready(apply_rules)
+        warm_up(apply_strategies)
     for value in example_inputs:
         if isinstance(value, np.ndarray):
             raise OptionError(

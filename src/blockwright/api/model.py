@@ -121,7 +121,7 @@ class CompiledModel(Executable):
         for name, trace in self.context.traces.items():
             if kernel is None or kernel == name:
                 func = module[name]
-                parts.append(f"# {name}: rule {func.attrs.get('schedule_rule')}")
+                parts.append(f"# {name}: rule {func.attrs.get('schedule_strategy')}")
                 refusals = self.context.refusals.get(name, ())
                 parts += [f"#   not {rule}: {reason}" for rule, reason in refusals]
                 notes = (n for n in self.context.notes if n.startswith(f"{name}: "))
@@ -216,7 +216,7 @@ class CompiledModel(Executable):
                 timed_module,
                 self.context.target,
                 sanitize=checks,
-                remembered=self.context.remembered,
+                compile_cache=self.context.compile_cache,
             )
             names = [p.name for p in self.signature.parameters]
             self._timed = NativeFunction(

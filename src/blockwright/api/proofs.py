@@ -22,13 +22,13 @@ class KernelProof(msgspec.Struct, frozen=True):
 
     Attributes:
         kernels: the kernels that have it.
-        rule: that made it.
+        strategy: that made it.
         verdict: "proved", "refuted" or "unknown"; why: what differs, or which query failed.
         seconds: that the verdict took.
     """
 
     kernels: tuple[str, ...]
-    rule: str
+    strategy: str
     verdict: str
     why: str
     seconds: float
@@ -67,7 +67,7 @@ class Proofs(msgspec.Struct, frozen=True):
         table.add_column("s", justify="right")
         for one in self.schedules:
             table.add_row(
-                "\n".join(one.kernels), one.rule, one.verdict, one.why, f"{one.seconds:.2f}"
+                "\n".join(one.kernels), one.strategy, one.verdict, one.why, f"{one.seconds:.2f}"
             )
         return table
 
@@ -101,7 +101,7 @@ class ScheduleProofs:
         result = tuple(
             KernelProof(
                 names,
-                str(self._pairs[names[0]][1].attrs.get("schedule_rule", "")),
+                str(self._pairs[names[0]][1].attrs.get("schedule_strategy", "")),
                 a.verdict,
                 a.why,
                 a.seconds,
@@ -151,12 +151,12 @@ def _job(name: str, before: ir.PrimFunc, after: ir.PrimFunc) -> ProofJob:
 def _require(found: tuple[KernelProof, ...], all_of_them: bool) -> None:
     wrong = [one for one in found if one.verdict == "refuted"]
     if wrong:
-        rules = ", ".join(sorted({repr(one.rule) for one in wrong}))
+        rules = ", ".join(sorted({repr(one.strategy) for one in wrong}))
         raise BuildError(
             f"schedules change what kernels compute: {_listed(wrong)}",
             code="BW643",
-            help="the rule is at fault: please report the model; to do without it: "
-            f'options={{"disabled_rules": [{rules}]}}',
+            help="the strategy is at fault: please report the model; to disable it: "
+            f'options={{"disabled_strategies": [{rules}]}}',
         )
     left = [one for one in found if one.verdict != "proved"]
     if left and all_of_them:
@@ -169,5 +169,5 @@ def _require(found: tuple[KernelProof, ...], all_of_them: bool) -> None:
 
 def _listed(found: list[KernelProof]) -> str:
     """One line for a schedule, one below the other for several."""
-    lines = [f"{', '.join(one.kernels)} (rule {one.rule}): {one.why}" for one in found]
+    lines = [f"{', '.join(one.kernels)} (strategy {one.strategy}): {one.why}" for one in found]
     return lines[0] if len(lines) == 1 else "".join(f"\n  {line}" for line in lines)

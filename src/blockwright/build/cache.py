@@ -72,7 +72,7 @@ class ObjectCache:
         return result
 
     def put(self, key: str, data: bytes) -> None:
-        """Keeps an object. On a full or read-only disk nothing is kept, which is told once."""
+        """Keeps an object. On a full or read-only disk nothing is kept, which is progress once."""
         path = self._path(key)
         if path is None:
             return

@@ -26,7 +26,7 @@ UNWRITABLE = (RecursionError, pickle.PicklingError, TypeError, AttributeError)
 """What pickling raises for what is nested too deeply, or has a value without written form."""
 
 
-class Remembered:
+class CompileCache:
     """Results of earlier compilations. Whoever changes the compiler while it runs, as tests that
     replace a rule do, must leave it aside."""
 

@@ -12,7 +12,7 @@ import msgspec
 
 from blockwright.analysis import find_violations
 from blockwright.build.compile import Compiled, compile_lowered
-from blockwright.build.compile_cache import Remembered
+from blockwright.build.compile_cache import CompileCache
 from blockwright.build.dump import dump_directory, dump_passes
 from blockwright.build.steps import each
 from blockwright.codegen.abi.artefact import write_artefact
@@ -224,7 +224,7 @@ def build(
     soname: str | None = None,
     sanitize: Sequence[str] = (),
     on_pass: OnPass | None = None,
-    remembered: Remembered | None = None,
+    compile_cache: CompileCache | None = None,
 ) -> Module:
     """Compiles a tensor program, or a module of them, to native code.
 
@@ -236,7 +236,7 @@ def build(
             "uninit" (BW715, a read of what nobody wrote).
         on_pass: called as `on_pass(name, before, after)` after every lowering pass. With
             BLOCKWRIGHT_DUMP_DIR set, the programs are written there too (see `dump`).
-        remembered: what earlier builds have validated and lowered; nothing is asked of it where
+        compile_cache: what earlier builds have validated and lowered; nothing is asked of it where
             somebody watches the passes.
 
     Raises:
@@ -245,7 +245,7 @@ def build(
         OptionError: BW917 for an unknown sanitizer.
     """
     given: Any = program
-    if remembered is None and isinstance(given, Node) and (wrong := field_problems(given)):
+    if compile_cache is None and isinstance(given, Node) and (wrong := field_problems(given)):
         raise ValidationError.collect(wrong)
     module = as_module(program)
     chosen = Target(target)
@@ -263,7 +263,7 @@ def build(
         if isinstance(function, GraphFunction):
             check_graph(function, module, chosen.kind)
     programs = {n: f for n, f in module.functions.items() if isinstance(f, PrimFunc)}
-    if remembered is None or on_pass is not None or directory is not None:
+    if compile_cache is None or on_pass is not None or directory is not None:
         problems = [p for func in programs.values() for p in find_violations(func, chosen)]
         if problems:
             raise ValidationError.collect(problems)
@@ -272,6 +272,6 @@ def build(
             watch = on_pass if directory is None else dump_passes(directory / name, on_pass)
             result[name] = lower(func, chosen, options=options, on_pass=watch)
     else:
-        result = each(lowered_program, programs, chosen, options, remembered)
+        result = each(lowered_program, programs, chosen, options, compile_cache)
     lowered = module.replace(functions={**module.functions, **result})
     return Module(module, compile_lowered(lowered, chosen, soname=soname), lowered)

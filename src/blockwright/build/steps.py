@@ -12,7 +12,7 @@ import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from blockwright.build.compile_cache import UNWRITABLE, Remembered, read, written
+from blockwright.build.compile_cache import UNWRITABLE, CompileCache, read, written
 from blockwright.build.worker import StepJob
 from blockwright.build.workers import POOL
 from blockwright.ir import PrimFunc
@@ -26,32 +26,32 @@ def each(
     programs: Mapping[str, PrimFunc],
     target: Target,
     options: object,
-    remembered: Remembered,
-    told: Callable[[], None] = lambda: None,
+    compile_cache: CompileCache,
+    progress: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """The results of a step for some programs, by their names; `told` is called after each.
+    """The results of a step for some programs, by their names; `progress` is called after each.
 
     Raises: what the step raises for the first program that it fails for.
     """
     what = step.__name__
-    result = {n: remembered.find(what, p, target, options) for n, p in programs.items()}
+    result = {n: compile_cache.find(what, p, target, options) for n, p in programs.items()}
     new = {n: p for n, p in programs.items() if result[n] is None}
     for _ in range(len(programs) - len(new)):
-        told()
+        progress()
     jobs = [_job(step, n, p, target, options) for n, p in new.items()]
     jobs = [job for job in jobs if job.arguments]
-    answers = POOL.run(jobs, told, here=True) if POOL.worth_it(len(jobs)) else []
+    answers = POOL.run(jobs, progress, here=True) if POOL.worth_it(len(jobs)) else []
     for job, data in zip(jobs, answers, strict=bool(answers)):
         if data:
             program = new.pop(job.what)
             result[job.what] = read(data, program)
-            remembered.keep_written(what, program, target, options, data)
+            compile_cache.keep_written(what, program, target, options, data)
     for name, program in new.items():  # few, or such as fail: here the error is the step's own
         result[name] = step(program, target, options)
         if not _has_faults(result[name]):
-            remembered.keep(what, program, target, options, result[name])
+            compile_cache.keep(what, program, target, options, result[name])
         if not answers:
-            told()
+            progress()
     return result
 
 
@@ -60,7 +60,7 @@ def _has_faults(found: object) -> bool:
     return bool(getattr(found, "faults", ()))
 
 
-def get_ready(step: Step) -> None:
+def warm_up(step: Step) -> None:
     """Let a worker load what a step needs, while this process is busy with what comes before."""
     POOL.start(StepJob(step.__name__, _path(step), b""))
 
@@ -77,7 +77,7 @@ def _job(step: Step, name: str, program: PrimFunc, target: Target, options: obje
     return StepJob(name, _path(step), arguments)
 
 
-def worked_out(function: str, arguments: bytes) -> bytes:
+def run_step(function: str, arguments: bytes) -> bytes:
     """The result of a step, written. Nothing where it fails: who asked does it again, and sees the
     error where it can be caught. Nothing either without arguments; the step is loaded then."""
     module, _, name = function.partition(":")

@@ -94,9 +94,9 @@ class StepJob(msgspec.Struct, frozen=True, array_like=True, tag="step"):
 
     def run(self) -> bytes:
         """The result as it is remembered; nothing where the step fails, or cannot be written."""
-        from blockwright.build.steps import worked_out
+        from blockwright.build.steps import run_step
 
-        return worked_out(self.function, self.arguments)
+        return run_step(self.function, self.arguments)
 
 
 Job = CompileJob | ProofJob | StepJob

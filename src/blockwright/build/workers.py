@@ -113,12 +113,12 @@ class WorkerPool:
 
         Raises: the first BuildError; others are dropped.
         """
-        told = done or (lambda: None)
+        progress = done or (lambda: None)
         if not self.worth_it(len(jobs)):
             results_here: list[bytes] = []
             for job in jobs:
                 results_here.append(job.run())
-                told()
+                progress()
             return results_here
         results: list[bytes | BaseException | None] = [None] * len(jobs)
         waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -128,7 +128,7 @@ class WorkerPool:
         busy = [self._take() for _ in range(min(self.count, len(jobs)) - here)]
         threads = [
             threading.Thread(
-                target=self._serve, args=(w, jobs, waiting, results, told), daemon=True
+                target=self._serve, args=(w, jobs, waiting, results, progress), daemon=True
             )
             for w in busy
         ]
@@ -136,7 +136,7 @@ class WorkerPool:
             for thread in threads:
                 thread.start()
             if here:
-                self._serve(None, jobs, waiting, results, told)
+                self._serve(None, jobs, waiting, results, progress)
             for thread in threads:
                 thread.join()
         except BaseException:
@@ -158,7 +158,7 @@ class WorkerPool:
         jobs: Sequence[Job],
         waiting: queue.SimpleQueue[int],
         results: list[bytes | BaseException | None],
-        told: Callable[[], None],
+        progress: Callable[[], None],
     ) -> None:
         while True:
             try:
@@ -171,7 +171,7 @@ class WorkerPool:
                 results[index] = error
                 if worker and not worker.alive():
                     worker.restart()
-            told()
+            progress()
 
     def _take(self) -> _Worker:
         with self._lock:

@@ -23,6 +23,7 @@ import msgspec
 from blockwright import ir
 from blockwright.cost.form import StridedIndex, add, form_of, scale
 from blockwright.cost.nest import AccessNode, BufferNode, Kind, LoopNode, StatementNode, steps
+from blockwright.ir.annotations import LOOP_PARTITION
 from blockwright.target import Target
 
 _OPERATIONS = {
@@ -141,10 +142,10 @@ class Reader:
         self._known[stmt.loop_var] = value
         chain = [loop for loop, _ in digits]
         self._loops += chain
-        if stmt.annotations.get("loop_partition"):
+        if stmt.annotations.get(LOOP_PARTITION):
             self._cut.update(chain)
         body = self._statement(stmt.body)
-        if stmt.annotations.get("loop_partition"):
+        if stmt.annotations.get(LOOP_PARTITION):
             self._leave_out(body)
         del self._loops[-len(chain) :]
         return around(chain, body)

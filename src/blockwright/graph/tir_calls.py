@@ -143,7 +143,7 @@ class _TirCall:
     def match(self, buffer: ir.Buffer, info: ir.Info, code: str, what: str) -> None:
         formal = _info(buffer)
         if not isinstance(info, ir.TensorInfo):
-            raise self.misfit(what, info, formal, code)
+            raise self.mismatch(what, info, formal, code)
         if info.shape is None or info.dtype is None:
             raise self.error(
                 f"{what} is {info_text(info)}, of unknown shape or type, for buffer "
@@ -152,7 +152,7 @@ class _TirCall:
                 "match_cast it to a shape and type",
             )
         if info.dtype is not buffer.dtype or len(info.shape) != len(buffer.shape):
-            raise self.misfit(what, info, formal, code)
+            raise self.mismatch(what, info, formal, code)
         for dim, size in zip(buffer.shape, info.shape, strict=True):
             if isinstance(dim, ir.Var) and dim not in self.symbols:
                 self.symbols[dim] = size
@@ -173,7 +173,7 @@ class _TirCall:
             expected = self.inserted(dim)
             if not self.analyzer.prove_equal(expected, size):
                 unsure = not differ(expected, size, self.analyzer)
-                raise self.misfit(what, info, formal, code, (size, expected, unsure))
+                raise self.mismatch(what, info, formal, code, (size, expected, unsure))
 
     def inserted(self, dim: ir.Expr) -> ir.Expr:
         """A dimension of the callee in symbols of the caller."""
@@ -199,7 +199,7 @@ class _TirCall:
                     "declare the bound in tir_var_lower_bound or tir_var_upper_bound of the caller",
                 )
 
-    def misfit(
+    def mismatch(
         self,
         what: str,
         info: ir.Info,

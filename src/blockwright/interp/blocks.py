@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from blockwright.analysis import DIM_ALIGN, AlignRow, aligned_strides
+from blockwright.analysis import AlignRow, aligned_strides
 from blockwright.interp.calls import CallGlobal, Run
 from blockwright.interp.combine import combined_axes
 from blockwright.interp.gpu.hardware import HardwareCompiler
@@ -31,6 +31,7 @@ from blockwright.ir import (
     is_const_int,
 )
 from blockwright.ir import stmt as S
+from blockwright.ir.annotations import DIM_ALIGN
 from blockwright.support import InterpretError
 
 

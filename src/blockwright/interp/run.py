@@ -231,7 +231,7 @@ def interpret(
     ]
     compiled.run(env, [loan.pointer for loan in loaned])
     for loan in loaned:
-        loan.give_back()
+        loan.copy_back()
 
 
 class _Loan:
@@ -249,7 +249,7 @@ class _Loan:
         storage = MemoryBlock(flat.view(np.uint8), shadow, array.itemsize, 0, False)
         self.pointer = Pointer(storage, 0)
 
-    def give_back(self) -> None:
+    def copy_back(self) -> None:
         if self.copy is not None and self.written:
             self.array[...] = self.copy
 

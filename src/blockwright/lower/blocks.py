@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from blockwright.analysis import DIM_ALIGN, REDUCER_KEY, align_rows, define_empty_reductions
+from blockwright.analysis import align_rows, define_empty_reductions
 from blockwright.ir import (
     Block,
     BlockRealize,
@@ -59,6 +59,7 @@ from blockwright.ir import (
 )
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
+from blockwright.ir.annotations import DIM_ALIGN, REDUCER
 from blockwright.ir.dtype import INT32
 from blockwright.lower.context import LowerContext
 from blockwright.lower.rewrite import Instantiate, sequence, vector_binary, walk_code
@@ -136,8 +137,8 @@ class _Blocks(Mutator):
         matches = [self._match(match) for match in block.match_buffers]
         self._note_alignment(block)
         body = self(block.body)
-        if self.lanes and REDUCER_KEY in block.annotations:
-            body = S.AttrStmt(block.annotations[REDUCER_KEY], REDUCER_KEY, const(1, "int32"), body)
+        if self.lanes and REDUCER in block.annotations:
+            body = S.AttrStmt(block.annotations[REDUCER], REDUCER, const(1, "int32"), body)
         if block.init is not None:
             body = sequence([_initial(self(block.init), block.iter_vars, values), body])
         for region in self._touched(block):

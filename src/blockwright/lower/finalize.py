@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from blockwright.analysis.streaming import KEYS
 from blockwright.ir import (
     BlockRealize,
     Buffer,
@@ -30,11 +29,12 @@ from blockwright.ir import (
     Stmt,
 )
 from blockwright.ir import stmt as S
+from blockwright.ir.annotations import CACHE_HINTS, LLVM_UNROLL
 from blockwright.lower.context import LowerContext
 from blockwright.lower.rewrite import Statements
 from blockwright.support import BuildError
 
-_KEPT = ("llvm.unroll", *KEYS)
+_KEPT = (LLVM_UNROLL, *CACHE_HINTS)
 
 
 def finalize(func: PrimFunc, context: LowerContext) -> PrimFunc:

@@ -22,7 +22,6 @@ from __future__ import annotations
 import functools
 import math
 
-from blockwright.analysis import DIM_ALIGN
 from blockwright.analysis.access.layout import buffer_strides, unmet_demands
 from blockwright.arith import Analyzer
 from blockwright.ir import (
@@ -54,6 +53,7 @@ from blockwright.ir import (
 )
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
+from blockwright.ir.annotations import DIM_ALIGN
 from blockwright.ir.dtype import HANDLE, INT64
 from blockwright.lower.blocks import MATCH_BUFFER, TOUCHED_REGION
 from blockwright.lower.context import LowerContext, function_analyzer

@@ -69,6 +69,7 @@ from blockwright.ir import (
 )
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
+from blockwright.ir.annotations import LOOP_PARTITION
 from blockwright.lower.context import LowerContext, function_analyzer
 from blockwright.lower.rewrite import (
     Analysed,
@@ -78,8 +79,6 @@ from blockwright.lower.rewrite import (
     sequence,
     walk_code,
 )
-
-ANNOTATION = "loop_partition"
 
 
 def partition_loops(func: PrimFunc, context: LowerContext) -> PrimFunc:
@@ -120,8 +119,8 @@ class _Partition(Analysed, Statements):
         self.whole: dict[str, None] = {}  # those of which one was not
 
     def rewrite_For(self, node: For) -> Stmt:
-        if node.annotations.get(ANNOTATION):
-            rest = {k: v for k, v in node.annotations.items() if k != ANNOTATION}
+        if node.annotations.get(LOOP_PARTITION):
+            rest = {k: v for k, v in node.annotations.items() if k != LOOP_PARTITION}
             node = node.replace(annotations=rest)
             self.around = self.analyzer
             with self.inside(node.loop_var, node.dom):
@@ -174,7 +173,7 @@ class _Partition(Analysed, Statements):
         inside = [
             n.loop_var
             for n in walk_code(node.body)
-            if isinstance(n, For) and n.annotations.get(ANNOTATION) and n.kind is ForKind.SERIAL
+            if isinstance(n, For) and n.annotations.get(LOOP_PARTITION) and n.kind is ForKind.SERIAL
         ]
         for inner in walk_code(node.body):
             for condition, whole, value in _conditions(inner):
@@ -323,7 +322,7 @@ class _Partition(Analysed, Statements):
         if cuts.ends and cuts.beyond is not None:
             last = self._checked(node, cut, stop, cuts.failed)
             if self._asks(last):  # what else may fail there, fails from another iteration on
-                last = last.replace(annotations={**last.annotations, ANNOTATION: True})
+                last = last.replace(annotations={**last.annotations, LOOP_PARTITION: True})
             tail.append(last)
         return sequence([*head, main, *tail])
 

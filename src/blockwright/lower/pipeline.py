@@ -19,7 +19,7 @@ from blockwright.lower.cpu.clamp_masked_address import clamp_masked_reads
 from blockwright.lower.cpu.forward_masked_store import pass_on_tails
 from blockwright.lower.cpu.register_transpose import transpose_tiles
 from blockwright.lower.cpu.split_vectors import split_vectors
-from blockwright.lower.cpu.tail_specialization import cut_short_tails
+from blockwright.lower.cpu.tail_specialization import specialize_tails
 from blockwright.lower.finalize import finalize
 from blockwright.lower.flatten import flatten_buffers
 from blockwright.lower.fold_views import fold_views
@@ -56,7 +56,7 @@ LOWERING: list[tuple[str, Pass]] = [
     ("transpose_tiles", transpose_tiles),
     ("hoist_allocations", hoist_allocations),
     ("unroll_loops", unroll_loops),
-    ("cut_short_tails", cut_short_tails),
+    ("specialize_tails", specialize_tails),
     ("clamp_masked_reads", clamp_masked_reads),
     ("pass_on_tails", pass_on_tails),
     ("clamp_sizes", clamp_sizes),

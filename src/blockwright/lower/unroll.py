@@ -29,12 +29,10 @@ from blockwright.ir import (
 )
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
+from blockwright.ir.annotations import UNROLL_EXPLICIT, UNROLL_MAX_STEP
 from blockwright.lower.context import LowerContext
 from blockwright.lower.rewrite import Instantiate, fold, no_op, sequence, walk_code
 from blockwright.support import BuildError
-
-MAX_STEP = "pragma_auto_unroll_max_step"
-EXPLICIT = ("unroll_explicit", "pragma_unroll_explicit")
 
 
 def unroll_loops(func: PrimFunc, context: LowerContext) -> PrimFunc:
@@ -54,12 +52,13 @@ class _Unroll(Mutator):
 
     def rewrite_For(self, node: For) -> Stmt:
         outer = self.max_step
-        self.max_step = int(node.annotations.get(MAX_STEP, outer))
+        self.max_step = int(node.annotations.get(UNROLL_MAX_STEP, outer))
         body = self(node.body)
         step, self.max_step = self.max_step, outer
         node = node.replace(body=body)
-        wanted = node.kind is ForKind.UNROLLED or any(
-            bool(node.annotations.get(key)) and MAX_STEP not in node.annotations for key in EXPLICIT
+        explicit = bool(node.annotations.get(UNROLL_EXPLICIT))
+        wanted = node.kind is ForKind.UNROLLED or (
+            explicit and UNROLL_MAX_STEP not in node.annotations
         )
         if jumps(node.body):  # copies in a row could not be left early; unrolled means serial
             return node.replace(kind=ForKind.SERIAL) if node.kind is ForKind.UNROLLED else node

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from functools import reduce
 
-from blockwright.analysis import REDUCER_KEY
 from blockwright.analysis.canonical.memory import memory_roots, named_twice
 from blockwright.arith.condition import conjuncts
 from blockwright.ir import (
@@ -54,6 +53,7 @@ from blockwright.ir import (
 )
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
+from blockwright.ir.annotations import REDUCER
 from blockwright.lower.context import LowerContext, function_analyzer
 from blockwright.lower.cpu.horizontal_reduce import combined_lanes
 from blockwright.lower.lanes import CannotVectorize, LaneRewriter
@@ -139,7 +139,7 @@ class _Loops(Analysed):
         return node.replace(extent=const(lanes, node.extent.dtype), body=body)
 
     def rewrite_AttrStmt(self, node: S.AttrStmt) -> Stmt:
-        return self(node.body) if node.key == REDUCER_KEY else self.descend(node)
+        return self(node.body) if node.key == REDUCER else self.descend(node)
 
     def _lanes(self, node: For, count: int) -> LaneRewriter:
         registers = frozenset(b for b in self.own if b.scope == "local")
@@ -211,7 +211,7 @@ class _Body:
                 return S.Evaluate(const(0, "int32"))
             case S.AttrStmt():
                 body = self.stmt(node.body, lanes)
-                return body if node.key == REDUCER_KEY else node.replace(body=body)
+                return body if node.key == REDUCER else node.replace(body=body)
             case _:
                 raise CannotVectorize(f"{type(node).__name__} has no vector form")
 

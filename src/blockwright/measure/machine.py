@@ -32,7 +32,7 @@ def measure_roofline(threads: int | None = None) -> Roofline:
     beyond = sizes[-1] // 2
     try:
         calls = [peak_call(count), *(read_call(count, size) for size in sizes)]
-        calls += [stream_call(count, beyond, beyond, past_caches=past) for past in (False, True)]
+        calls += [stream_call(count, beyond, beyond, nontemporal=past) for past in (False, True)]
         speeds = _fastest(calls)
     finally:
         set_num_threads(before)

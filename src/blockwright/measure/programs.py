@@ -126,11 +126,11 @@ def read_call(threads: int, size: int) -> tuple[Callable[[], Any], float]:
 
 
 def stream_call(
-    threads: int, read: int, written: int, *, past_caches: bool
+    threads: int, read: int, written: int, *, nontemporal: bool
 ) -> tuple[Callable[[], Any], float]:
     """A call that reads and writes so many bytes once, and the bytes it moves.
 
-    Arguments: `read` is a multiple of `written`, or 0; with `past_caches` the stores leave the
+    Arguments: `read` is a multiple of `written`, or 0; with `nontemporal` the stores leave the
     caches alone.
     """
     lanes, reads = _lanes(), read // written
@@ -142,7 +142,7 @@ def stream_call(
         "TASKS": tasks,
         "READS": max(reads, 1),
         "VALUE": value,
-        "NOTES": '{"streaming_stores": 0}' if past_caches else "{}",
+        "NOTES": '{"nontemporal_stores": 0}' if nontemporal else "{}",
     }
     run = _built(_STREAM, words, "stream", threads)
     x = np.ones((max(reads, 1), tasks, steps, lanes), "float32")

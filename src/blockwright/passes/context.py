@@ -9,7 +9,7 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.arith.querylog import Query
-from blockwright.build.compile_cache import Remembered
+from blockwright.build.compile_cache import CompileCache
 from blockwright.support.stack import deep
 from blockwright.target import Target
 
@@ -38,7 +38,7 @@ class PassContext:
         size_checks: graph function → what a call checks of its sizes before it computes anything.
         timings: pass name → seconds.
         queries: unproved arithmetic conditions, when the option `log_queries` is set.
-        remembered: what earlier compilations worked out; None: everything is done anew.
+        compile_cache: what earlier compilations worked out; None: everything is done anew.
         progress: called with (stage name, finished, total) by long stages.
     """
 
@@ -60,7 +60,7 @@ class PassContext:
         self.size_checks: dict[str, tuple[ir.AssertStmt, ...]] = {}
         self.timings: dict[str, float] = {}
         self.queries: list[Query] = []
-        self.remembered: Remembered | None = None
+        self.compile_cache: CompileCache | None = None
         self._progress = progress
 
     def progress(self, stage: str, done: int, total: int) -> None:

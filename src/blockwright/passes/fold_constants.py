@@ -51,7 +51,7 @@ def fold_constants(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
             wanted[name] = func.replace(attrs={**func.attrs, "tir.is_private": False})
     if not wanted:
         return module
-    library = build(ir.IRModule(wanted), ctx.target, remembered=ctx.remembered)
+    library = build(ir.IRModule(wanted), ctx.target, compile_cache=ctx.compile_cache)
     functions = dict(module.functions)
     for name, function in graph_functions(module):
         functions[name] = _fold(function, library)

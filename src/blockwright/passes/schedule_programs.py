@@ -26,8 +26,8 @@ from blockwright.strategies import (
     AWAY_PARAMS,
     COLD_PARAMS,
     CONSTANT_PARAMS,
-    RuleResult,
-    apply_rules,
+    StrategyResult,
+    apply_strategies,
 )
 from blockwright.support import BlockwrightWarning
 
@@ -35,7 +35,7 @@ _HINTS = (CONSTANT_PARAMS, AWAY_PARAMS, COLD_PARAMS)
 _OWN = 2  # caches that a core has for itself
 _REPORT = (
     'this is a defect; please report the program, which exe.show("programs") prints; '
-    'options={"disabled_rules": [...]} leaves rules out'
+    'options={"disabled_strategies": [...]} leaves rules out'
 )
 
 
@@ -59,7 +59,7 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
         pending[name] = func
     for name, result in _scheduled(pending, ctx).items():
         attrs = {k: v for k, v in result.func.attrs.items() if k not in _HINTS}
-        attrs |= {"tir.is_scheduled": True, "schedule_rule": result.rule}
+        attrs |= {"tir.is_scheduled": True, "schedule_strategy": result.strategy}
         functions[name] = result.func.replace(attrs=attrs)
         ctx.traces[name] = result.trace
         ctx.refusals[name] = result.refusals
@@ -69,7 +69,9 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
             ctx.notes.append(f"{name}: {result.note}")
         for rule, fault in result.faults:
             ctx.notes.append(f"{name}: rule {rule} failed: {fault}")
-            created = {"unscheduled": "no rule", rule: "it"}.get(result.rule, f"rule {result.rule}")
+            created = {"unscheduled": "no rule", rule: "it"}.get(
+                result.strategy, f"rule {result.strategy}"
+            )
             message = (
                 f"rule {rule} failed for {name} ({fault}); {created} took it all the same. "
                 "The result is right, but may be slow"
@@ -78,20 +80,20 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     return module.replace(functions=functions)
 
 
-def _scheduled(programs: dict[str, ir.PrimFunc], ctx: PassContext) -> dict[str, RuleResult]:
+def _scheduled(programs: dict[str, ir.PrimFunc], ctx: PassContext) -> dict[str, StrategyResult]:
     """What the rules make of the programs, or made of them when they were last compiled."""
-    disabled = tuple(ctx.options.get("disabled_rules", ()))
+    disabled = tuple(ctx.options.get("disabled_strategies", ()))
     done = 0
 
-    def told() -> None:
+    def progress() -> None:
         nonlocal done
         done += 1
         ctx.progress("schedule", done, len(programs))
 
-    if ctx.remembered is not None:
-        return each(apply_rules, programs, ctx.target, disabled, ctx.remembered, told)
-    result: dict[str, RuleResult] = {}
+    if ctx.compile_cache is not None:
+        return each(apply_strategies, programs, ctx.target, disabled, ctx.compile_cache, progress)
+    result: dict[str, StrategyResult] = {}
     for name, func in programs.items():
-        result[name] = apply_rules(func, ctx.target, disabled)
-        told()
+        result[name] = apply_strategies(func, ctx.target, disabled)
+        progress()
     return result

@@ -58,7 +58,7 @@ def watch(module: Any, name: str, constants: object = None) -> ReleaseOnDrop:
     Arguments: `module` is its FFI object, `name` what the loader knows it by. `constants` is kept
     until then.
     """
-    give_back()
+    release_unused()
     watched = ReleaseOnDrop()
     loaded = ctypes.CDLL(name)
     hooks = tuple(_address(loaded[hook]) for hook in IDLE_HOOKS if hasattr(loaded, hook))
@@ -71,11 +71,11 @@ def watch(module: Any, name: str, constants: object = None) -> ReleaseOnDrop:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(constants))
         _held.append(held)
         _tell(hooks, 0)
-        weakref.finalize(watched, give_back).atexit = False
+        weakref.finalize(watched, release_unused).atexit = False
     return watched
 
 
-def give_back() -> None:
+def release_unused() -> None:
     """Returns the memory of all libraries that nobody holds any more."""
     for held in [held for held in _held if _holders(held.module) == 1]:
         try:

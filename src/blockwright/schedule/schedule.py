@@ -114,34 +114,34 @@ class Schedule(Compose, Shown):
                 code="BW304",
                 help="schedule a program made of T.prim_func with blocks",
             )
-        self._core = Session(result, verify, seed)
-        self._first = self._core.work_on
+        self._session = Session(result, verify, seed)
+        self._first = self._session.work_on
 
     # ------------------------------------------------------------------ the program
     @property
     def func(self) -> ir.PrimFunc:
         """The program as it is now (of a module: the one worked on)."""
-        return self._core.functions[self._core.work_on]
+        return self._session.functions[self._session.work_on]
 
     @property
     def mod(self) -> ir.IRModule:
         """A module with the programs as they are now."""
         if self._module is None:
-            return ir.IRModule(dict(self._core.functions))
-        functions = {**self._module.functions, **self._core.functions}
+            return ir.IRModule(dict(self._session.functions))
+        functions = {**self._module.functions, **self._session.functions}
         return self._module.replace(functions=functions)
 
     def work_on(self, name: str) -> None:
         """Choose the program of the module in which names are looked up."""
         _require(name, str, "work_on: the name of a program is text", 'write sch.work_on("main")')
-        if name not in self._core.functions:
-            known = ", ".join(self._core.functions)
+        if name not in self._session.functions:
+            known = ", ".join(self._session.functions)
             raise ScheduleError(
                 f"no tensor program {name!r} in the module",
                 code="BW302",
                 help=f"tensor programs: {known}",
             )
-        self._core.work_on = name
+        self._session.work_on = name
 
     def text(self) -> str:
         """The program's text; `show` prints it, a notebook shows it."""
@@ -166,27 +166,27 @@ class Schedule(Compose, Shown):
         The answer is data; `print` shows it as text. The program stays as it is.
         """
         chosen = self.get_block(block) if isinstance(block, str) else block
-        function = self._core.entry(chosen, "explain_compute_at").function
-        state = self._core.state(function, "compute_at")
+        function = self._session.entry(chosen, "explain_compute_at").function
+        state = self._session.state(function, "compute_at")
         return explain_compute_at(state, state.block(chosen), state.loop(loop))
 
     def copy(self) -> Schedule:
         """An independent schedule at the same point; handles work in both."""
         other = Schedule.__new__(Schedule)
         other.__dict__.update(self.__dict__)
-        other._core = self._core.copy()
+        other._session = self._session.copy()
         return other
 
     # ------------------------------------------------------------------ what has been done
     @property
     def trace(self) -> Trace:
         """The steps taken so far."""
-        return Trace(tuple(self._core.steps))
+        return Trace(tuple(self._session.steps))
 
     @property
     def history(self) -> list[Stage]:
         """The program at the start and after each call that changed it."""
-        return history.history(self._core)
+        return history.history(self._session)
 
     def undo(self, n: int = 1) -> None:
         """Take back the last `n` calls that changed the program, and all that was asked since.
@@ -195,7 +195,7 @@ class Schedule(Compose, Shown):
         used; all others stand for what they stood for before. What is drawn next is new.
         """
         _require(n, int, "undo: the number of calls is an integer", "write sch.undo(2)")
-        self._core.rewind(history.steps_before(self._core, n))
+        self._session.undo_to(history.steps_before(self._session, n))
 
     def diff(self, before: int = -2, after: int = -1, *, context: int = 3) -> Difference:
         """How the program differs between two stages of `history`; what the last call did.
@@ -206,7 +206,7 @@ class Schedule(Compose, Shown):
         """
         for position in (before, after, context):
             _require(position, int, "diff: positions and context are integers", "see sch.history")
-        stages = history.history(self._core)
+        stages = history.history(self._session)
         if len(stages) == 1 and (before, after) == (-2, -1):
             return Difference("")
         return history.difference(stages, before, after, context)
@@ -228,17 +228,17 @@ class Schedule(Compose, Shown):
     def replay(self, trace: Trace) -> list[Handle]:
         """Take the steps of a trace on this program; the handles of the last step."""
         _require(trace, Trace, "replay: expected a Trace", "pass the .trace of a schedule")
-        return list(self._core.replay(trace.instructions))
+        return list(self._session.replay(trace.instructions))
 
     # ------------------------------------------------------------------ draws
     def seed(self, seed: int) -> None:
         """Let what is drawn from now on follow from this number."""
         _require(seed, int, "seed: the seed is an integer", "write sch.seed(1)")
-        self._core.random.seed(int(seed))
+        self._session.random.seed(int(seed))
 
     def fork_seed(self) -> int:
         """A number for the seed of another schedule, different each time."""
-        return self._core.random.getrandbits(31)
+        return self._session.random.getrandbits(31)
 
     # ------------------------------------------------------------------ composition
     def zoom(self, target: BlockRV | LoopRV | str) -> Zoom:
@@ -247,9 +247,9 @@ class Schedule(Compose, Shown):
 
     def _run(self, record: Primitive) -> Any:
         """Take one step and return its handles in the form the record declares."""
-        if record.function() is None and self._core.work_on != self._first:
-            record = record.in_function(self._core.work_on)
-        outputs = self._core.take(record)
+        if record.function() is None and self._session.work_on != self._first:
+            record = record.in_function(self._session.work_on)
+        outputs = self._session.apply(record)
         if record.returns in ("block", "loop", "number"):
             return outputs[0]
         return None if record.returns == "none" else list(outputs)

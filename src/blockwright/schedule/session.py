@@ -51,7 +51,7 @@ from blockwright.verify import verify
 Verify = Literal["check", "full", "prove"]
 
 
-class Dead(msgspec.Struct, frozen=True):
+class StaleHandle(msgspec.Struct, frozen=True):
     """What a handle stands for that stands for nothing: the step that consumed or made it."""
 
     step: int
@@ -64,7 +64,7 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
     """What a handle stands for, and in which function."""
 
     function: str
-    target: Target | Dead
+    target: Target | StaleHandle
 
 
 class AppliedStep(msgspec.Struct, frozen=True, eq=False):
@@ -129,7 +129,7 @@ class Session:
         self.origin = new_origin()
 
     # ------------------------------------------------------------------ steps
-    def take(self, record: Primitive) -> tuple[Handle, ...]:
+    def apply(self, record: Primitive) -> tuple[Handle, ...]:
         """Take one step; the program stays as it was when the step is refused."""
         function = self._function_of(record)
         state = self.state(function, record.path())
@@ -192,7 +192,7 @@ class Session:
                 with explained(f"step {number} of the trace"):
                     last = self._repeat(step, known)
         except BaseException:
-            self.rewind(length)
+            self.undo_to(length)
             raise
         finally:
             self._call = outer
@@ -201,7 +201,7 @@ class Session:
     def _repeat(self, step: Instruction, known: dict[Handle, Handle]) -> tuple[Handle, ...]:
         """Take one recorded step; `known` learns what its handles are here."""
         record = translated(step.record, known, self.functions[self.work_on])
-        result = self.take(record)
+        result = self.apply(record)
         if len(result) != len(step.outputs):
             raise ScheduleError(
                 f"{record.path()}: gives {len(result)} handles here, "
@@ -223,19 +223,19 @@ class Session:
         try:
             yield
         except BaseException:
-            self.rewind(length)
+            self.undo_to(length)
             raise
         finally:
             self._call = None
 
-    def rewind(self, length: int) -> None:
+    def undo_to(self, length: int) -> None:
         """Take back all but the first `length` steps; handles made since then are dead."""
         while len(self.steps) > length:
             step, change = self.steps.pop(), self.changes.pop()
             self.functions[change.function] = change.before
             self.entries.update(change.entries)
             self._standing.pop(change.function, None)
-            dead = Dead(len(self.steps), step.record.path(), undone=True)
+            dead = StaleHandle(len(self.steps), step.record.path(), undone=True)
             for handle in step.outputs:
                 self.entries[handle] = Entry(change.function, dead)
 
@@ -336,7 +336,7 @@ class Session:
                 continue
             assert isinstance(target, (ir.Block, ir.Var))
             handles = standing.pop(target)
-            dead = Dead(len(self.steps), name, was=target.name)
+            dead = StaleHandle(len(self.steps), name, was=target.name)
             for handle in handles:
                 replaced[handle] = self.entries[handle]
                 self.entries[handle] = Entry(function, dead if result is None else result)
@@ -350,7 +350,7 @@ class Session:
         if result is None:
             result = self._standing[function] = {}
             for handle, entry in self.entries.items():
-                if entry.function == function and not isinstance(entry.target, Dead):
+                if entry.function == function and not isinstance(entry.target, StaleHandle):
                     result.setdefault(entry.target, []).append(handle)
         return result
 
@@ -372,7 +372,7 @@ class Session:
                 code="BW301",
                 help="use handles this schedule gave",
             )
-        if not isinstance(entry.target, Dead):
+        if not isinstance(entry.target, StaleHandle):
             return entry
         dead = entry.target
         kind = handle_kind(handle)
@@ -414,7 +414,9 @@ class Session:
 
     def _call_of(self, step: int) -> str:
         """A step as it was called, the loops and blocks by their names then."""
-        names = {h: e.target.was for h, e in self.entries.items() if isinstance(e.target, Dead)}
+        names = {
+            h: e.target.was for h, e in self.entries.items() if isinstance(e.target, StaleHandle)
+        }
 
         def value(held: object) -> str:
             if isinstance(held, (BlockRV, LoopRV)):
@@ -427,12 +429,16 @@ class Session:
     def _left_by(self, step: int) -> dict[Handle, Target]:
         """What the handles that a step returned stand for, of those that are alive."""
         result = {handle: self.entries[handle].target for handle in self.steps[step].outputs}
-        return {handle: target for handle, target in result.items() if not isinstance(target, Dead)}
+        return {
+            handle: target
+            for handle, target in result.items()
+            if not isinstance(target, StaleHandle)
+        }
 
     def resolve(self, handle: Handle) -> Target:
         """What a handle stands for now."""
         target = self.entry(handle, self._step_name).target
-        assert not isinstance(target, Dead)
+        assert not isinstance(target, StaleHandle)
         return target
 
     def number(self, handle: ExprRV) -> int | None:

@@ -17,7 +17,6 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.analysis import (
-    REDUCER_KEY,
     block_access_regions,
     builtin_name,
     builtin_reducer,
@@ -27,6 +26,7 @@ from blockwright.analysis import (
     stores,
 )
 from blockwright.analysis.access.value_regions import with_value_regions
+from blockwright.ir.annotations import REDUCER
 from blockwright.support import IRError
 
 
@@ -351,7 +351,7 @@ class Program:
         terms = [ir.cast_to(v, t) for v, t in zip(values, kinds, strict=True)]
         notes = dict(annotations or {})
         if not builtin_name(reducer):
-            notes[REDUCER_KEY] = reducer
+            notes[REDUCER] = reducer
         update, init = step(reducer, elements, terms), stores(elements, reducer.identity)
         buffers = [e.buffer for e in elements]
         self._add(

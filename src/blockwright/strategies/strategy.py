@@ -33,11 +33,11 @@ def _none(func: ir.PrimFunc, target: Target) -> Sequence[Variant]:
     return ()
 
 
-class Rule(msgspec.Struct, frozen=True):
+class Strategy(msgspec.Struct, frozen=True):
     """A named rule.
 
     Attributes:
-        name: for traces, notes and `disabled_rules`.
+        name: for traces, notes and `disabled_strategies`.
         refuses: reason why the program is not this rule's business; "" when it is.
         apply: schedules the program in place.
         note: what to tell the user when the rule was used; "" for nothing.
@@ -52,11 +52,11 @@ class Rule(msgspec.Struct, frozen=True):
     variants: Callable[[ir.PrimFunc, Target], Sequence[Variant]] = _none
 
 
-class RuleResult(msgspec.Struct, frozen=True):
+class StrategyResult(msgspec.Struct, frozen=True):
     """A scheduled program.
 
     Attributes:
-        rule: that made it.
+        strategy: that made it.
         trace: of the schedule for all sizes that no variant is for.
         note: what the user should know.
         variants: conditions on sizes, and the traces of the schedules for these.
@@ -66,7 +66,7 @@ class RuleResult(msgspec.Struct, frozen=True):
     """
 
     func: ir.PrimFunc
-    rule: str
+    strategy: str
     trace: Trace
     note: str = ""
     variants: tuple[tuple[ir.Expr, Trace], ...] = ()
@@ -75,7 +75,7 @@ class RuleResult(msgspec.Struct, frozen=True):
 
 
 class _Asked(msgspec.Struct):
-    """What has become of the rules so far; the fields are those of `RuleResult`."""
+    """What has become of the rules so far; the fields are those of `StrategyResult`."""
 
     notes: list[str] = []
     refusals: list[tuple[str, str]] = []
@@ -83,7 +83,7 @@ class _Asked(msgspec.Struct):
 
 
 @deep
-def try_rules(rules: Sequence[Rule], func: ir.PrimFunc, target: Target) -> RuleResult:
+def try_strategies(rules: Sequence[Strategy], func: ir.PrimFunc, target: Target) -> StrategyResult:
     """The first rule that takes the program schedules it.
 
     A rule that takes a program and then meets a step the checker refuses is reported in the note,
@@ -92,7 +92,7 @@ def try_rules(rules: Sequence[Rule], func: ir.PrimFunc, target: Target) -> RuleR
     the program can be compiled all the same, because the next rule is tried for it too.
     """
     if has_empty_axis(func):
-        return RuleResult(func, "empty", Schedule(func).trace)
+        return StrategyResult(func, "empty", Schedule(func).trace)
     asked = _Asked()
     for rule in rules:
         try:
@@ -109,7 +109,9 @@ def try_rules(rules: Sequence[Rule], func: ir.PrimFunc, target: Target) -> RuleR
     return _result(asked, sch.func, "unscheduled", sch.trace)
 
 
-def _tried(rule: Rule, func: ir.PrimFunc, target: Target, asked: _Asked) -> RuleResult | None:
+def _tried(
+    rule: Strategy, func: ir.PrimFunc, target: Target, asked: _Asked
+) -> StrategyResult | None:
     """What one rule makes of a program; None, and the reason in `asked`, where it makes nothing."""
     if reason := rule.refuses(func, target):
         asked.refusals.append((rule.name, reason))
@@ -141,8 +143,8 @@ def _result(
     rule: str,
     trace: Trace,
     variants: tuple[tuple[ir.Expr, Trace], ...] = (),
-) -> RuleResult:
-    return RuleResult(
+) -> StrategyResult:
+    return StrategyResult(
         func,
         rule,
         trace,
@@ -156,7 +158,7 @@ def _result(
 def _fault(error: Exception) -> str:
     """An error, the rule's line that led to it, and the one that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if Path(f.filename).parent.name == "rules"]
+    own = [f for f in frames if "strategies" in Path(f.filename).parts]
     lines = dict.fromkeys((Path(f.filename), f.lineno) for f in (*own[-1:], frames[-1]))
     place = ", ".join(f"{'/'.join(file.parts[-2:])}:{line}" for file, line in lines)
     text = str(error).splitlines()[0] if str(error) else ""

@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from blockwright import ir
-
-EXPLICIT = "explicit_read_region"
-"""Annotation of a block: names of buffers of which it states more than its body reads. Other
-dialects give the position of a read region."""
+from blockwright.ir.annotations import EXPLICIT_READ
 
 
 def whole_number(value: object) -> int | None:
@@ -31,10 +28,10 @@ def explicit_names(block: ir.Block, reads: Sequence[ir.BufferRegion]) -> tuple[s
         block: the block with the annotation.
         reads: the regions that it read when the annotation was made, which positions count.
     """
-    if EXPLICIT not in block.annotations:
+    if EXPLICIT_READ not in block.annotations:
         return ()
     names: list[str] = []
-    for value in _values(block.annotations[EXPLICIT]):
+    for value in _values(block.annotations[EXPLICIT_READ]):
         number = whole_number(value)
         if number is not None and 0 <= number < len(reads):
             names.append(reads[number].buffer.name)
@@ -45,15 +42,17 @@ def explicit_names(block: ir.Block, reads: Sequence[ir.BufferRegion]) -> tuple[s
 
 def explicit_problem(block: ir.Block) -> str:
     """Why the annotation of a block names no buffers; "" where it does, or is not there."""
-    if EXPLICIT not in block.annotations:
+    if EXPLICIT_READ not in block.annotations:
         return ""
-    value = block.annotations[EXPLICIT]
+    value = block.annotations[EXPLICIT_READ]
     for each in _values(value):
         number = whole_number(each)
         if number is None and not isinstance(each, str):
-            return f"{EXPLICIT!r} is {value!r}, neither names of buffers nor a position"
+            return f"{EXPLICIT_READ!r} is {value!r}, neither names of buffers nor a position"
         if number is not None and not 0 <= number < len(block.reads):
-            return f"{EXPLICIT!r} is about read region {number}, the block has {len(block.reads)}"
+            return (
+                f"{EXPLICIT_READ!r} is about read region {number}, the block has {len(block.reads)}"
+            )
     return ""
 
 

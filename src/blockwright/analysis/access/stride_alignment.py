@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.analysis.access.region_annotations import entries, whole_number
+from blockwright.ir.annotations import DIM_ALIGN
 from blockwright.support import ValidationError
-
-DIM_ALIGN = "buffer_dim_align"
 
 AlignRow = tuple[int, int, int]
 """(axis, factor, offset)."""

@@ -16,13 +16,14 @@ from typing import Any
 from blockwright import ir
 from blockwright.analysis.access.regions import block_access_regions, relax_region
 from blockwright.analysis.access.stable_values import reduced_over
-from blockwright.analysis.access.stride_alignment import DIM_ALIGN, alignments
+from blockwright.analysis.access.stride_alignment import alignments
 from blockwright.analysis.access.tree import child_stmts, takes_addresses
 from blockwright.analysis.access.views import Placement, placement, shown
 from blockwright.analysis.facts import symbol_facts
 from blockwright.arith import Analyzer, hull
+from blockwright.ir.annotations import DIM_ALIGN, DOUBLE_BUFFER
 
-_NAMED_BY_POSITION = (DIM_ALIGN, "double_buffer_scope")
+_NAMED_BY_POSITION = (DIM_ALIGN, DOUBLE_BUFFER)
 """Annotations of a block that name its writes by position."""
 
 

@@ -42,9 +42,9 @@ from blockwright.analysis.reduction.reducer_table import (
     make_reducer,
 )
 from blockwright.analysis.reduction.why_not_reducer import why_no_builtin
+from blockwright.ir.annotations import REDUCER
 from blockwright.support import IRError
 
-REDUCER_KEY = "reducer"
 """Block annotation that declares the reducer of a block's update."""
 
 
@@ -143,11 +143,11 @@ def _recognise(block: ir.Block) -> Reduction:
 
 def declared_reducer(block: ir.Block) -> ir.CommReducer | None:
     """The reducer that a block declares, if it keeps the laws; it is refused otherwise."""
-    declared = block.annotations.get(REDUCER_KEY)
+    declared = block.annotations.get(REDUCER)
     if declared is None:
         return None
     if not isinstance(declared, ir.CommReducer):
-        raise _No(f'its annotation "{REDUCER_KEY}" is no comm_reducer')
+        raise _No(f'its annotation "{REDUCER}" is no comm_reducer')
     broken = law_broken_by(declared)
     if broken:
         raise _No(f"the declared reducer is not commutative and associative: {broken}")

@@ -38,7 +38,7 @@ class Types:
             known[passed] = result
         return result
 
-    def misfit(self, node: ir.Node) -> str | None:
+    def mismatch(self, node: ir.Node) -> str | None:
         """What is wrong with the operands of a node, in words; None where they have a meaning."""
         rule = _RULES.get(type(node))
         return None if rule is None else rule(node, self)

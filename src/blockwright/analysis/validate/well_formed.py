@@ -349,7 +349,7 @@ class _Checker:
 
     def operands(self, node: ir.Node) -> None:
         """Operands have the number and types that the node takes."""
-        wrong = self._types.misfit(node)
+        wrong = self._types.mismatch(node)
         if wrong is not None:
             self.report("BW260", wrong, node, "convert with T.Cast; compare with 0 for a condition")
         if self._depth == 0 and isinstance(node, ir.Call) and node.op in ("break", "continue"):

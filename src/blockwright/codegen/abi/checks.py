@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from blockwright.codegen.llvm import ffi as ffi_ir
+from blockwright.codegen.llvm import ffi
 from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.values import Value, int_const
 from blockwright.ir import Buffer, DType, Expr, IntImm, Node, Var
@@ -81,7 +81,7 @@ class Checker:
             *numbers,
             variadic="ptr, i64, ptr",
         )
-        kind = e.module.string(ffi_ir.error_kind(code))
+        kind = e.module.string(ffi.error_kind(code))
         e.ret(e.call("i32", "bw_raise", kind, self._text))
 
     # ---------------------------------------------------------------- checks
@@ -119,7 +119,7 @@ class Checker:
         self.dtype(tensor, buffer)
         self.rank(tensor, buffer)
         self.device(tensor)
-        shape = e.load("ptr", e.offset(tensor, ffi_ir.DL_SHAPE), 8)
+        shape = e.load("ptr", e.offset(tensor, ffi.DL_SHAPE), 8)
         return tensor, [e.load("i64", e.offset(shape, 8 * a), 8) for a in range(buffer.ndim)]
 
     def data(self, tensor: Value, extents: Sequence[Value], buffer: Buffer) -> Value:
@@ -179,8 +179,8 @@ class Checker:
 
     def dtype(self, tensor: Value, buffer: Buffer) -> None:
         e = self.e
-        result = e.load("i32", e.offset(tensor, ffi_ir.DL_DTYPE), 4)
-        expected = int_const(ffi_ir.dlpack_dtype(buffer.dtype.name), "i32")
+        result = e.load("i32", e.offset(tensor, ffi.DL_DTYPE), 4)
+        expected = int_const(ffi.dlpack_dtype(buffer.dtype.name), "i32")
         good, bad = e.fresh("ok"), e.fresh("bad")
         e.branch_if(e.compare("eq", result, expected), good, bad, likely=True)
         e.label(bad)
@@ -197,7 +197,7 @@ class Checker:
 
     def rank(self, tensor: Value, buffer: Buffer) -> None:
         e = self.e
-        result = e.load("i32", e.offset(tensor, ffi_ir.DL_NDIM), 8)
+        result = e.load("i32", e.offset(tensor, ffi.DL_NDIM), 8)
         fine = e.compare("eq", result, int_const(buffer.ndim, "i32"))
         self.require(
             fine,
@@ -210,8 +210,8 @@ class Checker:
 
     def device(self, tensor: Value) -> None:
         e = self.e
-        result = e.load("i32", e.offset(tensor, ffi_ir.DL_DEVICE_TYPE), 8)
-        fine = e.compare("eq", result, int_const(ffi_ir.DEVICE_CPU, "i32"))
+        result = e.load("i32", e.offset(tensor, ffi.DL_DEVICE_TYPE), 8)
+        fine = e.compare("eq", result, int_const(ffi.DEVICE_CPU, "i32"))
         self.require(
             fine,
             "BW705",
@@ -317,7 +317,7 @@ def _name_table(function: str, names: dict[int, str], fallback: str, operand: st
     cases: list[str] = []
     blocks: list[str] = []
     for number, text in {**names, -1: fallback}.items():
-        size, literal = ffi_ir.c_string(text)
+        size, literal = ffi.c_string(text)
         label = "other" if number < 0 else f"n{number}"
         lines.append(f"@{function}.{label} = private constant [{size} x i8] {literal}")
         blocks.append(f"{label}:\n  ret ptr @{function}.{label}")
@@ -338,12 +338,12 @@ def _name_table(function: str, names: dict[int, str], fallback: str, operand: st
 
 _KIND_NAME_IR = _name_table(
     "bw_kind_name",
-    {ffi_ir.NONE: "None", ffi_ir.INT: "an integer", ffi_ir.BOOL: "a bool",
-     ffi_ir.FLOAT: "a float", ffi_ir.OPAQUE_PTR: "an opaque pointer", ffi_ir.DTYPE: "a data type",
-     ffi_ir.DEVICE: "a device", ffi_ir.DLTENSOR_PTR: "a tensor", ffi_ir.RAW_STR: "a string",
-     ffi_ir.SMALL_STR: "a string", ffi_ir.STR: "a string", ffi_ir.FUNCTION: "a function",
-     ffi_ir.SHAPE: "a shape", ffi_ir.TENSOR: "a tensor", ffi_ir.ARRAY: "an array of values",
-     ffi_ir.MAP: "a map", ffi_ir.MODULE: "a module"},
+    {ffi.NONE: "None", ffi.INT: "an integer", ffi.BOOL: "a bool",
+     ffi.FLOAT: "a float", ffi.OPAQUE_PTR: "an opaque pointer", ffi.DTYPE: "a data type",
+     ffi.DEVICE: "a device", ffi.DLTENSOR_PTR: "a tensor", ffi.RAW_STR: "a string",
+     ffi.SMALL_STR: "a string", ffi.STR: "a string", ffi.FUNCTION: "a function",
+     ffi.SHAPE: "a shape", ffi.TENSOR: "a tensor", ffi.ARRAY: "an array of values",
+     ffi.MAP: "a map", ffi.MODULE: "a module"},
     "another object", "  %kind = add i32 %word, 0",
 )  # fmt: skip
 _DTYPE_NAME_IR = _name_table(

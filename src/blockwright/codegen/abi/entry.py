@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from blockwright.codegen.abi.checks import Checker, extent_text, plain
 from blockwright.codegen.abi.results import LentResults
 from blockwright.codegen.abi.symbols import Symbols
-from blockwright.codegen.llvm import ffi as ffi_ir
-from blockwright.codegen.llvm import types
+from blockwright.codegen.llvm import ffi, types
 from blockwright.codegen.llvm.emitter import FunctionEmitter, ModuleEmitter
 from blockwright.codegen.llvm.ffi import ANY_SIZE, ANY_VALUE, SYMBOL_PREFIX
 from blockwright.codegen.llvm.values import Value, int_const
@@ -46,7 +45,7 @@ def emit_entry(
     module: ModuleEmitter, func: PrimFunc, name: str, symbol: str, written: Sequence[int]
 ) -> None:
     """Adds `__tvm_ffi_<name>` to a module that defines `symbol`."""
-    module.add_global_once("bw.inline", ffi_ir.INLINE_IR)
+    module.add_global_once("bw.inline", ffi.INLINE_IR)
     params = [("ptr", "self"), ("ptr", "args"), ("i32", "count"), ("ptr", "result")]
     e = FunctionEmitter(module, SYMBOL_PREFIX + name, "i32", params, "nounwind")
     _Entry(e, func, name, symbol, written).emit()
@@ -148,17 +147,17 @@ class _Entry:
         kind = e.load("i32", slot, 8)
         place = e.offset(slot, ANY_VALUE)
         if dtype.is_handle:
-            allowed = (ffi_ir.OPAQUE_PTR, ffi_ir.NONE)
+            allowed = (ffi.OPAQUE_PTR, ffi.NONE)
             self.check.kind(kind, allowed, "an opaque pointer or None", slot)
             return e.load("ptr", place, 8)
         if dtype.is_float:
-            allowed = (ffi_ir.FLOAT, ffi_ir.INT, ffi_ir.BOOL)
+            allowed = (ffi.FLOAT, ffi.INT, ffi.BOOL)
             self.check.kind(kind, allowed, f"a number ({dtype})", slot)
-            real = e.compare("eq", kind, int_const(ffi_ir.FLOAT, "i32"))
+            real = e.compare("eq", kind, int_const(ffi.FLOAT, "i32"))
             whole = e.convert("sitofp", e.load("i64", place, 8), "double")
             value = e.select(real, e.load("double", place, 8), whole)
             return types.cast(e, value, DType("float", 64), dtype)
-        self.check.kind(kind, (ffi_ir.INT, ffi_ir.BOOL), f"an integer ({dtype})", slot)
+        self.check.kind(kind, (ffi.INT, ffi.BOOL), f"an integer ({dtype})", slot)
         wide = e.load("i64", place, 8)
         self.check.fits(wide, dtype)
         return types.cast(e, wide, DType("int", 64), dtype)
@@ -253,7 +252,7 @@ class _Entry:
             for axis, extent in enumerate(extents):
                 e.store(extent, e.offset(shape, 8 * axis), 8)
             place = e.stack(8, 8)
-            code = int_const(ffi_ir.dlpack_dtype(buffer.dtype.name), "i32")
+            code = int_const(ffi.dlpack_dtype(buffer.dtype.name), "i32")
             rank = int_const(buffer.ndim, "i32")
             status = e.call("i32", "bw_tensor_alloc", shape, rank, code, place)
             with e.guarded(e.compare("ne", status, int_const(0, "i32")), likely=False):
@@ -261,7 +260,7 @@ class _Entry:
                 e.ret(int_const(-1, "i32"))
             tensor = e.load("ptr", place, 8)
             result.append(tensor)
-            self.data[param] = e.load("ptr", e.offset(tensor, ffi_ir.TENSOR_DLTENSOR), 8)
+            self.data[param] = e.load("ptr", e.offset(tensor, ffi.TENSOR_DLTENSOR), 8)
         return result
 
     def _release(self, objects: Sequence[Value]) -> None:
@@ -276,7 +275,7 @@ class _Entry:
             values = e.stack(ANY_SIZE * len(objects), 16)
             for number, tensor in enumerate(objects):
                 slot = e.offset(values, ANY_SIZE * number)
-                e.store(int_const(ffi_ir.TENSOR), slot, 8)
+                e.store(int_const(ffi.TENSOR), slot, 8)
                 e.store(tensor, e.offset(slot, ANY_VALUE), 8)
             count = int_const(len(objects), "i32")
             e.ret(e.call("i32", "bw_return_tuple", result, values, count))

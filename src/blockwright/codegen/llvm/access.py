@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from blockwright.codegen.llvm import integers, types
-from blockwright.codegen.llvm import nontemporal as streams
+from blockwright.codegen.llvm import integers, nontemporal, types
 from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.values import (
     Value,
@@ -189,7 +188,7 @@ def _contiguous(
     e, lanes = c.e, lanes_of(type_)
     base = _lowest(ramp) if reverse else ramp.base
     pointer, align = _place(c, buffer, base)
-    _fetch(c, buffer, streams.fetch_ahead(c.context, buffer, base))
+    _fetch(c, buffer, nontemporal.fetch_ahead(c.context, buffer, base))
     if mask is None:
         result = e.load(type_, pointer, align)
     elif _in_register(buffer, ramp):
@@ -364,8 +363,8 @@ def _store_first(c: ExprEmitter, buffer: Buffer, ramp: E.Ramp, value: Value, tes
     left = e.binary("sub", c.index(end), c.index(first))
 
     def whole() -> None:
-        past = buffer in c.context.streamed and streams.whole(value, align)
-        e.store(value, pointer, align, past_caches=past)
+        past = buffer in c.context.streamed and nontemporal.whole(value, align)
+        e.store(value, pointer, align, nontemporal=past)
 
     def some() -> None:
         with c.scope():
@@ -399,12 +398,12 @@ def _store_contiguous(
         mask = None if mask is None else _reverse(e, mask)
     base = _lowest(ramp) if reverse else ramp.base
     pointer, align = _place(c, buffer, base)
-    _fetch(c, buffer, streams.fetch_written(c.context, buffer, base))
+    _fetch(c, buffer, nontemporal.fetch_written(c.context, buffer, base))
     if mask is not None and _in_register(buffer, ramp):
         value, mask = e.select(mask, value, e.load(value.type, pointer, align)), None
     if mask is None:
-        past = buffer in c.context.streamed and streams.whole(value, align)
-        e.store(value, pointer, align, past_caches=past)
+        past = buffer in c.context.streamed and nontemporal.whole(value, align)
+        e.store(value, pointer, align, nontemporal=past)
         return
     _store_masked(c, value, pointer, align, mask)
 

@@ -94,7 +94,7 @@ class ModuleEmitter:
         )
         return self._node(text)
 
-    def past_caches(self) -> str:
+    def nontemporal(self) -> str:
         """The mark of an access to what is not used again soon."""
         return self._node("!{i32 1}")
 
@@ -409,6 +409,6 @@ class FunctionEmitter:
         self.module.declare_intrinsic("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
         self.line(f"call void @llvm.prefetch.p0({at.typed}, i32 0, i32 2, i32 1)")
 
-    def store(self, value: Value, pointer: Value, align: int, *, past_caches: bool = False) -> None:
-        mark = f", !nontemporal {self.module.past_caches()}" if past_caches else ""
+    def store(self, value: Value, pointer: Value, align: int, *, nontemporal: bool = False) -> None:
+        mark = f", !nontemporal {self.module.nontemporal()}" if nontemporal else ""
         self.line(f"store {value.typed}, {pointer.typed}, align {align}{mark}")

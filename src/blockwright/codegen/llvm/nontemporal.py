@@ -1,4 +1,4 @@
-"""Stores past the caches: loops annotated `streaming_stores` get a second form.
+"""Stores past the caches: loops annotated `nontemporal_stores` get a second form.
 
     if B is at a line of memory, and is large enough:
         for i in …: B[i] = …          # whole vectors stored past the caches
@@ -12,29 +12,22 @@ part is done.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from blockwright.analysis.streaming import (
-    OWN_REGISTERS,
-    READ_AHEAD,
-    READ_AHEAD_SHARED,
-    STREAMING,
-    WRITE_AHEAD,
-    streamed_buffers,
-    streaming_problem,
-)
 from blockwright.arith import simplify
-from blockwright.codegen.llvm import scratch_allocator as scratch
+from blockwright.codegen.llvm import scratch_allocator
 from blockwright.codegen.llvm.context import Ahead, FunctionContext, SharedAhead
 from blockwright.codegen.llvm.values import Value, int_const, nbytes_of
 from blockwright.ir import (
     Add,
+    Allocate,
     Buffer,
     BufferLoad,
+    BufferStore,
     Expr,
     For,
     ForKind,
@@ -45,6 +38,14 @@ from blockwright.ir import (
     const_int,
     substitute,
     uses_var,
+)
+from blockwright.ir.annotations import (
+    NONTEMPORAL_STORES,
+    PREFETCH_READ,
+    PREFETCH_SHARED,
+    PREFETCH_WRITE,
+    REGISTER_PRESSURE,
+    cache_hint_problem,
 )
 from blockwright.support import BuildError
 
@@ -58,10 +59,20 @@ _LEAST = 16
 """Bytes of the smallest vector that has such a store."""
 
 
+def streamed_buffers(loop: For) -> Iterator[Buffer]:
+    """Buffers that a loop writes and does not read, each once."""
+    read = {load.buffer for load in collect(loop.body, BufferLoad)}
+    own = {node.buffer for node in collect(loop.body, Allocate)}
+    stores = (store.buffer for store in collect(loop.body, BufferStore))
+    for buffer in dict.fromkeys(stores):
+        if buffer not in read and buffer not in own and buffer.scope in ("", "global"):
+            yield buffer
+
+
 def choose(compiler: StmtEmitter, loop: For) -> None:
     """Emits an annotated loop: both forms, with the test that chooses between them."""
-    smallest = _number(loop, STREAMING)
-    rest = {key: value for key, value in loop.annotations.items() if key != STREAMING}
+    smallest = _number(loop, NONTEMPORAL_STORES)
+    rest = {key: value for key, value in loop.annotations.items() if key != NONTEMPORAL_STORES}
     plain, context = loop.replace(annotations=rest), compiler.context
     streamed = [b for b in streamed_buffers(loop) if b in context.buffers and _large(b, smallest)]
     if not streamed:
@@ -86,7 +97,7 @@ def choose(compiler: StmtEmitter, loop: For) -> None:
 
 def _number(loop: For, key: str) -> int:
     value = loop.annotations[key]
-    problem = streaming_problem(loop, key, value)
+    problem = cache_hint_problem(loop, key, value)
     if problem:
         raise BuildError(
             f"loop {loop.loop_var.name}: {problem}",
@@ -97,7 +108,7 @@ def _number(loop: For, key: str) -> int:
 
 
 def asks_for_registers(loop: For) -> bool:
-    return OWN_REGISTERS in loop.annotations and _number(loop, OWN_REGISTERS) == 1
+    return REGISTER_PRESSURE in loop.annotations and _number(loop, REGISTER_PRESSURE) == 1
 
 
 @contextmanager
@@ -110,19 +121,19 @@ def reading_ahead(context: FunctionContext, loop: For) -> Generator[None]:
     shared, written = context.shared, context.written
     context.written = None
     runs = _from_zero(loop) and const_int(loop.extent) != 0
-    if READ_AHEAD_SHARED in loop.annotations and context.loops and runs:
+    if PREFETCH_SHARED in loop.annotations and context.loops and runs:
         lengths = {
             n.loop_var: const_int(n.extent) for n in collect(loop.body, For) if _from_zero(n)
         }
         known = {var: length for var, length in lengths.items() if length}
-        distance = _number(loop, READ_AHEAD_SHARED)
+        distance = _number(loop, PREFETCH_SHARED)
         context.shared = SharedAhead(context.loops[-1], distance, loop.loop_var, loop.extent, known)
-    if READ_AHEAD in loop.annotations and context.loops:
+    if PREFETCH_READ in loop.annotations and context.loops:
         loads = (n for n in collect(loop.body, BufferLoad) if uses_var(n, context.loops[-1]))
         loaded = frozenset(_place(n.buffer, _first(n.indices[-1])) for n in loads)
-        context.ahead = Ahead(context.loops[-1], _number(loop, READ_AHEAD), loaded)
-    if WRITE_AHEAD in loop.annotations and context.loops:
-        context.written = Ahead(context.loops[-1], _number(loop, WRITE_AHEAD))
+        context.ahead = Ahead(context.loops[-1], _number(loop, PREFETCH_READ), loaded)
+    if PREFETCH_WRITE in loop.annotations and context.loops:
+        context.written = Ahead(context.loops[-1], _number(loop, PREFETCH_WRITE))
     context.loops.append(loop.loop_var)
     yield
     context.loops.pop()
@@ -206,7 +217,7 @@ def _place(buffer: Buffer, index: Expr) -> tuple[Buffer, str, int]:
 
 def _large(buffer: Buffer, least: int) -> bool:
     """Whether a buffer is large enough, or may be."""
-    size = scratch.constant_bytes(buffer)
+    size = scratch_allocator.constant_bytes(buffer)
     return size is None or size >= least
 
 
@@ -220,8 +231,8 @@ def _fits(compiler: StmtEmitter, buffers: list[Buffer], least: int) -> Value | N
             place = e.convert("ptrtoint", memory.pointer, "i64")
             rest = e.binary("and", place, int_const(LINE - 1))
             tests.append(e.compare("eq", rest, int_const(0)))
-        if scratch.constant_bytes(buffer) is None:
-            size = compiler.expressions.value(scratch.byte_count(buffer))
+        if scratch_allocator.constant_bytes(buffer) is None:
+            size = compiler.expressions.value(scratch_allocator.byte_count(buffer))
             tests.append(e.compare("sge", size, int_const(least)))
     result: Value | None = None
     for test in tests:

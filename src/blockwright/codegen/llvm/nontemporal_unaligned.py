@@ -82,7 +82,7 @@ class Shifted(msgspec.Struct):
         e.store(value, self.held, line_bytes)
         place = self._place(c, pointer)
         if stmt is not self.stores[0]:
-            e.store(line, place, line_bytes, past_caches=True)
+            e.store(line, place, line_bytes, nontemporal=True)
             return
         assert self.first is not None
         part, whole, done = (e.fresh(n) for n in ("part", "whole", "stored"))
@@ -91,7 +91,7 @@ class Shifted(msgspec.Struct):
         self._store_part(c, line, place, "uge")
         e.branch(done)
         e.label(whole)
-        e.store(line, place, line_bytes, past_caches=True)
+        e.store(line, place, line_bytes, nontemporal=True)
         e.branch(done)
         e.label(done)
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from blockwright.codegen.llvm import access, types
-from blockwright.codegen.llvm import ffi as ffi_ir
+from blockwright.codegen.llvm import access, ffi, types
 from blockwright.codegen.llvm.values import Value, int_const
 from blockwright.ir import BufferLoad, Call, DType, Expr, StringImm
 from blockwright.support import BuildError
@@ -23,14 +22,14 @@ if TYPE_CHECKING:
 def call(c: ExprEmitter, name: str, args: Sequence[Expr], result: DType) -> Value:
     """Calls the global function `name`; numbers come back as `result`, other results are freed."""
     e = c.e
-    values = e.stack(ffi_ir.ANY_SIZE * (len(args) + 1), 16)
+    values = e.stack(ffi.ANY_SIZE * (len(args) + 1), 16)
     objects: list[Value] = []
     function = _lookup(c, name)
     for number, arg in enumerate(args):
-        _pack(c, e.offset(values, ffi_ir.ANY_SIZE * number), arg, objects)
-    answer = e.offset(values, ffi_ir.ANY_SIZE * len(args))
+        _pack(c, e.offset(values, ffi.ANY_SIZE * number), arg, objects)
+    answer = e.offset(values, ffi.ANY_SIZE * len(args))
     e.store(int_const(0), answer, 8)
-    e.store(int_const(0), e.offset(answer, ffi_ir.ANY_VALUE), 8)
+    e.store(int_const(0), e.offset(answer, ffi.ANY_VALUE), 8)
     count = int_const(len(args), "i32")
     status = e.call("i32", "TVMFFIFunctionCall", function, values, count, answer)
     for item in objects:
@@ -69,18 +68,18 @@ def _lookup(c: ExprEmitter, name: str) -> Value:
 
 def _pack(c: ExprEmitter, slot: Value, arg: Expr, objects: list[Value]) -> None:
     e = c.e
-    value_slot = e.offset(slot, ffi_ir.ANY_VALUE)
+    value_slot = e.offset(slot, ffi.ANY_VALUE)
     if isinstance(arg, StringImm):
-        kind, value = ffi_ir.RAW_STR, e.module.string(arg.value)
+        kind, value = ffi.RAW_STR, e.module.string(arg.value)
     elif isinstance(arg, Call) and arg.op == "tensor":
-        kind, value = ffi_ir.TENSOR, _tensor_object(c, arg.args[0], objects)
+        kind, value = ffi.TENSOR, _tensor_object(c, arg.args[0], objects)
     elif arg.dtype.is_handle:
-        kind, value = ffi_ir.OPAQUE_PTR, c.value(arg)
+        kind, value = ffi.OPAQUE_PTR, c.value(arg)
     elif arg.dtype.is_float:
-        kind = ffi_ir.FLOAT
+        kind = ffi.FLOAT
         value = types.cast(e, c.value(arg), arg.dtype, DType("float", 64))
     else:
-        kind = ffi_ir.BOOL if arg.dtype.is_bool else ffi_ir.INT
+        kind = ffi.BOOL if arg.dtype.is_bool else ffi.INT
         value = types.cast(e, c.value(arg), arg.dtype, DType("int", 64))
     e.store(int_const(kind), slot, 8)
     e.store(value, value_slot, 8)
@@ -119,8 +118,8 @@ def _tensor_view(c: ExprEmitter, place: Expr) -> tuple[Value, int]:
         )
     e, buffer = c.e, place.buffer
     rank = buffer.ndim
-    view = e.stack(ffi_ir.DL_SIZE + 16 * rank, 8)
-    shape = e.offset(view, ffi_ir.DL_SIZE)
+    view = e.stack(ffi.DL_SIZE + 16 * rank, 8)
+    shape = e.offset(view, ffi.DL_SIZE)
     strides = e.offset(shape, 8 * rank)
     extents = [c.index(extent) for extent in buffer.shape]
     step = int_const(1)
@@ -129,26 +128,26 @@ def _tensor_view(c: ExprEmitter, place: Expr) -> tuple[Value, int]:
         stride = c.index(buffer.strides[axis]) if buffer.strides else step
         e.store(stride, e.offset(strides, 8 * axis), 8)
         step = e.binary("mul", step, extents[axis])
-    code = ffi_ir.dlpack_dtype(buffer.dtype.name)
+    code = ffi.dlpack_dtype(buffer.dtype.name)
     e.store(access.address(c, place), view, 8)
-    e.store(int_const(ffi_ir.DEVICE_CPU), e.offset(view, ffi_ir.DL_DEVICE_TYPE), 8)
-    e.store(int_const(rank, "i32"), e.offset(view, ffi_ir.DL_NDIM), 8)
-    e.store(int_const(code, "i32"), e.offset(view, ffi_ir.DL_DTYPE), 4)
-    e.store(shape, e.offset(view, ffi_ir.DL_SHAPE), 8)
-    e.store(strides, e.offset(view, ffi_ir.DL_STRIDES), 8)
-    e.store(int_const(0), e.offset(view, ffi_ir.DL_BYTE_OFFSET), 8)
+    e.store(int_const(ffi.DEVICE_CPU), e.offset(view, ffi.DL_DEVICE_TYPE), 8)
+    e.store(int_const(rank, "i32"), e.offset(view, ffi.DL_NDIM), 8)
+    e.store(int_const(code, "i32"), e.offset(view, ffi.DL_DTYPE), 4)
+    e.store(shape, e.offset(view, ffi.DL_SHAPE), 8)
+    e.store(strides, e.offset(view, ffi.DL_STRIDES), 8)
+    e.store(int_const(0), e.offset(view, ffi.DL_BYTE_OFFSET), 8)
     return view, rank
 
 
 def _unpack(c: ExprEmitter, answer: Value, result: DType) -> Value:
     e = c.e
     kind = e.load("i32", answer, 8)
-    slot = e.offset(answer, ffi_ir.ANY_VALUE)
+    slot = e.offset(answer, ffi.ANY_VALUE)
     owned = e.compare("sge", kind, int_const(64, "i32"))
     with e.guarded(owned, likely=False):
         e.call("i32", "TVMFFIObjectDecRef", e.load("ptr", slot, 8))
     if result.is_float:
-        is_float = e.compare("eq", kind, int_const(ffi_ir.FLOAT, "i32"))
+        is_float = e.compare("eq", kind, int_const(ffi.FLOAT, "i32"))
         real = e.load("double", slot, 8)
         whole = e.convert("sitofp", e.load("i64", slot, 8), "double")
         return types.cast(e, e.select(is_float, real, whole), DType("float", 64), result)

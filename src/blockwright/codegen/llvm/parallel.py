@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from blockwright.codegen.llvm import integers, types
-from blockwright.codegen.llvm import nontemporal as streams
+from blockwright.codegen.llvm import integers, nontemporal, types
 from blockwright.codegen.llvm.context import FunctionContext, Memory
 from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.function_attributes import function_attributes
@@ -88,7 +87,7 @@ def _emit_body(
         inner.nonnegative.add(loop.loop_var)
 
     if context.streamed:
-        streams.fence_at_exit(inner)
+        nontemporal.fence_at_exit(inner)
 
     def tasks() -> None:
         type_ = types.value_type(loop.loop_var.dtype)
@@ -100,7 +99,7 @@ def _emit_body(
             inner.variables[loop.loop_var] = index
             inner.loop_depths.append(len(inner.cleanups))
             jumps = e.loops.pop()  # a task cannot leave the loop it belongs to
-            with streams.reading_ahead(inner, loop):
+            with nontemporal.reading_ahead(inner, loop):
                 compiler.run(loop.body)
             e.loops.append(jumps)
             inner.loop_depths.pop()

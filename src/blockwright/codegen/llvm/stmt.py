@@ -7,11 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from blockwright.codegen.byte_sizes import byte_size
-from blockwright.codegen.llvm import access, integers
-from blockwright.codegen.llvm import ffi as ffi_ir
-from blockwright.codegen.llvm import nontemporal as streams
-from blockwright.codegen.llvm import nontemporal_unaligned as streams_shifted
-from blockwright.codegen.llvm import scratch_allocator as scratch
+from blockwright.codegen.llvm import (
+    access,
+    ffi,
+    integers,
+    nontemporal,
+    nontemporal_unaligned,
+    scratch_allocator,
+)
 from blockwright.codegen.llvm.context import FunctionContext, Memory
 from blockwright.codegen.llvm.emitter import LoopTargets
 from blockwright.codegen.llvm.expr import ExprEmitter
@@ -38,10 +41,10 @@ from blockwright.ir import (
     build,
     walk,
 )
+from blockwright.ir.annotations import LLVM_UNROLL
 from blockwright.support import BuildError, coded_message
 
 ParallelEmit = Callable[["StmtEmitter", For], None]
-_UNROLL = "llvm.unroll"
 _DIGITS = 20  # of an int64 with its sign
 
 
@@ -60,8 +63,8 @@ class StmtEmitter:
     # ---------------------------------------------------------------- function bodies
     def function_body(self, body: Stmt, inner: Callable[[], None] | None = None) -> None:
         """A whole body: memory whose size is known is taken first and given back at every exit."""
-        self._stack = scratch.stack_plan(body)
-        slots = scratch.block_plan(body, self._stack, set(self.context.variables))
+        self._stack = scratch_allocator.stack_plan(body)
+        slots = scratch_allocator.block_plan(body, self._stack, set(self.context.variables))
         if slots:
             self._take_block(slots)
         if inner is None:
@@ -71,7 +74,7 @@ class StmtEmitter:
         if not self.e.terminated:
             self.context.leave(int_const(0, "i32"))
 
-    def _take_block(self, slots: list[scratch.Slot]) -> None:
+    def _take_block(self, slots: list[scratch_allocator.Slot]) -> None:
         ends: dict[Buffer, Value] = {}
         starts: dict[Buffer, Value] = {}
         total: Value | None = None
@@ -193,12 +196,12 @@ class StmtEmitter:
             text = stmt.message if coded else f"{code}: assertion failed: {stmt.message}"
             numbers = [self.expressions.index(value) for value in stmt.values]
             unsigned = [value.dtype.kind == "uint" for value in stmt.values]
-            self.raise_error(ffi_ir.error_kind(code), text, numbers, unsigned)
+            self.raise_error(ffi.error_kind(code), text, numbers, unsigned)
 
     # ---------------------------------------------------------------- loops
     def on_For(self, stmt: For) -> None:
-        if streams.STREAMING in stmt.annotations:
-            streams.choose(self, stmt)
+        if nontemporal.NONTEMPORAL_STORES in stmt.annotations:
+            nontemporal.choose(self, stmt)
             return
         if stmt.kind is ForKind.PARALLEL and not self.context.inside_parallel:
             self.parallel(self, stmt)
@@ -221,19 +224,19 @@ class StmtEmitter:
             return
         high = self.expressions.value(build.add(stmt.min, stmt.extent))
         times = _copies(stmt)
-        rows = streams_shifted.begin(self.expressions, stmt)
-        if streams.asks_for_registers(stmt):
+        rows = nontemporal_unaligned.begin(self.expressions, stmt)
+        if nontemporal.asks_for_registers(stmt):
             self.e.empty_registers()
         with self.e.counted(low, high, nonempty=count is not None, unroll=times) as index:
             self.context.variables[stmt.loop_var] = index
             self.context.loop_depths.append(len(self.context.cleanups))
             with (
-                streams.reading_ahead(self.context, stmt),
-                streams_shifted.moving(self.context, rows, index, low),
+                nontemporal.reading_ahead(self.context, stmt),
+                nontemporal_unaligned.moving(self.context, rows, index, low),
             ):
                 self.run(stmt.body)
             self.context.loop_depths.pop()
-        streams_shifted.end(self.expressions, stmt, rows, low, high)
+        nontemporal_unaligned.end(self.expressions, stmt, rows, low, high)
 
     def on_While(self, stmt: While) -> None:
         head, body, done = (self.e.fresh(n) for n in ("while", "body", "done"))
@@ -254,20 +257,22 @@ class StmtEmitter:
     def on_Allocate(self, stmt: Allocate) -> None:
         buffer = stmt.buffer
         if buffer in self._stack:
-            size = scratch.constant_bytes(buffer) or 0
+            size = scratch_allocator.constant_bytes(buffer) or 0
             pointer = self.e.stack(max(size, 1))
         elif buffer in self._block:
             pointer = self._block[buffer]
         else:
             self._allocate_now(stmt)
             return
-        self.context.buffers[buffer] = Memory(pointer, scratch.ALIGNMENT, buffer)
+        self.context.buffers[buffer] = Memory(pointer, scratch_allocator.ALIGNMENT, buffer)
         self.run(stmt.body)
 
     def _allocate_now(self, stmt: Allocate) -> None:
         """Memory whose size is known only here."""
         pointer = self._acquire(byte_size(self.expressions, stmt.buffer))
-        self.context.buffers[stmt.buffer] = Memory(pointer, scratch.ALIGNMENT, stmt.buffer)
+        self.context.buffers[stmt.buffer] = Memory(
+            pointer, scratch_allocator.ALIGNMENT, stmt.buffer
+        )
         self.run(stmt.body)
         cleanup = self.context.cleanups.pop()
         if not self.e.terminated:
@@ -288,7 +293,7 @@ class StmtEmitter:
             align = self.context.alignment(memory, access.flatten_index(place), nbytes)
             return Memory(pointer, align, memory.root)
         if isinstance(source, Call) and source.op == "constant_data":
-            return Memory(pointer, scratch.ALIGNMENT, buffer)
+            return Memory(pointer, scratch_allocator.ALIGNMENT, buffer)
         return Memory(pointer, buffer.dtype.nbytes, None)
 
 
@@ -301,12 +306,12 @@ def _copies(loop: For) -> int | None:
 
     Raises BuildError BW636 for what is neither.
     """
-    asked = loop.annotations.get(_UNROLL)
+    asked = loop.annotations.get(LLVM_UNROLL)
     if asked is None or isinstance(asked, str):
         return None
     if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
         raise BuildError(
-            f"loop {loop.loop_var.name}: {_UNROLL!r} is a number of iterations, not {asked!r}",
+            f"loop {loop.loop_var.name}: {LLVM_UNROLL!r} is a number of iterations, not {asked!r}",
             code="BW636",
             help="annotate the number of copies, such as 4, or unroll the loop",
         )

@@ -49,9 +49,8 @@ from blockwright.ir import (
     walk,
 )
 from blockwright.ir import stmt as S
+from blockwright.ir.annotations import LAUNCH_THREAD
 from blockwright.support import InterpretError
-
-EXPLICIT = "launch_thread"  # annotation: the axis spans what follows, nothing waits at its end
 
 
 @dataclasses.dataclass(eq=False)
@@ -99,7 +98,7 @@ class _AxisLoops(Mutator):
             ForKind.THREAD_BINDING,
             self(node.body),
             thread,
-            {EXPLICIT: 1},
+            {LAUNCH_THREAD: 1},
             span=node.span,
         )
 

@@ -20,10 +20,11 @@ import numpy as np
 from blockwright.analysis.kernels import BLOCK_AXES, VIRTUAL_AXES
 from blockwright.interp.blocks import BlockCompiler
 from blockwright.interp.calls import CallGlobal, Run
-from blockwright.interp.gpu.kernels import EXPLICIT, Launch, axis_key, leaves_in
+from blockwright.interp.gpu.kernels import Launch, axis_key, leaves_in
 from blockwright.interp.gpu.thread_block import Team
 from blockwright.interp.lanes import CompiledLoop, Env, Fn, RunState, compress, run_loop
 from blockwright.ir import Block, For, SeqStmt, Stmt
+from blockwright.ir.annotations import LAUNCH_THREAD
 
 
 class LaunchCompiler(BlockCompiler):
@@ -130,7 +131,7 @@ class LaunchCompiler(BlockCompiler):
         self.axis_of[node.loop_var] = key
         inner = self._same_member(node, slot, low, extent, self.coordinates[key])
         self.opened, self.depths[tag] = opened, depth
-        if opened or EXPLICIT in node.annotations:
+        if opened or LAUNCH_THREAD in node.annotations:
             return inner
 
         def nest(env: Env) -> None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from blockwright.analysis import REDUCER_KEY, Reduction, find_update, step
+from blockwright.analysis import Reduction, find_update, step
 from blockwright.analysis.reduction.reducer_step import share_condition, under_lets
 from blockwright.analysis.reduction.reducer_table import combined
 from blockwright.ir import (
@@ -40,6 +40,7 @@ from blockwright.ir import (
     select,
 )
 from blockwright.ir import stmt as S
+from blockwright.ir.annotations import REDUCER
 from blockwright.lower.lanes import LaneRewriter
 from blockwright.lower.rewrite import broadcast, walk_code
 
@@ -49,7 +50,7 @@ def combined_lanes(body: Stmt, lanes: LaneRewriter) -> Stmt | None:
 
     None when it is no such step, or when one vector operation combines its lanes.
     """
-    if isinstance(body, S.AttrStmt) and body.key == REDUCER_KEY:
+    if isinstance(body, S.AttrStmt) and body.key == REDUCER:
         return _tree(body.body, lanes, body.node)
     if isinstance(body, S.IfThenElse) and body.else_case is None:
         return _guarded(body, lanes)
@@ -70,7 +71,7 @@ def _guarded(node: S.IfThenElse, lanes: LaneRewriter) -> Stmt | None:
 def _tree(body: Stmt, lanes: LaneRewriter, declared: CommReducer | None) -> Stmt | None:
     if not _updates_one_place(body, lanes):
         return None
-    notes: dict[str, Any] = {} if declared is None else {REDUCER_KEY: declared}
+    notes: dict[str, Any] = {} if declared is None else {REDUCER: declared}
     result = find_update(Block("step", (), (), (), body, annotations=notes))
     if not isinstance(result, Reduction) or (result.lanes and len(result.elements) == 1):
         return None

@@ -2,7 +2,7 @@
 
 Before, of tiles of six rows, the last two of which are left out where they do not exist::
 
-    for t in range(ceildiv(n, 6), annotations={"short_tail": 2}):
+    for t in range(ceildiv(n, 6), annotations={"tail_specialization": 2}):
         ...                                     # sums of six rows
         if t * 6 < n: C[t * 6] = …
         ...
@@ -29,15 +29,15 @@ from blockwright.arith import Analyzer
 from blockwright.arith.condition import conjuncts, room_of
 from blockwright.ir import Expr, For, Node, PrimFunc, Stmt, const, const_int, sub, uses_var
 from blockwright.ir import stmt as S
+from blockwright.ir.annotations import TAIL_SPECIALIZATION
 from blockwright.lower.context import LowerContext, function_analyzer
 from blockwright.lower.rewrite import Instantiate, Statements, reads_memory, walk_code
 from blockwright.support import BuildError
 
-ANNOTATION = "short_tail"
 """On a serial loop: in how many of its last rows a tile may be cut short."""
 
 
-def cut_short_tails(func: PrimFunc, context: LowerContext) -> PrimFunc:
+def specialize_tails(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """The function with two forms of the body of each annotated loop.
 
     Raises: BuildError BW636 where the annotation is no number of rows.
@@ -57,10 +57,10 @@ class _ShortTails(Statements):
 
     def rewrite_For(self, node: For) -> Stmt:
         node = node.replace(body=self(node.body))
-        if ANNOTATION not in node.annotations:
+        if TAIL_SPECIALIZATION not in node.annotations:
             return node
         rows = _number(node)
-        rest = {key: value for key, value in node.annotations.items() if key != ANNOTATION}
+        rest = {key: value for key, value in node.annotations.items() if key != TAIL_SPECIALIZATION}
         node = node.replace(annotations=rest)
         result = self._last(node, rows)
         if result is None:
@@ -105,10 +105,11 @@ def _tests(node: For, analyzer: Analyzer) -> list[Expr]:
 
 
 def _number(node: For) -> int:
-    value = node.annotations[ANNOTATION]
+    value = node.annotations[TAIL_SPECIALIZATION]
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise BuildError(
-            f"loop {node.loop_var.name}: {ANNOTATION!r} is a number of rows, not {value!r}",
+            f"loop {node.loop_var.name}: {TAIL_SPECIALIZATION!r} is a number of rows, "
+            f"not {value!r}",
             code="BW636",
             help="take the annotation off, or give the number of rows that the last "
             "tile may leave out",

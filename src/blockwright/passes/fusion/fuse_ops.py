@@ -33,9 +33,8 @@ from blockwright.passes.rewrite import (
     tir_symbols,
     used_vars,
 )
-from blockwright.strategies import rule_for
-from blockwright.strategies.cpu import gemm
-from blockwright.strategies.cpu import separable_conv as separable
+from blockwright.strategies import strategy_for
+from blockwright.strategies.cpu import gemm, separable_conv
 from blockwright.strategies.match.blocks import contraction_of, leaf_blocks
 from blockwright.target import Target
 
@@ -202,12 +201,12 @@ class _Fuser:
         operand = anchor.func.buffers[_operand_of(anchor, producer)]
         if len(products) != 1 or products[0].b is not operand:
             return False
-        return rule_for(anchor.func, self.target, self.disabled) == gemm.RULE.name
+        return strategy_for(anchor.func, self.target, self.disabled) == gemm.STRATEGY.name
 
     def _window_fits(self, node: _Node, producer: _Node) -> bool:
         """Whether a product should be computed along with the window whose result it reads."""
         anchor = producer.group.anchor
-        if self.target is None or separable.RULE.name in self.disabled:
+        if self.target is None or separable_conv.STRATEGY.name in self.disabled:
             return False
         if node is not node.group.anchor or anchor is None:
             return False
@@ -215,7 +214,7 @@ class _Fuser:
         if not node.contraction or any(n.movement for n in behind):
             return False
         operand = _operand_of(node, producer)
-        expected = separable.expected(anchor.func, node.func, operand, self.target)
+        expected = separable_conv.expected(anchor.func, node.func, operand, self.target)
         if expected is None:
             return False
         one, two = expected
@@ -277,7 +276,7 @@ def _operands(binding: ir.Binding) -> list[ir.GraphVar]:
 def fuse_ops(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Group fusible calls of every graph function into primitive functions."""
     target = ctx.target if ctx.target.kind == "cpu" else None
-    disabled = tuple(ctx.options.get("disabled_rules", ()))
+    disabled = tuple(ctx.options.get("disabled_strategies", ()))
     for name, function in graph_functions(module):
         if function.attrs.get("primitive"):
             continue

@@ -14,14 +14,14 @@ from __future__ import annotations
 from blockwright import ir
 from blockwright.passes.context import PassContext
 from blockwright.passes.rewrite import map_calls
-from blockwright.strategies.cpu.attention import RULE
+from blockwright.strategies.cpu.attention import STRATEGY
 from blockwright.strategies.cpu.attention_cost import keys_at_once
 from blockwright.target import Target
 
 
 def choose_key_pieces(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Set `keys_at_once` where it pays."""
-    if RULE.name in ctx.options.get("disabled_rules", ()) or ctx.target.kind != "cpu":
+    if STRATEGY.name in ctx.options.get("disabled_strategies", ()) or ctx.target.kind != "cpu":
         return module
 
     def chosen(name: str, call: ir.GraphCall) -> ir.GraphCall:

@@ -23,7 +23,7 @@ from blockwright.ops.winograd import TAPS
 from blockwright.passes.context import PassContext
 from blockwright.passes.rewrite import map_calls
 from blockwright.passes.select.weight_residency import constants_are_cold
-from blockwright.strategies.cpu.winograd import RULE
+from blockwright.strategies.cpu.winograd import STRATEGY
 from blockwright.strategies.cpu.winograd_cost import Convolution, direct_cycles, plan
 from blockwright.target import Target
 
@@ -35,7 +35,7 @@ _GAIN = 0.9  # predicted share of the time of a more accurate method, from which
 
 def choose_winograd(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Set `winograd` where it pays."""
-    forbidden = RULE.name in ctx.options.get("disabled_rules", ())
+    forbidden = STRATEGY.name in ctx.options.get("disabled_strategies", ())
     if forbidden or not ctx.options.get("winograd", True) or ctx.target.kind != "cpu":
         return module
 

@@ -14,7 +14,7 @@ from blockwright.schedule.engine.record import Primitive
 from blockwright.schedule.engine.state import SampledLocation, underlined
 from blockwright.schedule.engine.traceback_frames import ends_at_call
 from blockwright.schedule.facade import Facade
-from blockwright.schedule.session import Dead, Session
+from blockwright.schedule.session import Session, StaleHandle
 from blockwright.support import ScheduleError
 from blockwright.support.kinds import require_kind
 
@@ -22,7 +22,7 @@ from blockwright.support.kinds import require_kind
 class Compose(Facade):
     """The methods of the primitives, and those that are made of them."""
 
-    _core: Session
+    _session: Session
 
     # ------------------------------------------------------------------ handles
     @overload
@@ -39,8 +39,8 @@ class Compose(Facade):
                 code="BW304",
                 help="give it one handle of this schedule",
             )
-        entry = self._core.entry(handle, "get")
-        state = self._core.state(entry.function, "get")
+        entry = self._session.entry(handle, "get")
+        state = self._session.state(entry.function, "get")
         if isinstance(entry.target, int):
             return entry.target
         assert not isinstance(handle, ExprRV)
@@ -56,8 +56,8 @@ class Compose(Facade):
             "BW304",
             "give it one handle of this schedule",
         )
-        result = self._core.entries.get(handle)
-        return result is not None and not isinstance(result.target, (Dead, SampledLocation))
+        result = self._session.entries.get(handle)
+        return result is not None and not isinstance(result.target, (StaleHandle, SampledLocation))
 
     # ------------------------------------------------------------------ axes
     @ends_at_call
@@ -69,8 +69,8 @@ class Compose(Facade):
         handle = self._block(block)
         result = {loop: self.get(loop) for loop in self.get_loops(handle)}
         node = self.get(handle)
-        entry = self._core.entry(handle, "loops")
-        tree = self._core.state(entry.function, "loops").tree
+        entry = self._session.entry(handle, "loops")
+        tree = self._session.state(entry.function, "loops").tree
         realize = tree.parent.get(node)
         assert realize is None or isinstance(realize, ir.BlockRealize)
         return axes_of(realize, node, result)
@@ -133,7 +133,7 @@ class Compose(Facade):
         )
         handle = self._block(block)
         axes = self.loops(handle)
-        func = self._core.functions[self._core.entry(handle, "tile").function]
+        func = self._session.functions[self._session.entry(handle, "tile").function]
         with underlined(func, [self.get(loop) for loop in axes]):
             return tile(self, handle, axes, notation, sizes)
 
@@ -155,7 +155,7 @@ class Compose(Facade):
     # ------------------------------------------------------------------ steps
     def as_one_call(self, text: str) -> AbstractContextManager[None]:
         """Steps taken inside count as one call of this text; when one fails, none is taken."""
-        return self._core.composite(text)
+        return self._session.composite(text)
 
     def _block(self, block: BlockRV | str) -> BlockRV:
         return self.get_block(block) if isinstance(block, str) else block

@@ -39,9 +39,9 @@ class Zoom(Compose, Shown):
     def __init__(self, outer: Compose, target: BlockRV | LoopRV | str) -> None:
         handle = outer.get_block(target) if isinstance(target, str) else target
         self._outer = outer
-        self._core = outer._core
+        self._session = outer._session
         self.target: BlockRV | LoopRV = handle
-        self._start = len(self._core.steps)
+        self._start = len(self._session.steps)
         node = outer.get(handle)
         if isinstance(node, ir.Block) and not self._state().tree.child_blocks(node):
             self._state().fail(
@@ -66,7 +66,7 @@ class Zoom(Compose, Shown):
     @property
     def steps(self) -> tuple[Instruction, ...]:
         """The steps taken since the zoom."""
-        return tuple(self._core.steps[self._start :])
+        return tuple(self._session.steps[self._start :])
 
     def text(self) -> str:
         """The text of the inside; `show` prints it."""
@@ -79,8 +79,8 @@ class Zoom(Compose, Shown):
         return Zoom(self, handle)
 
     def _state(self) -> StepState:
-        entry = self._core.entry(self.target, "zoom")
-        return self._core.state(entry.function, "zoom")
+        entry = self._session.entry(self.target, "zoom")
+        return self._session.state(entry.function, "zoom")
 
     def _inside(self, handle: Handle) -> bool:
         if not isinstance(handle, (BlockRV, LoopRV)):

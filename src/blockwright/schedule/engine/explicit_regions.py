@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blockwright import ir
-from blockwright.analysis.access.region_annotations import EXPLICIT, explicit_names
+from blockwright.analysis.access.region_annotations import explicit_names
 from blockwright.arith import Analyzer, covers, hull
+from blockwright.ir.annotations import EXPLICIT_READ
 
 
 def stated_by_user(block: ir.Block) -> tuple[str, ...]:
@@ -44,8 +45,8 @@ def with_explicit(block: ir.Block, before: Sequence[ir.BufferRegion]) -> ir.Bloc
             box = tuple(hull(a, b, known) for a, b in zip(box, result.region, strict=True))
         reads[place] = ir.BufferRegion(result.buffer, box)
         kept.append(result.buffer.name)
-    rest = {key: value for key, value in block.annotations.items() if key != EXPLICIT}
-    notes = {**rest, EXPLICIT: tuple(kept)} if kept else rest
+    rest = {key: value for key, value in block.annotations.items() if key != EXPLICIT_READ}
+    notes = {**rest, EXPLICIT_READ: tuple(kept)} if kept else rest
     return block.replace(reads=tuple(reads), annotations=notes)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from blockwright import ir
-from blockwright.analysis.access.region_annotations import EXPLICIT
 from blockwright.analysis.access.regions import block_access_regions
 from blockwright.arith import Analyzer
+from blockwright.ir.annotations import EXPLICIT_READ
 from blockwright.schedule.engine.explicit_regions import with_explicit
 
 
@@ -83,6 +83,6 @@ def rewritten_accesses(
 def with_signature(block: ir.Block, analyzer: Analyzer | None = None) -> ir.Block:
     """The block with its regions computed from its body, and those that the user states for it."""
     reads, writes = block_access_regions(block, analyzer)
-    if EXPLICIT in block.annotations:
+    if EXPLICIT_READ in block.annotations:
         return with_explicit(block.replace(reads=reads, writes=writes), block.reads)
     return block.replace(reads=reads, writes=writes)

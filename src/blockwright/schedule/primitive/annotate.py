@@ -7,13 +7,18 @@ from typing import Any, ClassVar
 from blockwright import ir
 from blockwright.analysis.access.region_annotations import explicit_problem
 from blockwright.analysis.access.stride_alignment import alignment_problem
-from blockwright.analysis.streaming import KEYS, streaming_problem
+from blockwright.ir.annotations import (
+    CACHE_HINTS,
+    PIPELINE_ORDER,
+    PIPELINE_STAGE,
+    cache_hint_problem,
+    current_key,
+)
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import BlockRV, LoopRV
 from blockwright.schedule.engine.record import Primitive
 from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.rewrite.pipeline_annotations import asked_plan
-from blockwright.schedule.rewrite.pipeline_stages import ORDER, STAGE
 
 
 class Annotate(Primitive, frozen=True, eq=False):
@@ -26,10 +31,10 @@ class Annotate(Primitive, frozen=True, eq=False):
 
     Requires:
     - the key is not there yet;
-    - `streaming_stores` is a number of bytes, on a serial or parallel loop (BW304): results of at
+    - `nontemporal_stores` is a number of bytes, on a serial or parallel loop (BW304): results of at
       least that size, written below the loop and not read there, are stored past the caches;
-      so is `read_ahead` a number of iterations of the loop around, for which reads are fetched
-      before they are due, `write_ahead` one for lines that are written, and `own_registers`,
+      so is `prefetch_read` a number of iterations of the loop around, for which reads are fetched
+      before they are due, `prefetch_write` one for lines that are written, and `register_pressure`,
       which is 1: other values leave vector registers;
     - stages and orders of a software pipeline, once both are there, are those of a legal one (see
       `software_pipeline`; BW304, BW312, BW313, BW370, BW371).
@@ -65,24 +70,24 @@ class Annotate(Primitive, frozen=True, eq=False):
     ann_val: Any
 
     def apply(self, state: StepState) -> StepResult:
-        node = state.stmt(self.block_or_loop)
-        if self.ann_key in node.annotations:
+        node, key = state.stmt(self.block_or_loop), current_key(self.ann_key)
+        if key in node.annotations:
             state.fail(
-                f"{self.ann_key!r} is annotated already",
+                f"{key!r} is annotated already",
                 code="BW319",
                 guilty=[node],
-                help=f'unannotate(…, "{self.ann_key}") first, or take another key',
+                help=f'unannotate(…, "{key}") first, or take another key',
             )
-        if self.ann_key in KEYS:
-            problem = streaming_problem(node, self.ann_key, self.ann_val)
+        if key in CACHE_HINTS:
+            problem = cache_hint_problem(node, key, self.ann_val)
             if problem:
                 state.fail(
                     problem,
                     code="BW304",
                     guilty=[node],
-                    help=f'annotate(loop, "{self.ann_key}", number) on a serial or parallel loop',
+                    help=f'annotate(loop, "{key}", number) on a serial or parallel loop',
                 )
-        values = {**node.annotations, self.ann_key: self.ann_val}
+        values = {**node.annotations, key: self.ann_val}
         if isinstance(node, ir.Block):
             result = node.replace(annotations=values)
             problem = alignment_problem(result) or explicit_problem(result)
@@ -93,7 +98,7 @@ class Annotate(Primitive, frozen=True, eq=False):
                     guilty=[node],
                     help="storage_align and annotate_buffer_access give these annotations",
                 )
-        if isinstance(node, ir.For) and {STAGE, ORDER} <= values.keys():
+        if isinstance(node, ir.For) and {PIPELINE_STAGE, PIPELINE_ORDER} <= values.keys():
             asked_plan(state, node, values)
         return with_annotations(state, node, values)
 

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from blockwright import ir
 from blockwright.analysis import block_access_regions, clip_region
-from blockwright.analysis.access.region_annotations import EXPLICIT
 from blockwright.arith import Analyzer, covers
+from blockwright.ir.annotations import EXPLICIT_READ
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.explicit_regions import stated_by_user
 from blockwright.schedule.engine.handle import BlockRV
@@ -158,7 +158,7 @@ def with_region(
 
     if kind == "read":
         names = dict.fromkeys((*stated_by_user(block), region.buffer.name))
-        notes = {**block.annotations, EXPLICIT: tuple(names)}
+        notes = {**block.annotations, EXPLICIT_READ: tuple(names)}
         new = block.replace(reads=replaced(block.reads), annotations=notes)
     else:
         new = block.replace(writes=replaced(block.writes))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from blockwright.analysis import DIM_ALIGN, align_rows
+from blockwright.analysis import align_rows
+from blockwright.ir.annotations import DIM_ALIGN
 from blockwright.schedule.engine.handle import BlockRV
 from blockwright.schedule.engine.record import Primitive
 from blockwright.schedule.engine.state import StepResult, StepState

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from blockwright.ir.annotations import current_key
 from blockwright.schedule.engine.handle import BlockRV, LoopRV
 from blockwright.schedule.engine.record import Primitive
 from blockwright.schedule.engine.state import StepResult, StepState
@@ -50,16 +51,16 @@ class Unannotate(Primitive, frozen=True, eq=False):
     ann_key: str
 
     def apply(self, state: StepState) -> StepResult:
-        node = state.stmt(self.block_or_loop)
-        if self.ann_key not in node.annotations:
+        node, key = state.stmt(self.block_or_loop), current_key(self.ann_key)
+        if key not in node.annotations:
             known = ", ".join(node.annotations)
             state.fail(
-                f"{self.ann_key!r} is not annotated",
+                f"{key!r} is not annotated",
                 code="BW319",
                 guilty=[node],
                 help=f"name one that it has: {known}"
                 if known
                 else "it has no annotations, so there is none to take away",
             )
-        kept = {k: v for k, v in node.annotations.items() if k != self.ann_key}
+        kept = {k: v for k, v in node.annotations.items() if k != key}
         return with_annotations(state, node, kept)

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 from blockwright import ir
-from blockwright.analysis import DIM_ALIGN, AlignRow, align_rows
+from blockwright.analysis import AlignRow, align_rows
 from blockwright.analysis.access.regions import block_access_regions
 from blockwright.analysis.sizes import nonnegative
 from blockwright.arith import Analyzer, IntervalSet, eval_set, union
+from blockwright.ir.annotations import DIM_ALIGN, DOUBLE_BUFFER
 from blockwright.schedule.engine.state import StepState
-from blockwright.schedule.rewrite.pipeline_stages import DOUBLE_BUFFER
 
 
 class Version(msgspec.Struct, frozen=True, eq=False):

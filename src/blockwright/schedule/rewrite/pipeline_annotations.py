@@ -10,18 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from blockwright import ir
+from blockwright.ir.annotations import DOUBLE_BUFFER, PIPELINE_ORDER, PIPELINE_STAGE
 from blockwright.schedule.engine.handle import Handle
 from blockwright.schedule.engine.state import StepState, Target
 from blockwright.schedule.rewrite.move import body_parts, part_positions
 from blockwright.schedule.rewrite.pipeline import pipelined
-from blockwright.schedule.rewrite.pipeline_stages import (
-    DOUBLE_BUFFER,
-    ORDER,
-    STAGE,
-    PipelinePlan,
-    doubled_buffer,
-    plan,
-)
+from blockwright.schedule.rewrite.pipeline_stages import PipelinePlan, doubled_buffer, plan
 
 
 def prefetch_plan(state: StepState, block: ir.Block, buffer: ir.Buffer) -> PipelinePlan:
@@ -64,7 +58,7 @@ def _needed(state: StepState, parts: list[ir.Stmt], start: int) -> set[int]:
 # ------------------------------------------------------------------------------------ annotations
 def asked_plan(state: StepState, loop: ir.For, notes: Mapping[str, Any]) -> PipelinePlan:
     """The pipeline that annotations of a loop ask for, checked."""
-    for key in (STAGE, ORDER):
+    for key in (PIPELINE_STAGE, PIPELINE_ORDER):
         if key not in notes:
             state.fail(
                 f"loop {loop.loop_var.name} is annotated as a pipeline without {key!r}",
@@ -72,7 +66,11 @@ def asked_plan(state: StepState, loop: ir.For, notes: Mapping[str, Any]) -> Pipe
                 guilty=[loop],
                 help="annotate both, or use software_pipeline",
             )
-    return plan(state, loop, *(_numbers(state, loop, key, notes[key]) for key in (STAGE, ORDER)))
+    return plan(
+        state,
+        loop,
+        *(_numbers(state, loop, key, notes[key]) for key in (PIPELINE_STAGE, PIPELINE_ORDER)),
+    )
 
 
 def _numbers(state: StepState, loop: ir.For, key: str, value: Any) -> list[int]:
@@ -97,7 +95,11 @@ def with_pipelines(func: ir.PrimFunc) -> ir.PrimFunc:
         return func
     while True:
         state = StepState(func, _no_handles, "software_pipeline")
-        loops = [f for f in state.tree.loops.values() if {STAGE, ORDER} & f.annotations.keys()]
+        loops = [
+            f
+            for f in state.tree.loops.values()
+            if {PIPELINE_STAGE, PIPELINE_ORDER} & f.annotations.keys()
+        ]
         if loops:
             loop = max(loops, key=lambda f: state.tree.order[f])
             func = pipelined(state, asked_plan(state, loop, loop.annotations)).func

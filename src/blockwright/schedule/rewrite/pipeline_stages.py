@@ -21,13 +21,12 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis.access.cover import apart
+from blockwright.ir.annotations import DOUBLE_BUFFER, PIPELINE_ORDER, PIPELINE_STAGE
 from blockwright.schedule.engine.state import StepState
 from blockwright.schedule.legality.checks import require_only_blocks, require_plain_loop
 from blockwright.schedule.legality.guards import require_lasting
 from blockwright.schedule.rewrite.move import body_parts
 
-STAGE, ORDER = "software_pipeline_stage", "software_pipeline_order"
-DOUBLE_BUFFER = "double_buffer_scope"
 """Annotations of the classic system that ask for what happens here."""
 _FREE = frozenset({"prefetch", "atomic_add", "call_extern"})
 """Effects that a block's signature states."""
@@ -62,7 +61,7 @@ def plan(
     state: StepState, loop: ir.For, stages: Sequence[int], orders: Sequence[int] | None
 ) -> PipelinePlan:
     """Check a pipeline of a loop; see `SoftwarePipeline` for the requirements."""
-    other = loop.annotations.keys() - {STAGE, ORDER}
+    other = loop.annotations.keys() - {PIPELINE_STAGE, PIPELINE_ORDER}
     if loop.kind is not ir.ForKind.SERIAL or other or loop in state.tree.left_early:
         require_plain_loop(state, loop)
     parts = body_parts(loop)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from blockwright import ir
 from blockwright.analysis import facts_of_initial
-from blockwright.analysis.access.region_annotations import EXPLICIT
 from blockwright.arith import Analyzer
+from blockwright.ir.annotations import EXPLICIT_READ
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.explicit_regions import stated_by_user
 from blockwright.schedule.engine.forwarding import with_signature
@@ -75,7 +75,7 @@ class _Relayout(ir.Mutator):
                 code="BW366",
                 guilty=[block],
                 help="take the step before annotate_buffer_access, or "
-                f'unannotate("{block.name}", "{EXPLICIT}") first',
+                f'unannotate("{block.name}", "{EXPLICIT_READ}") first',
             )
 
     def rewrite_BufferRegion(self, node: ir.BufferRegion) -> ir.BufferRegion:

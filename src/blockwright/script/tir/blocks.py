@@ -13,6 +13,7 @@ from blockwright.ir import (
     Range,
     Var,
 )
+from blockwright.ir.annotations import with_current_keys
 from blockwright.script.core import sequence_of
 from blockwright.script.tir.builder import (
     BlockFrame,
@@ -310,7 +311,7 @@ def block_attr(attrs: Mapping[str, Any]) -> None:
     result: dict[str, Any] = {
         k: v.node if isinstance(v, NodeValue) else v for k, v in attrs.items()
     }
-    current_block("T.block_attr").annotations.update(frozen(result))
+    current_block("T.block_attr").annotations.update(frozen(with_current_keys(result)))
 
 
 def init() -> InitFrame:

@@ -30,6 +30,7 @@ from blockwright.ir import (
     Stmt,
     Var,
 )
+from blockwright.ir.annotations import with_current_keys
 from blockwright.ir.dtype import INT32, DType
 from blockwright.script.tir.loop_domains import loop_name, outer_buffers, uses_beside, widest
 from blockwright.support import ScriptError, Span
@@ -232,7 +233,7 @@ class LoopSpec:
                 code="BW107",
                 help='write annotations={"name": value}',
             )
-        self.annotations = frozen(dict(annotations or {}))
+        self.annotations = frozen(with_current_keys(annotations or {}))
         self.index = index  # what the script calls the index, where that is not the loop variable
 
 

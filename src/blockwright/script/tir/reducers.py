@@ -5,14 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from blockwright import ir
-from blockwright.analysis import (
-    REDUCER_KEY,
-    builtin_name,
-    builtin_reducer,
-    declare_reducer,
-    step,
-    stores,
-)
+from blockwright.analysis import builtin_name, builtin_reducer, declare_reducer, step, stores
+from blockwright.ir.annotations import REDUCER
 from blockwright.script.core import items_of
 from blockwright.script.tir.blocks import current_block
 from blockwright.script.tir.builder import Builder
@@ -59,7 +53,7 @@ class CommReducer(NodeValue):
         frame.init = stores(targets, self.node.identity)
         builder.emit(step(self.node, targets, terms).replace(span=builder.span))
         if not builtin_name(self.node):
-            frame.annotations[REDUCER_KEY] = self.node
+            frame.annotations[REDUCER] = self.node
 
 
 def comm_reducer(combine: Any, identity: Any) -> CommReducer:

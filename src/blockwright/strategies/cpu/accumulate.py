@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from blockwright import ir
+from blockwright.ir.annotations import LOOP_PARTITION
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.blocked_sums import PartialSum, next_level, sums_floats
 from blockwright.strategies.cpu.inline import block_of, extent, reduces
@@ -61,10 +62,10 @@ def accumulate(
     init = sch.decompose_reduction(handle, rows[0] if len(rows) > 1 else k0)
     sch.vectorize(lane)
     sch.vectorize(sch.get_loops(init)[-1])
-    sch.annotate(k0, "loop_partition", True)
+    sch.annotate(k0, LOOP_PARTITION, True)
     if ragged:
-        sch.annotate(vectors, "loop_partition", True)
-        sch.annotate(sch.get_loops(init)[-2], "loop_partition", True)
+        sch.annotate(vectors, LOOP_PARTITION, True)
+        sch.annotate(sch.get_loops(init)[-2], LOOP_PARTITION, True)
 
 
 def _calls(block: ir.Block) -> bool:
@@ -107,5 +108,5 @@ def _accumulate_level(sch: Schedule, level: PartialSum, target: Target, ragged: 
         *_, vectors, lane = sch.get_loops(part)
         sch.vectorize(lane)
         if ragged:
-            sch.annotate(vectors, "loop_partition", True)
-    sch.annotate(level.loop, "loop_partition", True)
+            sch.annotate(vectors, LOOP_PARTITION, True)
+    sch.annotate(level.loop, LOOP_PARTITION, True)

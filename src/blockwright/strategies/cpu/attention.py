@@ -26,8 +26,8 @@ import math
 import msgspec
 
 from blockwright import ir
-from blockwright.analysis.streaming import OWN_REGISTERS
 from blockwright.arith import IndexMap
+from blockwright.ir.annotations import LOOP_PARTITION, REGISTER_PRESSURE
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.attention_cost import slice_of_head
 from blockwright.strategies.cpu.elementwise import spread
@@ -53,7 +53,7 @@ from blockwright.strategies.match.blocks import (
     leaf_blocks,
     position_of,
 )
-from blockwright.strategies.strategy import Rule
+from blockwright.strategies.strategy import Strategy
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
@@ -155,14 +155,14 @@ def apply(sch: Schedule, target: Target) -> None:
         sch.reverse_compute_at(handle, i0, preserve_unit_loops=True)  # a tile may have one row
     sch.compute_at(form.b, home)
     panel = pack_panels(sch, form, inner_loops(sch, form.b, home))
-    sch.annotate(panel, "loop_partition", True)
+    sch.annotate(panel, LOOP_PARTITION, True)
     _score_tile(sch, scores, masked, depth, i1, j1, form.tile.columns)
     for handle in rest:
         _rows(sch, handle, i0, target, kept=bool(pieces))
     if slices is not None:
         _pack_slices(sch, slices, home, held.columns, target, whole=head % held.columns == 0)
     _product_tile(sch, product, blocks.out, i0, head, held.columns, target, pieces)
-    sch.annotate(i0, "loop_partition", True)
+    sch.annotate(i0, LOOP_PARTITION, True)
     _cut(sch, masked, j0, _has_tail(target, keys, form.tile.columns))
     for handle in blocks.together:
         sch.reverse_compute_at(handle, task, preserve_unit_loops=True)
@@ -365,7 +365,7 @@ def _cut(sch: Schedule, handle: BlockRV, keys: LoopRV, tail: bool = False) -> No
         and not any(isinstance(n, ir.BufferLoad) for n in ir.walk(c))
         for c in chosen
     ):
-        sch.annotate(keys, "loop_partition", True)
+        sch.annotate(keys, LOOP_PARTITION, True)
 
 
 def _pack_slices(
@@ -381,8 +381,8 @@ def _pack_slices(
     else:  # a layout that is padded has loops of its own: over slices, keys, and columns in a slice
         part, keys, columns = loops[-3:]
         vectors, lanes = sch.split(columns, [None, step])
-        sch.annotate(part, "loop_partition", True)
-        sch.annotate(vectors, "loop_partition", True)
+        sch.annotate(part, LOOP_PARTITION, True)
+        sch.annotate(vectors, LOOP_PARTITION, True)
     sch.reorder(keys, part, vectors, lanes)  # by slices: a task writes all that it reads of them
     sch.vectorize(lanes)
 
@@ -406,7 +406,7 @@ def _product_tile(
         at, head = sch.split(head, [None, width])
         sch.reorder(at, keys, rows, head)
         if _has_tail(target, size, width):
-            sch.annotate(at, "loop_partition", True)
+            sch.annotate(at, LOOP_PARTITION, True)
     else:
         sch.reorder(keys, rows, head)
     lanes = whole_row(target, width)
@@ -419,11 +419,11 @@ def _product_tile(
         clear_total(sch, product, over, lanes)
     sch.set_scope(sums, 0, "local")
     init = sch.decompose_reduction(sums, keys)
-    sch.annotate(keys, OWN_REGISTERS, 1)  # statistics of rows live on behind the loop
+    sch.annotate(keys, REGISTER_PRESSURE, 1)  # statistics of rows live on behind the loop
     _cut(sch, sums, keys, cut is not None and few)  # the last piece may have a few keys
     vector_rows(sch, init, lanes)
     vector_tile(sch, sums, head, rows, lanes)
     vector_rows(sch, out, lanes)
 
 
-RULE = Rule("attention", refuses, apply)
+STRATEGY = Strategy("attention", refuses, apply)

@@ -29,6 +29,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.arith import simplify
+from blockwright.ir.annotations import LOOP_PARTITION
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu import gemm
 from blockwright.strategies.cpu.elementwise import spread
@@ -59,7 +60,7 @@ from blockwright.strategies.match.blocks import (
     stride,
     windowed,
 )
-from blockwright.strategies.strategy import Rule
+from blockwright.strategies.strategy import Strategy
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
@@ -278,7 +279,7 @@ def _schedule(
     sch.reverse_compute_at(parts.tail, f0)
     sch.set_scope(parts.block, 0, "local")
     _sums(sch, parts.block, depth, f1, v1, tile)
-    sch.annotate(v0, "loop_partition", True)  # the last tile has only the vectors that it needs
+    sch.annotate(v0, LOOP_PARTITION, True)  # the last tile has only the vectors that it needs
     vector_rows(sch, parts.tail, tile.columns)
     _copy(sch, parts.data, task, roles, tile, target)
     sch.parallel(task)
@@ -431,4 +432,4 @@ def _read(
     return total
 
 
-RULE = Rule("planes", refuses, apply)
+STRATEGY = Strategy("conv_nchw", refuses, apply)

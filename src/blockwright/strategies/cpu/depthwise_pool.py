@@ -25,8 +25,8 @@ from typing import Literal
 import msgspec
 
 from blockwright import ir
-from blockwright.analysis.streaming import READ_AHEAD, WRITE_AHEAD
 from blockwright.arith import IndexMap
+from blockwright.ir.annotations import LOOP_PARTITION, PREFETCH_READ, PREFETCH_WRITE
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.blocked_sums import LONGEST, sums_floats
 from blockwright.strategies.cpu.depthwise_pool_cost import (
@@ -47,7 +47,7 @@ from blockwright.strategies.match.blocks import (
     stride,
 )
 from blockwright.strategies.match.sliding_window import NEAR, Sliding, shape_of, sliding_of
-from blockwright.strategies.strategy import Rule
+from blockwright.strategies.strategy import Strategy
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
@@ -155,7 +155,7 @@ def schedule_window(
         vectorize_last(sch, handle, sch.get_loops(handle)[-1], target)
         for loop in inner_loops(sch, handle, task)[:-1] if unknown else ():
             if extent(sch, loop) != 1:  # a task may have few of its rows and columns
-                sch.annotate(loop, "loop_partition", True)
+                sch.annotate(loop, LOOP_PARTITION, True)
     if tail is not None and not tile.written_out and _is_long(block_of(sch, block), facts):
         _sum_pieces(sch, block, facts, inner, tile)
         sch.reverse_compute_at(tail, step)
@@ -270,7 +270,7 @@ def _tiles(
         loops[facts.vector], [None, blocks.groups, tile.vectors, tile.lanes]
     )
     if facts.vector_moves:  # masks at the border alone
-        sch.annotate(group, "loop_partition", True)
+        sch.annotate(group, LOOP_PARTITION, True)
     else:
         cut_tail(sch, group, extent_of(block_of(sch, block), [facts.vector]), tile.lanes)
     places: list[LoopRV] = []
@@ -282,7 +282,7 @@ def _tiles(
         parts = sch.split(loops[position], [None, *factors]) if factors else [loops[position]]
         if last:
             columns.append(parts.pop())
-            sch.annotate(parts[-1], "loop_partition", True)
+            sch.annotate(parts[-1], LOOP_PARTITION, True)
         if first:
             tasks.append(parts.pop(0))
         places += parts
@@ -294,10 +294,10 @@ def _tiles(
     if blocks.ahead and facts.vector_moves and places:
         # A tile of rows reads and writes pieces of many lines that are far apart, which no
         # processor fetches by itself: while it works on some rows, the next ones come.
-        sch.annotate(group, READ_AHEAD, 1)
-        sch.annotate(group, WRITE_AHEAD, 1)
+        sch.annotate(group, PREFETCH_READ, 1)
+        sch.annotate(group, PREFETCH_WRITE, 1)
     elif blocks.ahead and len(places) > 1:
-        sch.annotate(places[-1], READ_AHEAD, 1)
+        sch.annotate(places[-1], PREFETCH_READ, 1)
     return sch.fuse(*tasks, groups), group, inner
 
 
@@ -361,4 +361,4 @@ def _write_out(
         sch.vectorize(last)
 
 
-RULE = Rule("window", refuses, apply)
+STRATEGY = Strategy("depthwise_pool", refuses, apply)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from blockwright import ir
+from blockwright.ir.annotations import LOOP_PARTITION
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.inline import (
     block_of,
@@ -20,7 +21,7 @@ from blockwright.strategies.cpu.inline import (
 from blockwright.strategies.cpu.nontemporal import stream
 from blockwright.strategies.cpu.transpose import stored_order, turn
 from blockwright.strategies.match.blocks import address_of, is_spatial, leaf_blocks, stride
-from blockwright.strategies.strategy import Rule
+from blockwright.strategies.strategy import Strategy
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
@@ -115,7 +116,7 @@ def spread(sch: Schedule, handles: list[BlockRV], target: Target) -> None:
     loop = sch.fuse(*outer) if len(outer) > 1 else outer[0]
     loop = _parallel(sch, loop, inner or _TYPICAL)
     if ends:
-        sch.annotate(loop, "loop_partition", True)  # masks in the last task alone
+        sch.annotate(loop, LOOP_PARTITION, True)  # masks in the last task alone
     stream(sch, loop, handles[0], target)
 
 
@@ -147,7 +148,7 @@ def _vectors(sch: Schedule, handle: BlockRV, target: Target) -> tuple[list[LoopR
         sch.vectorize(lane)
         loops[-1] = outer
         if len(loops) > 1 and (last is None or (last > lanes and last % lanes)):
-            sch.annotate(outer, "loop_partition", True)  # masks in the last vector alone
+            sch.annotate(outer, LOOP_PARTITION, True)  # masks in the last vector alone
     return (loops[:-1], last) if len(loops) > 1 else (loops, lanes)
 
 
@@ -202,4 +203,4 @@ def _parallel(sch: Schedule, loop: LoopRV, inner: int) -> LoopRV:
     return loop
 
 
-RULE = Rule("elementwise", refuses, apply)
+STRATEGY = Strategy("elementwise", refuses, apply)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 from blockwright import ir
 from blockwright.analysis import Reduction, find_reduction
+from blockwright.ir.annotations import LOOP_PARTITION
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.elementwise import spread
 from blockwright.strategies.cpu.gemm_canonical import fuse_copy, regroup
@@ -26,7 +27,7 @@ from blockwright.strategies.cpu.register_tiling import RegisterTile, dot_tile
 from blockwright.strategies.cpu.vector_loops import inner_loops, vectorize_last
 from blockwright.strategies.match.blocks import address_of, is_spatial, leaf_blocks, stride
 from blockwright.strategies.match.vector_axes import VectorAxis, axes_of, neighbours
-from blockwright.strategies.strategy import Rule
+from blockwright.strategies.strategy import Strategy
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
@@ -128,7 +129,7 @@ def _tile(sch: Schedule, handle: BlockRV, target: Target) -> None:
         for loop in own[-len(inner) : -1]:
             sch.unroll(loop)
     for loop in (_share(sch, tasks), *serial):
-        sch.annotate(loop, "loop_partition", True)  # masks in the last tile alone
+        sch.annotate(loop, LOOP_PARTITION, True)  # masks in the last tile alone
 
 
 _TASKS = 4  # for each thread, from which on they are shared evenly
@@ -273,4 +274,6 @@ def _share(sch: Schedule, loops: list[LoopRV]) -> LoopRV:
     return task
 
 
-RULE = Rule("fallback", refuses, apply, note="no rule for its pattern; the fallback was used")
+STRATEGY = Strategy(
+    "fallback", refuses, apply, note="no rule for its pattern; the fallback was used"
+)

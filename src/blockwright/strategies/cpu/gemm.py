@@ -19,8 +19,13 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis.facts import symbol_facts
-from blockwright.analysis.streaming import READ_AHEAD, READ_AHEAD_SHARED
 from blockwright.arith import IndexMap
+from blockwright.ir.annotations import (
+    LOOP_PARTITION,
+    PREFETCH_READ,
+    PREFETCH_SHARED,
+    TAIL_SPECIALIZATION,
+)
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.blocked_sums import long_sums
 from blockwright.strategies.cpu.elementwise import spread
@@ -57,7 +62,7 @@ from blockwright.strategies.match.blocks import (
     stride,
     windowed,
 )
-from blockwright.strategies.strategy import Rule, Variant
+from blockwright.strategies.strategy import Strategy, Variant
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
@@ -277,7 +282,7 @@ def contract(
         sch.reverse_compute_at(tail, inner[1])
         vector_rows(sch, tail, form.tile.columns)
         if _needs_cut(target, product, form.tile):
-            sch.annotate(ni, "loop_partition", True)
+            sch.annotate(ni, LOOP_PARTITION, True)
     else:
         sch.reverse_compute_at(tail, outer[1])
         clear = sch.decompose_reduction(form.block, pieces[0])
@@ -311,7 +316,7 @@ def _shorten_last_tile(
         return
     for one in unknown_rows(target, product):
         if one.tile == tile and one.short:
-            sch.annotate(tiles, "short_tail", tile.rows - one.short)
+            sch.annotate(tiles, TAIL_SPECIALIZATION, tile.rows - one.short)
 
 
 def _write_out(
@@ -352,11 +357,11 @@ def _fetch_next_panel(sch: Schedule, plan: GemmPlan, tiles: LoopRV, steps: list[
     core has for such lines. So steps that fetch one together are written out, and ask once.
     """
     if plan.row_tiles > 1:
-        sch.annotate(tiles, READ_AHEAD_SHARED, 1)
+        sch.annotate(tiles, PREFETCH_SHARED, 1)
     elif steps:
-        sch.annotate(steps[0], READ_AHEAD, 1)
+        sch.annotate(steps[0], PREFETCH_READ, 1)
     if plan.bands:  # as many shares as there are tiles: the loop is cut to these
-        sch.annotate(tiles, "loop_partition", True)
+        sch.annotate(tiles, LOOP_PARTITION, True)
 
 
 def _line_steps(target: Target, tile: RegisterTile, bits: int, plan: GemmPlan) -> int:
@@ -474,8 +479,8 @@ def pack(sch: Schedule, form: Canonical, batch: int) -> None:
     own = sch.get_loops(form.b)
     panel = pack_panels(sch, form, own[batch:])
     panel = sch.fuse(*own[:batch], panel) if batch else panel
-    sch.annotate(panel, "loop_partition", True)
+    sch.annotate(panel, LOOP_PARTITION, True)
     sch.parallel(panel)
 
 
-RULE = Rule("gemm", refuses, apply, variants=variants)
+STRATEGY = Strategy("gemm", refuses, apply, variants=variants)

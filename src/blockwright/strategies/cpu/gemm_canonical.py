@@ -23,6 +23,7 @@ import msgspec
 from blockwright import ir
 from blockwright.arith import IndexMap
 from blockwright.intrin import outer_product_name
+from blockwright.ir.annotations import LOOP_PARTITION
 from blockwright.lower.cpu.register_transpose import LARGEST
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.inline import extent
@@ -282,7 +283,7 @@ def write_out_steps(sch: Schedule, loop: LoopRV, most: int) -> LoopRV:
     outer, inner = sch.split(loop, [None, count])
     sch.unroll(inner)
     if length % count:
-        sch.annotate(outer, "loop_partition", True)
+        sch.annotate(outer, LOOP_PARTITION, True)
     return outer
 
 
@@ -320,19 +321,19 @@ def pack_panels(
         tiles, step = sch.split(last, [None, lanes])
         sch.unroll(step)
         if length is None or length % lanes:
-            sch.annotate(tiles, "loop_partition", True)
+            sch.annotate(tiles, LOOP_PARTITION, True)
         depth += [tiles, step]
     panel, chunk, lane = sch.split(columns, [None, form.tile.columns // lanes, lanes])
     if not together:
         sch.reorder(panel, chunk, *depth, lane)
         sch.vectorize(lane)
         if turned:  # where columns end, the rows before are turned over as well
-            sch.annotate(chunk, "loop_partition", True)
+            sch.annotate(chunk, LOOP_PARTITION, True)
         return panel
     count = ir.const_int(copy.iter_vars[len(copy.iter_vars) - len(loops)].dom.extent)
     group, panel = sch.split(panel, [None, most or _at_once(form, copy, count)])
     sch.reorder(group, *depth, panel, chunk, lane)
-    sch.annotate(panel, "loop_partition", True)
+    sch.annotate(panel, LOOP_PARTITION, True)
     sch.vectorize(lane)
     return group
 

@@ -22,6 +22,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.arith import IndexMap
+from blockwright.ir.annotations import LOOP_PARTITION
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.blocked_sums import long_sums
 from blockwright.strategies.cpu.elementwise import spread
@@ -47,7 +48,7 @@ from blockwright.strategies.match.blocks import (
     stride,
     windowed,
 )
-from blockwright.strategies.strategy import Rule, Variant
+from blockwright.strategies.strategy import Strategy, Variant
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
@@ -215,7 +216,7 @@ def _dots(
     if parts > 1:
         (p,) = _long(node(sch, block), range(len(batch), len(outer) - 1))
         at, outer[p] = sch.split(outer[p], [None, height])
-        sch.annotate(at, "loop_partition", True)
+        sch.annotate(at, LOOP_PARTITION, True)
         few = outer[len(batch) : -1]
     sch.reorder(*batch, task, n0, *([at] if parts > 1 else []), *few, n1, lane)
     sch.reverse_compute_at(out, at)
@@ -227,7 +228,7 @@ def _dots(
     sch.vectorize(lane)
     for loop in (*inner_loops(sch, block, at)[:-1], *inner_loops(sch, out, at)):
         sch.unroll(loop)
-    sch.annotate(n0, "loop_partition", True)
+    sch.annotate(n0, LOOP_PARTITION, True)
     return sch.fuse(*batch, task) if batch else task
 
 
@@ -248,7 +249,7 @@ def _partial_sums(sch: Schedule, partial: BlockRV, n0: LoopRV, batch: int, long:
         _, lane, *rows, k0 = inner_loops(sch, partial, n0)
         sch.reorder(k0, *rows, lane)
     init = sch.decompose_reduction(partial, k0)
-    sch.annotate(k0, "loop_partition", True)
+    sch.annotate(k0, LOOP_PARTITION, True)
     _in_registers(sch, [*rows[batch:], lane])
     _in_registers(sch, inner_loops(sch, init, n0))
 
@@ -266,7 +267,7 @@ def _cut(sch: Schedule, k: LoopRV, long: bool) -> LoopRV | None:
     if not long if length is None else length <= _LONGEST:
         return None
     over, _ = sch.split(k, [None, _PIECE])
-    sch.annotate(over, "loop_partition", True)
+    sch.annotate(over, LOOP_PARTITION, True)
     return over
 
 
@@ -307,9 +308,9 @@ def _updates(
     else:
         vectorize_last(sch, init, sch.get_loops(init)[-1], target)
     vectorize_last(sch, out, sch.get_loops(out)[-1], target)
-    sch.annotate(k0, "loop_partition", True)
+    sch.annotate(k0, LOOP_PARTITION, True)
     task = sch.fuse(*batch, task) if batch else task
-    sch.annotate(task, "loop_partition", True)
+    sch.annotate(task, LOOP_PARTITION, True)
     return task
 
 
@@ -347,4 +348,4 @@ def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
     return [] if long is None else [Variant(long, functools.partial(apply, long=True))]
 
 
-RULE = Rule("gemv", refuses, apply, variants=variants)
+STRATEGY = Strategy("gemv", refuses, apply, variants=variants)

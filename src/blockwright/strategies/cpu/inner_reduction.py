@@ -15,6 +15,7 @@ from itertools import pairwise
 from blockwright import ir
 from blockwright.analysis import NoReduction, Reduction, find_reduction
 from blockwright.arith import IndexMap
+from blockwright.ir.annotations import LOOP_PARTITION
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.accumulate import accumulate
 from blockwright.strategies.cpu.blocked_sums import LONGEST, PartialSum, long_sums, next_level
@@ -32,7 +33,7 @@ from blockwright.strategies.match.blocks import (
     stride,
     windowed,
 )
-from blockwright.strategies.strategy import Rule, Variant
+from blockwright.strategies.strategy import Strategy, Variant
 from blockwright.target import Target
 
 _SHORT = 256  # elements of a row, up to which neighbours are taken together
@@ -90,7 +91,7 @@ def apply(sch: Schedule, target: Target, long: bool = False) -> None:
         together -= 1  # rows of one axis: others of several have no iterator map
     if together > 1:
         row, _ = sch.split(row, [None, together])
-        sch.annotate(row, "loop_partition", True)
+        sch.annotate(row, LOOP_PARTITION, True)
     for handle in reversed(handles[:-1]):
         sch.compute_at(handle, row)
     feeding = [_feeds(sch, *pair) for pair in pairwise(handles)]
@@ -398,7 +399,7 @@ def _reduce_level(
         loop = _one_pass(sch, maker, loop, length, row, vectors=False)
     fed = reduce_lanes(sch, level.partial, loop, target, maker, long)
     sch.decompose_reduction(level.total, loop)
-    sch.annotate(loop, "loop_partition", True)
+    sch.annotate(loop, LOOP_PARTITION, True)
     return fed
 
 
@@ -429,4 +430,4 @@ def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
     return [] if long is None else [Variant(long, functools.partial(apply, long=True))]
 
 
-RULE = Rule("rows", refuses, apply, variants=variants)
+STRATEGY = Strategy("inner_reduction", refuses, apply, variants=variants)

@@ -6,7 +6,7 @@ import math
 
 from blockwright import ir
 from blockwright.analysis.facts import symbol_facts
-from blockwright.analysis.streaming import READ_AHEAD, STREAMING
+from blockwright.ir.annotations import NONTEMPORAL_STORES, PREFETCH_READ
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.inline import block_of, extent
 from blockwright.strategies.match.blocks import is_spatial
@@ -26,7 +26,7 @@ def stream(sch: Schedule, loop: LoopRV, handle: BlockRV, target: Target) -> None
         _most_bytes(sch.func, r.buffer) for r in block_of(sch, handle).writes if r.buffer in outputs
     ]
     if any(size >= smallest for size in sizes):
-        sch.annotate(loop, STREAMING, smallest)
+        sch.annotate(loop, NONTEMPORAL_STORES, smallest)
 
 
 def read_next_row(sch: Schedule, handles: list[BlockRV], row: LoopRV, target: Target) -> None:
@@ -47,7 +47,7 @@ def read_next_row(sch: Schedule, handles: list[BlockRV], row: LoopRV, target: Ta
         inner = passes[around + 1 :]
         size = math.prod(extent(sch, loop) or math.inf for loop in inner)
         if inner and _is_serial(sch, inner[0]) and size * rows[0].dtype.nbytes <= room:
-            sch.annotate(inner[0], READ_AHEAD, 1)
+            sch.annotate(inner[0], PREFETCH_READ, 1)
         return
 
 

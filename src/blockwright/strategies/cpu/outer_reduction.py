@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from blockwright import ir
 from blockwright.analysis import NoReduction, find_reduction
 from blockwright.arith import IndexMap
+from blockwright.ir.annotations import LOOP_PARTITION
 from blockwright.schedule import BlockRV, Schedule
 from blockwright.strategies.cpu.accumulate import accumulate
 from blockwright.strategies.cpu.blocked_sums import LONGEST, long_sums
@@ -27,7 +28,7 @@ from blockwright.strategies.match.blocks import (
     leaf_blocks,
     windowed,
 )
-from blockwright.strategies.strategy import Rule, Variant
+from blockwright.strategies.strategy import Strategy, Variant
 from blockwright.target import Target
 
 
@@ -122,9 +123,9 @@ def apply(sch: Schedule, target: Target, long: bool = False) -> None:
         vectorize_last(sch, handle, lane, target)
         chunks = inner_loops(sch, handle, task)[-2:-1]
         if ragged and chunks:
-            sch.annotate(chunks[0], "loop_partition", True)
+            sch.annotate(chunks[0], LOOP_PARTITION, True)
     task = sch.fuse(*outer, task) if outer else task
-    sch.annotate(task, "loop_partition", True)
+    sch.annotate(task, LOOP_PARTITION, True)
     sch.parallel(task)
 
 
@@ -208,4 +209,4 @@ def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
     return [] if long is None else [Variant(long, functools.partial(apply, long=True))]
 
 
-RULE = Rule("columns", refuses, apply, variants=variants)
+STRATEGY = Strategy("outer_reduction", refuses, apply, variants=variants)

@@ -42,7 +42,7 @@ from blockwright.strategies.match.blocks import (
     leaf_blocks,
 )
 from blockwright.strategies.match.sliding_window import shape_of, sliding_of
-from blockwright.strategies.strategy import Rule
+from blockwright.strategies.strategy import Strategy
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
@@ -247,4 +247,4 @@ def _cut(
     return IndexMap(tuple(names.values()), tuple(parts))
 
 
-RULE = Rule("separable", refuses, apply)
+STRATEGY = Strategy("separable_conv", refuses, apply)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import msgspec
 
 from blockwright import ir
-from blockwright.analysis.streaming import READ_AHEAD
+from blockwright.ir.annotations import LOOP_PARTITION, PREFETCH_READ
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.inline import block_of, extent
 from blockwright.strategies.cpu.nontemporal import known_bytes, stream
@@ -26,7 +26,6 @@ from blockwright.target import Target
 
 _SHORT = 8  # rows that are no more than this part of the first-level cache are written at once
 _TASKS = 8  # of a thread, at least
-_PARTITION = "loop_partition"
 _IN_VECTORS = [ir.ForKind.SERIAL, ir.ForKind.VECTORIZED]
 _FEWEST = 8  # rows of a task: the first one is worked on alone, and the last one written alone
 
@@ -142,16 +141,16 @@ def _overlap(sch: Schedule, row: LoopRV, plan: _Plan, target: Target) -> None:
     writing, working = (sch.get_loops(h)[-2] for h in (plan.writer, plan.worker))
     fetching = None if plan.ahead is None else sch.get_loops(plan.ahead)[-2]
     beside = fetching is not None and sch.get(fetching) is sch.get(working)
-    ragged = _PARTITION in sch.get(writing).annotations
+    ragged = LOOP_PARTITION in sch.get(writing).annotations
     task, each = sch.split(row, [None, plan.rows])
     sch.parallel(task)
     stream(sch, task, plan.writer, target)
     before = [k if k < plan.position else k + 1 for k in range(plan.statements - 1)]
     sch.software_pipeline(each, [0] * len(before) + [1], [*before, plan.position])
     for loop in (writing, working) if ragged else ():
-        sch.unannotate(loop, _PARTITION)
+        sch.unannotate(loop, LOOP_PARTITION)
     together = sch.merge(writing, working)
     if ragged:
-        sch.annotate(together, _PARTITION, True)
+        sch.annotate(together, LOOP_PARTITION, True)
     if fetching is not None:
-        sch.annotate(together if beside else fetching, READ_AHEAD, 1)
+        sch.annotate(together if beside else fetching, PREFETCH_READ, 1)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from blockwright import ir
+from blockwright.ir.annotations import LOOP_PARTITION
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.inline import block_of, extent, longest, reduces
 from blockwright.strategies.cpu.vector_loops import inner_loops
@@ -79,7 +80,7 @@ def _cut_pieces(sch: Schedule, k: Sequence[LoopRV], pieces: Pieces, ragged: bool
     if together > 1:
         outer[-1], _ = sch.split(outer[-1], [None, together])
     over = sch.fuse(*outer) if len(outer) > 1 else outer[0]
-    sch.annotate(over, "loop_partition", True)  # the last one may be padded
+    sch.annotate(over, LOOP_PARTITION, True)  # the last one may be padded
     return over
 
 

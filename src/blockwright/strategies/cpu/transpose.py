@@ -15,6 +15,7 @@ from __future__ import annotations
 import msgspec
 
 from blockwright import ir
+from blockwright.ir.annotations import LOOP_PARTITION
 from blockwright.lower.cpu.register_transpose import LARGEST, NEAR
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.inline import block_of, bound_iterators
@@ -89,10 +90,10 @@ def turn(
     sch.unroll(n1)
     sch.vectorize(v1)
     if ragged[inner]:
-        sch.annotate(inner, "loop_partition", True)
+        sch.annotate(inner, LOOP_PARTITION, True)
     if around > 1 and ragged[outer] and around >= _ENOUGH * target.num_threads:
         sch.reorder(*others, outer, inner, n1, v1)
-        sch.annotate(outer, "loop_partition", True)
+        sch.annotate(outer, LOOP_PARTITION, True)
         below = None if long is None or short is None else long * short
         return others, below, False
     if ragged[outer]:

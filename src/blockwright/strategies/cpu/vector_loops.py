@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from blockwright import ir
+from blockwright.ir.annotations import LOOP_PARTITION
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.inline import block_of, extent, reduces
 from blockwright.target import Target
@@ -30,7 +31,7 @@ def spatial_loops(sch: Schedule, handle: BlockRV, loops: Sequence[LoopRV]) -> li
 def cut_tail(sch: Schedule, chunks: LoopRV, size: int | None, lanes: int) -> None:
     """Masks in the last vector alone, where the vectors do not fit."""
     if has_tail(size, lanes):
-        sch.annotate(chunks, "loop_partition", True)
+        sch.annotate(chunks, LOOP_PARTITION, True)
 
 
 def has_tail(size: int | None, lanes: int) -> bool:

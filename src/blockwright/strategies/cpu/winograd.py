@@ -24,7 +24,7 @@ from blockwright.strategies.cpu.split_k import Pieces
 from blockwright.strategies.cpu.vector_loops import cut_tail, inner_loops, vectorize_last
 from blockwright.strategies.cpu.winograd_cost import Convolution, plan
 from blockwright.strategies.match.blocks import contraction_of, extent_of, is_cold, leaf_blocks
-from blockwright.strategies.strategy import Rule
+from blockwright.strategies.strategy import Strategy
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
@@ -359,4 +359,4 @@ def _axis_in(index: ir.Expr, block: ir.Block) -> int | None:
     return next((k for k, it in enumerate(block.iter_vars) if ir.uses_var(index, it.var)), None)
 
 
-RULE = Rule("winograd", refuses, apply)
+STRATEGY = Strategy("winograd", refuses, apply)

@@ -11,7 +11,7 @@ import numpy as np
 from blockwright import ir
 from blockwright.analysis import find_violations
 from blockwright.build import build
-from blockwright.build.compile_cache import Remembered
+from blockwright.build.compile_cache import CompileCache
 from blockwright.graph import check_graph, function_symbols, symbol_ranges
 from blockwright.passes import PassContext, run_pipeline
 from blockwright.passes.normalize import normalize
@@ -84,8 +84,8 @@ def tried(module: ir.IRModule, seed: int) -> MutantVerdict:
     rng = np.random.default_rng(seed)
     try:
         context = PassContext(Target("native"))
-        context.remembered = Remembered()  # most programs are those of earlier mutants
-        library = build(run_pipeline(module, context), remembered=context.remembered)
+        context.compile_cache = CompileCache()  # most programs are those of earlier mutants
+        library = build(run_pipeline(module, context), compile_cache=context.compile_cache)
         codes = [_called(module, library["main"], rng, alike) for alike in (True, False)]
     except BlockwrightError as error:
         # A value without memory is a fault of the passes, not of the module.

@@ -30,14 +30,14 @@ _FACTORS = (
 _NOTES: dict[str, tuple[Any, ...]] = {
     PARTITION: (True,),
     "llvm.unroll": ("disable", 2, 4),
-    "own_registers": (1,),
+    "register_pressure": (1,),
     "pragma_auto_unroll_max_step": (4, 16, 64),
     "pragma_unroll_explicit": (True,),
-    "read_ahead": (1, 2),
-    "read_ahead_shared": (1, 2),
-    "streaming_stores": (0, 64),
+    "prefetch_read": (1, 2),
+    "prefetch_shared": (1, 2),
+    "nontemporal_stores": (0, 64),
     "unroll_explicit": (True,),
-    "write_ahead": (1, 2),
+    "prefetch_write": (1, 2),
 }
 
 

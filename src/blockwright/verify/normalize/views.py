@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from blockwright import ir
+from blockwright.ir.annotations import DIM_ALIGN
 from blockwright.verify.verdict import Unknown
 
 At = Callable[[Sequence[ir.Expr]], tuple[ir.Expr, ...]]
@@ -34,10 +35,7 @@ class _OneName(ir.Mutator):
         self.places: dict[ir.Buffer, tuple[ir.Buffer, At]] = {}
         self.pointers: dict[ir.Var, ir.Expr] = {}
         self.padded = {
-            r.buffer
-            for b in ir.blocks(func.body)
-            if "buffer_dim_align" in b.annotations
-            for r in b.writes
+            r.buffer for b in ir.blocks(func.body) if DIM_ALIGN in b.annotations for r in b.writes
         }
 
     def rewrite_Buffer(self, node: ir.Buffer) -> ir.Buffer:

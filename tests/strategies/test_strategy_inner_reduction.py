@@ -9,7 +9,7 @@ import pytest
 
 from blockwright import ir
 from blockwright.script.compute import Program
-from blockwright.strategies import apply_rules
+from blockwright.strategies import apply_strategies
 from blockwright.target import Target
 from tests.strategies.row_programs import Size, softmax
 
@@ -81,11 +81,11 @@ PROGRAMS: dict[str, tuple[ir.PrimFunc, list[dict[str, int]]]] = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_schedule_means_the_same(checks: Any, name: str) -> None:
     func, sizes = PROGRAMS[name]
-    checks.taken_by("rows", func, *sizes)
+    checks.taken_by("inner_reduction", func, *sizes)
 
 
 def test_rows_are_parallel_and_their_work_is_in_vectors(checks: Any) -> None:
-    func = checks.taken_by("rows", softmax(N, S)).func
+    func = checks.taken_by("inner_reduction", softmax(N, S)).func
     kinds = checks.loop_kinds(func)
     assert kinds.count("parallel") == 2  # in one schedule for short sums and one for long ones
     assert kinds.index("parallel") == 0
@@ -114,7 +114,7 @@ def narrow() -> ir.PrimFunc:
     ],
 )
 def test_what_is_refused_says_why(checks: Any, func: ir.PrimFunc, reason: str) -> None:
-    assert checks.refusal("rows", func) == reason
+    assert checks.refusal("inner_reduction", func) == reason
 
 
 def test_softmax_agrees_with_numpy(checks: Any) -> None:
@@ -146,7 +146,7 @@ def test_an_empty_reduction_gives_the_initial_value(checks: Any) -> None:
 
 
 def test_threads_share_a_long_sum(checks: Any) -> None:
-    kinds = checks.loop_kinds(apply_rules(shared_sum(), MACHINE).func)
+    kinds = checks.loop_kinds(apply_strategies(shared_sum(), MACHINE).func)
     assert kinds.count("parallel") == 2  # in one schedule for short sums and one for long ones
     run = checks.native(shared_sum())
     for rows in (0, 1, 5, 17):
@@ -195,7 +195,7 @@ def group_norm(last: bool, groups: int = 3, members: int = 4, side: int = 7) -> 
 def test_statistics_of_groups_are_taken_once(checks: Any, last: bool) -> None:
     """Not again for each channel of a group, or for each line of pixels."""
     func = group_norm(last)
-    result = checks.taken_by("rows", func, {})
+    result = checks.taken_by("inner_reduction", func, {})
     (rows,) = [f for f in ir.loops(result.func.body) if f.kind is ir.ForKind.PARALLEL]
     assert ir.const_int(rows.extent) == 2 * 3
     x, got = checks.normal(2, *((7, 7, 12) if last else (12, 7, 7))), np.zeros((2, 12, 7, 7), "f4")
@@ -216,7 +216,7 @@ def test_odd_axes_that_lie_together_are_reduced_by_vectors(checks: Any, rank: in
     x = p.param("X", (4, 13, 5, 3), "float32")
     over = (4, 13, 5, 3)
     func = p.finish([p.reduce("Y", over[:rank], over[rank:], lambda *i: x[i])])
-    result = checks.taken_by("rows", func, {})
+    result = checks.taken_by("inner_reduction", func, {})
     assert "vectorized" in checks.loop_kinds(result.func)
 
 
@@ -230,7 +230,7 @@ def test_rows_that_are_taken_together_may_share_a_number(checks: Any) -> None:
     e = p.compute("e", (64, 24), lambda i, k: ir.call("exp", z[i, k] - m[i]))
     s = p.reduce("s", (64,), (24,), lambda i, k: e[i, k])
     func = p.finish([p.compute("o", (64, 24), lambda i, k: e[i, k] / s[i])])
-    checks.taken_by("rows", func, {})
+    checks.taken_by("inner_reduction", func, {})
 
 
 @pytest.mark.parametrize("inner", [7, 9, 33])
@@ -240,7 +240,7 @@ def test_vectors_of_a_sum_lie_within_its_last_axis(checks: Any, inner: int) -> N
     p = Program("total")
     x = p.param("X", (6, 5, inner), "float32")
     func = p.finish([p.reduce("Y", (5,), (6, inner), lambda i, j, k: x[j, i, k])])
-    result = checks.taken_by("rows", func, {})
+    result = checks.taken_by("inner_reduction", func, {})
     assert "vectorized" in checks.loop_kinds(result.func)
     loads = [n for n in ir.collect(result.func.body, ir.BufferLoad) if n.buffer.name == "X"]
     assert loads

@@ -9,7 +9,7 @@ import blockwright as bw
 from blockwright import ir
 from blockwright.build import build
 from blockwright.script.compute import Program
-from blockwright.strategies import RuleResult, apply_rules
+from blockwright.strategies import StrategyResult, apply_strategies
 from blockwright.target import Cache, Target
 from blockwright.testing import assert_same_meaning
 from tests.strategies.row_programs import Size, softmax
@@ -46,10 +46,10 @@ def centred(rows: Size = ROWS, columns: Size = COLUMNS) -> ir.PrimFunc:
     )
 
 
-def overlapped(func: ir.PrimFunc, target: Target = SMALL) -> RuleResult | None:
+def overlapped(func: ir.PrimFunc, target: Target = SMALL) -> StrategyResult | None:
     """The program as the rules schedule it, where they let two rows share a loop."""
-    result = apply_rules(func, target)
-    assert result.rule == "rows"
+    result = apply_strategies(func, target)
+    assert result.strategy == "inner_reduction"
     assert "gave up" not in result.note
     return result if "software_pipeline" in str(result.trace) else None
 
@@ -66,7 +66,7 @@ def test_a_row_is_written_while_the_next_one_is_worked_on(
     result = overlapped(program, small(machine))
     assert result is not None
     serial = [f for f in ir.loops(result.func.body) if f.kind is ir.ForKind.SERIAL]
-    assert sum("read_ahead" in loop.annotations for loop in serial) == 1
+    assert sum("prefetch_read" in loop.annotations for loop in serial) == 1
     innermost = [f for f in serial if not any(f is not g and g in set(ir.walk(f)) for g in serial)]
     passes = [[b.name for b in ir.collect(loop.body, ir.Block)] for loop in innermost]
     (together,) = [names for names in passes if "o" in names]
@@ -82,7 +82,7 @@ def test_rows_side_by_side_give_the_same_numbers(program: ir.PrimFunc) -> None:
     shape = tuple(ir.const_int(n) or 0 for n in program.buffers[0].shape)
     x = np.random.default_rng(0).standard_normal(shape).astype("float32")
     plain, beside = (np.zeros_like(x) for _ in range(2))
-    build(apply_rules(program, Target("native", num_threads=2)).func)[program.name](x, plain)
+    build(apply_strategies(program, Target("native", num_threads=2)).func)[program.name](x, plain)
     build(result.func)[program.name](x, beside)
     np.testing.assert_array_equal(beside, plain)
 
@@ -111,10 +111,10 @@ def test_short_rows_near_the_processor_are_taken_together(rows: int, together: i
     """Eight of them, or fewer, so that each of two threads has four tasks."""
     func = softmax(rows, 48)
     machine = Target("x86-64-v3", num_threads=2)
-    found = apply_rules(func, machine).func
+    found = apply_strategies(func, machine).func
     (outer,) = [loop for loop in ir.loops(found.body) if loop.kind is ir.ForKind.PARALLEL]
     assert ir.const_int(outer.extent) == -(-rows // together)
     assert_same_meaning(func, found, sizes={})
-    long = apply_rules(softmax(rows, 512), machine).func
+    long = apply_strategies(softmax(rows, 512), machine).func
     (outer,) = [loop for loop in ir.loops(long.body) if loop.kind is ir.ForKind.PARALLEL]
     assert ir.const_int(outer.extent) == rows

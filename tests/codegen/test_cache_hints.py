@@ -41,7 +41,7 @@ def scheduled(text: str, least: int, *, parallel: bool = True, lanes: int = 8) -
     sch.vectorize(lane)
     if parallel:
         sch.parallel(i)
-    sch.annotate(i, "streaming_stores", least)
+    sch.annotate(i, "nontemporal_stores", least)
     return sch
 
 
@@ -112,7 +112,7 @@ def main(A: T.Buffer((64, 1001), "float32"), B: T.Buffer((64, 1001), "float32"))
     i, j = sch.get_loops(sch.get_block("B"))
     j, lane = sch.split(j, [None, 8])
     sch.vectorize(lane)
-    sch.annotate(i, "streaming_stores", 0)
+    sch.annotate(i, "nontemporal_stores", 0)
     assert STREAMED_STORE not in assembly(sch)
     a, b = np.random.rand(64, 1001).astype("float32"), at(0, 64 * 1001).reshape(64, 1001)
     bw.build(sch.func)["main"](a, b)
@@ -121,7 +121,7 @@ def main(A: T.Buffer((64, 1001), "float32"), B: T.Buffer((64, 1001), "float32"))
 
 def test_the_interpreter_and_the_trace_know_the_annotation() -> None:
     sch = scheduled(COPY.replace("SIZE", "64"), 0)
-    assert '"streaming_stores": 0' in sch.func.script()
+    assert '"nontemporal_stores": 0' in sch.func.script()
     a, b = np.arange(64, dtype="float32"), np.zeros(64, "float32")
     bw.interpret(sch.func, a, b)
     np.testing.assert_array_equal(b, 2 * a)
@@ -141,7 +141,7 @@ def main(A: T.Buffer((5, 64), "float32"), B: T.Buffer((5, 64), "float32")):
 
 
 @pytest.mark.parametrize("parallel", [True, False])
-@pytest.mark.parametrize("key", ["read_ahead", "write_ahead"])
+@pytest.mark.parametrize("key", ["prefetch_read", "prefetch_write"])
 def test_lines_are_fetched_for_later_rows(key: str, parallel: bool) -> None:
     """One fetch for both reads of an element, or for what is written; rows beyond the last one are
     neither read nor written."""
@@ -181,7 +181,7 @@ def test_what_is_loaded_anyway_and_lines_on_their_way_are_not_fetched(
     j, parts, lane = sch.split(j, [None, 32 // lanes, lanes])
     sch.vectorize(lane)
     sch.unroll(parts)
-    sch.annotate(j, "read_ahead", 1)
+    sch.annotate(j, "prefetch_read", 1)
     text = bw.build(sch.func, target="x86-64-v4").source("llvm")
     assert text.count("call void @llvm.prefetch") == fetches
 
@@ -220,7 +220,7 @@ def test_what_a_loop_reads_again_is_fetched_in_shares_for_the_next_one(distance:
     _, r, d, j = sch.get_loops(sch.get_block("C"))
     sch.vectorize(j)
     sch.decompose_reduction("C", d)
-    sch.annotate(r, "read_ahead_shared", distance)
+    sch.annotate(r, "prefetch_shared", distance)
     module = bw.build(sch.func)
     assert module.source("llvm").count("call void @llvm.prefetch") == 1
     rng = np.random.default_rng(0)
@@ -241,7 +241,7 @@ def test_a_share_that_is_longer_than_a_line_is_fetched_line_by_line(
     _, r, d, j = sch.get_loops(sch.get_block("C"))
     sch.vectorize(j)
     sch.decompose_reduction("C", d)
-    sch.annotate(r, "read_ahead_shared", 1)
+    sch.annotate(r, "prefetch_shared", 1)
     assert bw.build(sch.func).source("llvm").count("call void @llvm.prefetch") == lines
 
 
@@ -252,7 +252,7 @@ def test_shares_are_of_as_many_iterations_as_there_are(rows: int) -> None:
     _, r, d, j = sch.get_loops(sch.get_block("C"))
     sch.vectorize(j)
     sch.decompose_reduction("C", d)
-    sch.annotate(r, "read_ahead_shared", 1)
+    sch.annotate(r, "prefetch_shared", 1)
     module = bw.build(sch.func)
     assert module.source("llvm").count("call void @llvm.prefetch") == 3
     rng = np.random.default_rng(0)
@@ -266,14 +266,14 @@ def test_a_loop_that_is_not_inside_of_another_shares_nothing() -> None:
     sch = bw.Schedule(bw.from_source(PANELS))
     p, *_, j = sch.get_loops(sch.get_block("C"))
     sch.vectorize(j)
-    sch.annotate(p, "read_ahead_shared", 1)
+    sch.annotate(p, "prefetch_shared", 1)
     assert "prefetch" not in assembly(sch)
 
 
 def test_an_outermost_loop_has_nothing_to_fetch_for() -> None:
     sch = bw.Schedule(bw.from_source(COPY.replace("SIZE", "64")))
     (i,) = sch.get_loops(sch.get_block("B"))
-    sch.annotate(i, "read_ahead", 1)
+    sch.annotate(i, "prefetch_read", 1)
     assert "prefetch" not in assembly(sch)
 
 
@@ -282,7 +282,7 @@ def test_a_number_of_bytes_is_wanted(value: object) -> None:
     sch = bw.Schedule(bw.from_source(COPY.replace("SIZE", "64")))
     (i,) = sch.get_loops(sch.get_block("B"))
     with pytest.raises(ScheduleError, match="number of bytes") as caught:
-        sch.annotate(i, "streaming_stores", value)
+        sch.annotate(i, "nontemporal_stores", value)
     assert caught.value.code == "BW304"
 
 
@@ -290,16 +290,16 @@ def test_a_block_or_an_unrolled_loop_is_refused() -> None:
     sch = bw.Schedule(bw.from_source(COPY.replace("SIZE", "64")))
     block = sch.get_block("B")
     with pytest.raises(ScheduleError, match="belongs on a loop"):
-        sch.annotate(block, "streaming_stores", 0)
+        sch.annotate(block, "nontemporal_stores", 0)
     (i,) = sch.get_loops(block)
     sch.unroll(i)
     with pytest.raises(ScheduleError, match="this one is unrolled"):
-        sch.annotate(i, "streaming_stores", 0)
+        sch.annotate(i, "nontemporal_stores", 0)
 
 
 def test_a_build_refuses_what_no_step_has_checked() -> None:
     text = COPY.replace("SIZE", "64").replace(
-        "range(64)", 'T.serial(64, annotations={"streaming_stores": -5})'
+        "range(64)", 'T.serial(64, annotations={"nontemporal_stores": -5})'
     )
     with pytest.raises(BuildError) as caught:
         bw.build(bw.from_source(text))

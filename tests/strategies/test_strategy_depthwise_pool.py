@@ -13,7 +13,7 @@ from blockwright.analysis import check_well_formed
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
 from blockwright.script.compute import Program
-from blockwright.strategies import apply_rules
+from blockwright.strategies import apply_strategies
 from blockwright.target import Cache, Target
 from blockwright.testing import assert_same_meaning
 
@@ -94,7 +94,7 @@ TAKEN: dict[str, ir.PrimFunc] = {
 @pytest.mark.parametrize("name", TAKEN)
 def test_windows_keep_their_meaning(checks: Any, name: str) -> None:
     func = TAKEN[name]
-    result = checks.taken_by("window", func)
+    result = checks.taken_by("depthwise_pool", func)
     for sizes in SIZES if "any size" in name or "first axis" in name else ({},):
         assert_same_meaning(func, result.func, sizes=sizes)
     assert "vectorized" in checks.loop_kinds(result.func)
@@ -129,20 +129,22 @@ def fused(activation_first: bool) -> ir.PrimFunc:
 
 @pytest.mark.parametrize("activation_first", [True, False])
 def test_work_around_a_window_is_part_of_it(checks: Any, activation_first: bool) -> None:
-    result = checks.taken_by("window", fused(activation_first), *({**s, "c": 1} for s in SIZES))
+    result = checks.taken_by(
+        "depthwise_pool", fused(activation_first), *({**s, "c": 1} for s in SIZES)
+    )
     names = {b.name for b in ir.blocks(result.func.body)}
     assert not names & {"act", "scaled", "added"}
     assert ("border" in names) == activation_first  # an activation is not done for every tap
 
 
 def test_a_border_alone_is_a_mask(checks: Any) -> None:
-    result = checks.taken_by("window", depthwise((1, 16, 16, 48), (3, 3), padding=1))
+    result = checks.taken_by("depthwise_pool", depthwise((1, 16, 16, 48), (3, 3), padding=1))
     assert "padded" not in {b.name for b in ir.blocks(result.func.body)}
 
 
 def test_borders_of_any_size_are_copied_where_vectors_move_along(checks: Any) -> None:
     """Where many vectors may lie within one, masks would be most of the work."""
-    result = checks.taken_by("window", TAKEN["channels first, any size"])
+    result = checks.taken_by("depthwise_pool", TAKEN["channels first, any size"])
     copies = [b for b in ir.blocks(result.func.body) if b.name == "padded"]
     (around,) = (
         [f for f in ir.loops(result.func.body) if copy in ir.blocks(f.body)] for copy in copies
@@ -152,7 +154,7 @@ def test_borders_of_any_size_are_copied_where_vectors_move_along(checks: Any) ->
 
 def test_channels_far_apart_are_brought_together(checks: Any) -> None:
     """512 channels: the lines that neighbouring columns need fall into two sets of the cache."""
-    result = checks.taken_by("window", depthwise((1, 14, 14, 512), (3, 3), padding=1))
+    result = checks.taken_by("depthwise_pool", depthwise((1, 14, 14, 512), (3, 3), padding=1))
     assert "padded" in {b.name for b in ir.blocks(result.func.body)}
 
 
@@ -161,8 +163,8 @@ def test_channels_far_apart_are_brought_together(checks: Any) -> None:
     "name", ["channels last", "channels first, stride 2", "mean, channels last"]
 )
 def test_every_machine_has_its_own_tile(machine: str, name: str) -> None:
-    result = apply_rules(TAKEN[name], Target(machine))
-    assert result.rule == "window"
+    result = apply_strategies(TAKEN[name], Target(machine))
+    assert result.strategy == "depthwise_pool"
     assert not result.note
     check_well_formed(result.func)
     assert_same_meaning(TAKEN[name], result.func, sizes={})
@@ -172,7 +174,7 @@ def test_every_machine_has_its_own_tile(machine: str, name: str) -> None:
 def test_sums_of_many_taps_stay_in_registers(checks: Any, last: bool) -> None:
     """All loops over sums are written out, and taps of one axis, so that a row is used in turn."""
     shape = (1, 13, 16, 8) if last else (1, 2, 13, 16)
-    result = checks.taken_by("window", depthwise(shape, (11, 11), last, padding=5), {})
+    result = checks.taken_by("depthwise_pool", depthwise(shape, (11, 11), last, padding=5), {})
     (update,) = [
         b
         for b in ir.blocks(result.func.body)
@@ -198,15 +200,15 @@ SMALL = Target("x86-64-v3", num_threads=2, caches=(Cache(2048), Cache(8192), Cac
 
 
 def fetches_ahead(func: ir.PrimFunc, target: Target) -> bool:
-    found = apply_rules(func, target).func
-    return any("read_ahead" in loop.annotations for loop in ir.loops(found.body))
+    found = apply_strategies(func, target).func
+    return any("prefetch_read" in loop.annotations for loop in ir.loops(found.body))
 
 
 @pytest.mark.parametrize("attrs", [{}, {"padding": 1}, {"padding": 1, "strides": 2}])
 def test_data_from_memory_is_read_by_whole_pixels_and_ahead(attrs: dict[str, Any]) -> None:
     large = depthwise((3, 19, 21, 16), (3, 3), **attrs)
     assert fetches_ahead(large, SMALL)
-    assert_same_meaning(large, apply_rules(large, SMALL).func, sizes={})
+    assert_same_meaning(large, apply_strategies(large, SMALL).func, sizes={})
     assert not fetches_ahead(large, Target("x86-64-v3", num_threads=2))  # it is in a cache
     assert not fetches_ahead(depthwise((N, 19, 21, 16), (3, 3)), SMALL)  # it may be
     assert not fetches_ahead(depthwise((3, 19, 21, 96), (3, 3)), SMALL)  # too many for registers
@@ -216,9 +218,11 @@ def test_data_from_memory_is_read_by_whole_pixels_and_ahead(attrs: dict[str, Any
 def test_planes_from_memory_are_fetched_a_tile_of_rows_ahead(attrs: dict[str, Any]) -> None:
     """What is read and what is written: pieces of lines of several rows come by no other way."""
     large = depthwise((3, 4, 19, 21), (3, 3), last=False, **attrs)
-    found = apply_rules(large, SMALL).func
+    found = apply_strategies(large, SMALL).func
     both = [
-        f for f in ir.loops(found.body) if {"read_ahead", "write_ahead"} <= f.annotations.keys()
+        f
+        for f in ir.loops(found.body)
+        if {"prefetch_read", "prefetch_write"} <= f.annotations.keys()
     ]
     assert len(both) == 1
     assert_same_meaning(large, found, sizes={})
@@ -243,7 +247,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("reason", REFUSED)
 def test_what_is_no_window_is_refused(checks: Any, reason: str) -> None:
-    assert reason in checks.refusal("window", REFUSED[reason])
+    assert reason in checks.refusal("depthwise_pool", REFUSED[reason])
 
 
 def windows(x: Any, kernel: int, stride: int) -> Any:

@@ -74,7 +74,7 @@ PROGRAMS: dict[str, tuple[ir.PrimFunc, list[dict[str, int]]]] = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_schedule_means_the_same(checks: Any, name: str) -> None:
     func, sizes = PROGRAMS[name]
-    checks.taken_by("columns", func, *sizes)
+    checks.taken_by("outer_reduction", func, *sizes)
 
 
 @pytest.mark.parametrize("rows", [5, S])
@@ -82,11 +82,11 @@ def test_an_axis_of_at_most_one_element(checks: Any, rows: Size) -> None:
     """`compute_at` leaves no loop of it around the sums."""
     func = softmax(2, rows, N)
     func = func.replace(attrs={**func.attrs, "tir_var_upper_bound": {"n": 1}})
-    checks.taken_by("columns", func, {"n": 0, "s": 3}, {"n": 1, "s": 3})
+    checks.taken_by("outer_reduction", func, {"n": 0, "s": 3}, {"n": 1, "s": 3})
 
 
 def test_all_steps_of_a_stretch_of_columns_are_one_task(checks: Any) -> None:
-    kinds = checks.loop_kinds(checks.taken_by("columns", softmax(2, 90, 20)).func)
+    kinds = checks.loop_kinds(checks.taken_by("outer_reduction", softmax(2, 90, 20)).func)
     assert kinds.count("parallel") == 1
     assert kinds[0] == "parallel"
     assert kinds.count("vectorized") >= 5
@@ -94,14 +94,14 @@ def test_all_steps_of_a_stretch_of_columns_are_one_task(checks: Any) -> None:
 
 def test_short_last_axes_fill_vectors_together(checks: Any) -> None:
     """None of 5 and 3 holds a vector of eight; together they are one stretch of memory."""
-    func = checks.taken_by("columns", narrow(2, 4, 5, 3)).func
+    func = checks.taken_by("outer_reduction", narrow(2, 4, 5, 3)).func
     lanes = {ir.const_int(f.extent) for f in ir.loops(func.body) if f.kind is ir.ForKind.VECTORIZED}
     assert lanes == {8}
 
 
 def test_vectors_that_a_last_task_has_not_are_left_out(checks: Any) -> None:
     """A task takes many vectors of an unknown number of columns, of which there may be one."""
-    func = checks.taken_by("columns", sums(N, S), {"n": 3, "s": 2}).func
+    func = checks.taken_by("outer_reduction", sums(N, S), {"n": 3, "s": 2}).func
     vectors = [
         f
         for f in ir.loops(func.body)
@@ -141,7 +141,7 @@ def elementwise() -> ir.PrimFunc:
     ],
 )
 def test_what_is_refused_says_why(checks: Any, func: ir.PrimFunc, reason: str) -> None:
-    assert checks.refusal("columns", func) == reason
+    assert checks.refusal("outer_reduction", func) == reason
 
 
 def test_the_library_agrees_with_numpy(checks: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from blockwright import ir
 from blockwright.script.compute import Program
-from blockwright.strategies import CONSTANT_PARAMS, apply_rules
+from blockwright.strategies import CONSTANT_PARAMS, apply_strategies
 from blockwright.target import Target
 
 N, K, B = (ir.var(name, "int64") for name in "nkb")
@@ -99,13 +99,16 @@ def tall(columns: int, layout: str = "nk") -> ir.PrimFunc:
 def test_columns_that_fill_vectors_are_no_matter_of_reading_the_matrix(machine: str) -> None:
     """Where many rows meet them: a product then computes, and reads its left operand in place."""
     lanes = Target(machine).lanes("float32")
-    taken = {n: apply_rules(tall(n), Target(machine)).rule for n in (lanes // 2, lanes, 4 * lanes)}
+    taken = {
+        n: apply_strategies(tall(n), Target(machine)).strategy
+        for n in (lanes // 2, lanes, 4 * lanes)
+    }
     assert taken == {lanes // 2: "gemv", lanes: "gemm", 4 * lanes: "gemm"}
 
 
 @pytest.mark.parametrize("machine", ["x86-64-v3", "x86-64-v4"])
 def test_rows_whose_elements_are_apart_are_brought_together_for_few_of_them(machine: str) -> None:
-    taken = {n: apply_rules(tall(n, "kn"), Target(machine)).rule for n in (2, 3, 4)}
+    taken = {n: apply_strategies(tall(n, "kn"), Target(machine)).strategy for n in (2, 3, 4)}
     assert taken == {2: "gemv", 3: "gemv", 4: "gemm"}
 
 

@@ -16,7 +16,7 @@ from blockwright import ir
 from blockwright.build import build
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
-from blockwright.strategies import RULES, RuleResult, apply_rules
+from blockwright.strategies import STRATEGIES, StrategyResult, apply_strategies
 from blockwright.target import Target
 
 
@@ -36,15 +36,15 @@ SAMPLES = _samples()
 ROWS = [row for row in OPERATORS.values() if row.samples and row.lower is not None]
 
 
-OTHERS = [rule.name for rule in RULES if rule.name != "fallback"]
+OTHERS = [rule.name for rule in STRATEGIES if rule.name != "fallback"]
 
 
 @cache
-def by_rules(name: str) -> list[tuple[Any, RuleResult]]:
+def by_rules(name: str) -> list[tuple[Any, StrategyResult]]:
     """Every sample of an operator, and what the rules make of it. Two tests look at it."""
     row = OPERATORS[name]
     cases = [SAMPLES.Case(row, sample, f"s{k}") for k, sample in enumerate(row.samples)]
-    return [(case, apply_rules(case.func, Target("native"))) for case in cases]
+    return [(case, apply_strategies(case.func, Target("native"))) for case in cases]
 
 
 @pytest.mark.parametrize("disabled", [[], OTHERS], ids=["rules", "fallback"])
@@ -56,7 +56,7 @@ def test_scheduled_operator_matches_its_oracle(row: Any, disabled: list[str]) ->
     scheduled: dict[str, ir.Node] = {}
     for case, result in found:
         if disabled:
-            result = apply_rules(case.func, Target("native"), disabled)
+            result = apply_strategies(case.func, Target("native"), disabled)
         assert "gave up" not in result.note, result.note
         assert not result.faults, result.faults
         scheduled[case.func.name] = result.func
@@ -80,7 +80,7 @@ def test_a_batch_of_one_is_a_product_like_any_other(
         for shape in (left, right)
     ]
     func = row.lower(OpContext("matmul"), infos, dict(row.attrs))
-    assert apply_rules(func, Target("x86-64-v3")).rule == "gemm"
+    assert apply_strategies(func, Target("x86-64-v3")).strategy == "gemm"
 
 
 def test_no_sample_of_single_precision_is_left_to_the_fallback() -> None:
@@ -88,6 +88,6 @@ def test_no_sample_of_single_precision_is_left_to_the_fallback() -> None:
     for row in ROWS:
         for case, result in by_rules(row.name):
             dtypes = {array.dtype.name for array in case.arrays}
-            if dtypes == {"float32"} and result.rule == "fallback":
+            if dtypes == {"float32"} and result.strategy == "fallback":
                 left.append(f"{row.name} {[array.shape for array in case.arrays]}")
     assert not left

@@ -86,7 +86,7 @@ CONVOLUTIONS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_it_computes_what_the_program_says(checks: Any, name: str) -> None:
     size = {"height": 4, "width": 13, "channels": 3, "filters": 6}
-    result = checks.taken_by("planes", convolution(**(size | CONVOLUTIONS[name])), {})
+    result = checks.taken_by("conv_nchw", convolution(**(size | CONVOLUTIONS[name])), {})
     assert {"parallel", "vectorized", "unrolled"} <= set(checks.loop_kinds(result.func))
 
 
@@ -110,7 +110,7 @@ def test_lines_of_every_second_pixel_are_computed_natively(checks: Any, width: i
     columns = (width - 3) // 2 + 1
     bias, out = checks.normal(1, 40), np.empty((2, 1, 40, 3, columns), "float32")
     func = convolution(7, width, 5, 40, stride=2)
-    assert bw.strategies.apply_rules(func, Target("x86-64-v3")).rule == "planes"
+    assert bw.strategies.apply_strategies(func, Target("x86-64-v3")).strategy == "conv_nchw"
     checks.native(func)(x, f, bias, out)
     windows = np.lib.stride_tricks.sliding_window_view(x.astype("float64"), (3, 3), (3, 4))
     exact = np.einsum("ngchwij,gfcij->ngfhw", windows[:, :, :, ::2, ::2], f.astype("float64"))
@@ -123,14 +123,14 @@ def test_the_last_tile_of_a_line_has_no_vectors_beyond_the_end() -> None:
     """Of tiles of six filters by two vectors: 56 pixels are three and one of one vector."""
     target = Target("x86-64-v3")
     func = convolution(16, 56, 16, 35, pad=1, batch=1)
-    library = build(bw.strategies.apply_rules(func, target).func, target)
+    library = build(bw.strategies.apply_strategies(func, target).func, target)
     bodies = re.split(r"^\.L\w+:", library.source("asm"), flags=re.MULTILINE)
     assert {6, 12} <= {len(re.findall(r"\bvfmadd\w+", body)) for body in bodies}
 
 
 def test_what_a_task_reads_is_its_own_copy(checks: Any) -> None:
     """No padded input is written for all tasks: it would leave the caches."""
-    result = checks.taken_by("planes", convolution(40, 24, 8, 8, pad=1, batch=1))
+    result = checks.taken_by("conv_nchw", convolution(40, 24, 8, 8, pad=1, batch=1))
     nests = result.func.root.body
     parallel = [n for n in ir.loops(nests) if n.kind is ir.ForKind.PARALLEL]
     assert len(parallel) == 2  # panels of the weights, and the tasks
@@ -144,7 +144,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("reason", REFUSED)
 def test_what_is_refused_says_why(checks: Any, reason: str) -> None:
-    assert reason in checks.refusal("planes", REFUSED[reason])
+    assert reason in checks.refusal("conv_nchw", REFUSED[reason])
     checks.taken_by("gemm", REFUSED[reason])
 
 
@@ -160,5 +160,5 @@ def product(A: T.Buffer((20, 30), "float32"), B: T.Buffer((30, 40), "float32"),
                 C[vi, vj] = T.float32(0)
             C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
 """)
-    assert "contiguous" in checks.refusal("planes", func)
-    assert bw.strategies.apply_rules(func, Target("x86-64-v3")).rule == "gemm"
+    assert "contiguous" in checks.refusal("conv_nchw", func)
+    assert bw.strategies.apply_strategies(func, Target("x86-64-v3")).strategy == "gemm"

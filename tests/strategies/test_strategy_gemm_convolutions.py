@@ -9,7 +9,7 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
-from blockwright.strategies import apply_rules
+from blockwright.strategies import apply_strategies
 from blockwright.target import Target
 from blockwright.testing import assert_same_meaning
 
@@ -156,7 +156,7 @@ def conv(X: T.Buffer((1, 3, 2, 2), "float32"), F: T.Buffer((4, 4, 3, 8), "float3
             C[vi, vh, vw, vf] = C[vi, vh, vw, vf] + (
                 Y[vi, vh + vkh, vw + vkw, vc] * F[vkh, vkw, vc, vf])
 """)
-    result = apply_rules(func, Target("x86-64-v3", num_threads=2))
+    result = apply_strategies(func, Target("x86-64-v3", num_threads=2))
     assert not result.faults
     assert_same_meaning(func, result.func)
 
@@ -178,8 +178,8 @@ def conv(X: T.Buffer((4, 32, {width + 2}), "float32"),
                 C[vh, vw, vf] = T.float32(0)
             C[vh, vw, vf] = C[vh, vw, vf] + X[vh, vc, vw + vk] * F[vc, vk, vf]
 """)
-    result = apply_rules(func, Target("x86-64-v3", num_threads=2))
-    assert result.rule == "gemm"
+    result = apply_strategies(func, Target("x86-64-v3", num_threads=2))
+    assert result.strategy == "gemm"
     assert "outer_product_4x24_float32" in result.trace.as_python()
     taps = [loop for loop in ir.loops(result.func.body) if ir.is_const_int(loop.extent, 3)]
     unrolled = [loop.kind is ir.ForKind.UNROLLED for loop in taps]

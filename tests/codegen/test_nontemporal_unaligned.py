@@ -27,7 +27,7 @@ def main(A: T.Buffer(({rows}, {columns}), "float32"), B: T.Buffer(({rows}, {colu
     sch.vectorize(lane)
     sch.annotate(o, "loop_partition", True)
     sch.parallel(i)
-    sch.annotate(i, "streaming_stores", 0)
+    sch.annotate(i, "nontemporal_stores", 0)
     return sch
 
 
@@ -81,7 +81,7 @@ def test_rows_that_end_early_are_stored_as_they_are() -> None:
         bw.from_source("""
 @T.prim_func
 def main(A: T.Buffer((5, 161), "float32"), B: T.Buffer((5, 161), "float32")):
-    for i in T.serial(5, annotations={"streaming_stores": 0}):
+    for i in T.serial(5, annotations={"nontemporal_stores": 0}):
         with T.block("B"):
             vi = T.axis.spatial(5, i)
             T.reads(A[vi, 0:161])

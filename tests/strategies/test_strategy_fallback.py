@@ -9,11 +9,11 @@ from blockwright import ir
 from blockwright.build import build
 from blockwright.lower import lower
 from blockwright.script.ir import from_source
-from blockwright.strategies import RULES, apply_rules
-from blockwright.strategies.strategy import RuleResult
+from blockwright.strategies import STRATEGIES, apply_strategies
+from blockwright.strategies.strategy import StrategyResult
 from blockwright.target import Target
 
-OTHERS = [rule.name for rule in RULES if rule.name != "fallback"]
+OTHERS = [rule.name for rule in STRATEGIES if rule.name != "fallback"]
 
 PRODUCT = """
 @T.prim_func
@@ -28,13 +28,13 @@ def main(A: T.Buffer(({m}, {k}), "float32"), B: T.Buffer({shape}, "float32"),
 """
 
 
-def fallback(source: str) -> RuleResult:
+def fallback(source: str) -> StrategyResult:
     func = from_source(source)
     assert isinstance(func, ir.PrimFunc)
-    return apply_rules(func, Target("native"), OTHERS)
+    return apply_strategies(func, Target("native"), OTHERS)
 
 
-def product(m: int, n: int, k: int, *, transposed: bool) -> RuleResult:
+def product(m: int, n: int, k: int, *, transposed: bool) -> StrategyResult:
     shape, read = ((n, k), "B[vj, vk]") if transposed else ((k, n), "B[vk, vj]")
     return fallback(PRODUCT.format(m=m, n=n, k=k, shape=shape, read=read))
 

@@ -12,7 +12,7 @@ import pytest
 import blockwright as bw
 from blockwright import ir
 from blockwright.build import ObjectCache, build
-from blockwright.build.compile_cache import Remembered
+from blockwright.build.compile_cache import CompileCache
 from blockwright.script.ir import from_source
 from blockwright.target import Target
 
@@ -40,8 +40,8 @@ BUILDING = importlib.import_module("blockwright.build.module")
 
 
 @pytest.fixture
-def remembered(tmp_path: Path) -> Remembered:
-    return Remembered(ObjectCache(tmp_path))
+def compile_cache(tmp_path: Path) -> CompileCache:
+    return CompileCache(ObjectCache(tmp_path))
 
 
 def forbidden(*args: Any, **kwargs: Any) -> NoReturn:
@@ -49,13 +49,13 @@ def forbidden(*args: Any, **kwargs: Any) -> NoReturn:
 
 
 def test_a_second_build_does_not_lower_again(
-    remembered: Remembered, monkeypatch: pytest.MonkeyPatch
+    compile_cache: CompileCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     func = from_source(DOUBLED)
-    first = build(func, remembered=remembered)
+    first = build(func, compile_cache=compile_cache)
     monkeypatch.setattr(BUILDING, "lower", forbidden)
     monkeypatch.setattr(BUILDING, "find_violations", forbidden)
-    again = build(from_source(DOUBLED), remembered=remembered)
+    again = build(from_source(DOUBLED), compile_cache=compile_cache)
     assert again.source() == first.source()
     assert ir.structural_equal(again.lowered, first.lowered)
     out = np.empty((9, 20), np.float32)
@@ -77,52 +77,58 @@ def test_anything_else_is_lowered(
     text: str,
     target: Target,
     sanitize: tuple[str, ...],
-    remembered: Remembered,
+    compile_cache: CompileCache,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    build(from_source(DOUBLED), HERE, remembered=remembered)
+    build(from_source(DOUBLED), HERE, compile_cache=compile_cache)
     monkeypatch.setattr(BUILDING, "lower", forbidden)
     with pytest.raises(AssertionError, match="worked out before"):
-        build(from_source(text), target, sanitize=sanitize, remembered=remembered)
+        build(from_source(text), target, sanitize=sanitize, compile_cache=compile_cache)
 
 
-def test_symbols_and_buffers_are_those_of_the_program(remembered: Remembered) -> None:
+def test_symbols_and_buffers_are_those_of_the_program(compile_cache: CompileCache) -> None:
     """Other functions of a module share them."""
     text = DOUBLED.replace("9", "n").replace("(A:", "(n: T.int64, A:")
     first, again = from_source(text), from_source(text)
     for func in (first, again):
-        flat = build(func, remembered=remembered).lowered["main"]
+        flat = build(func, compile_cache=compile_cache).lowered["main"]
         assert flat.params == func.params
         assert {v for v in ir.free_vars(flat.body) if v.name == "n"} == {func.params[0]}
 
 
-def test_an_invalid_program_is_refused_every_time(remembered: Remembered) -> None:
+def test_an_invalid_program_is_refused_every_time(compile_cache: CompileCache) -> None:
     shifted = "T.axis.spatial(9, i + 1), T.axis.spatial(20, j)"
     beyond = from_source(DOUBLED.replace('T.axis.remap("SS", [i, j])', shifted))
     for _ in range(2):
         with pytest.raises(bw.ValidationError):
-            build(beyond, remembered=remembered)
+            build(beyond, compile_cache=compile_cache)
 
 
-def test_who_watches_the_passes_sees_them(remembered: Remembered) -> None:
-    build(from_source(DOUBLED), remembered=remembered)
+def test_who_watches_the_passes_sees_them(compile_cache: CompileCache) -> None:
+    build(from_source(DOUBLED), compile_cache=compile_cache)
     seen: list[str] = []
-    build(from_source(DOUBLED), remembered=remembered, on_pass=lambda name, *_: seen.append(name))
+    build(
+        from_source(DOUBLED),
+        compile_cache=compile_cache,
+        on_pass=lambda name, *_: seen.append(name),
+    )
     assert "lower_blocks" in seen
 
 
-def test_a_result_with_a_value_that_cannot_be_written_is_not_kept(remembered: Remembered) -> None:
+def test_a_result_with_a_value_that_cannot_be_written_is_not_kept(
+    compile_cache: CompileCache,
+) -> None:
     func = from_source(DOUBLED)
-    remembered.keep("odd", func, HERE, (), func.with_attrs(hook=lambda: None))
-    assert remembered.find("odd", func, HERE, ()) is None
+    compile_cache.keep("odd", func, HERE, (), func.with_attrs(hook=lambda: None))
+    assert compile_cache.find("odd", func, HERE, ()) is None
 
 
-def test_a_result_too_deep_to_be_written_is_not_kept(remembered: Remembered) -> None:
+def test_a_result_too_deep_to_be_written_is_not_kept(compile_cache: CompileCache) -> None:
     deep: ir.Expr = ir.var("x", "bool")
     for _ in range(5000):
         deep = ir.Not(deep)
-    remembered.keep("deep", from_source(DOUBLED), HERE, (), deep)
-    assert remembered.find("deep", from_source(DOUBLED), HERE, ()) is None
+    compile_cache.keep("deep", from_source(DOUBLED), HERE, (), deep)
+    assert compile_cache.find("deep", from_source(DOUBLED), HERE, ()) is None
 
 
 def test_a_second_compilation_schedules_nothing(
@@ -130,7 +136,7 @@ def test_a_second_compilation_schedules_nothing(
 ) -> None:
     monkeypatch.setenv("BLOCKWRIGHT_CACHE_DIR", str(tmp_path))
     first = bw.compile(from_source(MODEL))
-    monkeypatch.setattr("blockwright.strategies.try_rules", forbidden)
+    monkeypatch.setattr("blockwright.strategies.try_strategies", forbidden)
     monkeypatch.setattr(BUILDING, "find_violations", forbidden)
     again = bw.compile(from_source(MODEL))
     assert {n: t.as_python() for n, t in again.context.traces.items()} == {
@@ -145,6 +151,6 @@ def test_a_second_compilation_schedules_nothing(
 
 def test_nothing_is_kept_without_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BLOCKWRIGHT_CACHE_DIR", "")
-    remembered, func = Remembered(), from_source(DOUBLED)
-    remembered.keep("lower", func, HERE, (), func)
-    assert remembered.find("lower", func, HERE, ()) is None
+    compile_cache, func = CompileCache(), from_source(DOUBLED)
+    compile_cache.keep("lower", func, HERE, (), func)
+    assert compile_cache.find("lower", func, HERE, ()) is None

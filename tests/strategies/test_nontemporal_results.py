@@ -9,7 +9,7 @@ import pytest
 
 from blockwright import ir
 from blockwright.script.compute import Program
-from blockwright.strategies import apply_rules
+from blockwright.strategies import apply_strategies
 from blockwright.target import Target
 from tests.strategies.row_programs import Size, softmax
 
@@ -34,12 +34,12 @@ def biased(*shape: Size) -> ir.PrimFunc:
 
 def streams(func: ir.PrimFunc) -> list[Any]:
     """Sizes from which on results of the scheduled program pass the caches by."""
-    found = apply_rules(func, MACHINE)
+    found = apply_strategies(func, MACHINE)
     assert "gave up" not in found.note
     return [
-        loop.annotations["streaming_stores"]
+        loop.annotations["nontemporal_stores"]
         for loop in ir.loops(found.func.body)
-        if "streaming_stores" in loop.annotations
+        if "nontemporal_stores" in loop.annotations
     ]
 
 
@@ -54,8 +54,8 @@ def ahead(func: ir.PrimFunc) -> list[str]:
     """Blocks of loops that fetch the next row."""
     loops = [
         loop
-        for loop in ir.loops(apply_rules(func, MACHINE).func.body)
-        if loop.annotations.get("read_ahead") == 1
+        for loop in ir.loops(apply_strategies(func, MACHINE).func.body)
+        if loop.annotations.get("prefetch_read") == 1
     ]
     return [block.name for loop in loops for block in ir.collect(loop.body, ir.Block)]
 
@@ -102,7 +102,7 @@ def test_flat_loops_agree_with_numpy(checks: Any, shape: tuple[int, int]) -> Non
 def test_sums_are_made_in_the_pass_that_makes_their_terms(checks: Any, columns: Size) -> None:
     """A softmax passes over a row three times: largest, powers with their sum, shares."""
     sizes = [{"n": 1}, {"n": 77}, {"n": 300}] if columns is N else [{}]
-    func = checks.taken_by("rows", softmax(3, columns), *sizes).func
+    func = checks.taken_by("inner_reduction", softmax(3, columns), *sizes).func
     for loop in ir.loops(func.body):
         inside = [b.name for b in ir.collect(loop.body, ir.Block)]
         if "e" in inside and "o" not in inside:

@@ -9,8 +9,8 @@ import blockwright as bw
 from blockwright import ir
 from blockwright.schedule import Schedule
 from blockwright.script.compute import Program
-from blockwright.strategies import RULES
-from blockwright.strategies.strategy import Rule, Variant, try_rules
+from blockwright.strategies import STRATEGIES
+from blockwright.strategies.strategy import Strategy, Variant, try_strategies
 from blockwright.support.codes import CODES
 from blockwright.target import Target
 
@@ -32,23 +32,23 @@ def refuses_by_fault(func: ir.PrimFunc, target: Target) -> str:
 
 
 @pytest.mark.parametrize("rule", [
-    Rule("faulty", lambda *_: "", broken),
-    Rule("faulty", refuses_by_fault, broken),
-    Rule("faulty", lambda *_: "", lambda *_: None,
+    Strategy("faulty", lambda *_: "", broken),
+    Strategy("faulty", refuses_by_fault, broken),
+    Strategy("faulty", lambda *_: "", lambda *_: None,
          variants=lambda *_: [Variant(ir.const(True, "bool"), broken)]),
 ], ids=["apply", "refuses", "variant"])  # fmt: skip
-def test_the_next_rule_takes_the_program(rule: Rule) -> None:
-    found = try_rules([rule, *RULES], doubled(), Target("native"))
-    assert found.rule == ("faulty" if rule.apply is not broken else "elementwise")
+def test_the_next_rule_takes_the_program(rule: Strategy) -> None:
+    found = try_strategies([rule, *STRATEGIES], doubled(), Target("native"))
+    assert found.strategy == ("faulty" if rule.apply is not broken else "elementwise")
     ((name, fault),) = found.faults
     assert name == "faulty"
-    assert "test_rule_faults.py:" in fault
+    assert "test_strategy_faults.py:" in fault
     assert fault.startswith(("IndexError", "KeyError"))
 
 
 def test_a_compilation_goes_on_and_warns(monkeypatch: pytest.MonkeyPatch) -> None:
-    rules = (Rule("faulty", lambda *_: "", broken), *RULES)
-    monkeypatch.setattr("blockwright.strategies.RULES", rules)
+    rules = (Strategy("faulty", lambda *_: "", broken), *STRATEGIES)
+    monkeypatch.setattr("blockwright.strategies.STRATEGIES", rules)
     x = torch.randn(8, 40)
     with pytest.warns(bw.BlockwrightWarning, match="BW645.*faulty") as told:
         exe = bw.compile(torch.nn.Softmax(-1), (x,))

@@ -12,7 +12,7 @@ from blockwright import ir
 from blockwright.graph import GraphBuilder, constant
 from blockwright.lower import lower
 from blockwright.script.compute import Program
-from blockwright.strategies import apply_rules
+from blockwright.strategies import apply_strategies
 from blockwright.target import Target
 from blockwright.testing import assert_same_meaning
 
@@ -97,7 +97,7 @@ def test_heads_split_off_behind_the_product(checks: Any) -> None:
     x, w = p.param("X", (B, S, 6), "float32"), p.param("W", (2, 8, 6), "float32")
     c = p.reduce("C", (B, S, 2, 8), (6,), lambda b, s, h, d, k: x[b, s, k] * w[h, d, k])
     func = p.finish([p.compute("D", (B, 2, S, 8), lambda b, h, s, d: c[b, s, h, d])])
-    result = apply_rules(func, Target("x86-64-v3"))
+    result = apply_strategies(func, Target("x86-64-v3"))
     assert_same_meaning(func, result.func, sizes={"b": 2, "s": 3})
 
 
@@ -164,7 +164,7 @@ def test_what_is_refused_says_why(checks: Any, reason: str) -> None:
 @pytest.mark.parametrize("reason", REFUSED)
 def test_another_rule_takes_what_is_refused(checks: Any, reason: str) -> None:
     func = REFUSED[reason]
-    other = apply_rules(func, Target("x86-64-v3")).rule
+    other = apply_strategies(func, Target("x86-64-v3")).strategy
     assert other != "gemm"
     checks.taken_by(other, func, {"n": 3, "b": 2})
 
@@ -203,9 +203,9 @@ def mlp() -> tuple[ir.GraphFunction, list[np.ndarray[Any, Any]]]:
 @pytest.mark.parametrize("disabled", [(), ("gemm",)])
 def test_a_model_is_right_with_and_without_the_rule(checks: Any, disabled: tuple[str, ...]) -> None:
     func, (w1, b1, w2) = mlp()
-    model = bw.compile(func, options={"disabled_rules": disabled})
+    model = bw.compile(func, options={"disabled_strategies": disabled})
     used = {
-        str(f.attrs.get("schedule_rule"))
+        str(f.attrs.get("schedule_strategy"))
         for f in model.stages["schedule_programs"].functions.values()
     }
     assert ("gemm" in used) == (not disabled)

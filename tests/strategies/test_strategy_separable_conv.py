@@ -10,7 +10,7 @@ import pytest
 from blockwright import ir
 from blockwright.build import build
 from blockwright.script.compute import Program
-from blockwright.strategies import apply_rules
+from blockwright.strategies import apply_strategies
 from blockwright.strategies.cpu.separable_conv_cost import Separable, lines_of_task, tile_of
 from blockwright.target import Target
 
@@ -83,7 +83,7 @@ TAKEN: dict[str, ir.PrimFunc] = {
 def test_taken(checks: Any, name: str) -> None:
     func = TAKEN[name]
     sizes = [{"n": 1}, {"n": 3}] if name == "any batch" else [{}]
-    result = checks.taken_by("separable", func, *sizes)
+    result = checks.taken_by("separable_conv", func, *sizes)
     kinds = checks.loop_kinds(result.func)
     assert {"parallel", "vectorized", "unrolled"} <= set(kinds)
 
@@ -97,8 +97,8 @@ def test_native(checks: Any, name: str) -> None:
     *inputs, out = [rng.standard_normal(shape).astype("float32") for shape in shapes]
     one, parts = np.zeros_like(out), np.zeros_like(out)
     checks.native(func)(*inputs, one)
-    apart = apply_rules(func, Target("native"), disabled=("separable",))
-    assert apart.rule != "separable"
+    apart = apply_strategies(func, Target("native"), disabled=("separable_conv",))
+    assert apart.strategy != "separable_conv"
     build(apart.func)[func.name](*inputs, parts)
     np.testing.assert_allclose(one, parts, rtol=1e-5, atol=1e-4)
 
@@ -156,9 +156,12 @@ REFUSED: dict[str, ir.PrimFunc] = {
 
 @pytest.mark.parametrize("reason", REFUSED)
 def test_refused(checks: Any, reason: str) -> None:
-    assert reason in checks.refusal("separable", REFUSED[reason])
+    assert reason in checks.refusal("separable_conv", REFUSED[reason])
 
 
 def test_it_can_be_disabled() -> None:
     func = TAKEN["one image"]
-    assert apply_rules(func, Target("native"), disabled=("separable",)).rule != "separable"
+    assert (
+        apply_strategies(func, Target("native"), disabled=("separable_conv",)).strategy
+        != "separable_conv"
+    )

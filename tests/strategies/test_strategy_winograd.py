@@ -13,7 +13,7 @@ from blockwright.build import build
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
 from blockwright.passes.select.choose_winograd import best_size
-from blockwright.strategies import apply_rules
+from blockwright.strategies import apply_strategies
 from blockwright.strategies.cpu.winograd_cost import Convolution, direct_cycles, plan
 from blockwright.target import Target
 from blockwright.target.target import Cache
@@ -80,8 +80,8 @@ def test_a_large_input_gets_its_border_where_tiles_are_transformed(checks: Any) 
     tiny = Target("x86-64-v3", num_threads=1)
     object.__setattr__(tiny, "caches", tuple(Cache(256 * 1024) for _ in range(3)))
     func = convolution(4, (1, 64, 64, 32), 16)
-    result = apply_rules(func, tiny)
-    assert (result.rule, result.note) == ("winograd", "")
+    result = apply_strategies(func, tiny)
+    assert (result.strategy, result.note) == ("winograd", "")
     (task,) = (
         n
         for n in ir.loops(result.func.body)
@@ -150,7 +150,7 @@ def _float64(x: Any, w: Any, pads: tuple[int, ...]) -> Any:
 
 
 def _error(func: ir.PrimFunc, x: Any, w: Any, exact: Any) -> tuple[float, float]:
-    result = apply_rules(func, Target("native"))
+    result = apply_strategies(func, Target("native"))
     assert "gave up" not in result.note
     out = np.empty(exact.shape, np.float32)
     build(result.func)[func.name](x, w, out)

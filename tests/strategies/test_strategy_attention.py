@@ -9,10 +9,10 @@ import pytest
 
 import blockwright as bw
 from blockwright import ir
-from blockwright.analysis.streaming import OWN_REGISTERS
+from blockwright.ir.annotations import REGISTER_PRESSURE
 from blockwright.lower import lower
 from blockwright.script.compute import Program
-from blockwright.strategies import apply_rules
+from blockwright.strategies import apply_strategies
 from blockwright.target import Target
 
 B, S = (ir.var(name, "int64") for name in "bs")
@@ -83,7 +83,7 @@ def test_the_schedule_means_the_same(checks: Any, name: str) -> None:
 
 
 def test_a_head_of_one_element_is_left_to_rows(checks: Any) -> None:
-    checks.taken_by("rows", attention(depth=1, length=5), {"b": 2})
+    checks.taken_by("inner_reduction", attention(depth=1, length=5), {"b": 2})
 
 
 @pytest.mark.parametrize("most", [5, 31, 32, 48, 64])
@@ -185,7 +185,7 @@ def test_what_is_refused_says_why(checks: Any, func: ir.PrimFunc, reason: str) -
 
 def pieces(machine: str, depth: int) -> list[str]:
     """The accumulators of the product with V: rows × columns, and of how many pieces."""
-    func = apply_rules(attention(depth=depth), Target(machine, num_threads=2)).func
+    func = apply_strategies(attention(depth=depth), Target(machine, num_threads=2)).func
     found: list[str] = []
     for loop in ir.loops(func.body):
         block = next(iter(ir.collect(loop.body, ir.Block)), None)
@@ -212,7 +212,7 @@ def test_a_head_that_leaves_few_rows_is_passed_in_pieces(
 @pytest.mark.parametrize("batch", [B, 4])
 def test_a_task_keeps_keys_and_values_of_its_head_alone(batch: Size) -> None:
     machine = Target("x86-64-v3", num_threads=2)
-    func = apply_rules(attention(heads=12, depth=32, length=128, batch=batch), machine).func
+    func = apply_strategies(attention(heads=12, depth=32, length=128, batch=batch), machine).func
     kept = {
         n.buffer.name: ir.const_int(n.buffer.shape[0])
         for n in ir.collect(lower(func, machine).body, ir.Allocate)
@@ -223,7 +223,7 @@ def test_a_task_keeps_keys_and_values_of_its_head_alone(batch: Size) -> None:
 @pytest.mark.parametrize(("heads", "tasks"), [(12, 12), (1, 2), (3, 6)])
 def test_rows_of_few_heads_are_shared_out(heads: int, tasks: int) -> None:
     func = attention(heads=heads, batch=1, length=256)
-    found = apply_rules(func, Target("x86-64-v3", num_threads=2)).func
+    found = apply_strategies(func, Target("x86-64-v3", num_threads=2)).func
     (parallel,) = [f for f in ir.loops(found.body) if f.kind is ir.ForKind.PARALLEL]
     assert ir.const_int(parallel.extent) == tasks
 
@@ -245,10 +245,10 @@ def test_values_of_odd_heads_are_read_without_a_condition(depth: int) -> None:
     the zeros it chooses, would take registers that the sums fill."""
     target = Target("x86-64-v3", num_threads=2)
     func = attention(depth=depth, length=64, batch=1, masked=False)
-    found = apply_rules(func, target)
-    assert (found.rule, found.note) == ("attention", "")
+    found = apply_strategies(func, target)
+    assert (found.strategy, found.note) == ("attention", "")
     lowered = lower(found.func, target)
-    sums = [n for n in ir.collect(lowered.body, ir.For) if n.annotations.get(OWN_REGISTERS)]
+    sums = [n for n in ir.collect(lowered.body, ir.For) if n.annotations.get(REGISTER_PRESSURE)]
     assert sums
     for loop in sums:
         assert not any(n.op == "if_then_else" for n in ir.collect(loop.body, ir.Call))
@@ -256,5 +256,5 @@ def test_values_of_odd_heads_are_read_without_a_condition(depth: int) -> None:
 
 def test_sums_of_values_have_the_registers_to_themselves() -> None:
     target = Target("x86-64-v3", num_threads=2)
-    text = bw.build(apply_rules(causal(64, 65), target).func, target=target).source("llvm")
+    text = bw.build(apply_strategies(causal(64, 65), target).func, target=target).source("llvm")
     assert 'call void asm sideeffect "", "~{xmm0},' in text
