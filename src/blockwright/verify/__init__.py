@@ -1,15 +1,20 @@
-"""Translation validation: is one tensor program right in the place of another?
+"""Translation validation: check that one tensor program computes the same as another.
 
-`verify(before, after)` proves that two programs compute the same, refutes it with arguments for
-which they differ, or says what it could not decide. It knows nothing of schedules: it shares no
-code with the checks of the primitives (`schedule`), nor with the arithmetic and analyses that these
-rest on, and works with a library for integer sets instead. `docs/verification.md` says what can be
-decided.
+`verify(before, after)` proves two programs equivalent, refutes equivalence with a counterexample,
+or reports what it could not decide. It knows nothing about schedules. It shares no code with the
+legality checks of the schedule primitives (`schedule`) or with the arithmetic and analyses behind
+them; it relies on an integer set library instead. `docs/verification.md` describes the decidable
+class.
 
-The road of a proof: `program` (and `frame`, `affine`, `lanes`, `owners`) reads a function as
-statements with instances; `flow` finds which stores a read sees; `values` turns results into terms
-over inputs; `lemmas` finds buffers that hold the same in both, `safety` checks bounds and races;
-`match` compares; `replay` runs both programs where that failed.
+Steps of a proof:
+
+1. `model/program` (with `instance_sets`, `affine`, `lanes`, `privatization`) reads a function as
+   statements with instance sets.
+2. `model/reaching_stores` finds the stores that reach each read.
+3. `model/evaluate` turns results into terms over the inputs.
+4. `prove/lemmas` finds buffers with the same content in both programs; `prove/safety` checks bounds
+   and races.
+5. `prove/match` compares the terms. If that fails, `prove/replay` runs both programs.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ __all__ = ["Counterexample", "Verdict", "require_solvers", "verify"]
 
 
 def require_solvers() -> None:
-    """Raises: OptionError BW926 when the solvers are not installed."""
+    """Raise OptionError BW926 if the solvers are not installed."""
     for name, package in (("islpy", "islpy"), ("z3", "z3-solver")):
         if importlib.util.find_spec(name) is None:
             raise OptionError(
@@ -35,22 +40,22 @@ def require_solvers() -> None:
 
 
 def verify(before: ir.PrimFunc, after: ir.PrimFunc) -> Verdict:
-    """Whether `after` computes what `before` computes.
+    """Check that `after` computes what `before` computes.
 
-    Values are equal up to the freedom that docs/semantics.md gives: reductions may be regrouped.
-    A proof holds for all sizes of at least one within declared bounds, and for all inputs.
+    Values are equal up to the freedom that docs/semantics.md allows: reductions may be regrouped.
+    A proof holds for all inputs and for all sizes of at least 1 within the declared bounds.
 
     Args:
         before: a tensor program.
-        after: one with the same parameters.
+        after: a tensor program with the same parameters.
 
     Returns:
-        A verdict: "proved"; "refuted" with a counter-example that was run; "unknown" with what
-        could not be decided. The same on every run and machine.
+        A verdict: "proved"; "refuted", with a counterexample that was run; or "unknown", with what
+        could not be decided. The verdict is the same on every run and machine.
 
     Raises:
-        OptionError: BW926 when the solvers are not installed, BW902 for anything but two tensor
-            programs.
+        OptionError: BW926 if the solvers are not installed; BW902 if an argument is not a tensor
+            program.
     """
     for program in (before, after):
         if not isinstance(program, ir.PrimFunc):  # pyright: ignore[reportUnnecessaryIsInstance]

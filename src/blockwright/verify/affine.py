@@ -1,7 +1,8 @@
-"""Index expressions as text for isl: quasi-affine forms, conditions on them, or nothing.
+"""Convert index expressions and conditions to isl's notation.
 
-What comes back stands for the same mathematical integer as the expression; None says that it is no
-quasi-affine form in the names given (a product of variables, a division by a variable, a load).
+The resulting text denotes the same mathematical integer as the expression. The result is None if
+the expression is not quasi-affine in the given names: a product of variables, a division by a
+variable, a load.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ TRUE, FALSE = "(0 = 0)", "(0 = 1)"
 
 
 def constant(expr: ir.Expr) -> int | None:
-    """The value of an integer expression without variables; None for any other."""
+    """Return the value of an integer expression without variables; None for any other."""
     match expr:
         case ir.IntImm():
             return expr.value
@@ -43,12 +44,12 @@ _FOLDS: dict[type[ir.Expr], Callable[[int, int], int]] = {
 
 
 def is_index_type(dtype: ir.DType) -> bool:
-    """Whether values of a type can be mathematical integers of the program."""
+    """Whether values of a type can be index values (mathematical integers)."""
     return dtype.is_int and dtype.lanes == 1
 
 
 def affine(expr: ir.Expr, names: Names) -> str | None:
-    """An integer index expression in isl's notation."""
+    """An integer index expression in isl's notation; None if it is not quasi-affine."""
     if not is_index_type(expr.dtype):
         return None
     match expr:
@@ -98,7 +99,7 @@ def _product(expr: ir.Mul, names: Names) -> str | None:
 
 
 def _truncating(expr: ir.Div | ir.Mod, names: Names) -> str | None:
-    """Division towards zero by a positive constant, by the sign of what is divided."""
+    """Division that rounds toward zero by a positive constant, split by the dividend's sign."""
     by, a = constant(expr.b), affine(expr.a, names)
     if by is None or by <= 0 or a is None:
         return None
@@ -107,7 +108,7 @@ def _truncating(expr: ir.Div | ir.Mod, names: Names) -> str | None:
 
 
 def _choice(test: ir.Expr, yes: ir.Expr, no: ir.Expr, names: Names) -> str | None:
-    """A selection by one comparison, which is what isl's notation takes."""
+    """A select on a single comparison, the only form of condition that isl's `?:` accepts."""
     c, a, b = condition(test, names), affine(yes, names), affine(no, names)
     plain = isinstance(test, ir.CompareOp) and not test.a.dtype.is_bool
     if c is None or a is None or b is None or not plain or isinstance(test, ir.NE):
@@ -116,7 +117,7 @@ def _choice(test: ir.Expr, yes: ir.Expr, no: ir.Expr, names: Names) -> str | Non
 
 
 def condition(expr: ir.Expr, names: Names) -> str | None:
-    """A condition on index expressions in isl's notation."""
+    """A condition on index expressions in isl's notation; None if it cannot be expressed."""
     match expr:
         case ir.IntImm() if expr.dtype.is_bool:
             return TRUE if expr.value else FALSE

@@ -1,10 +1,10 @@
-"""The budget of operations of one verdict: counted, so that it ends alike on every machine.
+"""Operation budget of one verdict, counted so that a verdict is the same on every machine.
 
-isl counts what it does: memory it takes and pivots of its tableaus. A proof names each *step* that
-it begins (`begin_step`), and what the step before has taken is charged then. Long steps cost more
-than they count: they are pivots of large tableaus, some thirty times as slow as the operations
-of short ones. z3 counts too, in units of about the same time, which are charged as they are
-(`charge`).
+isl counts its memory allocations and the pivots of its tableaus. A proof names each *step* that it
+begins (`begin_step`); the operations of the previous step are charged at that point. Long steps are
+charged more than their count: they pivot large tableaus, which is about thirty times as slow as the
+operations of short steps. z3 counts its own units, which take about the same time and are charged
+unchanged (`charge`).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from blockwright.verify import isl
 from blockwright.verify.verdict import Exhausted
 
 LONG = 20_000
-"""Operations of a step that costs twice what they count."""
+"""Operations at which a step costs twice its count."""
 DEAR = 3
-"""How much more an operation costs where unions of many pieces are compared."""
+"""Cost factor of an operation when unions of many pieces are compared."""
 _LEAST = 1_000
-"""The least count that is told apart: steps are charged this much, or twice, four times, ..."""
+"""Smallest count that is resolved: steps are charged this much, or twice, four times, ..."""
 
 
 class Budget:
-    """What the attempts of one verdict may spend together, in units of short operations.
+    """Operations that all attempts of one verdict may spend together, in units of short operations.
 
     Attributes:
-        left: what is left.
-        longest: the operations that one step may take.
+        left: the remaining units.
+        longest: upper limit of operations for one step.
     """
 
     def __init__(self, units: int, longest: int) -> None:
@@ -38,10 +38,10 @@ class Budget:
 
 
 class Meter:
-    """Charges one attempt to a budget: at most half of what is left, so that others get a turn.
+    """Charges one attempt to a budget: at most half of the remainder, to leave some for others.
 
     Attributes:
-        common: whether the present step is the same in attempts on the other road.
+        common: whether attempts with the other dataflow method have the same present step.
     """
 
     def __init__(self, context: isl.Context, budget: Budget) -> None:
@@ -53,10 +53,10 @@ class Meter:
         self._begin()
 
     def step(self, what: str, dear: int = 1) -> None:
-        """Charge the step that ends here, and begin another one.
+        """Charge the step that ends here and begin the next one.
 
         Args:
-            dear: how much more an operation costs.
+            dear: cost factor of an operation in the new step.
         """
         self.settle()
         if self.left <= 0:
@@ -65,7 +65,7 @@ class Meter:
         self._begin()
 
     def settle(self) -> None:
-        """Charge what was counted since the last step began."""
+        """Charge the operations counted since the last step began."""
         cost = price(self._counted()) * self.dear
         self.left -= cost
         self.budget.left -= cost
@@ -73,14 +73,14 @@ class Meter:
         self._allow(0)  # no limit
 
     def charge(self, units: int) -> None:
-        """Charge what the present step took elsewhere than in isl."""
+        """Charge units that the present step spent outside of isl."""
         self.left -= units
         self.budget.left -= units
         if self.left <= 0:
             raise self.spent()
 
     def spent(self) -> Exhausted:
-        """That the present step has taken what was left for it."""
+        """The exception for a present step that used up its allowance."""
         return Exhausted(f"the budget of operations is spent: {self.what}", self.common)
 
     def _begin(self) -> None:
@@ -92,7 +92,7 @@ class Meter:
         self.context.reset_operations()
 
     def _counted(self) -> int:
-        """What isl has counted, from above: isl tells only whether a limit is reached."""
+        """Upper bound on isl's operation count; isl only reports whether a limit is reached."""
         bound = _LEAST
         while bound < self.allowed:
             if not self.context.reaches(bound):
@@ -102,12 +102,12 @@ class Meter:
 
 
 def price(operations: int) -> int:
-    """The units that a step costs."""
+    """The units charged for a step."""
     return operations + operations * operations // LONG
 
 
 def _affordable(units: int) -> int:
-    """The most operations that a step may take for so many units, in powers of two."""
+    """The largest number of operations, `_LEAST` times a power of two, that `units` can pay for."""
     result = _LEAST
     while price(2 * result) <= units:
         result *= 2
@@ -118,9 +118,9 @@ _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 
 def begin_step(what: str, dear: int = 1) -> None:
-    """Begin a step of the proof that runs; nothing happens outside of one.
+    """Begin a step of the running proof; no effect outside of a proof.
 
-    Raises: Exhausted: what came before has spent the budget.
+    Raises: Exhausted: the preceding steps have used up the budget.
     """
     meter = _METER.get()
     if meter is not None:
@@ -128,9 +128,9 @@ def begin_step(what: str, dear: int = 1) -> None:
 
 
 def charge(units: int) -> None:
-    """Charge what z3 took to the proof that runs; nothing happens outside of one.
+    """Charge the units that z3 spent to the running proof; no effect outside of a proof.
 
-    Raises: Exhausted: the budget is spent.
+    Raises: Exhausted: the budget is used up.
     """
     meter = _METER.get()
     if meter is not None:
@@ -139,7 +139,7 @@ def charge(units: int) -> None:
 
 @contextlib.contextmanager
 def metered(meter: Meter) -> Generator[None]:
-    """The steps inside are charged by a meter."""
+    """Charge the steps inside the context to a meter."""
     token = _METER.set(meter)
     try:
         yield

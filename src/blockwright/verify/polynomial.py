@@ -1,4 +1,4 @@
-"""Polynomials over sizes and variables: products are known here, which isl does not know."""
+"""Polynomials over sizes and variables, for products, which isl cannot represent."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import msgspec
 
 
 class Indeterminate(msgspec.Struct, frozen=True, eq=False):
-    """What polynomials are made of.
+    """An atom of a polynomial.
 
     Attributes:
-        rank: its place in the order of all atoms.
-        kind: "size"; "var", with a range; "//", "%", "min" or "max" of two polynomials; "expr".
+        rank: its position in the order of all atoms.
+        kind: "size"; "var", a variable with a range; "//", "%", "min" or "max" of two polynomials;
+            "expr", any other expression.
         content: the variable or expression, or the two polynomials.
     """
 
@@ -23,11 +24,11 @@ class Indeterminate(msgspec.Struct, frozen=True, eq=False):
 
 
 Product = tuple[Indeterminate, ...]
-"""Atoms in their order, repeated for powers."""
+"""Atoms in order of rank; a power is a repeated atom."""
 
 
 class Polynomial:
-    """A sum: product of atoms → its coefficient, none of which is zero."""
+    """A polynomial: product of atoms → nonzero coefficient."""
 
     def __init__(self, terms: Mapping[Product, int]) -> None:
         self.terms = {k: c for k, c in terms.items() if c}
@@ -58,14 +59,14 @@ class Polynomial:
 
     @property
     def value(self) -> int | None:
-        """The integer that it is; None with atoms."""
+        """The constant value; None if the polynomial has atoms."""
         if not self.terms:
             return 0
         return self.terms.get(()) if len(self.terms) == 1 else None
 
     @property
     def atom(self) -> Indeterminate | None:
-        """The one atom that it is."""
+        """The single atom that the polynomial consists of, if any."""
         if len(self.terms) == 1:
             ((product, count),) = self.terms.items()
             if count == 1 and len(product) == 1:
@@ -76,7 +77,7 @@ class Polynomial:
         return list(dict.fromkeys(a for product in self.terms for a in product))
 
     def parted(self, atom: Indeterminate) -> tuple[Polynomial, Polynomial]:
-        """(what an atom is multiplied with, the terms without it)."""
+        """Split by an atom: (its cofactor, the terms without it)."""
         factor: dict[Product, int] = {}
         rest: dict[Product, int] = {}
         for product, count in self.terms.items():
@@ -88,7 +89,7 @@ class Polynomial:
         return Polynomial(factor), Polynomial(rest)
 
     def over(self, other: Polynomial) -> Polynomial | None:
-        """The quotient when a polynomial divides without rest."""
+        """The quotient if the division is exact, otherwise None."""
         rest, result = self, number(0)
         lead = _leading(other)
         while rest.terms:
@@ -110,12 +111,12 @@ def of_atom(atom: Indeterminate) -> Polynomial:
 
 
 def _leading(poly: Polynomial) -> Product:
-    """The first term in an order that multiplication keeps."""
+    """The leading term in a monomial order, which multiplication preserves."""
     return max(poly.terms, key=lambda product: (len(product), *(a.rank for a in product)))
 
 
 def _without(product: Product, part: Product) -> Product | None:
-    """A product divided by another one."""
+    """The quotient of two products of atoms; None if `part` does not divide `product`."""
     left = list(product)
     for atom in part:
         if atom not in left:

@@ -1,4 +1,4 @@
-"""What the verifier answers, and how its parts stop early."""
+"""Verdicts, counterexamples, and the exceptions that end a proof attempt early."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class Counterexample(msgspec.Struct, frozen=True, eq=False):
     """Arguments for which two programs differ; `interpret` runs both on copies of the arrays.
 
     Attributes:
-        sizes: values of the symbolic sizes and integer scalars, by name in the program before.
+        sizes: values of the symbolic sizes and integer scalars, by their names in `before`.
         scalars: values of the scalar parameters, in order.
-        arrays: one array per buffer parameter, as they are at entry.
-        difference: what differs, in words.
+        arrays: one array per buffer parameter, with its content at entry.
+        difference: a description of the difference.
     """
 
     sizes: dict[str, int]
@@ -25,12 +25,12 @@ class Counterexample(msgspec.Struct, frozen=True, eq=False):
 
 
 class Verdict(msgspec.Struct, frozen=True, eq=False):
-    """Whether two programs mean the same.
+    """The result of comparing two programs.
 
     Attributes:
-        verdict: "proved"; "refuted", with a counter-example that was run; or "unknown".
-        why: for "refuted" what differs, for "unknown" the query that failed or what is outside of
-            the decidable class; empty when proved.
+        verdict: "proved"; "refuted", with a counterexample that was run; or "unknown".
+        why: for "refuted", the difference; for "unknown", the query that failed or the construct
+            outside of the decidable class; empty when proved.
         counterexample: arguments for which the programs differ, when refuted.
     """
 
@@ -43,14 +43,14 @@ class Verdict(msgspec.Struct, frozen=True, eq=False):
 
 
 class Unknown(Exception):
-    """Something is outside of what can be decided: the proof attempt ends."""
+    """The proof attempt met something outside of the decidable class and ends."""
 
 
 class Exhausted(Unknown):
-    """The proof attempt used up its operations.
+    """The proof attempt used up its operation budget.
 
     Attributes:
-        common: whether the other road of the dataflow has the same step; else it may be shorter.
+        common: whether the other dataflow method has the same step. If not, it may be cheaper.
     """
 
     def __init__(self, why: str, common: bool = False) -> None:
@@ -62,7 +62,7 @@ class Mismatch(Exception):
     """A query failed: the programs may differ.
 
     Attributes:
-        sizes: values of the parameters, by isl name, for which the query fails; empty if none.
+        sizes: values of the parameters, by isl name, for which the query fails; empty if unknown.
     """
 
     def __init__(self, why: str, sizes: dict[str, int] | None = None) -> None:

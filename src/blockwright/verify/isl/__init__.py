@@ -1,10 +1,9 @@
-"""Integer sets and relations: what the proofs use of isl, freed when it is no more used.
+"""Integer sets and relations: the part of isl that the proofs use, with deterministic freeing.
 
-isl is a library in C. The package islpy brings it along, compiled into one file that exports its
-functions. They are called here without islpy's own classes: of each operand that isl takes, those
-leave some memory behind, and with it they keep the context alive, so that a process that proves
-much would grow for ever. Here objects are freed with their last reference, and a context after the
-last of its objects.
+isl is a C library. The package islpy contains it, compiled into one file that exports isl's
+functions. They are called here without islpy's own classes, which leak memory for each operand that
+isl consumes and thereby keep the context alive: a process that runs many proofs would grow without
+bound. Here an object is freed with its last reference, and a context after its last object.
 
 Names are those of isl's functions: `a.intersect(b)` of two sets is `isl_set_intersect`. No call
 changes its operands.

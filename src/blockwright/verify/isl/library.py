@@ -1,4 +1,4 @@
-"""isl as a library: the file that holds it, its functions, contexts and errors."""
+"""Load isl with ctypes: the shared library, its functions, contexts and errors."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _HELP = 'pip install "blockwright[prove]"'
 
 
 class Error(Exception):
-    """A call failed.
+    """An isl call failed.
 
     Attributes:
-        spent: whether it ended at the limit of operations. Text is well formed when it is written,
-            so reading it fails for no other reason.
+        spent: whether the call reached the operation limit. The text passed to isl is always well
+            formed, so a failure to parse it also means that the limit was reached.
     """
 
     def __init__(self, why: str, spent: bool) -> None:
@@ -29,7 +29,7 @@ class Error(Exception):
 
 
 class Dim(IntEnum):
-    """Kinds of dimensions, as isl numbers them."""
+    """Kinds of dimensions, with isl's numbers."""
 
     PARAM = 1
     OUT = 3
@@ -37,16 +37,16 @@ class Dim(IntEnum):
 
 
 ON_ERROR = 1
-"""What isl does about errors: nothing but to fail; 0 is to write them to stderr as well."""
+"""isl's error mode "continue": a failed call returns an error; mode 0 also prints to stderr."""
 _QUOTA = 6
-"""The kind of error of a call that ended at the limit of operations."""
+"""isl's error kind for a call that reached the operation limit."""
 
 
 def load(package: str = "islpy", module: str = "_isl") -> ctypes.PyDLL:
-    """The file that holds isl.
+    """Load the shared library that contains isl.
 
     Raises:
-        OptionError: BW926 when the package is not installed, or brings no such file along.
+        OptionError: BW926 if the package is not installed or does not contain the library.
     """
     spec = find_spec(package)
     folders = None if spec is None else spec.submodule_search_locations
@@ -59,10 +59,10 @@ def load(package: str = "islpy", module: str = "_isl") -> ctypes.PyDLL:
 
 
 def declared(holder: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
-    """A function of a library.
+    """Look up a function of a library and declare its types.
 
     Raises:
-        OptionError: BW926 when the library does not export it.
+        OptionError: BW926 if the library does not export it.
     """
     function = getattr(holder, name, None)
     if function is None:
@@ -78,13 +78,13 @@ ISL = load()
 
 @cache
 def giving(name: str, operands: int) -> Any:
-    """A function of objects that gives an object, or text."""
+    """A function on objects that returns an object or text."""
     return declared(ISL, name, c_void_p, *[c_void_p] * operands)
 
 
 @cache
 def answering(name: str, operands: int) -> Any:
-    """A function of objects that gives a number: less than 0 when it failed."""
+    """A function on objects that returns a number, negative on failure."""
     return declared(ISL, name, c_int, *[c_void_p] * operands)
 
 
@@ -100,11 +100,12 @@ _alloc_context = declared(ISL, "isl_ctx_alloc", c_void_p)
 
 
 class Context:
-    """What the objects of a proof share: memory that isl keeps at hand, the count of operations.
+    """An isl context, shared by the objects of a proof: memory pool and operation counter.
 
     Attributes:
-        users: itself and the objects that are alive; the last one frees it. (Those of one cycle are
-            finalized in any order: a reference from object to context would not be enough.)
+        users: the number of live users, the context itself included; the last one frees the isl
+            context. (Objects of one reference cycle are finalized in any order, so a reference from
+            object to context would not suffice.)
     """
 
     __slots__ = ("pointer", "users")
@@ -115,7 +116,7 @@ class Context:
         _set_on_error(self.pointer, ON_ERROR)
 
     def leave(self) -> None:
-        """One user fewer."""
+        """Drop one user; free the isl context with the last one."""
         self.users -= 1
         if not self.users:
             free_context(self.pointer)
@@ -123,15 +124,18 @@ class Context:
     __del__ = leave
 
     def set_max_operations(self, most: int) -> None:
-        """From this count on calls fail; 0 for no limit."""
+        """Make calls fail once the counter reaches `most`; 0 means no limit."""
         _set_max_operations(self.pointer, most)
 
     def reset_operations(self) -> None:
-        """Count from 0."""
+        """Reset the operation counter."""
         _reset_operations(self.pointer)
 
     def reaches(self, operations: int) -> bool:
-        """Whether there were as many operations, which becomes the limit: isl tells no number."""
+        """Whether the counter has reached `operations`, by setting it as the limit.
+
+        isl does not expose the counter itself.
+        """
         self.set_max_operations(operations)
         value = giving("isl_val_zero", 1)(self.pointer)
         if value is None:
@@ -141,7 +145,7 @@ class Context:
         return False
 
     def failure(self, name: str) -> Error:
-        """What is said of a call that failed."""
+        """The exception for a failed call."""
         spent = _last_error(self.pointer) == _QUOTA or name.endswith("read_from_str")
         message: bytes = _last_message(self.pointer) or b"no reason given"
         _reset_error(self.pointer)

@@ -1,4 +1,4 @@
-"""The objects: sets, relations and unions of them, and what dataflow analysis takes and gives."""
+"""Python classes for isl objects: sets, relations, unions of them, and dataflow analysis."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _items = {
 
 
 class _Object:
-    """Something of isl; `kind` is what isl calls it."""
+    """Base class of isl objects; `kind` is isl's name of the type."""
 
     __slots__ = ("context", "pointer")
     context: Context
@@ -58,16 +58,16 @@ class _Object:
         return _text(self.context, f"isl_{self.kind}_to_str", self.pointer)
 
     def _gives(self, kind: type[_T], name: str, *others: _Object) -> _T:
-        """The result of a function that takes its operands."""
+        """Call a function that consumes its operands, on copies of them."""
         return _taking(kind, f"isl_{self.kind}_{name}", self, *others)
 
     def _has(self, kind: type[_T], name: str) -> _T:
-        """A part, of which isl gives a copy."""
+        """Call a getter that returns a new object."""
         name = f"isl_{self.kind}_{name}"
         return _made(kind, self.context, name, giving(name, 1)(self.pointer))
 
     def _counts(self, name: str, *others: _Object) -> int:
-        """A number, or the answer to a question."""
+        """Call a function that returns a number or a truth value."""
         name = f"isl_{self.kind}_{name}"
         function = answering(name, 1 + len(others))
         result: int = function(self.pointer, *[o.pointer for o in others])
@@ -83,16 +83,16 @@ _T = TypeVar("_T", bound=_Object)
 
 
 def _taking(kind: type[_T], name: str, *operands: _Object) -> _T:
-    """The result of a function on copies, of which isl disposes."""
+    """Call a function that consumes its operands, on copies of them."""
     pointer = giving(name, len(operands))(*[type(o).copied(o.pointer) for o in operands])
     return _made(kind, operands[0].context, name, pointer)
 
 
 def _made(kind: type[_T], context: Context, name: str, pointer: int | None) -> _T:
-    """What a function gave, as an object.
+    """Wrap the pointer that an isl function returned.
 
     Raises:
-        Error: it gave nothing.
+        Error: the pointer is null.
     """
     if pointer is None:
         raise context.failure(name)
@@ -112,7 +112,7 @@ def _text(context: Context, name: str, operand: int) -> str:
 
 
 class Space(_Object, kind="space"):
-    """The parameters and tuples that there are."""
+    """The parameters and tuples of a set or relation."""
 
     __slots__ = ()
 
@@ -121,13 +121,13 @@ class Space(_Object, kind="space"):
 
 
 class Value(_Object, kind="val"):
-    """A number."""
+    """An integer value."""
 
     __slots__ = ()
 
 
 class Point(_Object, kind="point"):
-    """An element, and values of the parameters."""
+    """An element of a set, with values of the parameters."""
 
     __slots__ = ()
 
@@ -137,7 +137,7 @@ class Point(_Object, kind="point"):
 
 
 class _Relation(_Object):
-    """What sets, relations and unions of them have in common."""
+    """Operations shared by sets, relations and unions of them."""
 
     __slots__ = ()
 
@@ -170,7 +170,7 @@ class _Relation(_Object):
 
 
 class _Plain(_Relation):
-    """A set or relation of one space, from its notation."""
+    """A set or relation in one space, parsed from isl's notation."""
 
     __slots__ = ()
 
@@ -189,13 +189,13 @@ class _Plain(_Relation):
 
 
 class Set(_Plain, kind="set"):
-    """Tuples of integers."""
+    """A set of integer tuples."""
 
     __slots__ = ()
 
     @classmethod
     def empty(cls, space: Space) -> Set:
-        """Nothing."""
+        """The empty set."""
         return _taking(cls, "isl_set_empty", space)
 
     def identity(self) -> Map:
@@ -211,13 +211,13 @@ class Set(_Plain, kind="set"):
 
 
 class UnionSet(_Relation, kind="union_set"):
-    """Sets of several spaces."""
+    """A union of sets in different spaces."""
 
     __slots__ = ()
 
 
 class _Arrows(_Relation):
-    """What relations and unions of them have in common."""
+    """Operations shared by relations and unions of them."""
 
     __slots__ = ()
 
@@ -231,11 +231,11 @@ class _Arrows(_Relation):
         return self._gives(type(self), "range_product", other)
 
     def domain_map(self) -> Self:
-        """Each pair to its first part."""
+        """Map each pair to its first element."""
         return self._gives(type(self), "domain_map")
 
     def range_map(self) -> Self:
-        """Each pair to its second part."""
+        """Map each pair to its second element."""
         return self._gives(type(self), "range_map")
 
     def is_injective(self) -> bool:
@@ -246,18 +246,18 @@ class _Arrows(_Relation):
 
 
 class Map(_Plain, _Arrows, kind="map"):
-    """Tuples of integers to tuples of integers."""
+    """A relation between integer tuples."""
 
     __slots__ = ()
 
     @classmethod
     def from_range(cls, values: Set) -> Map:
-        """The tuple of nothing to each element."""
+        """Map the zero-dimensional tuple to each element."""
         return _taking(cls, "isl_map_from_range", values)
 
     @classmethod
     def from_domain_and_range(cls, first: Set, second: Set) -> Map:
-        """Each element to each one."""
+        """The Cartesian product: relate each element of `first` to each element of `second`."""
         return _taking(cls, "isl_map_from_domain_and_range", first, second)
 
     def domain(self) -> Set:
@@ -267,7 +267,7 @@ class Map(_Plain, _Arrows, kind="map"):
         return self._gives(Set, "range")
 
     def wrap(self) -> Set:
-        """The pairs."""
+        """The set of pairs."""
         return self._gives(Set, "wrap")
 
     def intersect_domain(self, where: Set) -> Map:
@@ -292,30 +292,30 @@ class Map(_Plain, _Arrows, kind="map"):
         return self._gives(Map, "lex_ge_map", other)
 
     def as_formulas(self) -> Map:
-        """The same of a map of each element to one, by formulas in it."""
+        """The same function with explicit formulas, for a single-valued map."""
         return self._gives(Formulas, "as_pw_multi_aff").as_map()
 
     def to_union_map(self) -> UnionMap:
         return self._gives(UnionMap, "to_union_map")
 
     def target(self) -> str:
-        """The name of the tuples on the right; empty where they have none."""
+        """The name of the range tuples; empty if they have none."""
         result: bytes | None = _tuple(self.pointer, Dim.OUT)
         return "" if result is None else result.decode()
 
     def to(self, name: str) -> Map:
-        """The same with another name of the tuples on the right."""
+        """The same relation with another name of the range tuples."""
         pointer = _set_tuple(Map.copied(self.pointer), Dim.OUT, name.encode())
         return _made(Map, self.context, "isl_map_set_tuple_name", pointer)
 
     def divisions(self) -> list[int]:
-        """The number of integer divisions in each piece."""
+        """The number of integer divisions in each basic map."""
         pieces = self._has(_Pieces, "get_basic_map_list")
         return [_dimensions["basic_map"](p.pointer, Dim.DIV) for p in pieces.items(_Piece)]
 
 
 class UnionMap(_Arrows, kind="union_map"):
-    """Relations of several spaces."""
+    """A union of relations in different spaces."""
 
     __slots__ = ()
 
@@ -329,12 +329,12 @@ class UnionMap(_Arrows, kind="union_map"):
         return self._gives(UnionMap, "intersect_domain", where)
 
     def maps(self) -> list[Map]:
-        """One for each pair of spaces."""
+        """One map for each pair of spaces."""
         return self._has(_Maps, "get_map_list").items(Map)
 
 
 class Formulas(_Object, kind="pw_multi_aff"):
-    """A function, by formulas."""
+    """A function given by piecewise quasi-affine expressions (`isl_pw_multi_aff`)."""
 
     __slots__ = ()
 
@@ -343,13 +343,13 @@ class Formulas(_Object, kind="pw_multi_aff"):
 
 
 class _Piece(_Object, kind="basic_map"):
-    """A part of a relation that one conjunction describes."""
+    """A basic map: the part of a relation described by one conjunction."""
 
     __slots__ = ()
 
 
 class _List(_Object):
-    """Several objects."""
+    """A list of objects."""
 
     __slots__ = ()
 
@@ -367,17 +367,17 @@ class _Pieces(_List, kind="basic_map_list"):
 
 
 class UnionFlow(_Object, kind="union_flow"):
-    """What dataflow analysis has found."""
+    """The result of dataflow analysis."""
 
     __slots__ = ()
 
     def get_may_dependence(self) -> UnionMap:
-        """Each access of a source to the accesses of the sink that may see it."""
+        """Map each access of a source to the sink accesses that may see it."""
         return self._has(UnionMap, "get_may_dependence")
 
 
 class UnionAccessInfo(_Object, kind="union_access_info"):
-    """A question to dataflow analysis."""
+    """The input of dataflow analysis: sink, sources and schedule."""
 
     __slots__ = ()
 

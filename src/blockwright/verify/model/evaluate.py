@@ -1,4 +1,4 @@
-"""Evaluation: the value of every read and store of a program, as terms over its inputs."""
+"""Symbolic evaluation: the value of every read and store, as terms over the program's inputs."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from blockwright.verify.verdict import Mismatch, Unknown
 
 
 class Agreed(msgspec.Struct, frozen=True, eq=False):
-    """The final content of a buffer, as an input of what comes later.
+    """The final content of a buffer that both programs agree on, used as an input of later reads.
 
     Attributes:
-        name: of its elements, the same in both programs.
-        written: the elements that are there.
+        name: isl name of its elements, the same in both programs.
+        written: the elements that have been written.
     """
 
     name: str
@@ -52,10 +52,10 @@ class Agreed(msgspec.Struct, frozen=True, eq=False):
 
 
 class Values:
-    """Values of one program.
+    """The values of one program.
 
     Attributes:
-        agreed: buffers whose content is known to be that of the other program's (`lemmas`).
+        agreed: buffers whose content is known to equal that in the other program (`lemmas`).
     """
 
     def __init__(self, program: ProgramModel, ahead: bool = False) -> None:
@@ -72,7 +72,7 @@ class Values:
             self._writers.setdefault(statement.buffer, []).append(statement)
 
     def stored(self, statement: Statement) -> Value:
-        """What a statement stores, or combines, over its instances."""
+        """The value that a statement stores or combines, over its instances."""
         result = self._stored.get(statement)
         if result is None:
             if statement in self._open:
@@ -91,7 +91,7 @@ class Values:
         return result
 
     def _brought(self, statement: Statement, frame: InstanceSet) -> Value:
-        """What a store stores, an update combines; of a step on a tuple, all terms together."""
+        """The stored value, or the value that an update combines; a tuple for a tuple update."""
         assert statement.value is not None
         begin_step(f"the value that {statement.buffer.name} gets")
         if statement.group is None:
@@ -103,7 +103,7 @@ class Values:
 
     # ------------------------------------------------------------------ reads
     def require_begun(self, update: Statement) -> None:
-        """What an update goes on from has been stored; a parameter holds something."""
+        """Check that the elements an update accumulates into are initialized."""
         if update.buffer not in self.program.params and update.buffer not in self.agreed:
             plain = [w for w in self._writers[update.buffer] if not w.combiner]
             self._require_written(update.buffer, update.frame, self.flow.unbegun(update, plain))
@@ -111,7 +111,7 @@ class Values:
     def read(
         self, frame: InstanceSet, buffer: ir.Buffer, position: isl.Map, where: isl.Set
     ) -> Value:
-        """What a read at a position of each instance gives."""
+        """The value of a read, given the position that each instance reads."""
         begin_step(f"reads of {buffer.name}")
         element = self.program.element(frame, buffer, position)
         agreed = self.agreed.get(buffer)
@@ -152,9 +152,9 @@ class Values:
 
     @staticmethod
     def _require_written(buffer: ir.Buffer, frame: InstanceSet, nothing: isl.Set) -> None:
-        """No instance of a frame reads an element that has no value."""
+        """Check that no instance of a frame reads an unwritten element."""
         if not nothing.is_empty():
-            # Positions that are values may be any: what any of them reads has been written.
+            # Extended frames enumerate all positions, including some that may not be read.
             what = "may be read" if isinstance(frame, Extended) else "is read"
             raise Mismatch(
                 f"an element of {buffer.name} {what} that nobody has written", least_sizes(nothing)
@@ -163,8 +163,10 @@ class Values:
     def _component(
         self, frame: InstanceSet, where: isl.Set, seen: Seen, first: Value, key: str
     ) -> Value:
-        """One component of a tuple: all components start from the identity of the combination and
-        see the same steps, so each is a part of one sum of tuples."""
+        """One component of a tuple: a part of one sum of tuples.
+
+        All components start from the identity of the combination and see the same steps.
+        """
         group = seen.updates[0][0].group
         assert group is not None
         position = group.statements.index(seen.updates[0][0])
@@ -191,7 +193,7 @@ class Values:
     def _companion(
         self, frame: InstanceSet, seen: Seen, mine: int, its: int, buffer: ir.Buffer
     ) -> Seen:
-        """What an instance would see of another component of the tuple that it reads."""
+        """The stores of another tuple component that an instance would see."""
         expected: dict[Statement, isl.Map] = {}
         parts: list[isl.Map] = []
         for writer, pairs in seen.updates:
@@ -234,10 +236,10 @@ class Values:
         frame: InstanceSet,
         where: isl.Set,
     ) -> Value:
-        """A read at positions that are values: the element of every position, chosen by them.
+        """A data-dependent read: a selection among the elements at all positions.
 
-        Positions that come to integers of the instance, as from a table of indices that the program
-        itself computes, are known after all.
+        If all positions evaluate to integers of the instance (for example from an index table that
+        the program itself computes), the read is direct.
         """
         hidden = [k for k, t in enumerate(texts) if t is None]
         positions = [self.value(indices[k], frame, where) for k in hidden]
@@ -264,7 +266,7 @@ class Values:
 
     # ------------------------------------------------------------------ expressions
     def value(self, expr: ir.Expr, frame: InstanceSet, where: isl.Set) -> Value:
-        """The value of an expression at some instances of a frame."""
+        """The value of an expression at a subset of a frame's instances."""
         text = frame.index(expr)
         if text is not None:
             return [
@@ -345,7 +347,7 @@ class Values:
 def _position(
     frame: InstanceSet, texts: Sequence[str | None], known: dict[int, Alternative]
 ) -> isl.Map:
-    """Instance → position, some of whose parts are values."""
+    """Instance → position, with some components taken from integer values."""
     parts = [
         frame.relation([text]) if text is not None else known[k].leaves[0].at
         for k, text in enumerate(texts)
@@ -354,7 +356,7 @@ def _position(
 
 
 def _whole(one: Alternative, key: str) -> Alternative:
-    """A tuple of all parts of one tuple is that tuple."""
+    """Simplify a tuple of all the parts of one tuple to that tuple."""
     _, *parts = one.skeleton
     whole = parts == [("part", k, ("sum", key)) for k in range(len(parts))]
     if whole and all(leaf is one.leaves[0] for leaf in one.leaves):
@@ -363,7 +365,7 @@ def _whole(one: Alternative, key: str) -> Alternative:
 
 
 def _steps_seen(seen: Seen) -> list[str]:
-    """Which steps an instance sees, as text: the same for all components of a tuple."""
+    """The steps an instance sees, as text: the same for all components of a tuple."""
     return [
         str(pairs.to(w.group.statements[0].frame.name))
         for w, pairs in seen.updates
@@ -372,13 +374,13 @@ def _steps_seen(seen: Seen) -> list[str]:
 
 
 def _outside(value: Value, reached: isl.Set) -> Value:
-    """A value where something does not reach."""
+    """The alternatives of a value outside of the instances `reached`."""
     rest = [restricted(one, one.where.subtract(reached)) for one in value]
     return [one for one in rest if not one.where.is_empty()]
 
 
 def _constant(value: Value, where: isl.Set, dtype: ir.DType) -> ir.Expr | None:
-    """The one constant that a value is at some instances; None when it is none, or several."""
+    """The constant that a value equals at the given instances; None if not one constant."""
     result: set[float] = set()
     for one in value:
         if one.where.is_disjoint(where):
@@ -395,5 +397,5 @@ def _constant(value: Value, where: isl.Set, dtype: ir.DType) -> ir.Expr | None:
 
 
 def _hint(writer: Statement) -> isl.Map:
-    """Reduction iterators of an update: where reads do not tell terms apart, these may."""
+    """Reduction iterators of an update, to match terms that their reads do not distinguish."""
     return writer.frame.relation([it.name for it in writer.frame.place.iters if it.reduces])

@@ -1,4 +1,4 @@
-"""Reads at positions that are values: `x[rows[i]]`."""
+"""Gathers: reads at positions that are themselves values, as in `x[rows[i]]`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from blockwright.verify.model.terms import Alternative, Leaf, Skeleton, Sum, Ter
 
 
 class Table:
-    """What a read at positions that are values finds at each position.
+    """The values that a gather can read, by position.
 
-    An operator of what is chosen is what is chosen of its results: trees are chosen leaf by leaf.
+    A gather of an operator's results equals the operator applied to gathered operands, so operator
+    trees are gathered leaf by leaf.
 
     Attributes:
-        wide: the instances at every position.
+        wide: the instances, extended by every position.
         positions: the values of the positions.
         where: the instances that read.
     """
@@ -29,12 +30,12 @@ class Table:
         self.place = Leaf(wide.relation(wide.added))
 
     def chosen_of(self, value: Value) -> Value:
-        """What the positions choose of a value, inside of its operators where it is one tree."""
+        """The gathered value; gathered leaf by leaf if `value` is one operator tree."""
         one = united(value)
         return self.chosen(value) if one is None else self.tree(one.skeleton, iter(one.leaves))
 
     def chosen(self, value: Value) -> Value:
-        """The one of many values that the positions choose."""
+        """Gather among alternatives as a whole, without looking into their operators."""
         terms = [
             Term(self.everywhere.intersect_range(a.where), a.skeleton, (self.place, *a.leaves))
             for a in value
@@ -44,7 +45,7 @@ class Table:
         return apply(("gather",), [*self.positions, table], self.where)
 
     def tree(self, skeleton: Skeleton, leaves: Iterator[Leaf]) -> Value:
-        """The same for a value that is one operator tree at all positions."""
+        """Gather a value that is one operator tree at all positions, leaf by leaf."""
         parts = operands(skeleton)
         if parts and skeleton[0] != "part":
             operator = skeleton[: len(skeleton) - len(parts)]
@@ -54,17 +55,19 @@ class Table:
         leaf = next(leaves)
         if leaf.at is not None:
             alike = self.everywhere.apply_range(leaf.at)
-            if alike.is_single_valued():  # at all positions
+            if alike.is_single_valued():  # independent of the position
                 return [Alternative(self.where, skeleton, (Leaf(alike, number=leaf.number),))]
         return self.chosen([Alternative(self.everywhere.range(), skeleton, (leaf,))])
 
 
 def by_instance(value: Value, everywhere: isl.Map) -> Iterator[tuple[Value, isl.Set]]:
-    """A value at every position, parted by instances: those at whose positions one alternative
-    holds alone (padding beside what is padded), and the rest.
+    """Split a value given at every position by instances.
+
+    Instances at whose positions a single alternative holds (for example padding) come first, one
+    group per alternative; the rest follows.
 
     Args:
-        everywhere: instance at a position → instance.
+        everywhere: (instance, position) → instance.
     """
     rest = everywhere.range()
     if value and united(value) is None:
@@ -86,7 +89,7 @@ def by_instance(value: Value, everywhere: isl.Map) -> Iterator[tuple[Value, isl.
 
 
 def united(value: Value) -> Alternative | None:
-    """The one operator tree that a value is everywhere; None when it is several."""
+    """The single operator tree that a value is everywhere; None if it is several."""
     first = value[0]
     if any(one.skeleton != first.skeleton for one in value) or is_undefined(first.skeleton):
         return None
@@ -105,5 +108,5 @@ def united(value: Value) -> Alternative | None:
 
 
 def is_undefined(skeleton: Skeleton) -> bool:
-    """Whether a value has a part that nobody wrote."""
+    """Whether a part of a value was never written."""
     return skeleton[0] == "undefined" or any(map(is_undefined, operands(skeleton)))

@@ -1,9 +1,9 @@
-"""Frames: sets of instances with names for their coordinates, and when each instance runs.
+"""Instance sets ("frames"): statement instances with named coordinates, and their schedule.
 
-A statement runs under loops. Its instances are the values of the block iterators around it (and of
-loops inside the innermost block) wherever these tell all its runs apart; else loops are coordinates
-too. Working on iterators instead of loops is what keeps queries small: a split, fused or reordered
-nest has the instances that it had before.
+The instances of a statement are identified by the values of the enclosing block iterators (and of
+loops inside the innermost block) if these distinguish all its executions; otherwise loops become
+coordinates too. Using iterators instead of loops keeps queries small: splitting, fusing or
+reordering a nest leaves its instances unchanged.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from blockwright.verify.budget import begin_step
 from blockwright.verify.verdict import Mismatch, Unknown
 
 Step = int | str
-"""A place in written order, or the loop that runs there."""
+"""An element of a path: a position in program order, or the loop at that position."""
 
 
 class EnclosingLoop(msgspec.Struct, frozen=True, eq=False):
-    """A loop above a statement.
+    """A loop around a statement.
 
     Attributes:
         name: its coordinate.
-        kind: how iterations run.
+        kind: its loop kind.
         tag: the thread axis of a bound loop.
-        node: the loop itself; None for lanes of a vector and elements of a parameter.
+        node: the loop itself; None for vector lanes and elements of a parameter.
     """
 
     name: str
@@ -40,7 +40,7 @@ class EnclosingLoop(msgspec.Struct, frozen=True, eq=False):
 
 
 class Iterator(msgspec.Struct, frozen=True, eq=False):
-    """A block iterator: its coordinate, its declared box, and what it is of the loops."""
+    """A block iterator: its coordinate, its declared domain, and its binding to the loops."""
 
     name: str
     low: str
@@ -50,16 +50,16 @@ class Iterator(msgspec.Struct, frozen=True, eq=False):
 
 
 class StatementPosition(msgspec.Struct, frozen=True, eq=False):
-    """Where a statement stands.
+    """The position of a statement in the program.
 
     Attributes:
-        loops: all loops above it, outermost first.
+        loops: all loops around it, outermost first.
         iters: iterators of all blocks around it, outermost first.
-        inner: the loops inside the innermost block, by name.
-        conditions: what holds when it runs, on loops and iterators.
-        path: places in written order and loops in turn, from the root.
-        names: what each variable in sight is, in coordinates.
-        values: variables bound to what is no index, and their values.
+        inner: names of the loops inside the innermost block.
+        conditions: conditions on loops and iterators under which it runs.
+        path: positions in program order and loops, alternating, from the root.
+        names: each variable in scope, expressed in coordinates.
+        values: variables bound to values that are not indices, and those values.
     """
 
     loops: tuple[EnclosingLoop, ...] = ()
@@ -71,21 +71,21 @@ class StatementPosition(msgspec.Struct, frozen=True, eq=False):
     values: Mapping[ir.Var, ir.Expr] = {}
 
     def at(self, position: int) -> StatementPosition:
-        """One of several statements there."""
+        """The position of one of several statements in sequence."""
         return msgspec.structs.replace(self, path=(*self.path, position))
 
     def given(self, text: str) -> StatementPosition:
-        """The same place, where a condition is known to hold."""
+        """The same position under an additional condition."""
         return msgspec.structs.replace(self, conditions=(*self.conditions, text))
 
 
 class QuerySpace(msgspec.Struct, frozen=True, eq=False):
-    """What all queries of one verdict share: isl's context and the symbolic sizes.
+    """State shared by all queries of one verdict: isl's context and the symbolic sizes.
 
     Attributes:
         sizes: names of the parameters.
-        known: what holds of them.
-        maps, sets: what was read, by its text.
+        known: constraints on the sizes.
+        maps, sets: cache of parsed relations and sets, by text.
     """
 
     context: isl.Context
@@ -95,7 +95,7 @@ class QuerySpace(msgspec.Struct, frozen=True, eq=False):
     sets: dict[str, isl.Set] = {}
 
     def text(self, body: str) -> str:
-        """A relation or set in isl's notation, with the parameters in front."""
+        """A relation or set in isl's notation, prefixed with the parameters."""
         return f"[{', '.join(self.sizes)}] -> {{ {body} }}"
 
     def map(self, body: str) -> isl.Map:
@@ -115,10 +115,10 @@ class InstanceSet:
     """Instances of a statement.
 
     Attributes:
-        name: of the instances in isl.
-        coordinates: their names, in order.
+        name: isl name of the instances.
+        coordinates: names of the coordinates, in order.
         path: as in `StatementPosition`.
-        names: what each variable is in coordinates.
+        names: each variable in scope, expressed in coordinates.
     """
 
     def __init__(self, space: QuerySpace, name: str, place: StatementPosition) -> None:
@@ -150,7 +150,7 @@ class InstanceSet:
         return self.space.map(body).intersect_params(self.space.known)
 
     def _domain(self, beta: isl.Map) -> isl.Set:
-        """The instances: the declared box itself where it is that, which has no divisions."""
+        """The instances; the declared domain itself if equal, because it has no divisions."""
         result = beta.range()
         if not self.place.iters:
             return result.coalesce()
@@ -170,26 +170,26 @@ class InstanceSet:
 
     # ------------------------------------------------------------------ expressions
     def index(self, expr: ir.Expr) -> str | None:
-        """An index expression in coordinates; None when it is no quasi-affine form."""
+        """An index expression in coordinates; None if it is not quasi-affine."""
         return affine(expr, self.names)
 
     def condition(self, expr: ir.Expr) -> isl.Set | None:
-        """The instances at which a condition holds; None when it is not about indices."""
+        """The instances at which a condition holds; None if it is not a condition on indices."""
         text = condition(expr, self.names)
         return None if text is None else self.space.set(f"{self.tuple} : {text}")
 
     def relation(self, texts: Iterable[str], target: str = "") -> isl.Map:
-        """Each instance to a tuple of expressions in coordinates."""
+        """Map each instance to a tuple of expressions in coordinates."""
         return self.space.map(f"{self.tuple} -> {target}[{', '.join(texts)}]")
 
     @cached_property
     def identity(self) -> isl.Map:
-        """Each instance to itself."""
+        """Map each instance to itself."""
         return self.domain.identity()
 
     # ------------------------------------------------------------------ time
     def time(self, steps: tuple[Step, ...]) -> isl.Map:
-        """When each instance runs: numbers in written order, compared one after the other."""
+        """When each instance runs: a timestamp, compared lexicographically."""
         result = self._times.get(steps)
         if result is None:
             result = self._times[steps] = self._time(steps)
@@ -208,8 +208,10 @@ class InstanceSet:
 
     @cached_property
     def loops_of(self) -> isl.Map:
-        """Each instance to the loops that run it, by formulas: what isl derives from bounds alone
-        stays with every relation made of it."""
+        """Map each instance to the loop values that run it, in explicit formulas.
+
+        A map that isl has to derive from bounds alone complicates every relation built from it.
+        """
         begin_step(f"the loops of each instance of {self.name}")
         result = self.beta.reverse().as_formulas()
         begin_step(f"accesses of {self.name}")
@@ -217,8 +219,10 @@ class InstanceSet:
 
 
 class Extended(InstanceSet):
-    """Instances of another frame, each at every position of some axes (a read at positions that
-    are not known: `x[rows[i], j]` for every row)."""
+    """Instances of another frame, each paired with every position along some axes.
+
+    Used for reads at unknown positions: `x[rows[i], j]` for every row.
+    """
 
     def __init__(self, base: InstanceSet, name: str, extents: list[str]) -> None:
         self.space, self.name, self.place = base.space, name, base.place
@@ -228,7 +232,7 @@ class Extended(InstanceSet):
         self.added = tuple(f"{name}_{k}" for k in range(len(extents)))
         self.coordinates = (*base.coordinates, *self.added)
         self.shrink = self.relation(base.coordinates, base.name)
-        """Each instance to that of the other frame."""
+        """Each instance to its instance in the base frame."""
         within = " and ".join(f"0 <= {g} < {n}" for g, n in zip(self.added, extents, strict=True))
         box = self.space.set(f"{self.tuple} : {within}")
         self.shrink = self.shrink.intersect_domain(box).intersect_range(base.domain)
@@ -239,7 +243,7 @@ class Extended(InstanceSet):
 
 
 def least_sizes(where: isl.Set | isl.UnionSet) -> dict[str, int]:
-    """The smallest sizes for which a set has elements, by the name of the parameter."""
+    """The smallest sizes for which a set is not empty, by parameter name."""
     sizes = where.params()
     if sizes.is_empty():
         return {}
@@ -248,7 +252,7 @@ def least_sizes(where: isl.Set | isl.UnionSet) -> dict[str, int]:
 
 
 def size_text(expr: ir.Expr, names: Mapping[ir.Var, str]) -> str:
-    """A size of a buffer as text."""
+    """The size of a buffer dimension as text."""
     text = affine(expr, names)
     if text is None:
         raise Unknown(f"the size {expr!r} is no linear form of symbolic sizes")

@@ -1,4 +1,4 @@
-"""Vector code as scalar code: a store of n lanes is one store in a vectorized loop of n steps."""
+"""Scalarize vector code: a store of n lanes becomes a scalar store in a vectorized loop of n."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from blockwright.verify.verdict import Unknown
 
 
 class LaneLoop(msgspec.Struct, frozen=True, eq=False):
-    """The loop over the lanes of a store."""
+    """The loop over the lanes of a vector store."""
 
     var: ir.Var
     count: int
 
 
 def scalar_store(store: ir.BufferStore) -> tuple[ir.BufferStore, LaneLoop | None]:
-    """The store of one lane, and the loop over lanes; a scalar store stays as it is."""
+    """The store of one lane, and the loop over lanes; a scalar store is returned unchanged."""
     count = store.indices[-1].dtype.lanes if store.indices else 1
     if count == 1 and store.value.dtype.lanes == 1:
         return store, None
@@ -32,7 +32,7 @@ def scalar_store(store: ir.BufferStore) -> tuple[ir.BufferStore, LaneLoop | None
 
 
 class _Lane(ir.Mutator):
-    """One lane of vector expressions."""
+    """Rewrite vector expressions to their value in one lane."""
 
     def __init__(self, lane: ir.Var) -> None:
         super().__init__()

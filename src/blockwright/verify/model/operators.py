@@ -1,7 +1,8 @@
-"""Operators on values: what is known is computed, the rest is an uninterpreted tree.
+"""Apply operators to values: evaluate what is known, build an uninterpreted tree for the rest.
 
-Constants fold, and so does arithmetic on integers that are functions of the instance (a table of
-positions that the program itself fills); comparisons of such integers part the instances.
+Constants are folded, and so is arithmetic on integers that are functions of the instance (an index
+table that the program itself fills). A comparison of such integers splits the instances into
+alternatives.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ INTEGER: Skeleton = ("int",)
 
 
 def apply(operator: Skeleton, args: Sequence[Value], where: isl.Set) -> Value:
-    """An operator on values, for every combination of their alternatives."""
+    """Apply an operator to values, for every combination of their alternatives."""
     result: Value = []
     for chosen in itertools.product(*args):
         part = where
@@ -77,7 +78,7 @@ def _applied(operator: Skeleton, args: Sequence[Alternative], where: isl.Set) ->
 
 
 def _short_cut(name: str, args: Sequence[Alternative]) -> Alternative | None:
-    """Logic on constants."""
+    """Short-circuit logical operators on constants."""
     if name == "not" and args[0].skeleton in (TRUE, FALSE):
         return Alternative(args[0].where, FALSE if args[0].skeleton == TRUE else TRUE)
     if name in ("and", "or"):
@@ -92,8 +93,7 @@ def _short_cut(name: str, args: Sequence[Alternative]) -> Alternative | None:
 
 
 def _unmoved(operator: Skeleton, args: Sequence[Alternative], where: isl.Set) -> Alternative | None:
-    """An integer to which one is added that is 0 at all instances (of a loop that runs once), or
-    from which it is taken away, is that integer."""
+    """Simplify x + 0 and x - 0 for integers, with 0 known at all instances (a loop of one trip)."""
     name = operator[0]
     if name not in ("+", "Sub") or not ir.dtype_of(operator[1]).is_int:
         return None
@@ -106,7 +106,7 @@ def _unmoved(operator: Skeleton, args: Sequence[Alternative], where: isl.Set) ->
 
 
 def _folded(operator: Skeleton, args: Sequence[Alternative]) -> Skeleton | None:
-    """Arithmetic on floating-point constants, as the program would do it."""
+    """Constant folding of floating-point arithmetic, in the program's precision."""
     if operator[0] == "cast" and args[0].skeleton[0] == "int":
         number = args[0].leaves[0].number
         dtype = ir.dtype_of(operator[1])
@@ -135,7 +135,7 @@ def restricted(one: Alternative, where: isl.Set) -> Alternative:
 
 
 def parted(where: isl.Set, held: isl.Set) -> Value:
-    """A condition on indices: true here, false there."""
+    """Split instances by a condition on indices into true and false alternatives."""
     yes, no = where.intersect(held), where.subtract(held)
     if no.is_empty():
         return [Alternative(where, TRUE)]
@@ -162,7 +162,7 @@ _COMPARED = {
 
 
 def _on_integers(operator: Skeleton, args: Sequence[Alternative], where: isl.Set) -> Value | None:
-    """An operator on integers that are functions of the instance; None when it stays a tree."""
+    """Evaluate an operator on integers that are functions of the instance; None if it must stay."""
     name = operator[0]
     if len(operator) < 2 or not ir.dtype_of(operator[1]).is_int:
         return None
@@ -172,7 +172,7 @@ def _on_integers(operator: Skeleton, args: Sequence[Alternative], where: isl.Set
         kept = dtype.bits >= 32 and _fits(first.at.intersect_domain(where), dtype)
         return [Alternative(where, INTEGER, (first,))] if kept else None
     if len(args) != 2 or not all(_holds(a, dtype, where) for a in args):
-        return None  # an operand is converted to the type first, and may become another number
+        return None  # an operand is first converted to the type, which may change its value
     second = args[1].leaves[0]
     text = _BY_TWO.get(name)
     if text is None and name in _BY_NUMBER:
@@ -200,12 +200,14 @@ def _on_integers(operator: Skeleton, args: Sequence[Alternative], where: isl.Set
 
 
 _LARGEST_SIZE = 1 << 48
-"""More than a size of 64 bits can be."""
+"""Upper bound on a 64-bit size."""
 
 
 def kept_in(value: Value, dtype: ir.DType) -> Value:
-    """What memory of a type holds of a value: an index that may leave the type is converted, by a
-    function that is not looked into."""
+    """The value after storing it in memory of the given type.
+
+    An index that may not fit the type is converted by an uninterpreted function.
+    """
     if not dtype.is_int:
         return value
     return [
@@ -217,7 +219,7 @@ def kept_in(value: Value, dtype: ir.DType) -> Value:
 
 
 def _holds(one: Alternative, dtype: ir.DType, where: isl.Set) -> bool:
-    """Whether a type has every number that an integer may be."""
+    """Whether a type can represent every value of an integer."""
     leaf = one.leaves[0]
     if leaf.number is not None:
         return dtype.min_value <= leaf.number <= dtype.max_value
@@ -225,7 +227,7 @@ def _holds(one: Alternative, dtype: ir.DType, where: isl.Set) -> bool:
 
 
 def _fits(made: isl.Map, dtype: ir.DType) -> bool:
-    """Whether integers lie in their type, with sizes as large as they can be."""
+    """Whether integers fit their type for the largest possible sizes."""
     low, high = dtype.min_value, dtype.max_value
     range_ = made.range()
     sizes = range_.parameters()

@@ -1,9 +1,9 @@
-"""Tables of positions that a program fills itself: `rows[v] = v * 2 + 1`, then `x[rows[i]]`.
+"""Index tables that the program fills itself: `rows[v] = v * 2 + 1`, then `x[rows[i]]`.
 
-A read of such a table is replaced by what the table holds there, so that positions are formulas.
-Whether the read sees that store, and not another one or none, is asked of the dataflow later:
-`Safety` goes through all that was taken. The formula is an index, what was read is a value, whose
-arithmetic wraps around: a `reinterpret` around the formula says so (`as_value`).
+A read of such a table is replaced by the stored formula, so that positions become formulas. Whether
+the read really sees that store is left to dataflow analysis: `Safety` checks every replacement. The
+formula is an index, but the read is a value, whose arithmetic wraps around; a `reinterpret` around
+the formula marks this (`as_value`).
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from blockwright import ir
 
 
 class Taken(msgspec.Struct, frozen=True, eq=False):
-    """A read, and the formula that was put in its place."""
+    """A read, and the formula that replaced it."""
 
     read: ir.BufferLoad
     formula: ir.Expr
 
 
 def as_value(formula: ir.Expr) -> ir.Expr:
-    """An index in the place of a value of its type."""
+    """Wrap an index as a value of its type."""
     return ir.Call("reinterpret", (formula,), formula.dtype)
 
 
 def _whole(index: ir.Expr) -> ir.Expr:
-    """A position that is a value with no arithmetic around it is the index."""
+    """Unwrap a position that is a wrapped index without arithmetic around it."""
     if isinstance(index, ir.Call) and index.op == "reinterpret":
         inner = index.args[0]
         return inner if inner.dtype is index.dtype else index
@@ -36,7 +36,7 @@ def _whole(index: ir.Expr) -> ir.Expr:
 
 
 class Tables:
-    """Buffers of integers that one store fills with a formula of the position."""
+    """Integer buffers that a single store fills with a formula of the position."""
 
     def __init__(self, func: ir.PrimFunc) -> None:
         self.formulas: dict[ir.Buffer, tuple[tuple[ir.Var, ...], ir.Expr]] = {}
@@ -57,7 +57,7 @@ class Tables:
             self.formulas[buffer] = at, store.value
 
     def take(self, expr: ir.Expr) -> tuple[ir.Expr, tuple[Taken, ...]]:
-        """An expression with reads of tables replaced, and those reads."""
+        """Replace reads of tables in an expression; return the expression and the reads."""
         if not self.formulas:
             return expr, ()
         taken: list[Taken] = []
@@ -66,7 +66,7 @@ class Tables:
             if isinstance(node, ir.Buffer):
                 return node
             if isinstance(node, ir.Call) and node.op == "if_then_else":
-                test, yes, no = node.args  # what is not read everywhere is left to the dataflow
+                test, yes, no = node.args  # conditional reads are left to dataflow analysis
                 return node.replace(args=(visit(test), yes, no))
             result = node.map_children(visit)
             if not isinstance(result, ir.BufferLoad):

@@ -1,4 +1,4 @@
-"""Stores under a condition on data, as stores that always happen.
+"""Rewrite stores under a data-dependent condition as unconditional stores.
 
     if mask[i] > 0:          →     y[i] = if_then_else(mask[i] > 0, x[i], y[i])
         y[i] = x[i]
@@ -6,8 +6,8 @@
     if mask[i, k] > 0:       →     s[i] = s[i] + if_then_else(mask[i, k] > 0, x[i, k], 0)
         s[i] = s[i] + x[i, k]
 
-What is read under the condition is then read always, and so is the old value: a program that could
-not do so is not proved.
+The reads under the condition, and the read of the old value, then always happen. A program in which
+that would be invalid is not proved.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from blockwright.verify.verdict import Unknown
 
 
 def guarded(stmt: ir.IfThenElse) -> ir.Stmt:
-    """The statement without its condition, which its stores carry; those further inside stay.
+    """The statement without its condition, with the condition moved into its stores.
 
-    Raises Unknown where something else than a store depends on the condition, or where what it
-    reads is written under it.
+    Nested conditions stay.
+
+    Raises:
+        Unknown: something other than a store depends on the condition, or the condition reads a
+            buffer that is written under it.
     """
     test = stmt.condition
     read = {n.buffer for n in ir.collect(test, ir.BufferLoad)}
@@ -38,8 +41,7 @@ def guarded(stmt: ir.IfThenElse) -> ir.Stmt:
 
 
 def _one_store(stmt: ir.IfThenElse) -> ir.Stmt | None:
-    """One store of either value, where both sides store one to the same place and do not go on
-    from what is there."""
+    """One store of a selected value, if both branches overwrite the same element."""
     yes, no = stmt.then_case, stmt.else_case
     if not (isinstance(yes, ir.BufferStore) and isinstance(no, ir.BufferStore)):
         return None
@@ -85,7 +87,7 @@ def _chosen(test: ir.Expr, store: ir.BufferStore, other: ir.Expr) -> ir.Stmt:
 
 
 def _neutral(combiner: str, dtype: ir.DType) -> ir.Expr | None:
-    """What changes nothing when it is combined."""
+    """The identity element of a combiner."""
     if combiner in ("+", "*"):
         return ir.const(int(combiner == "*"), dtype)
     if combiner in ("and", "or"):

@@ -1,10 +1,10 @@
-"""Copies of buffers: which iterations have one for themselves.
+"""Privatization: which loops and threads have a private copy of a buffer.
 
-A buffer that a block allocates is fresh at each visit of the block, but for visits by threads that
-share its memory; one that is touched only inside a parallel loop is fresh in each of its
-iterations; on-chip memory belongs to the threads that do not share its scope, and is fresh at each
-launch of the kernel that uses it. Such a buffer is taken as one with an axis more for each of these
-loops. A value that would cross from one copy to another is then one that nobody wrote.
+A buffer allocated by a block is fresh at each execution of the block, except across threads that
+share its memory. A buffer used only inside a parallel loop is fresh in each iteration of the loop.
+On-chip memory is private to the threads that do not share its scope and is fresh at each launch of
+the kernel that uses it. Such a buffer is modeled with one additional axis for each of these loops,
+so that a value passed from one copy to another counts as unwritten.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from blockwright.verify.verdict import Unknown
 
 Path = tuple[ir.For, ...]
 MOVED = "moved"
-"""Marks parallel loops of a form of a program, of whose iterations the program runs parts in turn:
-all of them share one copy."""
+"""Annotation of parallel loops, in a transformed program, whose iterations the original program
+runs in several interleaved parts: all iterations share one copy."""
 _BLOCK_AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 
 
@@ -30,13 +30,13 @@ class Owners:
         self.used: dict[ir.Buffer, Path] = {}
         self.tags: dict[ir.Buffer, tuple[str, ...]] = {}
         self.nests: dict[ir.Buffer, list[Path]] = {}
-        """Memory on the chip → the way down to each nest of threads that it is used in: the loops
-        around the nest, and its outermost loop."""
+        """On-chip buffer → path to each thread nest that uses it: the loops around the nest and the
+        outermost loop of the nest."""
         self._visit(body, ())
         self.loops = {b: self._owning(b) for b in self.allocated}
 
     def copies(self, buffer: ir.Buffer, loops: tuple[EnclosingLoop, ...]) -> tuple[Step, ...]:
-        """The loops whose values tell the copies of a buffer apart, at an access under `loops`."""
+        """The loops whose values distinguish the copies of a buffer, at an access under `loops`."""
         if buffer not in self.allocated:
             return ()
         owning = self.loops[buffer]
@@ -59,8 +59,8 @@ class Owners:
         return (*result, *(name for _, name in by_tag))
 
     def _owning(self, buffer: ir.Buffer) -> set[ir.For]:
-        """Loops around the allocation, and those down to the innermost parallel one around all
-        uses; but no loop over threads that share the memory."""
+        """Loops around the allocation, and those down to the innermost parallel loop around all
+        uses, without loops over threads that share the memory."""
         outside, around = self.allocated[buffer], self.used.get(buffer, ())
         depth = len(outside)
         for k in range(len(outside), len(around)):
@@ -81,8 +81,10 @@ class Owners:
         }
 
     def _launching(self, buffer: ir.Buffer) -> Path:
-        """Loops that launch a kernel again and again: those around all nests that use its memory,
-        which are one kernel, and begin where the statement around them does."""
+        """Loops that launch a kernel repeatedly: those around all nests that use its memory.
+
+        These nests form one kernel, which begins at the statement around them.
+        """
         nests = dict.fromkeys(self.nests.get(buffer, ()))
         around = _common(nest[:-1] for nest in nests)
         if self.used.get(buffer, ())[: len(around)] != around:
@@ -112,20 +114,20 @@ class Owners:
 
 
 def _common(paths: Iterable[Path]) -> Path:
-    """The loops that several ways down have in common."""
+    """The longest common prefix of several paths."""
     result = [loops[0] for loops in zip(*paths, strict=False) if len(set(loops)) == 1]
     return tuple(result)
 
 
 def _is_single(loop: EnclosingLoop) -> bool:
-    """Whether a thread axis has one thread only, which tells no copies apart."""
+    """Whether a thread axis has a single thread, which distinguishes no copies."""
     return loop.node is not None and ir.is_const_int(loop.node.extent, 1)
 
 
 def shares(scope: str, tag: str) -> bool:
-    """Whether the members along a thread axis see one copy of a buffer in a storage scope.
+    """Whether the threads along a thread axis share one copy of a buffer in a storage scope.
 
-    The lower digit of an axis that was taken apart has the name of the axis, `/` and its extent.
+    The lower digit of a split axis is named after the axis, followed by `/` and its extent.
     """
     tag = tag.partition("/")[0]
     if scope == "global":

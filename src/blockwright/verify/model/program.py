@@ -1,9 +1,9 @@
-"""A tensor program as statements with instances: what the proofs look at.
+"""A tensor program as statements with instance sets, the form that the proofs work on.
 
-`ProgramModel` walks a function once. Every store is a `Statement`; so is what holds at entry in a
-parameter that the program writes. Values bound to variables are substituted where they are used. A
-store that combines an element with a value (`C[i] = C[i] + e`) is an *update*, whose order among
-other updates of the element is free.
+`ProgramModel` walks a function once. Every store is a `Statement`, and so is the content at entry
+of a parameter that the program writes. Variables bound by `let` are replaced by their values. A
+store that combines an element with a value (`C[i] = C[i] + e`) is an *update*; updates of one
+element may run in any order.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FIRST, LAST = -1, 1 << 30
 
 
 class RegionView(msgspec.Struct, frozen=True, eq=False):
-    """A buffer that stands for a region of another: where its element 0 lies."""
+    """A buffer that is a view of a region of another buffer, and the origin of the region."""
 
     source: ir.Buffer
     origin: tuple[ir.Expr, ...]
@@ -48,8 +48,8 @@ class ProgramModel:
     Args:
         func: the function.
         space: shared by both programs.
-        tag: set in front of the names of its instances and inner buffers.
-        names: its symbolic sizes and scalars as parameters of isl.
+        tag: prefix for the names of its instances and internal buffers.
+        names: isl parameter names of its symbolic sizes and scalars.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ProgramModel:
         self._settle_combiners()
 
     def fresh(self, prefix: str) -> str:
-        """A name for something of this program."""
+        """A unique name within this program."""
         self.count += 1
         return f"{self.tag}{prefix}{self.count}"
 
@@ -86,7 +86,7 @@ class ProgramModel:
             raise Unknown(f"elements of {buffer.name} are vectors")
 
     def element_name(self, buffer: ir.Buffer) -> str:
-        """Elements of a buffer in isl: parameters have one name in both programs."""
+        """The isl name of a buffer's elements; parameters have the same name in both programs."""
         result = self.params.get(buffer) or self.inner.get(buffer)
         if result is None:
             self._require_plain(buffer)
@@ -96,7 +96,7 @@ class ProgramModel:
     def resolve(
         self, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]
     ) -> tuple[ir.Buffer, tuple[ir.Expr, ...]]:
-        """An access of a view as one of the buffer behind it."""
+        """Resolve an access through views to the underlying buffer."""
         while buffer in self.views:
             view = self.views[buffer]
             ahead = len(view.origin) - len(indices)
@@ -105,11 +105,11 @@ class ProgramModel:
         return buffer, indices
 
     def access(self, frame: InstanceSet, buffer: ir.Buffer, texts: Iterable[str]) -> isl.Map:
-        """Instance → element, with the copy of the buffer in front where there are several."""
+        """Instance → element, prefixed with the copy for a privatized buffer."""
         return self.element(frame, buffer, frame.relation(texts))
 
     def element(self, frame: InstanceSet, buffer: ir.Buffer, position: isl.Map) -> isl.Map:
-        """Instance → element of a buffer, from instance → position in it."""
+        """Instance → element of a buffer, from instance → position in the buffer."""
         name = self.element_name(buffer)
         element = position.to(name)
         copies = self.owners.copies(buffer, frame.place.loops)
@@ -119,20 +119,20 @@ class ProgramModel:
         return both.to(name)
 
     def box(self, buffer: ir.Buffer, frame: InstanceSet) -> isl.Set:
-        """The elements that a buffer has, without copies."""
+        """The index domain of a buffer, without copies."""
         extents = [size_text(n, {**self.sizes, **frame.names}) for n in buffer.shape]
         axes = [f"x{k}" for k in range(len(extents))]
         inside = " and ".join(f"0 <= {x} < {n}" for x, n in zip(axes, extents, strict=True))
         return self.space.set(f"[{', '.join(axes)}] : {inside or '0 = 0'}")
 
     def _at_entry(self, buffer: ir.Buffer) -> None:
-        """What a written parameter holds at entry, as a first store of every element."""
+        """Model the content of a written parameter at entry as a first store of every element."""
         frame = self.whole(buffer, self.fresh("E"), FIRST)
         write = frame.relation(frame.coordinates, self.element_name(buffer))
         self.statements.append(Statement(frame, buffer, write.intersect_domain(frame.domain), None))
 
     def whole(self, buffer: ir.Buffer, name: str, position: int) -> InstanceSet:
-        """One instance per element of a parameter, before or after everything else."""
+        """One instance per element of a parameter, before or after all other statements."""
         extents = [size_text(n, self.sizes) for n in buffer.shape]
         axes = tuple(f"x{k}" for k in range(len(extents)))
         inside = tuple(f"0 <= {x} < {n}" for x, n in zip(axes, extents, strict=True))
@@ -144,8 +144,11 @@ class ProgramModel:
         )
 
     def _settle_combiners(self) -> None:
-        """Where one buffer is updated by several operations, or overwritten from itself, stores
-        that reach each element once are read as what they are: a load, an operation, a store."""
+        """Demote updates to plain stores where several combiners update one buffer.
+
+        This covers buffers updated by several operations or overwritten from their own content. An
+        update that reaches each element once becomes a load, an operation and a store.
+        """
         for buffer in self.written:
             updates = [s for s in self.statements if s.buffer is buffer and s.combiner]
             if len({s.combiner for s in updates}) > 1:
@@ -180,7 +183,7 @@ class ProgramModel:
             case ir.Evaluate() if isinstance(stmt.value, ir.Call) and ir.is_atomic(stmt.value):
                 self._atomic(stmt.value, place)
             case ir.Evaluate() if isinstance(stmt.value, ir.IntImm):
-                pass  # nothing
+                pass  # no effect
             case ir.AssertStmt():
                 self._assert(stmt, place)
             case _:
@@ -194,7 +197,7 @@ class ProgramModel:
                 "form of sizes, loops and iterators"
             )
         tag = stmt.thread.thread_tag if stmt.thread is not None else ""
-        if tag in self.open and not tag.startswith("vthread"):  # the same thread, no loop anew
+        if tag in self.open and not tag.startswith("vthread"):  # the enclosing loop's thread
             outer = self.open[tag]
             if outer not in place.inner:
                 raise Unknown(f"a loop on {tag} inside of a block inside of another such loop")
@@ -282,7 +285,7 @@ class ProgramModel:
             self._after_lets(stmt.body, inside)
 
     def _after_lets(self, body: ir.Stmt, place: StatementPosition) -> None:
-        """Statements that use values of memory as it was before them."""
+        """Visit statements that use values read before the statements ran."""
         stores = body.seq if isinstance(body, ir.SeqStmt) else (body,)
         plain = [s for s in stores if isinstance(s, ir.BufferStore)]
         read = {
@@ -316,7 +319,7 @@ class ProgramModel:
         place: StatementPosition,
         taken: tuple[Taken, ...],
     ) -> None:
-        """One update per component; each brings the whole tuple of terms."""
+        """Add one update per component; each combines the whole tuple of terms."""
         group = TupleUpdate(step, combination, [])
         for k, buffer in enumerate(step.buffers):
             result = self._written(buffer, step.indices[k], place.at(k), step.terms[k], step.key)
@@ -396,7 +399,7 @@ def _outside(stmt: ir.Stmt) -> NoReturn:
 
 
 def _require_layout(view: ir.Buffer, source: ir.BufferRegion, extra: int) -> None:
-    """What a view states about its shape, strides and start holds; names are bound by it."""
+    """Check a view's declared shape, strides and offset; a variable binds to the actual value."""
     sizes = [r.extent for r in source.region[extra:]]
     strides = _strides(source.buffer)[extra:]
     stated = [*zip(view.shape, sizes, strict=True), *zip(view.strides, strides, strict=False)]
@@ -413,7 +416,7 @@ def _require_layout(view: ir.Buffer, source: ir.BufferRegion, extra: int) -> Non
 
 
 def _strides(buffer: ir.Buffer) -> list[ir.Expr]:
-    """Elements from one index to the next, in each dimension."""
+    """The stride of each dimension, in elements."""
     if buffer.strides:
         return list(buffer.strides)
     result: list[ir.Expr] = []

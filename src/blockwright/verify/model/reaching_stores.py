@@ -1,9 +1,9 @@
-"""Which stores a read sees: the last plain store of the element, and the updates since then.
+"""Reaching stores of a read: the last plain store of the element, and the updates since then.
 
-Order is decided at the first place where two statements part. So only the loops that a reader and
-its writers share take part in a query, often none: then the writers are gone through from the last
-to the first. Where they share loops, isl's
-dataflow analysis decides, or the proof that all stores of an element come before its reads.
+The order of two statements is decided at the first point where their paths diverge. So a query
+involves only the loops shared by a reader and its writers, often none; then the writers are visited
+from last to first. With shared loops, the answer comes from isl's dataflow analysis or from a proof
+that all stores of an element precede its reads.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from blockwright.verify.verdict import Unknown
 
 
 class Seen(msgspec.Struct, frozen=True, eq=False):
-    """What reads see.
+    """The stores that reads see.
 
     Attributes:
-        plain: last stores, and for each the map reader instance → its instance.
-        updates: updates since then, likewise; an instance may see many.
+        plain: last plain stores, each with the map reader instance → store instance.
+        updates: updates since then, likewise; a reader instance may see many.
         nothing: reader instances that see no store.
     """
 
@@ -36,7 +36,7 @@ class Seen(msgspec.Struct, frozen=True, eq=False):
 
 
 def part(a: tuple[Step, ...], b: tuple[Step, ...]) -> int | None:
-    """The first place in written order at which two paths differ; None when one is the other."""
+    """The first position at which two paths differ; None if one is a prefix of the other."""
     for k, (x, y) in enumerate(zip(a, b, strict=False)):
         if x != y:
             return k
@@ -44,10 +44,10 @@ def part(a: tuple[Step, ...], b: tuple[Step, ...]) -> int | None:
 
 
 class Flow:
-    """Answers for one program, each writer's facts found once.
+    """Dataflow analysis of one program, with facts about each writer cached.
 
     Attributes:
-        ahead: whether to look first if all stores of an element come before its reads, which gives
+        ahead: whether to try first if all stores of an element precede its reads. That gives
             simpler relations for some programs and costs more for others.
     """
 
@@ -59,7 +59,7 @@ class Flow:
         self._injective: dict[Statement, bool] = {}
 
     def seen(self, frame: InstanceSet, read: isl.Map, writers: list[Statement]) -> Seen:
-        """What instances of a frame see that read elements of a buffer."""
+        """The stores seen by instances of a frame that read elements of a buffer."""
         begin_step(f"what reads of {writers[0].buffer.name if writers else 'an input'} see")
         nothing = read.domain()
         if not writers:
@@ -71,7 +71,7 @@ class Flow:
         return result or self._analysed(frame, read, writers)
 
     def unbegun(self, update: Statement, plain: list[Statement]) -> isl.Set:
-        """Instances of an update that go on from an element which no plain store has set."""
+        """Instances of an update that accumulate into an element no plain store has initialized."""
         begin_step(f"what updates of {update.buffer.name} go on from")
         open_ones = update.write
         for writer in plain:
@@ -84,7 +84,7 @@ class Flow:
 
     # ------------------------------------------------------------------ written order alone
     def _static(self, frame: InstanceSet, writers: list[Statement]) -> list[Statement] | None:
-        """The writers before a reader, in order; None when loops decide the order too."""
+        """The writers before a reader, in program order; None if loops affect the order."""
         result: list[Statement] = []
         for writer in writers:
             at = part(frame.path, writer.frame.path)
@@ -102,13 +102,13 @@ class Flow:
         return result if all(w.combiner or self._once(w) for w in result) else None
 
     def _once(self, writer: Statement) -> bool:
-        """Whether a statement stores each element once."""
+        """Whether a statement stores each element at most once."""
         if writer not in self._injective:
             self._injective[writer] = writer.write.is_injective()
         return self._injective[writer]
 
     def _starts(self, init: Statement, update: Statement) -> bool:
-        """Whether an initial value that is stored once comes before all updates of its element."""
+        """Whether an initialization that runs once precedes all updates of its element."""
         if init not in self._ordered:
             depth = part(init.frame.path, update.frame.path)
             steps = init.frame.path[:depth]
@@ -134,8 +134,10 @@ class Flow:
 
     # ------------------------------------------------------------------ all stores come first
     def _before(self, frame: InstanceSet, read: isl.Map, writers: list[Statement]) -> Seen | None:
-        """What is seen where every store of an element comes before its reads, and its one plain
-        store before its updates; None when that does not hold."""
+        """The visible stores, if every store of an element precedes its reads.
+
+        The single plain store of an element must also precede its updates. None if this fails.
+        """
         plain = [w for w in writers if not w.combiner]
         if not all(self._once(w) for w in plain):
             return None
@@ -160,7 +162,7 @@ class Flow:
         return Seen(seen.plain, updates, nothing)
 
     def _earlier(self, first: InstanceSet, second: InstanceSet, pairs: isl.Map) -> bool:
-        """Whether of all pairs of instances the first one runs earlier."""
+        """Whether the first instance runs before the second in every pair."""
         at = part(first.path, second.path)
         if at is None:
             return False
@@ -170,11 +172,12 @@ class Flow:
 
     # ------------------------------------------------------------------ isl's dataflow analysis
     def _analysed(self, frame: InstanceSet, read: isl.Map, writers: list[Statement]) -> Seen:
-        """isl's answer; where it says nothing of a part of the reads, that part is asked anew.
+        """Ask isl's dataflow analysis, repeatedly for reads that its answer omits.
 
-        isl leaves instances out at times, neither with a last store nor among those without
-        one, where stores of one element are told apart by remainders. Asked about these alone it
-        answers: each answer is one to a question of its own, so nothing rests on what was left out.
+        If stores to one element are distinguished by remainders, isl sometimes omits instances:
+        they appear neither with a last store nor among those without one. A query for the omitted
+        instances alone succeeds. Each answer is sound for its own query, so the result does not
+        depend on what isl omitted.
         """
         seen = self._asked(frame, read, writers)
         while seen.plain and not seen.nothing.is_empty():
@@ -222,7 +225,7 @@ class Flow:
         return Seen(seen.plain, seen.updates, seen.nothing.subtract(covered))
 
     def _told_apart(self, writer: Statement, steps: int) -> bool:
-        """Whether the deciding steps tell the stores of one element by a statement apart."""
+        """Whether the timestamp prefix distinguishes a statement's stores to one element."""
         if self._once(writer):
             return True
         when = writer.frame.time(_padded(writer.frame.path, steps))
@@ -232,7 +235,7 @@ class Flow:
 def _together(
     a: list[tuple[Statement, isl.Map]], b: list[tuple[Statement, isl.Map]]
 ) -> list[tuple[Statement, isl.Map]]:
-    """What is seen of each statement by some instances, and by others."""
+    """Merge the visible stores of two sets of reader instances."""
     result: dict[Statement, isl.Map] = {}
     for writer, pairs in (*a, *b):
         result[writer] = result[writer].union(pairs) if writer in result else pairs
@@ -240,7 +243,7 @@ def _together(
 
 
 def _position(statement: Statement) -> tuple[int, ...]:
-    """Places in written order, loops left out: sorts statements that loops do not order."""
+    """The positions without loops: a sort key for statements that loops do not order."""
     return tuple(s for s in statement.frame.path if isinstance(s, int))
 
 
@@ -252,7 +255,7 @@ def _before(a: tuple[Step, ...], b: tuple[Step, ...], at: int) -> bool:
 
 
 def _deciding(paths: list[tuple[Step, ...]]) -> int:
-    """How many steps decide the order of all pairs of statements."""
+    """The number of path steps that decide the order of all pairs of statements."""
     needed = 0
     for a, b in itertools.combinations(paths, 2):
         at = part(a, b)

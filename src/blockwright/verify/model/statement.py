@@ -1,4 +1,4 @@
-"""Statements: one store with the instances that run it."""
+"""Statements of the program model: a store and the instances that run it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMBINERS: dict[type[ir.Expr], str] = {
 
 
 class TupleUpdate(msgspec.Struct, frozen=True, eq=False):
-    """The updates of the components of one step on a tuple."""
+    """The component updates of one step on a tuple."""
 
     step: Joint
     combination: Combination
@@ -24,17 +24,17 @@ class TupleUpdate(msgspec.Struct, frozen=True, eq=False):
 
 
 class Statement:
-    """One store, with the instances that run it.
+    """A store and the instances that run it.
 
     Attributes:
         frame: its instances.
-        buffer: what it writes.
+        buffer: the buffer it writes.
         write: instance → element.
-        combiner: of an update, the operation that combines; empty for a plain store.
-        value: what is stored, or combined; None for what a parameter holds at entry.
+        combiner: the operation of an update; empty for a plain store.
+        value: the stored or combined value; None for a parameter's content at entry.
         atomic: whether it is an atomic update.
-        block: the block that holds it; `init` when it is that block's initial value.
-        taken: reads of tables of positions that were replaced by what the table holds there.
+        block: the enclosing block; `init` tells whether the store is in the block's init.
+        taken: reads of index tables that were replaced by the stored formula.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Statement:
 
 
 def updated(store: ir.BufferStore, value: ir.Expr) -> tuple[str, ir.Expr]:
-    """The combiner of an update and what is combined; ("", value) for any other store."""
+    """Split an update into combiner and combined value; ("", value) for any other store."""
     cls = type(value)
     combiner = COMBINERS.get(cls)
     if combiner is None:

@@ -1,8 +1,8 @@
-"""Values as terms: what a read gives, as a function of the reader's instance.
+"""Values as terms: the result of a read, as a function of the reader's instance.
 
-A value is a list of *alternatives*, each where it holds: an operator tree (the skeleton, with
-operators uninterpreted) over leaves, which are maps from instances to elements of inputs or to
-integers. A reduction is one leaf: a sum of terms, `instance → terms`, whose order is free.
+A value is a list of *alternatives*, each valid on a set of instances. An alternative is an operator
+tree (the skeleton, with uninterpreted operators) over leaves: maps from instances to input elements
+or to integers. A reduction is a single leaf: a sum of terms, `instance → terms`, in any order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ IDEMPOTENT = ("min", "max", "and", "or")
 
 
 def operands(skeleton: Skeleton) -> list[Skeleton]:
-    """What an operator is applied to: the end of its skeleton."""
+    """The operands of an operator: the trailing tuples of its skeleton."""
     return [cast(Skeleton, part) for part in skeleton if isinstance(part, tuple)]
 
 
@@ -26,10 +26,10 @@ class Term(msgspec.Struct, frozen=True, eq=False):
     """Summands of a reduction, one for each pair of a relation.
 
     Attributes:
-        pairs: instance → where its summands are computed.
-        skeleton: their operators.
-        leaves: over the instances on the right.
-        hint: iterators of the right, as a proposal for matching.
+        pairs: instance → instances that compute its summands.
+        skeleton: the operators of the summands.
+        leaves: over the instances in the range of `pairs`.
+        hint: iterators of the range, as a proposal for matching.
     """
 
     pairs: isl.Map
@@ -46,12 +46,12 @@ class Sum(msgspec.Struct, frozen=True, eq=False):
 
 
 class Leaf(msgspec.Struct, frozen=True, eq=False):
-    """What an operator tree ends in.
+    """A leaf of an operator tree.
 
     Attributes:
         at: instance → element or integer; None for a sum.
         total: the sum.
-        number: the integer, where it is one constant.
+        number: the integer, if it is constant.
     """
 
     at: isl.Map | None = None
@@ -60,7 +60,7 @@ class Leaf(msgspec.Struct, frozen=True, eq=False):
 
 
 class Alternative(msgspec.Struct, frozen=True, eq=False):
-    """A value on a part of the instances."""
+    """A value on a subset of the instances."""
 
     where: isl.Set
     skeleton: Skeleton
@@ -68,7 +68,7 @@ class Alternative(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def total(self) -> Sum | None:
-        """The sum, when the value is nothing but one."""
+        """The sum, if the value is just a sum."""
         return self.leaves[0].total if self.skeleton[0] == "sum" else None
 
 
@@ -76,7 +76,7 @@ Value = list[Alternative]
 
 
 def pulled_leaf(leaf: Leaf, by: isl.Map) -> Leaf:
-    """A leaf of other instances, as one of those that `by` takes there."""
+    """Compose a leaf with a map from other instances to its instances."""
     if leaf.total is not None:
         return Leaf(total=pulled_sum(leaf.total, by))
     assert leaf.at is not None
@@ -89,7 +89,7 @@ def pulled_sum(total: Sum, by: isl.Map) -> Sum:
 
 
 def pulled(value: Value, by: isl.Map) -> Value:
-    """A value of other instances, as one of those that `by` takes there, each to one."""
+    """Compose a value with a single-valued map from other instances to its instances."""
     result: Value = []
     for one in value:
         where = by.intersect_range(one.where).domain()
@@ -102,8 +102,11 @@ def pulled(value: Value, by: isl.Map) -> Value:
 def terms_of(
     value: Value, pairs: isl.Map, combiner: str, hint: isl.Map | None = None
 ) -> list[Term]:
-    """The summands that a value of other instances gives; sums of the same kind are taken apart,
-    one term for each pair of an instance and a term of its sum."""
+    """The summands that `value` contributes through `pairs`.
+
+    Nested sums with the same combiner are flattened: one term for each pair of an instance and a
+    term of its sum.
+    """
     result: list[Term] = []
     for one in value:
         reached = pairs.intersect_range(one.where)
@@ -123,7 +126,7 @@ def terms_of(
 
 
 def joined_hint(outer: isl.Map | None, term: Term) -> isl.Map | None:
-    """Iterators of both levels of a sum of sums."""
+    """Combine the hints of both levels of a sum of sums."""
     if outer is None or term.hint is None:
         return None
     first = term.pairs.domain_map().apply_range(outer)
@@ -132,7 +135,7 @@ def joined_hint(outer: isl.Map | None, term: Term) -> isl.Map | None:
 
 
 def is_neutral(skeleton: Skeleton, leaves: tuple[Leaf, ...], combiner: str) -> bool:
-    """Whether a summand changes nothing."""
+    """Whether a summand is the identity of the combiner."""
     if skeleton[0] == "c":
         return skeleton[2] in _NEUTRAL_FLOATS.get(combiner, ())
     if skeleton[0] == "int" and leaves[0].number is not None:

@@ -1,14 +1,14 @@
-"""Updates of several elements together: positions of extremes, declared reducers.
+"""Joint updates of several elements: argmin and argmax, declared reducers.
 
     taken = x[k] < best[i] or …
     v, p = T.Select(taken, x[k], best[i]), T.Select(taken, k, at[i])
     best[i] = v
     at[i] = p
 
-Each step combines what the elements hold with values of its own, `a := f(a, x)`. The order does not
-matter if `f(f(a, x), y) = f(f(a, y), x)`, and partial results combine like terms if `f` is
-associative and starts from an identity. These laws are proved by z3, over numbers without NaN, as
-docs/semantics.md states them; a step for which they do not hold is outside of the decidable class.
+Each step combines the current elements with new values, `a := f(a, x)`. The order of steps is
+irrelevant if `f(f(a, x), y) = f(f(a, y), x)`, and partial results combine like terms if `f` is
+associative and starts from an identity. z3 proves these laws over numbers without NaN, as
+docs/semantics.md states them. A step without them is outside of the decidable class.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from blockwright import ir
 from blockwright.verify.budget import charge
 from blockwright.verify.verdict import Unknown
 
-z3: Any = importlib.import_module("z3")  # comes without types
+z3: Any = importlib.import_module("z3")  # untyped
 RESOURCES = 2_000_000
-"""How much z3 may spend on one law; the same on every machine."""
+"""z3's resource limit for one law; deterministic across machines."""
 _COUNT = "rlimit count"
 
 
 class Joint(msgspec.Struct, frozen=True, eq=False):
-    """A step on a tuple of elements.
+    """One step on a tuple of elements.
 
     Attributes:
-        key: the combination as text, equal for equal ones: the combiner of its sums.
-        buffers: the components.
+        key: the combination as text, used as the combiner of its sums.
+        buffers: the buffers of the components.
         indices: the element of each component.
-        terms: the values that a step brings, one per component.
+        terms: the new values of a step, one per component.
     """
 
     key: str
@@ -51,11 +51,11 @@ class Joint(msgspec.Struct, frozen=True, eq=False):
 def joint_update(
     stores: Sequence[ir.BufferStore], values: Sequence[ir.Expr]
 ) -> tuple[Joint, Combination] | None:
-    """The step that stores make together, when they are one.
+    """Recognize stores that together form one step; None if they do not.
 
     Args:
-        stores: of elements of different buffers.
-        values: what each stores, let variables replaced.
+        stores: stores to different buffers.
+        values: the stored values, with let variables replaced.
     """
     buffers = tuple(s.buffer for s in stores)
     indices = tuple(s.indices for s in stores)
@@ -79,7 +79,7 @@ def joint_update(
 
 
 class Combination(msgspec.Struct, frozen=True, eq=False):
-    """`f(held, given)`: one result per component."""
+    """The combination `f(held, given)`, with one result per component."""
 
     results: tuple[ir.Expr, ...]
     held: tuple[ir.Var, ...]
@@ -87,11 +87,11 @@ class Combination(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Split(ir.Mutator):
-    """Takes a step apart: what elements hold becomes a0, a1, …; what the step brings x0, x1, …
+    """Separate a step: current elements become a0, a1, …; new values become x0, x1, …
 
     Args:
-        numbers: whether constants are brought too (the position in an axis of one element is 0): a
-            law of all values is one of these.
+        numbers: whether constants become new values too (along an axis of extent 1 the position is
+            the constant 0). A law for all values covers the constant.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class _Split(ir.Mutator):
 
 # -------------------------------------------------------------------------------------------- laws
 class _Answer(msgspec.Struct, frozen=True):
-    """Whether laws hold, and the units that z3 took to find out."""
+    """Whether laws hold, and the z3 units spent on the proof."""
 
     hold: bool
     cost: int
@@ -143,17 +143,16 @@ class _Answer(msgspec.Struct, frozen=True):
 
 _ANSWERS: dict[str, _Answer] = {}
 MOST_KEPT = 500
-"""Laws that are remembered."""
+"""Size of the cache of proved laws."""
 
 
 def require_laws(key: str, combination: Combination, identity: Sequence[ir.Expr | None]) -> None:
-    """The combination is commutative and associative, and the initial value its identity.
+    """Check that the combination is commutative and associative with the given identity.
 
-    What is remembered costs a verdict as much as it did when it was found: no verdict depends on
-    others before it.
+    A cached answer is charged its original cost, so that no verdict depends on earlier ones.
 
     Raises:
-        Unknown: z3 does not prove it, or the budget is spent.
+        Unknown: z3 does not prove the laws, or the budget is used up.
     """
     stated = f"{key} from {[repr(e) for e in identity]}"
     if stated not in _ANSWERS:
@@ -190,7 +189,7 @@ class _Laws:
         return all(self._valid(z3.And(*[p == q for p, q in claim])) for claim in claims)
 
     def cost(self) -> int:
-        """The units that were taken, all claims together."""
+        """The z3 units spent on all claims."""
         result = self.solver.statistics()
         return int(result.get_key_value(_COUNT)) if _COUNT in result.keys() else 0  # noqa: SIM118
 
@@ -202,7 +201,7 @@ class _Laws:
         return answer == z3.unsat
 
     def _tuple(self, name: str) -> list[Any]:
-        """Values of the types of the components, within their ranges."""
+        """Symbolic values of the component types, within their ranges."""
         result: list[Any] = []
         for k, held in enumerate(self.combination.held):
             if held.type.is_float:

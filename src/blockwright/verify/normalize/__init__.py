@@ -1,1 +1,1 @@
-"""Rewrites that bring two programs into a common form before they are compared."""
+"""Normalization: rewrites that bring two programs into a common form before comparison."""

@@ -1,4 +1,4 @@
-"""An axis of several sizes becomes one for each: `A[a * m + b]` is `A[a, b]`, of `n` times `m`."""
+"""Split buffer axes of product size: `A[a * m + b]` with `n * m` elements becomes `A[a, b]`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from blockwright.verify.polynomial import Polynomial
 
 Access = ir.BufferLoad | ir.BufferStore
 Split = tuple[int, Polynomial]
-"""An axis, and how many elements the lower of its two parts has."""
+"""An axis, and the extent of the inner of its two parts."""
 
 
 def split_axes(func: ir.PrimFunc, known: Quotients) -> ir.PrimFunc:
-    """A program whose own buffers have no axes that are read and written by two digits."""
+    """Split the axes of internal buffers that are always accessed by two digits."""
     if not hard_parts(func.body) or not _bind(func.body, known, {}):
         return func
     accesses: dict[ir.Buffer, list[Access]] = {}
@@ -33,7 +33,7 @@ def split_axes(func: ir.PrimFunc, known: Quotients) -> ir.PrimFunc:
 
 
 def _bind(node: ir.Node, known: Quotients, seen: dict[ir.Var, Polynomial]) -> bool:
-    """Note the ranges of all loops and iterators; whether each has one only."""
+    """Record the ranges of all loops and iterators; False if one has several ranges."""
     pairs: list[tuple[ir.Var, ir.Expr, ir.Expr]] = []
     if isinstance(node, ir.For):
         pairs = [(node.loop_var, node.min, node.extent)]
@@ -64,13 +64,12 @@ def _split(buffer: ir.Buffer, accesses: Sequence[Access], known: Quotients) -> S
 def _digits(
     known: Quotients, index: ir.Expr, base: Polynomial
 ) -> tuple[Polynomial, Polynomial] | None:
-    """The two parts of an index.
+    """Split an index into its two digits, or return None.
 
-    `a * m + b - 2` is in parts `a` and `b - 2` wherever `b - 2` is not negative and less than `m`.
-    That need not be seen here, where conditions around a read are not known (`b < 2` chooses
-    something else): the access of the axis of `m` elements that is made of it is one of those of
-    which `safety` proves that they lie inside, if its index is a linear form; and inside, the parts
-    of a number are what they are.
+    `a * m + b - 2` splits into `a` and `b - 2` if `0 <= b - 2 < m`. That cannot always be proved
+    here, because the conditions around a read are unknown (`b < 2` may select something else).
+    Linear parts are therefore accepted unproved: `safety` later proves that the access lies within
+    the new axis of `m` elements, and within it the digits of a number are unique.
     """
     result = known.digits(known.poly(index), base)
     if result is None:
@@ -87,7 +86,7 @@ def _is_linear(poly: Polynomial) -> bool:
 
 
 def _bases(index: ir.Expr, known: Quotients) -> Iterator[Polynomial]:
-    """What variables are multiplied with."""
+    """The factors that variables are multiplied by."""
     if hard_parts(index):
         poly = known.poly(index)
         for atom in poly.atoms():

@@ -1,11 +1,12 @@
-"""Fused loops over symbolic sizes are taken apart into their digits.
+"""Split fused loops over symbolic sizes into their digits.
 
     for f in range(n * m):                      for a in range(n):
         A[f // m, f % m] = …            →           for b in range(m):
                                                         A[a, b] = …
 
-So are block iterators. A loop over `f` and the two loops over its digits run the same iterations in
-the same order; what does not fit stays as it is. Split loops are one again (`tiles`).
+Block iterators are split likewise. A loop over `f` and the two loops over its digits run the same
+iterations in the same order. Loops that do not have this form are unchanged. Split loops are
+joined again (`untile`).
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from blockwright.verify.normalize.untile import Digits, Tiles
 from blockwright.verify.polynomial import Indeterminate, Polynomial
 
 ROUNDS = 12
-"""Taking an iterator apart may let the loop that it is bound to be taken apart, and so on."""
+"""Maximum number of rewrite rounds; splitting an iterator can enable splitting its loop."""
 
 
 def simple(func: ir.PrimFunc, least: Mapping[ir.Var, int]) -> ir.PrimFunc:
-    """A program with as few products and quotients of sizes as can be.
+    """Rewrite a program to have as few products and quotients of sizes as possible.
 
     Args:
-        least: size → its least value, at least one.
+        least: size → its smallest value, at least 1.
     """
     if not _is_distinct(func):
         return func
@@ -54,9 +55,9 @@ def simple(func: ir.PrimFunc, least: Mapping[ir.Var, int]) -> ir.PrimFunc:
 def _ways(
     func: ir.PrimFunc, least: Mapping[ir.Var, int], digits: set[Digits]
 ) -> Iterator[ir.PrimFunc]:
-    """A program in the forms that each kind of change gives it, the first ones to be tried first.
+    """Candidate rewrites of a program, in order of preference.
 
-    A loop that is too short to be joined stays one of several, so loops lose iterations last.
+    Narrowing comes last: a loop that is too short to be joined is instead split into several.
     """
     body = Tiles(least, digits).stmt(func.body)
     yield func.replace(body=_Radix(least, digits).stmt(body))
@@ -66,24 +67,24 @@ def _ways(
 
 
 def _is_distinct(func: ir.PrimFunc) -> bool:
-    """Whether each loop and iterator has a variable of its own, so that it has one range."""
+    """Whether each loop and iterator has its own variable, and so a single range."""
     result = [f.loop_var for f in ir.loops(func.body)]
     result += [it.var for block in ir.blocks(func.body) for it in block.iter_vars]
     return len(set(result)) == len(result)
 
 
 class _NoRegions(ir.Mutator):
-    """Leaves out what blocks say that they read and write."""
+    """Drop the declared read and write regions of blocks."""
 
     def rewrite_Block(self, node: ir.Block) -> ir.Block:
         return self.descend(node.replace(reads=(), writes=()))
 
 
 class _Radix:
-    """One walk over a program, from the outside in.
+    """One top-down pass that splits loops and iterators into digits.
 
     Attributes:
-        digits: pairs of loops that others were taken apart into.
+        digits: pairs of loops that resulted from splitting.
     """
 
     def __init__(self, least: Mapping[ir.Var, int], digits: set[Digits]) -> None:
@@ -116,7 +117,7 @@ class _Radix:
         return node.replace(extent=self.simplify(node.extent), body=self.stmt(node.body))
 
     def _apart(self, node: ir.For, extent: Polynomial) -> ir.For | None:
-        """Loops over two digits of a loop that is divided by the number of the lower ones."""
+        """Split a loop into two digits if its variable is divided by the lower digit's extent."""
         result = self._digits(node.loop_var, extent, node.body)
         if result is None:
             return None
@@ -141,7 +142,7 @@ class _Radix:
     def _digits(
         self, var: ir.Var, extent: Polynomial, inside: ir.Node
     ) -> tuple[ir.Var, ir.Var, Polynomial, Polynomial] | None:
-        """(variables of two digits, how many values each has), when a variable is divided."""
+        """(high variable, low variable, their extents) if the variable is divided, else None."""
         atom = self.known.of_variable(var)
         bases = sorted(dict.fromkeys(self._divisors(atom, inside)), key=_size, reverse=True)
         for base in bases:
@@ -152,7 +153,7 @@ class _Radix:
         return None
 
     def _divisors(self, atom: Indeterminate, inside: ir.Node) -> Iterator[Polynomial]:
-        """What a variable is divided by, or by what its quotient by a number is."""
+        """The divisors of a variable, and of its quotients by another divisor."""
         for part in hard_parts(inside):
             if not isinstance(part, (ir.FloorDiv, ir.FloorMod)):
                 continue
@@ -194,7 +195,7 @@ class _Radix:
     def _iterators(
         self, node: ir.BlockRealize, k: int, digits: tuple[ir.Var, ir.Var, Polynomial, Polynomial]
     ) -> ir.BlockRealize:
-        """A block with two digits in the place of an iterator."""
+        """Replace a block iterator by its two digits."""
         high, low, count, base = digits
         block, old = node.block, node.block.iter_vars[k]
         changes = {old.var: self._sum(high, base, low)}
@@ -216,13 +217,13 @@ class _Radix:
 
 
 def _size(base: Polynomial) -> tuple[int, int]:
-    """Larger for what is a multiple."""
+    """Sort key that puts multiples after their divisors."""
     product = max(base.terms, key=len, default=())
     return len(product), base.terms.get(product, 0)
 
 
 def _is_shared(loop: ir.For) -> bool:
-    """Whether other loops below are the same threads."""
+    """Whether a nested loop is bound to the same thread axis."""
     if loop.thread is None:
         return False
     tags = [f.thread.thread_tag for f in ir.loops(loop.body) if f.thread is not None]

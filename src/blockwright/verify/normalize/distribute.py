@@ -1,4 +1,4 @@
-"""A loop over several statements becomes one loop for each, where its iterations are independent.
+"""Distribute a loop over several statements into one loop per statement.
 
     for x in range(count):                     for x in range(count):
         for l in range(m):                         for l in range(m):
@@ -7,10 +7,10 @@
             C[x * m + l] = B[x * m + l]            for l in range(m):
                                                        C[x * m + l] = B[x * m + l]
 
-Two runs change places only if they are of different iterations. That is the same program where all
-that an iteration touches of a buffer which the loop writes has the iteration's number as a digit:
-on some axis, the same for all accesses of the buffer, `index // base = x`. Then different
-iterations touch different elements.
+Only statement instances of different iterations are reordered. That is legal if different
+iterations access different elements of every buffer that the loop writes. This holds if the
+iteration number is a digit of all accesses to the buffer on some common axis:
+`index // base = x`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from blockwright.verify.normalize.quotients import Quotients, hard_parts
 from blockwright.verify.polynomial import Indeterminate, Polynomial, of_atom
 
 Access = tuple[ir.Buffer, tuple[ir.Expr, ...], bool]
-"""A buffer, the position in loops, and whether it is written."""
+"""A buffer, the position as a function of loops, and whether it is written."""
 
 
 def distributed(func: ir.PrimFunc, least: Mapping[ir.Var, int]) -> ir.PrimFunc:
-    """A program whose loops that need it have one statement each.
+    """Distribute the loops of a program whose index expressions need it.
 
     Args:
-        least: size → its least value.
+        least: size → its smallest value.
     """
     return func.replace(body=_Distribute(Quotients(least)).stmt(func.body))
 
@@ -70,11 +70,11 @@ class _Distribute:
         return ir.SeqStmt(tuple(loops))
 
     def _independent(self, number: Indeterminate, body: ir.Stmt) -> bool:
-        """Whether what different iterations touch is different, where they write at all."""
+        """Whether different iterations access different elements of every written buffer."""
         accesses: list[Access] = []
         if not self._collect(body, {}, accesses):
             return False
-        own = {b for block in ir.blocks(body) for b in block.alloc_buffers}  # fresh at each visit
+        own = {b for block in ir.blocks(body) for b in block.alloc_buffers}  # fresh per execution
         written = {buffer for buffer, _, writes in accesses if writes} - own
         by_buffer: dict[ir.Buffer, list[tuple[ir.Expr, ...]]] = {}
         for buffer, indices, _ in accesses:
@@ -99,7 +99,7 @@ class _Distribute:
     def _collect(
         self, node: ir.Node, values: Mapping[ir.Var, ir.Expr], found: list[Access]
     ) -> bool:
-        """All accesses below, iterators replaced by what they are; False if some are unknown."""
+        """Collect all accesses below, with iterators replaced; False if some are unknown."""
         match node:
             case ir.For():
                 if ir.is_const_int(node.min, 0):
@@ -123,7 +123,7 @@ class _Distribute:
                 return all(self._collect(c, values, found) for c in parts)
             case ir.SeqStmt() | ir.IfThenElse() | ir.LetStmt():
                 return all(self._collect(c, values, found) for c in node.children())
-            case ir.Expr():  # an address stands for more than one element
+            case ir.Expr():  # an address may reach more than one element
                 plain = node.dtype.is_int or node.dtype.is_float or node.dtype.is_bool
                 parts = [c for c in node.children() if isinstance(c, ir.Expr)]
                 return plain and all(self._collect(c, values, found) for c in parts)

@@ -1,4 +1,4 @@
-"""A program that chooses by its sizes how to go on is proved where each choice alone is.
+"""Case split of a program that ends in a branch on sizes: it is proved if each branch is.
 
     make a                               make a                make a
     if n < 9:                    →       b from a      and     b from a another way
@@ -6,8 +6,9 @@
     else:
         b from a another way
 
-For given sizes it runs one of the programs without a condition. The condition is not made use of:
-where a part is right only under it, the program has to be proved as it is.
+For given sizes the program runs exactly one of the resulting branch-free programs. The condition
+itself is not used: a branch that is correct only under its condition must be proved in the original
+program.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from blockwright import ir
 
 
 def choices(func: ir.PrimFunc) -> Iterator[ir.PrimFunc]:
-    """The programs, one of which runs; the function itself where it does not choose at its end."""
+    """The branch-free programs; the function itself if it does not end in a branch on sizes."""
     if not isinstance(func.body, ir.BlockRealize):
         yield func
         return

@@ -1,16 +1,16 @@
-"""Loops over parts of one iterator, brought next to each other.
+"""Interchange loops so that the parts of one iterator become adjacent.
 
     for h in range(count):              for h in parallel(count):
         for j in range(k):                  for l in parallel(m):
             for l in range(m):      →           for j in range(k):
                 B[h * m + l, j] = …                 B[h * m + l, j] = …
 
-Whether that is the same program is asked of the proof: loops that were moved are parallel ones
-afterwards, and iterations of parallel loops must not meet (`safety`). Where the iterations of some
-loops of a nest touch nothing in common that one of them writes, these loops may be the outermost
-ones, in any order, if the others keep theirs: for each of their iterations the same runs in the
-same order as before, and what runs in between touches other elements. Buffers that only such a loop
-uses are not taken to be fresh in each iteration (`MOVED`), as those of other parallel loops are.
+Legality is left to the proof: the moved loops become parallel, and `safety` requires that
+iterations of parallel loops are independent. If the iterations of some loops of a nest share no element that
+one of them writes, these loops may be moved outermost in any order, provided that the remaining
+loops keep their order: each iteration runs the same instances in the same order as before, and
+the instances in between access other elements. The moved loops are marked `MOVED`: unlike for other
+parallel loops, buffers used only inside them are not assumed to be fresh in each iteration.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from blockwright.verify.polynomial import Polynomial
 
 
 def gathered(func: ir.PrimFunc, least: Mapping[ir.Var, int]) -> ir.PrimFunc:
-    """A program with the parts of iterators next to each other that need it.
+    """Interchange loops so that the parts of iterators that need it are adjacent.
 
     Args:
-        least: size → its least value.
+        least: size → its smallest value.
     """
     return func.replace(body=_Gather(Quotients(least))(func.body))
 
@@ -57,7 +57,7 @@ class _Gather(ir.Mutator):
         return result
 
     def _moved(self, nest: list[ir.For], inside: ir.BlockRealize) -> list[ir.For]:
-        """The loops to put outermost, in their order; none when all parts are together."""
+        """The loops to move outermost, in order; empty if all parts are already adjacent."""
         groups: dict[int, list[ir.For]] = {}
         spatial: list[ir.For] = []
         apart: list[int] = []
@@ -84,10 +84,10 @@ class _Gather(ir.Mutator):
         mine = [loop for k in apart for loop in groups[k]]
         if all(loop in spatial for loop in mine):
             return mine
-        return spatial  # what is left over are the parts of sums, without others between them
+        return spatial  # only reduction loops remain inside, without spatial loops between them
 
     def _parts(self, nest: list[ir.For], value: ir.Expr) -> list[ir.For] | None:
-        """The loops that a binding adds up, the one with the largest factor first."""
+        """The loops summed in a binding, in order of decreasing stride."""
         poly = self.known.poly(value)
         result: list[tuple[tuple[int, int], ir.For]] = []
         for loop in nest:
@@ -100,12 +100,12 @@ class _Gather(ir.Mutator):
 
 
 def _is_free(loop: ir.For, above: list[ir.For]) -> bool:
-    """Whether a loop may change places with those above it."""
+    """Whether a loop can be interchanged with the loops above it."""
     inner = loop.thread is None and ir.is_const_int(loop.min, 0)
     return inner and not any(ir.uses_var(loop.extent, f.loop_var) for f in above)
 
 
 def _degree(factor: Polynomial) -> tuple[int, int]:
-    """Larger for what is a multiple."""
+    """Sort key that puts multiples after their divisors."""
     product = max(factor.terms, key=len)
     return len(product), factor.terms[product]

@@ -1,8 +1,9 @@
-"""Index expressions with quotients by sizes, resolved where ranges of variables allow it.
+"""Simplify index expressions with quotients by sizes, using the ranges of variables.
 
     (q * m + r) // m = q    and    (q * m + r) % m = r,    where 0 <= r < m
 
-Variables run from zero to below an extent, which is a polynomial of sizes; sizes are at least one.
+Variables range from 0 up to an extent (exclusive) that is a polynomial of sizes. Sizes are at
+least 1.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ INDEX = ir.dtype_of("int64")
 
 
 STEPS = 20_000
-"""How often polynomials of one program are compared with zero, before none are any more."""
+"""Limit on sign tests of polynomials per program; further tests report "unknown"."""
 MOST_TERMS = 60
-"""How long a sum may become; longer ones are left as they are."""
+"""Limit on the number of terms of a sum; longer expressions are left as they are."""
 
 
 class Quotients:
-    """Polynomials of the expressions of one program.
+    """The index expressions of one program as polynomials.
 
     Attributes:
-        least: size → its least value.
+        least: size → its smallest value.
     """
 
     def __init__(self, least: Mapping[ir.Var, int]) -> None:
@@ -42,7 +43,7 @@ class Quotients:
         return self._atom("size" if var in self.least else "var", var)
 
     def bound(self, var: ir.Var, extent: Polynomial) -> None:
-        """From now on a variable is known to run from zero to below an extent."""
+        """Record that a variable ranges over 0 <= var < extent."""
         self._extents[self.of_variable(var)] = extent
         self._heights.clear()
 
@@ -54,7 +55,7 @@ class Quotients:
 
     # ------------------------------------------------------------------ expressions
     def poly(self, expr: ir.Expr) -> Polynomial:
-        """An index expression, quotients resolved."""
+        """Convert an index expression to a polynomial, with quotients resolved."""
         match expr:
             case ir.IntImm():
                 return number(expr.value)
@@ -97,7 +98,7 @@ class Quotients:
         return of_atom(self._atom(kind, (a, b))) if known is None else known
 
     def divided(self, poly: Polynomial, by: Polynomial) -> tuple[Polynomial, Polynomial]:
-        """Quotient and remainder, as atoms where they cannot be resolved."""
+        """Quotient and remainder; atoms represent what cannot be resolved."""
         if by.value == 1:
             return poly, number(0)
         if (by.value is not None and by.value <= 0) or len(poly.terms) > MOST_TERMS:
@@ -109,12 +110,12 @@ class Quotients:
         return whole + quotient, remainder
 
     def digits(self, poly: Polynomial, by: Polynomial) -> tuple[Polynomial, Polynomial] | None:
-        """Quotient and remainder; None where they cannot be resolved."""
+        """Quotient and remainder; None if they cannot be resolved."""
         whole, rest = self.taken_out(poly, by)
         return (whole, rest) if self._below(rest, by) else None
 
     def taken_out(self, poly: Polynomial, by: Polynomial) -> tuple[Polynomial, Polynomial]:
-        """What is divided without rest, and what is left."""
+        """The quotient of the terms divisible by `by`, and the remaining terms."""
         whole, rest = number(0), number(0)
         for product, count in poly.terms.items():
             term = Polynomial({product: count})
@@ -123,7 +124,7 @@ class Quotients:
         return self._by_cofactors(rest, by) if len(by.terms) > 1 else (whole, rest)
 
     def _by_cofactors(self, poly: Polynomial, by: Polynomial) -> tuple[Polynomial, Polynomial]:
-        """Division by a sum: of what each variable is multiplied with."""
+        """Division by a sum: divide the cofactor of each variable."""
         whole, rest = number(0), poly
         for atom in poly.atoms():
             if atom.kind == "size":
@@ -143,7 +144,7 @@ class Quotients:
         return self.never_negative(poly) and self.never_negative(limit - poly - number(1))
 
     def extent(self, atom: Indeterminate) -> Polynomial | None:
-        """An atom is at least zero and less than this; None when that is not known."""
+        """The exclusive upper bound of an atom that is at least 0; None if unknown."""
         if atom in self._extents:
             return self._extents[atom]
         if atom.kind == "%" and self.never_negative(atom.content[1] - number(1)):
@@ -156,7 +157,7 @@ class Quotients:
         return None
 
     def never_negative(self, poly: Polynomial, depth: int = 12) -> bool:
-        """Whether a polynomial is at least zero for all values of its atoms."""
+        """Whether a polynomial is provably at least 0 for all values of its atoms."""
         self._left -= 1
         if depth == 0 or self._left < 0:
             return False
@@ -173,7 +174,7 @@ class Quotients:
             else:
                 return False
             return any(self.never_negative(rest + part, depth - 1) for part in smallest)
-        moved = number(0)  # sizes as numbers from zero on
+        moved = number(0)  # substitute sizes by smallest value plus a nonnegative variable
         for product, count in poly.terms.items():
             term = number(count)
             for atom in product:
@@ -182,7 +183,7 @@ class Quotients:
         return all(count >= 0 for count in moved.terms.values())
 
     def _height(self, atom: Indeterminate) -> int:
-        """Above the heights of what its bounds are made of: so bounds bring in lower atoms only."""
+        """Rank above all atoms in an atom's bounds, so that substituting bounds terminates."""
         result = self._heights.get(atom)
         if result is None:
             bounds: list[Polynomial] = [] if atom.kind in ("var", "expr") else [*atom.content]
@@ -193,7 +194,7 @@ class Quotients:
         return result
 
     def _least_parts(self, atom: Indeterminate, factor: Polynomial) -> Iterator[Polynomial]:
-        """What `factor * atom` is at least, for a factor of at least zero.
+        """Lower bounds of `factor * atom` for a nonnegative factor.
 
         `b * (e // b) >= e - b + 1` for `b >= 1`, and `e // b >= 0` for `e >= 0`.
         """
@@ -211,9 +212,9 @@ class Quotients:
             yield number(0)
 
     def _greatest_parts(self, atom: Indeterminate, factor: Polynomial) -> Iterator[Polynomial]:
-        """What `factor * atom` is at least, for a factor of at most zero: the atom at its greatest.
+        """Lower bounds of `factor * atom` for a nonpositive factor: the atom at its maximum.
 
-        `b * (e // b) <= e` for `b >= 1`, and `e // b <= e` if `e >= 0` too.
+        `b * (e // b) <= e` for `b >= 1`, and `e // b <= e` if also `e >= 0`.
         """
         extent = self.extent(atom)
         if extent is not None:
@@ -230,10 +231,10 @@ class Quotients:
             yield from (factor * one for one in atom.content)
 
     def cleared(self, poly: Polynomial) -> Polynomial:
-        """A polynomial without a quotient that is above zero where the given one is.
+        """A polynomial without quotients that is positive wherever the given one is.
 
-        With `b >= 1` and integers, `e // b + r >= 1` says `e >= b * (1 - r)`, and `r - e // b >= 1`
-        says `e < b * r`.
+        For integers and `b >= 1`, `e // b + r >= 1` is equivalent to `e >= b * (1 - r)`, and
+        `r - e // b >= 1` is equivalent to `e < b * r`.
         """
         for atom in poly.atoms():
             if atom.kind != "//" or not self.never_negative(atom.content[1] - number(1)):
@@ -247,7 +248,7 @@ class Quotients:
         return poly
 
     def truth(self, test: ir.LT | ir.LE | ir.GT | ir.GE) -> bool | None:
-        """Whether a comparison always holds, or never; None when that is not known."""
+        """True if a comparison always holds, False if it never does, None if unknown."""
         a, b = self.poly(test.a), self.poly(test.b)
         if isinstance(test, (ir.GT, ir.GE)):
             a, b = b, a
@@ -258,7 +259,7 @@ class Quotients:
 
     # ------------------------------------------------------------------ back to expressions
     def expression(self, poly: Polynomial) -> ir.Expr:
-        """A polynomial as an index expression."""
+        """Convert a polynomial back to an index expression."""
         result: ir.Expr | None = None
         for product, count in poly.terms.items():
             term: ir.Expr | None = None
@@ -279,7 +280,7 @@ class Quotients:
 
 
 def is_hard(node: ir.Node) -> bool:
-    """Whether an index expression divides by a size or multiplies variables: isl knows neither."""
+    """Whether an index expression divides by a size or multiplies variables, which isl lacks."""
     if isinstance(node, (ir.FloorDiv, ir.FloorMod)):
         hard = constant(node.b) is None
     elif isinstance(node, ir.Mul):
@@ -297,7 +298,7 @@ def _is_index(node: ir.Node) -> bool:
 
 
 def hard_parts(node: ir.Node) -> list[ir.Expr]:
-    """The expressions of that kind below a node."""
+    """All hard expressions (`is_hard`) below a node."""
     result: list[ir.Expr] = []
     stack: list[ir.Node] = [node]
     while stack:
@@ -310,8 +311,11 @@ def hard_parts(node: ir.Node) -> list[ir.Expr]:
 
 
 def index_roots(node: ir.Node, every: bool = False) -> list[ir.Expr]:
-    """Whole index expressions below a node that have hard parts, or every one; and those parts
-    that divide."""
+    """Maximal index expressions below a node that have hard parts, and those parts that divide.
+
+    Args:
+        every: include maximal index expressions without hard parts.
+    """
     result: list[ir.Expr] = []
     stack: list[ir.Node] = [node]
     while stack:
@@ -329,7 +333,7 @@ def index_roots(node: ir.Node, every: bool = False) -> list[ir.Expr]:
 
 
 class Simplify:
-    """Rewrites hard index expressions, or every one; a function from nodes to nodes."""
+    """Node rewriter that simplifies index expressions: hard ones only, or every one."""
 
     def __init__(self, quotients: Quotients, every: bool = False) -> None:
         self.quotients = quotients

@@ -1,11 +1,11 @@
-"""Stores that were unrolled become a loop again: one statement is analysed instead of many.
+"""Reroll unrolled stores into a loop, so that one statement is analyzed instead of many.
 
     C[0, j] = C[0, j] + A[0] * B[j]
     C[1, j] = C[1, j] + A[1] * B[j]      →      for r in range(8):
     …                                               C[r, j] = C[r, j] + A[r] * B[j]
 
-Stores in a row that differ in nothing but integer constants, each of which grows by a step of its
-own, are what unrolling such a loop gives, in that order.
+Consecutive stores are rerolled if they differ only in integer constants, each of which grows by its
+own constant step. Unrolling the loop yields the same stores in the same order.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import msgspec
 from blockwright import ir
 
 LEAST = 4
-"""How many stores are worth a loop."""
+"""Minimum number of stores to reroll."""
 _Place = tuple[int, ir.DType]
 
 
 class _Numbered(msgspec.Struct, frozen=True, eq=False):
-    """A store with its integer constants taken out.
+    """A store with its integer constants abstracted.
 
     Attributes:
         form: the store, with a variable for each constant.
@@ -40,11 +40,11 @@ class _Roll(ir.Mutator):
         self.marks: dict[_Place, ir.Var] = {}
 
     def __call__(self, node: Any) -> Any:
-        """Expressions hold no stores."""
+        """Visit statements only: expressions contain no stores."""
         return super().__call__(node) if isinstance(node, ir.Stmt) else node
 
     def rewrite_LetStmt(self, node: ir.LetStmt) -> ir.Stmt:
-        """Stores that use values kept from before all of them stay next to each other."""
+        """Keep stores together that use values bound before all of them."""
         if isinstance(node.body, ir.SeqStmt):
             return node.replace(body=self.descend(node.body))
         return self.descend(node)
@@ -104,7 +104,7 @@ class _Roll(ir.Mutator):
 
 
 def rolled(stmt: ir.Stmt) -> ir.Stmt:
-    """A statement with the loops back that were unrolled."""
+    """Reroll the unrolled loops in a statement."""
     return _Roll()(stmt)
 
 
@@ -117,7 +117,7 @@ def _steps(first: _Numbered, second: _Numbered) -> tuple[int, ...]:
 
 
 def _goes_on(run: list[_Numbered], one: _Numbered) -> bool:
-    """Whether a store is the next iteration of those before it."""
+    """Whether a store is the next iteration of a run of stores."""
     if not run or not ir.structural_equal(run[0].form, one.form):
         return False
     steps = _steps(run[-1], one)

@@ -1,15 +1,15 @@
-"""Products of symbolic sizes: programs whose fused loops run over `batch * sequence`.
+"""Handle products of symbolic sizes: programs whose fused loops run over `batch * sequence`.
 
-isl knows no product of symbols. Such a product becomes a size of its own here, and what takes it
-apart again, `f // sequence` and `f % sequence`, is brought into a form without division. Each form
-means the same as the program:
+isl has no products of symbols. Such a product becomes a separate size, and the divisions that undo
+it, `f // sequence` and `f % sequence`, are rewritten to forms without division. There are two
+forms, each equivalent to the program:
 
-*digits*: a loop over `n * m` is two loops, over `n` and over `m` (`radix`).
+*digits*: a loop over `n * m` becomes two loops, over `n` and over `m` (`digit_split`).
 
-*lines*: neighbouring axes of `n` and `m` elements are one axis of `n * m`; neighbouring loops and
-iterators are merged likewise, so that `x[f // m, f % m]` is `x[f]`.
+*lines*: adjacent axes of `n` and `m` elements become one axis of `n * m`; adjacent loops and
+iterators are merged likewise, so that `x[f // m, f % m]` becomes `x[f]`.
 
-What fits neither keeps its divisions, and is not decided.
+A program that fits neither form keeps its divisions and is not decided.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ Names = dict[ir.Var, str]
 
 
 class SizeProducts:
-    """Products of sizes that two programs form, named by their factors."""
+    """Products of sizes in two programs, named by their factors."""
 
     def __init__(self) -> None:
         self.factors: dict[str, tuple[str, ...]] = {}
 
     def name(self, factors: tuple[str, ...]) -> str:
-        """The parameter that stands for a product."""
+        """The isl parameter for a product."""
         name = "q" + "".join(sorted(factors))
         self.factors[name] = tuple(sorted(factors))
         return name
 
 
 class Pair(msgspec.Struct, frozen=True, eq=False):
-    """Two programs in one form, with the names of their sizes."""
+    """Two programs in a common form, with the isl names of their sizes."""
 
     before: ir.PrimFunc
     after: ir.PrimFunc
@@ -51,12 +51,12 @@ class Pair(msgspec.Struct, frozen=True, eq=False):
 
 
 class NamedProducts:
-    """One program with its products named.
+    """A program with its products of sizes replaced by named variables.
 
     Attributes:
         func: the program.
-        names: sizes, products among them, as parameters of isl.
-        pairs: product → its two factors; products of more are not taken apart.
+        names: isl parameter names of sizes, including products.
+        pairs: product → its two factors; only products of exactly two sizes.
     """
 
     def __init__(self, func: ir.PrimFunc, names: Mapping[ir.Var, str], sizes: SizeProducts) -> None:
@@ -73,7 +73,7 @@ class NamedProducts:
                 self.pairs[result] = (by_name[factors[0]], by_name[factors[1]])
 
     def _add(self, name: str) -> ir.Var:
-        """A product that only the other program forms."""
+        """Add a variable for a product that only the other program contains."""
         result = ir.Var(name, ir.dtype_of("int64"))
         self.names[result] = name
         return result
@@ -82,10 +82,10 @@ class NamedProducts:
 def forms(
     before: ir.PrimFunc, after: ir.PrimFunc, first: Names, second: Names, least: Mapping[str, int]
 ) -> Iterator[Pair]:
-    """Forms of two programs to try in turn; none other than their own without products.
+    """Forms of two programs to try in order; only the digits form if there are no products.
 
     Args:
-        least: name of a size → its least value.
+        least: name of a size → its smallest value.
     """
     both = [
         simple(func, {v: least[n] for v, n in names.items() if n in least})
@@ -104,27 +104,27 @@ def forms(
 def _named(
     before: ir.PrimFunc, after: ir.PrimFunc, first: Names, second: Names, sizes: SizeProducts
 ) -> tuple[NamedProducts, NamedProducts]:
-    """Both programs with their products named; either knows the products of the other."""
+    """Name the products of both programs; each also knows the products of the other."""
     for func, names in ((before, first), (after, second)):
         NamedProducts(func, names, sizes)
     return NamedProducts(before, first, sizes), NamedProducts(after, second, sizes)
 
 
 def rewritten(func: ir.PrimFunc, change: ir.Mutator) -> ir.PrimFunc:
-    """A function with its body and the buffers of its parameters rewritten."""
+    """Apply a mutator to a function's body and to its parameter buffers."""
     buffers = tuple((handle, change(buffer)) for handle, buffer in func.buffer_map)
     return func.replace(buffer_map=buffers, body=change(func.body))
 
 
 def _size(expr: ir.Expr) -> ir.Expr:
-    """A size without conversions of its width."""
+    """Strip integer width conversions from a size."""
     while isinstance(expr, ir.Cast) and expr.type.is_int and expr.type.bits >= 32:
         expr = expr.value
     return expr
 
 
 class _Name(ir.Mutator):
-    """Products of sizes become variables."""
+    """Replace products of sizes by variables."""
 
     def __init__(self, names: Mapping[ir.Var, str], sizes: SizeProducts) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class _Name(ir.Mutator):
 
 # ------------------------------------------------------------------------------------------- lines
 class _Lines(ir.Mutator):
-    """Neighbouring axes, loops and iterators of two sizes become one."""
+    """Merge adjacent axes, loops and iterators over two sizes."""
 
     def __init__(self, pairs: Mapping[ir.Var, tuple[ir.Var, ir.Var]]) -> None:
         super().__init__()
@@ -227,7 +227,7 @@ class _Lines(ir.Mutator):
         return ir.For(joined, node.min, product, node.kind, self(inner.body))
 
     def _take_apart(self, joined: ir.Var, high: ir.Var, low: ir.Var, count: ir.Expr) -> None:
-        """From now on two variables are digits of one."""
+        """Replace two variables by the digits of a joined variable from here on."""
         count = _size(count)
         self._memo[high] = ir.FloorDiv(joined, count)
         self._memo[low] = ir.FloorMod(joined, count)
@@ -260,12 +260,12 @@ class _Lines(ir.Mutator):
 
 
 def _alike(a: ir.IterVar, b: ir.IterVar) -> bool:
-    """Whether two iterators can be digits of one."""
+    """Whether two iterators can be merged into one."""
     return a.iter_type is b.iter_type and all(ir.is_const_int(it.dom.min, 0) for it in (a, b))
 
 
 def _line(high: ir.Expr, low: ir.Expr, count: ir.Expr) -> ir.Expr:
-    """`high * count + low`, undone where these are the digits of one number."""
+    """Simplify `high * count + low` where these are the two digits of one number."""
     count = _size(count)
     a, b = _size(high), _size(low)
     if not (isinstance(a, ir.FloorDiv) and isinstance(b, ir.FloorMod)):

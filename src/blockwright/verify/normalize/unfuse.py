@@ -1,11 +1,12 @@
-"""Loops that were fused are several again, where each use of them takes them apart.
+"""Split fused loops that are used only through `//` and `%` by constants.
 
     for f in range(n * 7):                      for f_0 in range(n):
         A[f // 7, f % 7] = …            →           for f_1 in range(7):
                                                         A[f_0, f_1] = …
 
-Both run the same iterations in the same order. isl could take the divisions too, but pays for each
-of them in every relation that is made of the loop. Loops fused from symbolic sizes are `radix`'s.
+Both forms run the same iterations in the same order. isl could handle the divisions, but their cost
+recurs in every relation derived from the loop. Loops fused from symbolic sizes are handled by
+`digit_split`.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ _KINDS = (ir.ForKind.SERIAL, ir.ForKind.UNROLLED, ir.ForKind.PARALLEL)
 
 
 def unfused(stmt: ir.Stmt) -> ir.Stmt:
-    """A statement without loops that are used by their digits alone."""
+    """Split the loops in a statement that are used only through their digits."""
     return _Unfused()(stmt)
 
 
 class _Unfused(ir.Mutator):
     def __call__(self, node: Any) -> Any:
-        """Expressions hold no loops."""
+        """Visit statements only: expressions contain no loops."""
         return super().__call__(node) if isinstance(node, ir.Stmt) else node
 
     def rewrite_For(self, node: ir.For) -> ir.Stmt:
@@ -35,7 +36,7 @@ class _Unfused(ir.Mutator):
 
 
 def _apart(node: ir.For) -> ir.For | None:
-    """The loop over the higher digit, around one over the lowest; None where there are no two."""
+    """Split off the lowest digit as an inner loop; None if not applicable."""
     if node.kind not in _KINDS or not ir.is_const_int(node.min, 0):
         return None
     uses = _Uses(node.loop_var)
@@ -53,7 +54,7 @@ def _apart(node: ir.For) -> ir.For | None:
 
 
 def _quotient(extent: ir.Expr, base: int) -> ir.Expr | None:
-    """An extent by a number, where a factor of it that is written down shows that it divides."""
+    """Divide an extent by a number; None if no explicit factor shows that it is divisible."""
     number = ir.const_int(extent)
     if number is not None:
         return None if number % base else ir.const(number // base, extent.dtype)
@@ -66,17 +67,17 @@ def _quotient(extent: ir.Expr, base: int) -> ir.Expr | None:
 
 
 def _divisor(node: ir.FloorDiv | ir.FloorMod, var: ir.Var) -> int:
-    """The number by which a variable is divided; 0 when that is not what is done."""
+    """The number that divides the variable; 0 if the node is no such division."""
     number = ir.const_int(node.b) if node.a is var else None
     return 0 if number is None else max(number, 0)
 
 
 class _Uses(ir.Mutator):
-    """How a variable is used.
+    """Collect the uses of a variable.
 
     Attributes:
-        divisors: the numbers it is divided by.
-        others: whether it is used otherwise.
+        divisors: the constants it is divided by.
+        others: whether it has any other use.
     """
 
     def __init__(self, var: ir.Var) -> None:
@@ -100,7 +101,7 @@ class _Uses(ir.Mutator):
 
 
 class _Digits(ir.Mutator):
-    """Puts two variables in the place of `var // base` and `var % base`."""
+    """Replace `var // base` and `var % base` by two variables."""
 
     def __init__(self, var: ir.Var, high: ir.Var, low: ir.Var, base: int) -> None:
         super().__init__()

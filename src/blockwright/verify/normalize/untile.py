@@ -1,21 +1,21 @@
-"""Loops that were split by a size are one again.
+"""Join loops that were split by a symbolic size.
 
     for h in range((n + t - 1) // t):
         for l in range(t):              →       for f in range(n):
             if h * t + l < n:                       A[f] = …
                 A[h * t + l] = …
 
-Three steps, none of which changes what runs or in which order:
+Three steps, all of which preserve the executed instances and their order:
 
-*lean*: a condition that always holds, or that another one implies, is left out. A comparison with
-a quotient is understood as one without: `q <= e // b` where `q * b <= e`, for a `b` above zero.
+*lean*: drop a condition that always holds or is implied by another one. A comparison with a
+quotient is replaced by one without: `q <= e // b` by `q * b <= e`, for `b > 0`.
 
-*narrow*: a loop loses the iterations in which all of its work is under a condition that fails.
+*narrow*: drop the iterations of a loop in which all work is under a condition that fails.
 
-*join*: a loop and the only loop inside of it, of `t` iterations, which are used by `h * t + l`
-alone, are one loop: for `0 <= l < t` that sum runs through `0, 1, … count * t - 1` in this order.
+*join*: merge a loop with a perfectly nested loop of `t` iterations if they are only used as
+`h * t + l`. For `0 <= l < t` that sum runs through `0, 1, … count * t - 1` in order.
 
-What does not fit stays as it is.
+Loops that do not have this form are unchanged.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from blockwright.verify.normalize.quotients import (
 from blockwright.verify.polynomial import Indeterminate, Polynomial, number
 
 Digits = tuple[ir.Var, ir.Var]
-"""The loops over the higher and the lower digit of one that was taken apart."""
+"""The loops over the higher and the lower digit of a loop that was split."""
 
 
 class Tiles:
-    """One walk over a program, from the inside out.
+    """One bottom-up pass over a program.
 
     Args:
-        least: size → its least value.
-        digits: loops that others were taken apart into; they are not joined again.
-        narrow: whether loops lose iterations, or are joined.
+        least: size → its smallest value.
+        digits: pairs of loops that resulted from splitting; they are not joined again.
+        narrow: drop empty iterations if true, join loops if false.
     """
 
     def __init__(
@@ -97,10 +97,10 @@ class Tiles:
         return created
 
     def _narrowed(self, node: ir.For) -> ir.For | None:
-        """A loop without the iterations that a condition on its variable leaves empty.
+        """Drop the loop iterations that a condition on the loop variable leaves empty.
 
-        From `rest - factor * f >= 1`, with `factor >= 0` and `factor * limit >= rest`, it follows
-        that `f < limit`: for `f >= limit` the left side is at most zero.
+        `rest - factor * f >= 1`, with `factor >= 0` and `factor * limit >= rest`, implies
+        `f < limit`: for `f >= limit` the left side is at most 0.
         """
         if node.thread is not None:
             return None
@@ -124,9 +124,9 @@ class Tiles:
         limit: Polynomial,
         factor: Polynomial | None = None,
     ) -> bool:
-        """Whether a loop does nothing from some iteration on, which is not beyond its end.
+        """Whether a loop is empty from iteration `limit` on, with `limit` at most its extent.
 
-        An integer `d` is at least zero where `k * d + k - 1` is, for a number `k` above zero.
+        For a number `k > 0`, an integer `d` is at least 0 if `k * d + k - 1` is.
         """
         times = None if factor is None else factor.value
         k = number(times) if times is not None and times > 0 else number(1)
@@ -134,9 +134,9 @@ class Tiles:
         return reached and self._guarded(node.body, atom, limit)
 
     def _joined(self, outer: ir.For) -> ir.For | None:
-        """One loop for two that are used by `outer * base + inner` alone.
+        """Join two nested loops whose variables are only used as `outer * base + inner`.
 
-        The inner one has `base` iterations, or does nothing from that one on.
+        The inner loop has `base` iterations or is empty from iteration `base` on.
         """
         inner = outer.body
         if not (isinstance(inner, ir.For) and ir.is_const_int(inner.min, 0)):
@@ -174,7 +174,7 @@ class Tiles:
     def _base(
         self, high: Indeterminate, low: Indeterminate, extent: Polynomial, roots: list[ir.Expr]
     ) -> Polynomial | None:
-        """The `base` of some `high * base + low`; the inner extent where it is one."""
+        """The `base` in some `high * base + low`; preferably the inner extent."""
         result: list[Polynomial] = []
         for root in roots:
             divides = isinstance(root, (ir.FloorDiv, ir.FloorMod))
@@ -186,7 +186,7 @@ class Tiles:
 
     # ------------------------------------------------------------------ conditions
     def _positive(self, test: ir.Expr) -> Polynomial | None:
-        """What is above zero where a comparison of positions holds, without quotients."""
+        """A polynomial without quotients that is positive exactly if an index comparison holds."""
         if not isinstance(test, (ir.LT, ir.LE, ir.GT, ir.GE)) or not test.a.dtype.is_int:
             return None
         low, high = self.known.poly(test.a), self.known.poly(test.b)
@@ -196,11 +196,11 @@ class Tiles:
         return self.known.cleared(high - low + number(0 if strict else 1))
 
     def _implies(self, one: Polynomial, other: Polynomial) -> bool:
-        """Whether `other` is above zero wherever `one` is."""
+        """Whether `other` is positive wherever `one` is."""
         return self.known.never_negative(other - one)
 
     def _lean(self, condition: ir.Expr) -> ir.Expr:
-        """A condition without the parts that hold anyway."""
+        """Drop the parts of a condition that are implied."""
         tests = ir.conditions(condition)
         result = [self._positive(test) for test in tests]
         kept: list[int] = []
@@ -215,7 +215,7 @@ class Tiles:
         return condition if len(kept) == len(tests) else ir.all_of(tests[k] for k in kept)
 
     def _leaner(self, stmt: Any) -> Any:
-        """A statement with its conditions left out that what is known by now implies."""
+        """Drop the conditions in a statement that known ranges imply by now."""
         match stmt:
             case ir.BlockRealize():
                 node = stmt.map_children(
@@ -232,7 +232,7 @@ class Tiles:
                 return stmt
 
     def _all_conditions(self, stmt: ir.Node) -> Iterator[Polynomial]:
-        """What is positive in some part of a statement, by the conditions of its parts."""
+        """Polynomials that are positive under the conditions found in a statement."""
         for node in ir.walk(stmt):
             test = (
                 node.predicate
@@ -245,7 +245,7 @@ class Tiles:
                     yield positive
 
     def _guarded(self, stmt: ir.Stmt, atom: Indeterminate, limit: Polynomial) -> bool:
-        """Whether all work of a statement is under conditions that keep a loop below a limit."""
+        """Whether all work of a statement is under conditions that bound a loop by a limit."""
         match stmt:
             case ir.SeqStmt():
                 return all(self._guarded(s, atom, limit) for s in stmt.seq)
@@ -264,7 +264,7 @@ class Tiles:
                 return False
 
     def _in_domains(self, node: ir.BlockRealize) -> bool:
-        """Whether all iterators have values that they may have, also where nothing is done."""
+        """Whether all iterators stay in their domains, even where nothing is executed."""
         for it, value in zip(node.block.iter_vars, node.iter_values, strict=True):
             at = self.known.poly(value) - self.known.poly(it.dom.min)
             above = self.known.poly(it.dom.extent) - at - number(1)
@@ -286,7 +286,7 @@ class Tiles:
 
 
 def _limits(factor: Polynomial, rest: Polynomial) -> Iterator[Polynomial]:
-    """Candidates for the first `f` at which `rest - factor * f` is not above zero."""
+    """Candidates for the smallest `f` with `rest - factor * f <= 0`."""
     if not factor.terms:
         return
     whole = rest.over(factor)

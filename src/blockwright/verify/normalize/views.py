@@ -1,10 +1,10 @@
-"""Two names of one memory become one, before anything is compared by name.
+"""Remove aliases: replace accesses through views by accesses of the underlying buffer.
 
-A declared view (`T.decl_buffer(..., data=A.data)`) is taken out: its accesses become accesses of
-the buffer behind it, at the digits of their position in the memory of that. A view of a region
-(`T.match_buffer` in a block) stays, unless the block uses the buffer behind it, or another view of
-it, too. What cannot be written so is outside of what is decided: two names are never taken for two
-memories.
+A declared view (`T.decl_buffer(..., data=A.data)`) is removed: its accesses become accesses of the
+underlying buffer, at the digits of the linear position. A view of a region (`T.match_buffer` in a
+block) is kept unless the block also uses the underlying buffer or another view of it. Views that
+cannot be rewritten are outside of the decidable class: two names are never assumed to be distinct
+memory.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ At = Callable[[Sequence[ir.Expr]], tuple[ir.Expr, ...]]
 
 
 def without_views(func: ir.PrimFunc) -> ir.PrimFunc:
-    """The function with one name for each memory.
+    """Rewrite a function to have one name for each memory.
 
-    Raises: Unknown where a view has another element type, or a layout that is not followed.
+    Raises: Unknown if a view has another element type or an unsupported layout.
     """
     names = any(isinstance(n, (ir.DeclBuffer, ir.MatchBufferRegion)) for n in ir.walk(func.body))
     return func.replace(body=_OneName(func)(func.body)) if names else func
@@ -118,7 +118,7 @@ class _OneName(ir.Mutator):
         return node.replace(buffer=buffer, indices=at(indices), predicate=predicate)
 
     def rewrite_BufferRegion(self, node: ir.BufferRegion) -> Any:
-        """A region as the box between its ends where these move together, else all there is."""
+        """Rewrite the region of a view: exact for a single element, else the full buffer."""
         place = self.places.get(node.buffer)
         if place is None:
             return self.descend(node)
@@ -140,7 +140,7 @@ class _OneName(ir.Mutator):
 
 
 def _names_in(block: ir.Block) -> Counter[ir.Buffer]:
-    """Under how many names a block uses each buffer that it has views of."""
+    """The number of names by which a block uses each buffer that it has views of."""
     views = {m.buffer: m.source.buffer for m in block.match_buffers}
     shown = set(views.values())
     below: set[ir.Buffer] = set()

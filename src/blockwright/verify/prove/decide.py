@@ -1,4 +1,4 @@
-"""From a proof attempt to a verdict: what failed is tried on the interpreter."""
+"""From a proof attempt to a verdict: a failed proof is tested by running both programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from blockwright.verify.verdict import Counterexample, Mismatch, Unknown, Verdic
 
 @deep
 def decide(before: ir.PrimFunc, after: ir.PrimFunc) -> Verdict:
-    """Prove, else refute, else say what is not known."""
+    """Prove equivalence, else refute it, else report what is unknown."""
     if ir.structural_equal(before, after):
         return Verdict("proved")
     parts = list(choices(after))
@@ -56,7 +56,7 @@ def _is_proved(before: ir.PrimFunc, after: ir.PrimFunc) -> bool:
 def _run(
     before: ir.PrimFunc, after: ir.PrimFunc, sizes: Mapping[str, int], limit: Limit
 ) -> Counterexample | None:
-    """Run both programs; a program that cannot be run leaves the question open."""
+    """Run both programs; None if they agree or one of them cannot be run."""
     try:
         return counterexample(before, after, default_sizes(before, sizes), limit=limit)
     except BlockwrightError:

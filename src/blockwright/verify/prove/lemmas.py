@@ -1,14 +1,14 @@
-"""Lemmas about buffers between: what both programs leave in them is the same.
+"""Lemmas about intermediate buffers: both programs leave the same content in them.
 
-A term over inputs grows with each stage that it goes through, while a step of a schedule changes
-one or two. So buffers that both programs fill before anything reads them are compared first, in
-written order, and an element of one that was found equal is an input of what comes later.
+A term over inputs grows with each stage it passes through, while a schedule step changes one or two
+stages. So buffers that both programs fill before any read are compared first, in program order. The
+elements of a buffer that was found equal then serve as inputs of later stages.
 
-Why that is sound: the buffer has one copy, and every read of it comes after all of its stores, in
-both programs. So all reads see its final content. The lemma says that an element that both programs
-write is the same in both; that each of them has written what it reads is asked at every read. A
-lemma uses lemmas about buffers that were compared before it, whose content is final where it reads
-them; so there is no circle.
+Soundness: in both programs the buffer has a single copy, and every read follows all of its stores,
+so all reads see its final content. The lemma states that an element written by both programs has
+the same value in both; every read checks separately that the element has been written. A lemma only
+uses lemmas about buffers compared earlier, whose content is final where it reads them, so there
+is no circularity.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ Twins = tuple[ir.Buffer, ir.Buffer]
 
 
 def agree(before: Values, after: Values) -> None:
-    """Compare buffers that both programs have, and remember those that are equal; reads of others
-    are terms over what these are made of, in both programs."""
+    """Compare buffers that both programs have, and record those that are equal.
+
+    Reads of any other buffer remain terms over the values stored in it.
+    """
     for number, twins in enumerate(_twins(before.program, after.program)):
         try:
             result = _compared(before, after, twins, number)
@@ -45,7 +47,7 @@ def agree(before: Values, after: Values) -> None:
 
 
 def _compared(before: Values, after: Values, twins: Twins, number: int) -> list[Agreed]:
-    """What two buffers hold, which is found equal wherever both hold something."""
+    """Prove that two buffers are equal wherever both are written; return their contents."""
     begin_step(f"whether {twins[0].name} holds the same in both programs")
     sides = list(zip((before, after), twins, strict=True))
     frames = [v.program.whole(b, f"C{number}", LAST) for v, b in sides]
@@ -65,7 +67,7 @@ def _compared(before: Values, after: Values, twins: Twins, number: int) -> list[
 
 
 def _written(program: ProgramModel, buffer: ir.Buffer) -> isl.Set:
-    """The elements that have a value at the end: updates alone give none."""
+    """The elements that have a value at the end; updates alone do not initialize an element."""
     stores = [s.write.range() for s in program.statements if s.buffer is buffer and not s.combiner]
     if not stores:
         raise Unknown(f"{buffer.name} is only updated")
@@ -82,8 +84,8 @@ def _holding(
 
 # ------------------------------------------------------------------------------------- candidates
 def _twins(before: ProgramModel, after: ProgramModel) -> Iterator[Twins]:
-    """Buffers of the same name in both programs, parameters at the same place, in the order in
-    which the program before fills them."""
+    """Buffers with the same name in both programs (parameters: at the same position), in the order
+    in which `before` fills them."""
     first, second = _settled(before), _settled(after)
     places = dict(zip(before.func.buffers, after.func.buffers, strict=True))
     by_name = {b.name: b for b in second if b not in after.params}
@@ -98,9 +100,9 @@ def _same_kind(a: ir.Buffer, b: ir.Buffer) -> bool:
 
 
 def _settled(program: ProgramModel) -> dict[ir.Buffer, None]:
-    """Buffers of numbers with one copy that are read, and only after all of their stores.
+    """Float buffers with a single copy that are read only after all of their stores.
 
-    Not integers: those that are positions have to stay formulas.
+    Integer buffers are excluded: those used as positions must remain formulas.
     """
     writers: dict[ir.Buffer, list[Statement]] = {}
     readers: dict[ir.Buffer, list[Statement]] = {}
@@ -119,7 +121,7 @@ def _settled(program: ProgramModel) -> dict[ir.Buffer, None]:
 
 
 def _is_single(program: ProgramModel, buffer: ir.Buffer) -> bool:
-    """Whether a buffer has one copy."""
+    """Whether a buffer has a single copy."""
     return buffer.scope == "global" and not program.owners.loops.get(buffer, True)
 
 
@@ -135,8 +137,8 @@ def _read(program: ProgramModel, statement: Statement) -> set[ir.Buffer]:
 
 
 def _comes_first(writer: Statement, reader: Statement) -> bool:
-    """Whether all instances of one statement come before those of another: they share no loop, and
-    one is written above the other."""
+    """Whether all instances of one statement precede those of another: they share no loop, and the
+    first comes earlier in program order."""
     at = part(writer.frame.path, reader.frame.path)
     if at is None:
         return False

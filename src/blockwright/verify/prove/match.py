@@ -1,10 +1,11 @@
-"""Equality of values: same operators over same leaves, sums as multisets of terms.
+"""Equality of values: same operators over the same leaves, with sums as multisets of terms.
 
-The summands of two sums are paired by what they read. The *key* of a summand is the instance asked
-for and every input element and integer among its leaves; two sums are equal when keys are unique on
-both sides and the same set. Where keys repeat, the least elements that inner sums read are added,
-and then the reduction iterators as a proposal. Whatever proposes a pairing, the pairing is checked:
-it must be one to one and total, and inner sums of paired terms must be equal.
+The summands of two sums are paired by what they read. The *key* of a summand consists of the result
+instance and of every input element and integer among its leaves. Two sums are equal if keys are
+unique on both sides and the key sets are equal. If keys repeat, they are extended by the
+lexicographically smallest elements that inner sums read, and then by the reduction iterators as a
+heuristic. Every proposed pairing is checked: it must be one-to-one and total, and inner sums of
+paired terms must be equal.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from blockwright.verify.model.terms import (
 from blockwright.verify.verdict import Mismatch, Unknown
 
 DIVISIONS = 64
-"""The integer divisions that a piece of a set which is compared may have; 45 were needed yet."""
+"""Limit on integer divisions per basic map in a comparison; 45 is the largest number seen."""
 
 
 def require_equal(where: isl.Set, before: Value, after: Value, what: str) -> None:
-    """Both values agree at all instances.
+    """Check that both values are equal at all instances.
 
     Raises:
         Mismatch: with sizes for which they may differ.
@@ -77,7 +78,7 @@ def _require_same(where: isl.Set, a: Alternative, b: Alternative, what: str) -> 
 
 
 def _as_sum(where: isl.Set, value: Alternative, combiner: str) -> Sum:
-    """A value as a sum of the given kind: of one term when it is none."""
+    """View a value as a sum with the given combiner, of a single term if necessary."""
     if value.total is not None and value.total.combiner == combiner:
         return value.total
     if is_neutral(value.skeleton, value.leaves, combiner):
@@ -91,7 +92,7 @@ Kind = tuple[Skeleton, tuple[str, ...]]
 
 
 def _kind(term: Term) -> Kind:
-    """What terms that can be paired have in common."""
+    """The key by which terms are grouped: only terms of the same kind can be paired."""
     spaces = tuple("" if leaf.at is None else _target(leaf.at) for leaf in term.leaves)
     return term.skeleton, spaces
 
@@ -167,8 +168,10 @@ def _pair(first: Side, second: Side, combiner: str, what: str) -> None:
 
 
 def require_covered(known: Sequence[Term], asked: Sequence[Term], what: str) -> None:
-    """Every term asked for is equal to one of those known; what is chosen by position is one of
-    those that it is chosen from."""
+    """Check that every term in `asked` equals one in `known`.
+
+    A gathered term is covered if all the terms it selects from are covered.
+    """
     by_kind: dict[Kind, Side] = {}
     for term in known:
         by_kind.setdefault(_kind(term), []).append(term)
@@ -194,14 +197,14 @@ def require_covered(known: Sequence[Term], asked: Sequence[Term], what: str) -> 
 
 
 def _choices(term: Term) -> Iterator[Term]:
-    """What a term is chosen from."""
+    """The terms that a gather selects from."""
     total = term.leaves[-1].total
     for one in () if total is None else total.terms:
         yield Term(one.pairs, one.skeleton, one.leaves[1:])  # the first is the position
 
 
 def _term_by_term(first: list[isl.Map], second: list[isl.Map]) -> list[int] | None:
-    """A partner for each family of terms, when whole families correspond: `a + sum(a, …)`."""
+    """Pair whole families of terms by equal key ranges, as in `a + sum(a, …)`, or return None."""
     if len(first) != len(second) or not all(m.is_injective() for m in (*first, *second)):
         return None
     free = list(range(len(second)))
@@ -217,7 +220,7 @@ def _term_by_term(first: list[isl.Map], second: list[isl.Map]) -> list[int] | No
 
 
 def _require_few_divisions(unions: Iterable[isl.UnionMap], what: str) -> None:
-    """Comparing sets of many divisions takes long in few operations, so they do not bound it."""
+    """Reject sets with many divisions: comparing them is slow without counting many operations."""
     for union in unions:
         if any(count > DIVISIONS for one in union.maps() for count in one.divisions()):
             raise Unknown(
@@ -226,7 +229,7 @@ def _require_few_divisions(unions: Iterable[isl.UnionMap], what: str) -> None:
 
 
 def _once(side: Side) -> bool:
-    """Whether the terms of one side are computed at different places: none is listed twice."""
+    """Whether no term instance occurs twice on a side."""
     names = [_where_computed(t) for t in side]
     if len(set(names)) == len(names):
         return True
@@ -239,7 +242,7 @@ def _where_computed(term: Term) -> str:
 
 
 def _key(term: Term, more: list[isl.Map] | None) -> isl.Map | None:
-    """Pair (instance, place of a term) → instance, leaves, and what else tells terms apart."""
+    """(instance, term instance) → instance, leaves, and the additional discriminators."""
     if more is None:
         return None
     right = term.pairs.range_map()
@@ -261,7 +264,7 @@ def _hinted(term: Term) -> list[isl.Map] | None:
 
 
 def _least_reads(term: Term) -> list[isl.Map] | None:
-    """The least element that each kind of read of an inner sum touches."""
+    """The lexicographically smallest element that each kind of read of an inner sum accesses."""
     result: list[isl.Map] = []
     for leaf in term.leaves:
         if leaf.total is not None:
@@ -271,7 +274,7 @@ def _least_reads(term: Term) -> list[isl.Map] | None:
 
 
 def _reads(total: Sum) -> dict[str, isl.Map]:
-    """Instance → elements that a sum reads, by kind of term and position."""
+    """Instance → elements that a sum reads, by kind of term and leaf position."""
     result: dict[str, isl.Map] = {}
     for term in total.terms:
         for k, leaf in enumerate(term.leaves):
@@ -288,7 +291,7 @@ def _reads(total: Sum) -> dict[str, isl.Map]:
 
 
 def _compare_inner(pairing: isl.UnionMap, first: Side, second: Side, what: str) -> None:
-    """Inner sums of paired terms are equal."""
+    """Check that the inner sums of paired terms are equal."""
     for pairs in pairing.maps():
         for x, y in itertools.product(first, second):
             left, right = x.pairs.wrap(), y.pairs.wrap()
@@ -309,7 +312,7 @@ def _compare_inner(pairing: isl.UnionMap, first: Side, second: Side, what: str) 
 
 
 def _all_alike(pairing: isl.UnionMap, first: Side, second: Side, what: str) -> bool:
-    """Whether all terms that are told apart by nothing but inner sums have equal ones."""
+    """Whether all terms that differ only in inner sums have equal inner sums."""
     try:
         _compare_inner(pairing, first, second, what)
     except (Mismatch, Unknown):
@@ -329,7 +332,7 @@ def _union(parts: Sequence[isl.Map]) -> isl.UnionMap:
 
 # ----------------------------------------------------------------------------------------- reports
 def _shown(skeleton: Skeleton) -> str:
-    """A skeleton in words."""
+    """A skeleton as text for messages."""
     head, *rest = skeleton
     if head == "in":
         return str(rest[0])

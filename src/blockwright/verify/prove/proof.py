@@ -1,4 +1,4 @@
-"""The proof: both programs as statements, every result compared."""
+"""The equivalence proof: model both programs, check safety, compare every result."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from blockwright.verify.prove.safety import Safety, require_positions
 from blockwright.verify.verdict import Exhausted, Mismatch, Unknown
 
 UNITS = 9_000_000
-"""The budget of one verdict: bounds its time on every machine, a few seconds on present ones."""
+"""The operation budget of one verdict: a few seconds on present machines."""
 LONGEST = 160_000
-"""The operations that one step may take; the longest in a proof that was found took 90,000."""
+"""The operation limit of one step; the longest step in a successful proof took 90,000."""
 
 Failure = Mismatch | Unknown
 
 
 class Claim:
-    """That two functions mean the same; `prove` returns, or raises `Mismatch` or `Unknown`.
+    """The claim that two functions are equivalent; `prove` returns, or raises on failure.
 
     Attributes:
-        symbols: name of each isl parameter → the variable of the program before.
-        sizes: those of them that are sizes of buffers.
-        in_parts: whether the last attempt used a lemma about a buffer between.
+        symbols: name of each isl parameter → the variable in `before`.
+        sizes: those isl parameters that are sizes of buffers.
+        in_parts: whether the last attempt used a lemma about an intermediate buffer.
     """
 
     def __init__(self, before: ir.PrimFunc, after: ir.PrimFunc) -> None:
@@ -45,8 +45,11 @@ class Claim:
         self.in_parts = False
 
     def prove(self) -> None:
-        """Look for a proof, in a context of its own: one that was used before has memory at hand
-        and counts fewer operations, and no verdict may depend on what was asked before it."""
+        """Search for a proof, or raise `Mismatch` or `Unknown`.
+
+        Each proof has its own isl context. A used context has pooled memory and counts fewer
+        operations, and no verdict may depend on earlier ones.
+        """
         _require_apart(self.before)
         self.before, self.after = map(_prepared, (self.before, self.after))
         failed = self._look(isl.Context(), Budget(UNITS, LONGEST), *self._names())
@@ -56,9 +59,9 @@ class Claim:
     def _look(
         self, context: isl.Context, budget: Budget, first: Names, second: Names
     ) -> list[list[Failure]] | None:
-        """Try the forms of the programs one after the other, each on both roads of the dataflow.
+        """Try the forms of the programs in order, each with both dataflow methods.
 
-        Returns: what stops a proof of each form on each road; None when there is one.
+        Returns: the failures by form and method; None if a proof was found.
         """
         failed: list[list[Failure]] = []
         attempts = forms(self.before, self.after, first, second, self._least())
@@ -75,8 +78,10 @@ class Claim:
     def _proved(
         self, context: isl.Context, budget: Budget, pair: Pair, failed: list[list[Failure]]
     ) -> bool:
-        """Whether there is a proof of one form, first in parts, then as a whole: what parts lack
-        may be there of the whole."""
+        """Try to prove one form, first with lemmas, then without.
+
+        A proof without lemmas may succeed where one with lemmas fails.
+        """
         for lemmas in (True, False):
             failed.append([])
             parts = False
@@ -95,9 +100,9 @@ class Claim:
         return False
 
     def _attempt(self, meter: Meter, pair: Pair, ahead: bool, lemmas: bool) -> Failure | None:
-        """What stops a proof on one road; None when nothing does.
+        """Attempt a proof with one dataflow method; return the failure, or None on success.
 
-        What comes back has no traceback: its frames would keep what isl has made.
+        The returned exception has no traceback, whose frames would keep isl objects alive.
         """
         try:
             with metered(meter):
@@ -146,7 +151,7 @@ class Claim:
 
     @staticmethod
     def _values(meter: Meter, space: QuerySpace, pair: Pair, ahead: bool) -> tuple[Values, Values]:
-        """Both programs as statements; what they mean is the same question on the other road."""
+        """Model both programs; this step is the same for both dataflow methods."""
         meter.common = True
         try:
             before = ProgramModel(pair.before, space, "b_", pair.first)
@@ -158,7 +163,7 @@ class Claim:
 
     # ------------------------------------------------------------------ arguments
     def _names(self) -> tuple[Names, Names]:
-        """Symbolic sizes and integer scalars as parameters of isl, the same in both programs."""
+        """Name symbolic sizes and integer scalars as isl parameters, common to both programs."""
         before, after = self.before, self.after
         if len(before.params) != len(after.params) or len(before.buffers) != len(after.buffers):
             raise Unknown("the programs take different numbers of arguments")
@@ -175,7 +180,7 @@ class Claim:
             second.setdefault(other, first[mine])
 
         handles = {v for v, _ in before.buffer_map}
-        values = ir.value_variables(before)  # sums with them wrap around, which isl does not know
+        values = ir.value_variables(before)  # their arithmetic wraps around, unlike isl's
         for mine, other in zip(before.params, after.params, strict=True):
             if mine.dtype is not other.dtype:
                 raise Unknown(f"argument {mine.name} has another type afterwards")
@@ -191,12 +196,12 @@ class Claim:
         return first, second
 
     def _least(self) -> dict[str, int]:
-        """The least value of each size."""
+        """The smallest value of each size."""
         low, _ = _bounds(self.before)
         return {name: max(1, low.get(self.symbols[name].name, 1)) for name in self.sizes}
 
     def _known(self, context: isl.Context, pair: Pair) -> isl.Set:
-        """What holds of sizes: they are at least 1, in the declared bounds, and as asserted."""
+        """Constraints on sizes: at least 1, within declared bounds, and as asserted."""
         bounds = [_bounds(self.before), _bounds(self.after)]
         if bounds[0] != bounds[1]:
             raise Unknown("the programs declare different bounds of sizes")
@@ -219,26 +224,27 @@ class Claim:
 
 
 def _prepared(func: ir.PrimFunc) -> ir.PrimFunc:
-    """A program in the form that is looked at: one name for each memory, loops and not lists of
-    copies, iterators of their own."""
+    """Normalize a program: remove aliases, reroll unrolled stores, split fused loops."""
     func = without_views(func)
     return func.replace(body=unfused(rolled(func.body)))
 
 
 def _require_apart(before: ir.PrimFunc) -> None:
-    """Parameters are taken to be distinct memory."""
+    """Reject programs whose parameters may alias."""
     if before.attrs.get("tir.noalias", True) is False and len(before.buffers) > 1:
         raise Unknown('the arguments may overlap: the program before has "tir.noalias": False')
 
 
 def _of_the_first(problem: Mismatch) -> Unknown:
-    """What is wrong about a program before says nothing of the one after."""
+    """Convert a mismatch within `before` to Unknown: it does not show that `after` is wrong."""
     return Unknown(f"the program before: {problem}")
 
 
 def _reason(failed: list[list[Failure]]) -> Failure:
-    """What is said of a proof that was not found: a form that differs, else what each form lacks;
-    of a form the road that came to an end."""
+    """The failure to report: the first mismatch, else the reasons of all forms.
+
+    For each form, a mismatch is preferred to an unknown, and both to an exhausted budget.
+    """
     best = [
         min(roads, key=lambda f: (isinstance(f, Unknown), isinstance(f, Exhausted)))
         for roads in failed
@@ -250,7 +256,7 @@ def _reason(failed: list[list[Failure]]) -> Failure:
 
 
 def _require_shapes(pair: Pair) -> None:
-    """Buffer parameters have the same shapes."""
+    """Check that buffer parameters have the same shapes."""
     for a, b in zip(pair.before.buffers, pair.after.buffers, strict=True):
         for m, n in zip(a.shape, b.shape, strict=True):
             x, y = affine(m, pair.first), affine(n, pair.second)
@@ -267,7 +273,7 @@ def _bounds(func: ir.PrimFunc) -> tuple[Mapping[str, int], Mapping[str, int]]:
 
 
 def _asserted(func: ir.PrimFunc, names: Names) -> set[str]:
-    """Assertions at the head of a program."""
+    """The assertions at the start of a program, in isl's notation."""
     stmt = func.body.block.body if isinstance(func.body, ir.BlockRealize) else func.body
     head = stmt.seq if isinstance(stmt, ir.SeqStmt) else (stmt,)
     result: set[str] = set()

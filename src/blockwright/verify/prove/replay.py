@@ -1,8 +1,8 @@
-"""Running both programs: a failed query becomes a counter-example, or stays a question.
+"""Replay: run both programs to turn a failed query into a counterexample.
 
-Inputs are small numbers drawn from a fixed seed, so sums come out exact or nearly so, and results
-that differ by more than rounding come from different programs. Rows that serve as positions stay
-within what they index.
+Inputs are small numbers drawn from a fixed seed, so sums are exact or nearly so, and results that
+differ by more than rounding show that the programs differ. Inputs that serve as indices stay within
+the extents they index.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from blockwright.verify.verdict import Counterexample
 
 Array = np.ndarray[Any, Any]
 MOST_STEPS = 3_000_000
-"""Instances of statements that a program may have to be run."""
+"""Statement instances above which a program is not run."""
 ITERATIONS = 60_000
-"""Iterations of loops, those that run at once not counted, that all runs for one verdict may take
-together."""
+"""Loop iterations that all runs for one verdict may take together, not counting iterations that the
+interpreter runs at once."""
 TOLERANCE = 1e-2
-"""Relative to the largest magnitude of a result; half precision needs as much."""
+"""Tolerance relative to the largest magnitude of a result; half precision needs this much."""
 
 
 def counterexample(
@@ -36,12 +36,12 @@ def counterexample(
     tries: int = 2,
     limit: Limit | None = None,
 ) -> Counterexample | None:
-    """Arguments for which two programs differ; None when none of those tried does.
+    """Search for arguments on which two programs differ; None if no tried set of inputs shows any.
 
     Args:
-        sizes: symbolic sizes and integer scalars of the program before, by name.
-        tries: how many sets of inputs are tried.
-        limit: of the iterations of all runs; what is beyond it stays a question.
+        sizes: symbolic sizes and integer scalars of `before`, by name.
+        tries: number of input sets to try.
+        limit: iteration limit shared by all runs; beyond it the result is None.
     """
     if len(before.params) != len(after.params):
         return None
@@ -55,7 +55,7 @@ def counterexample(
 
 
 def differs(before: ir.PrimFunc, after: ir.PrimFunc, example: Counterexample) -> str | None:
-    """What differs when both programs run on the arguments of an example; None if nothing."""
+    """The difference between two programs on the arguments of an example; None if they agree."""
     return _difference(before, after, example.arrays, example.scalars)
 
 
@@ -69,7 +69,7 @@ def _try(
     arrays = _arrays(before, sizes, seed)
     handles = {v for v, _ in before.buffer_map}
     given = [p for p in before.params if p not in handles]
-    # Halves are exact in every type of float; no two alike, so that two exchanged ones show.
+    # Halves are exact in every float type. Distinct values reveal swapped scalars.
     scalars = tuple(
         sizes.get(p.name, 1) if p.dtype.is_int else 1.5 + k % 6 for k, p in enumerate(given)
     )
@@ -87,14 +87,14 @@ def _difference(
     try:
         expected = _run(before, arrays, scalars, None, limit)
     except InterpretError:
-        return None  # nothing to compare with
+        return None  # no reference result
     free = (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED, ir.ForKind.THREAD_BINDING)
     orders = [None, "reverse"] if any(f.kind in free for f in ir.loops(after.body)) else [None]
     for order in orders:
         try:
             actual = _run(after, arrays, scalars, order, limit)
         except InterpretError as error:
-            if error.code == "BW757":  # beyond the interpreter, not wrong
+            if error.code == "BW757":  # beyond the interpreter's limit, not an error
                 return None
             return f"the program after fails: {error.message}"
         for buffer, x, y in zip(before.buffers, expected, actual, strict=True):
@@ -133,7 +133,7 @@ def _first_difference(expected: Array, actual: Array) -> tuple[int, ...] | None:
 
 # ------------------------------------------------------------------------------------------ inputs
 def _arrays(func: ir.PrimFunc, sizes: Mapping[str, int], seed: int) -> tuple[Array, ...]:
-    """Inputs, and outputs filled with numbers of their own: one that stays unwritten is found."""
+    """Random inputs, and outputs filled with random numbers so that unwritten elements show up."""
     rng = np.random.default_rng(seed)
     limits = index_limits(func, sizes)
     result: list[Array] = []
@@ -152,7 +152,7 @@ def _arrays(func: ir.PrimFunc, sizes: Mapping[str, int], seed: int) -> tuple[Arr
 
 
 def default_sizes(func: ir.PrimFunc, least: Mapping[str, int], seed: int = 0) -> dict[str, int]:
-    """Small values of all sizes and integer scalars within declared bounds, or those given."""
+    """Small values of all sizes and integer scalars within declared bounds; `least` overrides."""
     chance = random.Random(seed)
     low: Mapping[str, int] = func.attrs.get("tir_var_lower_bound", {})
     high: Mapping[str, int] = func.attrs.get("tir_var_upper_bound", {})
@@ -169,7 +169,7 @@ def default_sizes(func: ir.PrimFunc, least: Mapping[str, int], seed: int = 0) ->
 
 
 def _steps(func: ir.PrimFunc, sizes: Mapping[str, int]) -> int:
-    """A bound on how many stores a program makes; extents that vary count as 64."""
+    """Upper bound on the number of stores a program executes; variable extents count as 64."""
 
     def count(stmt: ir.Stmt, times: int) -> int:
         if isinstance(stmt, ir.For):

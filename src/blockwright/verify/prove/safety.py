@@ -1,4 +1,4 @@
-"""What must hold of a program besides its values: accesses lie inside, iterations do not meet."""
+"""Safety checks: accesses are in bounds, and concurrent iterations do not race."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CheckedAccess(msgspec.Struct, frozen=True, eq=False):
     """An access of one statement.
 
     Attributes:
-        element: instance → element, copies of buffers told apart.
+        element: instance → element; copies of a privatized buffer are distinguished.
     """
 
     statement: Statement
@@ -40,10 +40,10 @@ class CheckedAccess(msgspec.Struct, frozen=True, eq=False):
 
 
 class Safety:
-    """Checks one program; `touches` and `positions` are what it found on its way.
+    """Checks one program and collects its accesses (`touches`) and data-dependent positions.
 
     Attributes:
-        positions: the positions of reads that are values, by the extent that bounds them.
+        positions: positions of reads that are values, by the extent that bounds them.
     """
 
     def __init__(self, program: ProgramModel, values: Values) -> None:
@@ -53,7 +53,7 @@ class Safety:
         self.positions: dict[str, list[Term]] = {}
 
     def check(self) -> None:
-        """Every access lies inside its buffer; iterations that run together do not meet."""
+        """Check that every access is in bounds and that concurrent iterations do not race."""
         for statement in self.program.statements:
             if statement.value is None:
                 continue
@@ -63,13 +63,13 @@ class Safety:
             for taken in statement.taken:
                 self._require_taken(statement, taken)
             self._expression(statement, statement.value, where)
-            self.values.stored(statement)  # whether or not a result depends on it
+            self.values.stored(statement)  # even if no result depends on it
             if statement.combiner:
                 self.values.require_begun(statement)
         self._races()
 
     def _require_taken(self, statement: Statement, taken: Taken) -> None:
-        """A read of a table of positions gives what was put in its place; it is an access too."""
+        """Check that a read of an index table yields the formula that replaced it."""
         frame = statement.frame
         text = frame.index(taken.formula)
         name = taken.read.buffer.name
@@ -132,7 +132,7 @@ class Safety:
     def _inside(
         self, statement: Statement, buffer: ir.Buffer, indices: Iterable[ir.Expr], where: isl.Set
     ) -> None:
-        """The positions that are known lie inside the buffer."""
+        """Check that known positions lie inside the buffer."""
         frame = statement.frame
         names = {**self.program.sizes, **frame.names}
         known = [
@@ -197,7 +197,7 @@ class Safety:
                     self._apart(buffer, touches, name)
 
     def _apart(self, buffer: ir.Buffer, touches: list[CheckedAccess], loop: str) -> None:
-        """Iterations of a loop that write an element are the only ones that touch it."""
+        """Check that an element written by one iteration is accessed by no other iteration."""
         if all(t.statement.atomic for t in touches):
             return
         begin_step(f"iterations that meet in {buffer.name}")
@@ -217,15 +217,20 @@ class Safety:
 
 
 def require_positions(before: Safety, after: Safety) -> None:
-    """Positions that are values and that `after` reads at are positions `before` reads at: who
-    calls the one with positions that lie inside may call the other."""
+    """Check that every data-dependent position of `after` is also one of `before`.
+
+    Then arguments for which the positions of `before` are in bounds are safe for `after` as well.
+    """
     for extent, terms in after.positions.items():
         require_covered(before.positions.get(extent, []), terms, "a position that is a value")
 
 
 def _combine(touches: list[CheckedAccess], loop: EnclosingLoop) -> bool:
-    """Whether iterations update elements together, by a commutative operation: lanes, whose updates
-    an initial value in one of them would meet; or threads, which the loop gives terms alone."""
+    """Whether iterations jointly update elements with a commutative operation.
+
+    That holds for vector lanes without an initialization, and for threads if the loop drives only
+    reduction iterators.
+    """
     blocks = {t.statement.block for t in touches}
     if len(blocks) != 1 or not all(
         t.writes and (t.statement.combiner or t.statement.init) for t in touches
@@ -237,7 +242,7 @@ def _combine(touches: list[CheckedAccess], loop: EnclosingLoop) -> bool:
 
 
 def _gives_terms(touch: CheckedAccess, loop: EnclosingLoop) -> bool:
-    """Whether a loop tells apart terms alone, for an element in memory that all threads share."""
+    """Whether a loop drives only reduction iterators and the element is in shared memory."""
     name = re.compile(rf"\b{re.escape(loop.name)}\b")
     driven = [it.reduces for it in touch.statement.frame.place.iters if name.search(it.binding)]
     scope = touch.buffer.scope
@@ -245,7 +250,7 @@ def _gives_terms(touch: CheckedAccess, loop: EnclosingLoop) -> bool:
 
 
 def _iterations(touch: CheckedAccess, loop: str) -> isl.UnionMap:
-    """(outer iterations, element) → iteration of a loop that touches it."""
+    """(outer iterations, element) → iteration of a loop that accesses it."""
     frame: InstanceSet = touch.statement.frame
     depth = frame.path.index(loop)
     outer, own = frame.time(frame.path[:depth]), frame.time((loop,))
