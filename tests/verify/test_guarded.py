@@ -124,4 +124,4 @@ def test_a_condition_that_reads_what_it_guards_is_left_open() -> None:
     )
     verdict = bw.verify(function(text), function(text.replace("range(8)", "T.parallel(8)")))
     assert verdict.verdict == "unknown"
-    assert "reads what is written under it" in verdict.why
+    assert "reads a buffer that is written under it" in verdict.why

@@ -110,7 +110,7 @@ def test_a_position_kept_in_two_places_is_not_decided() -> None:
     sch.cache_inplace(update, "at", "global")  # some rows of `low` go with `at`, some with the copy
     verdict = verify(before, sch.func)
     assert verdict.verdict == "unknown"
-    assert verdict.why == "at is updated together with something else at times"
+    assert verdict.why == "at is sometimes updated jointly with a different buffer"
 
 
 def test_other_arguments_are_not_compared() -> None:

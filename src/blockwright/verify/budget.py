@@ -47,7 +47,7 @@ class Meter:
     def __init__(self, context: isl.Context, budget: Budget) -> None:
         self.context, self.budget = context, budget
         self.left = budget.left // 2
-        self.what = "what is known of sizes"
+        self.what = "the constraints on sizes"
         self.common = False
         self.dear = 1
         self._begin()

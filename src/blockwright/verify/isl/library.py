@@ -52,9 +52,7 @@ def load(package: str = "islpy", module: str = "_isl") -> ctypes.PyDLL:
     folders = None if spec is None else spec.submodule_search_locations
     result = None if folders is None else PathFinder.find_spec(module, list(folders))
     if result is None or result.origin is None:
-        raise OptionError(
-            f"proofs need isl, which {package} brings along", code="BW926", help=_HELP
-        )
+        raise OptionError(f"proofs need isl, which {package} contains", code="BW926", help=_HELP)
     return ctypes.PyDLL(result.origin)
 
 
@@ -66,9 +64,7 @@ def declared(holder: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> An
     """
     function = getattr(holder, name, None)
     if function is None:
-        raise OptionError(
-            f"the islpy that is installed does not export {name}", code="BW926", help=_HELP
-        )
+        raise OptionError(f"the installed islpy does not export {name}", code="BW926", help=_HELP)
     function.restype, function.argtypes = result, arguments
     return function
 

@@ -76,7 +76,7 @@ class Values:
         result = self._stored.get(statement)
         if result is None:
             if statement in self._open:
-                raise Unknown(f"values of {statement.buffer.name} depend on each other in a circle")
+                raise Unknown(f"values of {statement.buffer.name} have a cyclic dependence")
             self._open.add(statement)
             frame = statement.frame
             try:
@@ -93,7 +93,7 @@ class Values:
     def _brought(self, statement: Statement, frame: InstanceSet) -> Value:
         """The stored value, or the value that an update combines; a tuple for a tuple update."""
         assert statement.value is not None
-        begin_step(f"the value that {statement.buffer.name} gets")
+        begin_step(f"the value stored to {statement.buffer.name}")
         if statement.group is None:
             value = self.value(statement.value, frame, frame.domain)
             return kept_in(value, statement.value.dtype)
@@ -156,9 +156,7 @@ class Values:
         if not nothing.is_empty():
             # Extended frames enumerate all positions, including some that may not be read.
             what = "may be read" if isinstance(frame, Extended) else "is read"
-            raise Mismatch(
-                f"an element of {buffer.name} {what} that nobody has written", least_sizes(nothing)
-            )
+            raise Mismatch(f"an unwritten element of {buffer.name} {what}", least_sizes(nothing))
 
     def _component(
         self, frame: InstanceSet, where: isl.Set, seen: Seen, first: Value, key: str
@@ -203,7 +201,7 @@ class Values:
                 or writer is not group.statements[mine]
                 or group.step.buffers[its] is not buffer
             ):
-                raise Unknown(f"{buffer.name} is updated together with something else at times")
+                raise Unknown(f"{buffer.name} is sometimes updated jointly with a different buffer")
             twin = group.statements[its]
             expected[twin] = pairs.to(twin.frame.name)
             parts.append(expected[twin].apply_range(twin.write))
@@ -306,7 +304,7 @@ class Values:
             case ir.Var() if expr in self._scalars:
                 return [Alternative(where, ("scalar", self._scalars[expr]))]
             case _:
-                raise Unknown(f"an expression that is not analysed: {type(expr).__name__} {expr!r}")
+                raise Unknown(f"an unsupported expression: {type(expr).__name__} {expr!r}")
 
     def _call(self, call: ir.Call, frame: InstanceSet, where: isl.Set) -> Value:
         if call.op == "if_then_else":

@@ -255,5 +255,5 @@ def size_text(expr: ir.Expr, names: Mapping[ir.Var, str]) -> str:
     """The size of a buffer dimension as text."""
     text = affine(expr, names)
     if text is None:
-        raise Unknown(f"the size {expr!r} is no linear form of symbolic sizes")
+        raise Unknown(f"the size {expr!r} is not linear in the symbolic sizes")
     return text

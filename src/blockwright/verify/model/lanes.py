@@ -21,7 +21,7 @@ def scalar_store(store: ir.BufferStore) -> tuple[ir.BufferStore, LaneLoop | None
     if count == 1 and store.value.dtype.lanes == 1:
         return store, None
     if store.value.dtype.lanes != count:
-        raise Unknown("a store of vectors whose lanes are no elements")
+        raise Unknown("a vector store whose value and index have different numbers of lanes")
     lane = ir.Var("lane", ir.dtype_of("int64"))
     to_lane = _Lane(lane)
     predicate = None if store.predicate is None else to_lane(store.predicate)

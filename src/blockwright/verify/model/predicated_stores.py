@@ -30,7 +30,7 @@ def guarded(stmt: ir.IfThenElse) -> ir.Stmt:
     read = {n.buffer for n in ir.collect(test, ir.BufferLoad)}
     written = {s.buffer for s in ir.collect(stmt, ir.BufferStore)}
     if read & written:
-        raise Unknown(f"the condition {test!r} reads what is written under it")
+        raise Unknown(f"the condition {test!r} reads a buffer that is written under it")
     one = _one_store(stmt)
     if one is not None:
         return one
@@ -65,7 +65,7 @@ def _under(test: ir.Expr, stmt: ir.Stmt) -> ir.Stmt:
         case ir.Evaluate() if isinstance(stmt.value, ir.IntImm):
             return stmt
         case _:
-            raise Unknown(f"the condition {test!r} is not one on indices")
+            raise Unknown(f"the condition {test!r} does not depend on indices alone")
 
 
 def _store(test: ir.Expr, store: ir.BufferStore) -> ir.Stmt:
@@ -81,7 +81,9 @@ def _store(test: ir.Expr, store: ir.BufferStore) -> ir.Stmt:
 
 def _chosen(test: ir.Expr, store: ir.BufferStore, other: ir.Expr) -> ir.Stmt:
     if store.predicate is not None or store.value.dtype.lanes != 1:
-        raise Unknown(f"the condition {test!r} around a store of vectors is not one on indices")
+        raise Unknown(
+            f"the condition {test!r} around a vector store does not depend on indices alone"
+        )
     value = ir.Call("if_then_else", (test, store.value, other), store.value.dtype)
     return store.replace(value=value)
 

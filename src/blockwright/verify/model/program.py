@@ -193,8 +193,8 @@ class ProgramModel:
         low, extent = affine(stmt.min, place.names), affine(stmt.extent, place.names)
         if low is None or extent is None:
             raise Unknown(
-                f"the extent {stmt.extent!r} of loop {stmt.loop_var.name} is no linear "
-                "form of sizes, loops and iterators"
+                f"the extent {stmt.extent!r} of loop {stmt.loop_var.name} is not linear "
+                "in sizes, loops and iterators"
             )
         tag = stmt.thread.thread_tag if stmt.thread is not None else ""
         if tag in self.open and not tag.startswith("vthread"):  # the enclosing loop's thread
@@ -232,15 +232,15 @@ class ProgramModel:
             low, extent = affine(it.dom.min, names), affine(it.dom.extent, names)
             if binding is None or low is None or extent is None:
                 raise Unknown(
-                    f"the binding {value!r} of {it.var.name} in block {block.name} is no "
-                    "quasi-affine form"
+                    f"the binding {value!r} of {it.var.name} in block {block.name} is not "
+                    "quasi-affine"
                 )
             name = self.fresh("b")
             names[it.var] = name
             result.append(Iterator(name, low, extent, binding, it.iter_type is ir.IterType.REDUCE))
         runs = condition(stmt.predicate, {**place.names, **names})
         if runs is None:
-            raise Unknown(f"the predicate of block {block.name} is not one on indices")
+            raise Unknown(f"the predicate of block {block.name} is not a condition on indices")
         conditions = (
             place.conditions if ir.is_const_int(stmt.predicate, 1) else (*place.conditions, runs)
         )
@@ -308,7 +308,7 @@ class ProgramModel:
         values = [value for value, _ in taken]
         joint = joint_update(plain, values) if len(plain) == len(stores) else None
         if joint is None:
-            raise Unknown("a value of a buffer is kept while the buffer is written")
+            raise Unknown("a value read from a buffer is used after the buffer is overwritten")
         reads = tuple(read for _, reads in taken for read in reads)
         self._joint(*joint, msgspec.structs.replace(place, values={}), reads)
 
@@ -329,7 +329,7 @@ class ProgramModel:
     def _assert(self, stmt: ir.AssertStmt, place: StatementPosition) -> None:
         text = condition(stmt.condition, place.names)
         if text is None or place.loops or place.iters:
-            raise Unknown(f"the assertion of {stmt.condition!r} is not one on sizes")
+            raise Unknown(f"the assertion of {stmt.condition!r} is not a condition on sizes")
         self.assumed.append(text)
 
     # ------------------------------------------------------------------ stores
@@ -349,7 +349,7 @@ class ProgramModel:
         if scalar.predicate is not None:
             text = condition(scalar.predicate, place.names)
             if text is None:
-                raise Unknown("the mask of a store is not one on indices")
+                raise Unknown("the mask of a store is not a condition on indices")
             place = place.given(text)
         values = dict(place.values)
         value = ir.substitute(scalar.value, values) if values else scalar.value
@@ -383,7 +383,7 @@ class ProgramModel:
         frame = InstanceSet(self.space, self.fresh("S"), place)
         texts = [frame.index(i) for i in indices]
         if any(t is None for t in texts):
-            raise Unknown(f"{buffer.name} is written at a position that is no quasi-affine form")
+            raise Unknown(f"{buffer.name} is written at a position that is not quasi-affine")
         write = self.access(frame, buffer, [t for t in texts if t is not None])
         result = Statement(frame, buffer, write.intersect_domain(frame.domain), value, combiner)
         result.indices = indices
@@ -395,7 +395,7 @@ def _outside(stmt: ir.Stmt) -> NoReturn:
     kind = type(stmt).__name__
     if isinstance(stmt, ir.Evaluate) and isinstance(stmt.value, ir.Call):
         kind = f"call of {stmt.value.op}"
-    raise Unknown(f"a statement that is not analysed: {kind}")
+    raise Unknown(f"an unsupported statement: {kind}")
 
 
 def _require_layout(view: ir.Buffer, source: ir.BufferRegion, extra: int) -> None:
@@ -408,11 +408,11 @@ def _require_layout(view: ir.Buffer, source: ir.BufferRegion, extra: int) -> Non
         same = None not in numbers and numbers[0] == numbers[1]
         if not (isinstance(wanted, ir.Var) or same or ir.structural_equal(wanted, result)):
             raise Unknown(
-                f"the view {view.name} states a shape or strides that are not seen to be "
-                "those of its region"
+                f"the view {view.name} declares a shape or strides that do not provably "
+                "match its region"
             )
     if view.offset_factor > 1:
-        raise Unknown(f"the view {view.name} states where it starts (offset_factor)")
+        raise Unknown(f"the view {view.name} declares its offset (offset_factor)")
 
 
 def _strides(buffer: ir.Buffer) -> list[ir.Expr]:

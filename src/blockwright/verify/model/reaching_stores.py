@@ -60,7 +60,9 @@ class Flow:
 
     def seen(self, frame: InstanceSet, read: isl.Map, writers: list[Statement]) -> Seen:
         """The stores seen by instances of a frame that read elements of a buffer."""
-        begin_step(f"what reads of {writers[0].buffer.name if writers else 'an input'} see")
+        begin_step(
+            f"the stores seen by reads of {writers[0].buffer.name if writers else 'an input'}"
+        )
         nothing = read.domain()
         if not writers:
             return Seen([], [], nothing)
@@ -72,7 +74,7 @@ class Flow:
 
     def unbegun(self, update: Statement, plain: list[Statement]) -> isl.Set:
         """Instances of an update that accumulate into an element no plain store has initialized."""
-        begin_step(f"what updates of {update.buffer.name} go on from")
+        begin_step(f"the initial values of updates of {update.buffer.name}")
         open_ones = update.write
         for writer in plain:
             pairs = writer.write.apply_range(update.write.reverse())

@@ -116,11 +116,13 @@ class _Split(ir.Mutator):
 
     def __call__(self, node: Any) -> Any:
         if not isinstance(node, ir.Expr):
-            raise Unknown("a step on several elements of a form that is not analysed")
+            raise Unknown("an update of several elements in an unsupported form")
         if isinstance(node, ir.BufferLoad) and node.buffer in self.buffers:
             component = self.buffers.index(node.buffer)
             if not all(map(ir.structural_equal, node.indices, self.indices[component])):
-                raise Unknown(f"a step on several elements reads another one of {node.buffer.name}")
+                raise Unknown(
+                    f"an update of several elements reads another element of {node.buffer.name}"
+                )
             return self.held[component]
         reads = any(n.buffer in self.buffers for n in ir.collect(node, ir.BufferLoad))
         if isinstance(node, self.logic) or reads:
@@ -246,7 +248,7 @@ class _Laws:
                 a, b = self._value(expr.a, known), self._value(expr.b, known)
                 return _operations()[type(expr)](a, b)
             case _:
-                raise Unknown(f"a reducer with {type(expr).__name__}, which the laws do not cover")
+                raise Unknown(f"a reducer with {type(expr).__name__}, which is not supported")
 
 
 @cache

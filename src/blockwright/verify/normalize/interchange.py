@@ -6,11 +6,12 @@
                 B[h * m + l, j] = …                 B[h * m + l, j] = …
 
 Legality is left to the proof: the moved loops become parallel, and `safety` requires that
-iterations of parallel loops are independent. If the iterations of some loops of a nest share no element that
-one of them writes, these loops may be moved outermost in any order, provided that the remaining
-loops keep their order: each iteration runs the same instances in the same order as before, and
-the instances in between access other elements. The moved loops are marked `MOVED`: unlike for other
-parallel loops, buffers used only inside them are not assumed to be fresh in each iteration.
+iterations of parallel loops are independent. If the iterations of some loops of a nest share no
+element that one of them writes, these loops may be moved outermost in any order, provided that the
+remaining loops keep their order: each iteration runs the same instances in the same order as
+before, and the instances in between access other elements. The moved loops are marked `MOVED`:
+unlike for other parallel loops, buffers used only inside them are not assumed to be fresh in each
+iteration.
 """
 
 from __future__ import annotations

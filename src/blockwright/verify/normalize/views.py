@@ -49,9 +49,9 @@ class _OneName(ir.Mutator):
             return self.descend(node)
         value = self(node.value)
         if not isinstance(value, ir.Call) or value.op != "address_of":
-            raise Unknown(f"the pointer {node.var.name} is to an unknown memory")
+            raise Unknown(f"the pointer {node.var.name} points to unknown memory")
         if any(ir.collect(i, ir.BufferLoad) for i in value.args[0].children()):
-            raise Unknown(f"where the pointer {node.var.name} points is read from memory")
+            raise Unknown(f"the target of the pointer {node.var.name} is read from memory")
         self.pointers[node.var] = value
         return self(node.body)
 
@@ -62,10 +62,10 @@ class _OneName(ir.Mutator):
         source = self(node.source)
         first = source.args[0] if isinstance(source, ir.Call) and source.args else None
         if not isinstance(first, ir.BufferLoad) or getattr(source, "op", "") != "address_of":
-            raise Unknown(f"the view {node.buffer.name} is on an unknown memory")
+            raise Unknown(f"the view {node.buffer.name} is on unknown memory")
         for part in (*first.indices, node.buffer.offset):
             if part is not None and ir.collect(part, ir.BufferLoad):
-                raise Unknown(f"where the view {node.buffer.name} lies is read from memory")
+                raise Unknown(f"the address of the view {node.buffer.name} is read from memory")
         self._require_plain(node.buffer, first.buffer)
         self.places[node.buffer] = first.buffer, _declared(node.buffer, first)
         return self(node.body)
@@ -76,7 +76,7 @@ class _OneName(ir.Mutator):
         plain = root.scope in ("global", "local") or root.scope.startswith("shared")
         separate = root.axis_separators or view.axis_separators
         if not plain or separate or {view, root} & self.padded:
-            raise Unknown(f"the view {view.name} is on memory whose layout is not followed")
+            raise Unknown(f"the view {view.name} is on memory with an unsupported layout")
 
     def rewrite_Block(self, node: ir.Block) -> Any:
         kept: list[ir.MatchBufferRegion] = []
@@ -160,7 +160,7 @@ def _declared(view: ir.Buffer, first: ir.BufferLoad) -> At:
     if origin and begins and same:
         return tuple
     if root.strides and not _alike(root.strides, _compact(root)):
-        raise Unknown(f"the view {view.name} is on {root.name}, whose rows lie apart")
+        raise Unknown(f"the view {view.name} is on {root.name}, which is not contiguous")
     start = ir.const(0, "int64") if view.offset is None else view.offset
     start = _moved(start, first.indices, _compact(root))
 

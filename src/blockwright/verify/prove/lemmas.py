@@ -48,7 +48,7 @@ def agree(before: Values, after: Values) -> None:
 
 def _compared(before: Values, after: Values, twins: Twins, number: int) -> list[Agreed]:
     """Prove that two buffers are equal wherever both are written; return their contents."""
-    begin_step(f"whether {twins[0].name} holds the same in both programs")
+    begin_step(f"whether {twins[0].name} has the same content in both programs")
     sides = list(zip((before, after), twins, strict=True))
     frames = [v.program.whole(b, f"C{number}", LAST) for v, b in sides]
     written = [_written(v.program, b) for v, b in sides]

@@ -74,7 +74,7 @@ def _require_same(where: isl.Set, a: Alternative, b: Alternative, what: str) -> 
         first, second = x.at.intersect_domain(where), y.at.intersect_domain(where)
         if not first.is_equal(second):
             differ = where.subtract(first.intersect(second).domain())
-            raise _mismatch(f"{what} is made of other elements before than after", differ)
+            raise _mismatch(f"{what} depends on different elements before and after", differ)
 
 
 def _as_sum(where: isl.Set, value: Alternative, combiner: str) -> Sum:
@@ -149,7 +149,7 @@ def _pair(first: Side, second: Side, combiner: str, what: str) -> None:
                     raise _mismatch(f"a term of {what} has no partner {side}", lost)
         elif not a.range().is_equal(b.range()):
             continue
-        begin_step(f"whether what the terms of {what} read tells them apart", DEAR)
+        begin_step(f"whether the reads of the terms of {what} distinguish them", DEAR)
         unique = a.is_injective() and b.is_injective() and _once(first) and _once(second)
         if unique or (combiner in IDEMPOTENT and not nested):
             if nested:
@@ -164,7 +164,7 @@ def _pair(first: Side, second: Side, combiner: str, what: str) -> None:
                 pairing = known[0][at].apply_range(known[1][other].reverse())
                 _compare_inner(pairing.to_union_map(), [first[at]], [second[other]], what)
             return
-    raise Unknown(f"how the terms of {what} correspond: what they read does not tell them apart")
+    raise Unknown(f"cannot pair the terms of {what}: their reads do not distinguish them")
 
 
 def require_covered(known: Sequence[Term], asked: Sequence[Term], what: str) -> None:
@@ -184,14 +184,19 @@ def require_covered(known: Sequence[Term], asked: Sequence[Term], what: str) -> 
             require_covered(known, [inner for term in terms for inner in _choices(term)], what)
             continue
         if not others:
-            raise _mismatch(f"{what} is used for the first time", terms[0].pairs.range())
+            raise _mismatch(
+                f"the program after uses {what} that the program before does not use",
+                terms[0].pairs.range(),
+            )
         nested = any(leaf.total is not None for leaf in terms[0].leaves)
         more: Callable[[Term], list[isl.Map] | None] = _least_reads if nested else _nothing_more
         sides = [[_key(t, more(t)) for t in side] for side in (terms, others)]
         a, b = (_union([m for m in side if m is not None]) for side in sides)
         lost = a.range().subtract(b.range())
         if not lost.is_empty():
-            raise _mismatch(f"{what} is used for the first time", lost)
+            raise _mismatch(
+                f"the program after uses {what} that the program before does not use", lost
+            )
         if nested:
             _compare_inner(a.apply_range(b.reverse()), terms, others, what)
 
@@ -224,7 +229,7 @@ def _require_few_divisions(unions: Iterable[isl.UnionMap], what: str) -> None:
     for union in unions:
         if any(count > DIVISIONS for one in union.maps() for count in one.divisions()):
             raise Unknown(
-                f"what terms of {what} read takes more than {DIVISIONS} integer divisions to say"
+                f"the reads of terms of {what} need more than {DIVISIONS} integer divisions"
             )
 
 

@@ -108,7 +108,7 @@ class Claim:
             with metered(meter):
                 self._compare(meter, pair, ahead, lemmas)
         except isl.Error as error:
-            return meter.spent() if error.spent else Unknown(f"isl refused a query: {error}")
+            return meter.spent() if error.spent else Unknown(f"isl rejected a query: {error}")
         except RecursionError:
             if not has_room():
                 raise
@@ -183,13 +183,13 @@ class Claim:
         values = ir.value_variables(before)  # their arithmetic wraps around, unlike isl's
         for mine, other in zip(before.params, after.params, strict=True):
             if mine.dtype is not other.dtype:
-                raise Unknown(f"argument {mine.name} has another type afterwards")
+                raise Unknown(f"argument {mine.name} has another type in the program after")
             if mine not in handles and mine not in values and mine.dtype.is_int:
                 bind(mine, other, size=False)
         pairs = list(zip(before.buffers, after.buffers, strict=True))
         for a, b in pairs:
             if a.dtype is not b.dtype or a.ndim != b.ndim:
-                raise Unknown(f"argument {a.name} has another type or rank afterwards")
+                raise Unknown(f"argument {a.name} has another type or rank in the program after")
             for m, n in zip(a.shape, b.shape, strict=True):
                 if isinstance(m, ir.Var) and isinstance(n, ir.Var):
                     bind(m, n, size=True)
@@ -216,7 +216,7 @@ class Claim:
             facts += [f"{name} >= {factor}" for factor in factors if set(factors) <= self.sizes]
         mine, other = _asserted(pair.before, pair.first), _asserted(pair.after, pair.second)
         if mine != other:
-            raise Unknown("the programs assert different things of sizes")
+            raise Unknown("the programs have different assertions on sizes")
         facts += sorted(mine)
         names = ", ".join([*self.symbols, *pair.sizes.factors])
         text = f"[{names}] -> {{ : {' and '.join(facts) or '0 = 0'} }}"
@@ -262,7 +262,7 @@ def _require_shapes(pair: Pair) -> None:
             x, y = affine(m, pair.first), affine(n, pair.second)
             if x is None or x != y:
                 raise Unknown(
-                    f"argument {a.name} has another shape afterwards, or one that is no linear form"
+                    f"argument {a.name} has another or a nonlinear shape in the program after"
                 )
 
 
@@ -282,6 +282,6 @@ def _asserted(func: ir.PrimFunc, names: Names) -> set[str]:
             break
         text = condition(one.condition, names)
         if text is None:
-            raise Unknown(f"the assertion of {one.condition!r} is not one on sizes")
+            raise Unknown(f"the assertion of {one.condition!r} is not a condition on sizes")
         result.add(text)
     return result

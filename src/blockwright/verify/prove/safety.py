@@ -75,7 +75,7 @@ class Safety:
         name = taken.read.buffer.name
         self._read(statement, taken.read, frame.domain)
         if text is None:
-            raise Unknown(f"a position in {name} is no quasi-affine form")
+            raise Unknown(f"a position in {name} is not quasi-affine")
         try:
             result = self.values.value(taken.read, frame, frame.domain)
         except Mismatch:
@@ -93,7 +93,7 @@ class Safety:
             if at is None or not at.intersect_domain(one.where).is_equal(
                 expected.intersect_domain(one.where)
             ):
-                raise Unknown(f"{name} may hold something else than its formula")
+                raise Unknown(f"{name} may differ from its formula")
 
     # ------------------------------------------------------------------ bounds
     def _expression(self, statement: Statement, expr: ir.Expr, where: isl.Set) -> None:
@@ -204,15 +204,12 @@ class Safety:
         writes = _union(_iterations(t, loop) for t in touches if t.writes)
         reads = [_iterations(t, loop) for t in touches if not t.writes]
         if not writes.is_single_valued():
-            raise Unknown(
-                f"iterations that run at the same time may write one element of {buffer.name}"
-            )
+            raise Unknown(f"concurrent iterations may write one element of {buffer.name}")
         if reads:
             met = _union(reads).intersect_domain(writes.domain())
             if not writes.union(met).is_single_valued():
                 raise Unknown(
-                    f"an iteration may read what another one that runs at the same time "
-                    f"writes to {buffer.name}"
+                    f"an iteration may read what a concurrent iteration writes to {buffer.name}"
                 )
 
 
@@ -222,7 +219,7 @@ def require_positions(before: Safety, after: Safety) -> None:
     Then arguments for which the positions of `before` are in bounds are safe for `after` as well.
     """
     for extent, terms in after.positions.items():
-        require_covered(before.positions.get(extent, []), terms, "a position that is a value")
+        require_covered(before.positions.get(extent, []), terms, "a data-dependent position")
 
 
 def _combine(touches: list[CheckedAccess], loop: EnclosingLoop) -> bool:
