@@ -362,7 +362,9 @@ def test_a_short_tail_is_a_number_of_rows(rows: object) -> None:
         for t in T.serial(T.int64(12), annotations={"tail_specialization": rows}):
             B[t] = A[t]
 
-    with pytest.raises(BuildError, match="'short_tail' is a number of rows") as caught:
+    with pytest.raises(
+        BuildError, match="'tail_specialization' must be a positive number of rows"
+    ) as caught:
         lower(tiles)
     assert caught.value.code == "BW636"
 

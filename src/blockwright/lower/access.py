@@ -1,7 +1,7 @@
-"""Where a buffer is touched inside a statement, with the loops and conditions around each place.
+"""Accesses of one buffer inside a statement, with their enclosing loops and conditions.
 
-Allocation placement and compaction ask: which box is touched per iteration, and does an iteration
-read anything that it did not write itself?
+Placement and compaction of allocations use these to find the box that one iteration touches, and
+whether an iteration reads elements that it did not write itself.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ Loop = tuple[Var, Range]
 
 @dataclasses.dataclass(frozen=True)
 class BufferAccess:
-    """One place that touches the buffer.
+    """One access of the buffer.
 
     Attributes:
-        region: what it touches, in terms of the loops.
-        reads, writes: how.
-        loops: the loops between the statement asked about and this place, outermost first.
-        guards: conditions under which the place runs.
-        opaque: reached in a way whose layout must not change (a tensor or an address handed out).
+        region: the touched region, in terms of the loops.
+        reads, writes: the kind of access.
+        loops: loops between the root statement and the access, outermost first.
+        guards: conditions under which the access runs.
+        opaque: the layout of the buffer must not change, because a tensor or an address escapes.
     """
 
     region: tuple[Range, ...]
@@ -63,7 +63,7 @@ class BufferAccess:
 
 
 def find_accesses(root: Stmt, buffer: Buffer) -> list[BufferAccess]:
-    """All accesses of `buffer` in program order; the operands of a store come before it."""
+    """All accesses of `buffer` in program order; operands of a store precede the store."""
     finder = _Finder(buffer)
     finder.visit(root)
     return finder.found
@@ -72,7 +72,7 @@ def find_accesses(root: Stmt, buffer: Buffer) -> list[BufferAccess]:
 def touched_box(
     accesses: Sequence[BufferAccess], buffer: Buffer, analyzer: Analyzer
 ) -> tuple[Range, ...]:
-    """The smallest known box that all accesses stay in."""
+    """The smallest known box that contains all accesses."""
     boxes: list[tuple[Range, ...]] = []
     rank = len(buffer.shape)
     for same in _alike(accesses):
@@ -90,7 +90,7 @@ def touched_box(
 
 
 def _alike(accesses: Sequence[BufferAccess]) -> Iterable[list[BufferAccess]]:
-    """Group accesses by their loops and guards; each distinct region once per group."""
+    """Group accesses by their loops and guards; each group holds distinct regions only."""
     groups: dict[tuple[object, ...], dict[tuple[object, ...], BufferAccess]] = {}
     for access in accesses:
         around = tuple((var, rng.min, rng.extent) for var, rng in access.loops)
@@ -100,7 +100,7 @@ def _alike(accesses: Sequence[BufferAccess]) -> Iterable[list[BufferAccess]]:
 
 
 def _cover(ranges: Sequence[Range], analyzer: Analyzer) -> Range:
-    distinct: list[Range] = []  # a host program names its arena hundreds of times
+    distinct: list[Range] = []  # a host program mentions its arena hundreds of times
     for rng in ranges:
         if not any(structural_equal(rng, other) for other in distinct):
             distinct.append(rng)
@@ -112,7 +112,7 @@ def _cover(ranges: Sequence[Range], analyzer: Analyzer) -> Range:
 
 
 def _upper_bounds(value: Expr) -> list[Expr]:
-    """What a sum with a minimum in it never exceeds: the sums with either side of the minimum."""
+    """Upper bounds of a sum that contains a minimum: the sum with either operand of it."""
     if isinstance(value, E.Min):
         return [value.a, value.b]
     if isinstance(value, E.Add) and (above := _upper_bounds(value.b)):
@@ -123,12 +123,12 @@ def _upper_bounds(value: Expr) -> list[Expr]:
 
 
 def largest(value: Expr, analyzer: Analyzer) -> int | None:
-    """A constant that the value never exceeds, through minima and sums where they hide it."""
+    """A constant upper bound of the value, found through minima, maxima and sums."""
     bound = analyzer.const_bounds(value)[1]
     if analyzer.is_value(value):
         return bound  # sums of its parts may wrap around
     if isinstance(value, (E.Add, E.Sub)) and (above := _upper_bounds(value)):
-        # What is added to a minimum may cancel in one of its sides: min(x, n) - x + 6 is 6 at most.
+        # A term added to a minimum may cancel with one operand: min(x, n) - x + 6 is at most 6.
         result = [largest(analyzer.simplify(one), analyzer) for one in above]
         return min((one for one in (*result, bound) if one is not None), default=None)
     if not isinstance(value, (E.Min, E.Max, E.Add)):
@@ -143,7 +143,7 @@ def largest(value: Expr, analyzer: Analyzer) -> int | None:
 
 
 class _Finder:
-    """Walks in program order and keeps the loops, conditions and let values around."""
+    """Walks in program order and tracks the enclosing loops, conditions and let values."""
 
     def __init__(self, buffer: Buffer) -> None:
         self.buffer = buffer
@@ -151,7 +151,7 @@ class _Finder:
         self.loops: list[Loop] = []
         self.guards: list[Expr] = []
         self.lets: dict[Var, Expr] = {}
-        self.stated = 0  # depth of attributes that state what addresses reach
+        self.stated = 0  # nesting depth of attributes that declare what addresses reach
 
     def visit(self, node: Node) -> None:
         match node:
@@ -200,7 +200,7 @@ class _Finder:
                     self.visit(child)
 
     def _update(self, node: Call) -> None:
-        """An atomic update reads its element and writes it."""
+        """An atomic update both reads and writes its element."""
         place = atomic_place(node)
         self.visit(node.args[0] if place is None else place)
         self.visit(node.args[1])
@@ -223,7 +223,7 @@ class _Finder:
                 self.guards.pop()
 
     def _attribute(self, node: S.AttrStmt) -> None:
-        """A stated region counts as read and written; addresses inside are covered by it."""
+        """A declared region counts as read and written; it covers the addresses inside."""
         region: BufferRegion | None = None
         if node.key == TOUCHED_REGION:
             region = node.node
@@ -253,14 +253,14 @@ class _Finder:
         del self.loops[loops:]
 
     def _point(self, index: Expr) -> Range:
-        """The range of one index; lanes of a vector index become an innermost loop."""
+        """The range of one index; the lanes of a vector index become an innermost loop."""
         if isinstance(index, E.Broadcast):
             index = index.value
         if isinstance(index, E.Ramp):
             lane = Var("lane", index.base.dtype)
             self.loops.append((lane, Range(const(0, lane.dtype), const(index.lanes, lane.dtype))))
             index = add(index.base, E.Mul(lane, index.stride))
-        if index.dtype.lanes > 1:  # lanes at unrelated places: a value without bounds
+        if index.dtype.lanes > 1:  # unrelated lanes: model the index as an unbounded value
             index = Var("anywhere", index.dtype.element)
         return Range(index, const(1, index.dtype))
 

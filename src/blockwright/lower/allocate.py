@@ -1,4 +1,4 @@
-"""Allocations move to where they are needed and shrink to what is touched there.
+"""Move allocations to their innermost use and shrink them to the footprint there.
 
 Before::
 
@@ -16,8 +16,8 @@ After::
             C_local[i, j] = 0.0
         ...
 
-`place_allocations` moves, `compact_buffers` shrinks, `hoist_allocations` later moves the small
-remainder out of serial loops again, where allocating once is enough.
+`place_allocations` sinks allocations and `compact_buffers` shrinks them. `hoist_allocations` later
+moves the compact buffers out of serial loops again, where one allocation is enough.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from blockwright.lower.rewrite import (
 
 
 def place_allocations(func: PrimFunc, context: LowerContext) -> PrimFunc:
-    """Each allocation around the innermost statement that holds all uses of one lifetime."""
+    """Sink each allocation to the innermost statement that contains all uses of one lifetime."""
     return func.replace(body=_Place(function_analyzer(func))(func.body))
 
 
@@ -82,7 +82,7 @@ class _Place(Analysed, Statements):
         return self._sink(node, node.body)
 
     def _sink(self, node: Allocate, stmt: Stmt) -> Stmt:
-        """`stmt` with the allocation at its place somewhere inside."""
+        """`stmt` with the allocation sunk into it as far as possible."""
         buffer = node.buffer
         if isinstance(stmt, S.SeqStmt):
             users = [i for i, part in enumerate(stmt.seq) if mentions(part, buffer)]
@@ -100,7 +100,7 @@ class _Place(Analysed, Statements):
         return node.replace(body=stmt) if inner is None else inner
 
     def _into(self, node: Allocate, stmt: Stmt) -> Stmt | None:
-        """The statement with the allocation in its body; None when it must stay around it."""
+        """The statement with the allocation in its body; None when it must stay outside."""
         buffer = node.buffer
         match stmt:
             case For():
@@ -132,8 +132,10 @@ class _Place(Analysed, Statements):
                 return None
 
     def _into_loop(self, node: Allocate, loop: For) -> Stmt | None:
-        """What is private to the iterations. Those of a parallel loop exchange nothing: what all of
-        them touch alike is private to each, whether or not that can be shown."""
+        """The loop with the allocation in its body; None when iterations may share elements.
+
+        Iterations of a parallel loop exchange no data: a box that does not depend on the loop
+        variable is private to each iteration, even where that cannot be proved."""
         buffer = node.buffer
         if mentions(loop.min, buffer) or mentions(loop.extent, buffer):
             return None
@@ -152,18 +154,18 @@ class _Place(Analysed, Statements):
 
 
 def _feeds_threads(stmt: Stmt, buffer: Buffer) -> bool:
-    """Whether a parallel loop in a statement uses a buffer."""
+    """Whether a parallel loop in the statement uses the buffer."""
     return any(loop.kind is ForKind.PARALLEL and mentions(loop, buffer) for loop in loops(stmt))
 
 
 # ------------------------------------------------------------------------------------- compacting
 
 _MOST_PADDED = 1 << 14
-"""Elements up to which memory is reserved for the largest tile instead of the actual one."""
+"""Largest tile, in elements, for which a buffer of symbolic size is padded to a constant size."""
 
 
 def compact_buffers(func: PrimFunc, context: LowerContext) -> PrimFunc:
-    """Each allocated buffer with the extents its accesses need where it is allocated."""
+    """Shrink each allocated buffer to the extents that its accesses need."""
     return func.replace(body=_Compact(function_analyzer(func), context)(func.body))
 
 
@@ -194,7 +196,7 @@ class _Compact(Analysed):
         return sequence([*checks, node.replace(body=self(node.body))])
 
     def _size_checks(self, buffer: Buffer, unsure: list[Expr]) -> list[Stmt]:
-        """What a sanitizer build asserts of extents that the program declares."""
+        """The assertions of a sanitizer build on declared extents."""
         if "bounds" not in self.context.options.sanitize:
             return []
         text = f"BW717: {buffer.name}: negative extent"
@@ -220,7 +222,8 @@ class _Compact(Analysed):
         )
         if all(same):
             return node
-        # What needs the box may not run, and other accesses count from its start too.
+        # The bounds of the box are evaluated even where no access runs, and every access is rebased
+        # on them, so they must be defined everywhere (no division by zero).
         total = [
             defined(e, self.analyzer)
             for r in ranges
@@ -244,15 +247,15 @@ def _useful(
 ) -> Range:
     """The touched range of one dimension, rounded up to a constant extent where one is known.
 
-    The full dimension where the range may be larger than it, or is not known outside the loops.
-    `most` bounds what rounding up may cost.
+    Returns the full dimension where the range may exceed it, or depends on variables that are not
+    in scope at the allocation. `most` limits the extent that rounding up may produce.
     """
     whole = Range(const(0, extent.dtype), extent)
     if local & {*free_vars(rng.min), *free_vars(rng.extent)} or reads_memory(rng):
         return whole
     full, bound = const_int(extent), const_int(rng.extent)
     if bound is not None and bound > _MOST_PADDED and full is None:
-        # An index that is data takes all values of its type, as far as is known.
+        # A data-dependent index may have any value of its type.
         return rng if analyzer.prove(E.LE(rng.extent, extent)) else whole
     if bound is None:
         if most is not None and analyzer.prove_equal(rng.extent, extent):
@@ -267,7 +270,7 @@ def _useful(
 
 
 def _whole_vectors(rng: Range, lanes: int) -> Range:
-    """The range, rounded up to vectors: then a vector that is cut off is a register too."""
+    """The range rounded up to whole vectors, so that a partial vector fits a register too."""
     size = const_int(rng.extent)
     if size is None or size <= lanes // 2 or size % lanes == 0:
         return rng
@@ -275,7 +278,7 @@ def _whole_vectors(rng: Range, lanes: int) -> Range:
 
 
 class _Rebase(Scoped):
-    """Accesses of a buffer in coordinates that start at the box."""
+    """Accesses of a buffer in coordinates relative to the start of its box."""
 
     def __init__(self, old: Buffer, new: Buffer, starts: tuple[Expr, ...]) -> None:
         super().__init__()

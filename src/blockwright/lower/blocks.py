@@ -1,4 +1,4 @@
-"""Blocks become plain statements: iterators, predicates, initial values, views, allocations.
+"""Lower blocks to plain statements: iterators, predicates, initial values, views, allocations.
 
 Before::
 
@@ -18,10 +18,10 @@ After::
                 B[i] = 0.0
             B[i] = B[i] + A[i, k]
 
-Initial values of reductions that may take no step at all are put in front of them first.
-Facts that the body alone does not show are kept as attributes until the passes that need them:
-`match_buffer` (a view whose strides or offset are variables), `touched_region` (what is reached
-through an address) and, in vectorized loops, `reducer` (how a declared reduction combines lanes).
+Initial values of reductions that may run no iteration are first moved in front of the reduction.
+Facts that the body does not show are kept as attributes for later passes: `match_buffer` (a view
+whose strides or offset are variables), `touched_region` (the region reached through an address)
+and, in vectorized loops, `reducer` (how a declared reduction combines lanes).
 """
 
 from __future__ import annotations
@@ -70,18 +70,20 @@ TOUCHED_REGION = "touched_region"
 
 
 def lower_blocks(func: PrimFunc, context: LowerContext) -> PrimFunc:
-    """The function without blocks.
+    """Lower the blocks of the function.
 
-    Raises BuildError BW631 for a loop bound to a thread axis on a processor without such axes,
-    BW613 for a view whose shape does not fit its region.
+    Raises BuildError BW631 for a loop bound to a thread axis on a target without thread axes, and
+    BW613 for a view whose shape does not match its region.
     """
     func = define_empty_reductions(func)
     return func.replace(body=_Blocks(func, context.target.kind)(func.body))
 
 
 def _computes_with(block: Block, iter_var: IterVar) -> bool:
-    """Whether arithmetic on an iterator could wrap if it were a value: any of 32 bits, and that
-    behind a cast of 64 bits to 32. Plain indices and comparisons of the iterator do not count."""
+    """Whether arithmetic on the iterator could wrap around if the iterator were a value.
+
+    True for any arithmetic on a 32-bit iterator, and for a cast of a 64-bit iterator to 32 bits.
+    Plain indices and comparisons of the iterator do not count."""
     operators: tuple[type[Any], ...] = (
         E.Cast,
         E.BinaryOp,
@@ -111,7 +113,7 @@ class _Blocks(Mutator):
     def rewrite_BlockRealize(self, node: BlockRealize) -> Stmt:
         block = node.block
         if any(iter_var.var in self._memo for iter_var in block.iter_vars):
-            # The same block object at a second place: its iterators mean something else there.
+            # The block object occurs twice in the tree: give this occurrence its own iterators.
             mapping = {
                 iter_var.var: Var(iter_var.var.name, iter_var.var.type)
                 for iter_var in block.iter_vars
@@ -156,7 +158,7 @@ class _Blocks(Mutator):
     # ------------------------------------------------------------------------------------- views
 
     def _match(self, match: MatchBufferRegion) -> MatchBufferRegion | None:
-        """Record a view; the match itself when strides or offset are yet to be bound or checked."""
+        """Record a view; return the match if strides or offset must still be bound or checked."""
         source = self._resolve(match.source)
         view = match.buffer
         extra = len(source.region) - view.ndim
@@ -187,7 +189,7 @@ class _Blocks(Mutator):
         return None
 
     def _resolve(self, region: BufferRegion) -> BufferRegion:
-        """The region in terms of real buffers and loop variables."""
+        """The region in terms of source buffers and loop variables."""
         ranges = tuple(self(r) for r in region.region)
         view = self.views.get(region.buffer)
         if view is None:
@@ -225,7 +227,7 @@ class _Blocks(Mutator):
     # ------------------------------------------------------------------------------------- facts
 
     def _touched(self, block: Block) -> list[BufferRegion]:
-        """Regions of the signature that the body itself reaches through addresses."""
+        """Declared regions of the buffers whose addresses the body takes."""
         views = {match.buffer: match.source for match in block.match_buffers}
         reached: dict[Buffer, None] = {}
         for node in _own_code(block.body):
@@ -262,7 +264,7 @@ class _Blocks(Mutator):
 
 
 def _own_code(body: Stmt) -> list[Any]:
-    """Nodes of a block's body without those of nested blocks."""
+    """Nodes of a block's body, excluding nested blocks."""
     nested: set[int] = set()
     out: list[Any] = []
     for node in walk_code(body):
@@ -274,7 +276,7 @@ def _own_code(body: Stmt) -> list[Any]:
 
 
 def _initial(init: Stmt, iter_vars: tuple[IterVar, ...], values: list[Expr]) -> Stmt:
-    """`init` under the condition that every reduction iterator is at its start."""
+    """`init` under the condition that every reduction iterator has its first value."""
     starts = [
         E.EQ(value, cast_to(iter_var.dom.min, value.dtype))
         for iter_var, value in zip(iter_vars, values, strict=True)

@@ -1,4 +1,4 @@
-"""Checked indices and divisors become assertions in front of what uses them.
+"""Expand checked indices and divisors to assertions before their uses.
 
 Before::
 
@@ -13,9 +13,9 @@ After::
         for j in T.vectorized(16):
             B[i, j] = W[ids[i], j]
 
-An index is checked once, in front of the outermost loop that it does not depend on, under the
-conditions under which it is used. Where it changes with every lane of a vectorized loop, a loop of
-its own checks all lanes first, so that the loop itself can still be vectorized.
+An index is checked once, before the outermost loop on which it does not depend, under the
+conditions of its use. Where it differs by lane of a vectorized loop, a separate serial loop checks
+all lanes first, so that the loop itself can still be vectorized.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ DIVISOR = "checked_divisor"
 
 
 def check_indices(func: PrimFunc, context: LowerContext) -> PrimFunc:
-    """The function with `checked_index` and `checked_divisor` expanded.
+    """Expand `checked_index` and `checked_divisor`.
 
     Raises: BuildError BW634 for vectors of indices.
     """
@@ -89,7 +89,7 @@ def check_indices(func: PrimFunc, context: LowerContext) -> PrimFunc:
 
 
 class Check(msgspec.Struct, frozen=True, eq=False):
-    """A condition that must hold where all guards do; guards are tested in order."""
+    """A condition that must hold whenever all guards hold; guards are tested in order."""
 
     inside: Expr
     guards: tuple[Expr, ...]
@@ -110,7 +110,7 @@ class Check(msgspec.Struct, frozen=True, eq=False):
 
 
 def statement(check: Check) -> Stmt:
-    """The assertion, below an `if` for each guard."""
+    """The assertion, nested in one `if` per guard."""
     stmt: Stmt = S.AssertStmt(check.inside, check.message)
     for guard in reversed(check.guards):
         stmt = S.IfThenElse(guard, stmt)
@@ -118,7 +118,7 @@ def statement(check: Check) -> Stmt:
 
 
 def _in_front(checks: list[Check], body: Stmt) -> Stmt:
-    """The body after its checks, which share an `if` around the whole body."""
+    """The body preceded by its checks; checks under the body's own `if` move into that `if`."""
     if not isinstance(body, S.IfThenElse) or body.else_case is not None or not checks:
         return sequence([*map(statement, checks), body])
     shared = [c for c in checks if c.guards and c.guards[0] is body.condition]
@@ -128,7 +128,7 @@ def _in_front(checks: list[Check], body: Stmt) -> Stmt:
 
 
 class _Strip(Scoped):
-    """Expressions without `checked_index`; `found` are the checks that must come first."""
+    """Strips `checked_index` from expressions; `found` collects the checks to run before them."""
 
     def __init__(self, owner: str, sorts: Sorts) -> None:
         super().__init__()
@@ -195,7 +195,7 @@ class _Strip(Scoped):
 
 
 def _with_wide_indices(node: Access, sorts: Sorts) -> Access:
-    """The access with sums of checked indices in 64 bits.
+    """The access with 64-bit arithmetic in sums that contain checked indices.
 
     A checked index is an index, and sums with it do not wrap around; without its check it is a
     value, and they would.
@@ -212,7 +212,7 @@ def _with_wide_indices(node: Access, sorts: Sorts) -> Access:
 
 
 class _Expand(Analysed):
-    """`pending` are the checks that must run before the statement just rewritten."""
+    """Expands checks; `pending` holds those to run before the statement rewritten last."""
 
     def __init__(self, func: PrimFunc, analyzer: Analyzer) -> None:
         super().__init__(analyzer)
@@ -243,7 +243,7 @@ class _Expand(Analysed):
         return result, matches
 
     def _changed(self, check: Check, written: set[Buffer]) -> bool:
-        """Whether a store to one of the buffers may change what the check sees."""
+        """Whether a store to one of the buffers may change the operands of the check."""
         reads = {self._root(b) for b in check.reads()}
         return bool(reads and written) if not self.noalias else bool(reads & written)
 
@@ -253,7 +253,7 @@ class _Expand(Analysed):
         return buffer
 
     def _written(self, stmt: Stmt) -> set[Buffer]:
-        """Buffers whose elements the statement may change, itself or through calls."""
+        """Buffers that the statement may write, directly or through calls."""
         result: set[Buffer] = set()
         for node in walk_code(stmt):
             if isinstance(node, BufferStore):
@@ -316,7 +316,7 @@ class _Expand(Analysed):
         return For(lane, loop.min, loop.extent, ForKind.SERIAL, body)
 
     def _leave(self, check: Check, loop: For) -> Check | None:
-        """The check as it stands in front of a loop; None when it is another in each iteration."""
+        """The check hoisted out of a loop; None when it differs between iterations."""
         var = loop.loop_var
         if uses_var(check.inside, var):
             return None
@@ -340,10 +340,10 @@ class _Expand(Analysed):
         return Check(check.inside, tuple(guards), check.message)
 
     def _falls(self, guard: Expr, var: Var) -> bool | None:
-        """Whether a guard that held stays failed once it fails; False: the other way around.
+        """Whether the guard holds for a leading range of iterations (True) or a trailing one
+        (False).
 
-        None where neither is known. The iterations in which it holds then begin with the first
-        one (or end with the last), or there are none.
+        None where neither is known. Either range may be empty.
         """
         if isinstance(guard, (E.LT, E.LE)):
             room = E.Sub(guard.b, guard.a)
@@ -403,6 +403,6 @@ class _Expand(Analysed):
         return node.replace(body=self._keep(body, checks, lambda c: node.key == MATCH_BUFFER))
 
     def _keep(self, body: Stmt, checks: list[Check], stays: Callable[[Check], bool]) -> Stmt:
-        """Checks that need what a statement defines stay in its body; the others leave it."""
+        """Keep checks that need the statement's definition in its body, and pass on the others."""
         self._add([c for c in checks if not stays(c)])
         return sequence([*(statement(c) for c in checks if stays(c)), body])

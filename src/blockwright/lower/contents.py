@@ -1,4 +1,4 @@
-"""What expressions contain, found out once for each node: passes ask at every level of a tree."""
+"""Cached queries about expression contents, because passes repeat them at every level of a tree."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ _OWN_RULES, _EFFECT = 1, 2
 
 
 class Contents:
-    """Remembers what stands in expressions; shapes of buffers are left out."""
+    """Classifies expressions by the nodes they contain; buffer shapes are not visited."""
 
     def __init__(self) -> None:
         self._found: dict[Node, int] = {}
 
     def has_own_rules(self, root: Node) -> bool:
-        """Whether there is a load, a call or a let, which have rules of their own."""
+        """Whether there is a load, call or let; these have rewrite rules of their own."""
         return bool(self._of(root) & _OWN_RULES)
 
     def has_effect(self, root: Node) -> bool:
-        """Whether evaluating the expression does more than give a value."""
+        """Whether evaluating the expression has side effects."""
         return bool(self._of(root) & _EFFECT)
 
     def _of(self, root: Node) -> int:
@@ -43,7 +43,7 @@ class Contents:
 
 def _own(node: Node) -> int:
     if isinstance(node, Call):
-        row = OPS.get(node.op)  # names without a row are calls of the runtime
+        row = OPS.get(node.op)  # names without a row are runtime calls
         effect = row is None or row.kind == "effect"
         return _OWN_RULES | _EFFECT if effect else _OWN_RULES
     return _OWN_RULES if isinstance(node, (BufferLoad, Let)) else 0

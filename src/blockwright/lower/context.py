@@ -1,4 +1,4 @@
-"""What a lowering pass is given besides the program: target, options, and a place for notes."""
+"""The context of a lowering pass: target, options, and notes about hints that were not met."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SANITIZERS = ("bounds", "nan", "uninit")
 
 @dataclasses.dataclass(frozen=True)
 class LowerOptions:
-    """Choices of the caller.
+    """Options of lowering.
 
     Attributes:
-        sanitize: run-time checks to insert, of `SANITIZERS`: element reads and writes inside their
-            buffers, no NaN written, no read of what nobody wrote.
-        max_lanes: longest vector one loop becomes; longer loops are cut.
-        unroll_limit: most copies of a loop body that unrolling may make.
+        sanitize: run-time checks to insert, from `SANITIZERS`: accesses within bounds, no NaN
+            stores, no reads of uninitialized elements.
+        max_lanes: largest vector length of one loop; longer loops are strip-mined.
+        unroll_limit: largest number of statements that unrolling a loop may produce.
     """
 
     sanitize: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class LowerOptions:
 
 @dataclasses.dataclass
 class LowerContext:
-    """State of one run of the pipeline. `notes` say where a wish of the schedule was not met."""
+    """State of one pipeline run. `notes` records schedule annotations that could not be honored."""
 
     target: Target
     options: LowerOptions = dataclasses.field(default_factory=LowerOptions)
@@ -55,7 +55,7 @@ Pass = Callable[[PrimFunc, LowerContext], PrimFunc]
 
 
 def function_analyzer(func: PrimFunc) -> Analyzer:
-    """An analyzer that tells the function's values from its indices and knows bounds of its sizes.
+    """An analyzer that separates values from indices and knows the bounds of symbolic sizes.
 
     Shapes are never negative; attributes may say more (`tir_var_lower_bound`,
     `tir_var_upper_bound`: name → int).

@@ -1,4 +1,4 @@
-"""The last touches and the check that the program is flat.
+"""Drop consumed annotations, serialize nested parallel loops, and check that the program is flat.
 
 Before::
 
@@ -10,7 +10,8 @@ After::
     for i in T.parallel(4):
         for j in range(8): ...
 
-Annotations nobody reads any more are dropped, and what code generation does not take is refused.
+Annotations without a remaining consumer are dropped. `check_flat` rejects constructs that code
+generation does not support.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _KEPT = (LLVM_UNROLL, *CACHE_HINTS)
 
 
 def finalize(func: PrimFunc, context: LowerContext) -> PrimFunc:
-    """The function in flat form; attribute "lower.notes" lists wishes that were not met."""
+    """Finish lowering; attribute "lower.notes" lists annotations that could not be honored."""
     func = func.replace(body=_Finish(context)(func.body))
     notes: dict[str, Any] = {"lower.notes": tuple(context.notes)} if context.notes else {}
     return func.replace(attrs={**func.attrs, **notes}) if notes else func
@@ -65,7 +66,7 @@ class _Finish(Statements):
 
 
 def check_flat(func: PrimFunc) -> None:
-    """Raise BuildError BW601 when the function is not in the form code generation takes."""
+    """Raise BuildError BW601 when the function is not in flat form."""
     shaped = set(func.buffers)
     stack: list[Any] = [func.body]
     while stack:

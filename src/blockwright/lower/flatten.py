@@ -1,4 +1,4 @@
-"""Every buffer becomes one-dimensional; indices become offsets.
+"""Flatten buffers to one dimension and indices to offsets.
 
 Before::
 
@@ -13,8 +13,8 @@ After::
         B_1 = T.allocate((32,))
         B_1[i * 8 + j] = A_1[(i + 1) * 8 + j]
 
-Views matched with variable strides get their values here, when layouts are final. A buffer handed
-to an external function as a tensor keeps its shape for that call, under its own name.
+Variable strides of matched views are bound here, because layouts are final now. A buffer that is
+passed to an external function as a tensor keeps its shape for that call, under its own name.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _LARGEST = (1 << 31) - 1
 
 
 def flatten_buffers(func: PrimFunc, context: LowerContext) -> PrimFunc:
-    """The function with one-dimensional buffers; parameter buffers get a flat name at the top."""
+    """Flatten all buffers; parameter buffers are redeclared flat at the top of the body."""
     sorts = Sorts(value_variables(func))
     flattener = _Flatten(set(func.buffers), function_analyzer(func), sorts)
     flattener.bound = _bound_variables(func)
@@ -79,7 +79,7 @@ def flatten_buffers(func: PrimFunc, context: LowerContext) -> PrimFunc:
 
 
 def _bound_variables(func: PrimFunc) -> set[Var]:
-    """Variables that parameters, shapes of parameters or statements of the body give values."""
+    """Variables bound by parameters, by shapes of parameters or by statements of the body."""
     result = {
         v
         for b in func.buffers
@@ -99,7 +99,7 @@ def _bound_variables(func: PrimFunc) -> set[Var]:
 
 
 def _shaped(func: PrimFunc) -> set[Buffer]:
-    """Buffers whose shapes calls need."""
+    """Buffers that are passed to calls as tensors, with their shapes."""
     calls = (n for n in walk_code(func.body) if isinstance(n, Call) and n.op == "tensor")
     return {n for call in calls for n in walk_code(call) if isinstance(n, Buffer)}
 
@@ -119,7 +119,7 @@ class _Flatten(Mutator):
         self.wide: set[Buffer] = set()
         self.bound: set[Var] = set()
         self.shaped: set[Buffer] = set()
-        self.begins: dict[Buffer, Expr] = {}  # first elements of views behind their addresses
+        self.begins: dict[Buffer, Expr] = {}  # offset of a view's first element from its address
 
     def rewrite_Buffer(self, node: Buffer) -> Node:
         return node
@@ -143,7 +143,7 @@ class _Flatten(Mutator):
             size = functools.reduce(add, reach, one)
         else:
             size = mul(shaped.shape[0], strides[0]) if shaped.shape else one
-        if buffer in self.begins:  # counts from the address
+        if buffer in self.begins:  # the size counts from the address
             size = add(*self._same_type(size, self.begins[buffer]))
         size = mul(size, buffer.dtype.lanes)
         self.strides[buffer] = strides
@@ -158,7 +158,7 @@ class _Flatten(Mutator):
         return flat
 
     def _offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
-        """The flat index, in 64 bits unless the buffer is surely small."""
+        """The flat index; 64-bit unless the buffer is known to be small."""
         self._flat(buffer)
         offset: Expr | None = None
         for index, stride in zip(indices, self.strides[buffer], strict=True):
@@ -218,7 +218,7 @@ class _Flatten(Mutator):
     def rewrite_DeclBuffer(self, node: DeclBuffer) -> Stmt:
         source = self(node.source)
         start = node.buffer.offset
-        if isinstance(start, Var) and start not in self.bound:  # counts from the address: 0
+        if isinstance(start, Var) and start not in self.bound:  # unbound offset: 0
             self._memo.setdefault(start, const(0, start.dtype))
             start = None
         if start is None or is_const_int(start, 0):
@@ -244,8 +244,8 @@ class _Flatten(Mutator):
         return self.descend(node)
 
     def _bind(self, match: MatchBufferRegion) -> None:
-        """Give a view's stride and offset variables the values of the buffer it looks into, now
-        that its layout is final; and see that it keeps what the view demands."""
+        """Bind a view's stride and offset variables to those of its source buffer, whose layout is
+        final now, and check the view's requirements."""
         view, source = match.buffer, match.source
         self._flat(source.buffer)
         strides = self.strides[source.buffer]
@@ -272,7 +272,7 @@ class _Flatten(Mutator):
 
 
 def _surely_small(buffer: Buffer, align: tuple[tuple[int, int, int], ...]) -> bool:
-    """Whether every flat index fits 32 bits; symbolic sizes may not."""
+    """Whether every flat index is known to fit 32 bits; symbolic sizes are not."""
     shape = [const_int(extent) for extent in buffer.shape]
     strides = [const_int(stride) for stride in buffer.strides]
     if None in shape or None in strides:

@@ -1,4 +1,4 @@
-"""Accesses of declared views become accesses of the memory behind them.
+"""Replace accesses of declared views by accesses of the underlying buffer.
 
 Before::
 
@@ -11,8 +11,8 @@ After::
     for i in range(64):
         C[i // 8, i % 8] = C[i // 8, i % 8] + 1.0
 
-The passes that follow compare buffers; a view that stays has another element type, or strides that
-its buffer cannot be indexed by.
+Later passes compare buffers by identity. The views that remain have another element type, or
+strides with which the underlying buffer cannot be indexed.
 """
 
 from __future__ import annotations
@@ -23,5 +23,5 @@ from blockwright.lower.context import LowerContext
 
 
 def fold_views(func: PrimFunc, context: LowerContext) -> PrimFunc:
-    """The function without the views whose elements are known."""
+    """Fold the views whose elements map to elements of their source buffer."""
     return plain_memory(func)

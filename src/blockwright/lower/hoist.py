@@ -1,4 +1,4 @@
-"""Allocations leave the loops that do not need their own.
+"""Hoist allocations out of loops whose iterations can share the memory.
 
 Before::
 
@@ -38,10 +38,10 @@ from blockwright.lower.rewrite import Renamed, Statements, mentions
 
 
 def hoist_allocations(func: PrimFunc, context: LowerContext) -> PrimFunc:
-    """Allocations as far out as their size allows, inside the parallel loop that needs its own.
+    """Hoist allocations as far as their sizes permit, at most to the enclosing parallel loop.
 
-    `local` buffers without a constant size, larger than the target's bound, or shared by the
-    iterations of a parallel loop become scratch memory.
+    `local` buffers become scratch memory where their size is not constant, where it exceeds the
+    target's limit, or where the iterations of a parallel loop share them.
     """
     limit = context.target.memory_scope("local")
     local_bytes = limit.max_bytes if limit is not None else 0
@@ -59,7 +59,7 @@ class _Hoist(Statements):
     def rewrite_Allocate(self, node: Allocate) -> Stmt:
         body = self(node.body)
         if any(other.buffer is node.buffer for other in self.pending):
-            return body  # one block realized twice: the two lifetimes share the memory
+            return body  # one block realized twice: both lifetimes share the memory
         buffer = self._scope(node.buffer, body)
         result = [defined(extent, self.analyzer) for extent in buffer.shape]
         shape = tuple(extent for extent in result if extent is not None)
@@ -94,7 +94,7 @@ class _Hoist(Statements):
     def rewrite_SeqStmt(self, node: S.SeqStmt) -> Stmt:
         parts = [self(stmt) for stmt in node.seq]
         same = all(new is old for new, old in zip(parts, node.seq, strict=True))
-        return node if same else seq(parts)  # what stood below an allocation joins the sequence
+        return node if same else seq(parts)  # flatten sequences that stood below an allocation
 
     def rewrite_For(self, node: For) -> Stmt:
         outer, self.pending = self.pending, []

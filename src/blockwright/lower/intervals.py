@@ -1,7 +1,7 @@
-"""Numbers between which the index expressions of a lowered function lie.
+"""Interval analysis of the index expressions of a lowered function.
 
-Ends are plain integers, as far as the bounds of loops and declared bounds of sizes tell; nothing is
-known of how variables depend on each other.
+Bounds are plain integers, derived from loop ranges and declared bounds of sizes. The analysis is
+non-relational: it knows nothing about dependences between variables.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ Bounds = tuple[int, int]
 
 
 class Intervals:
-    """Numbers between which indices lie, taken as mathematical integers.
+    """Bounds of indices, which are mathematical integers.
 
     Attributes:
-        known: of variables; others may have any number of their type.
+        known: bounds of variables; other variables have the full range of their type.
     """
 
     def __init__(self, func: PrimFunc) -> None:
@@ -31,7 +31,7 @@ class Intervals:
             self.known[var] = lower.get(var.name, 0), upper.get(var.name, var.dtype.max_value)
 
     def enter(self, loop: For) -> Bounds:
-        """Take note of a loop; the numbers between which its variable lies."""
+        """Record the bounds of the loop's variable and return them."""
         low, count = self.of(loop.min), self.of(loop.extent)
         result = self.known[loop.loop_var] = low[0], low[1] + max(count[1], 1) - 1
         return result
@@ -72,7 +72,7 @@ class Intervals:
                 return full
 
     def leaves(self, expr: Expr) -> bool:
-        """Whether an index of 32 bits may have a number that its type does not."""
+        """Whether a 32-bit index may have a value outside the range of its type."""
         element = expr.dtype.element
         if element is not INT32 or not self.sorts.is_index(expr):
             return False

@@ -1,9 +1,9 @@
-"""Expressions of one iteration become expressions of all lanes at once.
+"""Rewrite expressions of one loop iteration to vector expressions over all lanes.
 
-`Lanes(var, low, count)` turns `B[f * 16 + v]` into `B[T.Ramp(f * 16, 1, 16)]` for the loop variable
-`v`. What does not depend on the lane stays scalar until it meets a vector, so that a loop-invariant
-operand is one load and one broadcast. Under a mask, loads are masked too: lanes that the program
-would not have run touch no memory and divide by no zero.
+`LaneRewriter(var, low, count)` turns `B[f * 16 + v]` into `B[T.Ramp(f * 16, 1, 16)]` for the loop
+variable `v`. A subexpression that does not depend on the lane stays scalar until it meets a vector,
+so a loop-invariant operand costs one load and one broadcast. Under a mask, loads are masked too:
+inactive lanes access no memory and do not divide by zero.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _REDUCE = ("vector_reduce_add", "vector_reduce_min", "vector_reduce_max")
 
 
 class CannotVectorize(Exception):
-    """A construct without a vector form; the loop runs one iteration at a time instead."""
+    """A construct has no vector form; the loop becomes serial instead."""
 
 
 class LaneRewriter(Mutator):
     """Rewrites expressions for the lanes of one loop.
 
-    `registers` are buffers of the thread alone, where reading or merging lanes that the program
-    would not have run harms nobody. With `masks`, loads under a mask are single instructions.
+    `registers` are thread-private buffers, in which inactive lanes may be read or merged safely.
+    With `masks`, the target has masked load instructions.
     """
 
     def __init__(
@@ -64,12 +64,12 @@ class LaneRewriter(Mutator):
     # --------------------------------------------------------------------------------- masks
 
     def under(self, condition: Expr) -> LaneRewriter:
-        """The same lanes where, in addition, the vector `condition` holds."""
+        """A rewriter for the same lanes under the additional vector mask `condition`."""
         mask = condition if self.mask is None else E.And(self.mask, condition)
         return self._inner(self.analyzer, mask)
 
     def inside(self, var: Var, domain: Range) -> LaneRewriter:
-        """The same lanes in the body of a serial loop."""
+        """A rewriter for the same lanes in the body of a serial loop."""
         analyzer = self.analyzer.copy()
         analyzer.bind(var, domain)
         return self._inner(analyzer, self.mask)
@@ -81,7 +81,7 @@ class LaneRewriter(Mutator):
         return inner
 
     def bind(self, var: Var, value: Expr) -> Var:
-        """The variable that stands for `var`, given the rewritten value it is bound to."""
+        """The variable that replaces `var`, given the rewritten value it is bound to."""
         if value.dtype is var.dtype:
             return var
         wide = Var(var.name, value.dtype)
@@ -104,7 +104,7 @@ class LaneRewriter(Mutator):
         return vector_binary(type(node), a, b) if affine is None else affine
 
     def _nonzero(self, divisor: Expr, mask: Expr) -> Expr:
-        """A divisor that is not 0 in lanes that do not run either."""
+        """The divisor made nonzero in inactive lanes too."""
         if divisor.dtype.lanes > 1 and not isinstance(divisor, E.Broadcast):
             return select(mask, divisor, const(1, divisor.dtype))
         value = divisor.value if isinstance(divisor, E.Broadcast) else divisor
@@ -121,11 +121,11 @@ class LaneRewriter(Mutator):
     rewrite_Min = rewrite_Max = rewrite_Div = rewrite_Mod = _binary
 
     def _affine_again(self, node: Expr) -> Expr | None:
-        """The ramp of an expression that is affine in the lane though it does not look so."""
+        """The ramp of an expression that is affine in the lane although its form is not."""
         if any(isinstance(key, Var) and key is not self.var for key in self._memo):
             return None  # let variables hide the lane
         if self.mask is not None and defined(node, self.analyzer) is not node:
-            return None  # the base of the ramp would divide where no lane runs
+            return None  # the base of the ramp would divide where no lane is active
         analyzer = self.analyzer.copy()
         one = const(1, self.var.dtype)
         inner = const(max(1, self.count - 1), self.var.dtype)
@@ -166,7 +166,8 @@ class LaneRewriter(Mutator):
             return E.Cast(node.type, value)
         self._scalar_source(node)
         widened = node.type.is_int and node.type.bits > value.dtype.bits
-        # int32 of int64 steps holds modulo 2**32; the other way round no lane may wrap around.
+        # A cast from int64 to int32 keeps the ramp modulo 2**32. A widening cast keeps it only for
+        # indices, which do not wrap around.
         steps = isinstance(value, E.Ramp) and (node.type is INT32 or self._is_index(value))
         if isinstance(value, E.Ramp) and steps and (widened or node.type is INT32):
             base, stride = (cast_to(part, node.type) for part in (value.base, value.stride))
@@ -227,7 +228,7 @@ class LaneRewriter(Mutator):
         if new.dtype.lanes == 1:
             if self.mask is None or self._in_bounds(node.buffer, new):
                 return node if new is index else BufferLoad(node.buffer, (new,))
-            # Perhaps no lane runs, and then the element may lie outside the buffer.
+            # There may be no active lane, and then the element may lie outside the buffer.
             return BufferLoad(node.buffer, (broadcast(new, self.count),), self.mask)
         if index.dtype.lanes > 1:
             if new is index:
@@ -238,7 +239,7 @@ class LaneRewriter(Mutator):
         return BufferLoad(node.buffer, (place,), None if free else self.mask)
 
     def in_registers(self, buffer: Buffer, place: Expr) -> bool:
-        """Whether a vector lies inside a buffer that may live in registers."""
+        """Whether a vector access lies inside a buffer that may live in registers."""
         if buffer not in self.registers or not isinstance(place, E.Ramp):
             return False
         stride = const_int(place.stride)
@@ -252,7 +253,7 @@ class LaneRewriter(Mutator):
         return self.analyzer.prove(inside)
 
     def ramp(self, index: Expr) -> Expr:
-        """A vector index in its simplest form: the base of a ramp is simplified."""
+        """The vector index with the base of its ramp simplified."""
         if isinstance(index, E.Ramp) and not isinstance(index.base, Var):
             return E.Ramp(self.analyzer.simplify(index.base), index.stride, index.lanes)
         return index
@@ -297,8 +298,8 @@ class LaneRewriter(Mutator):
         return E.Select(condition, broadcast(yes, self.count), broadcast(no, self.count))
 
     def _is_masked_load(self, node: Call) -> bool:
-        """Whether a choice is between a contiguous vector and a constant: a load under a mask
-        costs no more than one without, and no branch."""
+        """Whether the node selects between a contiguous vector load and a constant. A masked load
+        then costs no more than an unmasked one, and no branch."""
         _, yes, no = node.args
         if not self.masks or not isinstance(yes, BufferLoad) or not isinstance(no, _CONSTANT):
             return False

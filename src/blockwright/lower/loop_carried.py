@@ -1,9 +1,9 @@
-"""Whether the iterations of a loop need their own copy of a buffer, and no more than that.
+"""Loop-carried dependence test: whether a buffer can be private to each iteration of a loop.
 
-`private_to(loop, accesses)` is true when no iteration reads what another one wrote, so that the
-buffer may be allocated anew inside the loop. Either the iterations touch disjoint parts, or every
-read is covered by writes that come before it in the same iteration. What cannot be shown counts as
-carried: the buffer then stays outside and the program stays right.
+`private_to(loop, accesses)` is true when no iteration reads what another iteration wrote, so the
+buffer may be allocated inside the loop. Either iterations touch disjoint elements, or earlier
+writes of the same iteration cover every read. The test is conservative: a dependence that cannot be
+disproved counts as loop-carried, and the buffer stays outside the loop.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def private_to(
     """Whether `buffer` may live inside one iteration of `loop`.
 
     Args:
-        accesses: all accesses of the buffer, none outside the loop; `loops` start inside it.
-        analyzer: knows the loop and what is around it.
+        accesses: all accesses of the buffer, all inside the loop; their `loops` start inside it.
+        analyzer: knows the ranges of the loop and of its surrounding loops.
     """
     if any(access.opaque for access in accesses):
         return False
@@ -56,7 +56,7 @@ def private_to(
 
 
 def _covered(accesses: Sequence[BufferAccess], analyzer: Analyzer) -> bool:
-    """Every read comes after writes of the same iteration that cover it; or nothing is written."""
+    """Whether writes cover every later read of the same iteration, or nothing is written."""
     if not any(access.writes for access in accesses):
         return True
     return all(
@@ -69,7 +69,7 @@ def _covered(accesses: Sequence[BufferAccess], analyzer: Analyzer) -> bool:
 def _disjoint(
     loop: For, buffer: Buffer, accesses: Sequence[BufferAccess], analyzer: Analyzer
 ) -> bool:
-    """In some dimension the box moves by at least its extent from one iteration to the next."""
+    """Whether, in some dimension, the box moves by at least its extent per iteration."""
     one = const(1, loop.loop_var.dtype)
     for rng in touched_box(accesses, buffer, analyzer):
         after = substitute(rng.min, {loop.loop_var: E.Add(loop.loop_var, one)})
@@ -84,9 +84,9 @@ def _disjoint(
 
 
 def _undecided(loop: For, accesses: Sequence[BufferAccess], analyzer: Analyzer) -> Expr | None:
-    """A condition of a write that is the same for all iterations, such as `0 < n`.
+    """A loop-invariant, undecided condition of a write, such as `0 < n`.
 
-    Where it fails, no iteration writes; so both cases can be looked at on their own.
+    Where it fails, no iteration executes that write, so `private_to` tests both cases separately.
     """
     for access in accesses:
         for guard in access.guards if access.writes else ():
@@ -113,7 +113,7 @@ def _without(question: Expr, accesses: Sequence[BufferAccess]) -> list[BufferAcc
 def _where_false(
     question: Expr, accesses: Sequence[BufferAccess], analyzer: Analyzer
 ) -> list[BufferAccess]:
-    """The accesses that happen although the condition fails."""
+    """The accesses that may run where the condition fails."""
     case = analyzer.copy()
     case.learn(logical_not(question))
 
@@ -133,7 +133,7 @@ def _where_false(
 
 @dataclasses.dataclass
 class _Image:
-    """The elements a write reaches in one dimension: [low, low + size), and below each limit."""
+    """Elements that a write reaches in one dimension: [low, low + size), below each limit."""
 
     low: Expr
     size: Expr
@@ -142,7 +142,7 @@ class _Image:
 
 
 def _covers(write: BufferAccess, read: BufferAccess, analyzer: Analyzer) -> bool:
-    """Whether `write`, earlier in the program, surely wrote all that `read` reads."""
+    """Whether `write`, earlier in the program, is known to write all that `read` reads."""
     shared = 0
     for a, b in zip(write.loops, read.loops, strict=False):
         if a[0] is not b[0]:
@@ -157,7 +157,7 @@ def _covers(write: BufferAccess, read: BufferAccess, analyzer: Analyzer) -> bool
         return False
     for guard in write.guards:
         if reads_memory(guard):
-            return False  # what it reads may change in between
+            return False  # the loaded value may change between the write and the read
         if not _harmless(guard, write, read, inside) and not _limits(guard, own, images, inside):
             return False
     box = bound_region(
@@ -176,7 +176,7 @@ def _covers(write: BufferAccess, read: BufferAccess, analyzer: Analyzer) -> bool
 def _images(
     write: BufferAccess, loops: tuple[Loop, ...], analyzer: Analyzer
 ) -> list[_Image] | None:
-    """The exact box of a write over its own loops; None when it has gaps or is not a box."""
+    """The exact box of a write over its own loops; None for gaps or non-rectangular regions."""
     used: set[Var] = set()
     domains = dict(loops)
     images: list[_Image] = []
@@ -206,10 +206,10 @@ def _images(
 
 
 def _harmless(guard: Expr, write: BufferAccess, read: BufferAccess, analyzer: Analyzer) -> bool:
-    """A condition of the write that takes nothing away from what the read needs.
+    """Whether a guard of the write excludes no element that the read needs.
 
-    It holds anyway; or the read has the same one; or it picks the first iteration of loops that
-    the written place does not depend on, as the initial value of a reduction does.
+    The guard always holds; or the read has the same guard; or it selects the first iteration of
+    loops on which the written place does not depend, as the guard of a reduction's initial value.
     """
     loops = dict(write.loops)
     mentioned = [v for v in free_vars(guard) if v in loops]
@@ -226,7 +226,7 @@ def _harmless(guard: Expr, write: BufferAccess, read: BufferAccess, analyzer: An
 
 
 def _limits(guard: Expr, loops: tuple[Loop, ...], images: list[_Image], analyzer: Analyzer) -> bool:
-    """Take `index < bound` of a dimension's index as a limit of its image."""
+    """Record a guard `index < bound` as a limit of the matching image; False if none matches."""
     less = _less_than(guard)
     if less is None:
         return False
@@ -268,7 +268,7 @@ def _contains(
 
 
 def _stated(index: Range, limit: Expr, read: BufferAccess, analyzer: Analyzer) -> bool:
-    """The read's own conditions say that it stays below the limit."""
+    """Whether the read's own guards keep it below the limit."""
     if const_int(index.extent) != 1:
         return False
     for guard in read.guards:

@@ -1,4 +1,4 @@
-"""One guard around statements that run under equivalent or stronger conditions.
+"""Merge the guards of a sequence into one guard around it.
 
 Before::
 
@@ -20,10 +20,10 @@ After::
             for r in range(8):
                 if i * 8 + r < n: finish
 
-A condition of one statement is put around its whole sequence when everything the other statements
-do is proved to happen under it only; `simplify` then drops the conditions that follow from it.
-Tiles of a loop that the tile size does not divide come out as one test per tile, and buffers of a
-tile are seen to be written before they are read.
+A condition of one statement moves around its whole sequence when all effects of the other
+statements are proved to be under it as well; `simplify` then drops the conditions it implies.
+Where the tile size does not divide the extent of a loop, each tile then has a single test, and
+tile buffers are provably written before they are read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from blockwright.lower.rewrite import Analysed, reads_memory
 
 
 def merge_guards(func: PrimFunc, context: LowerContext) -> PrimFunc:
-    """The function with common guards around sequences and outside of loops."""
+    """Merge common guards of sequences and hoist loop-invariant guards out of loops."""
     return func.replace(body=_MergeGuards(function_analyzer(func))(func.body))
 
 
@@ -72,14 +72,14 @@ class _MergeGuards(Analysed):
 
 
 def _guard(stmt: object) -> Expr | None:
-    """The condition under which a statement does anything, when it says so itself."""
+    """The condition of an `if` without `else`; None for other statements."""
     if isinstance(stmt, S.IfThenElse) and stmt.else_case is None:
         return stmt.condition
     return None
 
 
 def _implies(stmt: Stmt, guard: Expr, analyzer: Analyzer) -> bool:
-    """Whether all that `stmt` does happens only where `guard` holds."""
+    """Whether every effect of `stmt` happens only where `guard` holds."""
     if isinstance(stmt, S.SeqStmt):
         return all(_implies(part, guard, analyzer) for part in stmt.seq)
     if isinstance(stmt, For):

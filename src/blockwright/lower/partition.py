@@ -1,4 +1,4 @@
-"""Loops annotated `loop_partition` split into a part without bounds checks and the ends.
+"""Partition loops annotated `loop_partition` to peel bounds checks off the main iterations.
 
 Before::
 
@@ -17,24 +17,25 @@ After::
             if (i_1 + n // 16) * 16 + j < n:
                 ...
 
-Conditions that fail only in the first iterations, such as `1 <= i` of a border, give a part in
-front in the same way. Conditions that fail for good from some iteration on, as a causal mask's do,
-give a last part where they are false:
+Conditions that fail only in the first iterations, such as `1 <= i` at a border, likewise produce a
+prologue. Conditions that fail in all iterations from some point on, such as a causal mask, produce
+a last part in which they are false:
 
     for j in range(n):              # beyond i nothing is added
         S[i] = S[i] + T.Select(j <= i, A[j], T.float32(-0.0))
 
-A parallel loop stays one loop; its body chooses between the first two forms. So it may be several
-loops as one, and where no condition is linear in its variable, those on digits of it decide:
+A parallel loop stays one loop, and its body branches between the first two forms. A parallel loop
+may be a fusion of several loops. Where no condition is linear in its variable, the branch tests
+conditions on digits of the variable instead:
 
     for t in T.parallel(4 * n):
         if t % 4 * 64 + 63 < 196:
             ...                     # without `t % 4 * 64 + j < 196`
 
-Conditions of `if`, `if_then_else` and `Select` count, and the comparisons hidden in `min` and `max`
-of indices. Of loops inside one another the outer one is split first: where its conditions hold for
-all iterations of the inner ones, these stay as they are, with the bounds that they had. A condition
-that is lost by one of them as the other goes on, as `j <= i` is, is left to the inner one.
+Conditions of `if`, `if_then_else` and `Select` count, and so do the comparisons implied by `min`
+and `max` of indices. In a loop nest the outer loop is split first. Where its conditions hold for
+all iterations of the inner loops, those keep their bounds. A condition whose slack shrinks with the
+outer loop and grows with the inner one, or the reverse, as in `j <= i`, is left to the inner loop.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ from blockwright.lower.rewrite import (
 
 
 def partition_loops(func: PrimFunc, context: LowerContext) -> PrimFunc:
-    """The function with annotated loops split where their conditions are known to hold."""
+    """Split annotated loops where their conditions are known to hold."""
     partition = _Partition(function_analyzer(func))
     body = partition(func.body)
     for name in [name for name in partition.whole if name not in partition.cut]:
@@ -93,14 +94,14 @@ def partition_loops(func: PrimFunc, context: LowerContext) -> PrimFunc:
 
 
 class _Cuts(msgspec.Struct, frozen=True):
-    """Where a loop is split.
+    """Split points of a loop.
 
     Attributes:
-        begins: first iterations from which conditions hold.
+        begins: first iterations at which conditions hold from then on.
         ends: first iterations at which conditions may fail.
-        settled: what holds in between.
-        failed: what fails in the last iterations.
-        beyond: the first of these.
+        settled: replacements of conditions that hold between the two.
+        failed: replacements of conditions that fail in the last iterations.
+        beyond: the first iteration in which all of `failed` fail.
     """
 
     begins: list[Expr]
@@ -113,10 +114,10 @@ class _Cuts(msgspec.Struct, frozen=True):
 class _Partition(Analysed, Statements):
     def __init__(self, analyzer: Analyzer) -> None:
         super().__init__(analyzer)
-        self.around = analyzer  # knows what holds where the loop at hand may not run
-        self.bound: set[Var] = set()  # defined inside of it
-        self.cut: dict[str, None] = {}  # names of loops of which some copy was split, and
-        self.whole: dict[str, None] = {}  # those of which one was not
+        self.around = analyzer  # facts that hold even where the current loop has no iteration
+        self.bound: set[Var] = set()  # variables defined inside the current loop
+        self.cut: dict[str, None] = {}  # names of loops with a copy that was split
+        self.whole: dict[str, None] = {}  # names of loops with a copy that was not split
 
     def rewrite_For(self, node: For) -> Stmt:
         if node.annotations.get(LOOP_PARTITION):
@@ -125,17 +126,17 @@ class _Partition(Analysed, Statements):
             self.around = self.analyzer
             with self.inside(node.loop_var, node.dom):
                 result = self._parts(node)
-            # Bounds of parts are simplified without taking the loop to have an iteration.
+            # Bounds of parts must not be simplified under the assumption that the loop iterates.
             parts = self._split(node, result) if isinstance(result, _Cuts) else result
             if parts is not node:
-                return self(parts)  # inner loops have fewer conditions now
+                return self(parts)  # inner loops now have fewer conditions
         with self.inside(node.loop_var, node.dom):
             return node.replace(body=self(node.body))
 
     def _parts(self, node: For) -> Stmt | _Cuts:
-        """Where a loop is split, or what it becomes; the loop itself where nothing is known."""
+        """The split points of the loop, or its replacement; the loop itself if nothing is known."""
         if node.kind not in (ForKind.SERIAL, ForKind.PARALLEL) or jumps(node.body):
-            return node  # leaving the first part early would have to leave the second too
+            return node  # a jump out of the first part would have to skip the others as well
         begins, ends, settled = self._solve(node)
         failed, beyond = self._failing(node)
         asked, known = ([], {}) if settled else self._digits(node)
@@ -153,13 +154,15 @@ class _Partition(Analysed, Statements):
         return _Cuts(begins, ends, settled, failed, beyond)
 
     def _asks(self, node: For) -> bool:
-        """Whether any condition in a loop depends on its variable."""
+        """Whether any condition in the loop depends on its variable."""
         tests = (test for inner in walk_code(node.body) for test, *_ in _conditions(inner))
         return any(uses_var(test, node.loop_var) for test in tests)
 
     def _solve(self, node: For) -> tuple[list[Expr], list[Expr], dict[Node, Node]]:
-        """First iterations from which conditions hold, first ones at which others may fail, and
-        what holds in between."""
+        """Find the split points of a loop.
+
+        Returns the first iterations from which conditions hold, the first iterations at which
+        conditions may fail, and the replacements that hold in between."""
         self.bound = {node.loop_var}
         begins: list[Expr] = []
         ends: list[Expr] = []
@@ -187,7 +190,7 @@ class _Partition(Analysed, Statements):
         return begins, ends, settled
 
     def _digits(self, node: For) -> tuple[list[Expr], dict[Node, Node]]:
-        """What a task can be asked, and the conditions that hold in all of it where it says yes."""
+        """Tests on the variable of a parallel loop, and the conditions that hold where they do."""
         asked: list[Expr] = []
         known: dict[Node, Node] = {}
         if node.kind is not ForKind.PARALLEL:
@@ -196,13 +199,13 @@ class _Partition(Analysed, Statements):
         inside = {*domains, *self.bound} - {node.loop_var}
         for inner in walk_code(node.body):
             if isinstance(inner, (E.Min, E.Max)):
-                continue  # either side may be the rare one
+                continue  # neither operand is known to be the common case
             for condition, whole, value in _conditions(inner):
                 room = room_of(self.analyzer, condition)
                 if room is None or whole in known or not uses_var(room, node.loop_var):
                     continue
                 if reads_memory(room):
-                    continue  # what it reads may change while the loop runs
+                    continue  # the loaded value may change while the loop runs
                 smallest = eval_set(room, domains, self.analyzer).min
                 if smallest is None or uses_var(smallest, inside):
                     continue
@@ -220,13 +223,13 @@ class _Partition(Analysed, Statements):
     def _bound(
         self, condition: Expr, var: Var, domains: dict[Var, Range]
     ) -> tuple[Expr, bool] | None:
-        """The least value of `var` at which `condition` may fail, when it holds below; or, with
-        True, the least one from which on it holds."""
+        """The least value of `var` at which `condition` may fail, with False if it holds below that
+        value; with True, the least value from which it holds."""
         room = room_of(self.analyzer, condition)
         if room is None or not uses_var(room, var):
             return None
         if reads_memory(room):
-            return None  # what it reads may change while the loop runs
+            return None  # the loaded value may change while the loop runs
         step = self._step(room, var)
         if step == 0:
             return None
@@ -247,10 +250,10 @@ class _Partition(Analysed, Statements):
         return add(floordiv(smallest, const(-step, smallest.dtype)), 1), False
 
     def _is_left(self, condition: Expr, var: Var, inside: list[Var]) -> bool:
-        """Whether a loop inside that is to be split is the one to split at a condition.
+        """Whether the condition is better split at a partitioned loop inside this one.
 
-        That is so where it moves the other way: of `j <= i` few iterations of `i` satisfy all of
-        `j`, but each of them has a `j` up to which it holds.
+        That is so where the slack of the condition moves in opposite directions: few iterations of
+        `i` satisfy `j <= i` for all `j`, but each `i` has a range of `j` in which it holds.
         """
         room = room_of(self.analyzer, condition)
         assert room is not None
@@ -258,19 +261,19 @@ class _Partition(Analysed, Statements):
         return any(step * self._step(room, inner) < 0 for inner in inside if uses_var(room, inner))
 
     def _step(self, room: Expr, var: Var) -> int:
-        """How a bound changes from one iteration to the next; 0 when that is unknown."""
+        """Change of the slack per iteration; 0 when unknown."""
         after = substitute(room, {var: E.Add(var, const(1, var.dtype))})
         return const_int(self.analyzer.simplify(E.Sub(after, room))) or 0
 
     def _failing(self, node: For) -> tuple[dict[Node, Node], Expr | None]:
-        """Conditions that fail in all of the last iterations, and the first of these."""
+        """Conditions that fail in all of the last iterations, and the first such iteration."""
         stop = add(node.min, node.extent)
         failed: dict[Node, Node] = {}
         beyond: Expr | None = None
         domains = {n.loop_var: n.dom for n in walk_code(node.body) if isinstance(n, For)}
         for inner in walk_code(node.body):
             if isinstance(inner, (E.Min, E.Max)):
-                continue  # these have no side that could be left out
+                continue  # a minimum or maximum has no branch to drop
             for condition, whole, _ in _conditions(inner):
                 first = self._first_failing(condition, node.loop_var, domains)
                 if first is None or self.analyzer.prove(E.GE(first, stop)):
@@ -280,12 +283,12 @@ class _Partition(Analysed, Statements):
         return failed, beyond
 
     def _first_failing(self, condition: Expr, var: Var, domains: dict[Var, Range]) -> Expr | None:
-        """The value of `var` from which on `condition` fails whatever the inner loops do."""
+        """The value of `var` from which `condition` fails for all values of inner loops."""
         room = room_of(self.analyzer, condition)
         if room is None or not uses_var(room, var):
             return None
         if reads_memory(room):
-            return None  # what it reads may change while the loop runs
+            return None  # the loaded value may change while the loop runs
         step = self._step(room, var)
         if step >= 0 or _domains_use(room, var, domains):
             return None
@@ -321,7 +324,7 @@ class _Partition(Analysed, Statements):
         tail = [self._checked(node, middle, cut)] if cuts.ends else []
         if cuts.ends and cuts.beyond is not None:
             last = self._checked(node, cut, stop, cuts.failed)
-            if self._asks(last):  # what else may fail there, fails from another iteration on
+            if self._asks(last):  # its other conditions fail from another iteration on
                 last = last.replace(annotations={**last.annotations, LOOP_PARTITION: True})
             tail.append(last)
         return sequence([*head, main, *tail])
@@ -329,7 +332,7 @@ class _Partition(Analysed, Statements):
     def _checked(
         self, node: For, low: Expr, stop: Expr, known: dict[Node, Node] | None = None
     ) -> For:
-        """The iterations from `low` up to `stop`, with all conditions but those that are known."""
+        """The iterations from `low` up to `stop`, with conditions replaced as in `known` only."""
         var = Var(node.loop_var.name, node.loop_var.type)
         body = Instantiate({**(known or {}), node.loop_var: var})(node.body)
         left = self.analyzer.simplify(sub(stop, low))
@@ -337,8 +340,8 @@ class _Partition(Analysed, Statements):
 
 
 def _domains_use(room: Expr, var: Var, domains: dict[Var, Range]) -> bool:
-    """Whether inner loops that move a bound run otherwise in other iterations of `var`: then the
-    bound is no straight line in it."""
+    """Whether the slack depends on inner loops whose ranges depend on `var`; it is then not linear
+    in `var`."""
     pending: list[Expr] = [room]
     seen: set[Var] = set()
     while pending:
@@ -357,7 +360,7 @@ def _contains(tests: list[Expr], test: Expr) -> bool:
 
 
 def _conditions(node: Node) -> list[tuple[Expr, Node, Node]]:
-    """(condition, node it decides, what that node is where the condition holds)."""
+    """Triples (condition, node it decides, replacement of that node where the condition holds)."""
     true = const(True, "bool")
     match node:
         case S.IfThenElse():

@@ -1,7 +1,7 @@
 """The lowering pipeline: a named list of passes from scheduled programs to flat loops.
 
-Flat form, which code generation takes: no blocks; serial and parallel loops only, none of the
-latter nested; one-dimensional buffers; vectors explicit. Each pass is a plain function
+The flat form is the input of code generation: no blocks, only serial and parallel loops, no nested
+parallel loops, one-dimensional buffers, explicit vectors. Each pass is a plain function
 `(PrimFunc, LowerContext) -> PrimFunc` in a file of its own.
 """
 
@@ -75,11 +75,11 @@ def lower(
     options: LowerOptions | None = None,
     on_pass: OnPass | None = None,
 ) -> PrimFunc:
-    """The function in flat form.
+    """Lower the function to flat form.
 
     Args:
         func: a tensor program with a root block, scheduled or not.
-        target: what to lower for.
+        target: the target to lower for.
         options: checks to insert, limits; see `LowerOptions`.
         on_pass: called as `on_pass(name, before, after)` after every pass, for dumps and checks.
 
@@ -106,7 +106,7 @@ _CPU_NAMES = ("llvm", "c", "cpu", "native")
 
 
 def _require_own_target(func: PrimFunc, target: Target) -> None:
-    """Refuse a program whose attribute "target" (as classic programs state it) is no CPU."""
+    """Reject a program whose attribute "target" (classic TIR sets it) names no CPU."""
     stated: object = func.attrs.get("target")
     if isinstance(stated, Mapping):
         stated = cast("Mapping[str, object]", stated).get("kind")

@@ -1,4 +1,4 @@
-"""Annotated pipelines are made, by the steps `software_pipeline` and `double_buffer`.
+"""Expand software pipelines from the annotations of `software_pipeline` and `double_buffer`.
 
 Before::
 
@@ -24,5 +24,5 @@ from blockwright.schedule.rewrite.pipeline_annotations import with_pipelines
 
 
 def make_pipelines(func: PrimFunc, context: LowerContext) -> PrimFunc:
-    """The function with its pipelines; ScheduleError BW3xx where one would change the meaning."""
+    """Expand annotated pipelines; ScheduleError BW3xx where one would change the meaning."""
     return with_pipelines(func)

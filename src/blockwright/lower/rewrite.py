@@ -1,4 +1,4 @@
-"""Tools shared by the passes: scoped rewriting, folding copies, vector arithmetic."""
+"""Rewriting utilities for lowering: scoped mutators, instantiated copies, vector arithmetic."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from blockwright.ir import stmt as S
 
 
 class Scoped(Mutator):
-    """A `Mutator` that does not remember: one node may turn into different ones in two scopes.
+    """A `Mutator` without a memo: one node may be rewritten differently in two scopes.
 
-    Buffers stay as they are unless a subclass says otherwise.
+    Buffers stay unchanged unless a subclass rewrites them.
     """
 
     def __call__(self, node: Any) -> Any:
@@ -45,14 +45,14 @@ class Scoped(Mutator):
 
 
 class Statements(Scoped):
-    """A `Scoped` rewrite that leaves expressions alone."""
+    """A `Scoped` rewrite that does not descend into expressions."""
 
     def __call__(self, node: Any) -> Any:
         return node if isinstance(node, Expr) else super().__call__(node)
 
 
 class Renamed(Scoped):
-    """A `Scoped` rewrite that puts one buffer in the place of another."""
+    """A `Scoped` rewrite that replaces one buffer by another."""
 
     def __init__(self, old: Buffer, new: Buffer) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Renamed(Scoped):
 
 
 class Analysed(Scoped):
-    """A `Scoped` rewrite with an analyzer that knows the loops around the current statement."""
+    """A `Scoped` rewrite with an analyzer that knows the enclosing loops of the statement."""
 
     def __init__(self, analyzer: Analyzer) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Analysed(Scoped):
 
     @contextmanager
     def inside(self, var: Var, domain: Range) -> Generator[None]:
-        """What holds in the body of a loop; a copy, since the loop may run no iteration at all."""
+        """Bind the loop variable in a copy of the analyzer, since the loop may not iterate."""
         outer = self.analyzer
         self.analyzer = outer.copy()
         self.analyzer.bind(var, domain)
@@ -82,7 +82,7 @@ class Analysed(Scoped):
 
 
 def no_op() -> Stmt:
-    """The statement that does nothing."""
+    """An empty statement."""
     return S.Evaluate(const(0, "int32"))
 
 
@@ -93,31 +93,31 @@ def is_no_op(stmt: Stmt) -> bool:
 
 
 def sequence(stmts: list[Stmt]) -> Stmt:
-    """Statements in order without those that do nothing."""
+    """The statements in order, without empty ones."""
     useful = [stmt for stmt in stmts if not is_no_op(stmt)]
     return seq(useful) if useful else no_op()
 
 
 def reads_memory(root: Node) -> bool:
-    """Whether the value may change although its variables do not."""
+    """Whether the value may change while its variables do not."""
     return any(isinstance(node, E.BufferLoad) for node in walk_code(root)) or has_effect(root)
 
 
 def stable(condition: Expr) -> Expr:
-    """The parts of a condition that go on holding whatever the statements under it do."""
+    """The conjuncts of a condition that no statement under it can invalidate."""
     return build.all_of(part for part in conjuncts(condition) if not reads_memory(part))
 
 
 def stable_negation(condition: Expr) -> Expr:
-    """What goes on holding where the condition failed; true when that is not known."""
+    """The negated condition if no statement under it can invalidate it, else true."""
     return build.const(True, "bool") if reads_memory(condition) else build.logical_not(condition)
 
 
 class Instantiate(Mutator):
-    """A copy of a statement with variables replaced, constants folded and definitions renewed.
+    """Copies a statement with variables replaced, constants folded and definitions renewed.
 
-    With `renew`, loop variables, let variables and allocated buffers inside become new ones, so
-    that copies of a body can stand side by side in one function.
+    With `renew`, loop variables, let variables and allocated buffers are renamed, so that copies of
+    a body can coexist in one function.
     """
 
     def __init__(self, mapping: Mapping[Any, Node], *, renew: bool = True) -> None:
@@ -154,7 +154,7 @@ class Instantiate(Mutator):
             self._memo[buffer] = self.descend(buffer).replace(name=buffer.name)
 
     def rewrite_Buffer(self, node: Buffer) -> Buffer:
-        """The same buffer unless its shape mentions a replaced variable; folding is no reason."""
+        """The same buffer unless its shape mentions a replaced variable; folding alone keeps it."""
         replaced = any(self(var) is not var for var in collect(node, Var))
         return self.descend(node) if replaced else node
 
@@ -215,7 +215,7 @@ class Instantiate(Mutator):
 
 
 def fold(cls: type[E.BinaryOp], a: Expr, b: Expr) -> Expr:
-    """`cls(a, b)` on integers, folded; constants gather on the right of sums."""
+    """`cls(a, b)` on integers, folded; constants move to the right of sums."""
     if cls is E.Sub and isinstance(b, IntImm):
         cls, b = E.Add, build.sub(IntImm(0, b.type), b)
     if cls is E.Add:
@@ -231,7 +231,7 @@ def fold(cls: type[E.BinaryOp], a: Expr, b: Expr) -> Expr:
 
 
 def vector_binary(cls: type[E.BinaryOp], a: Expr, b: Expr) -> Expr:
-    """`cls(a, b)` where either may be a vector; affine forms of ramps stay ramps."""
+    """`cls(a, b)` with broadcasting; affine operations on ramps produce ramps."""
     if a.dtype.lanes == 1 and b.dtype.lanes == 1:
         return fold(cls, a, b) if a.dtype.is_int else build.binary(cls, a, b)
     lanes = max(a.dtype.lanes, b.dtype.lanes)
@@ -250,7 +250,7 @@ def _unbroadcast(value: Expr) -> Expr:
 
 
 def _affine(cls: type[E.BinaryOp], a: Expr, b: Expr, lanes: int) -> Expr | None:
-    """Ramp arithmetic, scalars standing for their broadcasts; None when it does not apply."""
+    """Ramp arithmetic, with scalars for broadcasts; None when the result is not affine."""
     ramp_a, ramp_b = isinstance(a, E.Ramp), isinstance(b, E.Ramp)
     scalar_a, scalar_b = a.dtype.lanes == 1, b.dtype.lanes == 1
     if not ((ramp_a or scalar_a) and (ramp_b or scalar_b) and (ramp_a or ramp_b)):
@@ -274,7 +274,7 @@ def broadcast(value: Expr, lanes: int) -> Expr:
 
 
 def walk_code(root: Node) -> Iterator[Node]:
-    """Every node below and including `root`, parents first; shapes of buffers are left out."""
+    """Every node below and including `root`, parents first; buffer shapes are not visited."""
     stack = [root]
     while stack:
         node = stack.pop()
@@ -284,17 +284,17 @@ def walk_code(root: Node) -> Iterator[Node]:
 
 
 def has_effect(root: Node) -> bool:
-    """Whether evaluating the expression does more than give a value."""
+    """Whether evaluating the expression has side effects."""
     for node in walk_code(root):
         if isinstance(node, E.Call):
-            row = OPS.get(node.op)  # names without a row are calls of the runtime
+            row = OPS.get(node.op)  # names without a row are runtime calls
             if row is None or row.kind == "effect":
                 return True
     return False
 
 
 def mentions(root: Node, buffer: Buffer) -> bool:
-    """Whether the buffer occurs in the tree, also in the size or offset of one made there."""
+    """Whether the buffer occurs in the tree, or in a size or offset of a buffer defined in it."""
     for node in walk_code(root):
         if node is buffer:
             return True

@@ -1,4 +1,4 @@
-"""Run-time checks on request.
+"""Insert run-time checks on request: out-of-bounds accesses, NaN, uninitialized reads.
 
 Before::
 
@@ -10,9 +10,8 @@ After (bounds, nan)::
     B[i + 1] = A[i] / s[0]
     assert not T.isnan(B[i + 1]), "BW714: B: NaN written"
 
-Checks that provably hold are left out. `uninit` keeps a flag per element of every allocated
-buffer whose address the program does not take. Checks run lane by lane, so vectorized loops run one
-iteration at a time under them.
+Checks that provably hold are omitted. `uninit` keeps a flag per element of every allocated buffer
+whose address does not escape. Checks run lane by lane, so vectorized loops become serial.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ _LARGEST = 1 << 63
 
 
 def insert_checks(func: PrimFunc, context: LowerContext) -> PrimFunc:
-    """The function with the checks that `LowerOptions.sanitize` asks for."""
+    """Insert the checks that `LowerOptions.sanitize` selects."""
     wanted = context.options.sanitize
     if not wanted:
         return func
@@ -81,7 +80,7 @@ class _Checks(Analysed):
         with self.inside(node.loop_var, node.dom):
             kind = node.kind
             if kind is ForKind.VECTORIZED:
-                self.context.note(f"loop {node.loop_var.name} is not vectorized: it is checked")
+                self.context.note(f"loop {node.loop_var.name} is not vectorized: it has sanitizer checks")
                 kind = ForKind.SERIAL
             loop = node.replace(kind=kind, body=self(node.body))
         return sequence([*checks, loop])
@@ -158,7 +157,7 @@ class _Checks(Analysed):
         return checks
 
     def _divisors(self, root: Expr) -> list[Stmt]:
-        """No integer is divided by zero."""
+        """Assertions that no integer divisor is zero."""
         checks: list[Stmt] = []
         lets = {let.var for let in collect(root, E.Let)}
         for node, guards in _guarded(root, ()):
@@ -175,7 +174,7 @@ class _Checks(Analysed):
         return checks
 
     def _products(self, root: Expr) -> list[Stmt]:
-        """No product of indices leaves 64 bits."""
+        """Assertions that no product of indices overflows 64 bits."""
         checks: list[Stmt] = []
         lets = {let.var for let in collect(root, E.Let)}
         for node, guards in _guarded(root, ()):
@@ -214,7 +213,7 @@ def _true(lanes: int) -> Expr:
 
 
 def _escapes(buffer: Buffer, body: Stmt) -> bool:
-    """Whether something reaches the buffer through its address, where writes are not seen."""
+    """Whether the buffer's address escapes, so that its writes cannot be tracked."""
     return any(
         isinstance(n, Call) and n.op in ("address_of", "tensor") and mentions(n, buffer)
         for n in walk_code(body)
@@ -222,7 +221,7 @@ def _escapes(buffer: Buffer, body: Stmt) -> bool:
 
 
 def _ends(index: Expr) -> list[Expr]:
-    """Scalars between which all lanes of an index lie; none for lanes at unrelated places."""
+    """The extreme lanes of an index as scalars; empty for lanes at unrelated places."""
     if isinstance(index, E.Broadcast):
         return [index.value]
     if isinstance(index, E.Ramp):
@@ -232,14 +231,14 @@ def _ends(index: Expr) -> list[Expr]:
 
 
 def _loads(node: Node, guards: tuple[Expr, ...]) -> Iterator[tuple[BufferLoad, tuple[Expr, ...]]]:
-    """Loads of an expression with the conditions under which they happen."""
+    """Loads of an expression, with the conditions under which they execute."""
     for result, around in _guarded(node, guards):
         if isinstance(result, BufferLoad):
             yield result, around
 
 
 def _guarded(node: Node, guards: tuple[Expr, ...]) -> Iterator[tuple[Expr, tuple[Expr, ...]]]:
-    """Parts of an expression with the conditions under which they are evaluated."""
+    """Subexpressions, with the conditions under which they are evaluated."""
     if isinstance(node, Call) and node.op in ("address_of", "tensor"):
         return
     if isinstance(node, Call) and node.op == "if_then_else":

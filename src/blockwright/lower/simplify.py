@@ -1,4 +1,4 @@
-"""Simplification with what is known where a statement stands: loop ranges and conditions.
+"""Simplify index arithmetic, conditions and control flow, using enclosing loops and conditions.
 
 Before::
 
@@ -13,10 +13,9 @@ After::
         for i in range(4):
             B[i] = A[i]
 
-Loops of one iteration, loops of none, branches never taken and statements without effect go away.
-A condition that is the same in every iteration leaves the loop, and so does what happens only at
-the start of the first one.
-Index arithmetic and conditions are simplified; values of element types keep their operations.
+Removes single-iteration loops, empty loops, dead branches and statements without effect. A
+loop-invariant condition is hoisted out of its loop, and so is a leading statement that runs only in
+the first iteration. Arithmetic on values of element types is not reassociated.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ from blockwright.lower.rewrite import (
 
 
 def simplify(func: PrimFunc, context: LowerContext) -> PrimFunc:
-    """The function with indices, conditions and control flow simplified."""
+    """Simplify the indices, conditions and control flow of the function."""
     return func.replace(body=_Simplify(function_analyzer(func))(func.body))
 
 
@@ -86,8 +85,10 @@ class _Simplify(Analysed):
         return super().__call__(node)
 
     def _parts(self, node: Expr) -> Expr:
-        """The node with simplified parts: of a chain of connectives the conditions that it
-        connects, so that each is looked at once, not once for every one behind it."""
+        """The node with simplified children.
+
+        A chain of `and` or `or` is simplified operand by operand, so that each operand is visited
+        once instead of once per enclosing link."""
         if not isinstance(node, (E.And, E.Or)):
             return super().__call__(node)
         kind = type(node)
@@ -101,7 +102,7 @@ class _Simplify(Analysed):
         return result
 
     def _kept_value(self, old: Expr, new: Any) -> Any:
-        """`new`, unless a value became an index, whose arithmetic does not wrap around."""
+        """`new`, unless a value would become an index; indices must not wrap around."""
         return old if not isinstance(new, IntImm) and self._lost_value(old, new) else new
 
     def _lost_value(self, old: Expr, new: Expr) -> bool:
@@ -118,7 +119,7 @@ class _Simplify(Analysed):
             count = 0
         if count is not None and count <= 0:
             return no_op()
-        early = jumps(node.body)  # such a loop stays, for its jumps to have a place
+        early = jumps(node.body)  # keep such a loop as the target of its jumps
         if count == 1 and node.kind is not ForKind.THREAD_BINDING and not early:
             return self(Instantiate({node.loop_var: low}, renew=False)(node.body))
         with self.inside(node.loop_var, Range(low, extent)):
@@ -141,9 +142,9 @@ class _Simplify(Analysed):
         return node.replace(min=low, extent=extent, body=body)
 
     def _only_first(self, stmt: Stmt, var: Var, low: Expr) -> Stmt | None:
-        """What a loop's leading statement does in the first iteration, when it does no more.
+        """The effect of a loop's leading statement if it runs in the first iteration only.
 
-        That is how the initial value of a reduction looks: `if k == 0: ...`.
+        The initial value of a reduction has this form: `if k == 0: ...`.
         """
         if not isinstance(stmt, S.IfThenElse) or stmt.else_case is not None:
             return None
@@ -157,7 +158,7 @@ class _Simplify(Analysed):
         return None
 
     def _invariant(self, body: Stmt, var: Var) -> TypeGuard[S.IfThenElse]:
-        """A body that is one `if` whose condition is the same in every iteration."""
+        """Whether the body is a single `if` with a loop-invariant condition."""
         if not isinstance(body, S.IfThenElse) or body.else_case is not None:
             return False
         parts = walk_code(body.condition)
@@ -185,7 +186,7 @@ class _Simplify(Analysed):
         return node.replace(condition=condition, then_case=then_case, else_case=else_case)
 
     def _decide(self, condition: Expr) -> bool | None:
-        """Whether the condition surely holds or surely fails; None when neither is known."""
+        """Whether the condition always holds (True) or never (False); None if unknown."""
         if isinstance(condition, IntImm):
             return bool(condition.value)
         if condition.dtype.lanes > 1:
@@ -208,9 +209,9 @@ class _Simplify(Analysed):
         return self._joined(result) if isinstance(result, S.SeqStmt) else result
 
     def _joined(self, node: S.SeqStmt) -> Stmt:
-        """Neighbours that do the same, one where a condition holds and one where it fails, are one.
+        """Merge adjacent identical statements that run under complementary conditions.
 
-        That is how the initial value of a reduction looks that may take no step.
+        The initial value of a reduction that may run no iteration has this form.
         """
         out: list[Stmt] = []
         for stmt in node.seq:
@@ -234,7 +235,7 @@ class _Simplify(Analysed):
     def rewrite_LetStmt(self, node: S.LetStmt) -> Stmt:
         value = self(node.value)
         if self._lost_value(node.value, value):
-            value = node.value  # a name for a value stays one
+            value = node.value  # keep a value from turning into an index
         if isinstance(value, (Var, IntImm, E.FloatImm)):
             return self(Instantiate({node.var: value}, renew=False)(node.body))
         body = self(node.body)

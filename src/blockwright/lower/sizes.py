@@ -1,4 +1,4 @@
-"""No extent of a loop or of a buffer is negative.
+"""Clamp extents of loops and allocations to at least 0.
 
 Before::
 
@@ -12,8 +12,8 @@ After::
     for i in range(T.max(n - i0 * 8, 0)):
         ...
 
-Extents that are proved to be at least 0 stay as they are. The pass runs after allocations have
-found their final places, since what holds inside a loop or a branch need not hold outside of it.
+Extents that are provably nonnegative stay unchanged. The pass runs after allocations have reached
+their final places, because facts that hold inside a loop or a branch need not hold outside of it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from blockwright.lower.rewrite import Analysed, Renamed, Statements, stable
 
 
 def clamp_sizes(func: PrimFunc, context: LowerContext) -> PrimFunc:
-    """The function with extents that are at least 0."""
+    """Clamp the extents of the function to at least 0."""
     return func.replace(body=_Clamp(function_analyzer(func))(func.body))
 
 

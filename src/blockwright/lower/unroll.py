@@ -1,4 +1,4 @@
-"""Unrolled loops become copies of their body.
+"""Unroll loops fully, into copies of their bodies.
 
 Before::
 
@@ -10,9 +10,8 @@ After::
     C[0] = A[k * 2]
     C[16] = A[k * 2 + 1]
 
-Loops that carry `pragma_auto_unroll_max_step` (n), and serial loops inside them, are unrolled as
-well while the number of statements that result is at most n. `llvm.unroll` leaves the choice to the
-code generator.
+Loops annotated `pragma_auto_unroll_max_step` (n), and serial loops inside them, are unrolled too if
+the result has at most n statements. `llvm.unroll` leaves the decision to LLVM.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ from blockwright.support import BuildError
 
 
 def unroll_loops(func: PrimFunc, context: LowerContext) -> PrimFunc:
-    """The function without unrolled loops.
+    """Unroll the loops that are marked or annotated for it.
 
-    Raises BuildError BW630 where the number of iterations is not a constant, BW633 where there
-    would be more copies than `LowerOptions.unroll_limit`.
+    Raises BuildError BW630 where the trip count is not a constant, and BW633 where unrolling would
+    produce more statements than `LowerOptions.unroll_limit`.
     """
     return func.replace(body=_Unroll(context.options.unroll_limit)(func.body))
 
@@ -60,7 +59,7 @@ class _Unroll(Mutator):
         wanted = node.kind is ForKind.UNROLLED or (
             explicit and UNROLL_MAX_STEP not in node.annotations
         )
-        if jumps(node.body):  # copies in a row could not be left early; unrolled means serial
+        if jumps(node.body):  # copies in sequence cannot be left early, so the loop becomes serial
             return node.replace(kind=ForKind.SERIAL) if node.kind is ForKind.UNROLLED else node
         count = const_int(node.extent)
         if wanted and count is None:

@@ -1,4 +1,4 @@
-"""Vectorized loops become vector statements.
+"""Vectorize marked loops: rewrite their bodies to vector statements.
 
 Before::
 
@@ -12,12 +12,12 @@ After::
              T.exp(A.vload([T.Ramp(f * 16, 1, 16)], predicate=m)) * T.Broadcast(s[0], 16),
              predicate=m)        # m: T.Ramp(f * 16, 1, 16) < T.Broadcast(n, 16)
 
-In a "local" buffer of the thread a vector under a mask is merged with what is there, so that the
-buffer can live in registers.
+In a thread-private "local" buffer, a masked store becomes a select with the old contents, so that
+the buffer can live in registers.
 
 A sum, minimum or maximum over the lanes, written as `B[i] = B[i] + f(v)`, becomes one vector
-reduction; other reductions combine their lanes by halves (`lane_tree`). A body without a vector
-form runs one iteration at a time, and a note says so.
+reduction; other reductions combine their lanes in a tree (`horizontal_reduce`). A loop whose body
+has no vector form becomes serial, and a note is recorded.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ from blockwright.support import BuildError
 
 
 def vectorize_loops(func: PrimFunc, context: LowerContext) -> PrimFunc:
-    """The function without vectorized loops.
+    """Vectorize the marked loops of the function.
 
-    Raises BuildError BW630 where the number of lanes is not a constant, BW632 for an update of one
-    element by all lanes that is no step of a reducer.
+    Raises BuildError BW630 where the number of lanes is not a constant, and BW632 where all lanes
+    update one element and the update is not a reduction step.
     """
     return func.replace(body=_Loops(context, func)(func.body))
 
@@ -75,7 +75,7 @@ class _Loops(Analysed):
         super().__init__(function_analyzer(func))
         self.context = context
         self.roots = memory_roots(func)
-        self.own: set[Buffer] = set()  # allocated inside the innermost parallel loop around
+        self.own: set[Buffer] = set()  # allocated inside the innermost enclosing parallel loop
 
     def rewrite_Allocate(self, node: S.Allocate) -> Stmt:
         self.own.add(node.buffer)
@@ -97,13 +97,13 @@ class _Loops(Analysed):
                 code="BW630",
                 help="split the loop by the vector length first",
             )
-        if count == 1:  # what a cut leaves over; there are no vectors of one lane
+        if count == 1:  # remainder of a split loop; single-lane vectors do not exist
             return self(substitute(node.body, {node.loop_var: node.min}))
         fewer = self._narrowed(node, count)
         if fewer is not node:
             return self(fewer)
         if twice := named_twice(node.body, self.roots):
-            self._note(node, f"{twice[0].name} and {twice[1].name} name one memory")
+            self._note(node, f"{twice[0].name} and {twice[1].name} alias")
             return self(node.replace(kind=ForKind.SERIAL))
         inner = [loop for loop in collect(node.body, For) if loop.kind is ForKind.VECTORIZED]
         if inner:
@@ -118,7 +118,10 @@ class _Loops(Analysed):
             return self(node.replace(kind=ForKind.SERIAL))
 
     def _narrowed(self, node: For, count: int) -> Stmt:
-        """The loop as long as a condition on its variable alone holds, up to a power of two."""
+        """The loop shortened, up to a power of two, to the iterations where its guard holds.
+
+        Applies where the guard depends on the loop variable alone and fails from some iteration on.
+        """
         guard = node.body
         if not isinstance(guard, S.IfThenElse) or guard.else_case is not None:
             return node
@@ -150,7 +153,7 @@ class _Loops(Analysed):
         self.context.note(f"loop {node.loop_var.name} is not vectorized: {why}")
 
     def _cut(self, node: For, count: int) -> Stmt:
-        """A long loop as a serial loop over vectors, and the rest as a shorter vector."""
+        """Strip-mine a long loop into a serial loop over vectors and a shorter remainder vector."""
         limit = self.context.options.max_lanes
         fitting = [n for n in range(limit, limit // 4, -1) if count % n == 0]
         lanes = fitting[0] if fitting else limit
@@ -179,7 +182,7 @@ class _Loops(Analysed):
 
 
 class _Body:
-    """Statements of one vectorized loop."""
+    """Rewrites the body of one vectorized loop."""
 
     def __init__(self, loop: For, count: int, lanes: LaneRewriter) -> None:
         self.loop, self.count, self.lanes = loop, count, lanes
@@ -221,7 +224,7 @@ class _Body:
             else_case = None if node.else_case is None else self.stmt(node.else_case, lanes)
             return S.IfThenElse(condition, self.stmt(node.then_case, lanes), else_case)
         if node.else_case is None:
-            # What all lanes agree on is asked once: masks are lane by lane on some processors.
+            # Test uniform conditions once, in a branch: some targets evaluate masks lane by lane.
             each = [lanes(part) for part in conjuncts(node.condition)]
             common = [part for part in each if part.dtype.lanes == 1]
             if common:
@@ -230,7 +233,7 @@ class _Body:
                 return S.IfThenElse(build.all_of(common), inner)
         parts = [self.stmt(node.then_case, lanes.under(condition))]
         if node.else_case is not None:
-            # The first part may change what the condition reads.
+            # The then-branch may change what the condition reads.
             if _reads_what_is_written(node.condition, node.then_case):
                 raise CannotVectorize("a branch changes its own condition")
             parts.append(self.stmt(node.else_case, lanes.under(logical_not(condition))))
@@ -259,7 +262,7 @@ class _Body:
         return node
 
     def _same_place(self, node: BufferStore, place: Expr, lanes: LaneRewriter) -> Stmt:
-        """A store whose element is the same for all lanes: a reduction, or one value for all."""
+        """A store to one element from all lanes: a reduction, or one uniform value."""
         step = self._reduction(node, lanes)
         if step is not None:
             return _guarded(step.replace(indices=(place,)), lanes.mask)
@@ -298,7 +301,7 @@ class _Body:
 
 
 def _guarded(step: Stmt, mask: Expr | None) -> Stmt:
-    """A step that is done where all lanes may do theirs: its element exists there alone."""
+    """A reduction step under the uniform part of the mask; its element may not exist elsewhere."""
     if mask is None:
         return step
     every = [part.value for part in conjuncts(mask) if isinstance(part, E.Broadcast)]

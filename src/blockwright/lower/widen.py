@@ -1,4 +1,4 @@
-"""Indices in 64 bits.
+"""Convert index expressions to 64 bits.
 
 Before::
 
@@ -18,10 +18,10 @@ from blockwright.lower.rewrite import fold
 
 
 def widen(index: Expr, sorts: Sorts) -> Expr:
-    """An index expression in 64 bits, converted at its leaves so that it stays affine.
+    """Convert an index expression to 64 bits at its leaves, so that it stays affine.
 
-    Index arithmetic does not overflow (docs/semantics.md), so the conversion may move inwards.
-    A value wraps around at its own width: it is converted as a whole.
+    Index arithmetic does not overflow (docs/semantics.md), so the conversion may move inwards. A
+    value wraps around at its own width and is converted as a whole.
     """
     if index.dtype.bits == 64:
         return index
@@ -41,10 +41,10 @@ def widen(index: Expr, sorts: Sorts) -> Expr:
 
 
 def _widen_value(index: Expr, sorts: Sorts) -> Expr:
-    """A value as the position in a buffer.
+    """Convert a value used as a buffer index to 64 bits.
 
-    Lanes in a row stay a ramp, and a constant that is not negative stays a summand: were the sum to
-    wrap around, it would be negative, and so outside of every buffer.
+    A ramp stays a ramp, and a nonnegative constant stays a separate addend: if the sum wrapped
+    around it would be negative, and a negative index is outside every buffer.
     """
     match index:
         case E.Ramp(stride=IntImm(value=step)) if step >= 0:

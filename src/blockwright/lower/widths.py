@@ -1,4 +1,4 @@
-"""Indices that may leave 32 bits are computed in 64.
+"""Widen indices that may exceed 32 bits to 64.
 
 Before::
 
@@ -10,9 +10,9 @@ After::
     for k in range(int64(n) * int64(m)):
         if k * 3 < int64(n) * int64(m): B[k % 8] = A[k // int64(m) * 4 // int64(n)]
 
-An index is a mathematical integer, whatever width the program writes (docs/semantics.md). What
-provably stays inside its type is left as it is. Where an index meets a value, or is stored, it is
-taken modulo 2**32 after it has been computed. The pass runs last, since others build indices too.
+An index is a mathematical integer, whatever its declared width (docs/semantics.md). An index that
+provably fits its type stays unchanged. Where an index is combined with a value, or is stored, it is
+first computed and then taken modulo 2**32. The pass runs late, because other passes create indices.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from blockwright.lower.rewrite import Renamed
 
 
 def choose_widths(func: PrimFunc, context: LowerContext) -> PrimFunc:
-    """The function with indices in 64 bits where 32 may not be enough."""
+    """Widen the indices of the function that may not fit 32 bits."""
     body = _Choose(func)(func.body)
     return func if body is func.body else func.replace(body=body)
 
 
 class _Choose(Mutator):
-    """Rewrites expressions where values are wanted; positions, comparisons and bounds of loops take
-    the index itself."""
+    """Rewrites indices in two contexts: as plain values, truncated to their declared type, or
+    `exact`, in accesses, comparisons and loop bounds, which use the 64-bit index itself."""
 
     def __init__(self, func: PrimFunc) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class _Choose(Mutator):
 
     # ---------------------------------------------------------------------------- decisions
     def unsafe(self, expr: Expr) -> bool:
-        """Whether an index, computed in the types that it is written in, may be another number."""
+        """Whether computing an index in its declared types may overflow."""
         result = self._unsafe.get(expr)
         if result is None:
             parts = [n for n in expr.children() if isinstance(n, Expr) and _is_narrow(n)]
@@ -72,7 +72,7 @@ class _Choose(Mutator):
         return result
 
     def exact(self, expr: Expr) -> Expr:
-        """An index as the number that it is: in 64 bits where 32 may not hold it."""
+        """The exact index: in 64 bits where 32 may not hold it."""
         return self._widened(expr) if self._is_unsafe_index(expr) else self(expr)
 
     def __call__(self, node: Any) -> Any:
@@ -85,7 +85,7 @@ class _Choose(Mutator):
         return _is_narrow(expr) and self.is_index(expr) and self.unsafe(expr)
 
     def _widened(self, expr: Expr) -> Expr:
-        """An index of 32 bits in 64."""
+        """A 32-bit index computed in 64 bits."""
         if isinstance(expr, Var) and expr in self.wide:
             return self.wide[expr]
         if not self._is_unsafe_index(expr):
@@ -121,7 +121,7 @@ class _Choose(Mutator):
         return self._widened(node.value) if widens else self.descend(node)
 
     def rewrite_Call(self, node: Call) -> Expr:
-        """`as_index` has no code: what it says of the operators around it is known by now."""
+        """Drop `as_index`, which only marks its operand; the sorts are already known here."""
         return self(node.args[0]) if node.op == "as_index" else self.descend(node)
 
     def _compare(self, node: E.CompareOp) -> Expr:
@@ -147,7 +147,7 @@ class _Choose(Mutator):
         return node if same else E.Let(var, value, body)
 
     def _named(self, var: Var, value: Expr) -> tuple[Var, Expr]:
-        """A name for an index; in 64 bits where 32 may not hold it."""
+        """The let variable and value of an index, in 64 bits where 32 may not hold it."""
         if not (_is_narrow(var) and self.is_index(value)):
             return var, self(value)
         self.intervals.known[var] = self.intervals.of(value)

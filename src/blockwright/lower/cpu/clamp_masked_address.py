@@ -1,4 +1,4 @@
-"""Vectors that are not read at all are not far from what is read.
+"""Clamp addresses of fully masked loads to mapped memory.
 
 Before::
 
@@ -11,10 +11,10 @@ After::
         near = max(0, 1 - h) * 16
         B[h * 16 : h * 16 + 16] = A[h * 16 - 16 + near : h * 16 + near] if h >= 1 else 0
 
-A processor that is given an address where there is no memory takes hundreds of cycles to find that
-no lane reads, and the row above the first one of an image is often such a place. Where a condition
-that all lanes share fails, the position is moved by what the condition misses, to where it just
-holds; elsewhere that changes nothing.
+A masked load from an unmapped address takes hundreds of cycles on common processors, even if no
+lane is active. The row above the first row of an image is often such an address. Where a condition
+that all lanes share fails, the address moves by the amount the condition misses, to the nearest
+place where the condition holds. Where the condition holds, the address does not change.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from blockwright.lower.rewrite import Analysed, reads_memory
 
 
 def clamp_masked_reads(func: PrimFunc, context: LowerContext) -> PrimFunc:
-    """The function with positions of masked loads moved towards what is read."""
+    """Move addresses of fully masked loads to the nearest place where their mask holds."""
     return func.replace(body=_Clamp(function_analyzer(func))(func.body))
 
 
@@ -69,7 +69,7 @@ class _Clamp(Analysed):
 
 
 def _towards(position: Expr, condition: Expr, analyzer: Analyzer) -> Expr:
-    """What to add to a position where a condition on it fails; 0 where nothing is known."""
+    """The amount to add to a position where its condition fails; 0 where that is unknown."""
     shift: Expr = const(0, position.dtype)
     for part in conjuncts(condition):
         room = room_of(analyzer, part)
@@ -84,7 +84,7 @@ def _towards(position: Expr, condition: Expr, analyzer: Analyzer) -> Expr:
 
 
 def _rate(position: Expr, room: Expr, analyzer: Analyzer) -> Expr | None:
-    """How far a position moves while the room of a condition grows by one; None if unknown."""
+    """How far the position moves when the slack of the condition grows by 1; None if unknown."""
     for var in free_vars(room):
         if var.dtype.is_int and (grown := const_int(_step(room, var, analyzer))):
             return _per_room(_step(position, var, analyzer), grown, {var}, analyzer)
@@ -94,7 +94,7 @@ def _rate(position: Expr, room: Expr, analyzer: Analyzer) -> Expr | None:
             continue
         (high, own, low), inside = digit.parts(analyzer)
         apart = {digit.var: digit.together(high, own, low)}
-        # Simplified before the step, behind which the digit may be past its end.
+        # Simplify before stepping: after the step the digit may be out of its range.
         here, there = (inside.simplify(substitute(e, apart)) for e in (room, position))
         if grown := const_int(_step(here, own, inside)):
             return _per_room(_step(there, own, inside), grown, {high, own, low}, inside)
@@ -102,7 +102,7 @@ def _rate(position: Expr, room: Expr, analyzer: Analyzer) -> Expr | None:
 
 
 def _per_room(moved: Expr, grown: int, stepped: set[Var], analyzer: Analyzer) -> Expr | None:
-    """What a position moves by for each that the room grows by; None unless always the same."""
+    """The movement of the position per unit of slack; None unless it is constant."""
     if stepped & set(free_vars(moved)) or reads_memory(moved):
         return None
     rate = build.floordiv(moved, const(abs(grown), moved.dtype))
@@ -110,15 +110,15 @@ def _per_room(moved: Expr, grown: int, stepped: set[Var], analyzer: Analyzer) ->
 
 
 class _Digit(msgspec.Struct, frozen=True):
-    """`var // low % count`: one of the loops that `var` runs over at once, such as the row in
-    "image and row"; without a count, `var // low`, the outermost one."""
+    """A digit `var // low % count` of a fused loop variable, such as the row in a loop over images
+    and rows. Without `count`, the outermost digit `var // low`."""
 
     var: Var
     low: int
     count: int | None
 
     def parts(self, analyzer: Analyzer) -> tuple[tuple[Var, Var, Var], Analyzer]:
-        """Variables for what is above the digit, itself and what is below, and their ranges."""
+        """Variables for the part above the digit, the digit and the part below; their ranges."""
         dtype = self.var.dtype
         high, own, low = (Var(f"{self.var.name}_{k}", dtype) for k in range(3))
         inside = analyzer.copy()
@@ -128,7 +128,7 @@ class _Digit(msgspec.Struct, frozen=True):
         return (high, own, low), inside
 
     def together(self, high: Expr, own: Expr, low: Expr) -> Expr:
-        """The variable, of its parts."""
+        """The fused variable, composed of its parts."""
         dtype = self.var.dtype
         if self.count is not None:
             own = build.add(build.mul(high, const(self.count, dtype)), own)
@@ -136,7 +136,7 @@ class _Digit(msgspec.Struct, frozen=True):
 
 
 def _digit(node: Node) -> _Digit | None:
-    """What an expression that is a digit of a variable stands for."""
+    """The digit that the expression denotes; None if it is not a digit of a variable."""
     low, count = 1, None
     if isinstance(node, E.FloorMod):
         count, node = const_int(node.b), node.a
@@ -150,6 +150,6 @@ def _digit(node: Node) -> _Digit | None:
 
 
 def _step(value: Expr, var: Var, analyzer: Analyzer) -> Expr:
-    """How much a value grows with a step of a variable."""
+    """The change of a value when a variable grows by 1."""
     later = substitute(value, {var: build.add(var, const(1, var.dtype))})
     return analyzer.simplify(build.sub(later, value))

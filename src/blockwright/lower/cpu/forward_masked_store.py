@@ -1,6 +1,6 @@
-"""What the end of a row computes goes on to its reader in a register.
+"""Forward a masked store to the next load of the same elements.
 
-Before, with 3 elements behind the last whole vector of a row::
+Before, with 3 elements in the tail after the last whole vector of a row::
 
     B.vstore([T.ramp(b, 1, 4)], value, predicate=T.ramp(0, 1, 4) < 3)
     S[…] = S[…] + T.Select(…, B.vload([T.ramp(b, 1, 16)], predicate=T.ramp(0, 1, 16) < 3), 0.0)
@@ -11,9 +11,9 @@ After::
     B.vstore([T.ramp(b, 1, 4)], end, predicate=T.ramp(0, 1, 4) < 3)
     S[…] = S[…] + T.Select(…, T.shuffle([end, zeros], [0, 1, 2, 4, 4, …]), 0.0)
 
-A processor hands a stored vector on to a load that asks for just these bytes. Under a mask, and all
-the more where lengths differ, it waits until the store has reached the cache. Only the statement
-behind the store is looked at: nothing is written between them.
+A processor forwards a stored vector to a load of exactly the same bytes. Under a mask, and even
+more so if the lengths differ, store forwarding fails and the load waits until the store reaches the
+cache. Only the statement directly after the store is considered, so no other write intervenes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from blockwright.lower.rewrite import Scoped, Statements, sequence
 
 
 def pass_on_tails(func: PrimFunc, context: LowerContext) -> PrimFunc:
-    """The function in which no masked load waits for the store just before it."""
+    """Forward masked stores to loads in the next statement, through a register."""
     return func.replace(body=_Tails()(func.body))
 
 
@@ -58,7 +58,7 @@ class _Tails(Statements):
 
 
 def _passed_on(store: Stmt, reader: Stmt) -> Stmt | None:
-    """Both statements, with the stored value in a variable; None where nothing is to be done."""
+    """Both statements with the stored value in a variable; None where forwarding does not apply."""
     if not isinstance(store, BufferStore) or not isinstance(reader, BufferStore):
         return None
     lanes = store.value.dtype.lanes
@@ -74,7 +74,7 @@ def _passed_on(store: Stmt, reader: Stmt) -> Stmt | None:
 
 
 class _Swap(Scoped):
-    """Loads of what a store has written, as lanes of a variable; zero in the other lanes."""
+    """Replaces loads of the stored elements by lanes of a variable, with zeros in other lanes."""
 
     def __init__(self, store: BufferStore, end: Var, count: int) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class _Swap(Scoped):
 
 
 def _first_lanes(mask: Expr | None) -> int | None:
-    """How many lanes a mask takes, where these are the first ones and their number is known."""
+    """The number of leading lanes that a mask selects; None if the mask has another form."""
     if not isinstance(mask, E.LT) or not isinstance(mask.a, Ramp):
         return None
     counts = is_const_int(mask.a.base, 0) and is_const_int(mask.a.stride, 1)
@@ -101,7 +101,7 @@ def _first_lanes(mask: Expr | None) -> int | None:
 
 
 def _same_start(load: BufferLoad, store: BufferStore) -> bool:
-    """Whether both are runs of neighbours from one element on."""
+    """Whether both accesses are contiguous and start at the same element."""
     (read,), (written,) = load.indices, store.indices
     if not isinstance(read, Ramp) or not isinstance(written, Ramp):
         return False

@@ -1,4 +1,4 @@
-"""Lanes of a reduction are combined by halves.
+"""Reduce the lanes of a vector in a tree that halves the vector in each step.
 
 Before, for a reducer `f` that no single vector operation computes::
 
@@ -13,9 +13,9 @@ After, with w[a:b] for `T.Shuffle([w], [a, …, b - 1])`::
     z0, z1 = f((y0, y1), (y0[1, 0], y1[1, 0]))
     B[0], I[0] = f((B[0], I[0]), (z0[0], z1[0]))
 
-A last lane without a partner waits for the end. Lanes under a mask that is off count as the
-identity. A combination that chooses among its operands (argmax) gives the same bits in any order;
-floating-point sums are rounded in another one.
+With an odd number of lanes, the last lane is combined at the end. Inactive lanes count as the
+identity. A reducer that selects among its operands (argmax) gives bit-identical results in any
+order; floating-point sums are rounded in a different order.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ from blockwright.lower.rewrite import broadcast, walk_code
 
 
 def combined_lanes(body: Stmt, lanes: LaneRewriter) -> Stmt | None:
-    """The body of a vectorized loop that is one step of a reduction, for all lanes at once.
+    """Combine the lanes of a vectorized loop whose body is one reduction step.
 
-    None when it is no such step, or when one vector operation combines its lanes.
+    None when the body is not a reduction step, or when a single vector operation combines its
+    lanes.
     """
     if isinstance(body, S.AttrStmt) and body.key == REDUCER:
         return _tree(body.body, lanes, body.node)
@@ -60,7 +61,7 @@ def combined_lanes(body: Stmt, lanes: LaneRewriter) -> Stmt | None:
 def _guarded(node: S.IfThenElse, lanes: LaneRewriter) -> Stmt | None:
     stored = {store.buffer for store in collect(node.then_case, BufferStore)}
     if any(isinstance(n, BufferLoad) and n.buffer in stored for n in walk_code(node.condition)):
-        return None  # one iteration decides whether the next one runs
+        return None  # one iteration decides whether the next one executes
     condition = lanes(node.condition)
     if condition.dtype.lanes > 1:
         return combined_lanes(node.then_case, lanes.under(condition))
@@ -91,7 +92,7 @@ def _tree(body: Stmt, lanes: LaneRewriter, declared: CommReducer | None) -> Stmt
 
 
 def _updates_one_place(body: Stmt, lanes: LaneRewriter) -> bool:
-    """Whether all stores are of single elements, the same ones in every lane."""
+    """Whether all stores write single elements, the same ones in every lane."""
     stores = collect(body, BufferStore)
     return bool(stores) and all(
         store.predicate is None
@@ -101,14 +102,14 @@ def _updates_one_place(body: Stmt, lanes: LaneRewriter) -> bool:
 
 
 class _Tree:
-    """Combines tuples of vectors; `lets` holds what has been computed, in order."""
+    """Combines tuples of vectors; `lets` holds the intermediate results in order."""
 
     def __init__(self, reducer: CommReducer, lanes: LaneRewriter) -> None:
         self.reducer, self.lanes = reducer, lanes
         self.lets: list[tuple[Var, Expr]] = []
 
     def reduce(self, vectors: Sequence[Expr]) -> Sequence[Expr]:
-        """The lanes of each vector combined into one scalar."""
+        """Combine the lanes of each vector into one scalar."""
         current = self._kept(vectors)
         waiting: list[list[Expr]] = []
         count = self.lanes.count
@@ -119,7 +120,7 @@ class _Tree:
             low = [_pick(v, range(half)) for v in current]
             high = [_pick(v, range(half, 2 * half)) for v in current]
             current, count = self._join(low, high), half
-        if count == 2:  # both lanes get the result: cheaper than comparing scalars
+        if count == 2:  # compute both lanes: cheaper than comparing scalars
             swapped = [_pick(v, (1, 0)) for v in current]
             current = [_pick(v, (0,)) for v in self._join(current, swapped)]
         for last in waiting:
@@ -132,7 +133,7 @@ class _Tree:
         return list(result)
 
     def _join(self, lhs: Sequence[Expr], rhs: Sequence[Expr]) -> list[Expr]:
-        """One combination of two tuples of vectors of one length, lane by lane."""
+        """Combine two tuples of vectors of the same length, lane by lane."""
         count = lhs[0].dtype.lanes
         zero = const(0, "int32")
         wide = LaneRewriter(Var("lane", zero.dtype), zero, count, self.lanes.analyzer)

@@ -1,4 +1,4 @@
-"""Square tiles that are read across are read along, and turned over in registers.
+"""Transpose square tiles in registers: replace strided gathers by row loads and shuffles.
 
 Before, with rows of A lying S elements apart::
 
@@ -18,8 +18,8 @@ After::
     B[T.Ramp(b + R, 1, 4)] = t1
     …
 
-Just the same elements are read, before any of them is stored; the buffer that is stored is another
-one. A tile of n × n takes n loads and n log2 n shuffles, where gathers take n² loads.
+The same elements are read, all before the first store; the stored buffer does not alias the loaded
+one. An n × n tile takes n loads and n log2 n shuffles instead of n² loads by gathers.
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ from blockwright.lower.context import LowerContext, function_analyzer
 from blockwright.lower.rewrite import Analysed, Instantiate, Statements, sequence
 
 LARGEST = 16
-"""Rows of a tile: more of them leave no registers to turn them over in."""
+"""Largest number of rows in a tile; more rows leave no registers for the transpose."""
 
 _MOST_NAMED = 160
-"""Named vectors of a loop, which nest: two tiles of 16 rows fill the registers of any processor.
-Further tiles wait in memory."""
+"""Limit on nested let variables per loop: two tiles of 16 rows fill the registers of any processor.
+Further tiles are transposed into local buffers."""
 
 NEAR = 4
-"""Elements apart up to which loads and shuffles of one vector alone cost as little."""
+"""Stride in elements up to which loads and shuffles within one vector cost as little."""
 
 
 def transpose_tiles(func: PrimFunc, context: LowerContext) -> PrimFunc:
-    """The function without gathers in unrolled loops whose iterations gather neighbours."""
+    """Replace gathers in unrolled loops whose iterations gather adjacent elements."""
     return func.replace(body=_Tiles(function_analyzer(func), memory_roots(func))(func.body))
 
 
@@ -87,7 +87,7 @@ class _Tiles(Analysed, Statements):
 
 
 def _across(loop: For, analyzer: Analyzer, roots: dict[Buffer, Buffer]) -> list[BufferLoad]:
-    """The loads of a tile that the iterations of a loop read side by side, each across rows."""
+    """The gathers of the loop that together read a square tile of adjacent elements."""
     size, store = const_int(loop.extent), loop.body
     if loop.kind is not ForKind.UNROLLED or not isinstance(store, BufferStore):
         return []
@@ -143,7 +143,7 @@ def _turned(loop: For, loads: Sequence[BufferLoad], analyzer: Analyzer) -> Stmt:
 
 
 def _in_memory(load: BufferLoad, loop: For, analyzer: Analyzer) -> tuple[Buffer, Stmt]:
-    """A local buffer for a turned tile, and the statement that fills it."""
+    """A local buffer for a transposed tile, and the statement that fills it."""
     size = load.dtype.lanes
     shape = (const(size * size, "int64"),)
     buffer = Buffer(f"{load.buffer.name}_turned", load.buffer.dtype, shape, scope="local")
@@ -167,7 +167,7 @@ def _same(a: BufferLoad, b: BufferLoad) -> bool:
 def _columns(
     load: BufferLoad, loop: For, lets: list[tuple[Var, Expr]], analyzer: Analyzer
 ) -> list[Var]:
-    """What each iteration of the loop loads, made of rows; the steps are appended to `lets`."""
+    """The vectors loaded by each iteration, built from rows; steps are appended to `lets`."""
 
     def kept(value: Expr) -> Var:
         var = Var(f"{load.buffer.name}_{len(lets)}", value.dtype)

@@ -1,4 +1,4 @@
-"""Vectors longer than a register become several of register length.
+"""Split vectors longer than a register into register-sized ones.
 
 Before, with 16 lanes to a register::
 
@@ -10,8 +10,8 @@ After::
     C[T.ramp(16, 1, 16)] = ...
     C[T.ramp(32, 1, 16)] = ...
 
-What is left over goes into shorter ones, 24 lanes into 16 and 8. The code generator would otherwise
-round odd lengths up to a power of two and go through memory.
+A remainder is split into powers of two: 24 lanes become 16 and 8. LLVM would otherwise round odd
+lengths up to a power of two and go through memory.
 Only stores are split, and only when every operation of the value works lane by lane and the value
 reads nothing of the stored buffer but the stored elements themselves.
 """
@@ -47,12 +47,12 @@ from blockwright.lower.rewrite import Statements, sequence
 
 
 def split_vectors(func: PrimFunc, context: LowerContext) -> PrimFunc:
-    """The function with long vector stores cut to the target's register length."""
+    """Split long vector stores to the target's register length."""
     return func.replace(body=_SplitVectors(context, memory_roots(func))(func.body))
 
 
 class _NotLaneWise(Exception):
-    """Some operation of the value mixes lanes, or has no form for one lane."""
+    """An operation of the value mixes lanes, or has no form for one lane."""
 
 
 class _SplitVectors(Statements):
@@ -74,7 +74,7 @@ class _SplitVectors(Statements):
 
 
 def _pieces(lanes: int, length: int) -> list[tuple[int, int]]:
-    """Whole registers, then what is left in powers of two, longest first: (first lane, lanes)."""
+    """Split into whole registers, then descending powers of two: (first lane, lanes)."""
     result: list[tuple[int, int]] = []
     start = 0
     while start < lanes:
@@ -86,7 +86,7 @@ def _pieces(lanes: int, length: int) -> list[tuple[int, int]]:
 
 
 def _reads_own_elements(node: BufferStore, roots: dict[Buffer, Buffer]) -> bool:
-    """Whether pieces stored first cannot change what pieces stored later read."""
+    """Whether storing earlier pieces cannot change what later pieces read."""
     written = roots.get(node.buffer, node.buffer)
     for result in walk(node.value):
         if not isinstance(result, BufferLoad):
@@ -103,7 +103,7 @@ def _piece(node: BufferStore, start: int, length: int) -> Stmt:
         return _slice(expr, start, length)
 
     if node.predicate is not None and length == 1:
-        raise _NotLaneWise  # one element under a mask is a branch
+        raise _NotLaneWise  # a masked store of one element is a branch
     predicate = None if node.predicate is None else cut(node.predicate)
     indices = tuple(cut(i) if i.dtype.lanes > 1 else i for i in node.indices)
     return node.replace(value=cut(node.value), indices=indices, predicate=predicate)

@@ -1,6 +1,6 @@
-"""The last tile of rows has code of its own where it has few of them.
+"""Specialize the last tile of a loop for fewer rows.
 
-Before, of tiles of six rows, the last two of which are left out where they do not exist::
+Before, for tiles of six rows, where each of the last two rows may not exist::
 
     for t in range(ceildiv(n, 6), annotations={"tail_specialization": 2}):
         ...                                     # sums of six rows
@@ -14,13 +14,13 @@ After::
         if t * 6 + 4 < n:
             ...                                 # as before
         else:
-            ...                                 # what nobody reads is left out by LLVM
+            ...                                 # LLVM removes unused results
             if t * 6 < n: C[t * 6] = …
             ...
             if t * 6 + 3 < n: C[t * 6 + 3] = …
 
-What only the rows at the end decide, as the sums of rows that are computed from any number and not
-stored, takes no time then.
+In the short form, LLVM removes computations that only feed the missing rows, such as sums whose
+results are not stored.
 """
 
 from __future__ import annotations
@@ -34,18 +34,16 @@ from blockwright.lower.context import LowerContext, function_analyzer
 from blockwright.lower.rewrite import Instantiate, Statements, reads_memory, walk_code
 from blockwright.support import BuildError
 
-"""On a serial loop: in how many of its last rows a tile may be cut short."""
-
 
 def specialize_tails(func: PrimFunc, context: LowerContext) -> PrimFunc:
-    """The function with two forms of the body of each annotated loop.
+    """Duplicate the body of each annotated loop: a full form and a short form for the last tile.
 
-    Raises: BuildError BW636 where the annotation is no number of rows.
+    Raises: BuildError BW636 where the annotation is not a positive number of rows.
     """
     pass_ = _ShortTails(function_analyzer(func))
     body = pass_(func.body)
     for name in pass_.whole:
-        context.note(f"loop {name} has no short tail: fewer rows than that ask whether they exist")
+        context.note(f"loop {name} has no short tail: fewer rows than that are conditional")
     return func.replace(body=body)
 
 
@@ -71,10 +69,9 @@ class _ShortTails(Statements):
         return node.replace(body=S.IfThenElse(exists, node.body, short))
 
     def _last(self, node: For, rows: int) -> tuple[Expr, list[Node]] | None:
-        """The weakest of the conditions of the last rows, and all of them.
+        """The weakest condition of the last rows, and all conditions of these rows.
 
-        Of conditions `t * 6 + r < n` it is known how much farther one goes than another one; rows
-        are numbered by that.
+        Conditions `t * 6 + r < n` differ by a known distance, which orders the rows.
         """
         first: Expr | None = None
         ahead: dict[int, list[Expr]] = {}
@@ -92,7 +89,7 @@ class _ShortTails(Statements):
 
 
 def _tests(node: For, analyzer: Analyzer) -> list[Expr]:
-    """Comparisons with the loop variable that decide on statements and that these do not change."""
+    """Conditions on the loop variable that guard statements and that the body cannot change."""
     result = dict[Expr, None]()
     for inner in walk_code(node.body):
         if isinstance(inner, S.IfThenElse):
@@ -108,10 +105,10 @@ def _number(node: For) -> int:
     value = node.annotations[TAIL_SPECIALIZATION]
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise BuildError(
-            f"loop {node.loop_var.name}: {TAIL_SPECIALIZATION!r} is a number of rows, "
-            f"not {value!r}",
+            f"loop {node.loop_var.name}: {TAIL_SPECIALIZATION!r} must be a positive number of "
+            f"rows, not {value!r}",
             code="BW636",
-            help="take the annotation off, or give the number of rows that the last "
-            "tile may leave out",
+            help="remove the annotation, or set it to the number of rows that the last tile "
+            "may lack",
         )
     return value
