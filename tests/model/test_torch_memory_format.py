@@ -146,6 +146,6 @@ def test_errors_say_how_dimensions_are_numbered(unet: Any) -> None:
     _, exe = unet
     with pytest.raises(bw.ArgumentError, match="expected dimension 3 to be 3, got 4") as caught:
         exe(torch.randn(2, 4, 8, 8))
-    assert "as they are stored: axes of x as (0, 2, 3, 1)" in str(caught.value)
+    assert "in storage order: axes of x as (0, 2, 3, 1)" in str(caught.value)
     with pytest.raises(bw.ArgumentError, match="expected 4 dimensions"):
         exe(torch.randn(3, 8, 8))

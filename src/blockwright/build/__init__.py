@@ -1,6 +1,6 @@
-"""From programs to callable libraries: lowering, code generation, linking, loading.
+"""Build tensor programs into callable libraries: lowering, code generation, linking, loading.
 
-Names are loaded at first use: compile workers import this package and need little of it.
+Exports are loaded lazily: compile workers import this package and need only a small part of it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Objects on disk, keyed by everything that decides their contents.
+"""On-disk cache of compiled objects, keyed by all of their inputs.
 
-One file per object, under the user's cache directory or BLOCKWRIGHT_CACHE_DIR. Files appear
-complete or not at all, so any number of processes may share a directory. A file starts with a
-digest of its key and what follows; one that does not match is ignored and replaced. Files lie in
-folders by the first characters of their keys; when the folder of a new file is beyond its share of
-the limit, those used longest ago go first: what a new file costs does not grow with all there are.
+Each object is one file under the user's cache directory or BLOCKWRIGHT_CACHE_DIR. Files are written
+atomically, so processes may share a directory. A file starts with a digest of its key and contents;
+a file whose digest does not match is ignored and replaced. Files are sharded into folders by the
+first characters of their keys. When the folder of a new file exceeds its share of the size limit,
+its least recently used files are evicted, so the cost of a write does not grow with the cache.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _FOLDERS = 256
 
 
 def cache_directory() -> Path | None:
-    """Where objects are kept; None when BLOCKWRIGHT_CACHE_DIR is set to nothing, or where the user
-    has no home directory."""
+    """The cache directory; None when BLOCKWRIGHT_CACHE_DIR is empty, or when the user has no home
+    directory."""
     chosen = os.environ.get("BLOCKWRIGHT_CACHE_DIR")
     if chosen is not None:
         return Path(chosen) if chosen else None
@@ -39,7 +39,10 @@ def cache_directory() -> Path | None:
 
 
 class ObjectCache:
-    """Attributes: `directory` (None: nothing is kept), `limit` in bytes, `hits`, `misses`."""
+    """A cache of objects.
+
+    Attributes: `directory` (None disables the cache), `limit` in bytes, `hits`, `misses`.
+    """
 
     def __init__(self, directory: Path | None, limit: int = DEFAULT_LIMIT) -> None:
         self.directory, self.limit = directory, limit
@@ -47,7 +50,7 @@ class ObjectCache:
 
     @staticmethod
     def key(*parts: str) -> str:
-        """A name for the object that these texts decide."""
+        """The cache key for an object that these texts determine."""
         digest = hashlib.blake2b(digest_size=20)
         for part in parts:
             data = part.encode()
@@ -59,7 +62,7 @@ class ObjectCache:
         return None if self.directory is None else self.directory / key[:2] / f"{key[2:]}.o"
 
     def get(self, key: str) -> bytes | None:
-        """The object, or None when it is absent or damaged."""
+        """The object, or None when it is missing or damaged."""
         path = self._path(key)
         result = None if path is None else _read(path, key)
         if result is None:
@@ -72,7 +75,7 @@ class ObjectCache:
         return result
 
     def put(self, key: str, data: bytes) -> None:
-        """Keeps an object. On a full or read-only disk nothing is kept, which is progress once."""
+        """Store an object. On a full or read-only disk nothing is stored, with a warning once."""
         path = self._path(key)
         if path is None:
             return
@@ -90,20 +93,20 @@ _warned: set[Path] = set()
 
 
 def _warn_once(directory: Path, error: OSError) -> None:
-    """Tell that a directory cannot be written, the first time in this process."""
+    """Warn, once per process, that the directory is not writable."""
     if directory not in _warned:
         _warned.add(directory)
         message = f"compiled objects cannot be kept in {directory}: {error.strerror or error}"
-        remedy = "set BLOCKWRIGHT_CACHE_DIR to a folder of yours, or to nothing for no cache"
+        remedy = "set BLOCKWRIGHT_CACHE_DIR to a writable folder, or empty to disable it"
         warnings.warn(BlockwrightWarning(message, code="BW667", help=remedy), stacklevel=3)
 
 
 def _make_room(folder: Path, limit: int, newest: str) -> None:
-    """Removes files used longest ago until a folder is within its limit; the newest one stays."""
+    """Evict least recently used files until the folder is within its limit, except the newest."""
     files: list[tuple[float, int, str]] = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if not entry.name.endswith(".o"):  # being written
+            if not entry.name.endswith(".o"):  # still being written
                 continue
             with contextlib.suppress(OSError):
                 status = entry.stat()
@@ -129,7 +132,7 @@ def _read(path: Path, key: str) -> bytes | None:
 
 
 def _head(key: str, body: bytes) -> bytes:
-    """What a file starts with: a copy of another entry has the digest of another key."""
+    """The file header. Its digest covers the key, so a copied entry of another key is detected."""
     digest = hashlib.blake2b(key.encode(), digest_size=_DIGEST)
     digest.update(body)
     return _MAGIC + digest.digest()

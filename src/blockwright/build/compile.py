@@ -1,4 +1,4 @@
-"""Lowered programs to one linked library, through the object cache and the compile workers."""
+"""Compile lowered programs into one linked library, using the object cache and compile workers."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from blockwright.target import Target
 
 
 class Compiled(msgspec.Struct, frozen=True, eq=False):
-    """What a library is made of.
+    """A compiled library and the parts it is linked from.
 
     Attributes:
-        target: what it was compiled for.
+        target: the target it was compiled for.
         units: one per distinct function; duplicates share code.
-        objects: (name, object file) in link order; options: how they are linked.
+        objects: (name, object file) in link order; options: the options of the linker.
         constants: arrays of the program, by symbol.
-        image: the linked library, constants included; None for a processor that the linker does not
-            know.
+        image: the linked library with its constants; None for a processor that the linker does not
+            support.
     """
 
     target: Target
@@ -54,7 +54,7 @@ class Compiled(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def library(self) -> Image:
-        """The linked library. Raises: BuildError BW666 where there is none."""
+        """The linked library. Raises: BuildError BW666 when the target cannot be linked."""
         if self.image is None:
             raise BuildError(
                 f"no library can be linked for {self.target.name}",
@@ -65,7 +65,7 @@ class Compiled(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def segments(self) -> tuple[DataSegment, ...]:
-        """Constants as data of a library, written from where they lie."""
+        """Constants as data segments of a library, written without an intermediate copy."""
         return _segments(self.constants)
 
 
@@ -77,9 +77,9 @@ def compile_lowered(
     pool: WorkerPool | None = None,
     soname: str | None = None,
 ) -> Compiled:
-    """Compiles and links all tensor programs of a lowered module.
+    """Compile and link all tensor programs of a lowered module.
 
-    Raises: BuildError (BW6xx); TargetError for a target that is no CPU.
+    Raises: BuildError (BW6xx); TargetError for a target other than a CPU.
     """
     if target.kind != "cpu":
         raise BuildError(
@@ -103,7 +103,7 @@ def compile_lowered(
 
 
 def emit_units(module: IRModule, target: Target) -> list[FunctionCode]:
-    """LLVM text of every distinct function; private functions of equal structure become one."""
+    """Emit LLVM text for every distinct function; merge structurally equal private functions."""
     functions = {n: f for n, f in module.functions.items() if isinstance(f, PrimFunc)}
     written = written_parameters(module)
     callees: dict[str, str] = {}
@@ -126,7 +126,7 @@ def emit_units(module: IRModule, target: Target) -> list[FunctionCode]:
 
 
 def _support(units: list[FunctionCode], target: Target) -> list[tuple[str, str, llvm.Pipeline]]:
-    """Code that a library carries once: results and errors, scratch memory, the thread pool."""
+    """Shared support code of a library: results and errors, scratch memory, the thread pool."""
     head = f'target triple = "{target.triple}"\n'
     parts: list[tuple[str, str, llvm.Pipeline]] = [
         ("blockwright.runtime", head + runtime_ir(), "host"),

@@ -1,8 +1,8 @@
-"""What was worked out of a program before: schedules and lowered forms, on disk beside the objects.
+"""On-disk cache of schedules and lowered programs, stored beside the object cache.
 
-A rule and the lowering passes are functions of a program's text, the target and their options.
-Their results are kept under a digest of these, of Blockwright's own source and of the Python that
-runs it, so a compilation in a new process repeats nothing that an earlier one has done.
+Strategies and lowering passes are pure functions of a program's text, the target and their options.
+Results are keyed by a digest of these, of Blockwright's own source and of the Python version, so a
+compilation in a new process reuses the results of earlier ones.
 """
 
 from __future__ import annotations
@@ -23,21 +23,23 @@ from blockwright.ir import Buffer, Node, PrimFunc, Var, walk
 from blockwright.target import Target
 
 UNWRITABLE = (RecursionError, pickle.PicklingError, TypeError, AttributeError)
-"""What pickling raises for what is nested too deeply, or has a value without written form."""
+"""Exceptions from pickling values that are nested too deeply or cannot be pickled."""
 
 
 class CompileCache:
-    """Results of earlier compilations. Whoever changes the compiler while it runs, as tests that
-    replace a rule do, must leave it aside."""
+    """Results of earlier compilations.
+
+    Code that modifies the compiler at run time, such as tests that replace a strategy, must not use
+    the cache."""
 
     def __init__(self, objects: ObjectCache | None = None) -> None:
         self.objects = objects or ObjectCache(cache_directory())
 
     def find(self, what: str, program: PrimFunc, target: Target, options: object) -> Any:
-        """The result of a function of this name; None where it is not known.
+        """The cached result of the step `what`; None on a miss.
 
         Args:
-            target, options: what else it looks at; `options` has a `repr` that says all of it.
+            target, options: the other inputs of the step; `repr(options)` must be complete.
         """
         if self.objects.directory is None:
             return None
@@ -47,20 +49,20 @@ class CompileCache:
     def keep(
         self, what: str, program: PrimFunc, target: Target, options: object, result: object
     ) -> None:
-        """Remember a result, which is not None."""
+        """Store a result, which must not be None."""
         if self.objects.directory is not None:
             self.keep_written(what, program, target, options, written(result, program))
 
     def keep_written(
         self, what: str, program: PrimFunc, target: Target, options: object, data: bytes
     ) -> None:
-        """As `keep`, for a result that is written already; one that could not be is made again."""
+        """Store a result that is already serialized; an empty one is not stored."""
         if self.objects.directory is not None and data:
             self.objects.put(_key(what, program, target, options), data)
 
 
 def written(result: object, program: PrimFunc) -> bytes:
-    """A result of a program as bytes; none where it cannot be written."""
+    """Serialize a result for a program; empty when it cannot be pickled."""
     data = io.BytesIO()
     try:
         _Writer(data, program).dump(result)
@@ -70,12 +72,12 @@ def written(result: object, program: PrimFunc) -> bytes:
 
 
 def read(data: bytes, program: PrimFunc) -> Any:
-    """The result that was written, for a program of equal text."""
+    """Deserialize a result for a program with the same text."""
     return _Reader(data, program).load()
 
 
 class _Writer(pickle.Pickler):
-    """Writes a result; what stands in the program's head is named by its place there."""
+    """Pickles a result; nodes of the program's head are replaced by their positions in it."""
 
     def __init__(self, file: io.BytesIO, program: PrimFunc) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
@@ -86,9 +88,11 @@ class _Writer(pickle.Pickler):
 
 
 class _Reader(pickle.Unpickler):
-    """Reads a result, as trustworthy as the machine code beside it, for a program of equal text:
-    parameters, their buffers and symbols, which other functions of a module share, are those of
-    this program."""
+    """Unpickles a result for a program with the same text.
+
+    The cache is trusted like the machine code stored beside it. Parameters, their buffers and
+    symbols are shared with other functions of a module, so they resolve to those of this program.
+    """
 
     def __init__(self, data: bytes, program: PrimFunc) -> None:
         super().__init__(io.BytesIO(data))
@@ -100,8 +104,8 @@ class _Reader(pickle.Unpickler):
 
 
 def _head(program: PrimFunc) -> list[Node]:
-    """Parameters, and the buffers and variables of their declarations, in an order that the text
-    decides."""
+    """Parameters, and the buffers and variables of their declarations, in an order that depends on
+    the text only."""
     result: dict[Node, None] = dict.fromkeys(program.params)
     for buffer in program.buffers:
         result |= dict.fromkeys(n for n in walk(buffer) if isinstance(n, (Var, Buffer)))
@@ -113,14 +117,14 @@ def _key(what: str, program: PrimFunc, target: Target, options: object) -> str:
 
 
 def _text(target: Target) -> str:
-    """All that a target says, in an order of its own."""
+    """All attributes of a target, in a canonical order."""
     features = sorted(target.feature_set)
     return repr(sorted(({**vars(target), "feature_set": features}).items()))
 
 
 @cache
 def _compiler() -> str:
-    """A digest of Blockwright's source and of what it is run and pickled by."""
+    """A digest of Blockwright's source and of the versions it runs with."""
     root = Path(__file__).resolve().parents[1]
     digest = hashlib.blake2b(digest_size=16)
     for path in sorted(root.rglob("*.py")):

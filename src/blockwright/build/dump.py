@@ -1,7 +1,7 @@
-"""Programs after every pass as files, for reading and comparing.
+"""Dump the program after every pass to files, for inspection and diffs.
 
-`BLOCKWRIGHT_DUMP_DIR=dumps` gives `dumps/NN-pass.py` for the passes over a model, and
-`dumps/<function>/NN-pass.py` for the lowering of each function; NN counts the passes from 00 on.
+`BLOCKWRIGHT_DUMP_DIR=dumps` writes `dumps/NN-pass.py` for the graph passes of a model, and
+`dumps/<function>/NN-pass.py` for the lowering of each function; NN counts passes from 00.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ VARIABLE = "BLOCKWRIGHT_DUMP_DIR"
 
 
 def dump_directory() -> Path | None:
-    """Where the environment asks for programs to be written; None when it does not."""
+    """The dump directory from the environment; None when it is not set."""
     chosen = os.environ.get(VARIABLE)
     return Path(chosen) if chosen else None
 
 
 def dump_passes(directory: Path, then: OnAnyPass | None = None) -> OnAnyPass:
-    """An observer of passes that writes what each one makes, and then calls another observer.
+    """A pass observer that writes the result of each pass and then calls `then`.
 
     Raises, when called: OptionError BW915 where files cannot be written.
     """
@@ -41,7 +41,7 @@ def dump_passes(directory: Path, then: OnAnyPass | None = None) -> OnAnyPass:
             raise OptionError(
                 f"{VARIABLE}: cannot write {path.name}: {error.strerror}",
                 code="BW915",
-                help="name a directory that can be written",
+                help="set it to a writable directory",
             ) from None
         count += 1
         if then is not None:

@@ -45,8 +45,8 @@ class Timing(msgspec.Struct, frozen=True):
 class Module(Uncopied):
     """Compiled functions, callable by name on NumPy, torch and other DLPack arrays.
 
-    Attributes: `target`; `compiled` (units, objects, image); `program`, what it was made from, and
-    `lowered`, the same as flat loops.
+    Attributes: `target`; `compiled` (units, objects, image); `program`, the source program, and
+    `lowered`, its flat form.
     """
 
     instead = "build its program where it is needed (programs can be pickled), or save a model"
@@ -65,7 +65,7 @@ class Module(Uncopied):
         return b"".join(bytes(chunk) for chunk in self.compiled.library.chunks())
 
     def names(self) -> tuple[str, ...]:
-        """Functions that can be called."""
+        """Names of the callable functions."""
         return tuple(u.name for u in self.compiled.units if u.entry is not None)
 
     def __iter__(self) -> Iterator[str]:
@@ -75,7 +75,7 @@ class Module(Uncopied):
         return name in self.names()
 
     def __getitem__(self, name: str) -> NativeFunction:
-        """The function of that name. Raises: BuildError BW603."""
+        """The function named `name`. Raises: BuildError BW603."""
         result = self._functions.get(name)
         if result is not None:
             return result
@@ -94,20 +94,20 @@ class Module(Uncopied):
         return function
 
     def entry(self, name: str) -> Any:
-        """The FFI function of that name as the library exports it."""
+        """The FFI function named `name`, as the library exports it."""
         return self.loaded().function(name)
 
     def save(self, path: str | os.PathLike[str], metadata: Metadata) -> int:
-        """Writes the library with its constants and a description as an artefact; its size.
+        """Write the library, its constants and the metadata as an artefact; return its size.
 
-        Raises: ArtefactError (BW805) when the file cannot be written; nothing is left behind.
+        Raises: ArtefactError (BW805) when the file cannot be written; no partial file is left.
         """
         compiled = self.compiled
-        _ = compiled.library  # there must be one
+        _ = compiled.library  # raises when the target cannot be linked
         return write_artefact(path, compiled.objects, compiled.options, metadata, compiled.segments)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Calls the only function."""
+        """Call the only function of the module."""
         names = self.names()
         if len(names) != 1:
             raise BuildError(
@@ -118,7 +118,7 @@ class Module(Uncopied):
         return self[names[0]](*args, **named)
 
     def loaded(self) -> Library:
-        """The library in this process. Raises: BuildError BW604 for code of another machine."""
+        """The library, loaded in this process. Raises: BuildError BW604 for a foreign target."""
         if self._library is None:
             if not self.target.is_host:
                 raise BuildError(
@@ -130,7 +130,7 @@ class Module(Uncopied):
         return self._library
 
     def _load(self) -> Library:
-        """Constants stay where they are: the library that is loaded knows their addresses."""
+        """Load the library. Its constants stay in place; the loaded code holds their addresses."""
         compiled = self.compiled
         if not compiled.constants:
             return load_image(compiled.library.tobytes())
@@ -139,10 +139,10 @@ class Module(Uncopied):
         return load_image(image.tobytes(), constants=constants)
 
     def source(self, kind: str = "llvm", name: str | None = None, *, complete: bool = False) -> str:
-        """Text of one function or all: "llvm", "asm", "tir" as given, "lowered" to flat loops.
+        """Source of one function or all: "llvm", "asm", "tir" as given, "lowered" to flat loops.
 
-        "asm" shows the code of the functions themselves; with `complete` also the exported entries
-        that check the arguments of a call, and their error messages.
+        "asm" shows the code of the functions themselves; with `complete`, also the exported entries
+        that check call arguments, and their error messages.
         """
         units = [u for u in self.compiled.units if name is None or u.name == name]
         if not units:
@@ -175,7 +175,7 @@ class Module(Uncopied):
         )
 
     def benchmark(self, name: str, *args: Any, repeat: int = 15, min_time: float = 0.005) -> Timing:
-        """Times calls: `repeat` samples, each of enough calls to last `min_time` seconds."""
+        """Time calls: `repeat` samples, each of enough calls to last `min_time` seconds."""
         function = self[name]
         function(*args)
         number = 1
@@ -197,7 +197,7 @@ class Module(Uncopied):
 
 
 def as_module(program: PrimFunc | IRModule) -> IRModule:
-    """A function as a module of one. Raises: BuildError BW606 for anything that is no program."""
+    """Wrap a function in a module. Raises: BuildError BW606 for any other type."""
     if isinstance(program, PrimFunc):
         return IRModule({program.name: program})
     if not isinstance(program, IRModule):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -210,7 +210,7 @@ def as_module(program: PrimFunc | IRModule) -> IRModule:
 
 
 def lowered_program(func: PrimFunc, target: Target, options: LowerOptions) -> PrimFunc:
-    """A valid program as flat loops. Raises: ValidationError: BW2xx, all its problems."""
+    """Validate and lower a program. Raises: ValidationError: BW2xx, with all its problems."""
     problems = find_violations(func, target)
     if problems:
         raise ValidationError.collect(problems)
@@ -226,18 +226,18 @@ def build(
     on_pass: OnPass | None = None,
     compile_cache: CompileCache | None = None,
 ) -> Module:
-    """Compiles a tensor program, or a module of them, to native code.
+    """Compile a tensor program, or a module of them, to native code.
 
     Args:
         program: scheduled or not; with or without blocks.
         target: a `Target` or its name.
-        sanitize: checks that stop a call with an error: "bounds" (BW713, an access outside its
-            buffer; BW717, a buffer with a negative extent), "nan" (BW714, a NaN written),
-            "uninit" (BW715, a read of what nobody wrote).
+        sanitize: run-time checks that abort a call with an error: "bounds" (BW713, an access
+            outside its buffer; BW717, a buffer with a negative extent), "nan" (BW714, a NaN
+            stored), "uninit" (BW715, a read of an uninitialized element).
         on_pass: called as `on_pass(name, before, after)` after every lowering pass. With
             BLOCKWRIGHT_DUMP_DIR set, the programs are written there too (see `dump`).
-        compile_cache: what earlier builds have validated and lowered; nothing is asked of it where
-            somebody watches the passes.
+        compile_cache: cache of validated and lowered programs; it is bypassed when passes are
+            observed or dumped.
 
     Raises:
         ValidationError: BW2xx, all problems of the program; see `bw.validate`.

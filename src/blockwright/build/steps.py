@@ -1,8 +1,7 @@
-"""Steps of a compilation that look at one program each: schedules, lowered forms.
+"""Run per-program compilation steps (scheduling, lowering) through the cache and the workers.
 
-Such a step is a function at the top of a module, of a program, a target and options. What an
-earlier compilation remembers of it is not done again; the rest is shared out among the workers and
-this process.
+A step is a module-level function of a program, a target and options. Cached results are reused; the
+remaining programs are distributed over the workers and this process.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ def each(
     compile_cache: CompileCache,
     progress: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """The results of a step for some programs, by their names; `progress` is called after each.
+    """The results of a step by program name; `progress` is called after each program.
 
-    Raises: what the step raises for the first program that it fails for.
+    Raises: the error of the step for the first program that fails.
     """
     what = step.__name__
     result = {n: compile_cache.find(what, p, target, options) for n, p in programs.items()}
@@ -46,7 +45,7 @@ def each(
             program = new.pop(job.what)
             result[job.what] = read(data, program)
             compile_cache.keep_written(what, program, target, options, data)
-    for name, program in new.items():  # few, or such as fail: here the error is the step's own
+    for name, program in new.items():  # few, or failed in a worker: rerun to raise the error here
         result[name] = step(program, target, options)
         if not _has_faults(result[name]):
             compile_cache.keep(what, program, target, options, result[name])
@@ -56,12 +55,12 @@ def each(
 
 
 def _has_faults(found: object) -> bool:
-    """Whether a step came to its result past a fault of ours: the next time may be better."""
+    """Whether the step recovered from an internal fault; such results are not cached."""
     return bool(getattr(found, "faults", ()))
 
 
 def warm_up(step: Step) -> None:
-    """Let a worker load what a step needs, while this process is busy with what comes before."""
+    """Let a worker import what a step needs while this process is busy with earlier steps."""
     POOL.start(StepJob(step.__name__, _path(step), b""))
 
 
@@ -78,16 +77,18 @@ def _job(step: Step, name: str, program: PrimFunc, target: Target, options: obje
 
 
 def run_step(function: str, arguments: bytes) -> bytes:
-    """The result of a step, written. Nothing where it fails: who asked does it again, and sees the
-    error where it can be caught. Nothing either without arguments; the step is loaded then."""
+    """Run a step and serialize its result.
+
+    Returns nothing if the step fails: the caller reruns the step and gets the error. Without
+    arguments, only imports the step's module."""
     module, _, name = function.partition(":")
     try:
         step = getattr(importlib.import_module(module), name)
         if not arguments:
             return b""
-        # They come from the process that started this one.
+        # The pickle comes from the parent process.
         program, target, options = pickle.loads(arguments)  # noqa: S301
         result = step(program, target, options)
         return b"" if _has_faults(result) else written(result, program)
-    except Exception:  # noqa: BLE001  whatever it is, it comes again
+    except Exception:  # noqa: BLE001  the caller reruns the step and gets the error
         return b""

@@ -1,8 +1,8 @@
-"""A worker: LLVM text in on standard input, objects out on standard output; or programs, and what
-is worked out of them.
+"""A compile worker: reads jobs from standard input, writes results to standard output.
 
-LLVM's binding holds a global lock, so threads gain nothing; processes do. They are started as
-`python -m blockwright.build.worker`, without fork, and end when their input ends.
+Jobs are LLVM modules to compile, schedules to prove, and compilation steps. LLVM's Python binding
+holds a global lock, so compiling in parallel needs processes instead of threads. Workers are
+started as `python -m blockwright.build.worker`, without fork, and exit at end of input.
 """
 
 from __future__ import annotations
@@ -34,20 +34,21 @@ class CompileJob(msgspec.Struct, frozen=True, array_like=True, tag="compile"):
 
     @property
     def weight(self) -> int:
-        """How long it takes, beside others."""
+        """Estimated cost relative to other jobs."""
         return len(self.text)
 
     def run(self) -> bytes:
-        """The object, compiled in this process."""
+        """Compile in this process; returns the object file."""
         return llvm.compile_object(
             self.text, self.triple, self.cpu, self.features, self.pipeline, self.what
         )
 
 
 class ProofJob(msgspec.Struct, frozen=True, array_like=True, tag="prove"):
-    """A schedule to prove: a program before and after it, as text.
+    """A schedule to verify: a program before and after scheduling, as text.
 
-    `hashes` are those of the programs that the texts stand for: what is read is what was written.
+    `hashes` are the structural hashes of the original programs; they detect an incorrect round
+    trip through the text.
     """
 
     what: str
@@ -57,11 +58,11 @@ class ProofJob(msgspec.Struct, frozen=True, array_like=True, tag="prove"):
 
     @property
     def weight(self) -> int:
-        """How long it takes, beside others."""
+        """Estimated cost relative to other jobs."""
         return len(self.before) + len(self.after)
 
     def run(self) -> bytes:
-        """The verdict, found in this process."""
+        """Verify in this process; returns the encoded verdict."""
         from blockwright.ir import structural_hash
         from blockwright.script.ir import from_source
         from blockwright.verify import verify
@@ -80,8 +81,8 @@ class ProofJob(msgspec.Struct, frozen=True, array_like=True, tag="prove"):
 
 
 class StepJob(msgspec.Struct, frozen=True, array_like=True, tag="step"):
-    """A step of a compilation, by its `function` ("module:name"), of pickled `arguments`: a
-    program, a target and options (see `blockwright.build.steps`)."""
+    """A compilation step: `function` ("module:name") and its pickled `arguments`, a program, a
+    target and options (see `blockwright.build.steps`)."""
 
     what: str
     function: str
@@ -89,11 +90,11 @@ class StepJob(msgspec.Struct, frozen=True, array_like=True, tag="step"):
 
     @property
     def weight(self) -> int:
-        """How long it takes, beside others."""
+        """Estimated cost relative to other jobs."""
         return len(self.arguments)
 
     def run(self) -> bytes:
-        """The result as it is remembered; nothing where the step fails, or cannot be written."""
+        """The serialized result; empty when the step fails or its result cannot be pickled."""
         from blockwright.build.steps import run_step
 
         return run_step(self.function, self.arguments)
@@ -103,7 +104,7 @@ Job = CompileJob | ProofJob | StepJob
 
 
 class Proved(msgspec.Struct, frozen=True, array_like=True):
-    """A verdict (see `blockwright.verify`), and the seconds that it took."""
+    """A verdict (see `blockwright.verify`) and the seconds it took."""
 
     verdict: str
     why: str
@@ -111,7 +112,7 @@ class Proved(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """An object, verdict or result, or the message and code of an error."""
+    """The result of a job, or the message and code of an error."""
 
     data: bytes
     message: str = ""
@@ -119,7 +120,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
 
 def read_message(stream: BinaryIO) -> bytes | None:
-    """One length-prefixed message, or None at the end."""
+    """Read one length-prefixed message; None at the end of the stream."""
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None
@@ -135,9 +136,9 @@ def write_message(stream: BinaryIO, body: bytes) -> None:
 
 
 def main() -> None:
-    """Serves jobs until the input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
-    # What a library prints must not get between the messages.
+    """Serve jobs until the input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles interrupts
+    # Keep output of libraries out of the message stream: redirect stdout to stderr.
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     decode = msgspec.msgpack.Decoder(Job).decode

@@ -1,4 +1,4 @@
-"""The pool of workers: one process per core, started when there is enough to do."""
+"""A pool of worker processes, one per core, started when there are enough jobs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from blockwright.build.worker import Answer, Job, read_message, write_message
 from blockwright.support import BuildError
 
 _WORTH_IT = 6
-"""Fewer jobs than this are done in this process: a worker needs some 0.3 s to start."""
+"""Smallest number of jobs that is sent to workers, because a worker takes some 0.3 s to start."""
 
 
 class _Worker:
-    """One process; used by one thread at a time."""
+    """A worker process; used by one thread at a time."""
 
     def __init__(self) -> None:
         self.process = _start()
@@ -59,7 +59,7 @@ class _Worker:
                     stream.close()
 
     def restart(self) -> None:
-        """A fresh process in place of one that died."""
+        """Replace a dead process."""
         self.stop()
         self.process = _start()
 
@@ -78,7 +78,7 @@ def _start() -> subprocess.Popen[bytes]:
 
 
 class WorkerPool:
-    """Compiles many jobs at once. Workers live until `close` and are replaced when they die."""
+    """Runs jobs in parallel. Workers live until `close` and are replaced when they die."""
 
     def __init__(self, count: int | None = None) -> None:
         self.count = count or len(os.sched_getaffinity(0))
@@ -87,12 +87,12 @@ class WorkerPool:
         self._owner = os.getpid()
 
     def worth_it(self, jobs: int) -> bool:
-        """Whether so many jobs are done by several processes."""
+        """Whether this number of jobs is run by workers."""
         return self.count > 1 and jobs >= _WORTH_IT
 
     def start(self, job: Job) -> None:
-        """Start a worker ahead of its use, with a job whose result nobody waits for. Nothing
-        happens where this process would do all jobs itself, or a worker is idle."""
+        """Start a worker ahead of time with a job whose result is discarded. Does nothing when this
+        process would run all jobs itself, or when a worker is idle."""
         with self._lock:
             if self.count == 1 or (self._idle and self._owner == os.getpid()):
                 return
@@ -108,8 +108,8 @@ class WorkerPool:
     def run(
         self, jobs: Sequence[Job], done: Callable[[], None] | None = None, here: bool = False
     ) -> list[bytes]:
-        """Results in the order of the jobs; `done` is called after each. With `here`, this process
-        takes the place of one worker.
+        """Run the jobs and return their results in order; `done` is called after each. With `here`,
+        this process replaces one worker.
 
         Raises: the first BuildError; others are dropped.
         """
@@ -122,7 +122,7 @@ class WorkerPool:
             return results_here
         results: list[bytes | BaseException | None] = [None] * len(jobs)
         waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-        # Long ones first: the last to finish decides.
+        # Longest jobs first, to shorten the critical path.
         for index in sorted(range(len(jobs)), key=lambda i: -jobs[i].weight):
             waiting.put(index)
         busy = [self._take() for _ in range(min(self.count, len(jobs)) - here)]
@@ -189,7 +189,7 @@ class WorkerPool:
             self._idle.extend(workers)
 
     def close(self) -> None:
-        """Ends all idle workers."""
+        """Stop all idle workers."""
         with self._lock:
             workers, self._idle = self._idle, []
         if self._owner == os.getpid():

@@ -80,7 +80,9 @@ class _Checks(Analysed):
         with self.inside(node.loop_var, node.dom):
             kind = node.kind
             if kind is ForKind.VECTORIZED:
-                self.context.note(f"loop {node.loop_var.name} is not vectorized: it has sanitizer checks")
+                self.context.note(
+                    f"loop {node.loop_var.name} is not vectorized: it has sanitizer checks"
+                )
                 kind = ForKind.SERIAL
             loop = node.replace(kind=kind, body=self(node.body))
         return sequence([*checks, loop])

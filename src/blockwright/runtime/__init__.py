@@ -1,1 +1,1 @@
-"""Running compiled code: libraries, calls, threads, artefacts. Imports no compiler room."""
+"""Run compiled code: libraries, calls, threads, artefacts. Does not import the compiler."""

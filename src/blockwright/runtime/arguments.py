@@ -1,11 +1,12 @@
-"""Calls compiled functions with arrays of any framework.
+"""Call compiled functions with arrays of any framework.
 
-Arrays go to the FFI as they are; it reads NumPy arrays, torch tensors and other DLPack objects
-without copying. What compiled code cannot take in place is copied first: arrays that are not
-contiguous, not aligned to their element, or in foreign byte order. Copies are counted, and written
-back where the function writes its argument. Results come back in the framework of the first array,
-without one in that of the model (`framework`), if it is imported, or else as NumPy arrays;
-where the caller has memory for them, it follows the arguments, and nothing comes back.
+The FFI reads NumPy arrays, torch tensors and other DLPack objects without copying. Arrays that
+compiled code cannot access in place are copied first: arrays that are not contiguous, not aligned
+to their element size, or in non-native byte order. Copies are counted, and written back where the
+function writes its argument. Results are converted to the framework of the first array argument.
+Without one they are converted to the model's framework (`framework`) if that is imported, else to
+NumPy. Where the caller passes memory for the results, it follows the arguments, and the call
+returns None.
 """
 
 from __future__ import annotations
@@ -44,17 +45,16 @@ class NativeFunction(Uncopied):
     """A compiled function, callable with arrays and numbers.
 
     Attributes:
-        name: for messages.
-        parameters: argument names; may be empty when unknown.
-        written: positions of arguments the function writes; None means any may be written.
-        results: names of what the function returns, or writes where memory for all of them follows
-            the arguments.
-        library: what it came from; kept, because memory goes back when a library is dropped.
-        framework: the package of results when no argument is an array; "" for NumPy.
-        copies: how many arguments were copied so far because of their layout.
+        name: function name for messages.
+        parameters: parameter names; may be empty when unknown.
+        written: positions of the arguments that the function writes; None means possibly all.
+        results: names of the results; memory for them may be passed after the arguments.
+        library: the library of the function; keeps its memory alive, which is otherwise released.
+        framework: package of the results when no argument is an array; "" for NumPy.
+        copies: number of arguments copied so far because of their layout.
     """
 
-    # (Slots are emptied in this order: the function is gone when the library goes.)
+    # Slots are cleared in this order: the function must go before the library.
     __slots__ = (
         "_call",
         "copies",
@@ -87,14 +87,14 @@ class NativeFunction(Uncopied):
         return f"<compiled function {self.name}({', '.join(self.parameters)})>"
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Calls the function, with arguments by position or by name.
+        """Call the function with positional or keyword arguments.
 
         Raises: ArgumentError (BW7xx) naming the argument and the remedy.
         """
         return self.call(self._by_position(args, named) if named else args)
 
     def call(self, args: tuple[Any, ...]) -> Any:
-        """The same with all arguments by position, in a tuple: the quick way of models."""
+        """Call with all arguments by position, in a tuple: the fast path of models."""
         kind: type[Any] | None = None
         try:
             for value in args:
@@ -103,7 +103,7 @@ class NativeFunction(Uncopied):
                     if not value.flags.carray:
                         break
                 elif class_ is _torch_tensor or class_ is _torch_parameter:
-                    # The FFI would ignore a pending negation, and that the memory was given back.
+                    # The FFI would ignore a pending negation or released memory.
                     if not value.is_contiguous() or value.is_neg() or not value.untyped_storage():
                         break
                 elif class_ not in _SIMPLE:
@@ -117,19 +117,19 @@ class NativeFunction(Uncopied):
                 if type(result) is kind or result is None:
                     return result
                 return converted(result, kind or self._usual_kind())
-        except BufferError:  # an element type or byte order that the exchange protocol lacks
+        except BufferError:  # an element type or byte order that DLPack cannot express
             pass
         except FFI_ERRORS as error:
             if error_code(error) != "BW706":
                 self._check_arguments(args)
                 raise translate(error) from None
-            # Memory for results may be all that needs a copy.
+            # Perhaps only the memory for results needs a copy.
             everything = not self._is_result(len(args) - 1)
             return self._call_with_copies(args, everything=everything)
         return self._call_with_copies(args, everything=False)
 
     def _by_position(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
-        """All arguments of a call in the order of the parameters and results."""
+        """Order all arguments of a call by parameters, then results."""
         names = (*self.parameters, *self.results)
         given = dict(zip(names, args, strict=False))
         for name, value in named.items():
@@ -157,7 +157,7 @@ class NativeFunction(Uncopied):
         return cast("type[Any]", getattr(framework, "Tensor", np.ndarray))
 
     def _call_with_copies(self, args: tuple[Any, ...], *, everything: bool) -> Any:
-        """The general path: adapts each argument, calls, writes copies back."""
+        """General path: adapt each argument, call, write copies back."""
         kind: type[Any] | None = None
         ready: list[Any] = []
         back: list[tuple[Any, Any]] = []
@@ -180,7 +180,7 @@ class NativeFunction(Uncopied):
             result = self._call(*ready)
         except BufferError as error:
             raise ArgumentError(
-                f"an argument of {self.name} cannot be handed over: {error}",
+                f"an argument of {self.name} cannot be passed through the FFI: {error}",
                 code="BW703",
                 help="convert it to a common number type",
             ) from None
@@ -198,15 +198,15 @@ class NativeFunction(Uncopied):
         return bool(self.results) and index >= len(self.parameters)
 
     def _written_memory(self, args: Sequence[Any]) -> Iterator[tuple[int, np.ndarray]]:
-        """What a call writes, results among it; what lies on devices is left out."""
+        """Host arrays that the call writes, including results; device arrays are skipped."""
         for index, value in enumerate(args):
             written = self._is_result(index) or index in (self.written or ())
             if written and on_host(value):
                 yield index, elements(value)
 
     def _check_arguments(self, args: Sequence[Any]) -> None:
-        """Some of torch's devices and tensors, and large numbers, cannot even be handed over; their
-        error says nothing of it."""
+        """Diagnose arguments that the FFI cannot pass and whose FFI error is unspecific: tensors
+        on some torch devices, special torch tensors and large integers."""
         for index, value in enumerate(args):
             if is_number(value):
                 self._number(index, value)
@@ -220,10 +220,10 @@ class NativeFunction(Uncopied):
                 )
 
     def _adapt(self, index: int, value: Any, everything: bool) -> tuple[Any, Any]:
-        """What to pass for one argument, and the copy made of it, if any.
+        """The value to pass for one argument, and the copy made of it, if any.
 
-        With `everything` arguments are copied whatever their layout. Memory for results is not: it
-        is the arguments that make way for it.
+        With `everything`, arguments are copied regardless of their layout. Memory for results is
+        not: it is the arguments overlapping it that are copied.
         """
         if self._is_result(index):
             everything = False
@@ -243,7 +243,7 @@ class NativeFunction(Uncopied):
         )
 
     def _number(self, index: int, value: Any) -> Any:
-        """A number as the FFI takes it."""
+        """Convert a number to a type that the FFI accepts."""
         number: Any = cast("Any", value).item() if isinstance(value, np.generic) else value
         if isinstance(number, int) and not -(2**63) <= number < 2**63:
             raise ArgumentError(
@@ -275,7 +275,7 @@ class NativeFunction(Uncopied):
         if not flags.writeable and self.written is not None and index in self.written:
             raise self._read_only(index)
         if not (flags.c_contiguous and flags.aligned and dtype.isnative) or everything:
-            # ascontiguousarray keeps an array whose only fault is its address.
+            # Not np.ascontiguousarray: it does not copy an array that is only misaligned.
             copy = value = np.array(value, dtype.newbyteorder("="), order="C", copy=True)
         elif not flags.writeable:
             if self.written is None:
@@ -325,13 +325,13 @@ class NativeFunction(Uncopied):
 
 
 _SIMPLE = frozenset((bool, int, float))
-_numpy_array = np.ndarray  # a global of its own: calls of small models take about a microsecond
+_numpy_array = np.ndarray  # a global is faster: calls of small models take about a microsecond
 _torch_tensor: Any = None
 _torch_parameter: Any = None
 
 
 def _find_torch() -> None:
-    """Learns torch's classes once torch is in use; this package never imports it."""
+    """Look up torch's classes once torch is loaded; this package never imports it."""
     global _torch_tensor, _torch_parameter
     torch: Any = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "Tensor"):

@@ -1,4 +1,4 @@
-"""Arrays of any framework as NumPy arrays and DLPack tensors over the same memory, and back."""
+"""Zero-copy conversion of arrays of any framework to NumPy arrays and DLPack tensors, and back."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ DLPACK_KINDS = {
     "float8_e5m2fnuz": 13,
     "float8_e8m0fnu": 14,
 }
-"""NumPy extension types by name: their DLPack type codes, which NumPy itself does not know."""
+"""DLPack type codes of NumPy extension types by name; NumPy itself does not know them."""
 
 _DLPACK_FLAGS = 24
-"""Where a versioned capsule's tensor keeps its flags: version, context and deleter stand before."""
+"""Offset of the flags in a versioned capsule's tensor, after version, context and deleter."""
 
 _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
@@ -36,11 +36,11 @@ _NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
 
 
 _FRAMEWORKS = {"jax": "jax.dlpack", "jaxlib": "jax.dlpack"}
-"""Package of an array class to the module whose `from_dlpack` makes such arrays, if not itself."""
+"""Package of an array class → module with its `from_dlpack`, where that is another module."""
 
 
 class _Interface:
-    """Lends memory to NumPy; keeps its owner alive."""
+    """Exposes memory to NumPy and keeps its owner alive."""
 
     def __init__(self, owner: Any, interface: dict[str, Any]) -> None:
         self.owner, self.__array_interface__ = owner, interface
@@ -60,7 +60,7 @@ def is_torch(value: Any) -> bool:
 
 
 def marked_read_only(value: Any) -> bool:
-    """Whether the exchange protocol, in its versions that can, marks an array as read-only."""
+    """Whether an array is read-only according to a DLPack version that has the flag."""
     try:
         capsule = value.__dlpack__(max_version=(1, 0))
         head = _capsule_pointer(capsule, b"dltensor_versioned")
@@ -70,7 +70,7 @@ def marked_read_only(value: Any) -> bool:
 
 
 def as_numpy(value: Any) -> Any:
-    """A NumPy array over host memory of another framework; other things as they are."""
+    """A NumPy view of another framework's array in host memory; other values unchanged."""
     if not on_host(value):
         return value
     if marked_read_only(value):
@@ -86,13 +86,13 @@ def on_host(value: Any) -> bool:
 
 
 def misaligned(tensor: Any) -> bool:
-    """Whether a tensor's first element is at no multiple of its size; torch's and the FFI's."""
+    """Whether a tensor's address is not a multiple of its element size; for torch and the FFI."""
     size = tensor.element_size() if is_torch(tensor) else max(1, tensor.dtype.itemsize)
     return bool(tensor.data_ptr() % size)
 
 
 def elements(value: Any) -> np.ndarray:
-    """The memory of an array, as an array of its shape whose elements have no type."""
+    """A view of the array's memory with the same shape and strides and untyped elements."""
     if is_numpy(value):
         return value
     if not is_torch(value):
@@ -110,7 +110,7 @@ def elements(value: Any) -> np.ndarray:
 
 
 def lend_writable(array: np.ndarray) -> np.ndarray:
-    """The same memory without the read-only mark, which the exchange protocol cannot express."""
+    """A writable view of a read-only array, because DLPack cannot express read-only memory."""
     interface = dict(array.__array_interface__)
     interface["data"] = (interface["data"][0], False)
     if array.dtype.name in DLPACK_KINDS:
@@ -121,10 +121,10 @@ def lend_writable(array: np.ndarray) -> np.ndarray:
 
 
 def with_dtype(array: np.ndarray, code: int) -> Any:
-    """A tensor over `array` whose element type is one that NumPy cannot export.
+    """A tensor over `array` with an element type that NumPy cannot export.
 
-    The words are exported as integers; then the type in the tensor object, which stands at a fixed
-    place of its public layout, is set.
+    The elements are exported as integers; then the type in the tensor object, at a fixed offset of
+    its public layout, is overwritten.
     """
     bits = 8 * array.dtype.itemsize
     tensor = tvm_ffi().from_dlpack(array.view(f"u{array.dtype.itemsize}"))
@@ -134,7 +134,7 @@ def with_dtype(array: np.ndarray, code: int) -> Any:
 
 
 def to_numpy(tensor: Any) -> np.ndarray:
-    """A NumPy array over a tensor in host memory, for all element types."""
+    """A NumPy view of a tensor in host memory, for all element types."""
     try:
         return np.from_dlpack(tensor)
     except (BufferError, RuntimeError):
@@ -155,7 +155,7 @@ def to_numpy(tensor: Any) -> np.ndarray:
 
 
 def converted(value: Any, kind: type[Any]) -> Any:
-    """A result in the framework `kind` belongs to; arrays become tuples."""
+    """Convert a result to the framework of the class `kind`; FFI arrays become tuples."""
     ffi = tvm_ffi()
     if isinstance(value, ffi.Tensor):
         if kind is np.ndarray:

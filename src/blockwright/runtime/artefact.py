@@ -1,12 +1,16 @@
-"""Reads artefacts: compiled models in one file, weights included.
+"""Read artefacts: compiled models with their weights in one file.
 
-An artefact *is* a shared library. `tvm_ffi.load_module` loads it when its name ends in `.so` (any
-name works through the FFI function "ffi.Module.load_from_file.so"). Inside the library are, besides
-code: a note near the start with the format version, the file's size and where the description is;
-the description (JSON, symbol `__bw_metadata`); packed weights, mapped from the file by the loader.
-After the library stand two SHA-256 sums: of the file up to the end of the description, and of all.
+An artefact *is* a shared library. `tvm_ffi.load_module` loads it when its name ends in `.so`; the
+FFI function "ffi.Module.load_from_file.so" accepts any name. Besides code, the library contains:
 
-Nothing of the file is executed, or even mapped, before the checks have passed.
+- near the start, a note with the format version, the file size and the location of the metadata;
+- the metadata (JSON, symbol `__bw_metadata`);
+- packed weights, which the loader maps from the file.
+
+Two SHA-256 checksums follow the library: one over the file up to the end of the metadata, one over
+the whole library.
+
+No part of the file is mapped or executed before the checks have passed.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ _CHUNK = 1 << 20
 
 
 class Header(msgspec.Struct, frozen=True):
-    """Contents of the note. Later formats keep the version first."""
+    """Contents of the note. The version stays first in later formats."""
 
     version: int
     file_size: int = 0
@@ -48,7 +52,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Trailer(msgspec.Struct, frozen=True):
-    """The last bytes of the file: checksums of its head and of all before the trailer."""
+    """The end of the file: checksums of the head and of everything before the trailer."""
 
     head: bytes
     whole: bytes
@@ -61,10 +65,10 @@ class Trailer(msgspec.Struct, frozen=True):
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """One argument or result. Sizes in `shape` are numbers or expressions over `dims` as text.
+    """An argument or result. Sizes in `shape` are numbers or textual expressions over `dims`.
 
-    `order` lists the axes as they lie in memory, where that is not the usual order: (0, 2, 3, 1)
-    for channels-last images. Code in the library counts axes in that order.
+    `order` lists the axes in storage order where it is not the default: (0, 2, 3, 1) for
+    channels-last images. Code in the library numbers axes in storage order.
     """
 
     name: str
@@ -79,9 +83,9 @@ class ExportedFunction(msgspec.Struct, frozen=True):
     """A function of the artefact.
 
     Attributes:
-        dims: range of each symbolic size, both ends included; None when unbounded.
-        inputs_tree, outputs_tree: how arguments and results nest, as JSON values.
-        framework: the package whose tensors results are when no argument is an array; "" for NumPy.
+        dims: inclusive range of each symbolic size; the upper end is None when unbounded.
+        inputs_tree, outputs_tree: nesting of arguments and results, as JSON values.
+        framework: package of the results when no argument is an array; "" for NumPy.
     """
 
     name: str
@@ -94,14 +98,14 @@ class ExportedFunction(msgspec.Struct, frozen=True):
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """What an artefact says about itself.
+    """The description stored in an artefact.
 
     Attributes:
-        version: of the Blockwright that wrote it.
-        triple, cpu, features: what the code was compiled for; `features` (as LLVM names them) are
-            required to run it.
-        main: the function a call of the whole artefact means.
-        extra: anything else, as JSON.
+        version: version of Blockwright that wrote the artefact.
+        triple, cpu, features: the compilation target; `features` (LLVM names) are required to run
+            the code.
+        main: the function that runs when the artefact itself is called.
+        extra: additional JSON values.
     """
 
     version: str
@@ -124,9 +128,9 @@ class Artefact(msgspec.Struct, frozen=True, eq=False):
 def load_artefact(
     path: str | os.PathLike[str], *, verify: Literal["full", "head"] = "full"
 ) -> Artefact:
-    """Checks an artefact and loads it.
+    """Check an artefact and load it.
 
-    Arguments: `verify="head"` leaves the weights unread until they are used.
+    Arguments: `verify="head"` does not read the weights until they are used.
     Raises: ArtefactError: BW800 not an artefact, BW801 truncated, BW802 newer format, BW803 for
     another processor, BW804 damaged, BW805 cannot be read.
     """
@@ -138,7 +142,7 @@ def load_artefact(
 def read_metadata(
     path: str | os.PathLike[str], *, verify: Literal["full", "head"] = "head"
 ) -> Metadata:
-    """Checks an artefact and returns its description without loading it; raises as above."""
+    """Check an artefact and return its metadata without loading it; raises as `load_artefact`."""
     require_path(path, 'write bw.load("model.bwx")')
     name = os.fspath(path)
     try:
@@ -165,11 +169,11 @@ def read_metadata(
 
 
 def require_path(path: Any, remedy: str) -> None:
-    """Raises: ArtefactError (BW805) unless `path` can be that of a file."""
+    """Raise ArtefactError (BW805) unless `path` is a valid file path."""
     require_kind(
         path,
         (str, os.PathLike),
-        "the path of an artefact is text or a Path",
+        "the path of an artefact must be text or a Path",
         ArtefactError,
         "BW805",
         remedy,
@@ -184,7 +188,7 @@ def _damaged(name: str) -> ArtefactError:
     return ArtefactError(
         f"{name} is damaged: its contents do not match its checksum",
         code="BW804",
-        help="copy the file again, or save the artefact anew",
+        help="copy the file again, or save the artefact again",
     )
 
 
@@ -197,7 +201,7 @@ def _foreign(name: str) -> ArtefactError:
 
 
 def _read_header(file: io.RawIOBase, name: str, size: int) -> Header:
-    """Finds the note through the ELF program headers, all of which lie in the first page."""
+    """Find the note through the ELF program headers, which are in the first page."""
     start = file.read(4096)
     if len(start) < 64 or start[:6] != b"\x7fELF\x02\x01":
         if size == 0:
@@ -261,7 +265,7 @@ def _read_trailer(file: io.RawIOBase, name: str, header: Header) -> Trailer:
 
 
 def _hash(file: io.RawIOBase, digest: Any, start: int, end: int, keep_from: int) -> bytes:
-    """Feeds bytes `start`..`end` to `digest` piecewise; returns those from `keep_from` on."""
+    """Feed bytes `start`..`end` to `digest` in chunks; return those from `keep_from` on."""
     buffer = memoryview(bytearray(min(_CHUNK, max(1, end - start))))
     kept = bytearray()
     at = start
@@ -283,7 +287,7 @@ def _decode(description: bytes, name: str) -> Metadata:
         raise ArtefactError(
             f"the description in {name} cannot be read: {error}",
             code="BW804",
-            help="save the artefact anew with this version",
+            help="save the artefact again with this version",
         ) from error
 
 

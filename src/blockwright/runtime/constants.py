@@ -1,8 +1,8 @@
-"""Memory for the constants of compiled code: written once, then read only.
+"""Read-only memory for the constants of compiled code.
 
-It comes in pages as large as the system has: streams of weights cross fewer page borders, at which
-processors stop to fetch ahead. Large results that are computed while a model is compiled, such as
-packed weights, are written there at once; a library that is loaded reads them where they are.
+Constants live in the largest pages the system offers: streaming weights then crosses fewer page
+boundaries, at which hardware prefetchers stop. Large arrays computed at compile time, such as
+packed weights, are written directly to this memory, and loaded libraries read them in place.
 """
 
 from __future__ import annotations
@@ -25,42 +25,42 @@ from blockwright.runtime.threads import default_num_threads
 from blockwright.support import ArtefactError
 
 _Bytes = NDArray[np.uint8]
-_LARGE = 1 << 20  # bytes from which a constant has pages of its own
-_HUGE = 1 << 21  # bytes of the larger pages
-_LINE = 64  # what compiled code expects constants to be aligned to
-_PIECE = 1 << 23  # bytes copied at a time
-_MOST = 4  # threads that copy: more of them wait for memory
-_WORTH = 1 << 26  # bytes from which memory is provided ahead
+_LARGE = 1 << 20  # bytes from which a constant gets pages of its own
+_HUGE = 1 << 21  # bytes of a huge page
+_LINE = 64  # alignment that compiled code expects of constants, in bytes
+_PIECE = 1 << 23  # bytes per copy task
+_MOST = 4  # maximum number of copying threads; with more, memory is the bottleneck
+_WORTH = 1 << 26  # bytes from which memory is faulted in ahead of use
 _system = ctypes.CDLL(None, use_errno=True)
 
 
 class _Pages(mmap.mmap):
-    """Memory of this process alone, which goes back with the last array in it."""
+    """Private anonymous memory, released with the last array that uses it."""
 
     def __new__(cls, size: int) -> _Pages:
-        """Zeroed; with room to begin at a large page, where it has one."""
+        """Zeroed pages; a large mapping has spare room to align its start to a huge page."""
         spare = _HUGE if size >= _HUGE else 0
         kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         pages = super().__new__(cls, -1, size + spare, flags=kind)
         if spare:
-            pages.madvise(mmap.MADV_HUGEPAGE)  # where there are none, small ones do
+            pages.madvise(mmap.MADV_HUGEPAGE)  # small pages work too, so errors do not matter
         whole = np.frombuffer(pages, np.uint8)
         pages.begin = -whole.ctypes.data % spare if spare else 0
         return pages
 
     begin: int
-    """Where the first of them begins."""
+    """Offset of the first usable byte."""
 
     def at(self, offset: int, size: int) -> _Bytes:
-        """A part of it, as an array of which others are views."""
+        """A part of the pages as an array; other arrays are views of it."""
         return np.frombuffer(self, np.uint8, size, self.begin + offset)
 
 
 class _Reserve:
-    """Memory that the system provides on another core before it is asked for.
+    """Memory that a background thread faults in before it is needed.
 
-    It clears pages, or fetches them from the host of a virtual machine, when they are used for the
-    first time: for large weights that takes longer than to pack them.
+    The first access to a page makes the kernel clear it, or fetch it from the host of a virtual
+    machine. For large weights this takes longer than packing them.
     """
 
     def __init__(self, size: int) -> None:
@@ -71,8 +71,8 @@ class _Reserve:
         self._thread.start()
 
     def _provide(self) -> None:
-        """By writing there. (To ask the system keeps it from other changes of the process's memory
-        meanwhile, which the import of a model makes all the time.)"""
+        """Fault pages in by writing to them. `madvise` would block other changes of the process's
+        address space meanwhile, which happen constantly while a model is imported."""
         at = 0
         while at < self._size:
             with self._lock:
@@ -82,7 +82,7 @@ class _Reserve:
                 at += piece
 
     def take(self, size: int) -> _Bytes | None:
-        """Memory in whole pages, or None where not enough is left."""
+        """Memory in whole pages; None when the reserve has too little left."""
         whole = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         with self._lock:
             start = self._taken
@@ -97,7 +97,7 @@ class _Reserve:
         return 0 <= array.ctypes.data - self._address < self._size
 
     def close(self) -> None:
-        """What is left goes back; nobody writes to the rest any more."""
+        """Release the unused part and make the used part read-only."""
         with self._lock:
             used, self._taken = self._taken, self._size
         self._thread.join()
@@ -111,7 +111,7 @@ _reserve: ContextVar[_Reserve | None] = ContextVar("constants", default=None)
 
 @contextmanager
 def reserved(size: int) -> Generator[None]:
-    """Constants that are made inside are expected to take so many bytes in all."""
+    """Reserve memory for the constants created inside, which need about `size` bytes in all."""
     reserve = _try_reserve(size)
     token = _reserve.set(reserve)
     try:
@@ -123,7 +123,7 @@ def reserved(size: int) -> Generator[None]:
 
 
 def _try_reserve(size: int) -> _Reserve | None:
-    """None where it is not worth it, or not to be had: it may turn out not to be needed."""
+    """A reserve; None when it is not worthwhile, or not available: it is only an optimization."""
     try:
         return _Reserve(size) if size >= _WORTH else None
     except OSError:
@@ -137,7 +137,7 @@ def _memory(size: int) -> _Bytes:
 
 
 def empty(shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
-    """An array for a constant that is to be computed, whose contents do not matter yet."""
+    """An uninitialized array for a constant that will be computed."""
     wanted = np.dtype(dtype)
     size = wanted.itemsize * int(np.prod(shape, dtype=np.int64))
     if size < _LARGE:
@@ -146,9 +146,9 @@ def empty(shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
 
 
 def seal(array: NDArray[Any]) -> None:
-    """The array has its contents: nobody writes there any more.
+    """Make a completed array read-only.
 
-    Raises: ArtefactError (BW806) where the system refuses.
+    Raises: ArtefactError (BW806) when the system call fails.
     """
     array.flags.writeable = False
     if _is_ours(array):
@@ -156,7 +156,7 @@ def seal(array: NDArray[Any]) -> None:
 
 
 def _seal_pages(array: NDArray[Any]) -> None:
-    """Nobody may write there, now or as soon as the reserve that it is from is closed."""
+    """Protect the array's pages now, or when the reserve that holds them is closed."""
     reserve = _reserve.get()
     if reserve is None or not reserve.holds(array):
         _protect(array.ctypes.data, array.nbytes)
@@ -178,20 +178,20 @@ def _protect(address: int, size: int) -> None:
 
 
 def _give_back(address: int, size: int) -> None:
-    """The contents of whole pages are not needed any more."""
+    """Release whole pages whose contents are no longer needed."""
     _system.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), mmap.MADV_DONTNEED)
 
 
 class Constants:
-    """Constants of a library, in memory where nobody writes.
+    """The constants of a library, in read-only memory.
 
-    Attributes: `addresses` by symbol, for as long as this is kept.
+    Attributes: `addresses` by symbol, valid for the lifetime of this object.
     """
 
     def __init__(self, contents: Mapping[str, NDArray[Any]]) -> None:
-        """Arguments: `contents` by symbol; those that are not sealed are copied.
+        """Arguments: `contents` by symbol; arrays that are not sealed are copied.
 
-        Raises: ArtefactError (BW806) where the system refuses.
+        Raises: ArtefactError (BW806) when memory cannot be made read-only.
         """
         lent = {symbol: array for symbol, array in contents.items() if _may_lend(array)}
         copied = {symbol: a for symbol, a in contents.items() if symbol not in lent}
@@ -217,7 +217,7 @@ def _may_lend(array: NDArray[Any]) -> bool:
 
 
 def _places(arrays: Mapping[str, NDArray[Any]]) -> tuple[dict[str, int], int]:
-    """Where each begins if they lie next to each other, and the bytes of all."""
+    """The offset of each array when packed with alignment, and the total size in bytes."""
     result: dict[str, int] = {}
     end = 0
     for symbol, array in arrays.items():

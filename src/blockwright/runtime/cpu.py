@@ -1,4 +1,4 @@
-"""What the processor of this machine can do, named as LLVM names it."""
+"""Features of this machine's processor, by their LLVM names."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _KERNEL_NAMES = {
     "fp-armv8": "fp",
     "crc": "crc32",
 }
-"""LLVM feature name to the flag in /proc/cpuinfo, where they differ (x86-64, then AArch64)."""
+"""LLVM feature name → /proc/cpuinfo flag, where they differ (x86-64, then AArch64)."""
 
 
 @functools.cache
@@ -57,7 +57,7 @@ def kernel_flags() -> frozenset[str]:
 
 
 def machine() -> str:
-    """The architecture: "x86-64", "aarch64", or what the system calls it."""
+    """The architecture: "x86-64", "aarch64", or the system's own name for it."""
     name = platform.machine().lower()
     return {"x86_64": "x86-64", "amd64": "x86-64", "arm64": "aarch64"}.get(name, name)
 

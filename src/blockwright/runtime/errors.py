@@ -1,18 +1,18 @@
-"""Turns errors raised by compiled code into the exception classes users know.
+"""Translate errors raised by compiled code to Blockwright's exception classes.
 
 Compiled code can raise only a kind and a message through the FFI. Its messages start with a code,
 "BW704: ...", and may end with a line "help: ...". The codes of calls:
 
 - BW701 wrong number of arguments, BW702 not a tensor or number of the expected kind
 - BW703 data type, BW704 rank or shape, BW705 device
-- BW706 not contiguous or under-aligned (callers that go through this package never see it: they
-  copy and call again), BW707 a read-only array where a result must be written
+- BW706 not contiguous or under-aligned (callers of this package never see it: the call is repeated
+  with copies), BW707 a read-only array where a result must be written
 - BW708 a symbolic size or an index outside its range, BW709 two arguments disagree on a symbolic
   size
 - BW719 a guard of an exported program does not hold
 - BW710 thread-pool settings, BW712 a failed assertion, BW720 out of memory
-- memory for results that the caller passes is an argument that is written, called "result 1 `out`"
-- of sanitizer builds: BW713 an index outside its buffer, BW714 NaN written, BW715 an element read
+- memory passed for results is checked like an argument that is written, named "result 1 `out`"
+- in sanitizer builds: BW713 an index outside its buffer, BW714 NaN written, BW715 an element read
   before it is written, BW717 a buffer with a negative extent
 """
 
@@ -39,7 +39,7 @@ FFI_ERRORS = (
     IndexError,
     AssertionError,
 )
-"""What the FFI makes of an error's kind; unknown kinds become RuntimeError."""
+"""Exception classes of the FFI, by error kind; unknown kinds become RuntimeError."""
 
 _DLPACK_TYPE = re.compile(r"\b(\w+) \((\d+) bits, (\d+) lanes\)")
 _FAMILIES: dict[str, type[BlockwrightError]] = {
@@ -51,7 +51,7 @@ _FAMILIES: dict[str, type[BlockwrightError]] = {
 
 
 def error_code(error: BaseException) -> str | None:
-    """The code an error of compiled code carries, or None."""
+    """The code in the message of an error; None if it has none."""
     if isinstance(error, BlockwrightError):
         return error.code
     result = coded_message(str(error))
@@ -59,7 +59,7 @@ def error_code(error: BaseException) -> str | None:
 
 
 def _type_name(found: re.Match[str]) -> str:
-    """An element type as it is written elsewhere: compiled code has its kind, bits and lanes."""
+    """The usual name of an element type, from the kind, bits and lanes in a message."""
     kind, bits, lanes = found.groups()
     whole = kind == "bool" or any(letter.isdigit() for letter in kind)
     name = kind if whole else f"{kind}{bits}"
@@ -67,7 +67,7 @@ def _type_name(found: re.Match[str]) -> str:
 
 
 def translate(error: BaseException) -> BaseException:
-    """The Blockwright error a coded message stands for; other errors come back unchanged."""
+    """Convert an error with a coded message to a Blockwright error; return others unchanged."""
     result = None if isinstance(error, BlockwrightError) else coded_message(str(error))
     if result is None:
         return error

@@ -1,4 +1,4 @@
-"""Compiled models as callables; the same class serves a fresh compilation and a loaded artefact."""
+"""Callable compiled models; the same class serves a fresh compilation and a loaded artefact."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _OUT = "`out=` is memory for the results; pass the parameter `out` by position"
 
 
 class MemoryPlan(msgspec.Struct, frozen=True):
-    """Memory of one call, known before it runs.
+    """The memory of one call, known at compile time.
 
     Attributes:
-        packed_weight_bytes: constants inside the artefact, as laid out for the kernels.
-        arena: bytes of the arena of one call, an expression of the symbols.
-        unshared: the same without sharing of storage.
-        storages: (size expression, names of the values held in turn) per piece of the arena.
+        packed_weight_bytes: bytes of the constants in the artefact, as packed for the kernels.
+        arena: bytes of the arena of one call, an expression over the symbols.
+        unshared: the same if values did not share storage.
+        storages: per storage in the arena: (size expression, names of the values it holds in turn).
     """
 
     packed_weight_bytes: int
@@ -40,7 +40,7 @@ class MemoryPlan(msgspec.Struct, frozen=True):
     signature: ExportedFunction | None = None
 
     def activation_bytes(self, *inputs: Any) -> int:
-        """Arena plus results for inputs of these shapes."""
+        """Bytes of the arena and the results for inputs of these shapes."""
         signature = self.signature
         assert signature is not None
         values = bind_symbols(
@@ -63,12 +63,12 @@ def _item_size(dtype: str) -> int:
 class Executable(Uncopied):
     """A compiled model.
 
-    `exe(*inputs)` gives the model's own output structure, in the framework of the first tensor; of
-    a model without inputs in the framework that it was imported from, if that is imported, or else
-    as NumPy arrays.
-    `exe(*inputs, out=...)` writes the results into arrays of the caller, and makes none.
-    Inputs are the model's tensors alone, one after the other, or arguments as the model took them
-    when it was imported, with the same values where these are no tensors.
+    `exe(*inputs)` returns the model's own output structure, in the framework of the first tensor
+    argument. For a model without inputs it is the framework that the model was imported from if
+    that is loaded, else NumPy.
+    `exe(*inputs, out=...)` writes the results into arrays of the caller and allocates none.
+    Inputs are either the model's tensors in a flat sequence, or the nested arguments of the
+    imported model, with the same values for arguments that are not tensors.
     """
 
     def __init__(self, library: Library, metadata: Metadata) -> None:
@@ -99,12 +99,12 @@ class Executable(Uncopied):
     def __call__(self, *inputs: Any, out: Any = None, **named: Any) -> Any:
         """Run the model. Keyword arguments are matched to parameter names.
 
-        Arguments: `out` is memory for the results: one array, or what a call would return, with
-        arrays of any framework in place of the results. They are filled, and `out` is returned.
-        Nothing is allocated for results then, but where an array is not contiguous or not aligned:
-        such a result goes through a copy, and so do arguments that `out` overlaps (`copies`). After
-        an error the arrays hold anything. A parameter of the model that is called `out` too is
-        given by position.
+        Arguments: `out` is memory for the results: one array, or the structure that a call would
+        return, with arrays of any framework for the results. The arrays are filled, and `out` is
+        returned. Results that are not contiguous or not aligned go through a temporary copy, and so
+        do arguments that `out` overlaps (`copies`); nothing else is allocated for results. After an
+        error the contents of the arrays are undefined. A model parameter that is itself named `out`
+        must be passed by position.
 
         Raises: ArgumentError (BW7xx) naming the argument or result, the rule and the remedy.
         """
@@ -120,21 +120,21 @@ class Executable(Uncopied):
         return result if self._simple else unflatten(self.signature.outputs_tree, result)
 
     def _tensors(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The tensors of a call in the order of the parameters."""
+        """The tensors of a call, in parameter order."""
         names = [p.name for p in self.signature.parameters]
         if self._inputs is not None and self._inputs.nests(inputs, named, names):
             return self._inputs.tensors(self.metadata.main, inputs, named, self._count)
         return self._positional(inputs, named) if named else inputs
 
     def _call_stored(self, inputs: tuple[Any, ...]) -> Any:
-        """A call where some arguments or results do not lie in memory as they are counted."""
+        """Call with arguments or results whose storage order differs from their axis order."""
         try:
             return self._orders.counted(self._function(*self._orders.stored(inputs)))
         except ArgumentError as error:
             raise self._orders.explain(error) from None
 
     def _call_into(self, inputs: tuple[Any, ...], out: Any) -> Any:
-        """A call that writes its results into the arrays of `out`."""
+        """Call with the results written into the arrays of `out`."""
         tree, results = self.signature.outputs_tree, self.signature.results
         if tree is None and results:
             tree = 0
@@ -145,7 +145,7 @@ class Executable(Uncopied):
             else:
                 self._function(*self._orders.stored(inputs), *self._orders.written(memory))
         except ArgumentError as error:
-            if error.code == "BW701":  # the number is right: the code is of an earlier version
+            if error.code == "BW701":  # the count is right, so the code is of an earlier version
                 raise ArgumentError(
                     "the artefact was saved by a version whose code cannot write into `out`",
                     code="BW701",
@@ -187,9 +187,9 @@ class Executable(Uncopied):
         return tuple(values[n] for n in names)
 
     def profile(self, *inputs: Any, repeat: int = 5, roofline: Roofline | None = None) -> Profile:
-        """Times every kernel of a call; a model compiled in this process can do it.
+        """Time every kernel of a call; supported for models compiled in this process only.
 
-        Raises: OptionError (BW907) on a loaded artefact, which holds no programs to instrument.
+        Raises: OptionError (BW907) on a loaded artefact, which has no programs to instrument.
         """
         raise OptionError(
             "a loaded artefact cannot be profiled",
@@ -199,7 +199,7 @@ class Executable(Uncopied):
 
     @property
     def memory_plan(self) -> MemoryPlan:
-        """The plan the code follows; see `MemoryPlan`."""
+        """The memory plan of the compiled code; see `MemoryPlan`."""
         plan = self.metadata.extra["memory_plan"]
         storages = tuple((s, tuple(names)) for s, names in plan.get("storages", ()))
         return MemoryPlan(
@@ -208,8 +208,8 @@ class Executable(Uncopied):
 
     @property
     def copies(self) -> int:
-        """Arguments, and arrays for results, copied so far because their layout was not the one the
-        code takes."""
+        """Number of arguments and result arrays copied so far because compiled code cannot use
+        their layout."""
         return self._function.copies
 
 

@@ -1,4 +1,4 @@
-"""The one place that imports `tvm_ffi`, at first use: the import can take seconds."""
+"""Lazy import of `tvm_ffi`, which can take seconds; all other modules import it through here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tvm_ffi() -> Any:
 
 
 def loaded_function(name: str) -> Any:
-    """A global FFI function if `tvm_ffi` is in use and has it, else None; imports nothing."""
+    """A global FFI function if `tvm_ffi` is loaded and has it, else None; imports nothing."""
     module = sys.modules.get("tvm_ffi")
     find = getattr(module, "get_global_func", None)
     return None if find is None else find(name, allow_missing=True)

@@ -1,8 +1,8 @@
-"""Arguments as the model takes them: constants among tensors, lists and dicts of tensors.
+"""Nested arguments of a model: containers of tensors, and constants among them.
 
-What a model takes besides single tensors is fixed when it is imported: `None`, numbers, strings,
-and how containers nest. Compiled code takes the tensors one after the other. A call may give these
-alone, or arguments as the model takes them; constants must then be the ones of the import.
+Everything except tensors is fixed when a model is imported: `None`, numbers, strings, and the
+nesting of containers. Compiled code takes a flat sequence of tensors. A call may pass these tensors
+alone, or the nested arguments of the model; their constants must equal those of the import.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _WORDS = Words(
 
 
 class InputTree(msgspec.Struct, frozen=True):
-    """How the arguments of a model nest.
+    """The nesting of a model's arguments.
 
     Attributes:
-        names: of the arguments, in order.
-        positional: how many of them may be given by position; the others come first by name.
-        trees: per argument its structure, as in `results`, with {"constant": text} for a value
-            that is no tensor.
+        names: argument names, in order.
+        positional: number of leading arguments that may be positional; the rest are by name.
+        trees: the structure of each argument, as in `results`, with {"constant": text} for values
+            that are not tensors.
     """
 
     names: tuple[str, ...]
@@ -40,7 +40,7 @@ class InputTree(msgspec.Struct, frozen=True):
 
     @property
     def is_flat(self) -> bool:
-        """Whether the arguments are tensors, one after the other."""
+        """Whether the arguments are a flat sequence of tensors."""
         return list(self.trees) == list(range(len(self.trees))) and self.positional == len(
             self.names
         )
@@ -48,7 +48,7 @@ class InputTree(msgspec.Struct, frozen=True):
     def nests(
         self, inputs: tuple[Any, ...], named: Mapping[str, Any], parameters: list[str]
     ) -> bool:
-        """Whether a call gives arguments as the model takes them, not the tensors alone."""
+        """Whether a call passes nested arguments instead of the tensors alone."""
         if len(inputs) + len(named) != len(parameters) or set(named) - set(parameters):
             return True
         return any(v is None or isinstance(v, (list, tuple, Mapping, str)) for v in inputs)
@@ -56,10 +56,10 @@ class InputTree(msgspec.Struct, frozen=True):
     def tensors(
         self, function: str, inputs: tuple[Any, ...], named: Mapping[str, Any], count: int
     ) -> tuple[Any, ...]:
-        """The tensors of a call, in the order in which compiled code takes them.
+        """The tensors of a call, in parameter order of the compiled code.
 
-        Raises: ArgumentError: BW701 arguments missing or too many, BW702 of another structure or
-            with another constant.
+        Raises: ArgumentError: BW701 for missing or extra arguments, BW702 for another structure or
+            another constant.
         """
         listed = ", ".join(self.names)
         if len(inputs) > self.positional:
@@ -83,7 +83,7 @@ class InputTree(msgspec.Struct, frozen=True):
             raise ArgumentError(
                 f"{function}: arguments missing: {', '.join(missing)}",
                 code="BW701",
-                help="pass all arguments of the example, also those that are no "
+                help="pass all arguments of the example, including those that are not "
                 "tensors, or the tensors alone",
             )
         result: list[Any] = [None] * count

@@ -1,14 +1,14 @@
-"""Loads shared libraries of compiled functions.
+"""Load shared libraries of compiled functions.
 
-A library imports the FFI's C functions. It names `libtvm_ffi.so` as needed; importing `tvm_ffi` has
-loaded that already, so the loader binds to the copy in use, and `tvm_ffi.load_module` works on the
-file without this package.
+A library imports the FFI's C functions and names `libtvm_ffi.so` as a dependency. Importing
+`tvm_ffi` has already loaded it, so the dynamic linker binds to the loaded copy, and
+`tvm_ffi.load_module` can load the file without this package.
 
-The loader knows a library by its path: loading a path again gives the old library even after the
-file was replaced. So that a newly saved file is really loaded, a path seen before with other
-contents is spelt differently, with `/./` in place of `/`.
+The dynamic linker identifies a library by its path: loading a path again returns the old library
+even if the file was replaced. To load a replaced file, a path seen before with other contents is
+respelled with `/./` in place of `/`.
 
-Memory of a library that nobody can call any more goes back (`runtime.idle`).
+Memory of unreachable libraries is released (`runtime.reclaim`).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from blockwright.support.uncopied import Uncopied
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-    from blockwright.runtime.constants import Constants  # with threads: artefacts do without
+    from blockwright.runtime.constants import Constants  # imports threads; artefacts do not need it
 
 
 class Library(Uncopied):
-    """A loaded library. Attributes: `path` it came from, `module` (the FFI's module object)."""
+    """A loaded library. Attributes: its `path`, and `module` (the FFI's module object)."""
 
-    # (Slots are emptied in this order: the module is gone when its memory is looked at.)
+    # Slots are cleared in this order: the module must go before its memory is reclaimed.
     __slots__ = ("module", "path", "watched")
 
     def __init__(self, path: Path, module: Any, watched: ReleaseOnDrop) -> None:
@@ -46,7 +46,7 @@ class Library(Uncopied):
         return bool(self.module.implements_function(name))
 
     def function(self, name: str) -> Any:
-        """The FFI function exported as `__tvm_ffi_NAME`; KeyError when there is none."""
+        """The FFI function exported as `__tvm_ffi_NAME`; KeyError if there is none."""
         try:
             return self.module.get_function(name)
         except AttributeError:
@@ -59,18 +59,18 @@ _memory_files: list[int] = []
 
 
 def load_library(path: str | os.PathLike[str]) -> Library:
-    """Loads a library from its file. Raises: ArtefactError (BW806) when the loader refuses it."""
+    """Load a library from its file. Raises: ArtefactError (BW806) when dlopen fails."""
     return _loaded(Path(path), None)
 
 
 def load_image(
     image: ReadableBuffer, name: str = "kernels", constants: Constants | None = None
 ) -> Library:
-    """Loads a library from memory, through a private file that is gone when this returns: however
-    the process ends, and whoever it forks, nothing is left behind.
+    """Load a library from memory, through a private file that is deleted before this returns, so
+    no file is left behind even if the process crashes or forks.
 
-    Arguments: `name` becomes part of the file's name, for profilers; `constants` are what the code
-    reads outside of the image, kept as long as somebody can call it.
+    Arguments: `name` becomes part of the file name, for profilers; `constants` are read by the
+    code outside of the image, and are kept alive while the library is reachable.
     """
     directory = ""
     try:
@@ -80,7 +80,7 @@ def load_image(
             file.write(image)
         return _loaded(path, constants)
     except ArtefactError as error:
-        # A directory mounted without permission to execute: memory needs none.
+        # The directory may be mounted noexec; a memory file is not affected.
         if "failed to map segment" not in error.message:
             raise
     except OSError:
@@ -99,7 +99,7 @@ def load_image(
             help="free space in the directory for temporary files, or name another (TMPDIR); "
             "lift the limit on the size of files (ulimit -f)",
         ) from error
-    _memory_files.append(handle)  # the number must not be used again: the loader remembers it
+    _memory_files.append(handle)  # never reuse the descriptor: the linker remembers its path
     return _loaded(Path(f"/proc/self/fd/{handle}"), constants)
 
 
@@ -112,7 +112,7 @@ def _loaded(path: Path, constants: Constants | None) -> Library:
 
 
 def _fresh_name(file: Path) -> str:
-    """A spelling of the path that the loader knows for these contents or not at all."""
+    """A spelling of the path that the linker has not seen yet, or has seen with these contents."""
     try:
         status = file.stat()
     except OSError as error:
@@ -127,7 +127,7 @@ def _fresh_name(file: Path) -> str:
 
 
 def _open(name: str) -> Any:
-    # Not `load_module`, which goes by the file's suffix.
+    # Not `load_module`, which chooses the loader by the file suffix.
     loader = tvm_ffi().get_global_func("ffi.Module.load_from_file.so")
     try:
         return loader(name, "so")
@@ -137,7 +137,7 @@ def _open(name: str) -> Any:
             raise translated from None
         reason = str(error).strip().splitlines()[-1]
         raise ArtefactError(
-            f"the system's loader refused {name}: {reason}",
+            f"the dynamic linker cannot load {name}: {reason}",
             code="BW806",
             help="the file must be a shared library for this machine",
         ) from error

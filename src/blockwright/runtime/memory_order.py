@@ -1,8 +1,8 @@
-"""Arguments and results whose axes lie in memory in another order than they are counted in.
+"""Permute arguments and results whose storage order differs from their logical axis order.
 
-A model compiled for channels-last images takes a tensor (n, 3, h, w) whose memory is (n, h, w, 3).
-Its code sees the memory as it lies: the axes are put into that order before a call and back after
-it, which are views. Libraries loaded without this package take and give the stored order.
+A model compiled for channels-last images takes a tensor of shape (n, 3, h, w) stored as
+(n, h, w, 3). Its code uses the storage order: axes are permuted before a call and back after it,
+both as views. Callers that load the library without this package pass and get the storage order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Order = tuple[int, ...]
 
 
 class MemoryOrders:
-    """The orders of a function's parameters and results; empty for the usual one."""
+    """Storage orders of a function's parameters and results; empty for the default order."""
 
     def __init__(self, parameters: Sequence[Parameter], results: Sequence[Parameter]) -> None:
         self.named = {p.name: p.order for p in (*parameters, *results) if p.order}
@@ -28,37 +28,37 @@ class MemoryOrders:
 
     @property
     def usual(self) -> bool:
-        """Whether all lie as they are counted."""
+        """Whether all parameters and results have the default order."""
         return not any(self.orders) and not any(self.back)
 
     def stored(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """Arguments with their axes as they lie in memory."""
+        """Arguments with their axes in storage order."""
         known = (*self.orders, *((),) * len(inputs))
         return tuple(map(_permuted, inputs, known))
 
     def written(self, memory: Sequence[Any]) -> tuple[Any, ...]:
-        """Memory for all results with its axes as the code writes them."""
+        """Memory for all results, with its axes in storage order."""
         return tuple(map(_permuted, memory, self.results))
 
     def counted(self, results: Any) -> Any:
-        """Results with their axes as the model counts them."""
+        """Results with their axes in logical order."""
         if len(self.back) == 1:
             return _permuted(results, self.back[0])
         return tuple(map(_permuted, results, self.back))
 
     def explain(self, error: ArgumentError) -> ArgumentError:
-        """An error of the code, which counts dimensions as they are stored."""
+        """Extend an error of the code, which numbers dimensions in storage order."""
         orders = ", ".join(f"{name} as {order}" for name, order in self.named.items())
         help = f"{error.help}; " if error.help else ""
         return ArgumentError(
             error.message,
             code=error.code,
-            help=f"{help}dimensions are numbered as they are stored: axes of {orders}",
+            help=f"{help}dimensions are numbered in storage order: axes of {orders}",
         )
 
 
 def _permuted(value: Any, order: Order) -> Any:
-    """A view with the axes in that order; what has another rank is left for the code to refuse."""
+    """A permuted view. Values of another rank are returned as they are; the code rejects them."""
     if not order:
         return value
     if not hasattr(value, "permute") and not hasattr(value, "transpose"):

@@ -1,8 +1,8 @@
-"""What a profiled call of a model took, part by part: as a table, and as a trace for viewers.
+"""The profile of a model call, kernel by kernel, as a table or as a trace for viewers.
 
-Times are read between kernels inside the compiled host program, so nothing of Python is in them;
-what comes before the first kernel and after the last one has names of its own. Nothing of a timed
-call is left out, so that kernels and overhead together are as long as the call.
+The compiled host program reads clocks between kernels, so no Python time is included in kernels.
+The time before the first kernel and after the last one is attributed to named parts. The parts
+cover a timed call completely: kernels and overhead add up to the duration of the call.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from blockwright.runtime.roofline import Roofline
 _T = TypeVar("_T")
 
 BEFORE = ("arguments", "checks", "results", "arena")
-"""What a call does before its first kernel: arguments are looked at, and copied where their layout
-is another; the compiled code checks them, makes the results, and takes memory for what lies between
-kernels."""
+"""Parts of a call before its first kernel: arguments are inspected, and copied where their layout
+does not fit; the compiled code checks them, allocates the results, and allocates the arena for
+intermediate values."""
 
 AFTER = "return"
-"""What it does after the last kernel: memory is given back, results are handed over."""
+"""The part after the last kernel: memory is released and results are converted."""
 
 
 class KernelCall(msgspec.Struct, frozen=True):
     """One call of a kernel.
 
     Attributes:
-        kernel: its name; operators: the graph operators it computes.
-        start, duration: nanoseconds, from the start of the call.
-        flops: floating-point operations; bytes: memory it reads and writes at least once.
-        written: those of the bytes that it writes.
-        predicted: nanoseconds that the cost model expects of its schedule; 0 where there is none.
+        kernel: kernel name; operators: the graph operators it computes.
+        start, duration: nanoseconds; `start` counts from the start of the call.
+        flops: floating-point operations; bytes: distinct bytes read and written.
+        written: the part of `bytes` that is written.
+        predicted: nanoseconds predicted by the cost model; 0 without a prediction.
     """
 
     kernel: str
@@ -52,11 +52,11 @@ class KernelCall(msgspec.Struct, frozen=True):
 
 
 class KernelSummary(msgspec.Struct, frozen=True):
-    """All calls of one kernel: seconds together, share of the timed call, operations and bytes.
+    """All calls of one kernel: total seconds, share of the timed call, operations and bytes.
 
-    `limit` is the least time that the machine allows for them; None where it was not asked for.
-    `predicted` is the time that the cost model expects of their schedule, on the machine that the
-    target is taken to be; None where no kernel has one.
+    `limit` is the lower bound of the roofline in seconds; None without a roofline.
+    `predicted` is the time predicted by the cost model for the target's machine, in seconds; None
+    without a prediction.
     """
 
     kernel: str
@@ -71,7 +71,7 @@ class KernelSummary(msgspec.Struct, frozen=True):
 
 
 class Overhead(msgspec.Struct, frozen=True):
-    """A named part of a call outside of kernels; nanoseconds, as for kernels."""
+    """A named part of a call outside of kernels; times in nanoseconds, as for kernels."""
 
     name: str
     start: float
@@ -83,13 +83,13 @@ class Profile(msgspec.Struct, frozen=True):
 
     Attributes:
         calls: every kernel call in order.
-        shapes: of the arguments, for the heading.
-        repeats: runs that were timed. Times are means over those in the middle half by their
-            length, so that they add up, and an interrupted run does not count.
-        copies: arguments that one call had to copy because of their layout.
+        shapes: argument shapes, for the heading.
+        repeats: number of timed runs. Times are means over the runs of the two middle quartiles by
+            duration, so that they add up and interrupted runs do not count.
+        copies: number of arguments per call that were copied because of their layout.
         overhead: the other parts of a call, by name.
-        latency: seconds of a call as users make it, measured in turns with the timed ones.
-        roofline: what the machine does at most, to hold kernels against.
+        latency: seconds of an uninstrumented call, measured alternately with the timed runs.
+        roofline: machine limits to compare kernels with.
     """
 
     calls: tuple[KernelCall, ...]
@@ -102,31 +102,31 @@ class Profile(msgspec.Struct, frozen=True):
 
     @property
     def kernel_calls(self) -> int:
-        """How many kernels one call of the model runs."""
+        """Number of kernel calls per call of the model."""
         return len(self.calls)
 
     @property
     def seconds(self) -> float:
-        """Time in kernels of one call."""
+        """Time in kernels per call."""
         return sum(c.duration for c in self.calls) * 1e-9
 
     @property
     def overhead_seconds(self) -> float:
-        """Time outside of kernels of one call."""
+        """Time outside of kernels per call."""
         return sum(part.duration for part in self.overhead) * 1e-9
 
     @property
     def timed_seconds(self) -> float:
-        """Length of a timed call: kernels and overhead, which all shares are of."""
+        """Duration of a timed call: kernels plus overhead. All shares refer to it."""
         return self.seconds + self.overhead_seconds
 
     @property
     def cover(self) -> float:
-        """Kernels and overhead over the latency. More than 1 is what reading clocks costs."""
+        """Kernels and overhead over latency. The excess over 1 is the cost of clock reads."""
         return self.timed_seconds / self.latency if self.latency else 0.0
 
     def kernels(self) -> list[KernelSummary]:
-        """One row per kernel, the most expensive first."""
+        """One row per kernel, most expensive first."""
         groups: dict[str, list[KernelCall]] = {}
         for call in self.calls:
             groups.setdefault(call.kernel, []).append(call)
@@ -166,7 +166,7 @@ class Profile(msgspec.Struct, frozen=True):
     __str__ = text
 
     def table(self) -> object:
-        """A `rich` table of the kernels, then of the rest of a call."""
+        """A `rich` table of the kernels and the overhead."""
         from rich.table import Table
 
         title = (
@@ -207,11 +207,11 @@ class Profile(msgspec.Struct, frozen=True):
                 f"{line.threads} threads"
             )
         if self.copies:
-            notes.append(f"{self.copies} arguments copied for their layout")
+            notes.append(f"{self.copies} arguments copied because of their layout")
         return notes
 
     def save_trace(self, path: str | os.PathLike[str]) -> None:
-        """Writes the parts as trace events, which Perfetto and Chrome's tracing page show."""
+        """Write the parts as trace events for Perfetto and Chrome's tracing page."""
         events: list[dict[str, object]] = [
             {"name": "thread_name", "ph": "M", "pid": 1, "tid": 1, "args": {"name": "host"}}
         ]
@@ -248,7 +248,7 @@ def _speed(amount: float, row: KernelSummary) -> str:
     return f"{amount / max(row.seconds, 1e-12):.1f}"
 
 
-# Columns of numbers, in order: heading → cell of a kernel.
+# Numeric columns in order: heading → cell of a kernel.
 _COLUMNS: dict[str, Callable[[KernelSummary], str]] = {
     "calls": lambda row: str(row.calls),
     "ms": lambda row: f"{row.seconds * 1e3:.3f}",
@@ -265,7 +265,7 @@ _COLUMNS: dict[str, Callable[[KernelSummary], str]] = {
 
 
 class TimedRun(msgspec.Struct, frozen=True):
-    """Clock readings of one timed call, nanoseconds: before it, inside it in order, after it."""
+    """Clock readings of one timed call in nanoseconds: before, inside (in order) and after it."""
 
     begin: int
     ticks: Sequence[int]
@@ -275,10 +275,10 @@ class TimedRun(msgspec.Struct, frozen=True):
 def timed_parts(
     calls: Sequence[KernelCall], runs: Sequence[TimedRun]
 ) -> tuple[tuple[KernelCall, ...], tuple[Overhead, ...]]:
-    """The calls with their times, and the overhead around them, from several timed runs.
+    """Combine several timed runs into timed kernel calls and the overhead around them.
 
-    The ticks of a run are: the compiled code is entered, arguments are checked, results are there;
-    one before the first kernel; one after each.
+    The ticks of a run are: entry to the compiled code, arguments checked, results allocated, the
+    start of the first kernel, and the end of each kernel.
     """
     lengths = [_steps(run) for run in runs]
     middle = middle_half(lengths, sum)
@@ -300,7 +300,7 @@ def _steps(run: TimedRun) -> list[int]:
 
 
 def middle_half(values: Sequence[_T], key: Callable[[_T], float]) -> list[_T]:
-    """The values of middle size: a quarter is left out at either end."""
+    """The values in the two middle quartiles."""
     ordered = sorted(values, key=key)
     cut = len(ordered) // 4
     return ordered[cut : len(ordered) - cut]

@@ -1,13 +1,13 @@
-"""Gives back the memory of libraries that nobody can call any more.
+"""Release the memory of unreachable libraries.
 
-Code stays where it is: results that outlive their function are freed by it, and the threads of the
-pool run in that of the library loaded first. What goes back are constants that a library reads
-outside of itself, its temporary memory, and the memory of results that waits for the next call.
+Code is never unloaded: results that outlive their function are freed by library code, and the
+threads of the pool run the code of the library loaded first. The memory released is a library's
+constants outside of its image, its scratch memory, and result memory cached for the next call.
 
-The FFI counts who holds a library: its module object, and each function made of it, wherever those
-are kept. A library is left alone until the count says that only this file holds it. That is looked
-at when a `Library` goes, which functions of this package keep, and at each later loading, for such
-as were held longer by somebody else.
+The FFI counts references to a library: its module object, and each function obtained from it,
+wherever those are kept. A library is released when the only remaining reference is the one held
+here. The count is checked when a `Library` object is dropped, which functions of this package keep
+alive, and at each later load, for libraries whose last reference was held elsewhere.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from typing import Any
 _Hook = ctypes.CFUNCTYPE(None, ctypes.c_int32)
 _Reference = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 IDLE_HOOKS = ("bw_results_idle", "bw_scratch_idle")
-"""What libraries export, in C: `void hook(int32_t idle)`. With 1 memory that waits goes back, now
-and when results are freed later; with 0 it waits again. Libraries of earlier versions lack them."""
+"""Functions that libraries export, in C: `void hook(int32_t idle)`. With 1, cached memory is
+released, now and when results are freed later; with 0, caching resumes. Libraries of earlier
+versions lack the hooks."""
 
 _held: list[_Held] = []
-"""No lock: a collection of garbage comes here from anywhere. Who removes an entry has its work."""
+"""Without a lock, because garbage collection may enter here at any point. Whoever removes an entry
+releases it."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -33,11 +35,11 @@ class _Held:
     """A loaded library.
 
     Attributes:
-        module: address of its FFI object, of which this is a reference.
-        release: gives up such a reference.
+        module: address of its FFI object, to which this holds a reference.
+        release: releases such a reference.
         hooks: addresses of its hooks.
-        constants: what it reads outside of itself. One reference to it is counted here by hand, so
-            that it stays when the interpreter ends before the threads that call the library.
+        constants: memory that the code reads outside of its image. One reference to it is counted
+            manually, so that it outlives the interpreter if threads still call the library.
     """
 
     module: int
@@ -47,22 +49,22 @@ class _Held:
 
 
 class ReleaseOnDrop:
-    """When this is dropped, memory goes back. To be dropped after what holds the library."""
+    """Dropping this object releases memory. It must be dropped after all holders of the library."""
 
     __slots__ = ("__weakref__",)
 
 
 def watch(module: Any, name: str, constants: object = None) -> ReleaseOnDrop:
-    """Sees to it that the memory of a library goes back when nobody can call it any more.
+    """Release the memory of a library when it becomes unreachable.
 
-    Arguments: `module` is its FFI object, `name` what the loader knows it by. `constants` is kept
-    until then.
+    Arguments: `module` is its FFI object, `name` its path as given to the dynamic linker.
+    `constants` is kept alive until then.
     """
     release_unused()
     watched = ReleaseOnDrop()
     loaded = ctypes.CDLL(name)
     hooks = tuple(_address(loaded[hook]) for hook in IDLE_HOOKS if hasattr(loaded, hook))
-    if hooks or constants is not None:  # else it is none of ours
+    if hooks or constants is not None:  # otherwise the library is not ours
         take, release = (
             _Reference(_address(loaded[f"TVMFFIObject{do}Ref"])) for do in ("Inc", "Dec")
         )
@@ -76,13 +78,13 @@ def watch(module: Any, name: str, constants: object = None) -> ReleaseOnDrop:
 
 
 def release_unused() -> None:
-    """Returns the memory of all libraries that nobody holds any more."""
+    """Release the memory of all unreachable libraries."""
     for held in [held for held in _held if _holders(held.module) == 1]:
         try:
             _held.remove(held)
         except ValueError:
             continue
-        # A file that was loaded twice is one library; it may be loaded again just now.
+        # A file loaded twice is one library; another thread may be loading it again right now.
         if not _is_used(held.hooks):
             _tell(held.hooks, 1)
             if _is_used(held.hooks):
@@ -105,5 +107,5 @@ def _is_used(hooks: tuple[int, ...]) -> bool:
 
 
 def _holders(module: int) -> int:
-    """Strong references to an FFI object: the lower half of its first word, by the FFI's ABI."""
+    """Strong references to an FFI object: the low half of its first word in the FFI's ABI."""
     return ctypes.c_uint32.from_address(module).value

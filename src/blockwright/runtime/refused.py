@@ -1,4 +1,4 @@
-"""Arrays whose elements are not, or not only, what lies in their memory: calls refuse them."""
+"""Reject arrays whose elements are not fully represented by strided memory."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ _OUTSIDE = "call the compiled function with real tensors, outside of torch's mod
 
 
 def refuse_numpy(value: np.ndarray, label: str) -> None:
-    """Raises: ArgumentError (BW702) for an array with a mask, which compiled code would ignore."""
+    """Raise ArgumentError (BW702) for a masked array, whose mask compiled code would ignore."""
     if isinstance(value, np.ma.MaskedArray):
         raise ArgumentError(
-            f"{label} is a masked array; compiled code knows no masks",
+            f"{label} is a masked array; compiled code does not support masks",
             code="BW702",
             help="pass .filled(value), or the mask as an argument",
         )
 
 
 def refuse_torch(value: Any, label: str) -> None:
-    """Raises: ArgumentError (BW702) for a tensor that is more, or less, than strided memory."""
+    """Raise ArgumentError (BW702) for a tensor that is not plain strided memory."""
     result = _problem(value)
     if result is not None:
         raise ArgumentError(f"{label} is {result[0]}", code="BW702", help=result[1])
 
 
 def _problem(value: Any) -> tuple[str, str] | None:
-    """What is wrong with a torch tensor, and the remedy."""
+    """The problem of a torch tensor, and the remedy; None for a supported tensor."""
     torch: Any = sys.modules["torch"]
     if value.is_nested:
         return "a nested tensor", "pass torch.nested.to_padded_tensor(x, 0.0), or its parts"
@@ -56,7 +56,7 @@ def _problem(value: Any) -> tuple[str, str] | None:
 
 
 def require_data(value: Any, label: str) -> None:
-    """The same for tensors that are read when a model is compiled; its weights, for example.
+    """As `refuse_torch`, for tensors that are read at compile time, such as weights.
 
     Raises: ArgumentError (BW702), also for a tensor of device 'meta'.
     """
@@ -70,9 +70,9 @@ def require_data(value: Any, label: str) -> None:
 
 
 def require_storage(value: Any, label: str) -> None:
-    """The storage of a plain tensor was not resized below what its elements take.
+    """Check that the storage of a plain tensor is as large as its elements require.
 
-    Raises: ArgumentError (BW702). PyTorch itself reads what lies behind.
+    Raises: ArgumentError (BW702). PyTorch itself would read out of bounds.
     """
     plain = type(value).__module__ in ("torch", "torch.nn.parameter") and value.is_cpu
     if plain and value.layout == sys.modules["torch"].strided and value.numel():
@@ -82,7 +82,7 @@ def require_storage(value: Any, label: str) -> None:
 
 
 def _shortage(value: Any, held: int) -> tuple[str, str] | None:
-    """A storage of `held` bytes is too small for a strided tensor that has elements."""
+    """The problem and remedy if a storage of `held` bytes is too small for a nonempty tensor."""
     steps = zip(value.shape, value.stride(), strict=True)
     last = value.storage_offset() + sum((size - 1) * step for size, step in steps)
     needed = (last + 1) * value.element_size()

@@ -1,7 +1,7 @@
-"""Results as the caller sees them: nested like the model's own, and written where the caller wants.
+"""Structure of results: nesting as in the model, and writing into memory of the caller.
 
-A tree says how results nest. It is the number of a result, null, {"tuple": […]}, {"list": […]} or
-{"dict": {…}}, the latter with a "class" beside them where results are of a class of their own.
+A tree describes how results nest. It is the index of a result, null, {"tuple": […]}, {"list": […]}
+or {"dict": {…}}. Containers of a user-defined class have an additional key "class".
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 
 from blockwright.support import ArgumentError
 
-_WORK = 100_000  # candidates that NumPy looks at to tell whether two strided arrays meet
+_WORK = 100_000  # limit of NumPy's search for an overlap of two strided arrays, in candidates
 
 
-_CLASSES: dict[str, type[Any]] = {}  # classes of results, under the names that trees have for them
+_CLASSES: dict[str, type[Any]] = {}  # container classes by their names in trees
 
 
 def remember_class(kind: type[Any]) -> str:
-    """The name under which trees have a class of results: a named tuple, dataclass or mapping."""
+    """Register a result container (named tuple, dataclass or mapping); return its tree name."""
     name = f"{kind.__module__}:{kind.__qualname__}"
     _CLASSES[name] = kind
     return name
@@ -31,7 +31,7 @@ def remember_class(kind: type[Any]) -> str:
 def _class_of(name: str) -> type[Any] | None:
     """The class of that name; None when this process has not imported it.
 
-    A tree may come from a file, which must not decide what is imported.
+    A tree may come from a file, which must not trigger imports.
     """
     result = _CLASSES.get(name)
     if result is not None:
@@ -44,7 +44,7 @@ def _class_of(name: str) -> type[Any] | None:
 
 
 def unflatten(tree: Any, results: Any) -> Any:
-    """Results in the structure of `tree`; of a class that is not imported, dicts and tuples."""
+    """Nest results as in `tree`; containers of unloaded classes become dicts and tuples."""
     flat = cast("Sequence[Any]", results if isinstance(results, (list, tuple)) else [results])
     if tree is None:
         return None
@@ -62,9 +62,9 @@ def unflatten(tree: Any, results: Any) -> Any:
 
 
 def flatten(tree: Any, given: Any, count: int) -> list[Any]:
-    """The arrays of `given`, which nests like `tree`, in the order of the results.
+    """The arrays of `given`, which has the structure of `tree`, in the order of the results.
 
-    Lists and tuples stand for each other.
+    Lists and tuples are interchangeable.
     Raises: ArgumentError: BW701 parts that are missing or too many, BW702 parts of another kind.
     """
     result: list[Any] = [None] * count
@@ -73,8 +73,8 @@ def flatten(tree: Any, given: Any, count: int) -> list[Any]:
 
 
 class Words(NamedTuple):
-    """What messages say of a value that does not nest like a tree: of the model, and remedies for
-    another constant, another kind of container and another number of parts."""
+    """Parts of messages about a value whose structure does not match a tree: the subject, and the
+    remedies for a wrong constant, a wrong kind of container and a wrong number of parts."""
 
     model: str
     constant: str
@@ -84,13 +84,13 @@ class Words(NamedTuple):
 
 _OF_RESULTS = Words(
     "the model gives", "pass None there",
-    "pass what a call returns, with arrays of yours for the results",
+    "pass the structure that a call returns, with your arrays for the results",
     "pass memory for all results, or for none",
 )  # fmt: skip
 
 
 def collect(tree: Any, given: Any, path: str, found: list[Any], words: Words) -> None:
-    """Put the arrays of `given`, which nests like `tree`, to their places in `found`."""
+    """Store the arrays of `given`, structured like `tree`, at their indices in `found`."""
     if isinstance(tree, int):
         found[tree] = given
         return
@@ -128,14 +128,14 @@ def collect(tree: Any, given: Any, path: str, found: list[Any], words: Words) ->
 
 
 def _parts(value: Any) -> dict[Any, Any]:
-    """What a structure holds, by key or position."""
+    """The parts of a container, by key or position."""
     if isinstance(value, Mapping):
         return dict(cast("Mapping[Any, Any]", value))
     return dict(enumerate(cast("Sequence[Any]", value)))
 
 
 def describe(value: Any) -> str:
-    """What a value is, for messages."""
+    """The type of a value with its article, for messages."""
     if value is None:
         return "None"
     name = type(value).__name__
@@ -143,10 +143,10 @@ def describe(value: Any) -> str:
 
 
 def require_apart(memory: Iterable[tuple[int, np.ndarray]], label: Callable[[int], str]) -> None:
-    """No two elements of what is written share memory. Where copies are written back afterwards,
-    the code itself cannot tell.
+    """Check that no two written elements share memory. When copies are written back after the call,
+    compiled code cannot detect such overlaps.
 
-    Raises: ArgumentError (BW706) with what `label` calls the arrays.
+    Raises: ArgumentError (BW706), naming the arrays by `label`.
     """
     earlier: list[tuple[int, np.ndarray]] = []
     for index, array in memory:
@@ -162,7 +162,7 @@ def require_apart(memory: Iterable[tuple[int, np.ndarray]], label: Callable[[int
 
 
 def require_distinct(array: np.ndarray, label: str) -> None:
-    """No two elements of an array that is written share memory.
+    """Check that no two elements of a written array share memory.
 
     Raises: ArgumentError (BW706).
     """
@@ -175,12 +175,12 @@ def require_distinct(array: np.ndarray, label: str) -> None:
 
 
 def has_shared_elements(array: np.ndarray) -> bool:
-    """Whether elements of an array share memory with each other."""
+    """Whether any two elements of an array share memory."""
     axes = [(abs(step), size) for step, size in zip(array.strides, array.shape, strict=True)]
     axes = sorted(axis for axis in axes if axis[1] > 1)
     if array.size < 2 or array.flags.c_contiguous:
         return False
-    reach = array.itemsize  # bytes from the first element of the inner axes to behind the last
+    reach = array.itemsize  # bytes from the first element of the inner axes to the end of the last
     for step, size in axes:
         if step < reach:
             return _meets_itself(axes, array.itemsize)
@@ -189,7 +189,7 @@ def has_shared_elements(array: np.ndarray) -> bool:
 
 
 def _meets_itself(axes: list[tuple[int, int]], itemsize: int) -> bool:
-    """The same by looking at the place of each element."""
+    """Whether elements overlap, decided from the address of every element."""
     if not axes[0][0]:
         return True
     places = np.zeros(1, np.int64)

@@ -1,4 +1,4 @@
-"""What a machine does at most: the bound that the times of kernels are held against."""
+"""Roofline of a machine: its limits of arithmetic and memory, to compare kernel times with."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import msgspec
 
 
 class Roofline(msgspec.Struct, frozen=True):
-    """Arithmetic and memory of a machine, as so many threads use them.
+    """Measured arithmetic and memory throughput of a machine.
 
     Attributes:
-        threads: how many took part in the measurement.
-        flops: operations per second of single precision.
-        reads: (bytes, bytes per second) of reading so many bytes again and again, ascending.
-        writes: bytes per second of writing what no cache holds, beside reading.
+        threads: number of threads in the measurement.
+        flops: single-precision operations per second.
+        reads: (bytes, bytes per second) of reading a working set of this size repeatedly,
+            ascending.
+        writes: bytes per second of writing to memory, for data that fits no cache.
     """
 
     threads: int
@@ -23,8 +24,8 @@ class Roofline(msgspec.Struct, frozen=True):
     writes: float
 
     def bandwidth(self, size: int) -> float:
-        """Bytes per second of reading `size` bytes again and again; between the measured sizes it
-        changes with their logarithm."""
+        """Bytes per second of repeatedly reading `size` bytes, interpolated between the measured
+        sizes linearly in the logarithm of the size."""
         (smallest, fastest), (largest, slowest) = self.reads[0], self.reads[-1]
         if size <= smallest:
             return fastest
@@ -37,9 +38,9 @@ class Roofline(msgspec.Struct, frozen=True):
         return slowest
 
     def seconds(self, flops: float, read: int, written: int = 0) -> float:
-        """The least time for so many operations and bytes, each byte moved once.
+        """Lower bound in seconds for this many operations and bytes, each byte moved once.
 
-        What fits into a cache together is read and written at that cache's speed.
+        Data that fits a cache is read and written at the speed of that cache.
         """
         whole = read + written
         memory = whole / self.bandwidth(whole)

@@ -1,7 +1,7 @@
-"""Size expressions as text: written by the compiler, evaluated at run time without it.
+"""Size expressions as text: written by the compiler, evaluated at run time without the compiler.
 
-The language is Python's integer arithmetic: `+ - * // %`, `min`, `max`, names and numbers. It is
-walked as a syntax tree; nothing is ever executed as code.
+The language is Python's integer arithmetic: `+ - * // %`, `min`, `max`, names and numbers. The
+syntax tree is interpreted; nothing is executed as Python code.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def _walk(node: ast.expr, values: Mapping[str, int]) -> int:
 def bind_symbols(shapes: Sequence[tuple[Sequence[int | str], Sequence[int]]]) -> dict[str, int]:
     """Symbol values from (declared shape, actual shape) pairs; the first occurrence binds.
 
-    A symbol that stands alone nowhere is solved for where it is the only unknown of a size that is
-    linear in it, such as `2*n + 1`.
+    A symbol that is never a whole dimension is solved for where it is the only unknown of a
+    dimension that is linear in it, such as `2*n + 1`.
     """
     values: dict[str, int] = {}
     open_: list[tuple[str, int]] = []
@@ -69,7 +69,7 @@ def bind_symbols(shapes: Sequence[tuple[Sequence[int | str], Sequence[int]]]) ->
 
 
 def _solve(size: str, number: int, values: dict[str, int]) -> bool:
-    """Binds the only unknown symbol of a size to what makes it that number, if there is such."""
+    """Solve a size for its only unknown symbol and bind it; False if that is impossible."""
     names = {node.id for node in ast.walk(ast.parse(size, mode="eval")) if _is_symbol(node)}
     unknown = names - values.keys()
     if len(unknown) != 1:

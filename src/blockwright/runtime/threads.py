@@ -1,7 +1,7 @@
-"""Settings of the thread pool, valid before any compiled code is loaded.
+"""Thread-pool settings, which may be changed before any compiled code is loaded.
 
-The pool itself lives in compiled libraries. Settings made early are remembered here and handed to
-the pool when the first library is loaded.
+The pool itself is part of the compiled libraries. Earlier settings are stored here and applied
+when the first library is loaded.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ _pending: dict[str, int] = {}
 
 
 def set_num_threads(count: int) -> None:
-    """How many threads a compiled function may use, the calling one included.
+    """Set how many threads a compiled function may use, including the calling thread.
 
-    With 1, calls run wholly on the threads that make them, which are then the caller's to own, to
-    pin and to count; several may be under way. With more, callers share the pool's threads.
+    With 1, calls run entirely on the calling thread, whose affinity and number are then up to the
+    caller; calls may run concurrently. With more, all callers share the pool's threads.
 
     Arguments: `count` from 1 to 512, or 0 for the default: the environment variable
-    BLOCKWRIGHT_NUM_THREADS, else the processors this process may run on within its quota.
+    BLOCKWRIGHT_NUM_THREADS, else the number of processors available to this process.
     Raises: ArgumentError (BW710).
     """
     _set("blockwright.set_num_threads", "count", count, MAX_THREADS)
 
 
 def set_spin_us(microseconds: int) -> None:
-    """How long idle threads look for new work before they sleep; 0 to 1000000, default 50."""
+    """Set how long idle threads spin for new work before they sleep; 0 to 1000000, default 50."""
     _set("blockwright.set_spin_us", "microseconds", microseconds, 1_000_000)
 
 
 def num_threads() -> int:
-    """How many threads compiled functions use."""
+    """Number of threads that compiled functions use."""
     function = loaded_function("blockwright.num_threads")
     if function is not None:
         return int(function())
@@ -56,7 +56,7 @@ def _set(function: str, name: str, value: object, limit: int) -> None:
 
 
 def apply_pending() -> None:
-    """Hands remembered settings to the pool; called after a library was loaded."""
+    """Apply stored settings to the pool; called after a library was loaded."""
     if not _pending:
         environment_threads()
         return
@@ -68,7 +68,7 @@ def apply_pending() -> None:
 
 
 def environment_threads() -> int | None:
-    """The count set in the environment; OptionError (BW903) when it is no count."""
+    """The count in the environment; OptionError (BW903) when it is not a valid count."""
     text = os.environ.get(ENVIRONMENT)
     if text is None:
         return None
@@ -82,7 +82,7 @@ def environment_threads() -> int | None:
 
 
 def default_num_threads() -> int:
-    """The pool's own rule: environment, else allowed processors within the group's quota."""
+    """The pool's default: the environment, else the processors available to this process."""
     count = environment_threads()
     if count is not None:
         return count
@@ -90,7 +90,7 @@ def default_num_threads() -> int:
 
 
 def allowed_processors() -> int:
-    """Processors this process may use: its affinity mask and its control groups' quotas."""
+    """Number of processors available: affinity mask, limited by control-group quotas."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, min(count or 1, _quota()))
 
@@ -104,7 +104,7 @@ def _read(path: str) -> list[str]:
 
 
 def _quota() -> int:
-    """The smallest processor quota of this process' control groups and their parents."""
+    """The smallest processor quota of this process's control groups and their ancestors."""
     best = MAX_THREADS
     try:
         with open("/proc/self/cgroup", encoding="utf-8", errors="replace") as file:
