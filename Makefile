@@ -36,17 +36,17 @@ demo: .venv/stamp-package .venv-base/stamp-package .venv-ffi/stamp
 # Bytecode, as an installed package has it: where Python may not leave any, each of the many
 # processes of the tests would compile all sources first.
 test: .venv/stamp-package .venv/stamp-dev
-	@$(PY) -m compileall -q src
+	@$(PY) -m compileall -q src fuzzing
 	$(PY) -m pytest -n $(JOBS) --dist loadfile $(TEST_ARGS)
 
 fuzz: .venv/stamp-package
-	$(PY) -m blockwright.testing.fuzz $(FUZZ_ARGS)
+	$(PY) -m fuzzing.schedules $(FUZZ_ARGS)
 
 conformance: .venv/stamp-package .venv/stamp-dev
-	$(PY) -m blockwright.testing.conformance --page docs/conformance.md $(CONFORMANCE_ARGS)
+	$(PY) -m fuzzing.conformance --page docs/conformance.md $(CONFORMANCE_ARGS)
 
 mutation: .venv/stamp-package .venv/stamp-dev
-	$(PY) -m blockwright.testing.mutation --page docs/safety-net.md
+	$(PY) -m fuzzing.mutation --page docs/safety-net.md
 
 properties: .venv/stamp-package .venv/stamp-dev
 	BLOCKWRIGHT_FUZZ=1 $(PY) -m pytest -n $(JOBS) -m fuzz $(TEST_ARGS)

@@ -27,7 +27,7 @@ from blockwright.arith import (
 )
 from blockwright.arith.text import expr_text
 from blockwright.ir import Expr, Range, Var
-from blockwright.testing.points import Points
+from fuzzing.points import Points
 
 FULL = os.environ.get("BLOCKWRIGHT_FUZZ") == "1"
 SEED = 1000 * int(os.environ.get("BLOCKWRIGHT_FUZZ_SEED", "0"))

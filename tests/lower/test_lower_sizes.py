@@ -17,7 +17,7 @@ from blockwright.schedule import Schedule
 from blockwright.script.ir import from_source
 from blockwright.support import BlockwrightError, InterpretError
 from blockwright.target import Target
-from blockwright.testing.fuzz.lowering import check_lowering
+from fuzzing.schedules.lowering import check_lowering
 
 CHAIN = """
 @T.prim_func

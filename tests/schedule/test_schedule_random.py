@@ -1,6 +1,6 @@
 """Random programs under random schedules: same results, living or named handles, replay, script.
 
-`testing/moves` draws the steps and makes the checks; `python -m blockwright.testing.fuzz` does the
+`testing/moves` draws the steps and makes the checks; `python -m fuzzing.schedules` does the
 same at length and prints what was refused.
 """
 

@@ -13,11 +13,11 @@ import blockwright as bw
 from blockwright import ir
 from blockwright.script.compute import Program
 from blockwright.support import OptionError, ScheduleError
-from blockwright.testing.proofs import chunk
-from blockwright.testing.proofs.chunk import ProofSettings, judge
 from blockwright.verify import Verdict, verify
 from blockwright.verify.prove import proof
 from blockwright.verify.prove.replay import differs
+from fuzzing.proofs import chunk
+from fuzzing.proofs.chunk import ProofSettings, judge
 from tests.verify.pairs import matmul, program, tiled
 
 SCALED = """

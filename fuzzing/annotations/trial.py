@@ -1,0 +1,184 @@
+"""One mutant: is it refused with a code, or does it compute what it says and means?"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from blockwright import ir
+from blockwright.analysis import find_violations
+from blockwright.build import build
+from blockwright.build.compile_cache import CompileCache
+from blockwright.graph import check_graph, function_symbols, symbol_ranges
+from blockwright.passes import PassContext, run_pipeline
+from blockwright.passes.normalize import normalize
+from blockwright.script.ir import from_source
+from blockwright.support import BlockwrightError
+from blockwright.target import Target
+from fuzzing.annotations import oracle
+
+MOST = 6
+"""The largest value that is drawn for a symbol."""
+
+
+class MutantVerdict(msgspec.Struct, frozen=True):
+    """What became of a mutant: "refused" or "ran" (with a code), "accepted", "valid" where it
+    can be checked only, "wrong" or "internal"; `text` says why, or is the program as compiled."""
+
+    kind: str
+    text: str
+
+
+def judged(module: ir.IRModule, by_text: bool = False) -> tuple[MutantVerdict, ir.IRModule]:
+    """Whether a mutant is refused, and the module that was looked at: the one that the text of the
+    mutant gives, where `by_text` asks for it."""
+    try:
+        if by_text and not ir.collect(module, ir.Constant):
+            module = from_source(module.script())
+        problems = False
+        for function in module.functions.values():
+            if isinstance(function, ir.PrimFunc):
+                problems = problems or bool(find_violations(function))
+            elif isinstance(function, ir.GraphFunction):
+                check_graph(function, module)
+        if problems:
+            return MutantVerdict("refused", "BW2xx"), module
+    except BlockwrightError as error:
+        return MutantVerdict("refused", error.code), module
+    except Exception:  # noqa: BLE001  whatever it is, it should have been a coded error
+        return MutantVerdict("internal", traceback.format_exc(limit=-4)), module
+    try:
+        normal = normalize(module, PassContext(Target("native")))
+        return MutantVerdict("accepted", normal.script()), module
+    except BlockwrightError as error:
+        kind = "valid" if error.code == "BW410" else "refused"
+        return MutantVerdict(kind, error.code), module
+    except Exception:  # noqa: BLE001  as above
+        return MutantVerdict("internal", traceback.format_exc(limit=-4)), module
+
+
+def evaluated(module: ir.IRModule, seed: int) -> MutantVerdict:
+    """A valid module that cannot be compiled: its annotations hold all the same."""
+    rng = np.random.default_rng(seed)
+    function: ir.GraphFunction = module["main"]
+    evaluation = oracle.Evaluation(module)
+    try:
+        sizes = _sizes(function, rng, alike=False)
+        result = evaluation.run("main", [_array(p.info, sizes, rng) for p in function.params])
+        oracle.check(function.ret_info, result, evaluation.sizes)
+    except oracle.CastFails as failure:
+        if not ir.collect(module, ir.MatchCast):
+            return MutantVerdict("wrong", f"is valid where {failure}")
+    except (oracle.Undefined, BlockwrightError):
+        return MutantVerdict("valid", "undefined")
+    except Exception:  # noqa: BLE001
+        return MutantVerdict("internal", traceback.format_exc(limit=-4))
+    return MutantVerdict("valid", "right")
+
+
+def tried(module: ir.IRModule, seed: int) -> MutantVerdict:
+    """Compile `main` and call it; its results against the evaluation and the declared result."""
+    rng = np.random.default_rng(seed)
+    try:
+        context = PassContext(Target("native"))
+        context.compile_cache = CompileCache()  # most programs are those of earlier mutants
+        library = build(run_pipeline(module, context), compile_cache=context.compile_cache)
+        codes = [_called(module, library["main"], rng, alike) for alike in (True, False)]
+    except BlockwrightError as error:
+        # A value without memory is a fault of the passes, not of the module.
+        return MutantVerdict("internal" if error.code == "BW414" else "refused", error.code)
+    except _Wrong as wrong:
+        return MutantVerdict("wrong", str(wrong))
+    except Exception:  # noqa: BLE001
+        return MutantVerdict("internal", traceback.format_exc(limit=-4))
+    return MutantVerdict("ran", " ".join(codes))
+
+
+class _Wrong(Exception):
+    """A result is not what it should be."""
+
+
+def _called(module: ir.IRModule, native: Any, rng: np.random.Generator, alike: bool) -> str:
+    """One call; a refusal is right exactly where the evaluation finds that a cast fails."""
+    function: ir.GraphFunction = module["main"]
+    sizes = _sizes(function, rng, alike)
+    arrays = [_array(p.info, sizes, rng) for p in function.params]
+    evaluation = oracle.Evaluation(module)
+    wanted: Any = None
+    fails = ""
+    try:
+        wanted = evaluation.run("main", [a.copy() for a in arrays])
+    except oracle.CastFails as failure:
+        fails = str(failure)
+    except oracle.Undefined:
+        return "undefined"
+    except BlockwrightError as error:
+        return error.code  # the tensor program itself goes wrong
+    try:
+        result = native(*arrays)
+    except BlockwrightError as error:
+        if not fails:
+            raise _Wrong(f"sizes {_named(sizes)}: refused: {error.message}") from error
+        return error.code
+    if fails:
+        raise _Wrong(f"sizes {_named(sizes)}: runs where {fails}")
+    _compare(result, wanted, function, evaluation)
+    return "right"
+
+
+def _compare(
+    found: Any, wanted: Any, function: ir.GraphFunction, evaluation: oracle.Evaluation
+) -> None:
+    right = oracle.fields_of(wanted)
+    listed = () if found is None else oracle.fields_of(found)
+    results = [np.asarray(r) for r in ((found,) if listed is None else listed)]
+    expected = [np.asarray(r) for r in ((wanted,) if right is None else right)]
+    if len(results) != len(expected):
+        raise _Wrong(f"{len(results)} results for {len(expected)}")
+    for a, b in zip(results, expected, strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            raise _Wrong(f"{a.dtype}{a.shape} for {b.dtype}{b.shape}")
+        if a.dtype.kind in "biu":
+            same = bool((a == b).all())
+        else:
+            tolerance = 1e-4 if a.dtype.itemsize >= 4 else 3e-2
+            wide = a.astype(np.float64), b.astype(np.float64)
+            same = np.allclose(*wide, rtol=tolerance, atol=tolerance, equal_nan=True)
+        if not same:
+            raise _Wrong(f"{a.ravel()[:4]} for {b.ravel()[:4]}")
+    try:
+        whole = tuple(results) if isinstance(function.ret_info, ir.TupleInfo) else results[0]
+        oracle.check(function.ret_info, whole, evaluation.sizes)
+    except oracle.CastFails as failure:
+        raise _Wrong(f"the result is declared otherwise: {failure}") from failure
+
+
+def _named(sizes: oracle.Sizes) -> dict[str, int]:
+    return {v.name: n for v, n in sizes.items()}
+
+
+def _sizes(function: ir.GraphFunction, rng: np.random.Generator, alike: bool) -> oracle.Sizes:
+    """Values of the symbols: one for all where it can be, so that casts hold."""
+    symbols = function_symbols(function)
+    common = int(rng.integers(1, MOST))
+    sizes: oracle.Sizes = {}
+    for symbol, bounds in symbol_ranges(function.attrs, symbols).items():
+        low = ir.const_int(bounds.min) or 0
+        high = min(MOST, low + (ir.const_int(bounds.extent) or 1) - 1)
+        drawn = common if alike else int(rng.integers(1, MOST + 1))
+        sizes[symbol] = max(low, min(drawn, high))
+    return sizes
+
+
+def _array(info: ir.Info | None, sizes: oracle.Sizes, rng: np.random.Generator) -> Any:
+    if not isinstance(info, ir.TensorInfo) or info.shape is None or info.dtype is None:
+        raise oracle.Undefined("a parameter whose type the module leaves open")
+    shape = tuple(max(0, oracle.number(d, sizes)) for d in info.shape)
+    if info.dtype.is_bool:
+        return rng.integers(0, 2, shape).astype(np.bool_)
+    if info.dtype.is_int:
+        return rng.integers(0, 3, shape).astype(info.dtype.numpy())
+    return rng.standard_normal(shape).astype(info.dtype.numpy())

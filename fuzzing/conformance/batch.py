@@ -1,0 +1,334 @@
+"""Many samples as one module; those that fail are found by splitting it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+import msgspec
+import torch
+from torch.utils import _pytree as pytree
+
+from blockwright.frontend.torch import from_exported_program
+from blockwright.frontend.torch.decompose import decomposed, unknown_nodes
+from blockwright.frontend.torch.importer import KNOWN
+from blockwright.frontend.torch.mutation import functional
+from blockwright.frontend.torch.names import target_name
+from blockwright.support import ImporterError
+from fuzzing.conformance.samples import UNSPECIFIED, OperatorSample, with_gaps
+from fuzzing.eager.compare import (
+    copied,
+    difference,
+    in_float64,
+    kind_difference,
+    leaves,
+    same_bits,
+)
+from fuzzing.eager.outcome import NoResult, called, compiled, export, problem_of
+from fuzzing.eager.sizes import every_size_dynamic, other_sizes
+
+_CONVERSIONS = {"to", "type_as", "int", "long", "short", "char", "byte", "item", "_to_copy"}
+"""Operators that turn floats into integers: those out of range have no value in PyTorch."""
+
+
+_BETWEEN_BYTES = 1e-3
+"""Share of floats that lie so close to the middle of two bytes that rounding errors decide."""
+
+
+class SampleOutcome(msgspec.Struct, frozen=True):
+    """What became of a sample: "passed", "export", "refused", "wrong" or "internal"."""
+
+    what: str
+    code: str = ""
+    words: str = ""
+
+
+class Prepared(msgspec.Struct, frozen=True, eq=False):
+    """A sample of the named operator and what PyTorch makes of it.
+
+    Attributes:
+        wide: the results in float64, None where there are none.
+        scalar: the results for special values that do not lie together in memory, else None.
+        group: what a sample is drawn for; a batch that fails is split into groups first.
+        settled: whether the elements mean anything (not those of random or empty tensors).
+    """
+
+    name: str
+    sample: OperatorSample
+    expected: Any
+    wide: Any
+    scalar: Any
+    settled: bool
+    group: str = ""
+
+
+def prepared(name: str, sample: OperatorSample, group: str = "") -> Prepared | None:
+    """The sample with PyTorch's results; None where PyTorch refuses it.
+
+    Nor is it a sample where its results cannot be compared: sparse ones, complex halves.
+    """
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        try:
+            torch.default_generator.manual_seed(1)
+            expected = sample.call(copied(sample.tensors))
+            torch.default_generator.manual_seed(2)
+            again = sample.call(copied(sample.tensors))
+            settled = name not in UNSPECIFIED and same_bits(expected, again)
+        except Exception:  # noqa: BLE001  not a sample then
+            return None
+        try:
+            wide_args, wide_kwargs = _wide((sample.args, sample.kwargs))
+            wide = sample.function(*wide_args, **wide_kwargs)
+        except Exception:  # noqa: BLE001  some operators know one type only
+            wide = None
+        scalar = None
+        if sample.kind == "special" and settled:
+            with contextlib.suppress(RuntimeError):  # a few operators take no gaps
+                scalar = sample.call([with_gaps(t) for t in sample.tensors])
+    return Prepared(name, sample, expected, wide, scalar, settled, group)
+
+
+def _wide(value: Any) -> Any:
+    narrow = (torch.float32, torch.float16, torch.bfloat16)
+
+    def change(leaf: Any) -> Any:
+        return torch.float64 if isinstance(leaf, torch.dtype) and leaf in narrow else leaf
+
+    return pytree.tree_map(change, in_float64(value))
+
+
+class SampleResults(torch.nn.Module):
+    """The results of one sample."""
+
+    def __init__(self, sample: OperatorSample) -> None:
+        super().__init__()
+        self.sample = sample
+        self.count = len(sample.tensors)
+
+    def forward(self, *tensors: torch.Tensor) -> list[Any]:
+        return leaves(self.sample.call(list(tensors)))
+
+
+class Batch(torch.nn.Module):
+    """The results of several samples, one after another.
+
+    Each sample is a module of its own, so that exported nodes name the sample they come from.
+    """
+
+    def __init__(self, samples: Sequence[OperatorSample]) -> None:
+        super().__init__()
+        self.parts = torch.nn.ModuleList(SampleResults(sample) for sample in samples)
+
+    def forward(self, *tensors: torch.Tensor) -> list[Any]:
+        results: list[Any] = []
+        start = 0
+        for part in cast("Iterable[SampleResults]", self.parts):
+            results.append(part(*tensors[start : start + part.count]))
+            start += part.count
+        return results
+
+
+def judged(batch: list[Prepared], dynamic: bool = False) -> list[SampleOutcome]:
+    """What becomes of each sample."""
+    result = _attempt(batch, dynamic)
+    if not isinstance(result, NoResult):
+        return result
+    if len(batch) == 1:
+        return [SampleOutcome(result.kind, result.code, result.words)]
+    groups = [list(g) for _, g in itertools.groupby(batch, lambda p: p.group)]
+    if len(groups) > 1:
+        return [outcome for group in groups for outcome in judged(group, dynamic)]
+    alone = [None] * len(batch) if result.code != "BW501" else _uncovered(batch, dynamic)
+    if not any(alone):
+        alone = [importable(p, dynamic) for p in batch]
+    kept = [p for p, problem in zip(batch, alone, strict=True) if problem is None]
+    if len(kept) == len(batch):
+        half = len(batch) // 2
+        return [*judged(batch[:half], dynamic), *judged(batch[half:], dynamic)]
+    rest = iter(judged(kept, dynamic) if kept else [])
+    return [
+        next(rest) if problem is None else SampleOutcome(problem.kind, problem.code, problem.words)
+        for problem in alone
+    ]
+
+
+def _uncovered(batch: list[Prepared], dynamic: bool) -> list[NoResult | None]:
+    """For each sample the operators that the importer lacks, found by one decomposition of all."""
+    program = _exported(batch, dynamic)
+    result: list[NoResult | None] = [None] * len(batch)
+    try:
+        missing = unknown_nodes(decomposed(functional(program), KNOWN), KNOWN)
+    except ImporterError:  # a sample cannot be decomposed: each is then tried alone
+        return result
+    for operator, nodes in missing.items():
+        words = f"operator {target_name(operator)} is not covered"
+        for node in nodes:
+            paths = [path for path, _ in node.meta.get("nn_module_stack", {}).values()]
+            number = next((p.removeprefix("parts.") for p in paths if p.startswith("parts.")), "")
+            if number.isdecimal():
+                result[int(number)] = NoResult("refused", "BW501", words)
+    return result
+
+
+def importable(one: Prepared, dynamic: bool = False) -> NoResult | None:
+    """Why the importer does not take a sample; None if it does."""
+    program = _exported([one], dynamic)
+    if isinstance(program, NoResult):
+        return program
+    try:
+        from_exported_program(program)
+    except Exception as error:  # noqa: BLE001  an internal error is a finding
+        return problem_of(error)
+    return None
+
+
+def _exported(batch: list[Prepared], dynamic: bool) -> Any:
+    tensors = tuple(t for p in batch for t in copied(p.sample.tensors))
+    shapes = (tuple(every_size_dynamic(t) for t in tensors),) if dynamic else None
+    return export(Batch([p.sample for p in batch]), tensors, shapes)
+
+
+def _attempt(batch: list[Prepared], dynamic: bool) -> list[SampleOutcome] | NoResult:
+    """The outcomes of samples that compile and run as one module."""
+    program = _exported(batch, dynamic)
+    if isinstance(program, NoResult):
+        return program
+    executable = compiled(program)
+    if isinstance(executable, NoResult):
+        return executable
+    tensors = [t for p in batch for t in copied(p.sample.tensors)]
+    results = called(executable, tuple(tensors))
+    if isinstance(results, NoResult):
+        return results
+    kept = [t for p in batch for t in p.sample.tensors]
+    if not same_bits(tensors, kept):
+        return NoResult("wrong", "", "the call changed its inputs")
+    outcomes = [_compared(p, r) for p, r in zip(batch, results, strict=True)]
+    if dynamic:
+        for step in (1, 13):
+            outcomes = _at_other_sizes(batch, outcomes, program, executable, step)
+    return outcomes
+
+
+def _compared(one: Prepared, result: Any) -> SampleOutcome:
+    if not one.settled:
+        text = kind_difference(result, one.expected)
+    else:
+        text = difference(result, one.expected, one.wide, _free(one))
+        if text and one.scalar is not None:
+            text = difference(result, _either(one, result), one.wide, _free(one))
+        doubtful = one.sample.kind == "special" or (text and _off_by_one(result, one.expected))
+        if text and doubtful and _as_decomposed(one, result):
+            return SampleOutcome("passed", "as decomposed", text)
+    return SampleOutcome("wrong", "", text) if text else SampleOutcome("passed")
+
+
+def _off_by_one(result: Any, expected: Any, few: bool = False) -> bool:
+    """Whether bytes differ by 1 at most, or only a few do: PyTorch interpolates images of bytes in
+    fixed point, where its decomposition rounds floats, of which some lie between two bytes."""
+    if kind_difference(result, expected):
+        return False
+    for x, y in zip(leaves(result), leaves(expected), strict=True):
+        if x.dtype != torch.uint8:
+            return False
+        off = (x.int() - y.int()).abs()
+        if bool((off > 1).any()):
+            return False
+        if few and float(off.float().mean()) > _BETWEEN_BYTES:
+            return False
+    return True
+
+
+def _as_decomposed(one: Prepared, result: Any) -> bool:
+    """Whether a result for special values is that of PyTorch's own decomposition of the operator.
+
+    Some of these ignore what the kernel does with them: `grid_sampler_2d` gives 0 for a place that
+    is NaN, and the mean of `var_mean` is infinite where the kernel's running mean is NaN.
+    """
+    program = _exported([one], False)
+    if isinstance(program, NoResult):
+        return False
+    whole = functional(program)
+    for known in (KNOWN, frozenset[str]()):
+        with contextlib.suppress(ImporterError):  # where PyTorch cannot decompose all
+            parts = decomposed(whole, known)
+            matches = parts.module()(*copied(one.sample.tensors))
+            same = not difference(result, matches, one.wide, _free(one)) or _off_by_one(
+                result, matches, few=True
+            )
+            if same and parts is not whole:
+                return True
+    return False
+
+
+def _either(one: Prepared, result: Any) -> Any:
+    """PyTorch's results, from its scalar code in elements where ours are as there.
+
+    PyTorch's vector code differs from its scalar code at some special values: `fmod(1e300, 1e-300)`
+    is NaN for tensors that lie together in memory, and 0, which is exact, for others.
+    """
+    mixed: list[Any] = []
+    for x, vector, scalar in zip(
+        leaves(result), leaves(one.expected), leaves(one.scalar), strict=True
+    ):
+        if isinstance(vector, torch.Tensor) and not kind_difference(x, vector):
+            as_scalar = torch.isclose(x, scalar, rtol=1e-6, atol=0, equal_nan=True)
+            mixed.append(torch.where(as_scalar, scalar, vector))
+        else:
+            mixed.append(vector)
+    return mixed
+
+
+def _free(one: Prepared) -> list[Any] | None:
+    """Masks of elements that PyTorch leaves open: floats that do not fit an integer type."""
+    source = one.sample.args[0]
+    if one.name.split(".")[0] not in _CONVERSIONS or not isinstance(source, torch.Tensor):
+        return None
+    if not source.is_floating_point():
+        return None
+    masks: list[Any] = []
+    for result in leaves(one.expected):
+        if result.dtype.is_floating_point or result.dtype is torch.bool:
+            masks.append(None)
+            continue
+        ends = torch.iinfo(result.dtype)
+        wide = source.to(torch.float64)
+        masks.append(~((wide > float(ends.min) - 1) & (wide < float(ends.max) + (ends.bits < 64))))
+    return masks
+
+
+def _at_other_sizes(
+    batch: list[Prepared],
+    outcomes: list[SampleOutcome],
+    program: Any,
+    executable: Any,
+    step: int,
+) -> list[SampleOutcome]:
+    """The outcomes after another call, with larger sizes; samples invalid there keep theirs."""
+    now = [t for p in batch for t in p.sample.tensors]
+    larger = other_sizes(program, now, step)
+    if larger is None:
+        return outcomes
+    start = 0
+    given: list[torch.Tensor] = []
+    again: list[Prepared | None] = []
+    for one in batch:
+        count = len(one.sample.tensors)
+        mine = larger[start : start + count]
+        start += count
+        other = prepared(one.name, one.sample.replaced("dynamic", mine), one.group)
+        again.append(other)
+        given += mine if other is not None else one.sample.tensors
+    results = called(executable, tuple(copied(given)))
+    if isinstance(results, NoResult):
+        if len(batch) > 1:  # each sample then has a module of its own
+            return [o for p in batch for o in judged([p], True)]
+        return [SampleOutcome(results.kind, results.code, results.words)]
+    return [
+        old if other is None or old.what != "passed" else _compared(other, result)
+        for old, other, result in zip(outcomes, again, results, strict=True)
+    ]

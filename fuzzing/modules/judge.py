@@ -1,0 +1,131 @@
+"""What becomes of a program: as PyTorch, refused, wrong, or an internal error."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import torch
+
+from fuzzing.eager.compare import (
+    copied,
+    difference,
+    in_float64,
+    integers_become_float64,
+    leaves,
+    same_bits,
+)
+from fuzzing.eager.outcome import NoResult, called, compiled, export
+from fuzzing.eager.sizes import every_size_dynamic, other_sizes
+from fuzzing.modules.program import ModuleProgram, RandomModule, Unspecified, run
+
+_RUNS = 16
+"""Runs by PyTorch with other roundings, when results differ."""
+
+
+class ModuleVerdict(msgspec.Struct, frozen=True):
+    """`what` is "passed", "export", "refused", "wrong", "internal" or "eager" (PyTorch refuses)."""
+
+    what: str
+    code: str = ""
+    words: str = ""
+
+    @property
+    def symptom(self) -> str:
+        """What findings of one kind share."""
+        return f"{self.what} {self.code}".strip()
+
+
+def judge(program: ModuleProgram) -> ModuleVerdict:
+    """Compile a program and compare it with PyTorch, at other sizes too where they are symbols."""
+    given = program.given
+    if _eager(program, program.inputs, specified=True) is None:
+        return ModuleVerdict("eager")
+    shapes = (tuple(every_size_dynamic(t) for t in given),) if program.dynamic else None
+    exported = export(RandomModule(program), tuple(copied(given)), shapes)
+    if isinstance(exported, NoResult):
+        return ModuleVerdict(exported.kind, exported.code, exported.words)
+    executable = compiled(exported)
+    if isinstance(executable, NoResult):
+        return ModuleVerdict(executable.kind, executable.code, executable.words)
+    verdict = _compare(program, executable, given)
+    for step in (1, -1, 12) if program.dynamic else ():
+        if verdict.what == "passed":
+            other = other_sizes(exported, given, step)
+            verdict = verdict if other is None else _compare(program, executable, other)
+    return verdict
+
+
+def _eager(
+    program: ModuleProgram,
+    inputs: Sequence[Any],
+    seed: int | None = None,
+    *,
+    specified: bool = False,
+) -> Any:
+    chance = None if seed is None else torch.Generator().manual_seed(seed)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return run(program, inputs, chance, specified=specified)
+    except (
+        RuntimeError,
+        IndexError,
+        ValueError,
+        TypeError,
+        ZeroDivisionError,
+        Unspecified,
+        NotImplementedError,
+    ):
+        return None
+
+
+def _compare(program: ModuleProgram, executable: Any, given: list[torch.Tensor]) -> ModuleVerdict:
+    """The verdict on one call; one that PyTorch refuses is no call."""
+    inputs = program.with_given(given)
+    expected = _eager(program, inputs, specified=True)
+    if expected is None:
+        return ModuleVerdict("passed")
+    passed = copied(given)
+    actual = called(executable, tuple(passed))
+    if isinstance(actual, NoResult):
+        return ModuleVerdict(actual.kind, actual.code, actual.words)
+    if not same_bits(passed, given):
+        return ModuleVerdict("wrong", "inputs", "the call changed its inputs")
+    with integers_become_float64():
+        wide = _eager(program, in_float64(list(inputs)))
+    result = leaves(actual)
+    text = difference(result, expected, wide)
+    if text and "differs" in text:
+        text = difference(result, expected, wide, _free(program, inputs, result, expected, wide))
+    if not text:
+        return ModuleVerdict("passed")
+    return ModuleVerdict("wrong", "" if "differs" in text else "kind", text)
+
+
+def _free(
+    program: ModuleProgram, inputs: Sequence[Any], actual: Any, expected: Any, wide: Any
+) -> list[Any]:
+    """Masks of the elements that are not judged: other roundings explain the difference, or
+    PyTorch's own result overflowed, so that its float64 run disagrees, and ours is not finite."""
+    runs = [_eager(program, inputs, seed) for seed in range(_RUNS)]
+    runs = [r for r in runs if r is not None]
+    masks: list[Any] = []
+    for number, (x, y) in enumerate(zip(actual, expected, strict=True)):
+        others = torch.stack([y, *[r[number] for r in runs if r[number].shape == y.shape]])
+        if not y.is_floating_point():
+            masks.append((others != y).any(0))
+            continue
+        others, x = others.to(torch.float64), x.to(torch.float64)
+        low, high = others.min(0).values, others.max(0).values
+        span = 3 * (high - low)
+        unsettled = ~torch.isfinite(others).all(0) & ~torch.isclose(
+            others, others[:1].expand_as(others), equal_nan=True
+        ).all(0)
+        masks.append(unsettled | ((x >= low - span) & (x <= high + span)))
+        if wide is not None and wide[number].shape == y.shape:
+            overflown = ~torch.isclose(others[0], wide[number].to(torch.float64), 0.1, 0.1)
+            masks[-1] |= overflown & ~torch.isfinite(x)
+    return masks

@@ -1,0 +1,259 @@
+"""A module as a list of calls: run by PyTorch, exported, printed and made smaller."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+import torch
+from torch.nn import functional
+
+from fuzzing.eager.compare import copied, in_float64, integers_become_float64
+
+
+class Ref(msgspec.Struct, frozen=True):
+    """The value of that number: inputs first, then the results of the calls."""
+
+    index: int
+
+
+class Size(msgspec.Struct, frozen=True):
+    """The size of an axis of a value."""
+
+    index: int
+    axis: int
+
+
+class ModuleCall(msgspec.Struct, frozen=True):
+    """`fn(*args, **kwargs)`; `part` picks one of several results.
+
+    Attributes:
+        fn: a name under `torch`, `F`, `Tensor` or `operator`.
+        exact: whether the result is never rounded.
+    """
+
+    fn: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = {}
+    exact: bool = False
+    part: int | None = None
+
+
+class ModuleProgram(msgspec.Struct, frozen=True, eq=False):
+    """Inputs, some of which are buffers of the module, calls, and the values that are returned."""
+
+    inputs: tuple[torch.Tensor, ...]
+    buffers: frozenset[int]
+    calls: tuple[ModuleCall, ...]
+    outputs: tuple[int, ...]
+    dynamic: bool
+
+    @property
+    def given(self) -> list[torch.Tensor]:
+        """The inputs that a call of the module passes."""
+        return [t for i, t in enumerate(self.inputs) if i not in self.buffers]
+
+    def with_given(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """All inputs, those that are passed being replaced."""
+        new = iter(tensors)
+        return tuple(t if i in self.buffers else next(new) for i, t in enumerate(self.inputs))
+
+
+class Unspecified(Exception):
+    """A call whose value is no specification.
+
+    A float is converted to an integer type that does not hold it, or sums of float64 may overflow
+    on the way: whether they do depends on PyTorch's algorithm, and no wider type tells the value.
+    """
+
+
+_ROOTS: dict[str, Any] = {
+    "torch": torch,
+    "F": functional,
+    "Tensor": torch.Tensor,
+    "operator": operator,
+}
+
+
+def apply(call: ModuleCall, values: Sequence[Any]) -> Any:
+    """The result of a call on values so far."""
+    root, _, name = call.fn.partition(".")
+    result = getattr(_ROOTS[root], name)(
+        *[_value(a, values) for a in call.args],
+        **{key: _value(a, values) for key, a in call.kwargs.items()},
+    )
+    if call.fn == "operator.setitem":
+        return _value(call.args[0], values)
+    return result if call.part is None else result[call.part]
+
+
+def _value(arg: Any, values: Sequence[Any]) -> Any:
+    if isinstance(arg, Ref):
+        return values[arg.index]
+    if isinstance(arg, Size):
+        return values[arg.index].shape[arg.axis]
+    if isinstance(arg, (list, tuple)):
+        items = [_value(a, values) for a in cast("Sequence[Any]", arg)]
+        return tuple(items) if isinstance(arg, tuple) else items
+    return arg
+
+
+def check_range(call: ModuleCall, values: Sequence[Any]) -> None:
+    """Raise `Unspecified` where sums of a call in float64, or the squares in it, may overflow, or
+    sums with infinite terms or partial products in another type: the result depends on the order
+    in which elements are combined."""
+    if call.fn not in _LARGEST:
+        return
+    if call.fn == "torch.prod" and _product_depends_on_order(call, values):
+        raise Unspecified(call.fn)
+    for arg in call.args:
+        value = _value(arg, values)
+        if isinstance(value, torch.Tensor) and value.dtype is torch.float64:
+            size = value.abs()
+            large = torch.isfinite(size) & (size > _LARGEST[call.fn])
+            if bool(large.any()):
+                raise Unspecified(call.fn)
+        elif isinstance(value, torch.Tensor) and value.is_floating_point():
+            size = value.abs().to(torch.float64)
+            finite = torch.isfinite(size)
+            largest = torch.finfo(value.dtype).max
+            if bool(torch.isinf(size).any()) and float(size[finite].sum()) > largest:
+                raise Unspecified(call.fn)
+
+
+def _product_depends_on_order(call: ModuleCall, values: Sequence[Any]) -> bool:
+    """Whether some order overflows or underflows before factors of the other kind bring it back.
+
+    `big` and `small` are the largest and the smallest magnitude that a partial product can have.
+    Without factors below 1 an overflow ends at infinity in every order, and without factors above
+    1 an underflow ends at 0."""
+    value = _value(call.args[0], values)
+    if not value.is_floating_point():
+        return False
+    size, range_ = value.abs().to(torch.float64), torch.finfo(value.dtype)
+    others = [_value(a, values) for a in call.args[1:]]
+    keywords = {k: _value(a, values) for k, a in call.kwargs.items() if k != "dtype"}
+    big = torch.prod(size.clamp(min=1), *others, **keywords)
+    small = torch.prod(size.clamp(max=1), *others, **keywords)
+    nonzero = torch.where(size == 0, 1.0, size).clamp(max=1)
+    overflows = (big > range_.max) & (small < 1)
+    underflows = (torch.prod(nonzero, *others, **keywords) < range_.tiny) & (big > 1)
+    return bool((overflows | underflows).any())
+
+
+_LARGEST: dict[str, float] = {
+    **dict.fromkeys(
+        "torch.sum torch.mean torch.cumsum torch.var torch.std torch.matmul F.linear F.conv1d "
+        "F.conv2d F.avg_pool1d F.avg_pool2d F.layer_norm F.rms_norm F.normalize".split(),
+        1e150,
+    ),
+    "torch.prod": 1e8,
+}
+"""Calls that add or multiply many elements → the largest finite float64 that they are given."""
+
+
+def check_cast(call: ModuleCall, values: Sequence[Any]) -> None:
+    """Raise `Unspecified` where a call converts floats that do not fit."""
+    if call.fn not in _CONVERTING and "dtype" not in call.kwargs:
+        return
+    args = [_value(a, values) for a in call.args]
+    target = args[1] if call.fn == "Tensor.to" else call.kwargs.get("dtype", args[0].dtype)
+    for source in args:
+        if not isinstance(source, torch.Tensor) or not source.is_floating_point():
+            continue
+        if target.is_floating_point or target is torch.bool:
+            continue
+        ends = torch.iinfo(target)
+        wide = source.to(torch.float64)
+        if not bool(((wide > float(ends.min) - 1) & (wide < float(ends.max))).all()):
+            raise Unspecified(call.fn)
+
+
+_CONVERTING = {"Tensor.to", "Tensor.copy_", "operator.setitem"}
+
+
+def run(
+    program: ModuleProgram,
+    inputs: Sequence[torch.Tensor],
+    chance: torch.Generator | None = None,
+    *,
+    specified: bool = False,
+) -> list[Any]:
+    """The outputs by PyTorch; with `chance`, with other roundings.
+
+    Then every rounded result is moved by a few roundings, and about half of the calls that round
+    compute in float64 inside: `layer_norm` of one element may give PyTorch a small number for 0,
+    which a later call compares with 0 or divides by itself. What these sum is moved by a few
+    roundings of the sum: the mean of equal numbers need not be that number, and `layer_norm`
+    divides the difference by a small one.
+
+    Raises: Unspecified: a cast of floats that do not fit; where `specified` is asked for, also
+    sums of float64 that may overflow.
+    """
+    values: list[Any] = list(copied(list(inputs)))
+    with torch.no_grad():
+        for call in program.calls:
+            check_cast(call, values)
+            if specified:
+                check_range(call, values)
+            result = apply(call, values)
+            if chance is not None and not call.exact:
+                result = _moved(_rounded_once(call, values, result, chance), chance)
+            values.append(result)
+    return [values[i] for i in program.outputs]
+
+
+def _rounded_once(
+    call: ModuleCall, values: Sequence[Any], result: Any, chance: torch.Generator
+) -> Any:
+    """The result of a call, by chance computed in float64; in-place calls stay as they are."""
+    coin = torch.rand((), generator=chance)
+    if call.fn.endswith("_") or call.fn == "operator.setitem" or coin < 0.5:
+        return result
+    if not isinstance(result, torch.Tensor) or not result.is_floating_point():
+        return result
+    operands = in_float64(list(values))
+    if call.fn in _LARGEST and coin < 0.75:
+        own = copied(operands)
+        operands = [_moved(x, chance, _inside(v)) for x, v in zip(own, values, strict=True)]
+    with integers_become_float64():
+        wide = apply(call, operands)
+    if call.fn == "F.layer_norm" and coin >= 0.75:  # an element that is the mean gives 0
+        wide = torch.where(wide.abs() < 4 * _inside(result), torch.zeros_like(wide), wide)
+    return result.copy_(wide) if wide.shape == result.shape else result
+
+
+def _inside(value: Any) -> float:
+    """The rounding of what is summed: halves are summed in float32."""
+    wide = isinstance(value, torch.Tensor) and value.dtype is torch.float64
+    return torch.finfo(torch.float64 if wide else torch.float32).eps
+
+
+def _moved(value: Any, chance: torch.Generator, eps: float | None = None) -> Any:
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    noise = torch.rand(value.shape, generator=chance, dtype=torch.float64) * 8 - 4
+    factor = 1 + noise * (torch.finfo(value.dtype).eps if eps is None else eps)
+    return value.copy_((value.to(torch.float64) * factor).to(value.dtype))
+
+
+class RandomModule(torch.nn.Module):
+    """The program as a module."""
+
+    def __init__(self, program: ModuleProgram) -> None:
+        super().__init__()
+        self.program = program
+        for index in sorted(program.buffers):
+            self.register_buffer(f"b{index}", program.inputs[index].clone())
+
+    def forward(self, *given: torch.Tensor) -> tuple[Any, ...]:
+        new = iter(given)
+        values: list[Any] = [
+            getattr(self, f"b{i}") if i in self.program.buffers else next(new)
+            for i in range(len(self.program.inputs))
+        ]
+        for call in self.program.calls:
+            values.append(apply(call, values))
+        return tuple(values[i] for i in self.program.outputs)

@@ -1,0 +1,48 @@
+"""Faults switched on and off: the code of a function is exchanged, for all who know it."""
+
+from __future__ import annotations
+
+import importlib
+import types
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+from fuzzing.mutation import faults
+from fuzzing.mutation.sites import HELPER, Mutant
+
+_BELOW = ("__wrapped__", "__func__", "fget", "func")
+"""Where decorated functions hold what they decorate."""
+
+
+@contextmanager
+def switched_on(mutant: Mutant) -> Generator[None]:
+    """The fault is there inside."""
+    module = importlib.import_module(mutant.module)
+    function = find(module, mutant.function)
+    code = function.__code__
+    setattr(module, HELPER, faults)
+    function.__code__ = mutant.code
+    try:
+        yield
+    finally:
+        function.__code__ = code
+        delattr(module, HELPER)
+
+
+def find(module: types.ModuleType, name: str) -> types.FunctionType:
+    """The function of a qualified name, below its decorators."""
+    owner: Any = module
+    *path, last = name.split(".")
+    for part in path:
+        owner = getattr(owner, part)
+    return _below(vars(owner)[last])
+
+
+def _below(found: Any) -> types.FunctionType:
+    held = [getattr(found, name, None) for name in _BELOW]
+    below = next((h for h in held if h is not None), None)
+    if below is not None:
+        return _below(below)
+    assert isinstance(found, types.FunctionType)
+    return found

@@ -1,0 +1,85 @@
+"""`python -m fuzzing.proofs`: see the package."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+from functools import partial
+from multiprocessing.pool import Pool
+
+import msgspec
+
+from blockwright.testing.moves import MOVES
+from fuzzing.proofs.chunk import CHUNK, HINTS, ProofSettings, Verdicts, judge
+
+MOST_EMPTY = 10
+"""Rounds without any step of the kind that is looked for, before it is given up."""
+
+
+def main() -> int:
+    """Prove until enough steps were judged; report. Exits with 1 when a verdict was wrong."""
+    parser = argparse.ArgumentParser(prog="python -m fuzzing.proofs")
+    parser.add_argument("--steps", type=int, default=2000, help="verdicts to reach")
+    parser.add_argument("--seed", type=int, default=0, help="first seed")
+    parser.add_argument("--length", type=int, default=12, help="steps tried per program")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--sizes", default="any", choices=("any", "static", "symbolic", "factors"))
+    parser.add_argument("--mutants", action="store_true", help="put an error into each result")
+    parser.add_argument(
+        "--unusual",
+        action="store_true",
+        help="blocks with conditions, loops and places of their own, too",
+    )
+    parser.add_argument("--open", action="store_true", help="list every unknown verdict")
+    parser.add_argument("--often", action="append", default=[], choices=sorted(MOVES))
+    parser.add_argument(
+        "--each",
+        type=int,
+        default=0,
+        metavar="N",
+        help="N verdicts for each primitive, or for each one named by --often",
+    )
+    options = parser.parse_args()
+    settings = ProofSettings(
+        options.length,
+        tuple(options.often),
+        sizes=options.sizes,
+        mutants=options.mutants,
+        unusual=options.unusual,
+    )
+    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
+        if not options.each:
+            result = _judged(pool, options, settings, options.steps)
+        else:
+            result = Verdicts()
+            for name in options.often or sorted(set(MOVES) - HINTS):
+                only = msgspec.structs.replace(settings, only=name)
+                result.add(_judged(pool, options, only, options.each))
+    sys.stdout.write(f"{result.table()}\n{result.steps} verdicts, {len(result.wrong)} wrong\n")
+    for text in result.open if options.open else ():
+        sys.stdout.write(f"{text}\n")
+    for text in result.broken:
+        sys.stdout.write(f"no program: {text}\n")
+    for text in result.wrong:
+        sys.stdout.write(f"\n{text}\n")
+    return 1 if result.wrong else 0
+
+
+def _judged(
+    pool: Pool, options: argparse.Namespace, settings: ProofSettings, wanted: int
+) -> Verdicts:
+    """Verdicts on random schedules until there are enough, or steps have become too rare."""
+    result, first, empty = Verdicts(), options.seed, 0
+    while result.steps < wanted and empty < MOST_EMPTY:
+        chunks = [first + CHUNK * k for k in range(4 * options.jobs)]
+        first = chunks[-1] + CHUNK
+        before = result.steps
+        for part in pool.imap(partial(judge, settings=settings), chunks):
+            result.add(part)
+        empty = empty + 1 if result.steps == before else 0
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

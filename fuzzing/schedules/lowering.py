@@ -1,0 +1,193 @@
+"""Lowering, pass by pass: each must leave a program that computes the same.
+
+Steps of a schedule are proved, passes of lowering are trusted. The interpreter runs programs with
+blocks and flat ones alike, so it is asked after each pass that changed something, for several
+sizes: the first pass after which a result differs is the guilty one. Most programs are run before
+the first pass and after the last one only, and after all others where these two differ.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from blockwright import ir
+from blockwright.lower import LOWERING, LowerContext, LowerOptions, check_flat
+from blockwright.support import BlockwrightError, BuildError, InterpretError
+from blockwright.target import Target
+from blockwright.testing.arrays import make_arrays, random_sizes, small_sizes
+from blockwright.testing.check import Reference
+from blockwright.testing.moves.checks import unbound
+from fuzzing.schedules.finding import Finding, symptom
+
+_TARGETS = ("x86-64", "x86-64-v3", "x86-64-v4")
+_LANES = (4, 16, 96)
+_SIZES = 2
+"""Inputs for a program whose sizes are symbols, besides small ones; one with fixed sizes has one.
+"""
+_ITERATIONS = 5_000
+"""Of loops, in one run before lowering: flat programs take up to a thousand times as many."""
+_EVERY = 0.25
+"""Share of the programs that are run after every pass."""
+_VECTORS = "vectorize_loops"
+"""From here on lanes of a reduction are combined by halves, and lanes are read that nobody uses."""
+
+
+class _Stage(msgspec.Struct, frozen=True, eq=False):
+    """A pass that changed a program; whether results must be what they were to the bit, and whether
+    there are vectors."""
+
+    name: str
+    before: ir.PrimFunc
+    after: ir.PrimFunc
+    exact: bool
+    vectors: bool
+
+
+def check_lowering(program: ir.PrimFunc, after: ir.PrimFunc, seed: int) -> str | None:
+    """Raise a `Finding` that names the first pass after which the program computes something else.
+
+    Args:
+        program: what was scheduled; says what inputs may be, such as row numbers.
+        after: the scheduled program; thread axes count as serial loops.
+        seed: of the inputs, of the target, and of the longest vector.
+
+    Returns the code of the error where lowering refuses the program, BW757 where it takes more
+    iterations than there is time for, None where all is well.
+    """
+    func = unbound(after)
+    symbolic = any(ir.free_vars(n) for b in func.buffers for n in b.shape)
+    sizes = [random_sizes(program, seed + k) for k in range(_SIZES if symbolic else 1)]
+    sizes += small_sizes(program, seed) if symbolic else []
+    try:
+        references = [_reference(program, func, seed + k, given) for k, given in enumerate(sizes)]
+    except InterpretError as error:
+        if error.code != "BW757":
+            raise
+        return error.code
+    chance = random.Random(seed)
+    target, lanes = Target(chance.choice(_TARGETS)), chance.choice(_LANES)
+    stages: list[_Stage] = []
+    refused = _lowered(func, LowerContext(target, LowerOptions(max_lanes=lanes)), stages)
+    if refused is not None or not stages:
+        return refused
+    if chance.random() < _EVERY or _wrong(references, stages[-1]) is not None:
+        for stage in stages:
+            error = _wrong(references, stage)
+            if error is not None:
+                words = f"{error}\n--- before {stage.name} ---\n{stage.before!r}"
+                raise Finding(f"{symptom(error)} after {stage.name}", words) from error
+    check_flat(stages[-1].after)
+    if symbolic:
+        _check_sizes(references, stages[-1].after)
+    return None
+
+
+def _check_sizes(references: Sequence[Reference], func: ir.PrimFunc) -> None:
+    """No loop of the flat program has a negative extent; buffers the interpreter checks itself."""
+
+    def change(node: ir.Node) -> ir.Node | None:
+        if not isinstance(node, ir.For) or ir.is_const_int(node.extent):
+            return None
+        sized = ir.GE(node.extent, ir.const(0, node.extent.dtype))
+        text = f"negative extent of loop {node.loop_var.name}"
+        return ir.seq([ir.AssertStmt(sized, text), node])
+
+    checked = _poisoned(func.replace(body=ir.rewrite_bottom_up(func.body, change)))
+    for reference in references:
+        try:
+            reference.assert_met(checked)
+        except InterpretError as error:
+            raise Finding(f"{symptom(error)} after lowering", f"{error}\n{func!r}") from error
+
+
+def _reference(
+    program: ir.PrimFunc, func: ir.PrimFunc, seed: int, sizes: Mapping[str, int]
+) -> Reference:
+    arrays = make_arrays(program, seed, sizes)
+    return Reference(func, seed=seed, sizes=sizes, arrays=arrays, limit=_ITERATIONS)
+
+
+def _lowered(func: ir.PrimFunc, context: LowerContext, stages: list[_Stage]) -> str | None:
+    """Run the passes and note those that change something; the code of a refusal."""
+    exact, vectors = True, False
+    for name, pass_ in LOWERING:
+        if name == _VECTORS:
+            exact, vectors = not any(map(_combines, ir.loops(func.body))), True
+        try:
+            after = pass_(func, context)
+        except Exception as error:
+            code = _refusal(error)
+            if code is not None:
+                return code
+            raise Finding(f"{symptom(error)} in {name}", f"{error}\n{func!r}") from error
+        if after.body is not func.body:
+            stages.append(_Stage(name, func, after, exact, vectors))
+        func = after
+    return None
+
+
+def _wrong(references: Sequence[Reference], stage: _Stage) -> Exception | None:
+    """What the interpreter says against a stage."""
+    func = _poisoned(stage.after) if stage.vectors else _in_order(stage.after)
+    try:
+        for reference in references:
+            reference.assert_met(func, exact=stage.exact)
+    except Exception as error:  # noqa: BLE001  every failure is a finding, of any kind
+        return error
+    return None
+
+
+def _refusal(error: Exception) -> str | None:
+    """The code of an error that says that lowering cannot do what the schedule asks for."""
+    if not isinstance(error, BlockwrightError):
+        return None
+    schedule = error.code.startswith("BW3") and error.code != "BW309"
+    build = isinstance(error, BuildError) and error.code != "BW601"
+    return error.code if schedule or build else None
+
+
+def _in_order(func: ir.PrimFunc) -> ir.PrimFunc:
+    """The program with serial loops for lanes that store to one element. Blocks say that such a
+    store is a reduction; without them the interpreter sees a race."""
+
+    def change(node: ir.Node) -> ir.Node | None:
+        return node.replace(kind=ir.ForKind.SERIAL) if _combines(node) else None
+
+    return func.replace(body=ir.rewrite_bottom_up(func.body, change))
+
+
+def _poisoned(func: ir.PrimFunc) -> ir.PrimFunc:
+    """The program with local buffers that hold odd values at first. Vectors under a mask read whole
+    registers, where the mask says that what nobody wrote counts for nothing: such values may be
+    read, but in results they show."""
+
+    def change(node: ir.Node) -> ir.Node | None:
+        if not isinstance(node, ir.Allocate) or node.buffer.scope != "local":
+            return None
+        return node.replace(body=ir.seq([_odd(node.buffer), node.body]))
+
+    return func.replace(body=ir.rewrite_bottom_up(func.body, change))
+
+
+def _odd(buffer: ir.Buffer) -> ir.Stmt:
+    (size,) = buffer.shape
+    place = ir.Var("place", size.dtype)
+    kind = buffer.dtype
+    value = ir.const(math.nan if kind.is_float else True if kind.is_bool else 77, kind)
+    store = ir.BufferStore(buffer, value, (place,))
+    return ir.For(place, ir.const(0, size.dtype), size, ir.ForKind.SERIAL, store)
+
+
+def _combines(node: ir.Node) -> bool:
+    return (
+        isinstance(node, ir.For)
+        and node.kind is ir.ForKind.VECTORIZED
+        and any(
+            not any(ir.uses_var(index, node.loop_var) for index in store.indices)
+            for store in ir.collect(node.body, ir.BufferStore)
+        )
+    )
