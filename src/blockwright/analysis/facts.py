@@ -8,6 +8,7 @@ from typing import Any
 from blockwright import ir
 from blockwright.analysis.access.tree import Tree
 from blockwright.arith import Analyzer
+from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 
 
 def symbols_of(func: ir.PrimFunc) -> list[ir.Var]:
@@ -30,8 +31,8 @@ def _in_shapes(func: ir.PrimFunc) -> dict[ir.Var, None]:
 
 def declared_bounds(func: ir.PrimFunc, var: ir.Var) -> tuple[int, int | None]:
     """The least value of a size (1 unless stated: there is something to run), and the largest."""
-    lowers: Mapping[str, Any] = func.attrs.get("tir_var_lower_bound", {})
-    uppers: Mapping[str, Any] = func.attrs.get("tir_var_upper_bound", {})
+    lowers: Mapping[str, Any] = func.attrs.get(LOWER_BOUND, {})
+    uppers: Mapping[str, Any] = func.attrs.get(UPPER_BOUND, {})
     low = _optional(lowers.get(var.name))
     return (1 if low is None else max(low, 1)), _optional(uppers.get(var.name))
 
@@ -39,8 +40,8 @@ def declared_bounds(func: ir.PrimFunc, var: ir.Var) -> tuple[int, int | None]:
 def symbol_facts(func: ir.PrimFunc) -> Analyzer:
     """An analyzer that knows the stated bounds of sizes; a shape variable is never negative."""
     analyzer = Analyzer(values=ir.value_variables(func))
-    uppers: Mapping[str, Any] = func.attrs.get("tir_var_upper_bound", {})
-    lowers: Mapping[str, Any] = func.attrs.get("tir_var_lower_bound", {})
+    uppers: Mapping[str, Any] = func.attrs.get(UPPER_BOUND, {})
+    lowers: Mapping[str, Any] = func.attrs.get(LOWER_BOUND, {})
     in_shapes = _in_shapes(func)
     for var in symbols_of(func):
         if not var.type.is_int:

@@ -15,8 +15,9 @@ from blockwright.api.module_attributes import check_module_attributes
 from blockwright.api.proofs import Proofs
 from blockwright.arith import simplify
 from blockwright.build import Module, build
-from blockwright.codegen.signature import signature
 from blockwright.cost import estimate
+from blockwright.graph.calling_convention import calling_convention
+from blockwright.ir.attributes import IS_SCHEDULED, NUM_OUTPUTS
 from blockwright.measure import known_roofline
 from blockwright.passes import PassContext
 from blockwright.passes.host.instrument_host import host_calls, instrument_host
@@ -248,12 +249,12 @@ class CompiledModel(Executable):
                 out.append(KernelCall(name, ("call_dps_library",), 0, 0))
                 continue
             func: ir.PrimFunc = self.lowered[name]
-            sign = signature(func)
-            given = call.args[1 + len(sign.buffers) :]
+            convention = calling_convention(func)
+            given = call.args[1 + len(convention.buffers) :]
             numbers = [ir.const_int(simplify(ir.substitute(g, sizes))) for g in given]
             key = (name, *numbers)
             if key not in known:
-                formal = (*sign.scalars, *sign.symbols)
+                formal = (*convention.scalars, *convention.symbols)
                 bound = {v: ir.const(n or 0, v.dtype) for v, n in zip(formal, numbers, strict=True)}
                 known[key] = self._kernel_call(name, bound)
             out.append(known[key])
@@ -264,9 +265,7 @@ class CompiledModel(Executable):
         is what the cost model looks at."""
         func: ir.PrimFunc = self.lowered[name]
         earlier = [m.functions[name] for m in self.stages.values() if name in m.functions]
-        plain = [
-            f for f in earlier if isinstance(f, ir.PrimFunc) and not f.attrs.get("tir.is_scheduled")
-        ]
+        plain = [f for f in earlier if isinstance(f, ir.PrimFunc) and not f.attrs.get(IS_SCHEDULED)]
         work = work_of(plain[-1] if plain else func, sizes)
         operators = tuple(str(func.attrs.get("op", "copy")).split("+"))
         numbers = {var.name: ir.const_int(value) or 0 for var, value in sizes.items()}
@@ -289,7 +288,7 @@ class CompiledModel(Executable):
 def describe(imported: ir.IRModule, lowered: ir.IRModule, context: PassContext) -> Metadata:
     """The description that an artefact carries."""
     host: ir.PrimFunc = lowered["main"]
-    count = int(host.attrs["num_outputs"])
+    count = int(host.attrs[NUM_OUTPUTS])
     check_module_attributes(imported, count)
     inputs, outputs = (
         host.buffers[: len(host.buffers) - count],

@@ -10,10 +10,11 @@ import msgspec
 from blockwright import ir
 from blockwright.build.worker import ProofJob, Proved
 from blockwright.build.workers import POOL
+from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 from blockwright.passes import PassContext
 from blockwright.support import BuildError
 
-_BOUNDS = ("tir_var_lower_bound", "tir_var_upper_bound")
+_BOUNDS = (LOWER_BOUND, UPPER_BOUND)
 """What a program is proved under; its other attributes say nothing of what it computes."""
 
 

@@ -28,6 +28,7 @@ from blockwright.codegen.llvm.ffi import runtime_ir
 from blockwright.codegen.llvm.scratch_allocator import scratch_ir
 from blockwright.codegen.rt.threadpool import threadpool_ir
 from blockwright.ir import IRModule, PrimFunc, Programs
+from blockwright.ir.attributes import IS_PRIVATE
 from blockwright.runtime.reclaim import IDLE_HOOKS
 from blockwright.support import BuildError
 from blockwright.target import Target
@@ -112,7 +113,7 @@ def emit_units(module: IRModule, target: Target) -> list[FunctionCode]:
     for name, func in functions.items():
         check_name(name)
         twin = None
-        if func.attrs.get("tir.is_private", False):
+        if func.attrs.get(IS_PRIVATE, False):
             twin = private.equal_to(func)
             if twin is None:
                 private.add(name, func)

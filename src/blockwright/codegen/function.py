@@ -16,8 +16,9 @@ from blockwright.codegen.llvm.ffi import SYMBOL_PREFIX
 from blockwright.codegen.llvm.function_attributes import function_attributes
 from blockwright.codegen.llvm.parallel import emit_parallel
 from blockwright.codegen.llvm.stmt import StmtEmitter
+from blockwright.codegen.llvm.types import value_type
 from blockwright.codegen.llvm.values import int_const
-from blockwright.codegen.signature import signature
+from blockwright.graph.calling_convention import calling_convention
 from blockwright.ir import (
     Buffer,
     BufferLoad,
@@ -34,6 +35,7 @@ from blockwright.ir import (
     value_variables,
     walk,
 )
+from blockwright.ir.attributes import FP_CONTRACT, IS_HOST, IS_PRIVATE, NNAN, NOALIAS
 from blockwright.support import BuildError
 from blockwright.support.stack import deep
 from blockwright.target import Target
@@ -71,13 +73,13 @@ def symbol_of(name: str) -> str:
 
 def options_of(func: PrimFunc, target: Target) -> Options:
     """Numerical freedoms from the function's attributes."""
-    contract = func.attrs.get("tir.fp_contract", "on")
+    contract = func.attrs.get(FP_CONTRACT, "on")
     if contract not in ("on", "off"):
         raise BuildError(f"tir.fp_contract is {contract!r}", code="BW620", help='use "on" or "off"')
     return Options(
         contract=contract == "on",
-        nnan=bool(func.attrs.get("tir.nnan", False)),
-        noalias=bool(func.attrs.get("tir.noalias", True)),
+        nnan=bool(func.attrs.get(NNAN, False)),
+        noalias=bool(func.attrs.get(NOALIAS, True)),
         vector_bits=target.vector_bits,
     )
 
@@ -97,33 +99,35 @@ def emit_function(
     positions of buffer parameters that it writes.
     """
     module = ModuleEmitter(target)
-    sign = signature(func)
+    convention = calling_convention(func)
     options = options_of(func, target)
     symbol = symbol_of(name)
     noalias = "noalias" if options.noalias else ""
-    marks = [noalias] * len(sign.buffers) + [""] * (len(sign.types) - len(sign.buffers))
-    params = [(type_, f"a{i}") for i, type_ in enumerate(sign.types)]
+    numbers = (*convention.scalars, *convention.symbols)
+    passed = ["ptr"] * len(convention.buffers) + [value_type(v.dtype) for v in numbers]
+    marks = [noalias] * len(convention.buffers) + [""] * len(numbers)
+    params = [(type_, f"a{i}") for i, type_ in enumerate(passed)]
     attributes = function_attributes(module, options)
     e = FunctionEmitter(module, symbol, "i32", params, attributes, "", marks)
     context = FunctionContext(e, options, Sorts(value_variables(func)), callees=callees or {})
-    for (_, buffer), value in zip(sign.buffers, e.params, strict=False):
+    for (_, buffer), value in zip(convention.buffers, e.params, strict=False):
         context.buffers[buffer] = Memory(value, buffer.dtype.nbytes, buffer)
-    variables = e.params[len(sign.buffers) :]
-    for var, value in zip((*sign.scalars, *sign.symbols), variables, strict=True):
+    variables = e.params[len(convention.buffers) :]
+    for var, value in zip(numbers, variables, strict=True):
         context.variables[var] = value
-    context.nonnegative.update(v for v in sign.symbols if v.dtype.is_int)
-    if func.attrs.get("tir.is_host"):
+    context.nonnegative.update(v for v in convention.symbols if v.dtype.is_int)
+    if func.attrs.get(IS_HOST):
         context.poll = e.stack(8, 8)
         e.store(int_const(0), context.poll, 8)
     StmtEmitter(context, emit_parallel).function_body(func.body)
     e.finish()
     entry = None
-    if not func.attrs.get("tir.is_private", False):
+    if not func.attrs.get(IS_PRIVATE, False):
         entry = SYMBOL_PREFIX + name
         emit_entry(module, func, name, symbol, written)
-    outputs = dict(sign.outputs)
+    outputs = dict(convention.outputs)
     inputs = [p for p in func.params if p not in outputs]
-    place = {p: i for i, (p, _) in enumerate(sign.buffers)}
+    place = {p: i for i, (p, _) in enumerate(convention.buffers)}
     positions = tuple(i for i, p in enumerate(inputs) if place.get(p, -1) in written)
     text = module.render()
     pipeline: Pipeline = "kernel" if len(text) > _VERY_LARGE else "host"
@@ -165,7 +169,9 @@ def _written(
     callee_writes: Callable[[str], frozenset[int]],
     functions: Mapping[str, PrimFunc],
 ) -> frozenset[int]:
-    root: dict[Buffer | Var, int] = {b: i for i, (_, b) in enumerate(signature(func).buffers)}
+    root: dict[Buffer | Var, int] = {
+        b: i for i, (_, b) in enumerate(calling_convention(func).buffers)
+    }
     out: set[int] = set()
     named = named_pointers(func)
 

@@ -17,14 +17,15 @@ import numpy as np
 from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.graph.deduce import deduce_call
+from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 
 Operand = ir.GraphExpr | np.ndarray[Any, Any]
 
 
 def symbol_ranges(attrs: dict[str, Any], symbols: Sequence[ir.Var]) -> dict[ir.Var, ir.Range]:
     """Declared bounds of a function's symbols: the attributes name them; the default is [0, ∞)."""
-    upper = attrs.get("tir_var_upper_bound", {})
-    lower = attrs.get("tir_var_lower_bound", {})
+    upper = attrs.get(UPPER_BOUND, {})
+    lower = attrs.get(LOWER_BOUND, {})
     ranges: dict[ir.Var, ir.Range] = {}
     for symbol in symbols:
         low = int(lower.get(symbol.name, 0))

@@ -18,6 +18,7 @@ from blockwright.analysis.validate.read_before_write import coverage_problems
 from blockwright.arith import Analyzer
 from blockwright.graph.buffer_uses import uses_of_buffers
 from blockwright.graph.relate import differ, info_text
+from blockwright.ir.attributes import LOWER_BOUND, NUM_OUTPUTS, UPPER_BOUND
 from blockwright.ops.row import dims_text
 from blockwright.support import GraphError
 
@@ -184,8 +185,8 @@ class _TirCall:
 
     def bounds(self) -> None:
         """Sizes lie within the bounds that the callee declares for its symbols."""
-        lower = self.callee.attrs.get("tir_var_lower_bound", {})
-        upper = self.callee.attrs.get("tir_var_upper_bound", {})
+        lower = self.callee.attrs.get(LOWER_BOUND, {})
+        upper = self.callee.attrs.get(UPPER_BOUND, {})
         for symbol, value in self.symbols.items():
             low, high = lower.get(symbol.name), upper.get(symbol.name)
             known = self.analyzer.const_bounds(value)
@@ -225,7 +226,7 @@ def require_plain(
 ) -> None:
     """Raise unless a program reads its first buffers and writes the others, all compact."""
     name, buffers = callee.name, callee.buffers
-    stated = callee.attrs.get("num_outputs", 0)
+    stated = callee.attrs.get(NUM_OUTPUTS, 0)
     if stated and not overwritten and stated != results:
         raise GraphError(
             f"num_outputs of {name} is {stated}; the call has {results} results",

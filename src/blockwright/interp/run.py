@@ -29,6 +29,7 @@ from blockwright.ir import (
     height,
     value_variables,
 )
+from blockwright.ir.attributes import LOWER_BOUND, NOALIAS, UPPER_BOUND
 from blockwright.runtime.results import has_shared_elements
 from blockwright.support import InterpretError
 from blockwright.support.stack import deep, in_room
@@ -357,8 +358,8 @@ def _bind_symbols(
 ) -> None:
     """Plain dimensions and strides bind their variables; the first occurrence wins."""
     func = compiled.func
-    low: dict[str, int] = func.attrs.get("tir_var_lower_bound", {})
-    high: dict[str, int] = func.attrs.get("tir_var_upper_bound", {})
+    low: dict[str, int] = func.attrs.get(LOWER_BOUND, {})
+    high: dict[str, int] = func.attrs.get(UPPER_BOUND, {})
     for buffer, array in zip(compiled.buffers, arrays, strict=True):
         for extent, actual in zip(buffer.shape, array.shape, strict=False):
             if isinstance(extent, Var):
@@ -442,7 +443,7 @@ def _overlapping(func: PrimFunc, arrays: Sequence[Array], written: set[Buffer]) 
                 continue
             if not np.may_share_memory(array, second):
                 continue
-            if func.attrs.get("tir.noalias") is not False:
+            if func.attrs.get(NOALIAS) is not False:
                 raise InterpretError(
                     f"{func.name}: {buffer.name} and {other.name} overlap in memory and "
                     "one of them is written",

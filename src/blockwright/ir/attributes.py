@@ -8,14 +8,23 @@ from typing import Any, cast
 from blockwright.ir.expr import IntImm
 from blockwright.ir.function import PrimFunc
 
-BOUND_ATTRS = ("tir_var_upper_bound", "tir_var_lower_bound")
+LOWER_BOUND, UPPER_BOUND = "tir_var_lower_bound", "tir_var_upper_bound"
+NOALIAS = "tir.noalias"
+FP_CONTRACT, NNAN = "tir.fp_contract", "tir.nnan"
+IS_PRIVATE = "tir.is_private"
+IS_HOST = "tir.is_host"
+IS_SCHEDULED = "tir.is_scheduled"
+IS_VIEW = "tir.view"
+NUM_OUTPUTS = "num_outputs"
+
+BOUND_ATTRS = (UPPER_BOUND, LOWER_BOUND)
 """Declared bounds of symbolic sizes: name of the symbol → integer."""
 
-NUMERIC_ATTRS = ("tir.fp_contract", "tir.nnan")
+NUMERIC_ATTRS = (FP_CONTRACT, NNAN)
 """Freedoms that generated code has with floating-point numbers."""
 
-_FLAGS = ("tir.noalias", "tir.nnan")
-_NUMBERS = (*BOUND_ATTRS, "num_outputs")
+_FLAGS = (NOALIAS, NNAN)
+_NUMBERS = (*BOUND_ATTRS, NUM_OUTPUTS)
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 Problem = tuple[str, str, str]
 
@@ -23,8 +32,8 @@ Problem = tuple[str, str, str]
 def numeric_attrs(func: PrimFunc) -> dict[str, Any]:
     """The numeric freedoms of a program that differ from the default."""
     result = {key: func.attrs[key] for key in NUMERIC_ATTRS if func.attrs.get(key)}
-    if result.get("tir.fp_contract") == "on":
-        del result["tir.fp_contract"]
+    if result.get(FP_CONTRACT) == "on":
+        del result[FP_CONTRACT]
     return result
 
 
@@ -33,7 +42,7 @@ def attribute_problems(attrs: Mapping[str, Any]) -> list[Problem]:
     problems = [p for key in BOUND_ATTRS for p in _bound_problems(key, attrs.get(key, {}))]
     if not problems:
         problems += _contradictions(attrs)
-    count: Any = attrs.get("num_outputs", 0)
+    count: Any = attrs.get(NUM_OUTPUTS, 0)
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         problems.append(
             (
@@ -51,7 +60,7 @@ def attribute_problems(attrs: Mapping[str, Any]) -> list[Problem]:
                     f'write {{"{key}": True}}',
                 )
             )
-    contract: Any = attrs.get("tir.fp_contract", "on")
+    contract: Any = attrs.get(FP_CONTRACT, "on")
     if contract not in ("on", "off"):
         problems.append(("BW620", f"tir.fp_contract is {contract!r}", 'use "on" or "off"'))
     return problems

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from blockwright.ir import build
 from blockwright.ir import expr as E
+from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 from blockwright.ir.buffer import Buffer
 from blockwright.ir.expr import Expr, Var
 from blockwright.ir.function import PrimFunc
@@ -69,7 +70,7 @@ def specialize(self: PrimFunc, mapping: Mapping[Any, Any]) -> PrimFunc:
     )
 
 
-_BOUNDS = ("tir_var_upper_bound", "tir_var_lower_bound")
+_BOUNDS = (UPPER_BOUND, LOWER_BOUND)
 
 
 def _without(bounds: Any, names: set[str]) -> Any:

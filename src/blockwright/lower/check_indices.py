@@ -56,6 +56,7 @@ from blockwright.ir import (
 )
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
+from blockwright.ir.attributes import NOALIAS
 from blockwright.lower.blocks import MATCH_BUFFER
 from blockwright.lower.context import LowerContext, function_analyzer
 from blockwright.lower.rewrite import (
@@ -219,7 +220,7 @@ class _Expand(Analysed):
         operator = str(func.attrs.get("op", func.name))
         self.owner = func.name if "+" in operator else operator  # a fused program has its own name
         self.sorts = Sorts(value_variables(func))
-        self.noalias = func.attrs.get("tir.noalias", True)
+        self.noalias = func.attrs.get(NOALIAS, True)
         self.pending: list[Check] = []
         self.views: dict[Buffer, Buffer] = {}
 

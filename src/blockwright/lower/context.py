@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from blockwright.arith import Analyzer
 from blockwright.ir import PrimFunc, Var, collect, value_variables
+from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 from blockwright.support import OptionError
 from blockwright.target import Target
 
@@ -61,8 +62,8 @@ def function_analyzer(func: PrimFunc) -> Analyzer:
     `tir_var_upper_bound`: name → int).
     """
     analyzer = Analyzer(values=value_variables(func))
-    lower: dict[str, int] = func.attrs.get("tir_var_lower_bound", {})
-    upper: dict[str, int] = func.attrs.get("tir_var_upper_bound", {})
+    lower: dict[str, int] = func.attrs.get(LOWER_BOUND, {})
+    upper: dict[str, int] = func.attrs.get(UPPER_BOUND, {})
     for var in shape_vars(func):
         analyzer.bind_bounds(var, lower.get(var.name, 0), upper.get(var.name))
     return analyzer

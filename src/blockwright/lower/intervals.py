@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from blockwright.ir import Call, Expr, For, IntImm, PrimFunc, Sorts, Var, value_variables
 from blockwright.ir import expr as E
+from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 from blockwright.ir.dtype import INT32
 from blockwright.lower.context import shape_vars
 
@@ -25,8 +26,8 @@ class Intervals:
         self.sorts = Sorts(value_variables(func))
         self.known: dict[Var, Bounds] = {}
         self._found: dict[Expr, Bounds] = {}
-        lower: dict[str, int] = func.attrs.get("tir_var_lower_bound", {})
-        upper: dict[str, int] = func.attrs.get("tir_var_upper_bound", {})
+        lower: dict[str, int] = func.attrs.get(LOWER_BOUND, {})
+        upper: dict[str, int] = func.attrs.get(UPPER_BOUND, {})
         for var in shape_vars(func):
             self.known[var] = lower.get(var.name, 0), upper.get(var.name, var.dtype.max_value)
 

@@ -15,11 +15,12 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.codegen.abi.entry import ENTRY_TICKS
+from blockwright.ir.attributes import IS_HOST, IS_VIEW
 from blockwright.passes.context import PassContext
 from blockwright.strategies.match.blocks import AWAY_PARAMS, COLD_PARAMS, CONSTANT_PARAMS
 
 MARKS = frozenset({
-    "compute_pattern", "op", "primitive", "tir.is_host", "tir.view",
+    "compute_pattern", "op", "primitive", IS_HOST, IS_VIEW,
     AWAY_PARAMS, COLD_PARAMS, CONSTANT_PARAMS, ENTRY_TICKS,
 })  # fmt: skip
 

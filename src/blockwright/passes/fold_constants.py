@@ -17,6 +17,7 @@ import numpy as np
 from blockwright import ir
 from blockwright.build import build
 from blockwright.graph import constant
+from blockwright.ir.attributes import IS_PRIVATE
 from blockwright.passes.context import PassContext
 from blockwright.passes.fusion.fuse_tir import drop_unused
 from blockwright.passes.rewrite import (
@@ -48,7 +49,7 @@ def fold_constants(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
             name = tir_callee(binding.value)
             assert name is not None
             func = module[name]
-            wanted[name] = func.replace(attrs={**func.attrs, "tir.is_private": False})
+            wanted[name] = func.replace(attrs={**func.attrs, IS_PRIVATE: False})
     if not wanted:
         return module
     library = build(ir.IRModule(wanted), ctx.target, compile_cache=ctx.compile_cache)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import msgspec
 
 from blockwright import ir
+from blockwright.ir.attributes import NOALIAS
 from blockwright.passes.context import PassContext
 from blockwright.passes.legalize import ProgramTable
 from blockwright.passes.rewrite import (
@@ -119,7 +120,7 @@ def _pack_function(
     if packed is not target:
         body = ir.substitute(body, {target: packed})
     allocated = [b for b in func.root.alloc_buffers if b in between]
-    attrs = {"global_symbol": f"{func.name}_pack", "tir.noalias": True, "op": "pack"}
+    attrs = {"global_symbol": f"{func.name}_pack", NOALIAS: True, "op": "pack"}
     attrs |= ir.numeric_attrs(func)
     return ir.prim_func(body, (source, packed), allocated=allocated, attrs=attrs)
 

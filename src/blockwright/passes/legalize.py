@@ -14,6 +14,7 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.graph import function_analyzer
+from blockwright.ir.attributes import IS_PRIVATE, IS_VIEW
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
 from blockwright.passes.context import PassContext
@@ -42,7 +43,7 @@ class ProgramTable:
         name, number = base, 1
         while name in self.functions:
             name, number = f"{base}_{number}", number + 1
-        named = func.replace(attrs={**func.attrs, "global_symbol": name, "tir.is_private": True})
+        named = func.replace(attrs={**func.attrs, "global_symbol": name, IS_PRIVATE: True})
         self.replace(name, named)
         return name
 
@@ -111,7 +112,7 @@ def _call(
     func = row.lower(OpContext(row.name, analyzer), infos, attrs)
     marks: dict[str, Any] = {"op": row.name, **symbol_attrs(func, caller)}
     if row.name in VIEW_OPS:
-        marks["tir.view"] = True
+        marks[IS_VIEW] = True
     func, symbols = with_scalar_symbols(func.replace(attrs={**func.attrs, **marks}))
     name = table.add(row.name.replace(".", "_"), func)
     if key is not None and not symbols:

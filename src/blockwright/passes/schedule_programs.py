@@ -19,6 +19,7 @@ import warnings
 
 from blockwright import ir
 from blockwright.build.steps import each
+from blockwright.ir.attributes import IS_SCHEDULED, IS_VIEW
 from blockwright.passes.context import PassContext
 from blockwright.passes.rewrite import constant_positions
 from blockwright.passes.select.weight_residency import caches_without_constants
@@ -46,9 +47,9 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     without = caches_without_constants(module, ctx.target)
     pending: dict[str, ir.PrimFunc] = {}
     for name, func in module.functions.items():
-        if not isinstance(func, ir.PrimFunc) or func.attrs.get("tir.view"):
+        if not isinstance(func, ir.PrimFunc) or func.attrs.get(IS_VIEW):
             continue
-        if func.attrs.get("tir.is_scheduled"):
+        if func.attrs.get(IS_SCHEDULED):
             continue
         if constant.get(name):
             positions = tuple(sorted(constant[name]))
@@ -59,7 +60,7 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
         pending[name] = func
     for name, result in _scheduled(pending, ctx).items():
         attrs = {k: v for k, v in result.func.attrs.items() if k not in _HINTS}
-        attrs |= {"tir.is_scheduled": True, "schedule_strategy": result.strategy}
+        attrs |= {IS_SCHEDULED: True, "schedule_strategy": result.strategy}
         functions[name] = result.func.replace(attrs=attrs)
         ctx.traces[name] = result.trace
         ctx.refusals[name] = result.refusals

@@ -27,6 +27,7 @@ from blockwright.analysis import (
 )
 from blockwright.analysis.access.value_regions import with_value_regions
 from blockwright.ir.annotations import REDUCER
+from blockwright.ir.attributes import NOALIAS
 from blockwright.support import IRError
 
 
@@ -402,7 +403,7 @@ class Program:
         result = [b for b, _ in self._made if b is not None]
         temps = tuple(b for b in result if all(b is not o for o in outs))
         body = ir.seq(stmt for _, stmt in self._made if stmt is not None)
-        facts = {"global_symbol": self.name, "tir.noalias": True, **(attrs or {})}
+        facts = {"global_symbol": self.name, NOALIAS: True, **(attrs or {})}
         func = ir.prim_func(
             body, [*self._params, *outs], allocated=temps, scalars=self._scalars, attrs=facts
         )

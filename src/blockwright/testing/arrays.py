@@ -10,6 +10,7 @@ import numpy as np
 
 from blockwright import ir
 from blockwright.interp.sizes import evaluate, index_limits
+from blockwright.ir.attributes import LOWER_BOUND, NOALIAS, UPPER_BOUND
 
 Array = np.ndarray[Any, Any]
 MOST = 9
@@ -23,8 +24,8 @@ _ONE_MEMORY = 0.6
 def random_sizes(func: ir.PrimFunc, seed: int) -> dict[str, int]:
     """A value for each symbolic size, within the declared bounds and at most 9."""
     chance = random.Random(seed)
-    low: dict[str, int] = func.attrs.get("tir_var_lower_bound", {})
-    high: dict[str, int] = func.attrs.get("tir_var_upper_bound", {})
+    low: dict[str, int] = func.attrs.get(LOWER_BOUND, {})
+    high: dict[str, int] = func.attrs.get(UPPER_BOUND, {})
     names = sorted(
         {v.name for b in func.buffers for n in b.shape for v in ir.collect(n, ir.Var)}
         | {p.name for p in func.params if p.dtype.is_int}
@@ -38,7 +39,7 @@ def random_sizes(func: ir.PrimFunc, seed: int) -> dict[str, int]:
 def small_sizes(func: ir.PrimFunc, seed: int) -> list[dict[str, int]]:
     """Sizes at which tiles are empty or cut off: the least of each, and 0 to 2 more of each."""
     usual = random_sizes(func, seed)
-    low: dict[str, int] = func.attrs.get("tir_var_lower_bound", {})
+    low: dict[str, int] = func.attrs.get(LOWER_BOUND, {})
     if not usual:
         return []
     chance = random.Random(f"{seed} small")
@@ -65,7 +66,7 @@ def make_arrays(
         _fill(rng, b, tuple(evaluate(n, known) for n in b.shape), limits.get(b))
         for b in func.buffers
     ]
-    return _joined(result, seed) if func.attrs.get("tir.noalias", True) is False else result
+    return _joined(result, seed) if func.attrs.get(NOALIAS, True) is False else result
 
 
 def _joined(arrays: list[Array], seed: int) -> list[Array]:

@@ -24,6 +24,7 @@ from blockwright.analysis.canonical.control_reads import (
 from blockwright.analysis.canonical.fold_names import fold_names
 from blockwright.analysis.canonical.fold_views import fold_views
 from blockwright.analysis.canonical.pointers import fold_pointers, memories, named_pointers
+from blockwright.ir.attributes import NOALIAS
 
 _views: ir.Rare[ir.DeclBuffer] = ir.Rare(ir.DeclBuffer)
 
@@ -52,7 +53,7 @@ def memory_roots(func: ir.PrimFunc) -> dict[ir.Buffer, ir.Buffer]:
 
 def may_overlap(func: ir.PrimFunc) -> bool:
     """Whether arguments of a call may share memory of which some is written."""
-    return func.attrs.get("tir.noalias", True) is False
+    return func.attrs.get(NOALIAS, True) is False
 
 
 def _overlapping(func: ir.PrimFunc) -> dict[ir.Buffer, ir.Buffer]:

@@ -20,7 +20,7 @@ from blockwright.codegen.llvm import ffi, types
 from blockwright.codegen.llvm.emitter import FunctionEmitter, ModuleEmitter
 from blockwright.codegen.llvm.ffi import ANY_SIZE, ANY_VALUE, SYMBOL_PREFIX
 from blockwright.codegen.llvm.values import Value, int_const
-from blockwright.codegen.signature import NativeSignature, signature
+from blockwright.graph.calling_convention import CallingConvention, calling_convention
 from blockwright.ir import (
     Buffer,
     DType,
@@ -32,6 +32,7 @@ from blockwright.ir import (
     const_int,
     structural_equal,
 )
+from blockwright.ir.attributes import NOALIAS
 from blockwright.support import BuildError
 
 ENTRY_TICKS = "tir.entry_ticks"
@@ -58,12 +59,12 @@ class _Entry:
     ) -> None:
         self.e, self.func, self.name, self.symbol = e, func, name, symbol
         self.written = frozenset(written)
-        self.sign: NativeSignature = signature(func)
-        self.outputs = {p for p, _ in self.sign.outputs}
+        self.convention: CallingConvention = calling_convention(func)
+        self.outputs = {p for p, _ in self.convention.outputs}
         self.inputs = [p for p in func.params if p not in self.outputs]
         self.label = {p: f"argument {i + 1} `{_name(p)}`" for i, p in enumerate(self.inputs)}
         self.label |= {
-            p: f"result {i + 1} `{_name(p)}`" for i, (p, _) in enumerate(self.sign.outputs)
+            p: f"result {i + 1} `{_name(p)}`" for i, (p, _) in enumerate(self.convention.outputs)
         }
         self.check = Checker(e, name)
         self.symbols = Symbols(e, self.check)
@@ -75,7 +76,7 @@ class _Entry:
         lent = self.check.count(
             self.e.params[2], [_name(p) for p in self.inputs], len(self.outputs)
         )
-        mapped = dict(self.sign.buffers)
+        mapped = dict(self.convention.buffers)
         # Scalars first: an extent may be one of them.
         for position, param in sorted(enumerate(self.inputs), key=lambda item: item[1] in mapped):
             slot = self.e.offset(self.e.params[1], ANY_SIZE * position)
@@ -86,14 +87,14 @@ class _Entry:
                 self.scalars[param] = self.symbols.known[param] = self._scalar(slot, param)
         self.symbols.solve()
         self.symbols.check_expressions()
-        self.symbols.check_bounds(self.func.attrs, self.sign.symbols)
+        self.symbols.check_bounds(self.func.attrs, self.convention.symbols)
         self._overlap()
         ticks.append(self._clock())
-        plain = [self.scalars[v] for v in self.sign.scalars]
-        plain += [self.symbols.value(v) for v in self.sign.symbols]
+        plain = [self.scalars[v] for v in self.convention.scalars]
+        plain += [self.symbols.value(v) for v in self.convention.symbols]
         objects = self._results(lent) if self.outputs else []
         self._keep([*ticks, self._clock()])
-        values = [self.data[p] for p, _ in self.sign.buffers]
+        values = [self.data[p] for p, _ in self.convention.buffers]
         status = self.e.call_local("i32", self.symbol, *values, *plain)
         failed = self.e.compare("ne", status, int_const(0, "i32"))
         with self.e.guarded(failed, likely=False):
@@ -110,7 +111,7 @@ class _Entry:
     def _clock(self) -> Value | None:
         if not self.func.attrs.get(ENTRY_TICKS, False):
             return None
-        last = self.sign.outputs[-1][1] if self.sign.outputs else None
+        last = self.convention.outputs[-1][1] if self.convention.outputs else None
         size = const_int(last.shape[0]) if last is not None and last.ndim == 1 else None
         if last is None or last.dtype.name != "int64" or size is None or size < ENTRY_READINGS:
             raise BuildError(
@@ -125,7 +126,7 @@ class _Entry:
         """Stores readings at the beginning of the last result."""
         for place, tick in enumerate(ticks):
             if tick is not None:
-                start = self.data[self.sign.outputs[-1][0]]
+                start = self.data[self.convention.outputs[-1][0]]
                 self.e.store(tick, self.e.offset(start, 8 * place), 8)
 
     # ---------------------------------------------------------------- arguments
@@ -164,9 +165,9 @@ class _Entry:
 
     def _overlap(self) -> None:
         """Whatever is written must not share memory with another argument."""
-        if self.func.attrs.get("tir.noalias", True) is False:
+        if self.func.attrs.get(NOALIAS, True) is False:
             return
-        passed = [(i, p, b) for i, (p, b) in enumerate(self.sign.buffers) if p in self.data]
+        passed = [(i, p, b) for i, (p, b) in enumerate(self.convention.buffers) if p in self.data]
         checked: set[frozenset[int]] = set()
         for i, param, buffer in passed:
             if i not in self.written:
@@ -187,23 +188,23 @@ class _Entry:
     def _results(self, lent: Value) -> list[Value]:
         """Memory for the results: the caller's, or that of new tensors, which are returned."""
         e = self.e
-        for _, buffer in self.sign.outputs:
+        for _, buffer in self.convention.outputs:
             if buffer.strides and not _is_compact(buffer):
                 raise BuildError(
                     f"result {buffer.name} of {self.name} has strides",
                     code="BW671",
                     help="leave the strides out, or pass it as an argument that is written",
                 )
-        for param, buffer in self.sign.outputs:
+        for param, buffer in self.convention.outputs:
             for axis, extent in enumerate(buffer.shape):
                 self.symbols.require_divisors(self.label[param], axis, extent)
-        shapes = [[self.symbols.index(d) for d in b.shape] for _, b in self.sign.outputs]
+        shapes = [[self.symbols.index(d) for d in b.shape] for _, b in self.convention.outputs]
         self._require_sizes(shapes)
         theirs, ours, join = (e.fresh(n) for n in ("lent", "new", "results"))
         e.branch_if(lent, theirs, ours)
         e.label(ours)
         result = self._allocate_outputs(shapes)
-        new = [self.data.pop(p) for p, _ in self.sign.outputs]
+        new = [self.data.pop(p) for p, _ in self.convention.outputs]
         after_ours = e.block
         e.branch(join)
         e.label(theirs)
@@ -211,14 +212,14 @@ class _Entry:
         after_theirs = e.block
         e.branch(join)
         e.label(join)
-        for (param, _), a, b in zip(self.sign.outputs, new, taken, strict=True):
+        for (param, _), a, b in zip(self.convention.outputs, new, taken, strict=True):
             self.data[param] = e.phi("ptr", [(a, after_ours), (b, after_theirs)])
         nothing = Value("ptr", "null")
         return [e.phi("ptr", [(m, after_ours), (nothing, after_theirs)]) for m in result]
 
     def _require_sizes(self, shapes: Sequence[Sequence[Value]]) -> None:
         """Sizes of results that are computed, such as `n - 2`, are not negative."""
-        for (param, buffer), extents in zip(self.sign.outputs, shapes, strict=True):
+        for (param, buffer), extents in zip(self.convention.outputs, shapes, strict=True):
             for axis, (dim, extent) in enumerate(zip(buffer.shape, extents, strict=True)):
                 if not isinstance(dim, (IntImm, Var)):
                     fine = self.e.compare("sge", extent, int_const(0))
@@ -231,14 +232,15 @@ class _Entry:
         """The memory that the caller has for the outputs."""
         results = LentResults(self.e, self.check, self.symbols)
         taken: list[Value] = []
-        for number, (param, buffer) in enumerate(self.sign.outputs):
+        for number, (param, buffer) in enumerate(self.convention.outputs):
             slot = self.e.offset(self.e.params[1], ANY_SIZE * (len(self.inputs) + number))
             taken.append(results.take(slot, self.label[param], buffer, shapes[number]))
-        if self.func.attrs.get("tir.noalias", True) is not False:
-            outputs = (p for p, _ in self.sign.outputs)
+        if self.func.attrs.get(NOALIAS, True) is not False:
+            outputs = (p for p, _ in self.convention.outputs)
             known = {**self.data, **dict(zip(outputs, taken, strict=True))}
             rows = [
-                (self.label[p], known[p], self.symbols.byte_size(b)) for p, b in self.sign.buffers
+                (self.label[p], known[p], self.symbols.byte_size(b))
+                for p, b in self.convention.buffers
             ]
             results.apart(rows, len(taken))
         return taken
@@ -247,7 +249,7 @@ class _Entry:
         """Fresh tensors for the outputs; the ones made are released when a later one fails."""
         e = self.e
         result: list[Value] = []
-        for (param, buffer), extents in zip(self.sign.outputs, shapes, strict=True):
+        for (param, buffer), extents in zip(self.convention.outputs, shapes, strict=True):
             shape = e.stack(8 * max(buffer.ndim, 1), 8)
             for axis, extent in enumerate(extents):
                 e.store(extent, e.offset(shape, 8 * axis), 8)

@@ -13,6 +13,7 @@ from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.expr import ExprEmitter
 from blockwright.codegen.llvm.values import Value, int_const
 from blockwright.ir import Buffer, DType, Expr, IntImm, Sorts, Var, build, collect, structural_equal
+from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 from blockwright.support import BuildError
 
 _INT64 = DType("int", 64)
@@ -161,8 +162,8 @@ class Symbols:
         e = self.e
         for var in symbols:
             value = self.index(var)
-            low = max(0, int(dict(attrs.get("tir_var_lower_bound", {})).get(var.name, 0)))
-            high = dict(attrs.get("tir_var_upper_bound", {})).get(var.name)
+            low = max(0, int(dict(attrs.get(LOWER_BOUND, {})).get(var.name, 0)))
+            high = dict(attrs.get(UPPER_BOUND, {})).get(var.name)
             where = self._origin.get(var)
             subject = f"size `{var.name}`" + (f" ({where})" if where else "")
             if low or var in self._solved:

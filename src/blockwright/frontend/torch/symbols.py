@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from blockwright import ir
+from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 from blockwright.support import ImporterError
 
 _UNBOUNDED = 1 << 40
@@ -131,9 +132,9 @@ class SymbolTable:
                 upper[var.name] = high // factor
         out: dict[str, dict[str, int]] = {}
         if upper:
-            out["tir_var_upper_bound"] = upper
+            out[UPPER_BOUND] = upper
         if lower:
-            out["tir_var_lower_bound"] = lower
+            out[LOWER_BOUND] = lower
         return out
 
     def _of_computed_sizes(self, name: str, low: int, high: int) -> tuple[int, int]:

@@ -50,6 +50,7 @@ from blockwright.ir import (
 )
 from blockwright.ir import stmt as S
 from blockwright.ir.annotations import LAUNCH_THREAD
+from blockwright.ir.attributes import NOALIAS
 from blockwright.support import InterpretError
 
 
@@ -115,7 +116,7 @@ def launches(func: PrimFunc) -> dict[For, Launch]:
         leaves = [b for nest in kernel.nests for b in _leaves(nest)]
         touched = {leaf: memories.touched(leaf) for leaf in leaves}
         written = {b for nest in kernel.nests for b, how in memories.touched(nest).items() if how}
-        apart = func.attrs.get("tir.noalias") is not False
+        apart = func.attrs.get(NOALIAS) is not False
         tracked = {
             b
             for nest in kernel.nests

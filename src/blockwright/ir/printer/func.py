@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from blockwright.ir.attributes import IS_PRIVATE
 from blockwright.ir.buffer import Buffer
 from blockwright.ir.dtype import INT32
 from blockwright.ir.expr import Expr, Var
@@ -27,9 +28,9 @@ class FuncPrinter(StmtPrinter):
     def prim_func(self, func: PrimFunc, key: str | None = None) -> None:
         """One function; `key` is its name in the module around it, if there is one."""
         name, attrs = self._name_and_attrs(func.attrs, key)
-        private = attrs.pop("tir.is_private", None) is True
-        if not private and "tir.is_private" in func.attrs:
-            attrs["tir.is_private"] = func.attrs["tir.is_private"]
+        private = attrs.pop(IS_PRIVATE, None) is True
+        if not private and IS_PRIVATE in func.attrs:
+            attrs[IS_PRIVATE] = func.attrs[IS_PRIVATE]
         start = self.out.position
         with self.names.scope():
             matched: list[tuple[Var, Buffer]] = []

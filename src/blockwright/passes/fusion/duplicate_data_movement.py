@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from blockwright import ir
+from blockwright.ir.attributes import IS_VIEW
 from blockwright.passes.context import PassContext
 from blockwright.passes.fusion.data_movement import (
     is_joined,
@@ -62,7 +63,7 @@ class _Program:
     def __init__(self, func: ir.PrimFunc) -> None:
         self.func = func
         self.kind = str(func.attrs.get("compute_pattern", "Opaque"))
-        self.view = bool(func.attrs.get("tir.view"))
+        self.view = bool(func.attrs.get(IS_VIEW))
 
     @cached_property
     def copies(self) -> bool:

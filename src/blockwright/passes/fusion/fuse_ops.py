@@ -23,6 +23,7 @@ from itertools import chain, count
 
 from blockwright import ir
 from blockwright.analysis import Pattern, block_pattern
+from blockwright.ir.attributes import IS_VIEW
 from blockwright.passes.context import PassContext
 from blockwright.passes.fusion.data_movement import is_joined, is_movement, keeps_last_axis
 from blockwright.passes.rewrite import (
@@ -49,7 +50,7 @@ class _Facts:
 
     def __init__(self, func: ir.PrimFunc) -> None:
         self.kind = str(func.attrs.get("compute_pattern", "Opaque"))
-        self.movement, self.view = is_movement(func), bool(func.attrs.get("tir.view"))
+        self.movement, self.view = is_movement(func), bool(func.attrs.get(IS_VIEW))
         self.contraction = has_contraction(func)
         self.numeric = ir.numeric_attrs(func)
         self.joins = is_joined(func)

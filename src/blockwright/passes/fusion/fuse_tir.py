@@ -13,6 +13,7 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.analysis import with_one_box_per_buffer
+from blockwright.ir.attributes import IS_PRIVATE, NOALIAS
 from blockwright.passes.context import PassContext
 from blockwright.passes.legalize import ProgramTable, with_scalar_symbols
 from blockwright.passes.rewrite import (
@@ -145,7 +146,7 @@ class _Fused:
         self.attrs = ir.numeric_attrs(callee)  # those of all callees: `fuse_ops` sees to it
 
     def _function(self, out: ir.Buffer) -> ir.PrimFunc:
-        attrs = {"global_symbol": self.function.name, "tir.noalias": True, "op": "+".join(self.ops)}
+        attrs = {"global_symbol": self.function.name, NOALIAS: True, "op": "+".join(self.ops)}
         attrs |= self.attrs
         attrs |= {k: v for k, v in self.function.attrs.items() if k in ir.BOUND_ATTRS}
         return ir.prim_func(
@@ -237,5 +238,5 @@ def drop_unused(functions: dict[str, ir.Node]) -> dict[str, ir.Node]:
     return {
         name: f
         for name, f in functions.items()
-        if not (isinstance(f, ir.PrimFunc) and f.attrs.get("tir.is_private")) or name in used
+        if not (isinstance(f, ir.PrimFunc) and f.attrs.get(IS_PRIVATE)) or name in used
     }

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.codegen.abi.entry import ENTRY_READINGS, ENTRY_TICKS
+from blockwright.ir.attributes import NUM_OUTPUTS
 
 _CALLS = frozenset({"call_global", "call_packed"})
 
@@ -51,7 +52,7 @@ def instrument_host(host: ir.PrimFunc) -> ir.PrimFunc:
     size = ir.const(ENTRY_READINGS + 1 + len(calls), "int64")
     ticks = ir.Buffer("ticks", ir.dtype_of("int64"), (size,))
     handle = ir.Var("ticks_handle", ir.dtype_of("handle"))
-    attrs = {**host.attrs, "num_outputs": int(host.attrs["num_outputs"]) + 1, ENTRY_TICKS: True}
+    attrs = {**host.attrs, NUM_OUTPUTS: int(host.attrs[NUM_OUTPUTS]) + 1, ENTRY_TICKS: True}
     buffers = (*host.buffer_map, (handle, ticks))
     timed = _Timed(ticks)
     body = timed(host.body) if calls else ir.seq([timed.reading(), host.body])

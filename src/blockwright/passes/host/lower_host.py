@@ -19,8 +19,9 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.arith import Analyzer
-from blockwright.codegen.signature import signature
 from blockwright.graph import function_analyzer
+from blockwright.graph.calling_convention import calling_convention
+from blockwright.ir.attributes import IS_HOST, IS_PRIVATE, IS_VIEW, NUM_OUTPUTS
 from blockwright.ops.row import dims_text
 from blockwright.passes.context import PassContext
 from blockwright.passes.host.plan_memory import ALIGNMENT, ArenaPlan, is_view, plan_memory
@@ -89,7 +90,7 @@ class _Host:
     def _function(self, buffers: list[ir.Buffer], count: int, body: ir.Stmt) -> ir.PrimFunc:
         handles = tuple(ir.Var(f"{b.name}_handle", _HANDLE) for b in buffers)
         attrs = {k: v for k, v in self.function.attrs.items() if k in ir.BOUND_ATTRS}
-        attrs |= {"global_symbol": self.name, "num_outputs": count, "tir.is_host": True}
+        attrs |= {"global_symbol": self.name, NUM_OUTPUTS: count, IS_HOST: True}
         return ir.PrimFunc(handles, tuple(zip(handles, buffers, strict=True)), body, attrs)
 
     def _buffer_like(self, value: ir.GraphExpr, name: str) -> ir.Buffer:
@@ -198,9 +199,9 @@ class _Host:
     ) -> None:
         """Pointers of all operands, then scalars: the stated ones, then shape symbols in order."""
         pointers = [self._pointer(v) for v in values]
-        sign = signature(callee)
+        convention = calling_convention(callee)
         bound = symbol_values(callee, [_shape(v) for v in values], given)
-        order = [self._narrowed(v, bound[v]) for v in (*sign.scalars, *sign.symbols)]
+        order = [self._narrowed(v, bound[v]) for v in (*convention.scalars, *convention.symbols)]
         args = (ir.StringImm(name), *pointers, *order)
         self.steps.append(ir.Evaluate(ir.Call("call_global", args, ir.dtype_of("int32"))))
 
@@ -262,7 +263,7 @@ class _Host:
         program = Program(f"{self.name}_copy{len(self.extra)}")
         read = program.param("source", out.shape, out.dtype)
         result = program.compute("out", out.shape, lambda *i: read[i])
-        func, symbols = with_scalar_symbols(program.finish([result], {"tir.is_private": True}))
+        func, symbols = with_scalar_symbols(program.finish([result], {IS_PRIVATE: True}))
         self.extra[func.name] = func
         slot = _Slot(out, info=value.info)
         self.pointers[slot] = self.pointers[_Slot(out)]
@@ -353,7 +354,7 @@ def lower_host(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
 
 def _only_view(name: str, func: ir.Node, module: ir.IRModule) -> bool:
     """Programs of views are never called: the plan relabels memory instead."""
-    if not isinstance(func, ir.PrimFunc) or not func.attrs.get("tir.view"):
+    if not isinstance(func, ir.PrimFunc) or not func.attrs.get(IS_VIEW):
         return False
     calls = [
         b.value

@@ -15,6 +15,7 @@ import msgspec
 from blockwright import ir
 from blockwright.arith import Analyzer
 from blockwright.graph import function_analyzer
+from blockwright.ir.attributes import IS_VIEW
 from blockwright.passes.rewrite import tir_args, tir_callee, used_vars
 
 ALIGNMENT = 64
@@ -72,7 +73,7 @@ def is_view(value: ir.GraphExpr, module: ir.IRModule) -> bool:
     if name is None:
         return False
     func = module[name]
-    return bool(func.attrs.get("tir.view")) and bool(tir_args(value))
+    return bool(func.attrs.get(IS_VIEW)) and bool(tir_args(value))
 
 
 class _Planner:

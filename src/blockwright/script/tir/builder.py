@@ -31,6 +31,7 @@ from blockwright.ir import (
     Var,
 )
 from blockwright.ir.annotations import with_current_keys
+from blockwright.ir.attributes import IS_PRIVATE
 from blockwright.ir.dtype import INT32, DType
 from blockwright.script.tir.loop_domains import loop_name, outer_buffers, uses_beside, widest
 from blockwright.support import ScriptError, Span
@@ -444,7 +445,7 @@ class FuncFrame(StorageFrame):
         else:
             attrs.setdefault("global_symbol", self.name)
         if self.private:
-            attrs["tir.is_private"] = True
+            attrs[IS_PRIVATE] = True
         pairs = tuple((p, self.buffer_map[p]) for p in self.params if p in self.buffer_map)
         func = PrimFunc(tuple(self.params), pairs, self._rooted(self.body()), attrs, span=self.span)
         self.result = func if builder.failed else with_value_regions(func)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from blockwright import ir
 from blockwright.interp import interpret
+from blockwright.ir.attributes import LOWER_BOUND
 from blockwright.script.compute import Tensor
 from blockwright.support import InterpretError
 from blockwright.testing.arrays import make_arrays, random_sizes
@@ -166,9 +167,9 @@ def _drawn(
 def _with_least_sizes(program: ir.PrimFunc, seed: int, least: int) -> ir.PrimFunc:
     """The program with the smallest bounds, from `least` on, at which it means something: a gather
     from an axis without elements does not."""
-    names: dict[str, int] = program.attrs["tir_var_lower_bound"]
+    names: dict[str, int] = program.attrs[LOWER_BOUND]
     for low in range(least, 4):
-        attrs = {**program.attrs, "tir_var_lower_bound": dict.fromkeys(names, low)}
+        attrs = {**program.attrs, LOWER_BOUND: dict.fromkeys(names, low)}
         changed = program.replace(attrs=attrs)
         sizes = [
             {n: low if n in few else low + 3 for n in names}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from blockwright import ir
 from blockwright.analysis import find_violations
 from blockwright.interp import interpret
+from blockwright.ir.attributes import NOALIAS
 from blockwright.ir.printer import script
 from blockwright.schedule import Schedule, ScheduleError
 from blockwright.script.ir import from_source
@@ -153,7 +154,7 @@ def with_one_memory(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
     floats = [b for b in func.buffers if b.dtype.is_float]
     if not any(_same(a.shape, b.shape) for k, a in enumerate(floats) for b in floats[:k]):
         return func
-    changed = func.replace(attrs={**func.attrs, "tir.noalias": False})
+    changed = func.replace(attrs={**func.attrs, NOALIAS: False})
     return func if find_violations(changed) else changed
 
 

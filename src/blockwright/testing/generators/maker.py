@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from blockwright import ir
+from blockwright.ir.attributes import LOWER_BOUND, NUM_OUTPUTS, UPPER_BOUND
 from blockwright.script.compute import Program, Tensor
 from blockwright.testing.arrays import MOST
 
@@ -80,10 +81,10 @@ class Maker:
         bounds = {s.name: MOST for s in self.symbols}
         kept = [t for t in self.consumed if self.chance.random() < _KEPT]
         outputs = [*self.unused, *kept]
-        attrs: dict[str, Any] = {"num_outputs": len(outputs)}
+        attrs: dict[str, Any] = {NUM_OUTPUTS: len(outputs)}
         if bounds:
-            attrs["tir_var_upper_bound"] = bounds
-            attrs["tir_var_lower_bound"] = dict.fromkeys(bounds, 1)
+            attrs[UPPER_BOUND] = bounds
+            attrs[LOWER_BOUND] = dict.fromkeys(bounds, 1)
         return self.program.finish(outputs, attrs)
 
     def compute(self, shape: Sequence[Any], body: Callable[..., Any]) -> Tensor:

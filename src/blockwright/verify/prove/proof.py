@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from blockwright import ir
+from blockwright.ir.attributes import LOWER_BOUND, NOALIAS, UPPER_BOUND
 from blockwright.support.stack import has_room
 from blockwright.verify import isl
 from blockwright.verify.affine import affine, condition
@@ -231,7 +232,7 @@ def _prepared(func: ir.PrimFunc) -> ir.PrimFunc:
 
 def _require_apart(before: ir.PrimFunc) -> None:
     """Reject programs whose parameters may alias."""
-    if before.attrs.get("tir.noalias", True) is False and len(before.buffers) > 1:
+    if before.attrs.get(NOALIAS, True) is False and len(before.buffers) > 1:
         raise Unknown('the arguments may overlap: the program before has "tir.noalias": False')
 
 
@@ -267,8 +268,8 @@ def _require_shapes(pair: Pair) -> None:
 
 
 def _bounds(func: ir.PrimFunc) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    low: Mapping[str, int] = func.attrs.get("tir_var_lower_bound", {})
-    high: Mapping[str, int] = func.attrs.get("tir_var_upper_bound", {})
+    low: Mapping[str, int] = func.attrs.get(LOWER_BOUND, {})
+    high: Mapping[str, int] = func.attrs.get(UPPER_BOUND, {})
     return low, high
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from blockwright import ir
 from blockwright.interp import Limit, interpret
 from blockwright.interp.sizes import evaluate, index_limits
+from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 from blockwright.support import InterpretError
 from blockwright.verify.verdict import Counterexample
 
@@ -154,8 +155,8 @@ def _arrays(func: ir.PrimFunc, sizes: Mapping[str, int], seed: int) -> tuple[Arr
 def default_sizes(func: ir.PrimFunc, least: Mapping[str, int], seed: int = 0) -> dict[str, int]:
     """Small values of all sizes and integer scalars within declared bounds; `least` overrides."""
     chance = random.Random(seed)
-    low: Mapping[str, int] = func.attrs.get("tir_var_lower_bound", {})
-    high: Mapping[str, int] = func.attrs.get("tir_var_upper_bound", {})
+    low: Mapping[str, int] = func.attrs.get(LOWER_BOUND, {})
+    high: Mapping[str, int] = func.attrs.get(UPPER_BOUND, {})
     result: dict[str, int] = {}
     symbols = [v for b in func.buffers for n in b.shape for v in ir.collect(n, ir.Var)]
     scalars = [p for p in func.params if p.dtype.is_int]
