@@ -1,7 +1,8 @@
 """The intermediate representation of both levels: immutable nodes, constructors, traversal.
 
-Submodules: `dtype`, `node`, `expr`, `buffer`, `stmt`, `reducer`, `function`, `graph` (nodes);
-`op` (builtin operations); `build` (constructors); `visit`; `structural`.
+Nodes: `dtype`, `node`, `expr`, `buffer`, `stmt`, `reducer`, `function`, `graph`.
+Builtin operations: `op`. Constructors: `build`. Traversal and rewriting: `visit`.
+Structural equality and hashing: `structural`.
 """
 
 import importlib
@@ -169,7 +170,7 @@ from blockwright.ir.visit import (
 
 
 def _print_lazily(node: Node) -> str:
-    """The printer is loaded when the first node is shown; programs that only run never need it."""
+    """Import the printer when the first node is shown; running a built program never needs it."""
     return str(importlib.import_module("blockwright.ir.printer").script(node))
 
 

@@ -1,7 +1,7 @@
-"""Annotations of loops and blocks that the compiler acts on.
+"""Loop and block annotations that the compiler acts on.
 
-Any other key is a note: it is kept, printed and ignored. Names that a key had in earlier versions
-are accepted wherever programs and schedules state annotations, and are printed as the current ones.
+Any other key is kept, printed and ignored. Programs and schedules may also use the former name of
+a key; the printer writes the current name.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from blockwright.support.former_names import FORMER_ANNOTATIONS
 
 
 class Annotation(msgspec.Struct, frozen=True):
-    """One key.
+    """One annotation key.
 
     Attributes:
-        key: as programs write it.
-        on: the kind of statement that it belongs on.
-        value: what the value is.
-        effect: what the compiler does.
+        key: name of the key in a program.
+        on: kind of statement that carries it.
+        value: description of the accepted values.
+        effect: what the compiler does with it.
     """
 
     key: str
@@ -140,7 +140,7 @@ ANNOTATIONS: dict[str, Annotation] = {
         ),
     )
 }
-"""Every key, with its row."""
+"""All keys with their descriptions."""
 
 CACHE_HINTS = (
     NONTEMPORAL_STORES,
@@ -153,17 +153,17 @@ CACHE_HINTS = (
 
 
 def current_key(key: str) -> str:
-    """The key that an annotation has in this version."""
+    """The current name of an annotation key."""
     return FORMER_ANNOTATIONS.get(key, key)
 
 
 def with_current_keys(annotations: Mapping[str, Any]) -> dict[str, Any]:
-    """Annotations with the keys of this version."""
+    """Annotations with former key names replaced by the current ones."""
     return {current_key(key): value for key, value in annotations.items()}
 
 
 def cache_hint_problem(node: Stmt, key: str, value: object) -> str:
-    """Why one of `CACHE_HINTS` cannot stand on a statement; "" where it can."""
+    """Why a statement cannot carry one of `CACHE_HINTS` with this value; "" if it can."""
     if not isinstance(node, For):
         return f"{key!r} belongs on a loop"
     if node.kind not in (ForKind.SERIAL, ForKind.PARALLEL):

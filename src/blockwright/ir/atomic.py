@@ -1,8 +1,8 @@
 """Atomic updates: `T.atomic_add(B[i], x)` replaces `B[i]` by `B[i] + x` in one indivisible step.
 
-The place is an element, `B[i]` or `T.address_of(B[i])`; the value of the call is what the element
-held before. Updates of one element by several threads all take effect, in an order that nobody
-states; accesses of other elements are not ordered by them.
+The location is an element, given as `B[i]` or `T.address_of(B[i])`; the call returns the old value
+of the element. Concurrent updates of one element are all applied, in unspecified order. Atomics
+do not order accesses to other elements.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def is_atomic(node: Node) -> TypeGuard[Call]:
 
 
 def atomic_place(call: Call) -> BufferLoad | None:
-    """The element that an atomic update changes; None for a pointer of unknown origin."""
+    """The element that an atomic call updates; None for a pointer of unknown origin."""
     place = call.args[0]
     if isinstance(place, Call) and place.op == "address_of":
         place = place.args[0]
@@ -38,7 +38,7 @@ def atomic_place(call: Call) -> BufferLoad | None:
 
 
 def atomic_value(call: Call, old: Expr) -> Expr:
-    """What the element becomes, given what it holds: `and` and `or` of integers work bit by bit."""
+    """The new value of the element, given the old one; integer `and` and `or` are bitwise."""
     value = call.args[1]
     if call.op in _BITWISE and not value.dtype.is_bool:
         return build.call(_BITWISE[call.op], old, value)
@@ -47,5 +47,5 @@ def atomic_value(call: Call, old: Expr) -> Expr:
 
 
 def atomic_name(combiner: type[Expr]) -> str | None:
-    """The atomic operation that combines like an expression class; None where there is none."""
+    """The atomic operation whose combiner is this expression class; None if there is none."""
     return next((name for name, cls in _COMBINERS.items() if cls is combiner), None)

@@ -1,4 +1,4 @@
-"""Attributes of functions that say what a program computes: which there are, and their values."""
+"""Function attributes with a fixed meaning: names, value checks and normalization."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ IS_VIEW = "tir.view"
 NUM_OUTPUTS = "num_outputs"
 
 BOUND_ATTRS = (UPPER_BOUND, LOWER_BOUND)
-"""Declared bounds of symbolic sizes: name of the symbol → integer."""
+"""Declared bounds of symbolic sizes: map from symbol name to integer."""
 
 NUMERIC_ATTRS = (FP_CONTRACT, NNAN)
-"""Freedoms that generated code has with floating-point numbers."""
+"""Attributes that relax floating-point semantics of the generated code."""
 
 _FLAGS = (NOALIAS, NNAN)
 _NUMBERS = (*BOUND_ATTRS, NUM_OUTPUTS)
@@ -30,7 +30,7 @@ Problem = tuple[str, str, str]
 
 
 def numeric_attrs(func: PrimFunc) -> dict[str, Any]:
-    """The numeric freedoms of a program that differ from the default."""
+    """The floating-point attributes of a program that differ from their default."""
     result = {key: func.attrs[key] for key in NUMERIC_ATTRS if func.attrs.get(key)}
     if result.get(FP_CONTRACT) == "on":
         del result[FP_CONTRACT]
@@ -38,7 +38,7 @@ def numeric_attrs(func: PrimFunc) -> dict[str, Any]:
 
 
 def attribute_problems(attrs: Mapping[str, Any]) -> list[Problem]:
-    """Code, text and remedy of every attribute of a function whose value it does not take."""
+    """Code, text and help for every function attribute with an invalid value."""
     problems = [p for key in BOUND_ATTRS for p in _bound_problems(key, attrs.get(key, {}))]
     if not problems:
         problems += _contradictions(attrs)
@@ -105,7 +105,7 @@ def _contradictions(attrs: Mapping[str, Any]) -> list[Problem]:
 
 
 def unknown_bounds(attrs: Mapping[str, Any], symbols: Iterable[str]) -> list[Problem]:
-    """A problem for every bound whose name is none of a function's symbols."""
+    """One problem for every declared bound that names no symbol of the function."""
     known = sorted(set(symbols))
     names = {name for key in BOUND_ATTRS for name in attrs.get(key, {})} - set(known)
     listed = ", ".join(known) or "none"
@@ -120,8 +120,10 @@ def unknown_bounds(attrs: Mapping[str, Any], symbols: Iterable[str]) -> list[Pro
 
 
 def plain_attributes(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes as the text of a program states them; what counts or bounds is a plain number
-    where the text says `T.int64(5)`, and a flag a plain truth value where it says `T.bool(True)`.
+    """Attributes as the printer writes them.
+
+    Counts and bounds given as `T.int64(5)` become plain integers; flags given as `T.bool(True)`
+    become plain booleans.
     """
     return {
         key: _truth(value) if key in _FLAGS else _plain(value) if key in _NUMBERS else value

@@ -11,17 +11,17 @@ from blockwright.ir.node import Node
 
 
 class Buffer(Node, frozen=True, eq=False):
-    """A multi-dimensional array; identity is what names it.
+    """A multi-dimensional array, identified by the node itself, not by its name.
 
     Attributes:
-        shape: extents, symbolic allowed; empty for a scalar.
-        strides: element strides per dimension; empty means compact row-major.
-        offset: elements between the pointer and element 0; None means 0. `elem_offset` is the
-            same as an expression.
-        scope: storage scope ("global", "shared", "local", "wmma.accumulator", …).
-        data_alignment: bytes the start address is a multiple of; 0 means the element's own size.
-        offset_factor: `offset` is a multiple of this; 0 means nothing is known.
-        axis_separators: dimensions at which the flattened buffer starts a new physical axis.
+            shape: extents, possibly symbolic; empty for a scalar.
+            strides: element strides per dimension; empty means compact row-major.
+            offset: elements between the pointer and element 0; None means 0. `elem_offset` is the
+                same value as an expression.
+            scope: storage scope ("global", "shared", "local", "wmma.accumulator", …).
+            data_alignment: alignment of the start address in bytes; 0 means the element's own size.
+            offset_factor: a known divisor of `offset`; 0 means unknown.
+            axis_separators: dimensions at which the flattened buffer starts a new physical axis.
     """
 
     name: str
@@ -40,14 +40,14 @@ class Buffer(Node, frozen=True, eq=False):
 
     @property
     def elem_offset(self) -> Expr:
-        """Elements between the pointer and element 0, to compute with: a constant where none is."""
+        """Elements between the pointer and element 0, as an expression; constant 0 if unset."""
         return _NO_OFFSET if self.offset is None else self.offset
 
     if TYPE_CHECKING:  # installed by `ir.build`, as the operators of expressions are
 
         def __getitem__(self, index: ExprLike | tuple[ExprLike, ...]) -> Expr: ...
 
-        # Installed by `script.tir`, for scripts and the Python functions that they call.
+        # Installed by `script.tir`, for scripts and the Python functions they call.
         @property
         def data(self) -> Expr: ...
 

@@ -1,4 +1,4 @@
-"""Data types: element code, bit width and vector lanes, interned so that `is` compares them."""
+"""Data types: element kind, bit width and vector lanes; interned, so `is` compares them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Scalar and vector expressions of the tensor level.
 
-`==` and truth tests raise: a comparison that silently built IR, or silently compared identities,
-would be wrong half of the time. Write `EQ(a, b)` for a program's comparison, `a is b` for identity,
-`structural_equal(a, b)` for sameness of structure.
+`==` and truth tests raise: building IR silently or comparing identities silently would each be
+wrong half of the time. Write `EQ(a, b)` for a comparison in the program, `a is b` for identity,
+`structural_equal(a, b)` for structural equality.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ExprLike = Any
 
 
 class Expr(Node, frozen=True, eq=False, kw_only=True):
-    """Base of all expressions; `dtype` is known from the node alone."""
+    """Base of all expressions; `dtype` is computed from the node alone."""
 
     @property
     def dtype(self) -> DType:
@@ -149,7 +149,7 @@ class BinaryOp(Expr, frozen=True, eq=False):
     @property
     def dtype(self) -> DType:
         node: Expr = self.a
-        while isinstance(node, BinaryOp):  # a loop: operand chains can be thousands deep
+        while isinstance(node, BinaryOp):  # iterative: operand chains can be thousands deep
             node = node.a
         return node.dtype
 
@@ -265,7 +265,7 @@ class Not(Expr, frozen=True, eq=False):
 
 
 def _bool_like(operand: Expr) -> DType:
-    """Type of a connective; a loop, because chains of conditions can be thousands deep."""
+    """Bool with the lanes of `operand`; iterative, as chains of conditions can be thousands deep."""
     while isinstance(operand, (And, Or, Not)):
         operand = operand.a
     return BOOL.with_lanes(operand.dtype.lanes)

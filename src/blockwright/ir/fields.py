@@ -1,6 +1,6 @@
-"""Nodes made by hand: whether their fields hold what the annotations of the classes say.
+"""Check that the fields of nodes hold values of their declared types.
 
-Nothing else looks at that: a node is made in a microsecond, and a program has many.
+Construction does not check this: it takes a microsecond per node, and programs have many nodes.
 
     ir.TupleGetItem(x, "a")     # TupleGetItem.index is a str, not an int
 """
@@ -25,11 +25,11 @@ _WIDER: dict[Any, tuple[type, ...]] = {
     float: (float, int, np.floating, np.integer),
     bool: (bool, np.bool_),
 }
-_MOST = 20  # problems of one program that are listed
+_MOST = 20  # maximum number of problems reported per program
 
 
 def field_problems(root: Node) -> list[Diagnostic]:
-    """The fields, of all nodes that can be reached, that hold something of another kind (BW259)."""
+    """Fields of all reachable nodes whose value does not match the annotation (BW259)."""
     result: list[Diagnostic] = []
     seen: set[int] = set()
     queue: list[Any] = [root]
@@ -54,7 +54,7 @@ def _of_node(node: Node) -> list[Diagnostic]:
     for name, (holds, expected) in _tests(type(node)).items():
         value = getattr(node, name)
         if not holds(value):
-            text = f"{kind}.{name} holds {_shown(value)}, which is not {expected}"
+            text = f"{kind}.{name} holds {_shown(value)}, not {expected}"
             result.append(Diagnostic("BW259", text, span))
     if isinstance(node, ir.IRModule) and not result:
         for name, function in node.functions.items():
@@ -65,7 +65,7 @@ def _of_node(node: Node) -> list[Diagnostic]:
 
 
 def _shown(value: Any) -> str:
-    """A value in words, down to the first item that is none of the usual kinds."""
+    """Short description of a value: its repr for scalars, otherwise its class and item classes."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return repr(value)[:60]
     if isinstance(value, (tuple, list)):
@@ -76,7 +76,7 @@ def _shown(value: Any) -> str:
 
 @cache
 def _tests(kind: type[Node]) -> dict[str, tuple[_Test, str]]:
-    """Per field of a class the test of what it holds, and in words what that is."""
+    """Per field of a node class: a predicate on its value, and a description of what it expects."""
     hints = typing.get_type_hints(kind, localns={**vars(ir), "np": np, "Any": Any})
     return {
         name: (_test(hints[name]), _words(hints[name]))
@@ -115,7 +115,7 @@ def _test(annotation: Any) -> _Test:
 
 
 def _words(annotation: Any) -> str:
-    """An annotation in words: "a tuple of Expr", "Var or None"."""
+    """Description of a type annotation: "a tuple of Expr", "Var or None"."""
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(map(_words, args))

@@ -17,12 +17,12 @@ class PrimFunc(Node, frozen=True, eq=False):
     """A tensor program.
 
     Attributes:
-        params: scalars and handles in call order.
-        buffer_map: (handle parameter, buffer) pairs; symbolic shape variables that are not
-            parameters themselves are bound by the shapes of these buffers at entry.
-        body: before lowering always the realize of the root block.
-        attrs: facts such as "global_symbol", "tir.noalias", "compute_pattern",
-            "tir_var_upper_bound" / "tir_var_lower_bound" (name of symbolic variable → int).
+            params: scalars and handles in call order.
+            buffer_map: (handle parameter, buffer) pairs; symbolic shape variables that are not
+                parameters are bound by the shapes of these buffers on entry.
+            body: before lowering, always the `BlockRealize` of the root block.
+            attrs: attributes such as "global_symbol", "tir.noalias", "compute_pattern",
+                "tir_var_upper_bound" / "tir_var_lower_bound" (name of symbolic variable → int).
     """
 
     params: tuple[Var, ...]
@@ -32,7 +32,7 @@ class PrimFunc(Node, frozen=True, eq=False):
 
     @property
     def root(self) -> Block:
-        """The implicit root block; raises when the function has been lowered past blocks."""
+        """The implicit root block; raises once lowering has removed blocks."""
         if not isinstance(self.body, BlockRealize):
             raise IRError("the function has no root block any more", code="BW204")
         return self.body.block
@@ -44,8 +44,10 @@ class PrimFunc(Node, frozen=True, eq=False):
 
     @property
     def outputs(self) -> tuple[Buffer, ...]:
-        """Parameter buffers that hold nothing at entry: the last, as many as the attribute
-        "num_outputs" says."""
+        """Output parameter buffers: the last `num_outputs` of `buffers` (an attribute, default 0).
+
+        They are uninitialized on entry.
+        """
         buffers = self.buffers
         return buffers[len(buffers) - int(self.attrs.get("num_outputs", 0)) :]
 
@@ -54,7 +56,7 @@ class PrimFunc(Node, frozen=True, eq=False):
         return str(self.attrs.get("global_symbol", "main"))
 
     def with_attrs(self, **attrs: Any) -> PrimFunc:
-        """A copy with attributes set (dots in names: pass a dict through `replace`)."""
+        """A copy with attributes set (for names with dots, pass a dict to `replace`)."""
         return self.replace(attrs={**self.attrs, **attrs})
 
     def script(self) -> str:
@@ -74,11 +76,11 @@ def prim_func(
     scalars: Sequence[Var] = (),
     attrs: Mapping[str, Any] | None = None,
 ) -> PrimFunc:
-    """The function whose root block does `body` with `buffers`, its parameters.
+    """Build a function whose parameters are `buffers` and whose root block contains `body`.
 
     Args:
-        allocated: buffers that the root block allocates.
-        scalars: parameters behind the buffers.
+        allocated: buffers allocated by the root block.
+        scalars: scalar parameters, placed after the buffers.
     """
     root = Block("root", (), (), (), body, alloc_buffers=tuple(allocated))
     realize = BlockRealize((), IntImm(1, BOOL), root)
@@ -106,7 +108,7 @@ class IRModule(Node, frozen=True, eq=False):
         return name in self.functions
 
     def with_function(self, name: str, function: Node) -> IRModule:
-        """A copy in which `name` is `function`."""
+        """A copy in which `name` maps to `function`."""
         return self.replace(functions={**self.functions, name: function})
 
     def script(self) -> str:

@@ -1,7 +1,7 @@
-"""The intermediate representation on one page, generated from the node classes.
+"""Generator of the IR grammar page, `docs/ir-grammar.md`, from the node classes.
 
-`python -m blockwright.ir.grammar > docs/ir-grammar.md` renews the page; a test checks that the page
-and the classes agree.
+`python -m blockwright.ir.grammar > docs/ir-grammar.md` updates the page; a test checks that it is
+up to date.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _section(title: str, module: ModuleType) -> list[str]:
 
 
 def _operations() -> list[str]:
-    """The rows of the builtin table, by what passes may assume of them."""
+    """The section on builtin operations, grouped by kind."""
     lines = ["## Builtin operations", "", "Names that `Call.op` may have."]
     meaning = {
         "pure": "may be moved, copied and dropped",
@@ -107,7 +107,7 @@ def _operations() -> list[str]:
 
 
 def grammar_text() -> str:
-    """The page."""
+    """Text of the whole page."""
     lines = [_INTRO]
     for title, module in _SECTIONS:
         lines += _section(title, module)

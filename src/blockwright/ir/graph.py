@@ -1,7 +1,7 @@
-"""The graph level: annotated values, operator calls, calls of tensor programs and libraries.
+"""Graph level: annotated values, operator calls, calls of tensor programs and libraries.
 
-Every graph expression carries an annotation (`info`) once deduced. Symbolic dimensions are the same
-int64 `Var`s and expressions that tensor programs use, so one arithmetic core serves both levels.
+Every graph expression carries its deduced annotation in `info`. Symbolic dimensions are the same
+int64 `Var`s and expressions that tensor programs use, so both levels share one arithmetic core.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class GraphExpr(Node, frozen=True, eq=False, kw_only=True):
 
     @property
     def tensor_info(self) -> TensorInfo:
-        """The annotation as a tensor's; raises when it is something else."""
+        """The annotation as a `TensorInfo`; raises if it is anything else."""
         if not isinstance(self.info, TensorInfo):
             raise IRError(f"expected a tensor, got {self.info!r}", code="BW245")
         return self.info
@@ -90,7 +90,7 @@ class GraphVar(GraphExpr, frozen=True, eq=False):
 class Constant(GraphExpr, frozen=True, eq=False):
     """A tensor known at compile time. `name` tells where it came from (a parameter's path).
 
-    Its bytes are in the order of this machine, whatever the array that it is made from has.
+    The array is stored in native byte order; foreign byte order is converted on construction.
     """
 
     data: np.ndarray[Any, Any]
@@ -187,8 +187,8 @@ class VarBinding(Binding, frozen=True, eq=False):
 class MatchCast(Binding, frozen=True, eq=False):
     """`var` is `value`, checked at run time to have annotation `pattern`; binds new symbols.
 
-    `message` and `values` say what the error is where it does not (see `AssertStmt`); without
-    them, it names the dimension.
+    `message` and `values` define the error when the check fails (see `AssertStmt`); without them
+    the error names the dimension.
     """
 
     var: GraphVar
@@ -215,8 +215,8 @@ class SeqExpr(GraphExpr, frozen=True, eq=False):
 class GraphFunction(GraphExpr, frozen=True, eq=False):
     """A graph function; as an expression it is a closure-free local function.
 
-    `attrs` holds "global_symbol", "primitive" (made by fusion), "num_input" (parameters after it
-    are weights), "tir_var_upper_bound" / "tir_var_lower_bound" (symbol name → int).
+    `attrs` holds "global_symbol", "primitive" (created by fusion), "num_input" (parameters from
+    this index on are weights), "tir_var_upper_bound" / "tir_var_lower_bound" (symbol name → int).
     """
 
     params: tuple[GraphVar, ...]
@@ -240,7 +240,7 @@ class GraphFunction(GraphExpr, frozen=True, eq=False):
 
 
 def symbolic_vars(info: Info | None) -> list[Var]:
-    """Dimension variables that occur alone as a dimension, in order: the ones a value binds."""
+    """Symbols that a value with this annotation binds, in order: those that are a whole dimension."""
     out: dict[Var, None] = {}
     stack: list[Any] = [info]
     while stack:

@@ -1,4 +1,4 @@
-"""What the message of an assertion or a match_cast may say of its values."""
+"""Check of the messages of assertions and `match_cast`s and their printf-style values."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _REMEDY = "write %d for each of them, and %% for a percent sign"
 
 
 def message_problem(message: Any, values: Sequence[Expr]) -> tuple[str, str, str] | None:
-    """Code, text and remedy of what is wrong with a message; None for one that can be printed.
+    """Code, text and help for a malformed message; None for a well-formed one.
 
-    With values the message is a format that has `%d` for each of them and `%%` for a percent sign,
-    and nothing else that begins with `%`. Without values it is plain text.
+    With values, the message is a format string: one `%d` per value, `%%` for a percent sign, and no
+    other `%` sequence. Without values it is plain text.
     """
     if not isinstance(message, str):
         return "BW107", f"a message is text, not {message!r}", "write it in quotes"

@@ -1,8 +1,8 @@
-"""The base of every node: an immutable record compared by identity, with generated child access.
+"""Base class of all nodes: immutable, compared by identity, with generated child access.
 
-Children are found from the field annotations once per class. `map_children` returns the node
-itself when nothing changed, so an identity pass allocates nothing and memo tables keyed by node
-stay valid.
+Which fields hold children is derived from the field annotations once per class. `map_children`
+returns the node itself when nothing changes, so an identity pass allocates nothing and memo tables
+keyed by node stay valid.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 NodeT = TypeVar("NodeT", bound="Node")
 _Leaf: TypeAlias = "np.ndarray[Any, Any] | DType | Enum | str | int | float | None"
 Held: TypeAlias = "Node | tuple[Held, ...] | list[Held] | dict[Any, Held] | _Leaf"
-"""What a field of a node, or an item of it, may hold."""
+"""Type of a field of a node, or of an item in such a field."""
 
 
 class Node(msgspec.Struct, frozen=True, eq=False, weakref=True, kw_only=True):
-    """Immutable tree node. Identity is equality; use `structural_equal` to compare programs."""
+    """Immutable tree node, compared by identity; use `structural_equal` to compare programs."""
 
     span: Span | None = None
 
@@ -37,7 +37,7 @@ class Node(msgspec.Struct, frozen=True, eq=False, weakref=True, kw_only=True):
         return show(self)
 
     def children(self) -> Sequence[Node]:
-        """Every direct child node in field order, looking into tuples and mapping values."""
+        """All direct child nodes in field order, including those in tuples and mapping values."""
         cls = type(self)
         result = _children_of.get(cls)
         if result is None:
@@ -74,7 +74,7 @@ _fields_cache: dict[type, tuple[str, ...]] = {}
 
 
 def child_fields(cls: type[Node]) -> tuple[str, ...]:
-    """Names of the fields of `cls` that may hold nodes, decided once from the annotations."""
+    """Names of the fields of `cls` that may hold nodes; derived from the annotations once."""
     result = _fields_cache.get(cls)
     if result is None:
         names: list[str] = []
@@ -92,14 +92,14 @@ def child_fields(cls: type[Node]) -> tuple[str, ...]:
     return result
 
 
-# What a field holds, as far as its annotation tells.
+# Kinds of child fields: a node, an optional node, a tuple of nodes, anything else.
 _ONE, _MAYBE, _MANY, _OTHER = range(4)
 _shapes: dict[type, tuple[tuple[str, int], ...]] = {}
 _children_of: dict[type, Callable[[Any], Sequence[Node]]] = {}
 
 
 def _shape(cls: type[Node]) -> tuple[tuple[str, int], ...]:
-    """The fields that may hold nodes and what they hold, decided once per class."""
+    """The fields that may hold nodes, with their kind; computed once per class."""
     result = _shapes.get(cls)
     if result is None:
         annotations: dict[str, str] = {}
@@ -129,7 +129,7 @@ def _subclasses(cls: type[Node]) -> Iterator[type[Node]]:
 
 
 def _reader(cls: type[Node]) -> Callable[[Any], Sequence[Node]]:
-    """How to list the children of a node of the class; trees are walked all the time."""
+    """A specialized `children` function for the class, because tree walks are hot."""
     shape = _shape(cls)
     names = [name for name, _ in shape]
     kinds = [how for _, how in shape]
@@ -139,7 +139,7 @@ def _reader(cls: type[Node]) -> Callable[[Any], Sequence[Node]]:
         one = attrgetter(names[0])
         return lambda node: (one(node),)
     if kinds == [_MANY] or all(how == _ONE for how in kinds):
-        return attrgetter(*names)  # the tuple in the field, or the tuple of the fields
+        return attrgetter(*names)  # one field: its tuple; several: the tuple of the fields
 
     def read(node: Any) -> Sequence[Node]:
         result: list[Node] = []

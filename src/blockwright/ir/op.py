@@ -1,8 +1,8 @@
-"""Builtin operations that `Call.op` may name: one row each.
+"""Table of builtin operations: one row for each name that `Call.op` may have.
 
-`kind` decides what passes may assume: "pure" calls can be moved, duplicated and dropped; "read"
-calls depend on memory; "effect" calls stay where they are. `elementwise` rows work lane by lane on
-vectors and take the type of their first argument unless `result` says otherwise.
+`kind` states what passes may assume: "pure" calls can be moved, duplicated and dropped; "read"
+calls depend on memory; "effect" calls must stay in place. `elementwise` operations apply to each
+vector lane and have the type of their first argument unless `result` says otherwise.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Builtin(msgspec.Struct, frozen=True):
     kind: Kind
     arity: int
     elementwise: bool = False
-    result: str = "first"  # "first": type of argument 0; "bool"; "given": the call states it
+    result: str = "first"  # "first": type of argument 0; "bool"; "given": stated by the call
 
 
 def _rows() -> dict[str, Builtin]:
@@ -84,7 +84,7 @@ OPS: dict[str, Builtin] = _rows()
 
 
 def register_op(row: Builtin) -> None:
-    """Add a row; hardware-operation files use this for target-specific operations."""
+    """Add a row; hardware-operation files register target-specific operations this way."""
     known = OPS.get(row.name)
     if known is not None and known != row:
         raise IRError(f"builtin operation {row.name!r} is already defined", code="BW227")
@@ -92,7 +92,7 @@ def register_op(row: Builtin) -> None:
 
 
 def op_row(name: str) -> Builtin:
-    """The row of a builtin operation."""
+    """The row of a builtin operation; raises BW206 for an unknown name."""
     try:
         return OPS[name]
     except KeyError:
@@ -100,11 +100,11 @@ def op_row(name: str) -> Builtin:
 
 
 def op_has_effect(name: str) -> bool:
-    """Whether calls stay where they are: nothing is known of operations without a row."""
+    """Whether calls of the operation must stay in place; true for unknown operations."""
     row = OPS.get(name)
     return row is None or row.kind == "effect"
 
 
 def result_type(row: Builtin, first: DType) -> DType:
-    """Result type of a row whose type is not stated by the call."""
+    """Result type of a call whose type follows from its row."""
     return BOOL.with_lanes(first.lanes) if row.result == "bool" else first
