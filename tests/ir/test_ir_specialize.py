@@ -79,7 +79,7 @@ def test_expressions_of_other_symbols_are_values_too() -> None:
     ("mapping", "code", "text"),
     [
         ({"z": 3}, "BW218", "it has k, factor, n, m, A, B"),
-        ({"A": 3}, "BW219", "specialised with a buffer"),
+        ({"A": 3}, "BW219", "specialized with a buffer"),
         ({"n": "3"}, "BW219", "takes a number"),
         ({"A": buffer(4, 4, dtype="int8")}, "BW219", "not int8"),
         ({"A": buffer(4)}, "BW219", "dimensions"),

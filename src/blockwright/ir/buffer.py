@@ -14,14 +14,14 @@ class Buffer(Node, frozen=True, eq=False):
     """A multi-dimensional array, identified by the node itself, not by its name.
 
     Attributes:
-            shape: extents, possibly symbolic; empty for a scalar.
-            strides: element strides per dimension; empty means compact row-major.
-            offset: elements between the pointer and element 0; None means 0. `elem_offset` is the
-                same value as an expression.
-            scope: storage scope ("global", "shared", "local", "wmma.accumulator", …).
-            data_alignment: alignment of the start address in bytes; 0 means the element's own size.
-            offset_factor: a known divisor of `offset`; 0 means unknown.
-            axis_separators: dimensions at which the flattened buffer starts a new physical axis.
+        shape: extents, possibly symbolic; empty for a scalar.
+        strides: element strides per dimension; empty means compact row-major.
+        offset: elements between the pointer and element 0; None means 0. `elem_offset` is the
+            same value as an expression.
+        scope: storage scope ("global", "shared", "local", "wmma.accumulator", …).
+        data_alignment: alignment of the start address in bytes; 0 means the element's own size.
+        offset_factor: a known divisor of `offset`; 0 means unknown.
+        axis_separators: dimensions at which the flattened buffer starts a new physical axis.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Making nodes: Python values to constants, type matching, operators with constant folding.
+"""Constructors: Python values to constants, type matching, operators with constant folding.
 
-Folding here is limited to constants and neutral elements, so that `x + 0` and `2 * 3` do not
-litter programs; everything deeper is the simplifier's job (`arith`).
+Folding is limited to constants and neutral elements, so that `x + 0` and `2 * 3` do not clutter
+programs; further simplification belongs to `arith`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _FLOATS: tuple[type, ...] = (float, np.floating)
 
 
 def const(value: int | float | bool, dtype: DType | str) -> Expr:
-    """A constant of the given type; vector types give a broadcast.
+    """A constant of the given type; a broadcast for vector types.
 
     Raises:
-        IRError: BW207 for an integer that the type does not have (`cast_to` takes it modulo 2**n).
+        IRError: BW207 for an integer out of range of the type (`cast_to` reduces modulo 2**n).
     """
     type_ = dtype_of(dtype)
     if type_.lanes > 1:
@@ -42,13 +42,15 @@ def const(value: int | float | bool, dtype: DType | str) -> Expr:
         raise IRError(
             f"{number} does not fit {type_}, which holds {type_.min_value} to {type_.max_value}",
             code="BW207",
-            help="use a wider type, or cast the number, which takes it modulo 2**n",
+            help="use a wider type, or cast the number, which reduces it modulo 2**n",
         )
     return IntImm(number, type_)
 
 
 def as_expr(value: Any, dtype: DType | None = None) -> Expr:
-    """`value` as an expression: Python ints become int32 (int64 when too large), floats float32."""
+    """`value` as an expression: Python ints become int32 (int64 if out of range), floats
+    float32.
+    """
     if isinstance(value, Expr):
         return value
     if isinstance(value, _BOOLS):
@@ -79,8 +81,9 @@ def const_int(node: Any) -> int | None:
 
 
 def cast_to(value: Expr, dtype: DType | str) -> Expr:
-    """`value` converted to a type; constants are converted at once, but for an int64 constant that
-    int32 does not have: as an index it stays that number."""
+    """Convert `value` to a type. Constants are folded, except an int64 constant out of range of
+    int32: as an index it keeps its value, so the cast stays.
+    """
     type_ = dtype_of(dtype)
     if value.dtype is type_:
         return value
@@ -93,14 +96,17 @@ def cast_to(value: Expr, dtype: DType | str) -> Expr:
         return const(number, type_)
     if isinstance(value, FloatImm) and type_.is_float and type_.is_scalar:
         number = value.value
-        if value.type.bits < 64:  # the number that the type has, which may be kept with more bits
+        if value.type.bits < 64:  # round to the type: the constant may be kept with more bits
             number = float(np.asarray(number).astype(value.type.numpy()))
         return FloatImm(number, type_)
     return E.Cast(type_, value)
 
 
 def _to_odd(value: int) -> int:
-    """An integer with at most 53 leading bits that rounds to any narrower float as `value` does."""
+    """An integer with at most 53 leading bits that rounds to any narrower float as `value` does.
+
+    Rounding to odd avoids double rounding.
+    """
     excess = abs(value).bit_length() - 53
     if excess <= 0:
         return value
@@ -115,19 +121,19 @@ def _wrap(value: int, dtype: DType) -> IntImm:
 
 
 def widest_type(items: Iterable[Expr]) -> DType:
-    """The type of index that holds all of some indices or extents; int64 when there are none."""
+    """The widest type among indices or extents; int64 if there are none."""
     return max((e.dtype for e in items), key=lambda t: t.bits, default=dtype_of("int64"))
 
 
 def match_types(a: Any, b: Any, *, stated: bool = False) -> tuple[Expr, Expr]:
-    """Both operands as expressions of one type.
+    """Convert both operands to expressions of one type.
 
-    Python numbers and constants take the other operand's type; a scalar meets a vector by
-    broadcast; the wider of two integer types or two float types wins; int meets float as float.
+    Python numbers and constants take the other operand's type; a scalar is broadcast to match a
+    vector; the wider of two integer types or two float types is used; int with float gives float.
 
     Args:
-        stated: constants of a wider type keep it, as in a program that states `T.float32(0.1)`
-            beside a float16.
+        stated: keep the type of constants that are wider than the other operand, as for a program
+            that writes `T.float32(0.1)` next to a float16.
     """
     if not isinstance(a, Expr) and not isinstance(b, Expr):
         a = as_expr(a)
@@ -155,7 +161,7 @@ def match_types(a: Any, b: Any, *, stated: bool = False) -> tuple[Expr, Expr]:
 
 
 def _adapts(value: Expr, dtype: DType) -> bool:
-    """Whether an operand is a constant that the other operand's type has."""
+    """Whether an operand is a constant that can take the other operand's type."""
     if isinstance(value, IntImm) and dtype.is_int:
         return dtype.min_value <= value.value <= dtype.max_value
     return isinstance(value, (IntImm, FloatImm))
@@ -167,7 +173,7 @@ def _adapt(value: Any, dtype: DType) -> Expr:
     if dtype.is_bool and not isinstance(value, _BOOLS):
         return as_expr(value)
     if dtype.is_handle:
-        raise IRError("a handle takes no part in arithmetic", code="BW208")
+        raise IRError("a handle cannot be used in arithmetic", code="BW208")
     if dtype.lanes > 1:
         return E.Broadcast(_adapt(value, dtype.element), dtype.lanes)
     return as_expr(value, dtype)
@@ -194,7 +200,7 @@ def _common(ta: DType, tb: DType, a_const: bool, b_const: bool) -> DType:
 
 
 def _fold(cls: type[E.BinaryOp], a: Expr, b: Expr) -> Expr | None:
-    """Constant result or a neutral element dropped; None when the node must be built."""
+    """Fold constants and drop neutral elements; None if the node must be built."""
     if isinstance(a, IntImm) and isinstance(b, IntImm):
         value = _fold_int(cls, a.value, b.value)
         return None if value is None else _number(value, a.dtype)
@@ -220,10 +226,10 @@ def _is_index_type(dtype: DType) -> bool:
 
 
 def _number(value: int, dtype: DType) -> IntImm | None:
-    """A result as a constant; None for one that a type of indices does not have.
+    """An integer result as a constant; None if it is out of range of an index type.
 
-    As an index it is that number, as a value the number modulo 2**n: the operation is kept, since
-    it is not known here what it will be.
+    Whether such a result is an index (the exact number) or a value (modulo 2**n) is not known here,
+    so the operation is kept.
     """
     if _is_index_type(dtype):
         return IntImm(value, dtype) if dtype.min_value <= value <= dtype.max_value else None
@@ -244,7 +250,7 @@ def _fold_int(cls: type[E.BinaryOp], x: int, y: int) -> int | None:
 
 
 def match_numbers(a: Any, b: Any, *, stated: bool = False) -> tuple[Expr, Expr]:
-    """Both operands of arithmetic as expressions of one type; two booleans count as int32."""
+    """Convert both operands of arithmetic to one type; two booleans become int32."""
     x, y = match_types(a, b, stated=stated)
     if x.dtype.is_bool and y.dtype.is_bool:
         number = INT32.with_lanes(x.dtype.lanes)
@@ -260,7 +266,7 @@ def binary(cls: type[E.BinaryOp], a: Any, b: Any) -> Expr:
 
 
 def compare(cls: type[E.CompareOp], a: Any, b: Any) -> Expr:
-    """`cls(a, b)` with types matched; constants give a constant bool."""
+    """`cls(a, b)` with types matched; two constants fold to a constant bool."""
     x, y = match_types(a, b)
     if isinstance(x, IntImm) and isinstance(y, IntImm):
         table: dict[type[E.CompareOp], bool] = {
@@ -292,7 +298,7 @@ def floormod(a: Any, b: Any) -> Expr:
 
 
 def truediv(a: Any, b: Any) -> Expr:
-    """Division of floats; two integers are an error, because which division is meant is unclear."""
+    """Division of floats; two integers are an error, because the kind of division is ambiguous."""
     x, y = match_types(a, b)
     if not x.dtype.is_float:
         raise IRError(
@@ -304,7 +310,7 @@ def truediv(a: Any, b: Any) -> Expr:
 
 
 def ceildiv(a: Any, b: Any) -> Expr:
-    """Smallest integer not below a / b, for positive b."""
+    """`ceil(a / b)` for positive b."""
     return floordiv(add(a, sub(b, 1)), b)
 
 
@@ -340,14 +346,14 @@ def logical_not(a: Any) -> Expr:
 
 
 def conditions(condition: Expr) -> list[Expr]:
-    """What must hold for a condition to hold: the inverse of `all_of`."""
+    """The conjuncts of a condition, without constant true; the inverse of `all_of`."""
     if isinstance(condition, E.And):
         return [*conditions(condition.a), *conditions(condition.b)]
     return [] if is_const_int(condition, 1) else [condition]
 
 
 def all_of(conditions: Iterable[Expr]) -> Expr:
-    """Conjunction; true when there is nothing to hold."""
+    """Conjunction of the conditions; true if there are none."""
     result: Expr = const(True, BOOL)
     for condition in conditions:
         result = logical_and(result, condition)
@@ -360,7 +366,7 @@ def select(condition: Any, true_value: Any, false_value: Any) -> Expr:
 
 
 def if_then_else(condition: Any, true_value: Any, false_value: Any) -> Expr:
-    """Lazy choice: only the taken side is evaluated, so the other may be out of bounds."""
+    """Lazy conditional: only the taken side is evaluated, so the other may be out of bounds."""
     t, f = match_types(true_value, false_value)
     c = as_expr(condition)
     if isinstance(c, IntImm):
@@ -369,7 +375,7 @@ def if_then_else(condition: Any, true_value: Any, false_value: Any) -> Expr:
 
 
 def call(op: str, *args: Any, dtype: DType | str | None = None) -> Expr:
-    """A builtin call; the result type comes from the row unless given."""
+    """A call of a builtin operation; its row determines the result type unless `dtype` is given."""
     row = op_row(op)
     values = tuple(as_expr(a) for a in args)
     if row.arity >= 0 and len(values) != row.arity:
@@ -417,7 +423,7 @@ def point_region(buffer: Buffer, indices: Sequence[Expr]) -> BufferRegion:
 
 
 def seq(stmts: Iterable[Stmt]) -> Stmt:
-    """Statements in order, flattened; a single statement stays itself."""
+    """Statements in sequence, flattened; a single statement is returned as is."""
     flat: list[Stmt] = []
     for stmt in stmts:
         flat.extend(stmt.seq if isinstance(stmt, SeqStmt) else (stmt,))

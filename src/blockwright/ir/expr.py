@@ -265,7 +265,7 @@ class Not(Expr, frozen=True, eq=False):
 
 
 def _bool_like(operand: Expr) -> DType:
-    """Bool with the lanes of `operand`; iterative, as chains of conditions can be thousands deep."""
+    """Bool with the lanes of `operand`; iterative, as condition chains can be thousands deep."""
     while isinstance(operand, (And, Or, Not)):
         operand = operand.a
     return BOOL.with_lanes(operand.dtype.lanes)

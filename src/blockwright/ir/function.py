@@ -17,12 +17,12 @@ class PrimFunc(Node, frozen=True, eq=False):
     """A tensor program.
 
     Attributes:
-            params: scalars and handles in call order.
-            buffer_map: (handle parameter, buffer) pairs; symbolic shape variables that are not
-                parameters are bound by the shapes of these buffers on entry.
-            body: before lowering, always the `BlockRealize` of the root block.
-            attrs: attributes such as "global_symbol", "tir.noalias", "compute_pattern",
-                "tir_var_upper_bound" / "tir_var_lower_bound" (name of symbolic variable → int).
+        params: scalars and handles in call order.
+        buffer_map: (handle parameter, buffer) pairs; symbolic shape variables that are not
+            parameters are bound by the shapes of these buffers on entry.
+        body: before lowering, always the `BlockRealize` of the root block.
+        attrs: attributes such as "global_symbol", "tir.noalias", "compute_pattern",
+            "tir_var_upper_bound" / "tir_var_lower_bound" (name of symbolic variable → int).
     """
 
     params: tuple[Var, ...]

@@ -240,7 +240,7 @@ class GraphFunction(GraphExpr, frozen=True, eq=False):
 
 
 def symbolic_vars(info: Info | None) -> list[Var]:
-    """Symbols that a value with this annotation binds, in order: those that are a whole dimension."""
+    """Symbols bound by a value with this annotation, in order: those that are a whole dimension."""
     out: dict[Var, None] = {}
     stack: list[Any] = [info]
     while stack:

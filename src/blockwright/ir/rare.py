@@ -1,7 +1,7 @@
-"""Nodes of classes that are rare in programs, found without a walk over all of the program.
+"""Cached lookup of all nodes of rare classes in a program.
 
-A schedule asks for them after every step, and a step changes a few loops and blocks of many: what
-stands below each loop and block is remembered as long as the node lives.
+A schedule queries these after every step, but a step changes only a few loops and blocks. The
+results below each loop and block are therefore cached for the lifetime of the node.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ NodeT = TypeVar("NodeT", bound=Node)
 
 
 class Rare(Generic[NodeT]):
-    """Finds nodes of some classes."""
+    """Finds the nodes of the given classes in a program."""
 
     def __init__(self, *kinds: type[NodeT]) -> None:
         self.kinds = kinds
-        # Statements stand in statements alone.
+        # Statements occur only inside statements.
         self._leaves: tuple[type[Node], ...] = (
             (Expr, IterVar, BufferRegion, Buffer)
             if all(issubclass(kind, Stmt) for kind in kinds)
@@ -32,7 +32,7 @@ class Rare(Generic[NodeT]):
         self._below: WeakKeyDictionary[Node, tuple[NodeT, ...]] = WeakKeyDictionary()
 
     def of(self, root: Node) -> list[NodeT]:
-        """The nodes of these classes in a tree, in program order, shapes of buffers left out."""
+        """Nodes of these classes in a tree, in program order; buffer shapes are not searched."""
         result: list[NodeT] = []
         roles = self._roles
         stack: list[Node | _End] = [root]
@@ -68,7 +68,7 @@ _LEAF, _INNER, _REMEMBERED = range(3)
 
 
 class _End:
-    """Stack marker: the subtree of `node` is done; its nodes are `found[start:]`."""
+    """Stack marker: the subtree of `node` is done; its nodes are `result[start:]`."""
 
     __slots__ = ("node", "start")
 

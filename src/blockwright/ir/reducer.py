@@ -1,4 +1,4 @@
-"""Commutative reducers: how two partial results of a reduction become one."""
+"""Commutative reducers: how two partial results of a reduction are combined."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from blockwright.ir.node import Node
 
 
 class CommReducer(Node, frozen=True, eq=False):
-    """A combination of two values, or of two tuples, in which order and grouping do not matter.
+    """A commutative, associative combination of two values or of two tuples.
 
-    `result[c]` is component c of combining `lhs` with `rhs`; `identity` is the value that changes
-    nothing. Programs hold reductions in loop form; a reducer stands in the annotation "reducer" of
-    a block whose combination is not a builtin one.
+    `result[c]` is component c of combining `lhs` with `rhs`; `identity` is the neutral element.
+    Programs express reductions as loops; a block whose combiner is not a builtin operator carries a
+    `CommReducer` in its annotation "reducer".
     """
 
     lhs: tuple[Var, ...]
@@ -24,9 +24,9 @@ class CommReducer(Node, frozen=True, eq=False):
 
     @property
     def dtypes(self) -> tuple[DType, ...]:
-        """Types of the components."""
+        """Data types of the components."""
         return tuple(var.type for var in self.lhs)
 
     def operands(self, lhs: Sequence[Expr], rhs: Sequence[Expr]) -> dict[Var, Expr]:
-        """What the operand variables stand for in a combination of two tuples."""
+        """Substitution of the operand variables for combining two tuples."""
         return dict(zip((*self.lhs, *self.rhs), (*lhs, *rhs), strict=True))

@@ -1,9 +1,9 @@
-"""Which integer expressions are indices and which are values (docs/semantics.md, Integers).
+"""Classification of integer expressions as indices or values (docs/semantics.md, Integers).
 
-An index is a mathematical integer: a loop variable, a block iterator, a size, a constant, or built
-from those by operators. A value is a number modulo 2**n: an element of a buffer, the result of a
-call, a scalar parameter that is no size, a name for a value, and what is built with one of those,
-also a choice whose condition depends on one.
+An index is a mathematical integer: a loop variable, a block iterator, a size, a constant, or an
+expression built from those by operators. A value is a number modulo 2**n: an element of a buffer,
+the result of a call, a scalar parameter that is not a size, a name bound to a value, any expression
+that uses one of those, and a conditional expression whose condition depends on one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _INDEX_CALLS = frozenset({"shift_left", "shift_right", "bitwise_and"})
 
 
 class Sorts:
-    """Tells indices from values, given the variables that hold values."""
+    """Classifies integer expressions, given the variables that hold values."""
 
     def __init__(self, values: AbstractSet[Var]) -> None:
         self.values = values
@@ -39,7 +39,7 @@ class Sorts:
         return result
 
     def _decide(self, expr: Expr) -> bool:
-        if isinstance(expr, E.BinaryOp):  # a loop: sums may be thousands of operators long
+        if isinstance(expr, E.BinaryOp):  # iterative: sums may have thousands of operators
             node: Expr = expr
             while isinstance(node, E.BinaryOp):
                 if not self.is_index(node.b):
@@ -79,7 +79,7 @@ class Sorts:
                 return False
 
     def _compares_indices(self, condition: Expr) -> bool:
-        """Whether a condition is made of comparisons of indices alone."""
+        """Whether a condition consists only of comparisons of indices."""
         stack: list[Expr] = [condition]
         while stack:
             node = stack.pop()
@@ -106,9 +106,9 @@ class Sorts:
 def value_variables(func: PrimFunc) -> frozenset[Var]:
     """The integer variables of a function that hold values.
 
-    A scalar parameter is a size where the domain of a loop or a block iterator, or the shape,
-    strides or offset of a buffer names it, or an assertion states what it divides. A name is a
-    value where what it stands for is one.
+    A scalar parameter counts as a size if the domain of a loop or block iterator or the shape,
+    strides or offset of a buffer uses it, or if an assertion uses it as a divisor. A let-bound name
+    is a value if the expression bound to it is one.
     """
     handles = {handle for handle, _ in func.buffer_map}
     scalars = [p for p in func.params if p not in handles and p.dtype.is_int]
@@ -142,13 +142,13 @@ def _is_assumption(node: Node) -> bool:
 
 
 def _named(buffer: Buffer) -> list[Var]:
-    """Variables in the layout of a buffer."""
+    """Variables used by the shape, strides and offset of a buffer."""
     layout = (*buffer.shape, *buffer.strides, buffer.offset)
     return [v for e in layout if e is not None for v in collect(e, Var)]
 
 
 def _with_names(values: set[Var], lets: Sequence[LetStmt | E.Let]) -> set[Var]:
-    """The variables and the names for values, of which one may stand for another."""
+    """`values` plus all let-bound names whose definition is a value, directly or transitively."""
     left = [let for let in lets if let.var.dtype.is_int]
     while left:
         sorts = Sorts(values)

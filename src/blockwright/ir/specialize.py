@@ -1,4 +1,4 @@
-"""Specialisation: a tensor program for particular sizes, scalars or buffer layouts.
+"""Specialize a tensor program for particular sizes, scalars or buffer layouts.
 
 n, m = T.int64(), T.int64()            # A: T.Buffer((n, m))   n: a symbol, k: a parameter
 func.specialize({"n": 16, "k": 4})     # A: T.Buffer((16, m)), k is gone from the parameters
@@ -21,17 +21,17 @@ from blockwright.support import IRError
 
 
 def specialize(self: PrimFunc, mapping: Mapping[Any, Any]) -> PrimFunc:
-    """The program for given values of its scalars and sizes.
+    """Substitute given values for scalars and sizes of a program.
 
     Args:
-        self: the program; it stays as it is.
-        mapping: scalar parameters and symbols of buffer shapes (the variable, or its name) to
-            integers or expressions; buffer parameters (the handle, the buffer, or its name) to a
-            buffer whose shape, strides and offset are taken over.
+        self: the program; it is not modified.
+        mapping: maps scalar parameters and symbols of buffer shapes (the variable or its name) to
+            integers or expressions, and buffer parameters (the handle, the buffer or its name) to a
+            buffer whose shape, strides and offset are used instead.
 
     Raises:
-        IRError: BW218 when a key names nothing of the program; BW219 when a value does not fit
-            the type, the rank, a fixed size, or another value given for the same symbol.
+        IRError: BW218 if a key names nothing in the program; BW219 if a value does not match the
+            type, the rank, a fixed size, or another value given for the same symbol.
 
     Before::
 
@@ -49,7 +49,7 @@ def specialize(self: PrimFunc, mapping: Mapping[Any, Any]) -> PrimFunc:
         if isinstance(target, Buffer):
             if not isinstance(value, Buffer):
                 raise IRError(
-                    f"{target.name} is a buffer; it is specialised with a buffer", code="BW219"
+                    f"{target.name} is a buffer; it is specialized with a buffer", code="BW219"
                 )
             _match(target, value, values)
             layouts[target] = value
@@ -78,7 +78,7 @@ def _without(bounds: Any, names: set[str]) -> Any:
 
 
 def _target(func: PrimFunc, key: Any) -> Var | Buffer:
-    """What a key stands for: a scalar or symbol, or a parameter's buffer."""
+    """The scalar, symbol or parameter buffer that a key refers to."""
     buffers = dict(func.buffer_map)
     symbols = [v for b in func.buffers for v in collect(b, Var)]
     scalars = [p for p in func.params if p not in buffers]
@@ -117,7 +117,7 @@ def _parts(buffer: Buffer) -> tuple[tuple[Expr, ...], tuple[Expr, ...], tuple[Ex
 
 
 def _match(old: Buffer, new: Buffer, values: dict[Var, Expr]) -> None:
-    """Bind the symbols in the definition of `old` so that it becomes that of `new`."""
+    """Bind the symbols in the shape, strides and offset of `old` to those of `new`."""
     if old.dtype is not new.dtype or old.ndim != new.ndim:
         raise IRError(
             f"{old.name} is {old.dtype} with {old.ndim} dimensions, not {new.dtype} with "
@@ -132,7 +132,7 @@ def _match(old: Buffer, new: Buffer, values: dict[Var, Expr]) -> None:
 
 
 def _check(old: Buffer, new: Buffer, rewrite: Mutator) -> None:
-    """What was not a symbol must be equal once the symbols are known."""
+    """Check that the remaining dimensions, strides and offset agree after substitution."""
     for before, after in zip(_parts(old), _parts(new), strict=True):
         for a, b in zip(before, after, strict=False):
             result = rewrite(a)
@@ -143,7 +143,7 @@ def _check(old: Buffer, new: Buffer, rewrite: Mutator) -> None:
 
 
 class _Specialize(Mutator):
-    """Puts the values in and folds what they make constant."""
+    """Substitutes values and folds the resulting constants."""
 
     def __init__(self, values: Mapping[Var, Expr], layouts: Mapping[Buffer, Buffer]) -> None:
         super().__init__()

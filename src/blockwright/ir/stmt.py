@@ -49,7 +49,7 @@ class For(Stmt, frozen=True, eq=False):
 
     @property
     def dom(self) -> Range:
-        """The values of `loop_var`, as `IterVar.dom` has them of an iterator."""
+        """Range of `loop_var`, named like `IterVar.dom`."""
         return Range(self.min, self.extent)
 
 
@@ -94,7 +94,7 @@ class Evaluate(Stmt, frozen=True, eq=False):
 class AssertStmt(Stmt, frozen=True, eq=False):
     """Stops the function with `message` when `condition` is false.
 
-    With `values`, integers, the message is a format: `%d` for each of them, `%%` for a percent
+    With integer `values`, the message is a format string: one `%d` per value, `%%` for a percent
     sign.
     """
 
@@ -104,7 +104,7 @@ class AssertStmt(Stmt, frozen=True, eq=False):
 
 
 class Allocate(Stmt, frozen=True, eq=False):
-    """Storage for `buffer` during `body`; what a block's allocations become when lowered."""
+    """Storage for `buffer` during `body`; lowered form of a block's `alloc_buffers`."""
 
     buffer: Buffer
     body: Stmt
@@ -112,7 +112,9 @@ class Allocate(Stmt, frozen=True, eq=False):
 
 
 class DeclBuffer(Stmt, frozen=True, eq=False):
-    """`buffer` names memory inside `body` that starts at the element `source` of another buffer."""
+    """Inside `body`, `buffer` aliases memory that starts at the element `source` of another
+    buffer.
+    """
 
     buffer: Buffer
     source: Expr
@@ -144,7 +146,7 @@ class Block(Stmt, frozen=True, eq=False):
 
 
 class BlockRealize(Stmt, frozen=True, eq=False):
-    """A block with the values its iterators take here; it runs when `predicate` holds."""
+    """A block instance with the values of its iterators; it runs when `predicate` holds."""
 
     iter_values: tuple[Expr, ...]
     predicate: Expr

@@ -1,9 +1,9 @@
-"""Structural equality and hash: sameness up to renaming of bound variables.
+"""Structural equality and structural hash of programs, up to renaming of bound variables.
 
-Closed programs compare up to alpha-equivalence; free variables compare by identity (or, with
-`map_free_vars`, by a consistent one-to-one matching). Names of variables and buffers, and spans, do
-not count; names of blocks and functions do. Graph values compare by what they are bound to and by
-the declared annotations of variables. Iterative: deep trees do not overflow the stack.
+Closed programs compare up to alpha-equivalence. Free variables compare by identity or, with
+`map_free_vars`, by a consistent one-to-one mapping. Names of variables and buffers and source spans
+are ignored; names of blocks and functions are compared. Graph values compare by their definition
+and by the declared annotations of variables. Iterative, so deep trees do not overflow the stack.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from blockwright.ir.stmt import Block, For, LetStmt
 from blockwright.support import IRError
 
 _Pair = tuple[Held, Held, str]
-"""Two values to compare and the path that leads to them."""
+"""Two values to compare and the path from the root to them."""
 
 
 class _Mismatch(Exception):
@@ -47,7 +47,7 @@ class _Mismatch(Exception):
 
 
 class _Matcher:
-    """Pairs of definitions seen so far, checked both ways."""
+    """Correspondence between the definitions of both programs, checked in both directions."""
 
     def __init__(self, map_free_vars: bool) -> None:
         self.map_free = map_free_vars
@@ -101,7 +101,7 @@ class _Matcher:
             if isinstance(p, Var) and (p.type is not q.type or _bounds(x, p) != _bounds(y, q)):
                 raise _Mismatch(path, p, q)
             if isinstance(x, CallableInfo) and (p in self.forward or q in self.backward):
-                continue  # its symbols are its own, unless an enclosing function defines them
+                continue  # symbols are local to the type unless an enclosing function defines them
             self.bind(p, q)
             if isinstance(p, GraphVar):
                 out.append((p.info, q.info, f"{path}.{p.name}.info"))
@@ -111,7 +111,7 @@ class _Matcher:
 
 
 def _items(x: tuple[Held, ...], y: tuple[Held, ...], path: str) -> list[_Pair]:
-    """Items to compare, last first: the stack hands out the first one first."""
+    """Pairs of items to compare, in reverse, so that the stack pops the first pair first."""
     if len(x) != len(y):
         raise _Mismatch(path, x, y)
     return [(x[i], y[i], f"{path}[{i}]") for i in reversed(range(len(x)))]
@@ -127,7 +127,7 @@ def _entries(x: dict[Any, Held], y: dict[Any, Held], path: str) -> list[_Pair]:
 def _field_order(kind: type[Node]) -> tuple[str, ...]:
     """Fields to compare, definitions before uses."""
     names = tuple(n for n in kind.__struct_fields__ if n != "span")
-    if issubclass(kind, GraphExpr):  # what is known of a value follows from its parts
+    if issubclass(kind, GraphExpr):  # annotations of values follow from their parts
         return tuple(n for n in names if n != "info")
     if issubclass(kind, Buffer):
         return tuple(n for n in names if n != "name")
@@ -180,7 +180,7 @@ def _definitions(x: Node, y: Any) -> list[tuple[Any, Any]]:
 
 
 def _bounds(function: Node, symbol: Var) -> list[Any]:
-    """Bounds that a function declares for a symbol: attributes state them by its name."""
+    """Bounds that a function declares for a symbol; its attributes refer to symbols by name."""
     if not isinstance(function, (PrimFunc, GraphFunction)):
         return []
     attrs = function.attrs
@@ -210,7 +210,7 @@ def _same_leaf(x: Held, y: Held) -> bool:
 
 
 def structural_equal(a: Any, b: Any, *, map_free_vars: bool = False) -> bool:
-    """Whether two programs are the same up to names of bound variables and spans."""
+    """Whether two programs are equal up to names of bound variables and source spans."""
     if a is b:
         return True
     try:
@@ -221,7 +221,7 @@ def structural_equal(a: Any, b: Any, *, map_free_vars: bool = False) -> bool:
 
 
 def assert_structural_equal(a: Any, b: Any, *, map_free_vars: bool = False) -> None:
-    """Raise with the place of the first difference when two programs differ."""
+    """Raise BW242 with the location of the first difference if two programs differ."""
     try:
         _Matcher(map_free_vars).same(a, b)
     except _Mismatch as found:
@@ -233,11 +233,11 @@ def assert_structural_equal(a: Any, b: Any, *, map_free_vars: bool = False) -> N
 
 
 class Programs:
-    """Tensor programs by name, in which an equal one is found: equal but for names and visibility.
+    """Tensor programs by name, with lookup of an equal program, ignoring name and visibility.
 
-    Programs are told apart by the types and shapes of their parameters; those with equal ones by
-    their structural hash, so that a module with many programs of the same shapes takes time
-    proportional to their number; those with equal hashes are compared.
+    Lookup first compares the types and shapes of the parameters, then structural hashes, so a
+    module with many programs of the same shapes takes time linear in their number. Only programs
+    with equal hashes are compared.
     """
 
     def __init__(self) -> None:
@@ -245,12 +245,12 @@ class Programs:
         self._groups: dict[tuple[object, ...], _Alike] = {}
 
     def add(self, name: str, func: PrimFunc) -> None:
-        """Keep a program to be found, in the place of the one that had its name."""
+        """Add a program, or replace the one with the same name."""
         self._known[name] = func
         self._groups.setdefault(_signature(func), _Alike()).names[name] = None
 
     def equal_to(self, func: PrimFunc) -> str | None:
-        """The name of the first that was added and is equal; None where there is none."""
+        """Name of the first added program that equals `func`; None if there is none."""
         group = self._groups.get(_signature(func))
         if group is None:
             return None
@@ -262,8 +262,7 @@ class Programs:
 
 
 class _Alike:
-    """Names of programs with one signature; structural hashes are computed on the first lookup
-    among several."""
+    """Names of programs with one signature; hashed lazily, on the first lookup among several."""
 
     def __init__(self) -> None:
         self.names: dict[str, None] = {}
@@ -294,7 +293,7 @@ def _anonymous(func: PrimFunc) -> PrimFunc:
 
 
 def structural_hash(root: Any) -> int:
-    """A hash equal for structurally equal closed programs (stable within and across processes)."""
+    """A hash that is equal for structurally equal closed programs; stable across processes."""
     numbers: dict[Node, int] = {}
     count = 0
     tokens: list[Any] = []
@@ -314,7 +313,9 @@ def structural_hash(root: Any) -> int:
         if isinstance(item, Node):
             if isinstance(item, Buffer):
                 numbers[item] = count = count + 1
-            for var in _bound_by(item):  # anew each time: copies of a body may share variables
+            for var in _bound_by(
+                item
+            ):  # renumbered at each binding: copies of a body may share variables
                 numbers[var] = count = count + 1
                 tokens.append(str(var.type))
             tokens.append(type(item).__name__)

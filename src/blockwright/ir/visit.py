@@ -1,8 +1,8 @@
-"""Walking and rewriting trees.
+"""Traversal and rewriting of trees.
 
-`walk` visits every node before its children; `Mutator` rewrites by a per-class table of methods
-(`rewrite_<ClassName>`), leaves first through `map_children`, and keeps sharing: a node that occurs
-in several places is rewritten once. Buffers are rewritten wherever they are mentioned, once each.
+`walk` visits every node before its children. `Mutator` rewrites through a per-class table of
+methods (`rewrite_<ClassName>`), children first via `map_children`, and preserves sharing: a node
+that occurs in several places is rewritten once. Buffers are rewritten at every mention, each once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NodeT = TypeVar("NodeT", bound=Node)
 
 
 def walk(root: Node) -> Iterator[Node]:
-    """Every node below and including `root`, parents first, each occurrence once per path.
+    """Iterate over `root` and every node below it, parents first, once per path to the node.
 
     Shapes and strides of buffers are visited at every mention.
     """
@@ -34,7 +34,7 @@ def walk(root: Node) -> Iterator[Node]:
 def collect(root: Node, kind: type[NodeT]) -> list[NodeT]:
     """All nodes of one class in program order, each object once."""
     result: dict[NodeT, None] = {}
-    statements = issubclass(kind, Stmt)  # they stand in statements alone
+    statements = issubclass(kind, Stmt)  # statements occur only inside statements
     stack: list[Node] = [root]
     while stack:
         node = stack.pop()
@@ -60,7 +60,7 @@ def uses_var(root: Node, variables: Var | AbstractSet[Var]) -> bool:
 
 
 def height(root: Node) -> int:
-    """Nodes on the longest path from the root to a leaf."""
+    """Number of nodes on the longest path from the root to a leaf."""
     result: dict[Node, int] = {}
     stack: list[Node] = [root]
     while stack:
@@ -84,10 +84,10 @@ def free_vars(root: Expr) -> list[Var]:
 
 
 class Mutator:
-    """Base of tree rewrites. Subclasses define `rewrite_<ClassName>(self, node)` methods.
+    """Base class of tree rewrites. Subclasses define `rewrite_<ClassName>(self, node)` methods.
 
-    A method returns the new node; calling `self.descend(node)` rewrites the children first.
-    Nodes without a method descend. Results are remembered per node object.
+    A method returns the new node; `self.descend(node)` rewrites the children first. Nodes without a
+    method are descended into. Results are memoized per node object.
     """
 
     _table: ClassVar[dict[str, Callable[[Any, Node], Node]]] = {}
@@ -126,10 +126,10 @@ class _Substitute(Mutator):
 def substitute(
     root: NodeT, mapping: Mapping[Var, Expr] | Mapping[Buffer, Buffer] | Mapping[Any, Any]
 ) -> NodeT:
-    """`root` with variables (and buffers) replaced wherever they are mentioned.
+    """`root` with variables (and buffers) replaced at every use.
 
-    Buffers whose shape mentions a replaced variable are renewed consistently.
-    Definitions are replaced too when their variable is in the mapping and maps to a variable.
+    Buffers whose shape uses a replaced variable are replaced consistently. A definition is replaced
+    too if its variable is mapped to another variable.
     """
     return _Substitute(mapping)(root) if mapping else root
 

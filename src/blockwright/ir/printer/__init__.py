@@ -1,8 +1,8 @@
-"""Program text of nodes of both levels, in the classic script dialects.
+"""Printer of nodes of both levels in the script dialects.
 
-`script(node)` is what `repr` shows; for whole functions and modules the parser reads it back into
-a structurally equal program. `marks` underlines nodes, for errors; `constants` receives the arrays
-that are too large to be spelled out, under the names by which the text refers to them.
+`script(node)` is what `repr` shows. For whole functions and modules, the parser reads the text
+back into a structurally equal program. `marks` are nodes to underline in error messages.
+`constants` receives arrays too large to print, keyed by the names that the text uses for them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ __all__ = ["install", "script"]
 def script(
     node: Node, *, marks: Iterable[Node] = (), constants: dict[str, Any] | None = None
 ) -> str:
-    """Program text of a node."""
+    """Script text of a node."""
     printer = ScriptPrinter(marks, constants)
     printer.any_node(node)
     return printer.out.text()
 
 
 def install() -> None:
-    """Make `script` what `repr(node)` and errors show."""
+    """Use `script` for `repr(node)` and error messages."""
     set_printer(script)
 
 

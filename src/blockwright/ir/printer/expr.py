@@ -1,9 +1,9 @@
-"""Expressions, buffers and attribute values in the `T` dialect.
+"""Printer of expressions, buffers and attribute values in the `T` dialect.
 
-Each expression is printed so that the parser builds the very same node: an integer literal names
-its type unless that is int32 or the type of the other operand, which a number takes when it is
-parsed. Two plain literals never meet in one operation (Python would fold them). In index positions
-(`index`) the index type of the function takes the place of int32.
+The printed text parses to exactly the same node. An integer literal states its type unless the type
+is int32 or that of the other operand, which the parser gives to plain numbers. Two plain literals
+are never operands of one operation, because Python would fold them. In index positions (`index`)
+the default is the index type of the function instead of int32.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _STATED_TYPES = {
 
 
 def implied_type(op: str, args: Sequence[Expr]) -> DType | None:
-    """The result type of a builtin call that does not state one; None for unknown operations.
+    """Result type of a builtin call without an explicit `dtype`; None for unknown operations.
 
-    The parser and the printer share this rule, so that a type is spelled out exactly when needed.
+    Parser and printer share this rule, so a type is printed exactly when it is needed.
     """
     row = OPS.get(op)
     if row is None or op.startswith("call_llvm_"):  # these state their type as first argument
@@ -64,7 +64,7 @@ def implied_type(op: str, args: Sequence[Expr]) -> DType | None:
 
 
 def is_literal(node: Any) -> TypeGuard[IntImm]:
-    """Whether a node is an integer that its type can hold, so that a number may stand for it."""
+    """Whether a node is an integer constant in range of its type, printable as a plain number."""
     return (
         isinstance(node, IntImm)
         and node.type.is_int
@@ -73,14 +73,14 @@ def is_literal(node: Any) -> TypeGuard[IntImm]:
 
 
 def _has_function(call: E.Call) -> bool:
-    """Whether `T.<op>(…)` builds this very call: it would match the types of its operands."""
+    """Whether `T.<op>(…)` parses to this call, given that it matches the types of its operands."""
     mixed = OPS[call.op].elementwise and len({arg.dtype for arg in call.args}) > 1
     lazy = call.op == "if_then_else" and call.type is not call.args[1].dtype
     return call.op.isidentifier() and not mixed and not lazy
 
 
 class ExprPrinter:
-    """Prints expressions; `names` gives every variable and buffer its spelling."""
+    """Prints expressions; `names` maps every variable and buffer to its printed name."""
 
     expressions: ClassVar[dict[type[Node], Callable[[Any, Any], tuple[str, int]]]] = {}
 
@@ -95,7 +95,7 @@ class ExprPrinter:
 
     # ------------------------------------------------------------------------------ entry points
     def expr(self, node: Expr, level: int = 0) -> str:
-        """Text of an expression, in parentheses when it binds weaker than `level`."""
+        """Text of an expression, parenthesized if its precedence is below `level`."""
         text, strength = self._expr(node)
         return f"({text})" if strength < level else text
 
@@ -103,7 +103,7 @@ class ExprPrinter:
         return ", ".join(self.expr(node) for node in nodes)
 
     def typed(self, node: Expr) -> str:
-        """Text that stands for an expression even where a Python number would be kept as such."""
+        """Text of an expression where a plain Python number would not become an expression."""
         if is_literal(node):
             return self.marked(node, f"T.{node.type}({node.value})")
         if isinstance(node, StringImm):
@@ -111,19 +111,19 @@ class ExprPrinter:
         return self.expr(node)
 
     def like(self, node: Expr, dtype: DType, level: int = 0) -> str:
-        """Text of an expression where a bare number has the type `dtype`."""
+        """Text of an expression where a plain number has type `dtype`."""
         if not is_literal(node):
             return self.expr(node, level)
         return self.marked(node, str(node.value)) if node.type is dtype else self.typed(node)
 
     def index(self, node: Expr) -> str:
-        """Text of an expression where a bare number has the index type of the function."""
+        """Text of an expression where a plain number has the index type of the function."""
         if not is_literal(node):
             return self.expr(node)
         return self.marked(node, index_literal(node.value, node.type))
 
     def matched(self, *nodes: Expr) -> list[str]:
-        """Texts of operands of one type, of which the numbers take the type of the first other."""
+        """Text of operands of one type; literals are plain if some operand is not a literal."""
         partner = next((node for node in nodes if not is_literal(node)), None)
         if partner is not None:
             return [self.like(node, partner.dtype) for node in nodes]
@@ -132,7 +132,7 @@ class ExprPrinter:
         return [self.typed(nodes[0]), *(self.like(node, nodes[0].dtype) for node in nodes[1:])]
 
     def matched_indices(self, *nodes: Expr) -> list[str]:
-        """As `matched`, where numbers without another operand have the index type."""
+        """Like `matched`, but if all operands are literals they default to the index type."""
         first, *others = nodes
         if all(is_literal(node) and node.dtype is first.dtype for node in nodes):
             return [self.index(first), *(self.like(node, first.dtype) for node in others)]
@@ -152,7 +152,7 @@ class ExprPrinter:
         return self.marked(node, text), strength
 
     def _infix(self, node: Any) -> tuple[str, int]:
-        """Chains that lean left are walked in a loop: they can be thousands deep."""
+        """Print infix operators; iterative, because left-leaning chains can be thousands deep."""
         spine: list[Any] = []
         while type(node) in _INFIX and not (isinstance(node, E.Div) and not node.dtype.is_float):
             spine.append(node)
@@ -198,7 +198,7 @@ class ExprPrinter:
         return f"not {self.expr(node.a, 3)}", 3
 
     def _function(self, name: str, *args: Expr) -> tuple[str, int]:
-        """A call of two or more same-typed operands; one literal states its type if all are."""
+        """A call with operands of one type; if all are literals, the first states its type."""
         if all(map(is_literal, args)):
             texts = [self.typed(args[0]), *(self.like(a, args[0].dtype) for a in args[1:])]
         else:
@@ -259,15 +259,15 @@ class ExprPrinter:
         return self.names.of(node, node.name)
 
     def places(self, access: Any) -> str:
-        """The indices of a load or store; numbers take the type of the extent."""
+        """Indices of a load or store; a plain number has the type of the dimension's extent."""
         shape = access.buffer.shape
-        if len(shape) != len(access.indices):  # not valid, but must be readable
+        if len(shape) != len(access.indices):  # invalid program, but errors must be able to show it
             return self.exprs(access.indices)
         pairs = zip(access.indices, shape, strict=True)
         return ", ".join(self.like(index, extent.dtype) for index, extent in pairs)
 
     def buffer_args(self, node: Buffer) -> str:
-        """Shape, type and whatever differs from the defaults."""
+        """Shape, type and all properties that differ from the defaults."""
         parts = [self.index_tuple(node.shape), f'"{node.dtype}"']
         if node.strides:
             parts.append(f"strides={self.index_tuple(node.strides)}")
@@ -302,7 +302,7 @@ class ExprPrinter:
         return E.Add(start, extent)
 
     def range_(self, node: Range, axis: Expr) -> str:
-        """A range of an axis of that extent; numbers among numbers take the type of the extent."""
+        """A range along a dimension of extent `axis`; plain numbers have the type of the extent."""
         one = isinstance(node.extent, IntImm) and node.extent.value == 1
         if one and node.extent.dtype is node.min.dtype:
             return self.like(node.min, axis.dtype)
@@ -321,7 +321,9 @@ class ExprPrinter:
         return f"T.match_buffer({self.region(node.source)}, {self.buffer_args(node.buffer)})"
 
     def axis_args(self, node: Range, value: Expr | None) -> str:
-        """Domain and value of a block iterator; numbers take the type of what is no number."""
+        """Domain and value of a block iterator; plain numbers have the type of the other
+        operands.
+        """
         low, stop = node.min, self._stop(node.min, node.extent)
         ends = [stop] if isinstance(low, IntImm) and low.value == 0 else [low, stop]
         given = [] if value is None else [value]
@@ -361,7 +363,7 @@ class ExprPrinter:
         return repr(item)
 
     def reducer(self, node: CommReducer) -> str:
-        """The declaration of a reducer."""
+        """Text that declares a reducer, `T.comm_reducer(…)`."""
         with self.names.scope():
             names = [self.names.define(v, v.name) for v in (*node.lhs, *node.rhs)]
             result = self.exprs(node.result)
@@ -376,7 +378,7 @@ class ExprPrinter:
         return self.value(value)
 
     def array_key(self, data: Array, name: str) -> str:
-        """The name of an array that is kept beside the text (in `constants` when given)."""
+        """Key of an array that is stored outside the text, in `constants`."""
         table = self.constants
         for key, known in table.items():
             if known is data:
@@ -391,7 +393,7 @@ class ExprPrinter:
 
 
 def quote(text: str) -> str:
-    """A string literal with double quotes where that needs no escape."""
+    """A string literal, with double quotes unless that requires escapes."""
     literal = repr(text)
     return f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in text else literal
 

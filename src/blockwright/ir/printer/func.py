@@ -1,4 +1,4 @@
-"""Tensor programs (`@T.prim_func`) as text."""
+"""Printer of tensor programs (`@T.prim_func`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from blockwright.ir.visit import collect, walk
 
 
 def buffer_exprs(buffer: Buffer) -> tuple[Expr, ...]:
-    """The expressions in the definition of a buffer."""
+    """All expressions in the shape, strides and offset of a buffer."""
     offset = () if buffer.offset is None else (buffer.offset,)
     return (*buffer.shape, *buffer.strides, *offset)
 
@@ -26,7 +26,7 @@ class FuncPrinter(StmtPrinter):
     """Prints functions of the tensor level."""
 
     def prim_func(self, func: PrimFunc, key: str | None = None) -> None:
-        """One function; `key` is its name in the module around it, if there is one."""
+        """Print a function; `key` is its name in the enclosing module, if any."""
         name, attrs = self._name_and_attrs(func.attrs, key)
         private = attrs.pop(IS_PRIVATE, None) is True
         if not private and IS_PRIVATE in func.attrs:
@@ -55,7 +55,7 @@ class FuncPrinter(StmtPrinter):
         self.out.insert(start, f"@T.prim_func{called}")
 
     def _name_and_attrs(self, attrs: dict[str, Any], key: str | None) -> tuple[str, dict[str, Any]]:
-        """How the function is spelled after `def`, and the attributes this does not tell."""
+        """The printed function name, and the attributes that the name does not imply."""
         rest = dict(attrs)
         symbol = rest.pop("global_symbol", None)
         name = key if key is not None else symbol if isinstance(symbol, str) else "main"
@@ -86,7 +86,9 @@ class FuncPrinter(StmtPrinter):
         return out
 
     def _is_short(self, handle: Var, buffer: Buffer, scalars: set[Var]) -> bool:
-        """Whether `A: T.Buffer(…)` says all: the usual handle, only parameters in the shape."""
+        """Whether `A: T.Buffer(…)` suffices: default handle name, and only parameters in the
+        shape.
+        """
         if handle.name not in (buffer.name, f"{buffer.name}_handle"):
             return False
         symbols = {v for e in buffer_exprs(buffer) for v in collect(e, Var)}
@@ -94,7 +96,7 @@ class FuncPrinter(StmtPrinter):
 
 
 def _mentioned(root: Node, wanted: set[Var]) -> set[Var]:
-    """Which of the variables occur; shared nodes, such as buffers, are looked at once."""
+    """The variables in `wanted` that occur; shared nodes, such as buffers, are visited once."""
     result: set[Var] = set()
     seen: set[int] = set()
     stack: list[Node] = [root]
@@ -110,7 +112,7 @@ def _mentioned(root: Node, wanted: set[Var]) -> set[Var]:
 
 
 def is_implicit_root(realize: BlockRealize) -> bool:
-    """Whether the parser puts back this root block by itself when it is left out."""
+    """Whether the parser would add this root block implicitly, so that it can be omitted."""
     block = realize.block
     empty = not (block.iter_vars or block.reads or block.writes or block.annotations)
     plain = block.init is None and not block.match_buffers and not block.exec_scope

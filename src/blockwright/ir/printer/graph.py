@@ -1,4 +1,4 @@
-"""Graph functions (`@R.function`) and modules (`@I.ir_module`) as text."""
+"""Printer of graph functions (`@R.function`) and modules (`@I.ir_module`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from blockwright.ir.stmt import Stmt
 from blockwright.ir.structural import structural_equal
 from blockwright.ir.visit import collect
 
-_SMALL = 16  # constants up to this many elements are spelled out
+_SMALL = 16  # constants of at most this many elements are printed inline
 _TIR_CALLS = ("call_tir", "call_tir_inplace")
 _DPS_CALLS = ("call_dps_library", "call_dps_packed")
 _PACKED_CALLS = ("call_packed", "call_pure_packed")
@@ -33,7 +33,7 @@ class ScriptPrinter(InfoPrinter):
     graph_values: ClassVar[dict[type[G.GraphExpr], Callable[[Any, Any], str]]] = {}
 
     def any_node(self, node: N.Node) -> None:
-        """Write a node of any class; fragments are shown as they look inside a program."""
+        """Print a node of any class; a fragment looks as it does inside a program."""
         if isinstance(node, PrimFunc):
             self.prim_func(node)
         elif isinstance(node, G.GraphFunction):
@@ -97,7 +97,7 @@ class ScriptPrinter(InfoPrinter):
     def graph_function(
         self, func: G.GraphFunction, key: str | None = None, nested: bool = False
     ) -> None:
-        """One function; `key` is its name in the module, or of the variable it is bound to."""
+        """Print a function; `key` is its name in the module, or the variable it is bound to."""
         attrs = dict(func.attrs)
         options = [] if func.pure else ["pure=False"]
         if nested:
@@ -131,7 +131,7 @@ class ScriptPrinter(InfoPrinter):
         return f"{name}: {self.info(param.info, quoted=True)}" if param.info else name
 
     def seq_body(self, seq: G.SeqExpr, result: str) -> None:
-        """Bindings, then the value behind the text `result`."""
+        """Print the bindings, then the result, prefixed with the text `result`."""
         for index, block in enumerate(seq.blocks):
             used: set[G.GraphVar] = set()
             if block.dataflow:
@@ -139,7 +139,7 @@ class ScriptPrinter(InfoPrinter):
                     used.update(collect(later, G.GraphVar))
             self._binding_block(block, used)
         body = seq.body
-        if isinstance(body, G.If):  # a choice has no spelling but the one that binds it
+        if isinstance(body, G.If):  # `If` can only be printed as a binding
             variable = G.GraphVar("gv")
             self._if_binding(G.VarBinding(variable, body), body)
             body = variable
@@ -149,7 +149,9 @@ class ScriptPrinter(InfoPrinter):
     def _binding_block(
         self, block: G.BindingBlock, used: AbstractSet[G.GraphVar] = frozenset()
     ) -> None:
-        """A block; values that leave a dataflow block are those marked so or `used` after it."""
+        """Print a block; a dataflow block outputs its non-dataflow variables and those in
+        `used`.
+        """
         if not block.dataflow:
             for binding in block.bindings:
                 self._binding(binding)
@@ -191,7 +193,7 @@ class ScriptPrinter(InfoPrinter):
         self.out.line(self.marked(binding, f"{name}{annotation} = {text}"))
 
     def _if_binding(self, binding: G.VarBinding, value: G.If) -> None:
-        """Both branches end by assigning the variable that the choice is bound to."""
+        """Print an `If`; both branches end by assigning the bound variable."""
         condition = self.graph(value.condition)
         info = binding.var.info
         self.declare_symbols(info)
@@ -290,7 +292,9 @@ class ScriptPrinter(InfoPrinter):
         return [f"{key}={self._attr(key, value)}" for key, value in node.attrs.items()]
 
     def _attr(self, key: str, value: Any) -> str:
-        """Types are spelled as strings under keys that name a type; other strings say so there."""
+        """Value of an attribute. Under a key ending in "dtype" a type prints as a string, so a
+        string there prints as `str(…)`.
+        """
         if key.endswith("dtype"):
             if isinstance(value, DType):
                 return f'"{value}"'
@@ -300,7 +304,7 @@ class ScriptPrinter(InfoPrinter):
 
 
 def _literal(data: np.ndarray[Any, Any]) -> str:
-    """The elements as nested Python lists, floats as short as they read back to the same bits."""
+    """The elements as nested lists, with the shortest float texts that round-trip exactly."""
     if data.ndim:
         return "[" + ", ".join(_literal(item) for item in data) + "]"
     text = str(data[()])

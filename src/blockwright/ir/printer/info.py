@@ -1,4 +1,4 @@
-"""Annotations of the graph level as text."""
+"""Printer of graph-level annotations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from blockwright.ir.printer.func import FuncPrinter
 
 
 class InfoPrinter(FuncPrinter):
-    """Prints annotations. In signatures, where Python knows no symbols yet, they are quoted."""
+    """Prints annotations. In signatures, where symbols are not Python names yet, they are
+    quoted.
+    """
 
     def dim(self, node: Expr, quoted: bool = False) -> str:
         text = self.like(node, INT64)
@@ -66,7 +68,7 @@ class InfoPrinter(FuncPrinter):
         return f"R.Callable({', '.join(parts)})"
 
     def declare_symbols(self, *nodes: G.Info | G.GraphExpr | None) -> None:
-        """Declare the symbols that the text of these nodes mentions for the first time."""
+        """Declare the symbols that these nodes mention for the first time."""
         for node in nodes:
             for var in _spelled_symbols(node):
                 if not self.names.known(var):
@@ -74,7 +76,9 @@ class InfoPrinter(FuncPrinter):
 
 
 def _spelled_symbols(root: G.Info | G.GraphExpr | None) -> list[Var]:
-    """Symbols in the text of a node: annotations of the variables it mentions are not printed."""
+    """Symbols printed in the text of a node; annotations of variables it mentions are not
+    printed.
+    """
     out: list[Var] = []
     stack: list[Node] = [] if root is None else [root]
     while stack:

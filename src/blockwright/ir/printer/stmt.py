@@ -1,8 +1,8 @@
-"""Statements of the `T` dialect.
+"""Printer of statements in the `T` dialect.
 
-A statement that scopes over the rest of its list (let, attribute, allocation, declared buffer) is
-printed without indentation when nothing follows its body, with `with` otherwise. Chains of them
-are walked in a loop, because host programs nest hundreds.
+A statement that scopes over its body (let, attribute, allocation, declared buffer) is printed
+without indentation if nothing follows the body, and with `with` otherwise. Chains of them are
+printed iteratively, because host programs nest hundreds.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def is_true(node: Expr) -> bool:
 
 
 def is_launch(node: Any) -> bool:
-    """Whether an attribute statement declares a thread axis in the usual form."""
+    """Whether an attribute statement is an ordinary declaration of a thread axis."""
     axis = node.node
     return (
         node.key == "thread_extent"
@@ -72,12 +72,12 @@ class StmtPrinter(ExprPrinter):
         self._loops: dict[Var, For] = {}
 
     def block_of(self, stmt: Stmt) -> None:
-        """The statements of an indented body, in a scope of their own."""
+        """Print an indented body in its own name scope."""
         with self.out.indent(), self.names.scope():
             self.body(stmt)
 
     def body(self, stmt: Stmt) -> None:
-        """Statements of which the last may scope over what follows."""
+        """Print statements; the last one may scope over the rest of the list."""
         while True:
             if isinstance(stmt, S.SeqStmt):
                 if not stmt.seq:
@@ -110,7 +110,7 @@ class StmtPrinter(ExprPrinter):
 
     # -------------------------------------------------------------------------- scoping statements
     def _scoping(self, stmt: Any, tail: bool) -> str:
-        """Header text; defines what the statement defines."""
+        """Header of a scoping statement; also defines the name that it binds."""
         if isinstance(stmt, S.LetStmt):
             value = self.like(stmt.value, stmt.var.type) if tail else self.expr(stmt.value)
             name = self.names.define(stmt.var, stmt.var.name)
@@ -138,7 +138,7 @@ class StmtPrinter(ExprPrinter):
         return f"{name} = {call}" if tail else f"with {call} as {name}:"
 
     def _axis(self, axis: IterVar) -> str:
-        """An axis that is not launched but only described, as the subject of an attribute."""
+        """The subject of an attribute on an axis that is described but not launched."""
         if not self.names.known(axis.var):
             name = self.names.define(axis.var, axis.var.name)
             self.out.line(f"{name} = T.{axis.var.type}()")
@@ -215,7 +215,7 @@ class StmtPrinter(ExprPrinter):
             self.block_of(nest[-1].body)
 
     def _grid(self, stmt: For) -> list[For]:
-        """The plain serial loops from `stmt` inwards that can share one `T.grid`."""
+        """The plain serial loops from `stmt` inward that can share one `T.grid`."""
 
         def plain(loop: For) -> bool:
             return loop.kind is ForKind.SERIAL and is_zero(loop.min) and not loop.annotations
@@ -249,7 +249,7 @@ class StmtPrinter(ExprPrinter):
         self.print_block(stmt, None)
 
     def print_block(self, block: Block, realize: BlockRealize | None) -> None:
-        """A block with its axes, signature, allocations, initialisation and body."""
+        """Print a block: axes, signature, allocations, init and body."""
         scope = f", exec_scope={quote(block.exec_scope)}" if block.exec_scope else ""
         header = f"with T.block({quote(block.name)}{scope}):"
         guilty = realize if realize is not None and id(realize) in self.marks else block
@@ -264,7 +264,7 @@ class StmtPrinter(ExprPrinter):
             self.block_interior(block)
 
     def block_interior(self, block: Block) -> None:
-        """What follows the signature."""
+        """Print the part of a block after its signature."""
         if block.annotations:
             self.out.line(f"T.block_attr({self.value(block.annotations)})")
         for buffer in block.alloc_buffers:
@@ -283,7 +283,7 @@ class StmtPrinter(ExprPrinter):
         self.body(block.body)
 
     def _is_remap(self, axis: IterVar, value: Expr | None) -> bool:
-        """Whether an axis runs over exactly the loop whose variable it is bound to."""
+        """Whether the domain of an axis equals that of the loop whose variable it is bound to."""
         loop = self._loops.get(value) if isinstance(value, Var) else None
         return (
             loop is not None

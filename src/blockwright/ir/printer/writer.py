@@ -1,11 +1,10 @@
 """Text output with indentation, unique names and underlined nodes.
 
-A marked node is wrapped in two private characters while its text is put together; the line writer
-takes them out again and underlines what stood between them. So no printing method has to count
-columns, and an error can show a program with the guilty nodes underlined.
+The text of a marked node is wrapped in two private-use characters; the line writer strips them and
+underlines the text between them. Printing methods therefore need not track columns.
 
-An integer in an index position is written the same way, with its type, until the whole function is
-printed: only then is it known which type most of them have (`Writer.settle`).
+An integer in an index position is also wrapped, together with its type, until the whole function
+is printed: only then is the most frequent index type known (`Writer.settle`).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _NOT_NAME = re.compile(r"\W")
 
 
 def identifier(text: str, default: str = "v") -> str:
-    """The nearest Python identifier to `text`."""
+    """Convert `text` to a valid Python identifier that is not reserved."""
     name = _NOT_NAME.sub("_", text) or default
     if name[0].isdigit():
         name = f"{default}_{name}"
@@ -34,7 +33,7 @@ def identifier(text: str, default: str = "v") -> str:
 
 
 class NameScope:
-    """Names of definitions, unique among those visible; a name is free again after its scope."""
+    """Unique names for definitions; a name becomes available again at the end of its scope."""
 
     def __init__(self) -> None:
         self._names: dict[Node, str] = {}
@@ -53,7 +52,7 @@ class NameScope:
                 self._used.discard(name)
 
     def define(self, node: Node | None, hint: str, depth: int = -1) -> str:
-        """A fresh name for `node` in the innermost scope (or the scope at `depth`)."""
+        """Allocate a unique name for `node` in the innermost scope (or the scope at `depth`)."""
         base = identifier(hint)
         name, count = base, 0
         while name in self._used:
@@ -69,23 +68,25 @@ class NameScope:
         return node in self._names
 
     def of(self, node: Node, hint: str) -> str:
-        """The name of a definition; a free one is named at its first mention."""
+        """Name of a definition; an undefined node is named at its first use, in the outermost
+        scope.
+        """
         result = self._names.get(node)
         return self.define(node, hint, depth=0) if result is None else result
 
 
 def mark(text: str) -> str:
-    """`text` to be underlined when its line is written."""
+    """Mark `text` for underlining when its line is written."""
     return f"{_OPEN}{text}{_CLOSE}"
 
 
 def index_literal(value: int, dtype: DType) -> str:
-    """An integer in an index position, bare where its type is the index type of the function."""
+    """An integer in an index position; printed bare if it has the function's index type."""
     return f"\ue002{dtype}:{value}\ue003"
 
 
 def _settled(text: str, dtype: DType) -> str:
-    """A line whose index literals are bare where they have the type, and state it elsewhere."""
+    """Resolve the index literals of a line: bare if of type `dtype`, otherwise with their type."""
     if "\ue002" not in text:
         return text
     return _INDEX.sub(lambda m: m[2] if m[1] == dtype.name else f"T.{m[1]}({m[2]})", text)
@@ -110,7 +111,7 @@ class Writer:
         self._lines.append((self._padding(text), text))
 
     def insert(self, position: int, text: str) -> None:
-        """A line before the one at `position`, at the current indentation."""
+        """Insert a line before `position`, at the current indentation."""
         self._lines.insert(position, (self._padding(text), text))
 
     def _padding(self, text: str) -> str:
@@ -118,14 +119,14 @@ class Writer:
 
     @property
     def position(self) -> int:
-        """The position of the next line."""
+        """Index of the next line."""
         return len(self._lines)
 
     def settle(self, start: int) -> DType:
-        """Write out the index literals from line `start` on.
+        """Resolve the index literals from line `start` on.
 
         Returns:
-            The type of those that are bare, of which there are most.
+            The most frequent type among them, whose literals are printed bare.
         """
         lines = self._lines
         result = Counter(m[1] for _, text in lines[start:] for m in _INDEX.finditer(text))
@@ -141,7 +142,7 @@ class Writer:
 
 
 def _underlined(pad: str, text: str) -> list[str]:
-    """A line, followed by one with carets where it has marks."""
+    """A line, followed by a line of carets if it has marks."""
     if _OPEN not in text:
         return [pad + text]
     plain: list[str] = []
