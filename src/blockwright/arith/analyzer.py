@@ -1,4 +1,4 @@
-"""The analyzer: what is known about variables, and questions about expressions under it."""
+"""Analyzer: knowledge about variables, and simplification and proofs under it."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ from blockwright.ir import (
     uses_var,
 )
 
-_TRIED = 24  # points tried for a counterexample when a log is open
+_TRIED = 24  # points tried to find a counterexample when a query log is open
 
 
 class Analyzer(Knowledge):
-    """Simplifies and proves under the ranges, equalities and conditions it was told.
+    """Simplifies and proves under known ranges, equalities and conditions.
 
-    A bound variable is taken to exist: a range is never empty, so `bind(i, Range(0, n))` also
-    tells that `n >= 1`. Results are remembered until something new is learned.
+    A bound variable is assumed to take some value, so its range is not empty: `bind(i, Range(0,
+    n))` also implies `n >= 1`. Results are cached until something new is learned.
 
-    A variable is taken as an index, a mathematical integer, unless it is declared to hold a value,
-    which wraps around. Loads and calls are values (docs/semantics.md, Integers).
+    A variable is an index, a mathematical integer, unless it is declared to hold a value, which
+    wraps around. Loads and calls are values (docs/semantics.md, Integers).
 
     Args:
         ranges: domains of variables; extents may be symbolic.
-        values: variables that hold values; of a function, `ir.value_variables` lists them.
+        values: variables that hold values; `ir.value_variables` lists those of a function.
     """
 
     def __init__(
@@ -73,19 +73,18 @@ class Analyzer(Knowledge):
             self.bind(var, domain)
 
     def declare_value(self, var: Var) -> None:
-        """Tell that a variable holds a value, before it is first met."""
+        """Declare, before its first use, that a variable holds a value."""
         self._space.declare_value(var)
 
     def copy(self) -> Analyzer:
-        """An analyzer that knows the same and learns on its own."""
+        """An analyzer with the same knowledge that learns independently."""
         other = Analyzer.__new__(Analyzer)
         other._space, other._state = self._space, self._shared()
         other._witnesses = None
         return other
 
     def afresh(self) -> Analyzer:
-        """An analyzer that knows the same and shares nothing: what it gives does not depend on
-        what this one is asked."""
+        """A copy that shares no state, so that its results do not depend on queries to this one."""
         other = Analyzer.__new__(Analyzer)
         other._space = self._space.copy()
         other._state = self._state.copy()
@@ -93,7 +92,7 @@ class Analyzer(Knowledge):
         return other
 
     def without(self, variables: Iterable[Var]) -> Analyzer:
-        """An analyzer that knows the same except what concerns the variables."""
+        """An analyzer with the same knowledge except entries that involve the variables."""
         gone, state = frozenset(variables), self._state
         other = Analyzer.__new__(Analyzer)
         other._space, other._state, other._witnesses = self._space, KnowledgeState(), None
@@ -109,8 +108,11 @@ class Analyzer(Knowledge):
         return other
 
     def without_empty(self, variables: Iterable[Var]) -> Analyzer:
-        """An analyzer that knows the same except what rests on ranges of these variables that are
-        not surely there: a range is told as not empty, and so tells of its extent."""
+        """An analyzer without the knowledge that these variables' ranges are non-empty.
+
+        Binding a range implies that its extent is at least 1. Only ranges whose extent is provably
+        positive without this assumption are kept.
+        """
         wanted = frozenset(variables)
         ranges = {
             var: value
@@ -127,8 +129,11 @@ class Analyzer(Knowledge):
 
     # ------------------------------------------------------------------ questions
     def is_nonzero(self, expr: Expr) -> bool:
-        """Whether an expression is surely not 0: by its bounds, or because a range that is told
-        would be empty if it were 0, as `i in [0, n * ceil(m / 32))` tells of `ceil(m / 32)`."""
+        """Whether an expression is provably nonzero.
+
+        Besides its bounds this uses known ranges: if one would be empty were the expression 0, it
+        is not 0. For example `i in [0, n * ceil(m / 32))` implies that `ceil(m / 32)` is nonzero.
+        """
         if isinstance(expr, Mul):
             return self.is_nonzero(expr.a) and self.is_nonzero(expr.b)
         zero = const(0, expr.dtype)
@@ -146,7 +151,7 @@ class Analyzer(Knowledge):
         return False
 
     def prove(self, condition: Expr) -> bool:
-        """Whether the condition surely holds."""
+        """Whether the condition provably holds."""
         proved = self._prove(condition, ())
         if not proved and recording():
             entries = [_entry_text(e) for e in self._state.entries]
@@ -159,7 +164,7 @@ class Analyzer(Knowledge):
         return any(self._false_at(point, condition) for point in points)
 
     def _false_at(self, point: Witness, condition: Expr) -> bool:
-        """Whether the condition can be false at a point; a condition on memory always can."""
+        """Whether the condition can be false at a point; a condition on memory always can be."""
         parts = list(conjuncts(condition))
         if len(parts) > 1:
             return any(self._false_at(point, p) for p in parts)
@@ -202,7 +207,7 @@ class Analyzer(Knowledge):
         return True
 
     def _prove_any(self, options: list[Expr], extra: tuple[Poly, ...]) -> bool:
-        """One of the options holds: each is tried where the others do not hold."""
+        """Prove a disjunction: prove one option under the assumption that the others are false."""
         options = [inverse(o.a) if isinstance(o, Not) else o for o in options]
         tests = [test_of(self, o) for o in options]
         against: list[Poly | None] = []
@@ -218,7 +223,7 @@ class Analyzer(Knowledge):
         return isinstance(simple, IntImm) and bool(simple.value)
 
     def prove_equal(self, a: Expr, b: Expr) -> bool:
-        """Whether two expressions surely have the same value."""
+        """Whether two expressions are provably equal."""
         if a is b:
             return True
         if a.dtype is not b.dtype and not (is_index(a.dtype) and is_index(b.dtype)):
@@ -233,7 +238,7 @@ class Analyzer(Knowledge):
         return self.prove(EQ(a, b))
 
     def const_bounds(self, expr: Expr) -> Bounds:
-        """Inclusive constant bounds; None where there is none."""
+        """Inclusive constant bounds; None for a missing bound."""
         dtype = expr.dtype
         if dtype.lanes > 1 and is_index(dtype.element):
             lanes = lanes_of(self, expr)
@@ -251,12 +256,12 @@ class Analyzer(Knowledge):
         return (dtype.min_value, dtype.max_value) if dtype.is_int or dtype.is_bool else UNKNOWN
 
     def modular(self, expr: Expr) -> tuple[int, int]:
-        """`(c, r)` with `expr = r` modulo `c`; `c` is 0 for a constant `r`."""
+        """`(c, r)` such that `expr` is congruent to `r` modulo `c`; `c` is 0 for a constant `r`."""
         return bounds_rules.modular(self, self.exact(expr))
 
 
 def _concerns(entry: Entry, variables: AbstractSet[Var]) -> bool:
-    """Whether what was told is about one of the variables."""
+    """Whether a knowledge entry involves one of the variables."""
     _, var, value = entry
     parts = value.children() if isinstance(value, Range) else (value,)
     return var in variables or any(isinstance(p, Expr) and uses_var(p, variables) for p in parts)
@@ -272,5 +277,5 @@ def _entry_text(entry: tuple[str, Var | None, object]) -> str:
 
 
 def simplify(expr: Expr, ranges: Mapping[Var, Range] | None = None) -> Expr:
-    """`expr` simplified, with what the domains of its variables tell."""
+    """Simplify `expr` under the given domains of its variables."""
     return Analyzer(ranges).simplify(expr)

@@ -1,6 +1,6 @@
-"""Constant bounds by interval arithmetic over regrouped summands, and modular facts.
+"""Constant bounds by interval arithmetic over regrouped summands, and congruences.
 
-`None` stands for no bound. Bounds are inclusive.
+Bounds are inclusive; `None` means unbounded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def multiplied(a: Bounds, b: Bounds) -> Bounds:
     corners = [x * y if x and y else 0 for x in ends_a for y in ends_b]
     low, high = min(corners), max(corners)
     return (
-        low if isinstance(low, int) else None,  # whole numbers stay exact, infinities are floats
+        low if isinstance(low, int) else None,  # integers stay exact; infinities are floats
         high if isinstance(high, int) else None,
     )
 
@@ -70,7 +70,7 @@ def smallest(all_bounds: list[Bounds]) -> Bounds:
 
 
 def tighter(a: Bounds, b: Bounds) -> Bounds:
-    """Both hold."""
+    """Intersection of two bounds."""
     lows = [x for x in (a[0], b[0]) if x is not None]
     highs = [x for x in (a[1], b[1]) if x is not None]
     return (max(lows) if lows else None, min(highs) if highs else None)
@@ -102,7 +102,7 @@ def unit_bounds(ctx: ArithContext, unit: Summand) -> Bounds:
 
 
 def mono_bounds(ctx: ArithContext, mono: Mono) -> Bounds:
-    """Bounds of a product; even powers are not negative."""
+    """Bounds of a product; even powers are non-negative."""
     result: Bounds = (1, 1)
     position = 0
     while position < len(mono):
@@ -163,7 +163,9 @@ def min_bounds(ctx: ArithContext, atom: Atom) -> Bounds:
 
 
 def modular(ctx: ArithContext, p: Poly) -> tuple[int, int]:
-    """`(c, r)` with `p = r` modulo `c`, `0 <= r < c`; `c` is 0 when `p` is the constant `r`."""
+    """`(c, r)` with `p` congruent to `r` modulo `c`, `0 <= r < c`; `c` is 0 for the constant
+    `r`.
+    """
     step = 0
     for _, c in p.terms:
         step = gcd(step, c)

@@ -1,8 +1,8 @@
-"""Points that satisfy everything known: a sum that is negative at one of them cannot be proved.
+"""Countermodels: points that satisfy all known facts and refute a goal.
 
-Most questions have the answer no, and a point shows that at once, where elimination would exhaust
-its combinations first. A witness gives every variable and opaque atom a value inside what is known
-of it, and is used only if all facts hold there.
+Most queries have the answer no, and a point where the sum is negative shows that at once, where
+Fourier-Motzkin elimination would first exhaust its combinations. A witness assigns every variable
+and opaque atom a value within its known bounds, and is used only if all facts hold there.
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ from __future__ import annotations
 from blockwright.arith.form import ArithContext, Atom, Bounds, Poly
 from blockwright.ir import Expr, Var
 
-_STEP = 37  # how far into an unbounded domain
-_MULTIPLE = 64 * 720720  # of every number up to 16, and of powers of 2
-_LARGE = 64  # a domain of so many values is taken for a size
+_STEP = 37  # distance chosen within an unbounded domain
+_MULTIPLE = 64 * 720720  # multiple of every number up to 16, and of powers of 2
+_LARGE = 64  # a domain with at least this many values counts as a size
 
 
 class Impossible(Exception):
-    """No value for an atom, or an undefined one."""
+    """An atom has no feasible or no defined value at this point."""
 
 
 class Witness:
-    """Values of atoms, chosen on first use.
+    """Lazily chosen values of atoms.
 
-    `style` 0 takes low ends, 1 high ends, 2 something between, 3 high ends with sizes that leave a
-    remainder of 1 for usual divisors (the last tile is then not full), others scattered values.
+    `style` selects the values: 0 lower ends, 1 upper ends, 2 in between, 3 upper ends with sizes
+    that leave a remainder of 1 for common divisors (so that the last tile is partial), others
+    scattered.
     """
 
     def __init__(self, ctx: ArithContext, style: int) -> None:
@@ -31,7 +32,7 @@ class Witness:
         self.style = style
         self.values: dict[int, int] = {}
         self.open: set[int] = set()
-        self.limited: set[Expr | None] = set()  # variables that end where a size says
+        self.limited: set[Expr | None] = set()  # variables with a symbolic upper limit
 
     def holds(self, facts: tuple[Poly, ...], known: dict[int, Bounds]) -> bool:
         """Whether every fact and every bound of an atom is satisfied."""
@@ -48,7 +49,7 @@ class Witness:
         return True
 
     def refutes(self, p: Poly) -> bool:
-        """Whether the sum is negative here."""
+        """Whether the sum is negative at this point."""
         try:
             return self.value(p) < 0
         except Impossible:
@@ -120,7 +121,7 @@ class Witness:
         return max(high - (high - 1) % 48, high - 48 if low is None else low)
 
     def _scatter(self, low: int | None, high: int | None, number: int) -> int:
-        """A repeatable value that differs from atom to atom and from style to style."""
+        """A deterministic value that varies with atom and style."""
         draw = (number * 7919 + self.style * 104729) * 2654435761 % 65537
         span = 64 if self.style % 2 else 5
         if low is None:
@@ -131,6 +132,6 @@ class Witness:
 def witnesses(
     ctx: ArithContext, facts: tuple[Poly, ...], known: dict[int, Bounds], count: int = 4
 ) -> tuple[Witness, ...]:
-    """The points, of `count` tried, at which everything known holds."""
+    """Those of `count` candidate points at which all known facts hold."""
     result = (Witness(ctx, style) for style in range(count))
     return tuple(w for w in result if w.holds(facts, known))

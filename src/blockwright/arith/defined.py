@@ -1,6 +1,6 @@
-"""Expressions that can be evaluated where the code around them does not run.
+"""Rewrite expressions so that they can be speculated, that is evaluated outside their guard.
 
-Sizes may be 0, and what divides by one is not to be evaluated then.
+Sizes may be 0, and a division by such a size must not be evaluated then.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from blockwright.ir import expr as E
 
 
 def defined(root: Expr, analyzer: Analyzer) -> Expr | None:
-    """A form of an expression that is safe to evaluate anywhere: divisors that may be 0 become
-    `max(d, 1)`.
+    """Make an expression safe to evaluate anywhere: divisors that may be 0 become `max(d, 1)`.
 
-    The value is the same where no divisor is 0. None where a divisor may be both negative and 0.
+    The result equals the original wherever no divisor is 0. None if a divisor may be both negative
+    and 0.
     """
     totals = _Defined(analyzer)
     result = totals(root)

@@ -1,8 +1,9 @@
-"""Digits of one iterator that overlap in a sum, divided into common ones.
+"""Split overlapping digits of one iterator in a sum into common digits.
 
 In canonical form `y // 3 * 6 + x // 5 * 3 + y % 3` is `y + y // 3 * 3 + x // 5 * 3`: remainders are
-no atoms, so the digit `y % 3` hides in `y`. Over `y < 9` the sum of `y` (factors 1 to 9) and
-`y // 3 * 3` (factors 3 to 9) is that of `y % 3` and `y // 3 * 6`, which a mixed-radix sum can hold.
+not atoms, so the digit `y % 3` is hidden in `y`. Over `y < 9`, the sum of `y` (factors 1 to 9) and
+`y // 3 * 3` (factors 3 to 9) equals that of `y % 3` and `y // 3 * 6`, which a mixed-radix sum can
+represent.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from blockwright.arith.form import Poly, Space
 from blockwright.arith.itermark import IterMark
 
 Terms = dict[tuple[IterMark, Poly, Poly], Poly]
-"""Mark, lower factor and extent of a split → its scale."""
+"""(mark, lower factor, extent) of a split → its scale."""
 
 
 class Divider(Protocol):
-    """What is needed of the parser."""
+    """Interface of the iterator-map parser that this module uses."""
 
     space: Space
 
@@ -27,9 +28,9 @@ class Divider(Protocol):
 
 
 def common_digits(parser: Divider, terms: Terms) -> Terms:
-    """The terms, those of one mark that overlap divided at each other's ends.
+    """Split the terms of each mark at each other's boundaries so that they do not overlap.
 
-    A mark whose ends are no chain of multiples keeps its terms.
+    A mark keeps its terms if the boundaries do not form a divisibility chain.
     """
     marks = [mark for mark, _, _ in terms]
     if len(set(marks)) == len(marks):
@@ -75,7 +76,7 @@ def _divided(parser: Divider, mark: IterMark, own: _Digits) -> _Digits:
 
 
 def _chain(parser: Divider, values: list[Poly]) -> list[Poly] | None:
-    """The values from the smallest, each a multiple of the one before; None where some is not."""
+    """The values in ascending order, each a multiple of the previous; None if impossible."""
     left, chain = list(dict.fromkeys(values)), list[Poly]()
     while left:
         result = next(

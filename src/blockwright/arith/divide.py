@@ -1,13 +1,13 @@
-"""Building floor divisions and minima in canonical form.
+"""Construct floor divisions and minima in canonical form.
 
-Division rules, all exact for every integer value of the atoms (`c` is the divisor):
+Division rules, all exact for all integer values of the atoms (`c` is the divisor):
 
-- whole multiples leave: `(a * c + b) // c` is `a + b // c`;
-- a common factor cancels: `(g * a + r) // (g * c)` is `a // c` when `0 <= r < g`;
-- low digits fall away: `(g * hi + lo) // (g * c)` is `(lo // g + hi) // c`, used when `lo // g`
-  is a constant or cancels against `hi`;
-- nested divisions merge: `(p // a + b) // c` is `(p + a * b) // (a * c)` for positive `a`;
-- what is known to lie within one period is a constant.
+- extract whole multiples: `(a * c + b) // c` is `a + b // c`;
+- cancel a common factor: `(g * a + r) // (g * c)` is `a // c` if `0 <= r < g`;
+- drop low digits: `(g * hi + lo) // (g * c)` is `(lo // g + hi) // c`, used if `lo // g` is a
+  constant or cancels against `hi`;
+- merge nested divisions: `(p // a + b) // c` is `(p + a * b) // (a * c)` for positive `a`;
+- a numerator known to lie within one period gives a constant.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def floordiv(ctx: ArithContext, p: Poly, c: Poly) -> Poly:
 
 
 def _by_sum(ctx: ArithContext, p: Poly, c: Poly) -> Poly:
-    """Division by a divisor of several terms: leave out multiples found by leading terms."""
+    """Division by a polynomial of several terms: extract multiples found by leading terms."""
     space = ctx.space
     lead, k = c.terms[0]
     high = space.zero
@@ -84,7 +84,7 @@ def _within(ctx: ArithContext, p: Poly, c: Poly) -> bool:
 
 
 def _positive(ctx: ArithContext, c: Poly) -> bool:
-    """Whether a divisor is positive; that it is not zero is given."""
+    """Whether a divisor, known to be nonzero, is positive."""
     if not c.terms:
         return c.const > 0
     low = ctx.bounds(c)[0]
@@ -118,9 +118,10 @@ def _by_monomial(ctx: ArithContext, p: Poly, mono: Mono, k: int) -> Poly:
 
 
 def _multiples(ctx: ArithContext, p: Poly, mono: Mono, k: int) -> tuple[Poly, Poly] | None:
-    """Remainders, minima and maxima that are whole multiples of the divisor, and what stays.
+    """Extract remainders, minima and maxima that are whole multiples of the divisor.
 
-    Their canonical sums share terms with others, so that term by term they would not be seen.
+    Their canonical sums share terms with others, so a term-by-term search would miss them. Returns
+    the extracted quotient and the rest, or None.
     """
     space = ctx.space
     high, rest = space.zero, p
@@ -136,7 +137,7 @@ def _multiples(ctx: ArithContext, p: Poly, mono: Mono, k: int) -> tuple[Poly, Po
 
 
 def _digits(ctx: ArithContext, p: Poly, mono: Mono, k: int) -> Poly:
-    """`p // (k * mono)` where no term of `p` is a whole multiple of the divisor."""
+    """`p // (k * mono)` if no term of `p` is a whole multiple of the divisor."""
     space = ctx.space
     divisor = space.monomial(mono, k)
     if not mono:
@@ -161,7 +162,7 @@ def _digits(ctx: ArithContext, p: Poly, mono: Mono, k: int) -> Poly:
 
 
 def _factors(p: Poly, mono: Mono, k: int) -> list[tuple[Mono, int]]:
-    """Common factors of single terms with the divisor, largest first, without 1 and repeats."""
+    """Common factors of single terms with the divisor, largest first; distinct and not 1."""
     seen: dict[tuple[Mono, int], None] = {}
     if not mono:
         for _, a in p.terms:
@@ -181,7 +182,7 @@ def _factors(p: Poly, mono: Mono, k: int) -> list[tuple[Mono, int]]:
 
 
 def _drop_low(ctx: ArithContext, p: Poly, mono: Mono, k: int, part: Mono, g: int) -> Poly | None:
-    """The rule `(g * hi + lo) // (g * c) = (lo // g + hi) // c`, where it makes things smaller."""
+    """Apply `(g * hi + lo) // (g * c) = (lo // g + hi) // c` if the result is smaller."""
     space = ctx.space
     factor = space.monomial(part, g)
     if not _positive(ctx, factor):
@@ -218,7 +219,7 @@ def _drop_low(ctx: ArithContext, p: Poly, mono: Mono, k: int, part: Mono, g: int
 
 
 def _merge(ctx: ArithContext, p: Poly, divisor: Poly) -> Poly | None:
-    """The rule `(n // a + b) // c = (n + a * b) // (a * c)`."""
+    """Apply `(n // a + b) // c = (n + a * b) // (a * c)`."""
     space = ctx.space
     for m, a in p.terms:
         if a != 1 or len(m) != 1:
@@ -235,7 +236,7 @@ def _merge(ctx: ArithContext, p: Poly, divisor: Poly) -> Poly | None:
 
 
 def minimum(ctx: ArithContext, operands: list[Poly]) -> Poly:
-    """The smallest of the operands."""
+    """Minimum of the operands."""
     space = ctx.space
     flat: list[Poly] = []
     for p in operands:
@@ -259,7 +260,8 @@ def minimum(ctx: ArithContext, operands: list[Poly]) -> Poly:
 
 
 def _leading(p: Poly) -> int:
-    """The first coefficient; its sign orders polynomials whatever is added to both."""
+    """First coefficient. The sign for a difference orders two polynomials independently of any
+    common summand."""
     return p.terms[0][1] if p.terms else p.const
 
 

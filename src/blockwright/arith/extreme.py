@@ -1,10 +1,10 @@
-"""Least and greatest value of a sum while some variables run over their domains.
+"""Minimum and maximum of a sum while some variables range over their domains.
 
-Variables are eliminated one after the other, innermost first, through the summands they occur in:
-a linear one is replaced by an end of its domain according to the sign of its factor, a quotient,
-remainder, minimum or maximum by the same rule on its operands. Symbols that stay are carried along,
-so that `i * 14 + j` over `j` in `[0, 14)` gives `i * 14` and `i * 14 + 13`. What is lost is only
-the relation between summands of different kinds that share a variable.
+Variables are eliminated one at a time, innermost first, in each summand that uses them. A linear
+variable is replaced by an end of its domain, chosen by the sign of its factor; quotients,
+remainders, minima and maxima are treated by the same rule on their operands. Other symbols are
+kept: `i * 14 + j` over `j` in `[0, 14)` gives `i * 14` and `i * 14 + 13`. The only imprecision is
+that summands of different kinds sharing a variable are bounded independently.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from blockwright.arith.form import Atom, Poly, Rewriter, Summand
 from blockwright.ir import Call, Select, Var
 
 LOW, HIGH = -1, 1
-_TYPE_LIMIT = (1 << 31) - 1  # a bound this large is the type's, and says nothing
+_TYPE_LIMIT = (1 << 31) - 1  # a bound this large comes from the type and carries no information
 
 
 class Domain(msgspec.Struct, frozen=True, eq=False):
-    """Inclusive ends of a variable's domain; None where it has none."""
+    """Inclusive ends of a variable's domain; None for an unbounded end."""
 
     low: Poly | None
     high: Poly | None
 
 
 def ordered(ctx: Rewriter, domains: Mapping[Var, Domain]) -> list[tuple[Var, Domain]]:
-    """Elimination order: a variable goes before those its domain mentions, later ones first."""
+    """Elimination order: later variables first, each before those that its domain mentions."""
     left: list[tuple[Var, Domain]] = list(reversed(list(domains.items())))
     result: list[tuple[Var, Domain]] = []
     while left:
@@ -47,7 +47,7 @@ def _mentions(ctx: Rewriter, domain: Domain, var: Var) -> bool:
 
 
 def extreme(ctx: Rewriter, p: Poly, order: list[tuple[Var, Domain]], way: int) -> Poly | None:
-    """A bound of `p` (lower for LOW, upper for HIGH) free of the variables; None when unbounded."""
+    """A bound of `p` (lower for LOW, upper for HIGH) free of the variables; None if unbounded."""
     result: Poly | None = p
     for var, domain in order:
         if result is None:
@@ -63,7 +63,7 @@ def _eliminate(ctx: Rewriter, p: Poly, var: Var, domain: Domain, way: int) -> Po
     if var not in p.variables(space):
         return p
     total = space.zero
-    factors: dict[int, Poly] = {}  # dependent atom → what it is multiplied by
+    factors: dict[int, Poly] = {}  # dependent atom → its factor
     for unit in ctx.units(p):
         inner = [a for a in unit.rest if var in space.atoms[a].variables(space)]
         value = any(var in q.variables(space) for q in unit.operands)
@@ -109,7 +109,7 @@ def _unit_value(ctx: Rewriter, unit: Summand) -> Poly:
 
 
 def maximum(ctx: Rewriter, operands: list[Poly]) -> Poly:
-    """The largest of the operands."""
+    """Maximum of the operands."""
     negated = [ctx.space.scale(p, -1) for p in operands]
     return ctx.space.scale(ctx.minimum(negated), -1)
 
@@ -133,7 +133,10 @@ def _times(ctx: Rewriter, part: Poly, ends: tuple[Poly | None, ...], way: int) -
 def _product(
     ctx: Rewriter, unit: Summand, inner: list[int], var: Var, domain: Domain, way: int
 ) -> Poly | None:
-    """Several factors depend on the variable: handled where all are non-negative."""
+    """Bound of a product with several factors that depend on the variable.
+
+    Supported only if all factors are non-negative.
+    """
     space = ctx.space
     way = way if unit.coefficient > 0 else -way
     result = space.const(unit.coefficient)
@@ -200,7 +203,7 @@ def _choice_end(ctx: Rewriter, atom: Atom, var: Var, domain: Domain, way: int) -
 
 
 def _checked_end(ctx: Rewriter, node: Call, var: Var, way: int) -> Poly | None:
-    """A checked index lies in its extent whatever the variable is."""
+    """A checked index lies within its extent for every value of the variable."""
     space = ctx.space
     if way == LOW:
         return space.zero

@@ -1,9 +1,9 @@
-"""The fast proof that a sum is not negative: replace atoms by their bounds, one after the other.
+"""Fast proof that a sum is non-negative: substitute bounds for atoms, one at a time.
 
-With `p = v * a + b` and `a >= 0`, `p` is least where `v` is least. Bounds may be symbolic, so this
-answers `i * n + j <= m * n - 1` for `i < m`, `j < n`. Each step is exact for rationals; a division
-`q = n // c` is replaced by `(n - c + 1) / c` or `n / c`, after scaling, and because values are
-whole numbers `s * p >= 0` is proved from `s * p > -s`.
+With `p = v * a + b` and `a >= 0`, `p` is minimal where `v` is minimal. Bounds may be symbolic, so
+this proves `i * n + j <= m * n - 1` for `i < m`, `j < n`. Each step is exact over the rationals. A
+division `q = n // c` is replaced by `(n - c + 1) / c` or `n / c`, after scaling; since values are
+integers, `s * p >= 0` follows from `s * p > -s`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STEPS = 16
 def nonneg(ctx: ArithContext, p: Poly) -> bool:
     """Whether `p >= 0` follows from bounds of single atoms."""
     space = ctx.space
-    slack = 0  # p + slack >= 0 is enough
+    slack = 0  # proving p + slack >= 0 suffices
     for _ in range(_STEPS):
         low, high = ctx.bounds(p)
         if low is not None and low + slack >= 0:
@@ -46,10 +46,10 @@ def nonneg(ctx: ArithContext, p: Poly) -> bool:
 def without_symbolic_quotient(
     ctx: ArithContext, p: Poly, number: int, slack: int = 0
 ) -> Poly | None:
-    """A sum that is not negative exactly when `p + slack` is, for `p = b - n // c` or `b + n // c`.
+    """A sum that is non-negative exactly if `p + slack` is, for `p = b - n // c` or `b + n // c`.
 
-    `n // c <= b` says that `n < c * (b + 1)`, which products of symbols need: from
-    `f < m * c` it follows that `f // c < m`. Only for symbolic `c`; numbers are handled by scaling.
+    `n // c <= b` is equivalent to `n < c * (b + 1)`. Products of symbols need this: `f < m * c`
+    implies `f // c < m`. Applies only to symbolic `c`; constants are handled by scaling.
     """
     space = ctx.space
     n, c = space.atoms[number].operands
@@ -88,7 +88,7 @@ def _eliminate(ctx: ArithContext, p: Poly, atom: Atom) -> tuple[Poly, int] | Non
         assert isinstance(atom.node, Var)
         end = 0 if sign > 0 else 1
         limit = ctx.limits(atom.node)[end]
-        if limit is None and a.terms:  # a constant limit pays off where a product is involved
+        if limit is None and a.terms:  # a constant limit helps with products
             limit = ctx.const_limits(atom.node)[end]
         return None if limit is None else (space.add(b, space.mul(a, limit)), 1)
     if atom.kind == "min":
@@ -99,7 +99,7 @@ def _eliminate(ctx: ArithContext, p: Poly, atom: Atom) -> tuple[Poly, int] | Non
 
 
 def _below_min(ctx: ArithContext, a: Poly, b: Poly, atom: Atom) -> tuple[Poly, int] | None:
-    """`min(0, d)` has a factor `a <= 0`: it is at most 0 and at most each `d`."""
+    """Bound `a * min(0, d, ...)` for `a <= 0`: the minimum is at most 0 and at most each `d`."""
     space = ctx.space
     best, best_size = b, len(b.terms)
     for d in atom.operands:

@@ -1,10 +1,10 @@
-"""Proof by elimination: facts and a negated goal that admit no rational solution.
+"""Proof by Fourier-Motzkin elimination: facts and negated goal have no rational solution.
 
-Rows are `sum + const >= 0` over monomials taken as unknowns. Only rows that can take part in a
-contradiction with the negated goal are collected (a monomial with one sign needs a row with the
-other), then unknowns are eliminated, cheapest first. Every row is divided by the common factor of
-its coefficients and its constant rounded down, because unknowns are whole numbers. Limits count
-operations, never time, so that an answer does not depend on the machine.
+Rows are `sum + const >= 0` with monomials as unknowns. Only rows that can contribute to a
+contradiction with the negated goal are collected (a monomial of one sign needs a row with the
+opposite sign); then unknowns are eliminated, cheapest first. Every row is divided by the gcd of its
+coefficients and its constant is rounded down, because unknowns are integers. Limits count
+operations, not time, so that results do not depend on the machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_COMBINATIONS = 600
 
 
 def tighten(terms: dict[Mono, int], const: int) -> Row:
-    """A row divided by its common factor."""
+    """A row divided by the gcd of its coefficients, with the constant rounded down."""
     g = 0
     for c in terms.values():
         g = gcd(g, c)
@@ -40,14 +40,14 @@ def row_of(p: Poly) -> Row:
 
 
 class _System:
-    """Rows with the tightest constant for each left side."""
+    """A set of rows, with the tightest constant for each left side."""
 
     def __init__(self) -> None:
         self.rows: dict[Terms, int] = {}
         self.contradiction = False
 
     def add(self, row: Row) -> bool:
-        """Whether the row is new or tighter."""
+        """Add a row; returns whether it is new or tighter."""
         terms, const = row
         if not terms:
             if const < 0:
@@ -66,7 +66,7 @@ class _System:
 def contradicts(
     goal: list[Poly], candidates: Callable[[Mono, int], Iterable[Poly]], limit: int
 ) -> bool:
-    """Whether the rows of `goal` cannot all be non-negative, given the candidate facts.
+    """Whether the rows of `goal` cannot all be non-negative under the candidate facts.
 
     `candidates(mono, sign)` lists facts in which the monomial may have a coefficient of that sign.
     """
@@ -144,7 +144,7 @@ def _combine(a: Terms, a_const: int, a_factor: int, b: Terms, b_const: int, b_fa
 
 
 def atom_facts(ctx: ArithContext, mono: Mono) -> list[Poly]:
-    """Facts about a monomial from the meaning of its atoms."""
+    """Facts about a monomial that follow from the definitions of its atoms."""
     space = ctx.space
     facts: list[Poly] = []
     whole = space.monomial(mono)
@@ -175,7 +175,7 @@ def _not_negative(ctx: ArithContext, p: Poly) -> bool:
 
 
 def _single_facts(ctx: ArithContext, number: int) -> list[Poly]:
-    """What is known of one atom, as sums that are not negative."""
+    """Facts about one atom, as sums that are non-negative."""
     space = ctx.space
     atom = space.atoms[number]
     value = space.monomial((number,))
