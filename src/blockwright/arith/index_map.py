@@ -1,4 +1,4 @@
-"""Index maps: layouts and their inverses."""
+"""Index maps: layout transformations and their inverses."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from blockwright.support import IRError
 
 
 class IndexMap(msgspec.Struct, frozen=True, eq=False):
-    """Where the element at `initial` goes: to `final`, expressions of the initial variables.
+    """Layout transformation: the element at `initial` moves to `final`, expressions of `initial`.
 
     `separators` are the positions in `final` at which a new physical axis of memory starts.
     """
 
     AXIS_SEPARATOR: ClassVar[Any] = ...
-    """Stands between the final indices of two physical axes in the result of a function."""
+    """Marker between the final indices of two physical axes in the result of a function."""
 
     initial: tuple[Var, ...]
     final: tuple[Expr, ...]
@@ -50,10 +50,11 @@ class IndexMap(msgspec.Struct, frozen=True, eq=False):
 
     @staticmethod
     def from_func(fn: Callable[..., Sequence[Any]], ndim: int, dtype: DType = INT64) -> IndexMap:
-        """The map that `fn` describes, called with `ndim` variables.
+        """The map defined by a Python function of `ndim` index variables.
 
-        `IndexMap.from_func(lambda i, j: (i // 4, j, i % 4), 2)`; an `IndexMap.AXIS_SEPARATOR`
-        (also written `...`) between two results starts a new physical axis.
+        Example: `IndexMap.from_func(lambda i, j: (i // 4, j, i % 4), 2)`. An
+        `IndexMap.AXIS_SEPARATOR` (also written `...`) between two results starts a new physical
+        axis.
         """
         initial = tuple(Var(f"i{k}", dtype) for k in range(ndim))
         final: list[Expr] = []
@@ -66,7 +67,7 @@ class IndexMap(msgspec.Struct, frozen=True, eq=False):
         return IndexMap(initial, tuple(final), tuple(separators))
 
     def apply(self, indices: Sequence[Expr], analyzer: Analyzer | None = None) -> tuple[Expr, ...]:
-        """The final indices of the element at `indices`."""
+        """Final indices of the element at `indices`."""
         if len(indices) != len(self.initial):
             raise IRError(
                 f"the map takes {len(self.initial)} indices, got {len(indices)}", code="BW209"
@@ -79,7 +80,7 @@ class IndexMap(msgspec.Struct, frozen=True, eq=False):
         return tuple(analyzer.simplify(substitute(e, mapping)) for e in self.final)
 
     def domains(self, shape: Sequence[Expr]) -> dict[Var, Range]:
-        """Ranges of the initial variables for a buffer of this shape."""
+        """Domains of the initial variables for a buffer of this shape."""
         return {
             var: Range(const(0, var.type), cast_to(size, var.type))
             for var, size in zip(self.initial, shape, strict=True)
@@ -88,7 +89,7 @@ class IndexMap(msgspec.Struct, frozen=True, eq=False):
     def map_shape(
         self, shape: Sequence[Expr], analyzer: Analyzer | None = None
     ) -> tuple[Expr, ...]:
-        """The smallest shape that holds every final index; empty where `shape` is."""
+        """The smallest shape that contains every final index; empty if `shape` is."""
         analyzer = analyzer or Analyzer()
         sizes = {
             size: Var(f"n{k}", size.dtype)
@@ -109,7 +110,7 @@ class IndexMap(msgspec.Struct, frozen=True, eq=False):
         return tuple(result)
 
     def inverse(self, shape: Sequence[Expr], analyzer: Analyzer | None = None) -> IndexMap:
-        """The map back, for a map that is one to one and onto on a buffer of this shape."""
+        """The inverse of a map that is bijective on a buffer of this shape."""
         analyzer = analyzer or Analyzer()
         result = require_iter_map(self.final, self.domains(shape), None, analyzer, "bijective")
         final_shape = self.map_shape(shape, analyzer)
@@ -118,10 +119,10 @@ class IndexMap(msgspec.Struct, frozen=True, eq=False):
     def non_surjective_inverse(
         self, shape: Sequence[Expr], analyzer: Analyzer | None = None
     ) -> tuple[IndexMap, Expr]:
-        """The map back from `map_shape(shape)`, and where a final index has no initial one.
+        """The inverse on `map_shape(shape)`, and a predicate for final indices without a preimage.
 
         The predicate is over the initial variables of the inverse; it is false for a bijection.
-        Both hold where the shape is not empty: nothing is mapped where it is.
+        Both are valid for non-empty shapes; an empty buffer maps nothing.
         """
         analyzer = analyzer or Analyzer()
         domains = self.domains(shape)
@@ -135,10 +136,10 @@ class IndexMap(msgspec.Struct, frozen=True, eq=False):
 
 
 def _at_most_one(size: Expr, analyzer: Analyzer) -> bool:
-    """Whether a size is 1 or nothing.
+    """Whether a symbolic size is 0 or 1.
 
-    Over its domain, which is never empty, such an index is the constant 0, and the largest index
-    would tell of a size of 1.
+    Since domains count as non-empty, such an index is the constant 0, and its largest value would
+    imply a size of 1.
     """
     low, high = analyzer.const_bounds(size)
     return const_int(size) is None and high == 1 and (low is None or low < 1)
@@ -166,7 +167,7 @@ def _inverted(
     exprs: list[Expr] = []
     for var, size in zip(index_map.initial, shape, strict=True):
         matches = solved.get(var)
-        if matches is None:  # an axis of one element
+        if matches is None:  # an axis of extent 1
             matches = const(0, var.type)
             if not analyzer.prove_equal(cast_to(size, var.type), const(1, var.type)):
                 raise IterMapError(f"the final indices do not depend on {var.name}")
@@ -187,7 +188,7 @@ def _padding(
 
 
 def solve(result: IterMapResult, outputs: Sequence[Expr]) -> dict[Var, Expr]:
-    """The loop variables of a bijective map in terms of its outputs."""
+    """The loop variables of a bijective map as expressions of its outputs."""
     values: dict[IterMark, Expr] = {}
     order: list[IterMark] = []
 
@@ -202,7 +203,7 @@ def solve(result: IterMapResult, outputs: Sequence[Expr]) -> dict[Var, Expr]:
         note(split.source, mul(value, cast_to(split.lower_factor, output.dtype)))
         _visit(split.source, order)
     solved: dict[Var, Expr] = {}
-    for mark in reversed(order):  # fusions before what they are made of
+    for mark in reversed(order):  # fusions before their components
         value = values[mark]
         source = mark.source
         if isinstance(source, Var):
@@ -220,7 +221,7 @@ def solve(result: IterMapResult, outputs: Sequence[Expr]) -> dict[Var, Expr]:
 
 
 def _visit(mark: IterMark, order: list[IterMark]) -> None:
-    """Append the marks below `mark`, each after what it is made of."""
+    """Append `mark` and all marks it is fused from, in post-order."""
     if mark in order:
         return
     if isinstance(mark.source, IterSum):
@@ -236,10 +237,10 @@ def inverse_map(
     analyzer: Analyzer,
     predicate: Expr | None = None,
 ) -> dict[Var, Expr]:
-    """The iterators in terms of `outputs`, which stand for the values of `indices`.
+    """The iterators as expressions of `outputs`, which hold the values of `indices`.
 
     Raises:
-        IterMapError: the indices are no bijection of the iterators.
+        IterMapError: the indices are not a bijection of the iterators.
     """
     result = require_iter_map(indices, iters, predicate, analyzer, "bijective")
     solved = solve(result, outputs)

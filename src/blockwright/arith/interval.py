@@ -1,4 +1,4 @@
-"""Intervals with symbolic ends, and the interval of an expression over domains."""
+"""Intervals with symbolic ends, and evaluation of expressions over intervals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from blockwright.support import IRError
 
 
 class IntervalSet(msgspec.Struct, frozen=True, eq=False):
-    """All integers from `min` to `max`, both included; None means unbounded."""
+    """All integers from `min` to `max`, inclusive; None means unbounded."""
 
     min: Expr | None
     max: Expr | None
@@ -36,7 +36,7 @@ class IntervalSet(msgspec.Struct, frozen=True, eq=False):
         return IntervalSet(domain.min, sub(add(domain.min, domain.extent), 1))
 
     def range(self, analyzer: Analyzer) -> Range | None:
-        """As a half-open range; None when an end is missing."""
+        """The interval as a half-open range; None if an end is missing."""
         if self.min is None or self.max is None:
             return None
         extent = analyzer.simplify(add(sub(self.max, self.min), 1))
@@ -44,7 +44,7 @@ class IntervalSet(msgspec.Struct, frozen=True, eq=False):
 
 
 def domain_of(analyzer: Analyzer, value: IntervalSet | Range) -> Domain:
-    """Ends of a domain as canonical sums."""
+    """Inclusive ends of a domain as canonical sums."""
     if isinstance(value, Range):
         low, extent = analyzer.exact(value.min), analyzer.exact(value.extent)
         space = analyzer.space
@@ -56,7 +56,7 @@ def domain_of(analyzer: Analyzer, value: IntervalSet | Range) -> Domain:
 def with_domains(
     analyzer: Analyzer, domains: Mapping[Var, IntervalSet | Range]
 ) -> tuple[Analyzer, list[tuple[Var, Domain]]]:
-    """An analyzer that knows the domains, and the order in which to eliminate their variables."""
+    """An analyzer with these domains bound, and the elimination order of their variables."""
     missing = {v: d for v, d in domains.items() if isinstance(d, Range) and not analyzer.knows(v)}
     if missing:
         analyzer = analyzer.copy()
@@ -69,9 +69,9 @@ def with_domains(
 def eval_set(
     expr: Expr, domains: Mapping[Var, IntervalSet | Range], analyzer: Analyzer
 ) -> IntervalSet:
-    """An interval that holds every value of `expr` while the variables run over their domains.
+    """An interval that contains all values of `expr` for variables in their domains.
 
-    Variables without a domain stay in the ends as symbols.
+    Variables without a domain remain in the ends as symbols.
     """
     if not is_index(expr.dtype):
         raise IRError(
@@ -89,7 +89,7 @@ def eval_set(
 
 
 def union(sets: Sequence[IntervalSet], analyzer: Analyzer) -> IntervalSet:
-    """The smallest interval that holds all sets."""
+    """The smallest interval that contains all sets."""
     return IntervalSet(
         _ends([s.min for s in sets], analyzer, LOW, every=True),
         _ends([s.max for s in sets], analyzer, HIGH, every=True),
@@ -97,7 +97,7 @@ def union(sets: Sequence[IntervalSet], analyzer: Analyzer) -> IntervalSet:
 
 
 def hull(a: Range, b: Range, analyzer: Analyzer) -> Range:
-    """The smallest range known to hold both; `a` itself where they are the same."""
+    """The smallest range that provably contains both; `a` itself if they are equal."""
     same = a.extent is b.extent or (
         const_int(a.extent) is not None and const_int(a.extent) == const_int(b.extent)
     )
@@ -109,7 +109,7 @@ def hull(a: Range, b: Range, analyzer: Analyzer) -> Range:
 
 
 def intersect(sets: Sequence[IntervalSet], analyzer: Analyzer) -> IntervalSet:
-    """What all sets have in common; the ends cross when that is nothing."""
+    """Intersection of the sets; its ends cross if it is empty."""
     return IntervalSet(
         _ends([s.min for s in sets], analyzer, HIGH, every=False),
         _ends([s.max for s in sets], analyzer, LOW, every=False),
@@ -117,7 +117,10 @@ def intersect(sets: Sequence[IntervalSet], analyzer: Analyzer) -> IntervalSet:
 
 
 def _ends(ends: Sequence[Expr | None], analyzer: Analyzer, way: int, *, every: bool) -> Expr | None:
-    """The least (LOW) or greatest (HIGH) end; a missing one decides, or does not count."""
+    """The minimum (LOW) or maximum (HIGH) of the ends.
+
+    A missing end makes the result None if `every`; otherwise it is ignored.
+    """
     known = [e for e in ends if e is not None]
     if not known or (every and len(known) < len(ends)):
         return None
@@ -125,5 +128,5 @@ def _ends(ends: Sequence[Expr | None], analyzer: Analyzer, way: int, *, every: b
     result = analyzer.minimum(sums) if way == LOW else maximum(analyzer, sums)
     try:
         return analyzer.lower(result, known[0].dtype)
-    except Unwritable:  # as a sum, one of the ends has a coefficient beyond 64 bits
+    except Unwritable:  # as a sum, an end has a coefficient beyond 64 bits
         return reduce(minimum_of if way == LOW else maximum_of, known)

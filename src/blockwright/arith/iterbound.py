@@ -1,4 +1,6 @@
-"""Predicates of iterator maps: `sum < bound` fuses the sum into a mark of just `bound` values."""
+"""Predicates of iterator maps: `sum < bound` limits the mark fused from the sum to `bound`
+values.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from blockwright.ir import Expr, Var, uses_var
 
 
 def constrain(parser: Parser, predicate: Expr) -> Expr | None:
-    """Take `sum < bound` conditions into marks; the first condition that is no such bound."""
+    """Apply `sum < bound` conditions to marks; returns the first condition of any other form."""
     result: list[tuple[Expr, Poly, Poly]] = []
     for part in conjuncts(predicate):
         test = test_of(parser.analyzer, part)
@@ -31,19 +33,19 @@ def constrain(parser: Parser, predicate: Expr) -> Expr | None:
 
 
 def _trivial(parser: Parser, part: Expr) -> bool:
-    """A condition that holds anyway, or says nothing about the iterators."""
+    """Whether a condition is implied or does not involve the iterators."""
     return not uses_var(part, set(parser.variables)) or parser.analyzer.prove(part)
 
 
 def _separate(parser: Parser, p: Poly) -> tuple[Poly, Poly]:
-    """The part of a sum that depends on iterators, and the rest."""
+    """Split a sum into the part that depends on iterators and the rest."""
     moving = {m: c for m, c in p.terms if any(parser.atom_moves(a) for a in m)}
     fixed = {m: c for m, c in p.terms if m not in moving}
     return parser.space.make(moving, 0), parser.space.make(fixed, p.const)
 
 
 def _bound_sum(parser: Parser, moving: Poly, fixed: Poly) -> bool:
-    """`moving + fixed >= 0`: an upper bound of `-moving`, or a lower bound of a variable."""
+    """Apply `moving + fixed >= 0`: an upper bound of `-moving`, or a lower bound of a variable."""
     space = parser.space
     if len(moving.terms) == 1 and _raise_start(parser, moving, fixed):
         return True
@@ -51,7 +53,7 @@ def _bound_sum(parser: Parser, moving: Poly, fixed: Poly) -> bool:
         whole = parser.fuse(parser.parse(space.scale(moving, -1)))
     except NotAffine:
         return False
-    if not whole.args:  # nothing moves any more
+    if not whole.args:  # no iterator is left
         return parser.analyzer.holds(space.sub(fixed, parser.poly(whole.base)))
     split = whole.args[0]
     scale = parser.poly(split.scale)
@@ -75,13 +77,13 @@ def _bound_sum(parser: Parser, moving: Poly, fixed: Poly) -> bool:
 
 
 def _is_top(parser: Parser, split: IterSplit) -> bool:
-    """Whether the digit is the mark or a quotient of it, not a remainder."""
+    """Whether the digit is the mark itself or a quotient of it, not a remainder."""
     lower, extent = parser.poly(split.lower_factor), parser.poly(split.extent)
     return parser.space.mul(lower, extent) is parser.poly(split.source.extent)
 
 
 def _raise_start(parser: Parser, moving: Poly, fixed: Poly) -> bool:
-    """`c * var + fixed >= 0` with positive `c`: the variable starts later."""
+    """Apply `c * var + fixed >= 0` with positive `c` by raising the start of the variable."""
     space = parser.space
     (mono, c) = moving.terms[0]
     var = parser.atoms.get(mono[0]) if len(mono) == 1 else None

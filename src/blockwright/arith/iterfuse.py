@@ -1,9 +1,9 @@
-"""Loops fused into one before detection, where the indices hide that they are its digits.
+"""Loop fusion before iterator-map detection, for indices that obscure the digits of fused loops.
 
-Running through `o` and `i` with `o * 8 + i < 420` is running through `s` in [0, 420) with
-`o = s // 8` and `i = s % 8`. Nothing about the map changes by that: it takes the same values, and
-`s` tells iterations apart as `o` and `i` together do. But in terms of `s` the indices are canonical
-again: `(o * 2 + i // 4) % 7` is `s // 4 % 7`, and `i % 4` is `s % 4`.
+Iterating over `o` and `i` with `o * 8 + i < 420` equals iterating over `s` in [0, 420) with
+`o = s // 8` and `i = s % 8`. The map itself is unchanged: it takes the same values, and `s`
+distinguishes iterations exactly as `o` and `i` together do. In terms of `s` the indices are
+canonical again: `(o * 2 + i // 4) % 7` is `s // 4 % 7`, and `i % 4` is `s % 4`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,11 @@ from blockwright.ir import (
 
 
 class Fused(msgspec.Struct, frozen=True, eq=False):
-    """An iterator over [0, extent) that stands for loops: `digits` with their scales, from the
-    outermost, whose scale is the largest, to the innermost, whose scale is 1."""
+    """An iterator over [0, extent) that replaces loops.
+
+    `digits` holds (loop variable, domain, scale), from the outermost, with the largest scale, to
+    the innermost, with scale 1.
+    """
 
     var: Var
     extent: Expr
@@ -44,7 +47,7 @@ class Fused(msgspec.Struct, frozen=True, eq=False):
 
 
 class FusedIterMap(msgspec.Struct, frozen=True, eq=False):
-    """An iterator map, with the loops that were fused on the way to it."""
+    """Input of iterator-map detection, with the loops fused so far."""
 
     indices: tuple[Expr, ...]
     iters: Mapping[Var, Range]
@@ -52,7 +55,7 @@ class FusedIterMap(msgspec.Struct, frozen=True, eq=False):
     fused: tuple[Fused, ...] = ()
 
     def analyzer(self, analyzer: Analyzer) -> Analyzer:
-        """What is known about symbols, and the domains."""
+        """A copy of `analyzer` with the domains of the current iterators bound."""
         known = analyzer.without(self.iters)
         for var, domain in self.iters.items():
             known.bind(var, domain)
@@ -60,8 +63,9 @@ class FusedIterMap(msgspec.Struct, frozen=True, eq=False):
 
 
 def fuse_bounded(nest: FusedIterMap, analyzer: Analyzer) -> FusedIterMap | None:
-    """The nest with one iterator for the loops of each condition `o * extent + i < bound`; None
-    where there is no such condition."""
+    """Fuse the loops of each condition `o * extent + i < bound` into one iterator; None if there is
+    no such condition.
+    """
     result: FusedIterMap | None = None
     while nest.predicate is not None:
         known = nest.analyzer(analyzer)
@@ -80,7 +84,7 @@ def fuse_bounded(nest: FusedIterMap, analyzer: Analyzer) -> FusedIterMap | None:
 def fuse_summed(
     nest: FusedIterMap, sums: Iterable[IterSum], analyzer: Analyzer
 ) -> FusedIterMap | None:
-    """The nest with one iterator for the loops of the longest of some sums of digits."""
+    """Fuse the loops of the longest of several sums of digits into one iterator."""
     best: list[Var] = []
     for item in sums:
         loops = [s.source.source for s in item.args if isinstance(s.source.source, Var)]
@@ -101,7 +105,7 @@ def fuse_summed(
 
 
 def unfuse(result: IterMapResult, fused: Sequence[Fused]) -> IterMapResult:
-    """The result in terms of the loops."""
+    """The result expressed in the original loops."""
     created = {f.var: f for f in fused}
     marks: dict[IterMark, IterMark] = {}
 
@@ -145,7 +149,7 @@ def unfuse(result: IterMapResult, fused: Sequence[Fused]) -> IterMapResult:
 
 
 def _bounded(nest: FusedIterMap, part: Expr, known: Analyzer) -> Fused | None:
-    """The fusion that a condition bounds: a mixed-radix sum of two loops or more."""
+    """The fusion bounded by a condition: a mixed-radix sum of at least two loops."""
     test = test_of(known, part)
     if test is None or test.kind != ">=":
         return None
@@ -178,8 +182,12 @@ def _bounded(nest: FusedIterMap, part: Expr, known: Analyzer) -> Fused | None:
 def _chain(
     nest: FusedIterMap, scales: Mapping[Var, Poly], known: Analyzer
 ) -> tuple[list[tuple[Var, Poly]], int, Poly] | None:
-    """The loops from the innermost with their scales divided by the least one, that one, and the
-    number of values; None when a scale is not the number of values below it."""
+    """Order loops into a mixed-radix chain.
+
+    Returns:
+        The loops from the innermost, with scales divided by the smallest scale; the smallest scale;
+        the number of values. None if a scale is not the number of values of the loops inside it.
+    """
     space = known.space
     numbers = [s.const for s in scales.values() if s.is_const]
     unit = min(numbers, default=0)
@@ -215,7 +223,7 @@ def _iterator(
 
 
 def _digit_values(fused: Fused, whole: Expr) -> dict[Var, Expr]:
-    """The loops in terms of the fused iterator."""
+    """The loops as expressions of the fused iterator."""
     dtype = whole.dtype
     values: dict[Var, Expr] = {}
     for position, (var, domain, scale) in enumerate(fused.digits):
@@ -227,7 +235,7 @@ def _digit_values(fused: Fused, whole: Expr) -> dict[Var, Expr]:
 
 
 def _replaced(nest: FusedIterMap, fused: Fused, conditions: Sequence[Expr]) -> FusedIterMap:
-    """The nest in terms of the fused iterator, under the conditions that are left."""
+    """The nest in terms of the fused iterator, under the remaining conditions."""
     dtype = fused.var.type
     values = _digit_values(fused, fused.var)
     iters = {fused.var: Range(const(0, dtype), fused.extent)}

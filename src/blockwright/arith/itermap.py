@@ -1,16 +1,17 @@
-"""Detection of iterator maps, and the checks behind its levels.
+"""Detection of iterator maps, and checks of their level.
 
-- "independent": the indices are sums of digits of the loops and share no digit, so each index runs
-  through its values whatever the others are;
-- "injective": independent, and every digit of every loop is used, so no two iterations give the
+- "independent": the indices are sums of digits of the loops and share no digit, so each index
+  takes its values independently of the others;
+- "injective": independent, and every digit of every loop is used, so no two iterations map to the
   same point;
 - "surjective": independent, and each index takes every value of an interval;
 - "bijective": injective and surjective.
 
-A condition is not held against independence: it may cut any shape out of the box of all points.
+A predicate does not affect independence, although it may restrict the points to any subset of the
+box.
 
-Where the indices do not show which digits they are of a loop that was fused and then split, loops
-are fused again first (`iterfuse`): those of a condition, then those whose sums were divided.
+If the indices obscure the digits of a loop that was fused and then split, loops are fused first
+(`iterfuse`): those coupled by a condition, then those whose sums are divided.
 """
 
 from __future__ import annotations
@@ -51,15 +52,15 @@ def detect_iter_map(
     *,
     pad: bool = False,
 ) -> IterMapResult:
-    """The indices as sums of splits of the iterators, checked to be a map of the given level.
+    """Detect the indices as sums of splits of the iterators, and check the required level.
 
     Args:
-        indices: expressions of the iterators and of symbols that stay fixed.
+        indices: expressions of the iterators and of loop-invariant symbols.
         iters: iterators and their domains; extents may be symbolic products.
-        predicate: conditions `sum < bound` under which iterations count, joined by `and`.
-        analyzer: what is known about the symbols; conditions on the iterators are not used.
-        level: see the module's text.
-        pad: add points so that extents become multiples of divisors (`padding` says which).
+        predicate: a conjunction of conditions `sum < bound` on the iterations.
+        analyzer: knowledge about the symbols; conditions on the iterators are not used.
+        level: required level, see the module docstring.
+        pad: add points so that extents become multiples of divisors (see `padding` of the result).
     """
     nest = FusedIterMap(tuple(indices), iters, predicate)
     parser, result = _detect(nest, analyzer, level, pad)
@@ -81,7 +82,7 @@ def detect_iter_map(
 def _detect(
     nest: FusedIterMap, analyzer: Analyzer, level: Level, pad: bool
 ) -> tuple[Parser, IterMapResult]:
-    """The map of the nest as it stands, and the parser that found it."""
+    """Detect the map of the nest as is; also returns the parser."""
     parser = Parser(nest.iters, analyzer, pad=pad)
     errors: list[str] = []
     if nest.predicate is not None:
@@ -132,7 +133,7 @@ def _parse(parser: Parser, index: Expr, level: Level, errors: list[str]) -> Iter
 def _check(
     parser: Parser, sums: list[IterSum], indices: Sequence[Expr], level: Level, errors: list[str]
 ) -> frozenset[Var]:
-    """Note what is wrong; the iterators whose values the indices tell apart."""
+    """Append problems to `errors`; returns the iterators that the indices distinguish."""
     if level in _GAPS:
         for item, index in zip(sums, indices, strict=True):
             if not _separate_digits(parser, item):
@@ -166,7 +167,7 @@ def _check(
 def _told_apart(
     parser: Parser, uses: dict[IterMark, list[IterSplit]], partly: list[IterMark]
 ) -> frozenset[Var]:
-    """Iterators of which every digit is used, also in the fusions they are part of."""
+    """Iterators of which every digit is used, including as part of fusions."""
     lost = set(partly)
     while partly:
         mark = partly.pop()
@@ -179,7 +180,7 @@ def _told_apart(
 
 
 def _single(parser: Parser) -> dict[Var, Expr]:
-    """Iterators that take one value, and which."""
+    """Iterators with a single value, and that value."""
     return {
         var: parser.zero if mark.start is None else mark.start
         for var, mark in parser.marks.items()
@@ -190,7 +191,7 @@ def _single(parser: Parser) -> dict[Var, Expr]:
 def _check_constraints(
     parser: Parser, uses: dict[IterMark, list[IterSplit]], errors: list[str]
 ) -> None:
-    """A condition that couples iterators must concern a fusion that the indices use."""
+    """Check that each condition coupling iterators concerns a fusion that the indices use."""
     for mark in parser.constrained:
         if mark not in uses and any(part in uses for part in _parts(mark)):
             errors.append(
@@ -200,7 +201,7 @@ def _check_constraints(
 
 
 def _parts(mark: IterMark) -> list[IterMark]:
-    """The marks that a mark is made of, and what these are made of."""
+    """All marks that a mark is fused from, transitively."""
     if not isinstance(mark.source, IterSum):
         return []
     direct = [digit.source for digit in mark.source.args]
@@ -208,10 +209,12 @@ def _parts(mark: IterMark) -> list[IterMark]:
 
 
 def _separate_digits(parser: Parser, item: IterSum) -> bool:
-    """Whether different digits give different sums: each scale exceeds all that is below it."""
+    """Whether the sum is injective in its digits: each scale exceeds the sum of all smaller
+    digits.
+    """
     space, analyzer = parser.space, parser.analyzer
     left = list(item.args)
-    reach = space.zero  # largest value of the digits taken so far
+    reach = space.zero  # largest value of the digits processed so far
     while left:
         for split in left:
             scale = parser.poly(split.scale)
@@ -231,7 +234,7 @@ def _separate_digits(parser: Parser, item: IterSum) -> bool:
 def _chain(
     parser: Parser, mark: IterMark, splits: list[IterSplit]
 ) -> tuple[str | None, str | None]:
-    """Why the splits of one mark share values, and why they leave some out."""
+    """Why the splits of a mark overlap, and why they do not cover it; None if they do not / do."""
     space = parser.space
     left = [s for s in splits if parser.poly(s.extent) is not space.one]
     expected = space.one
@@ -269,7 +272,7 @@ def _lowest_digit(parser: Parser, splits: list[IterSplit]) -> IterSplit | None:
 
 
 def _padding(parser: Parser) -> Expr:
-    """Where a padded mark lies outside the values it had before."""
+    """Condition for points of a padded mark outside its original values."""
     result: Expr = const(False, BOOL)
     for mark in parser.padding:
         assert isinstance(mark.source, IterSum)
@@ -286,7 +289,7 @@ def is_bijective(
     predicate: Expr | None,
     analyzer: Analyzer,
 ) -> bool:
-    """Whether the indices number the iterations one to one."""
+    """Whether the map from iterations to indices is bijective."""
     return detect_iter_map(indices, iters, predicate, analyzer, "bijective").ok
 
 
@@ -299,7 +302,7 @@ def require_iter_map(
     *,
     pad: bool = False,
 ) -> IterMapResult:
-    """As `detect_iter_map`, raising `IterMapError` when there are errors."""
+    """Like `detect_iter_map`, but raises `IterMapError` on errors."""
     result = detect_iter_map(indices, iters, predicate, analyzer, level, pad=pad)
     if not result.ok:
         raise IterMapError("; ".join(result.errors))
@@ -307,7 +310,7 @@ def require_iter_map(
 
 
 def extent_of(item: IterSum, analyzer: Analyzer) -> Poly:
-    """The number of values of a fused sum."""
+    """Number of values of a fused sum."""
     if not item.args:
         return analyzer.space.one
     return analyzer.exact(item.args[0].extent)

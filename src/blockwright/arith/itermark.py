@@ -1,8 +1,8 @@
 """Iterator maps: marks, splits and sums (TensorIR paper, section 3.3).
 
-An `IterMark` is an iterator over [0, extent): a loop variable counted from its start, or a sum of
-splits fused into one. An `IterSplit` is a digit of a mark, `mark // lower_factor % extent * scale`.
-An `IterSum` adds splits and a base. Extents, factors and scales may be products of symbols.
+An `IterMark` is an iterator over [0, extent): a loop variable minus its start, or a sum of splits
+fused into one. An `IterSplit` is a digit of a mark, `mark // lower_factor % extent * scale`. An
+`IterSum` adds splits and a base. Extents, factors and scales may be products of symbols.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from blockwright.support import BlockwrightError
 
 
 class IterMapError(BlockwrightError):
-    """Index expressions that are no iterator map of the required kind.
+    """Index expressions do not form an iterator map of the required level.
 
     Attributes:
         reason: one sentence per problem.
@@ -67,17 +67,17 @@ class IterSum(msgspec.Struct, frozen=True, eq=False):
 
 
 class IterMapResult(msgspec.Struct, frozen=True, eq=False):
-    """What `detect_iter_map` found.
+    """Result of `detect_iter_map`.
 
     Attributes:
         indices: one sum per index expression; after a surjective or bijective detection each has at
-            most one split, of scale 1. Empty when there are errors.
-        errors: why the indices are no map of the required level.
-        padding: holds at the points that were added to make extents divisible, as a condition on
-            the iterators of padded marks; false when nothing was padded.
-        told_apart: iterators of which every digit is used: two iterations that differ in one of
-            them give different points. Empty when there are errors.
-        single: iterators that take one value where the predicate holds, and that value.
+            most one split, of scale 1. Empty if there are errors.
+        errors: why the indices do not form a map of the required level.
+        padding: condition on the iterators of padded marks that holds at the points added to make
+            extents divisible; false if nothing was padded.
+        told_apart: iterators of which every digit is used: iterations that differ in one of them
+            map to different points. Empty if there are errors.
+        single: iterators that take only one value under the predicate, and that value.
     """
 
     indices: tuple[IterSum, ...]
@@ -130,7 +130,7 @@ def sum_expr(item: IterSum) -> Expr:
 
 
 def iter_expr(item: IterMark | IterSplit | IterSum, analyzer: Analyzer | None = None) -> Expr:
-    """A mark, split or sum as an expression, simplified when an analyzer is given."""
+    """A mark, split or sum as an expression, simplified if an analyzer is given."""
     if isinstance(item, IterMark):
         value = mark_expr(item)
     else:

@@ -1,9 +1,9 @@
-"""Index expressions to sums of splits.
+"""Parser from index expressions to sums of splits.
 
-Each canonical summand of an index is a loop variable, a quotient or a remainder, times a factor
-without loop variables. The numerator of a quotient or remainder is fused into one mark: its splits
-must form a mixed-radix number, each scale being the product of the scale and extent before it.
-A split with a negative factor is counted backwards: `-4 * d` with `d < 3` is `4 * (2 - d) - 8`.
+Each canonical summand of an index is a loop variable, a quotient or a remainder, times a
+loop-invariant factor. The numerator of a quotient or remainder is fused into one mark: its splits
+must form a mixed-radix number, where each scale is the product of the previous scale and extent.
+A split with a negative factor is reversed: `-4 * d` with `d < 3` is `4 * (2 - d) - 8`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from blockwright.ir.dtype import DType
 
 
 class NotAffine(Exception):
-    """An index that is no sum of splits; the message says why."""
+    """The index is not a sum of splits; the message states why."""
 
 
 class Parser:
-    """Sums of splits over a set of iterators, marks shared among all indices.
+    """Parses sums of splits over a set of iterators; marks are shared among all indices.
 
     Args:
-        analyzer: knows the domains of the iterators; not changed.
+        analyzer: knows the domains of the iterators; not modified.
         pad: whether a quotient may pad its numerator to a whole number of periods.
     """
 
@@ -67,7 +67,7 @@ class Parser:
         return not self.variables.isdisjoint(p.variables(self.space))
 
     def quotient(self, p: Poly, q: Poly) -> Poly | None:
-        """`p / q` when it is whole."""
+        """`p / q` if exact, otherwise None."""
         if p is q:
             return self.space.one
         result = self.analyzer.floordiv(p, q)
@@ -77,7 +77,7 @@ class Parser:
         return self.poly(mark.extent)
 
     def at_least(self, p: Poly, q: Poly) -> bool:
-        """Whether `p >= q` surely."""
+        """Whether `p >= q` provably holds."""
         return p is q or self.analyzer.holds(self.space.sub(p, q))
 
     def same(self, p: Poly, q: Poly) -> bool:
@@ -95,7 +95,7 @@ class Parser:
 
     # ------------------------------------------------------------------ sums
     def parse(self, p: Poly) -> IterSum:
-        """The sum of splits that `p` is."""
+        """Parse `p` as a sum of splits."""
         base = self.space.zero
         terms: Terms = {}
         for unit in self.analyzer.units(p):
@@ -133,12 +133,12 @@ class Parser:
         return IterSum(tuple(args), self.expr(base))
 
     def _falls(self, scale: Poly) -> bool:
-        """Whether a factor is surely negative."""
+        """Whether a factor is provably negative."""
         minus = self.space.scale(scale, -1)
         return self.analyzer.holds(self.space.add(minus, self.space.const(-1)))
 
     def _backwards(self, split: IterSplit) -> IterSplit:
-        """A digit with a negative scale, counted from its last value down: a mark of its own."""
+        """Reverse a digit with negative scale: a new mark that counts down from its last value."""
         last = self.space.add(self.poly(split.extent), self.space.const(-1))
         digit = _scaled(split, self.expr(self.space.const(-1)))
         mark = self._mark_of(IterSum((digit,), self.expr(last)), split.extent)
@@ -213,7 +213,7 @@ class Parser:
         return IterSplit(split.source, self.expr(lower), self.expr(extent), self.one)
 
     def _pad(self, split: IterSplit, shift: Poly, by: Poly, p: Poly, c: Poly) -> IterSplit:
-        """A split over a mark that starts at a multiple of the period and ends at one."""
+        """A split of a padded mark, which starts and ends at multiples of the period."""
         if not self.pad:
             what = "starts inside" if shift is not self.space.zero else "is no multiple of"
             raise NotAffine(
@@ -226,7 +226,7 @@ class Parser:
             raise NotAffine(f"{self.text(p)} // {self.text(c)}: a digit cannot be padded")
         mark = split.source
         lower = self.poly(split.lower_factor)
-        if lower is not self.space.one:  # pad the quotient, a mark of its own
+        if lower is not self.space.one:  # pad the quotient, as a new mark
             mark = self._mark_of(IterSum((split,), self.zero), split.extent)
         key = (mark, shift)
         period = self._note_period(key, by)
@@ -264,7 +264,7 @@ class Parser:
 
     # ------------------------------------------------------------------ fusing
     def fuse(self, item: IterSum) -> IterSum:
-        """The same sum with at most one split; `NotAffine` when the scales leave gaps."""
+        """The same sum with at most one split; raises `NotAffine` if the scales leave gaps."""
         if len(item.args) < 2:
             return item
         left = list(item.args)
@@ -303,7 +303,7 @@ class Parser:
     def _constraint_at(
         self, splits: Sequence[IterSplit], expected: Poly
     ) -> tuple[IterSplit, list[IterSplit]] | None:
-        """A constrained mark whose splits are all there, its lowest scale being `expected`."""
+        """A constrained mark with lowest scale `expected` whose splits are all present."""
         for mark in reversed(self.constrained):
             assert isinstance(mark.source, IterSum)
             used: list[IterSplit] = []
@@ -351,7 +351,7 @@ class Parser:
         return ratio is not None and ratio is not self.space.one and self.analyzer.nonneg(ratio)
 
     def _next(self, splits: Sequence[IterSplit], expected: Poly) -> IterSplit | None:
-        """The split whose scale is `expected`, or else is known to be the same number."""
+        """The split whose scale is `expected` or provably equal to it."""
         for split in splits:
             if self.poly(split.scale) is expected:
                 return split

@@ -1,7 +1,7 @@
-"""What an analyzer knows, and what the rules need: bounds, canonical forms, expressions again.
+"""Knowledge of an analyzer: facts, derived bounds, and conversion from and to canonical form.
 
-Learning turns ranges, equalities and conditions into bounds of atoms, limits of variables and facts
-(sums that are not negative). An equality replaces its variable wherever it is met from then on.
+Learning turns ranges, equalities and conditions into bounds of atoms, limits of variables, and
+facts (sums that are non-negative). An equality replaces its variable in all later expressions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from blockwright.support import IRError
 
 
 class Knowledge:
-    """Facts about variables, and the context that the rules of the room work in."""
+    """Facts about variables, and the context in which the rules of this package work."""
 
     _eliminating = False
 
@@ -55,7 +55,7 @@ class Knowledge:
 
     # ------------------------------------------------------------------ learning
     def bind(self, var: Var, value: Range | Expr) -> None:
-        """Tell the domain of a variable, or that it equals an expression."""
+        """Declare the domain of a variable, or that it equals an expression."""
         if isinstance(value, Range):
             if is_index(var.type):
                 self._learn(("range", var, value))
@@ -63,16 +63,16 @@ class Knowledge:
             self._learn(("equal", var, value))
 
     def bind_bounds(self, var: Var, low: int | None = None, high: int | None = None) -> None:
-        """Tell inclusive constant bounds of a variable."""
+        """Declare inclusive constant bounds of a variable."""
         self._learn(("bounds", var, (low, high)))
 
     def learn(self, condition: Expr) -> None:
-        """Tell a condition that holds from now on."""
+        """Add a condition that holds from now on."""
         self._learn(("true", None, condition))
 
     @contextmanager
     def assume(self, condition: Expr) -> Generator[None]:
-        """Let a condition hold inside the `with` block."""
+        """Assume a condition within the `with` block."""
         before = self._shared(), self._witnesses
         try:
             self.learn(condition)
@@ -81,7 +81,7 @@ class Knowledge:
             self._state, self._witnesses = before
 
     def _shared(self) -> KnowledgeState:
-        """What is known, not to be changed any more."""
+        """The current state, marked immutable so that it can be shared."""
         self._state.shared = True
         return self._state
 
@@ -116,7 +116,7 @@ class Knowledge:
         self._witnesses = None
 
     def _apply(self, entry: tuple[str, Var | None, object]) -> bool:
-        """Take one entry into the state; True when an equality makes earlier sums outdated."""
+        """Apply an entry to the state; returns True if an equality invalidates earlier sums."""
         kind, var, value = entry
         state = self._state
         if kind == "true":
@@ -178,7 +178,7 @@ class Knowledge:
         return again
 
     def _exclude(self, p: Poly) -> None:
-        """`p` is not 0: a bound next to 0 moves."""
+        """Learn `p != 0`: tightens a bound at 0."""
         space = self._space
         for sign in (1, -1):
             q = space.scale(p, sign)
@@ -186,7 +186,7 @@ class Knowledge:
                 self._fact(space.add(q, space.const(-1)))
 
     def _learn_equality(self, p: Poly) -> bool:
-        """`p == 0`: solve for a variable, or note divisibility, or keep both inequalities."""
+        """Learn `p == 0`: solve for a variable, record divisibility, or keep both inequalities."""
         space = self._space
         for mono, c in sorted(p.terms, reverse=True):
             atom = space.atoms[mono[0]]
@@ -206,7 +206,9 @@ class Knowledge:
         return again
 
     def _learn_whole(self, p: Poly) -> bool:
-        """`n - c * (n // c) == 0` for a number `n` says that `c` divides it; whether it is new."""
+        """Learn from `n - c * (n // c) == 0` with constant `n` that `c` divides it; returns whether
+        this is new.
+        """
         state = self._state
         if len(p.terms) != 1:
             return False
@@ -224,7 +226,7 @@ class Knowledge:
         return False
 
     def _divisor(self, p: Poly, var: Var) -> tuple[int, Term] | None:
-        """`(atom, c)` when `p` is `c * (var // c)` for a number or a product of symbols `c`."""
+        """`(atom, c)` if `p` is `c * (var // c)` for a constant or a product of symbols `c`."""
         if len(p.terms) != 1 or p.const:
             return None
         mono, k = p.terms[0]
@@ -257,23 +259,23 @@ class Knowledge:
         return True
 
     def _replaced(self, p: Poly) -> Poly:
-        """`p` with known equalities put in."""
+        """`p` with known equalities substituted."""
         self._state.reset()
         self._witnesses = None
         return self.lift(render(self, p, INT64))
 
     def _fact(self, p: Poly) -> None:
-        """`p >= 0`: bounds of its atoms follow, and it joins the facts."""
+        """Learn `p >= 0`: derive bounds of its atoms and add it to the facts."""
         state, space = self._state, self._space
         numerator = without_quotient(self, p)
-        if numerator is not p:  # n // c >= k says that n >= k * c
+        if numerator is not p:  # n // c >= k is n >= k * c
             self._fact(numerator)
         for mono, c in p.terms:
             if len(mono) != 1:
                 continue
             rest = space.sub(p, space.monomial(mono, c))
             atom = space.atoms[mono[0]]
-            if atom.kind == "min" and c > 0:  # any operand in its place is no less
+            if atom.kind == "min" and c > 0:  # min(...) <= operand, so each operand may replace it
                 for operand in (space.zero, *atom.operands):
                     self._fact(space.add(rest, operand, c))
             high = self.bounds(rest)[1]
@@ -297,7 +299,7 @@ class Knowledge:
         low, high = self._state.limits.get(var, (None, None))
         newer = all(a.id < atom.id for m, _ in rest.terms for a in map(self._atom_at, m))
         if not newer or var in rest.variables(self._space):
-            return  # limits lead to older variables only, so replacing by them ends
+            return  # limits refer only to older variables, so that substitution terminates
         if c > 0 and low is None:
             self._state.limits[var] = (self._space.scale(rest, -1), high)
         elif c < 0 and high is None:
@@ -314,7 +316,9 @@ class Knowledge:
         return result
 
     def whole_quotient(self, k: int, c: Poly) -> Poly | None:
-        """`k // c` in terms of `n // c` for a known `n` that `c` divides, `k` near a multiple."""
+        """`k // c` in terms of `n // c` for a known multiple `n` of `c`, if `k` is near a
+        multiple of `n`.
+        """
         n = self._state.whole.get(c)
         if n is None:
             return None
@@ -342,7 +346,7 @@ class Knowledge:
         result = self._state.atom_bounds.get(atom.id)
         if result is None:
             result = self._state.known.get(atom.id, UNKNOWN)
-            self._state.atom_bounds[atom.id] = result  # a choice may come back to itself by a fact
+            self._state.atom_bounds[atom.id] = result  # a fact may lead back to this atom
             if atom.kind == "div":
                 result = bounds_rules.tighter(result, bounds_rules.div_bounds(self, *atom.operands))
             elif atom.kind == "min":
@@ -365,28 +369,28 @@ class Knowledge:
     def _refuted(self, p: Poly) -> bool:
         """Whether `p` is negative at a point that satisfies everything known."""
         if self._witnesses is None:
-            self._witnesses = ()  # while they are made
+            self._witnesses = ()  # guards against recursion
             self._witnesses = witnesses(self, self._state.facts, self._state.known)
         return any(w.refutes(p) for w in self._witnesses)
 
     def known_nonneg(self, p: Poly) -> bool:
-        """As `nonneg`, with elimination over the facts where there are any."""
+        """Like `nonneg`, but also eliminates over the facts if there are any."""
         if not self._state.facts or self._eliminating:
             return self.nonneg(p)
-        self._eliminating = True  # what elimination asks for in turn is answered without it
+        self._eliminating = True  # nested queries do not eliminate
         try:
             return self._entails(p)
         finally:
             self._eliminating = False
 
     def knows(self, var: Var) -> bool:
-        """Whether a range or an equality of the variable was told."""
+        """Whether a range or an equality of the variable is known."""
         state = self._state
         atom = self._space.var_atom(var).id
         return var in state.limits or var in state.equal or atom in state.known
 
     def holds(self, p: Poly) -> bool:
-        """Whether `p >= 0` surely holds."""
+        """Whether `p >= 0` provably holds."""
         return self._entails(p)
 
     def _entails(self, p: Poly) -> bool:
@@ -428,7 +432,7 @@ class Knowledge:
                     help="index arithmetic is over int32 and int64",
                 )
             result = lift(self, expr)
-            # As an index a constant may be one that its type does not have.
+            # As an index, a constant may be out of range of its type.
             if result.wraps or not self._space.sorts.is_index(expr):
                 result = self._space.wrapped(result, expr.dtype.bits)
             self._state.lifted[expr] = result
@@ -441,7 +445,7 @@ class Knowledge:
         return exact(self, expr)
 
     def is_value(self, expr: Expr) -> bool:
-        """Whether an expression of an index type is a value, whose sums may wrap around."""
+        """Whether an expression of an index type is a value, so that its sums may wrap around."""
         return not self._space.sorts.is_index(expr) or self.lift(expr).wraps
 
     def lower(self, p: Poly, dtype: DType) -> Expr:
@@ -462,7 +466,7 @@ class Knowledge:
         return self._state.exact.get(atom)
 
     def simplify(self, expr: Expr) -> Expr:
-        """An equal expression in canonical form; equal index expressions give one object."""
+        """Convert to canonical form; equal index expressions yield the same object."""
         result = self._state.simple.get(expr)
         if result is None:
             result = self._state.simple[expr] = rewrite(self, expr)

@@ -1,8 +1,8 @@
-"""Sums of loops that reach every value of an interval, some of them more than once.
+"""Coverage check for sums of loops that reach some values more than once.
 
-Tiles that overlap, as in `i0 * 4 + i1` with six values of `i1`, are no iterator map: iterations
-meet at the same value. Yet nothing between the least and the greatest value is left out, as long as
-each coefficient is at most one more than what the smaller ones reach together.
+Overlapping tiles, as in `i0 * 4 + i1` with `i1 < 6`, are not an iterator map, because several
+iterations reach the same value. Still, every value between minimum and maximum is reached as long
+as each coefficient exceeds the range of the smaller terms by at most one.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from blockwright.ir import (
 
 
 def leaves_no_gap(indices: Sequence[Expr], iters: Mapping[Var, Range], analyzer: Analyzer) -> bool:
-    """Whether the indices take every point of the box they span, points counted once or more.
+    """Whether the indices reach every point of their bounding box, possibly more than once.
 
     Args:
-        indices: sums of iterators with constant coefficients, and of symbols that stay fixed.
-        iters: iterators and their domains; one iterator may move one index only, and no domain
-            another one.
-        analyzer: what is known about the symbols.
+        indices: sums of iterators with constant coefficients and of loop-invariant symbols.
+        iters: iterators and their domains; an iterator may occur in only one index, and domains
+            must not depend on iterators.
+        analyzer: knowledge about the symbols.
     """
     if any(uses_var(domain, set(iters)) for domain in iters.values()):
         return False
@@ -54,9 +54,9 @@ def _steps_small(index: Expr, iters: Mapping[Var, Range], analyzer: Analyzer) ->
         if step is None or step < 1:
             return False
         steps.append((step, domain.extent))
-    # Of equal steps those of known number come first: how many follow need not be known.
+    # Among equal steps, constant extents come first, so that symbolic extents are not needed.
     steps.sort(key=lambda item: (item[0], const_int(item[1]) is None))
-    reach: Expr = const(1, index.dtype)  # how many values the smaller steps take together
+    reach: Expr = const(1, index.dtype)  # number of values that the smaller steps reach together
     for step, extent in steps:
         if not analyzer.prove(LE(*match_types(const(step, index.dtype), reach))):
             return False

@@ -1,4 +1,4 @@
-"""The prover: conditions to sums, case splits on minima and choices, then elimination."""
+"""Prover of `p >= 0`: case splits on minima, then Fourier-Motzkin elimination."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_CASES = 14
 
 
 def entails(ctx: ArithContext, p: Poly, extra: tuple[Poly, ...] = ()) -> bool:
-    """Whether `p >= 0` follows from the context's facts and the `extra` sums being >= 0."""
+    """Whether `p >= 0` follows from the context's facts and from `extra` sums being >= 0."""
     if not extra and ctx.nonneg(p):
         return True
     if not p.terms and p.const >= 0:
@@ -41,7 +41,7 @@ def refutes(ctx: ArithContext, rows: list[Poly], cases: list[int]) -> bool:
 def _by_cases(
     ctx: ArithContext, rows: list[Poly], cases: list[int], number: int, done: tuple[int, ...]
 ) -> bool:
-    """A minimum equals one of its operands; no choice may leave the rows possible."""
+    """Case split: a minimum equals one of its operands; all cases must be contradictory."""
     space = ctx.space
     value = space.monomial((number,))
     operands = (space.zero, *space.atoms[number].operands)
@@ -52,7 +52,7 @@ def _by_cases(
             return False
         gap = space.sub(value, choice)
         others = [space.sub(d, choice) for d in operands if d is not choice]
-        if _product_with(rows, number):  # a factor: put the value in
+        if _product_with(rows, number):  # a factor: substitute the value
             taken = [_replace(ctx, p, number, choice) for p in rows]
         else:
             taken = rows
@@ -70,7 +70,7 @@ def _product_with(rows: list[Poly], number: int) -> bool:
 
 
 def _first_minimum(ctx: ArithContext, rows: list[Poly], done: tuple[int, ...]) -> int | None:
-    """A minimum in the rows or inside their quotients that has not been split on."""
+    """A minimum in the rows, or inside their quotients, that has not been split on."""
     seen: set[Poly] = set()
     work = list(reversed(rows))
     while work:

@@ -1,4 +1,4 @@
-"""A record of the conditions that could not be proved, for tests and for work on the prover."""
+"""Log of conditions that could not be proved, for tests and prover development."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from blockwright.ir import Expr
 
 
 class Query(msgspec.Struct, frozen=True):
-    """One condition that `prove` answered with False, and what was known.
+    """A condition that `prove` answered with False, and the knowledge at that time.
 
-    `refuted`: a point at which everything known holds and the condition does not was found, so the
-    answer is settled; otherwise the condition may be true and the prover did not see it.
+    `refuted`: a point was found where everything known holds and the condition does not, so the
+    answer is definite; otherwise the condition may be true and the prover missed it.
     """
 
     text: str
@@ -29,10 +29,10 @@ _active: ContextVar[tuple[list[Query], ...]] = ContextVar("blockwright_arith_que
 
 @contextmanager
 def query_log() -> Generator[list[Query]]:
-    """Collect unproved conditions raised inside the `with` block.
+    """Collect the unproved conditions of all queries inside the `with` block.
 
-    Most are settled: a pass asks whether a check can go, and it cannot. What is worth a look are
-    the entries that are not `refuted`.
+    Most are definite: a pass asks whether a check can be removed, and it cannot. Entries that are
+    not `refuted` may be prover weaknesses.
     """
     log: list[Query] = []
     token = _active.set((*_active.get(), log))
@@ -43,12 +43,12 @@ def query_log() -> Generator[list[Query]]:
 
 
 def record(condition: Expr, known: list[str], refuted: bool) -> None:
-    """Add a condition to every open log."""
+    """Add a condition to all active logs."""
     query = Query(expr_text(condition), tuple(known), refuted)
     for log in _active.get():
         log.append(query)
 
 
 def recording() -> bool:
-    """Whether a log is open."""
+    """Whether a log is active."""
     return bool(_active.get())

@@ -313,9 +313,7 @@ def structural_hash(root: Any) -> int:
         if isinstance(item, Node):
             if isinstance(item, Buffer):
                 numbers[item] = count = count + 1
-            for var in _bound_by(
-                item
-            ):  # renumbered at each binding: copies of a body may share variables
+            for var in _bound_by(item):  # renumbered: copies of a body may share variables
                 numbers[var] = count = count + 1
                 tokens.append(str(var.type))
             tokens.append(type(item).__name__)
