@@ -1,4 +1,4 @@
-"""Conditions: comparisons as sums compared with 0, connectives, and what a condition implies."""
+"""Conditions: normalization of comparisons to `sum >= 0`, decision, and simplification."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _INVERSE: dict[type[CompareOp], type[CompareOp]] = {EQ: NE, NE: EQ, LT: GE, GE: 
 
 
 class Sides(msgspec.Struct, frozen=True, eq=False):
-    """`left < right` where `strict`, else `left <= right`, of simplified values."""
+    """`left < right` if `strict`, otherwise `left <= right`; both sides are simplified values."""
 
     left: Expr
     right: Expr
@@ -44,9 +44,9 @@ class Sides(msgspec.Struct, frozen=True, eq=False):
 class Test(msgspec.Struct, frozen=True, eq=False):
     """A comparison of a sum with 0; `kind` is ">=", "==" or "!=".
 
-    `sum` is the mathematical difference of the operands: good for proofs, but where an operand is a
-    value it may be more than the type holds. Such a comparison has its operands in `sides` and is
-    rendered from them.
+    `sum` is the mathematical difference of the operands. It is valid for proofs, but if an operand
+    is a value the sum may be out of range of the type. Such a comparison keeps its operands in
+    `sides` and is rendered from them.
     """
 
     kind: str
@@ -54,11 +54,11 @@ class Test(msgspec.Struct, frozen=True, eq=False):
     dtype: DType
     sides: Sides | None = None
 
-    __test__ = False  # not a test case
+    __test__ = False  # not a pytest class
 
 
 def test_of(ctx: Rewriter, expr: Expr) -> Test | None:
-    """The comparison of index expressions that `expr` is, if it is one."""
+    """Normalize a comparison of index expressions; None for any other expression."""
     if not isinstance(expr, CompareOp) or not is_index(expr.a.dtype):
         return None
     space = ctx.space
@@ -79,7 +79,10 @@ def test_of(ctx: Rewriter, expr: Expr) -> Test | None:
 
 
 def without_quotient(ctx: Rewriter, d: Poly) -> Poly:
-    """`k - n // c >= 0` is `k * c + c - 1 - n >= 0`, and `n // c - k >= 0` is `n - k * c >= 0`."""
+    """Remove a lone quotient.
+
+    `k - n // c >= 0` becomes `k * c + c - 1 - n >= 0`; `n // c - k >= 0` becomes `n - k * c >= 0`.
+    """
     space = ctx.space
     while len(d.terms) == 1 and abs(d.terms[0][1]) == 1 and len(d.terms[0][0]) == 1:
         atom = space.atoms[d.terms[0][0][0]]
@@ -104,7 +107,7 @@ def negated(ctx: Rewriter, test: Test) -> Test:
 
 
 def decide(ctx: Rewriter, test: Test, nonneg: Callable[[Poly], bool]) -> bool | None:
-    """Whether the comparison is always true or always false, by the given proof of `p >= 0`."""
+    """Whether the comparison is always true or always false; `nonneg` proves `p >= 0`."""
     space = ctx.space
     d = test.sum
     minus = space.scale(d, -1)
@@ -127,12 +130,12 @@ def decide(ctx: Rewriter, test: Test, nonneg: Callable[[Poly], bool]) -> bool | 
 
 
 def holds(ctx: Rewriter, test: Test, nonneg: Callable[[Poly], bool]) -> bool:
-    """Whether the comparison is always true."""
+    """Whether the comparison is always true; `nonneg` proves `p >= 0`."""
     return nonneg(test.sum) if test.kind == ">=" else decide(ctx, test, nonneg) is True
 
 
 def conjuncts(expr: Expr) -> Iterator[Expr]:
-    """The conditions that hold together where `expr` holds."""
+    """The conjuncts of a condition, with negations pushed inward."""
     stack = [expr]
     while stack:
         node = stack.pop()
@@ -149,7 +152,7 @@ def conjuncts(expr: Expr) -> Iterator[Expr]:
 
 
 def disjuncts(expr: Expr) -> Iterator[Expr]:
-    """The conditions of which one holds where `expr` holds."""
+    """The disjuncts of a condition, with negations pushed inward."""
     stack = [expr]
     while stack:
         node = stack.pop()
@@ -164,7 +167,7 @@ def disjuncts(expr: Expr) -> Iterator[Expr]:
 
 
 def inverse(expr: Expr) -> Expr:
-    """The negation of a condition, pushed into a comparison of integers."""
+    """The negation of a condition; a comparison of integers is inverted instead."""
     if isinstance(expr, Not):
         return expr.a
     if isinstance(expr, CompareOp) and is_index(expr.a.dtype):
@@ -174,7 +177,7 @@ def inverse(expr: Expr) -> Expr:
 
 # ------------------------------------------------------------------------------ simplification
 def simplify_condition(ctx: Rewriter, expr: Expr) -> Expr:
-    """A bool scalar in its simplest form."""
+    """Simplify a scalar bool expression."""
     node = ctx.space.node
     if isinstance(expr, CompareOp):
         return _simplify_compare(ctx, expr)
@@ -217,7 +220,7 @@ def _compare(cls: type[Any], x: int, y: int) -> bool:
 
 
 def reduced(ctx: Rewriter, test: Test) -> Poly:
-    """The sum divided by the common factor of its coefficients, signs made canonical."""
+    """The sum divided by the gcd of its coefficients, with canonical sign."""
     d = test.sum
     g = 0
     for _, c in d.terms:
@@ -230,7 +233,7 @@ def reduced(ctx: Rewriter, test: Test) -> Poly:
 
 
 def render_test(ctx: Rewriter, test: Test) -> Expr:
-    """The comparison with the negative summands moved to the other side, where it is of indices."""
+    """Render a comparison; for indices, negative summands are moved to the other side."""
     node = ctx.space.node
     if test.sides is not None:
         return _render_sides(ctx, test, test.sides)
@@ -260,13 +263,13 @@ def render_test(ctx: Rewriter, test: Test) -> Expr:
 
 
 def _difference(ctx: Rewriter, sides: Sides) -> Poly:
-    """The difference of two values modulo 2**n."""
+    """The difference of two values, reduced modulo 2**n."""
     difference = ctx.space.sub(ctx.lift(sides.left), ctx.lift(sides.right))
     return ctx.space.wrapped(difference, sides.left.dtype.bits)
 
 
 def _render_sides(ctx: Rewriter, test: Test, sides: Sides) -> Expr:
-    """A comparison of values."""
+    """Render a comparison of values."""
     if test.kind != ">=":
         return _render_equation(ctx, test, sides)
     space, dtype = ctx.space, test.dtype
@@ -279,9 +282,10 @@ def _render_sides(ctx: Rewriter, test: Test, sides: Sides) -> Expr:
 
 
 def _render_equation(ctx: Rewriter, test: Test, sides: Sides) -> Expr:
-    """Values are equal where their difference is 0 modulo 2**n, so summands may change sides.
+    """Render an (in)equality of values.
 
-    Indices among them stay where they are: a sum of indices would be taken not to wrap around.
+    Values are equal if their difference is 0 modulo 2**n, so summands may be moved between the
+    sides. Sums of indices are not moved, because a sum of indices is assumed not to wrap around.
     """
     space, dtype = ctx.space, test.dtype
     cls = EQ if test.kind == "==" else NE
@@ -299,7 +303,7 @@ def _render_equation(ctx: Rewriter, test: Test, sides: Sides) -> Expr:
 
 
 def is_known(ctx: Rewriter, test: Test) -> bool:
-    """Whether the comparison, as it is rendered, is one of the conditions that hold."""
+    """Whether the comparison, in rendered form, is among the known conditions."""
     try:
         return ctx.is_true(render_test(ctx, test))
     except Unwritable:
@@ -324,11 +328,11 @@ def _simplify_not(ctx: Rewriter, expr: Not) -> Expr:
 
 
 def _connect(ctx: Rewriter, parts: list[Expr], cls: type[And] | type[Or]) -> Expr:
-    """A conjunction or disjunction without repeated, implied and contradictory parts."""
-    neutral = cls is And  # the value that changes nothing
+    """A conjunction or disjunction without redundant parts; constant if parts contradict."""
+    neutral = cls is And  # the neutral element
     kept: list[Expr] = []
     present: set[Expr] = set()
-    negated: set[Expr] = set()  # whose negation is kept
+    negated: set[Expr] = set()  # parts whose negation is kept
     sums: dict[Any, tuple[int, int]] = {}  # left side → constant and position
     for part in parts:
         simple = ctx.simplify(part)
@@ -368,10 +372,11 @@ def _connect(ctx: Rewriter, parts: list[Expr], cls: type[And] | type[Or]) -> Exp
 def _against(
     ctx: Rewriter, piece: Expr, sums: dict[Any, tuple[int, int]], position: int, neutral: bool
 ) -> str | int | None:
-    """How an inequality relates to earlier ones over the same sum.
+    """Compare an inequality with earlier ones over the same sum.
 
-    "drop": implied (or implying, in a disjunction); "absorb": the whole is constant; a number: the
-    earlier part to replace.
+    Returns:
+        "drop" if redundant; "absorb" if the whole connective is constant; a number: position of the
+        earlier part to replace; None: keep.
     """
     test = test_of(ctx, piece)
     if test is None or test.kind != ">=" or not test.sum.terms:
@@ -395,9 +400,9 @@ def _against(
 
 
 def room_of(ctx: Rewriter, condition: Expr) -> Expr | None:
-    """An integer that is not negative exactly where a comparison of indices holds.
+    """An integer expression that is non-negative exactly if a comparison of indices holds.
 
-    None for other conditions, and where an operand is a value: the difference may wrap around.
+    None for other conditions, and if an operand is a value, because the difference may wrap around.
     """
     if not isinstance(condition, CompareOp) or not is_index(condition.a.dtype):
         return None

@@ -1,19 +1,20 @@
-"""Canonical polynomials over atoms, hash-consed: equal values have one object.
+"""Canonical polynomials over atoms, hash-consed: equal polynomials are one object.
 
-A `Poly` is a sum of integer multiples of monomials plus a constant; a monomial is a sorted tuple of
-atom numbers; an atom is a variable, a floor division, a minimum, or an opaque expression. Two
+A `Poly` is a sum of integer multiples of monomials plus a constant. A monomial is a sorted tuple of
+atom numbers. An atom is a variable, a floor division, a minimum, or an opaque expression. Two
 choices keep the forms canonical, so that equality is identity:
 
-- `x % c` is no atom; it is `x - c * (x // c)`, so `x // c * c + x % c` is `x` by addition alone;
-- `max` is no atom, and every minimum is `base + min(0, d1, ...)` with the leading coefficients of
-  the differences positive, so `min(a, b) + max(a, b)` is `a + b` by addition alone.
+- `x % c` is not an atom but `x - c * (x // c)`, so addition alone reduces `x // c * c + x % c` to
+  `x`;
+- `max` is not an atom, and every minimum is `base + min(0, d1, ...)` where the leading coefficients
+  of the differences are positive, so addition alone reduces `min(a, b) + max(a, b)` to `a + b`.
 
 Both hold for mathematical integers, that is for indices. A sum that depends on a value (`wraps`) is
 a number modulo 2**n: only ring identities hold, and divisions, minima and maxima of values are
 opaque atoms (`values`).
 
-`regroup` finds remainders, minima and maxima again where bounds or printing want them.
-A `Space` owns the tables; an analyzer and its copies share one (not those that start `afresh`).
+`regroup` recovers remainders, minima and maxima for bounds and printing.
+A `Space` owns the tables; an analyzer and its copies share one, except copies made by `afresh`.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from blockwright.support import IRError
 
 Mono = tuple[int, ...]
 Term = tuple[Mono, int]
-"""A monomial and its coefficient; an empty monomial stands for a number."""
+"""A monomial and its coefficient; the empty monomial stands for a constant."""
 Bounds = tuple[int | None, int | None]
 UNKNOWN: Bounds = (None, None)
 
 
 def without(mono: Mono, part: Mono) -> Mono | None:
-    """`mono / part` when `part` divides it."""
+    """`mono / part`, or None if `part` does not divide it."""
     if not part:
         return mono
     rest = list(mono)
@@ -45,10 +46,10 @@ def without(mono: Mono, part: Mono) -> Mono | None:
 
 
 class Atom:
-    """A value that linear reasoning takes as a whole.
+    """An indivisible value in linear reasoning.
 
     `kind` is "var" (`node`), "div" (`operands` = numerator, denominator), "min" (`operands` = the
-    differences to the base, whose own difference 0 is left out) or "opaque" (`node`).
+    differences to the base, without the base's own difference 0) or "opaque" (`node`).
     """
 
     __slots__ = ("_vars", "id", "kind", "node", "operands", "wraps")
@@ -64,7 +65,7 @@ class Atom:
         self._vars: frozenset[Var] | None = None
 
     def variables(self, space: Space) -> frozenset[Var]:
-        """Variables the value depends on."""
+        """Variables that the atom depends on."""
         if self._vars is None:
             if self.node is not None:
                 result = frozenset(n for n in walk(self.node) if isinstance(n, Var))
@@ -95,7 +96,7 @@ class Poly:
         return not self.terms
 
     def variables(self, space: Space) -> frozenset[Var]:
-        """Variables the value depends on."""
+        """Variables that the sum depends on."""
         if self._vars is None:
             atoms = {a for m, _ in self.terms for a in m}
             self._vars = frozenset[Var]().union(
@@ -104,7 +105,7 @@ class Poly:
         return self._vars
 
     def coefficient(self, mono: Mono) -> int:
-        """The coefficient of a monomial, 0 when absent."""
+        """Coefficient of a monomial; 0 if absent."""
         for m, c in self.terms:
             if m == mono:
                 return c
@@ -112,7 +113,7 @@ class Poly:
 
 
 class Space:
-    """Tables of atoms, polynomials and expression nodes, each object made once."""
+    """Hash-consing tables of atoms, polynomials and expression nodes."""
 
     def __init__(self) -> None:
         self.atoms: list[Atom] = []
@@ -127,7 +128,7 @@ class Space:
         self.one = self.const(1)
 
     def copy(self) -> Space:
-        """A space with the same tables that grows on its own."""
+        """A space with copies of the tables."""
         other = Space.__new__(Space)
         other.atoms = list(self.atoms)
         other._atom_table = dict(self._atom_table)
@@ -177,7 +178,7 @@ class Space:
         return self.zero if p is q else self.add(p, q, -1)
 
     def wrapped(self, p: Poly, bits: int) -> Poly:
-        """The sum congruent to `p` modulo 2**bits whose numbers are signed ones of that width."""
+        """The sum congruent to `p` modulo 2**bits with coefficients in the signed range."""
         half, span = 1 << (bits - 1), 1 << bits
         numbers = (p.const, *(c for _, c in p.terms))
         if all(-half <= c < half for c in numbers):
@@ -214,7 +215,7 @@ class Space:
         return self.intern(((mono, coefficient),), 0) if coefficient else self.zero
 
     def split_atom(self, p: Poly, atom: int) -> tuple[Poly, Poly] | None:
-        """`(a, b)` with `p = atom * a + b` and the atom in neither; None when it has a power."""
+        """`(a, b)` with `p = atom * a + b`, both free of the atom; None if the atom has a power."""
         with_atom: dict[Mono, int] = {}
         without: dict[Mono, int] = {}
         const = 0
@@ -249,10 +250,9 @@ class Space:
         return result
 
     def declare_value(self, var: Var) -> None:
-        """Tell that a variable holds a value: sums with it wrap around.
+        """Declare that a variable holds a value, so that sums with it wrap around.
 
-        Must come before the first use of the variable, because sums made earlier took it as an
-        index.
+        Must precede the first use of the variable, because earlier sums treat it as an index.
         """
         known = self._atom_table.get(var)
         if known is not None and not known.wraps:
@@ -264,7 +264,7 @@ class Space:
 
     @property
     def values(self) -> frozenset[Var]:
-        """The variables that were declared to hold values."""
+        """Variables declared to hold values."""
         return frozenset(self._values)
 
     def is_value(self, var: Var) -> bool:
@@ -278,7 +278,7 @@ class Space:
         return self.intern((((self.var_atom(var).id,), 1),), 0)
 
     def opaque(self, node: Expr, wraps: bool = True) -> Poly:
-        """A hash-consed node taken as a whole; `wraps` unless it is built from indices alone."""
+        """A hash-consed node as an opaque atom; `wraps` unless it consists of indices only."""
         atom = self._atom(node, "opaque", node, (), wraps)
         return self.intern((((atom.id,), 1),), 0)
 
@@ -290,7 +290,7 @@ class Space:
 
     # ------------------------------------------------------------------ nodes
     def node(self, cls: Callable[..., Any], *fields: Any) -> Any:
-        """The node `cls(*fields)`, one object per class and field identities."""
+        """The hash-consed node `cls(*fields)`, keyed by class and field identities."""
         key: Any = (cls, *fields)
         result = self._nodes.get(key)
         if result is None:
@@ -304,7 +304,10 @@ class Space:
         return self.node(IntImm, int(value), BOOL)
 
     def adopt(self, node: Any) -> Any:
-        """The one object for a node with adopted children; a variable stays itself."""
+        """The hash-consed node equal to `node`, whose children are already hash-consed.
+
+        Variables are returned unchanged.
+        """
         if isinstance(node, Var):
             return node
         fields = tuple(getattr(node, name) for name in node.__struct_fields__ if name != "span")
@@ -323,7 +326,7 @@ def _field_key(value: Any) -> Any:
 
 
 class ArithContext(Protocol):
-    """What the parts of the room need of one another; `Analyzer` is the implementation."""
+    """Interface that the modules of this package require of each other; see `Analyzer`."""
 
     @property
     def space(self) -> Space: ...
@@ -343,7 +346,7 @@ class ArithContext(Protocol):
 
 
 class Rewriter(ArithContext, Protocol):
-    """A context that also turns expressions into sums and back."""
+    """A context that also converts expressions to sums and back."""
 
     def lift(self, expr: Expr) -> Poly: ...
     def exact(self, expr: Expr) -> Poly: ...
@@ -364,7 +367,8 @@ def is_index(dtype: DType) -> bool:
 class Summand:
     """A summand found by `regroup`: `coefficient * product(rest) * value`.
 
-    `kind` "mono": the value is 1; "mod": `operands[0] % operands[1]`; "min", "max": of `operands`.
+    By `kind`, the value is: "mono" 1; "mod" `operands[0] % operands[1]`; "min" or "max" that of
+    `operands`.
     """
 
     __slots__ = ("coefficient", "kind", "operands", "rest")

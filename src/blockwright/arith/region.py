@@ -1,11 +1,11 @@
-"""Boxes that cover what a region touches while loops run.
+"""Bounding boxes of the regions accessed while loops run.
 
-The cover of `[a(i), a(i) + e(i))` runs from the least `a` to the greatest `a + e`. For `a` linear
-in the loop variables with coefficients `c` that makes `1 + sum of c * (extent - 1)` elements, exact
-for matrix products and windows, with symbolic extents too. A predicate tightens the ends: where
-`f(i) >= 0` holds, `a + e` is at most `a + e + k * f` for any `k >= 0`, which is worth taking when a
-loop variable cancels. A quotient ends where its numerator does, a minimum or maximum where its
-operands do.
+The bounding range of `[a(i), a(i) + e(i))` is from the minimum of `a` to the maximum of `a + e`. If
+`a` is linear in the loop variables with coefficients `c`, it has `1 + sum of c * (extent - 1)`
+elements; this is exact for matrix products and sliding windows, also with symbolic extents. A
+predicate tightens the ends: where `f(i) >= 0` holds, `a + e` is at most `a + e + k * f` for any
+`k >= 0`, which is useful if a loop variable cancels. A quotient is bounded through its numerator, a
+minimum or maximum through its operands.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ def bound_region(
     predicate: Expr | None = None,
     shape: Sequence[Expr] | None = None,
 ) -> tuple[Range, ...]:
-    """The smallest box known to cover `region` for all values of the variables in `domains`.
+    """The smallest box that provably covers `region` for all values of the variables in `domains`.
 
     Args:
-        region: one range per dimension; may mention the variables and other symbols.
-        domains: the variables that run, and over what.
-        predicate: only points where it holds count.
-        shape: extents to fall back on in dimensions without a known bound (data-dependent
-            indices); without it such a dimension is an error.
+        region: one range per dimension; may use the variables and other symbols.
+        domains: the loop variables and their domains.
+        predicate: only points where it holds are covered.
+        shape: extents used for dimensions without a provable bound (data-dependent indices);
+            without it such a dimension is an error.
     """
     inner, order = with_domains(analyzer, domains)
     facts = [] if predicate is None else list(_facts(inner, predicate))
     result: list[Range] = []
-    ends: dict[tuple[Poly, int], Poly | None] = {}  # accesses share many
+    ends: dict[tuple[Poly, int], Poly | None] = {}  # memoized: accesses share many ends
     for position, part in enumerate(region):
         start = inner.exact(part.min)
         stop = inner.space.add(start, inner.exact(part.extent))
@@ -65,7 +65,7 @@ def bound_region(
 
 
 def _facts(analyzer: Analyzer, predicate: Expr) -> Iterator[Poly]:
-    """Sums that are not negative where the predicate holds."""
+    """Sums that are non-negative where the predicate holds."""
     for part in conjuncts(predicate):
         test = test_of(analyzer, part)
         if test is None or test.kind == "!=":
@@ -102,7 +102,7 @@ def _bound(
 def _quotients(
     analyzer: Analyzer, p: Poly, order: list[tuple[Var, Domain]], facts: list[Poly], way: int
 ) -> Iterator[Poly]:
-    """`p` with a quotient of moving variables replaced by that of the numerator's bound."""
+    """Variants of `p` with a quotient of loop variables replaced through its numerator's bound."""
     space, moving = analyzer.space, {var for var, _ in order}
     for mono, c in p.terms:
         atom = space.atoms[mono[0]]
@@ -120,7 +120,7 @@ def _quotients(
 def _limits(
     analyzer: Analyzer, p: Poly, order: list[tuple[Var, Domain]], facts: list[Poly], way: int
 ) -> Iterator[Poly]:
-    """`p` with a minimum or maximum of moving variables replaced by that of operands' bounds."""
+    """Variants of `p` with a minimum or maximum replaced by that of its operands' bounds."""
     space, moving = analyzer.space, {var for var, _ in order}
     for unit in analyzer.units(p):
         moved = any(q.variables(space) & moving for q in unit.operands)
@@ -129,7 +129,7 @@ def _limits(
         side = way if unit.coefficient > 0 else -way
         ends = [_bound(analyzer, q, order, facts, side) for q in unit.operands]
         kept = [e for e in ends if e is not None]
-        lucky = HIGH if unit.kind == "min" else LOW  # one operand's bound is the whole's
+        lucky = HIGH if unit.kind == "min" else LOW  # one operand's bound suffices
         if len(kept) == len(ends) or (side == lucky and kept):
             end = analyzer.minimum(kept) if unit.kind == "min" else maximum(analyzer, kept)
             rest = space.add(p, analyzer.unit_value(unit), -unit.coefficient)
@@ -139,7 +139,7 @@ def _limits(
 def _multiples(
     analyzer: Analyzer, p: Poly, fact: Poly, moving: set[Var], way: int
 ) -> Iterator[int]:
-    """Positive factors with which the fact cancels a term of `p` in a moving variable."""
+    """Positive factors for which the fact cancels a term of `p` that uses a loop variable."""
     for mono, c in fact.terms:
         have = p.coefficient(mono)
         wanted = -have * way
@@ -152,7 +152,7 @@ def _multiples(
 def clip_region(
     region: Sequence[Range], shape: Sequence[Expr], analyzer: Analyzer
 ) -> tuple[Range, ...]:
-    """The part of a box inside a buffer of this shape."""
+    """Intersection of a box with a buffer of this shape."""
     space = analyzer.space
     result: list[Range] = []
     for part, size in zip(region, shape, strict=True):
@@ -162,7 +162,7 @@ def clip_region(
         stop = analyzer.minimum([high, analyzer.exact(size)])
         dtype = part.min.dtype
         length = space.sub(stop, start)
-        if not length.terms and length.const < 0:  # the box lies beside the buffer
+        if not length.terms and length.const < 0:  # the box lies outside the buffer
             start, length = stop, space.zero
         extent = analyzer.lower(length, dtype)
         result.append(Range(analyzer.lower(start, dtype), extent))
@@ -170,10 +170,10 @@ def clip_region(
 
 
 def covers(outer: Sequence[Range], inner: Sequence[Range], analyzer: Analyzer) -> bool:
-    """Whether every element of `inner` surely lies in `outer`.
+    """Whether every element of `inner` provably lies in `outer`.
 
-    A box that is empty along one dimension has no elements, whatever it says of the others: along
-    each dimension the comparison may rest on all of them having elements.
+    A box with an empty dimension has no elements, so the comparison of each dimension may assume
+    that all dimensions are non-empty.
     """
     if _contains(outer, inner, analyzer):
         return True
@@ -187,7 +187,7 @@ def covers(outer: Sequence[Range], inner: Sequence[Range], analyzer: Analyzer) -
 
 
 def _contains(outer: Sequence[Range], inner: Sequence[Range], analyzer: Analyzer) -> bool:
-    """Whether along each dimension `inner` surely lies between the ends of `outer`."""
+    """Whether `inner` provably lies within `outer` along each dimension."""
     space = analyzer.space
     for a, b in zip(outer, inner, strict=True):
         a_low, b_low = analyzer.exact(a.min), analyzer.exact(b.min)
@@ -203,9 +203,9 @@ def _contains(outer: Sequence[Range], inner: Sequence[Range], analyzer: Analyzer
 def jointly_cover(
     outers: Sequence[Sequence[Range]], inner: Sequence[Range], analyzer: Analyzer
 ) -> bool:
-    """Whether every element of `inner` surely lies in one of `outers`.
+    """Whether every element of `inner` provably lies in one of `outers`.
 
-    Each box is cut out of what is left of `inner`; nothing may remain.
+    Subtracts each box from the remainder of `inner`; nothing may be left.
     """
     if any(covers(outer, inner, analyzer) for outer in outers):
         return True
@@ -225,7 +225,7 @@ _Box = list[tuple[Expr, Expr]]
 
 
 def _without(box: _Box, hole: _Box, analyzer: Analyzer) -> list[_Box]:
-    """Boxes that make up `box` without `hole`; those surely empty are left out."""
+    """Boxes that make up `box` minus `hole`; provably empty ones are omitted."""
     pieces: list[_Box] = []
     left = list(box)
     for dim, ((low, high), (start, stop)) in enumerate(zip(box, hole, strict=True)):
@@ -238,7 +238,7 @@ def _without(box: _Box, hole: _Box, analyzer: Analyzer) -> list[_Box]:
                 pieces.append([*left[:dim], part, *left[dim + 1 :]])
         left[dim] = (_end(maximum_of, low, start, analyzer), _end(minimum, high, stop, analyzer))
         if _empty(left[dim], analyzer):
-            return [box]  # they do not meet
+            return [box]  # the boxes are disjoint
     return pieces
 
 

@@ -1,8 +1,8 @@
-"""Finding remainders, minima and maxima in a canonical sum.
+"""Recover remainders, minima and maxima from a canonical sum.
 
-The canonical form spells `x % c` as `x - c * (x // c)` and `min(a, b)` as `a + min(0, b - a)`.
-Bounds and printing want the short forms back: `p - c * (p // c)` is at most `c - 1`, which term by
-term intervals would not see. The result is a list of summands that add up to the polynomial.
+The canonical form writes `x % c` as `x - c * (x // c)` and `min(a, b)` as `a + min(0, b - a)`.
+Bounds and printing need the short forms: `p - c * (p // c)` is at most `c - 1`, which intervals of
+the single terms do not show. The result is a list of summands that add up to the polynomial.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from blockwright.arith.form import ArithContext, Mono, Poly, Summand
 
 
 def regroup(ctx: ArithContext, p: Poly) -> tuple[Summand, ...]:
-    """Summands of `p`; a constant is a "mono" unit with an empty monomial."""
+    """Summands of `p`; a constant is a "mono" summand with an empty monomial."""
     units: list[Summand] = []
     if not p.plain:
         p = _remainders(ctx, p, units)
@@ -25,7 +25,7 @@ def regroup(ctx: ArithContext, p: Poly) -> tuple[Summand, ...]:
 
 
 def unit_value(ctx: ArithContext, unit: Summand) -> Poly:
-    """The value of a summand without its coefficient and factors."""
+    """Value of a summand without its coefficient and factors."""
     space = ctx.space
     if unit.kind == "mono":
         return space.one
@@ -61,7 +61,9 @@ def _remainders(ctx: ArithContext, p: Poly, units: list[Summand]) -> Poly:
 
 
 def _pairs(ctx: ArithContext, p: Poly, units: list[Summand]) -> Poly:
-    """`k * (d % r)` where it shows as `k * d - k * r * e` and `e` is `d // r` in another guise."""
+    """Recover `k * (d % r)` from `k * d - k * r * e` where `e` equals `d // r` in a different
+    form.
+    """
     space = ctx.space
     quotients = [(m, c) for m, c in p.terms if len(m) == 1 and space.atoms[m[0]].kind == "div"]
     for low, k in quotients:
@@ -83,8 +85,9 @@ def _is_sum(divisor: Poly) -> bool:
 def _by_sum(
     ctx: ArithContext, p: Poly, mono: Mono, a: int, position: int, units: list[Summand]
 ) -> Poly:
-    """`k * outer * (n % c)` for a divisor of several terms, such as the number of tiles
-    `(n - 1) // t + 1`: the term of `c` with the most factors tells `k` and `outer`."""
+    """Recover `k * outer * (n % c)` for a divisor of several terms, such as the tile count
+    `(n - 1) // t + 1`; the term of `c` with the most factors determines `k` and `outer`.
+    """
     space = ctx.space
     numerator, divisor = space.atoms[mono[position]].operands
     lead, c = max(divisor.terms, key=lambda t: (len(t[0]), t[0]))
@@ -110,16 +113,16 @@ def _by_sum(
 
 
 def _rank(divisor: Poly) -> tuple[int, int]:
-    """Larger divisors first; symbols count more than numbers."""
+    """Sort key for divisors: symbolic above constant, then by size."""
     if not divisor.terms:
         return (0, divisor.const)
     return max((len(m), c) for m, c in divisor.terms)
 
 
 class _Family:
-    """Quotients `value[t] = n // divisor[t]` of one numerator, divisors each dividing the next.
+    """Quotients `value[t] = n // divisor[t]` of one numerator, where each divisor divides the next.
 
-    The sum holds `outer * sum(coefficient[t] * value[t])`; `rest` is what it holds besides.
+    The sum contains `outer * sum(coefficient[t] * value[t])`; `rest` is the remainder of the sum.
     """
 
     def __init__(self, outer: Mono, rest: Poly) -> None:
@@ -131,7 +134,7 @@ class _Family:
 
 
 def _family(ctx: ArithContext, p: Poly, mono: Mono, a: int, position: int) -> _Family | None:
-    """The quotients that belong to the division at `mono[position]`, largest divisor last."""
+    """The family of the division at `mono[position]`, with the largest divisor last."""
     space = ctx.space
     numerator, divisor = space.atoms[mono[position]].operands
     if divisor is space.zero:
@@ -166,7 +169,7 @@ def _family(ctx: ArithContext, p: Poly, mono: Mono, a: int, position: int) -> _F
 
 
 def _inner_divisors(ctx: ArithContext, p: Poly, divisor: Poly) -> list[Poly]:
-    """Divisors of other quotients in `p`, each dividing the one before, then 1."""
+    """Divisors of other quotients in `p`, each dividing the previous one, then 1."""
     space = ctx.space
     matches = {
         space.atoms[n].operands[1] for m, _ in p.terms for n in m if space.atoms[n].kind == "div"
@@ -183,7 +186,7 @@ def _inner_divisors(ctx: ArithContext, p: Poly, divisor: Poly) -> list[Poly]:
 
 
 def _ratio(ctx: ArithContext, c: Poly, inner: Poly) -> Poly | None:
-    """`c / inner` when it is a whole monomial other than 1 and `inner` is positive."""
+    """`c / inner` if it is an integer monomial other than 1 and `inner` is positive."""
     if not c.terms and not inner.terms:
         whole = 0 < inner.const < c.const and c.const % inner.const == 0
         return ctx.space.const(c.const // inner.const) if whole else None
@@ -203,7 +206,9 @@ def _ratio(ctx: ArithContext, c: Poly, inner: Poly) -> Poly | None:
 
 
 def _multiple(p: Poly, outer: Mono, value: Poly) -> int:
-    """How often `outer * value` is in `p`: the common factor of its terms, 0 if one is missing."""
+    """Multiplicity of `outer * value` in `p`: the common factor of its terms, 0 if one is
+    missing.
+    """
     count = 0
     for m, c in value.terms:
         have = p.coefficient(tuple(sorted(m + outer)) if outer else m)
@@ -218,8 +223,11 @@ def _multiple(p: Poly, outer: Mono, value: Poly) -> int:
 
 
 def _constant(p: Poly, outer: Mono, value: int, a: int, divisor: Poly) -> int:
-    """How often `outer * value` is in `p` for a number `value`, as in `16 * (3 % n)`, which is
-    `48 - 16 * n * (3 // n)`: as often as the quotient has the divisor as a factor."""
+    """Multiplicity of `outer * value` in `p` for a constant `value`, limited to that of the
+    quotient.
+
+    Example: `16 * (3 % n)` is `48 - 16 * n * (3 // n)`.
+    """
     c = divisor.terms[0][1] if divisor.terms else divisor.const
     have = p.coefficient(outer) if outer else p.const
     count = 0 if a % c else a // c
@@ -227,10 +235,10 @@ def _constant(p: Poly, outer: Mono, value: int, a: int, divisor: Poly) -> int:
 
 
 def _digits(ctx: ArithContext, family: _Family, p: Poly, units: list[Summand]) -> Poly:
-    """Write the family as digits where that is shorter or removes a change of sign.
+    """Rewrite a family as digits if that is shorter or removes a change of sign.
 
     `n // c[t]` is the sum of the digits `s >= t` times `c[s] / c[t]`, so digit `s` has the factor
-    `sum over t <= s of coefficient[t] * c[s] / c[t]`; equal-scaled neighbours are one digit again.
+    `sum over t <= s of coefficient[t] * c[s] / c[t]`. Adjacent digits of equal scale are merged.
     """
     space = ctx.space
     count = len(family.divisors)
@@ -241,7 +249,7 @@ def _digits(ctx: ArithContext, family: _Family, p: Poly, units: list[Summand]) -
         if ratio is None:
             return p
         factors.append(space.add(family.coefficients[t], space.mul(factors[-1], ratio)))
-    groups: list[tuple[int, int]] = []  # digits [start, end), `count` standing for the top
+    groups: list[tuple[int, int]] = []  # digits [start, end); `count` stands for the top
     for t in range(count):
         ratio = ratios[t - 1] if t else None
         if groups and ratio is not None and factors[t] is space.mul(factors[t - 1], ratio):
@@ -298,7 +306,7 @@ def _minima(ctx: ArithContext, p: Poly, units: list[Summand]) -> Poly:
 def _base(
     ctx: ArithContext, p: Poly, mono: Mono, a: int, outer: Mono, differences: tuple[Poly, ...]
 ) -> Poly:
-    """The part of the other terms that goes into the operands because it cancels there."""
+    """The other terms that are moved into the operands because they cancel there."""
     space = ctx.space
     taken: dict[Mono, int] = {}
     const = 0

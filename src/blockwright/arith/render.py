@@ -1,4 +1,4 @@
-"""Canonical sums back to expressions."""
+"""Rendering of canonical sums as expressions."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _FAR = 1 << 31  # index times a smaller coefficient is assumed to fit 64 bits
 
 
 class Unwritable(IRError):
-    """A canonical sum has a number that no integer type holds."""
+    """A canonical sum has a coefficient or constant that no integer type can hold."""
 
 
 def render(ctx: Rewriter, p: Poly, dtype: DType) -> Expr:
-    """`p` as an expression of an index type."""
+    """Render `p` as an expression of an index type."""
     wrapping = _render_wrapping(ctx, p, dtype) if p.wraps and dtype.bits >= INT64.bits else None
     return render_units(ctx, ctx.units(p), dtype) if wrapping is None else wrapping
 
 
 def _render_wrapping(ctx: Rewriter, p: Poly, dtype: DType) -> Expr | None:
-    """Renders a wrapping sum that has large coefficients; None for any other sum.
+    """Render a wrapping sum that has large coefficients; None for any other sum.
 
     Index arithmetic must not overflow 64 bits, so a large factor or constant is applied to a
     subexpression that contains a value, which may wrap, and never to indices alone.
@@ -51,7 +51,7 @@ def _render_wrapping(ctx: Rewriter, p: Poly, dtype: DType) -> Expr | None:
 
 
 def render_units(ctx: Rewriter, units: tuple[Summand, ...], dtype: DType) -> Expr:
-    """The sum of the summands: positive ones first, the constant last."""
+    """Render a sum: positive summands first, the constant last."""
     node = ctx.space.node
     const = sum(u.coefficient for u in units if u.kind == "mono" and not u.rest)
     rest = [u for u in units if u.kind != "mono" or u.rest]
@@ -73,20 +73,20 @@ def render_units(ctx: Rewriter, units: tuple[Summand, ...], dtype: DType) -> Exp
 
 
 def _subtracted(coefficient: int, dtype: DType) -> bool:
-    """Whether a summand is written with a minus; the type has no opposite of its least number."""
+    """Whether a summand is rendered with a minus; the type's minimum cannot be negated."""
     return coefficient < 0 and coefficient != dtype.min_value
 
 
 def number(ctx: Rewriter, value: int, dtype: DType) -> Expr:
-    """A constant; one that the type does not have is written in 64 bits and cast.
+    """A constant; one out of range of the type is written as int64 and cast.
 
     Raises:
-        Unwritable: it does not fit 64 bits either.
+        Unwritable: the constant does not fit 64 bits either.
     """
     if dtype.min_value <= value <= dtype.max_value:
         return ctx.space.int_node(value, dtype)
     if not INT64.min_value <= value <= INT64.max_value:
-        raise Unwritable(f"{value} is no number of 64 bits")
+        raise Unwritable(f"{value} does not fit 64 bits")
     return ctx.space.node(Cast, dtype, ctx.space.int_node(value, INT64))
 
 
@@ -98,7 +98,7 @@ def _order(unit: Summand) -> tuple[int, ...]:
 
 
 def _unit(ctx: Rewriter, unit: Summand, coefficient: int, dtype: DType) -> Expr:
-    """One summand with a positive coefficient in place of its own."""
+    """Render one summand, with the given positive coefficient instead of its own."""
     factors, coefficient = _factors(ctx, unit.rest, coefficient, dtype)
     if unit.kind != "mono":
         wide = _width(ctx, unit.operands, dtype)
@@ -125,7 +125,7 @@ def _factors(ctx: Rewriter, mono: Mono, coefficient: int, dtype: DType) -> tuple
         whole = ctx.exact_division(number)
         if whole is None or coefficient % whole[1][1]:
             continue
-        var, (symbols, c) = whole  # (n // 4) * 8 is n * 2 where 4 divides n, t * (n // t) is n
+        var, (symbols, c) = whole  # (n // 4) * 8 is n * 2 if 4 divides n; t * (n // t) is n
         rest = without(tuple(left), (number, *symbols))
         if rest is not None:
             coefficient //= c
@@ -136,14 +136,17 @@ def _factors(ctx: Rewriter, mono: Mono, coefficient: int, dtype: DType) -> tuple
 
 
 def _width(ctx: Rewriter, operands: tuple[Poly, ...], dtype: DType) -> DType:
-    """The type to divide or compare in: a 64-bit variable may be too large for a narrower one,
-    even where the result is not."""
+    """Type for a division or comparison: a 64-bit variable may be out of range of a narrower type,
+    even if the result is not.
+    """
     wide = dtype.bits < 64 and any(_has_wide(ctx, p, dtype.bits) for p in operands)
     return INT64 if wide else dtype
 
 
 def _has_wide(ctx: Rewriter, p: Poly, bits: int) -> bool:
-    """Whether a sum is made of a wider variable; what loads and calls depend on does not count."""
+    """Whether a sum uses a wider variable directly; variables inside loads and calls do not
+    count.
+    """
     atoms = (ctx.space.atoms[number] for mono, _ in p.terms for number in mono)
     return any(
         (isinstance(atom.node, Var) and atom.node.type.bits > bits)

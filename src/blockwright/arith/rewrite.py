@@ -1,8 +1,8 @@
-"""Simplification of whole expressions: index scalars, conditions, vectors, and the rest.
+"""Simplification of any expression: index scalars, conditions, vectors and others.
 
-Index scalars go through the canonical sum and back; conditions have their own module; a vector that
-is affine in its lane becomes a `Ramp` or a `Broadcast`. Everything else keeps its shape, gets
-simplified operands, and is folded only where that is exact for the type (floats lose nothing but
+Index scalars are converted to the canonical sum and back; conditions are handled by `condition`; a
+vector that is affine in its lane becomes a `Ramp` or a `Broadcast`. Any other expression keeps its
+form, with simplified operands, and is folded only where that is exact for the type (for floats:
 `x * 1`, `x / 1` and `x - 0`).
 """
 
@@ -42,11 +42,11 @@ from blockwright.ir import (
 )
 
 Lanes = tuple[Poly, Poly]
-"""Value of lane 0 and the difference from lane to lane."""
+"""Value of lane 0, and the difference between consecutive lanes."""
 
 
 def rewrite(ctx: Rewriter, expr: Expr) -> Expr:
-    """The simplified expression, a hash-consed node."""
+    """Simplify an expression; the result is hash-consed."""
     if isinstance(expr, (Var, IntImm, FloatImm)):
         if isinstance(expr, Var) and is_index(expr.type) and ctx.equality(expr) is not None:
             return ctx.lower(ctx.lift(expr), expr.type)
@@ -74,13 +74,15 @@ def _index(ctx: Rewriter, expr: Expr) -> Expr:
     p = ctx.lift(expr)
     dtype = expr.dtype
     if p.terms and not p.wraps and ctx.is_value(expr):
-        return ctx.space.adopt(expr)  # in index terms it would be taken not to wrap around
+        return ctx.space.adopt(expr)  # as an index it would be assumed not to wrap around
     smallest, largest = dtype.min_value, dtype.max_value
     if not all(smallest <= c <= largest for c in (p.const, *(c for _, c in p.terms))):
         return _fold(ctx, simplified_operands(ctx, expr))
     simple = ctx.lower(p, dtype)
     if isinstance(expr, Mul) and len(p.terms) > 2 and not isinstance(expr.b, IntImm):
-        kept = _fold(ctx, simplified_operands(ctx, expr))  # a product of sums stays one
+        kept = _fold(
+            ctx, simplified_operands(ctx, expr)
+        )  # keep a product of sums if that is smaller
         if _size(kept) < _size(simple):
             return kept
     return simple
@@ -96,7 +98,7 @@ def _size(expr: Expr) -> int:
 
 
 def _fold(ctx: Rewriter, expr: Expr) -> Expr:
-    """Local folding of a node whose operands are simplified."""
+    """Fold a node with simplified operands locally."""
     adopt = ctx.space.adopt
     if isinstance(expr, BinaryOp):
         if isinstance(expr.b, FloatImm):
@@ -136,7 +138,7 @@ def _vector(ctx: Rewriter, expr: Expr) -> Expr:
 
 
 def render_lanes(ctx: Rewriter, lanes: Lanes, count: int, like: Expr) -> Expr:
-    """A `Broadcast` or `Ramp` of `count` lanes."""
+    """Render a `Broadcast` or `Ramp` of `count` lanes."""
     element = like.dtype.element
     base = ctx.lower(lanes[0], element)
     if lanes[1] is ctx.space.zero:
@@ -145,7 +147,7 @@ def render_lanes(ctx: Rewriter, lanes: Lanes, count: int, like: Expr) -> Expr:
 
 
 def lanes_of(ctx: Rewriter, expr: Expr) -> Lanes | None:
-    """The vector as `base + lane * stride`, if it is affine in the lane."""
+    """The vector as `base + lane * stride` if it is affine in the lane, otherwise None."""
     space = ctx.space
     if isinstance(expr, Broadcast) and expr.value.dtype.lanes == 1:
         return ctx.lift(expr.value), space.zero
@@ -189,7 +191,7 @@ def _wraps(lanes: Lanes) -> bool:
 def _divided_lanes(
     ctx: Rewriter, expr: FloorDiv | FloorMod, a: Lanes, b: Lanes, count: int
 ) -> Lanes | None:
-    """Division where the stride is a multiple of the divisor or all lanes share the quotient."""
+    """Division if the stride is a multiple of the divisor or all lanes have the same quotient."""
     space = ctx.space
     c = b[0]
     if b[1] is not space.zero or (not c.terms and c.const == 0):
@@ -248,7 +250,7 @@ def _vector_condition(ctx: Rewriter, expr: Expr) -> Expr:
 
 
 def _vector_compare(ctx: Rewriter, expr: CompareOp, count: int) -> Expr:
-    """True or false when the first and the last lane are, and so all between."""
+    """Fold an inequality that has the same constant result in the first and the last lane."""
     a, b = lanes_of(ctx, expr.a), lanes_of(ctx, expr.b)
     if a is None or b is None or _wraps(a) or _wraps(b):
         return expr

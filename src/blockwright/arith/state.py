@@ -1,10 +1,10 @@
-"""What an analyzer knows: limits of variables, facts, equalities, true conditions, and memos.
+"""State of an analyzer: limits of variables, facts, equalities, true conditions, and memos.
 
-A state is rebuilt from its entries when an equality arrives, because sums made earlier mention the
-replaced variable; otherwise entries are added one by one.
+A state is rebuilt from its entries when an equality is learned, because earlier sums contain the
+replaced variable; otherwise entries are added incrementally.
 
-A state that several analyzers share does not change. What one of them learns leads to another
-state, which it keeps for the others, so that nothing is worked out twice.
+A state shared by several analyzers is immutable. Learning from it produces another state, which is
+cached in `next`, so that other analyzers that learn the same reuse it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Entry = tuple[str, Var | None, Any]
 
 
 def entry_key(entry: Entry) -> Any:
-    """Equal for entries that tell the same."""
+    """A key that is equal for equivalent entries."""
     kind, var, value = entry
     if isinstance(value, Range):
         return kind, var, _value_key(value.min), _value_key(value.extent)
@@ -32,25 +32,27 @@ def _value_key(value: Any) -> Any:
 
 
 class KnowledgeState:
-    """Knowledge and the results that depend on it."""
+    """Knowledge, and memoized results that depend on it."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.limits: dict[Var, tuple[Poly | None, Poly | None]] = {}
-        self.known: dict[int, Bounds] = {}  # atom number → bounds beyond what its meaning says
-        self.facts: tuple[Poly, ...] = ()  # sums that are not negative
+        self.known: dict[
+            int, Bounds
+        ] = {}  # atom number → bounds beyond those implied by its definition
+        self.facts: tuple[Poly, ...] = ()  # sums that are non-negative
         self.equal: dict[Var, Poly] = {}
         self.exact: dict[int, tuple[Var, Term]] = {}  # atom n // c → (n, c) where c divides n
-        self.whole: dict[Poly, int] = {}  # divisor → a number that it divides
+        self.whole: dict[Poly, int] = {}  # divisor → a known multiple of it
         self.true: set[Expr] = set()
-        self.shared = False  # by several analyzers, so it learns nothing more itself
+        self.shared = False  # by several analyzers, and therefore immutable
         self.next: dict[
             Any, KnowledgeState
         ] = {}  # of a shared state: entry → the state after learning it
         self.reset()
 
     def reset(self) -> None:
-        """Start new tables of results; knowledge stays."""
+        """Clear all memoized results; knowledge is kept."""
         self.lifted: dict[Expr, Poly] = {}
         self.simple: dict[Expr, Expr] = {}
         self.lowered: dict[Any, Expr] = {}
@@ -62,10 +64,10 @@ class KnowledgeState:
         self.quotients: dict[tuple[Poly, Poly], Poly] = {}
         self.reduced: dict[
             frozenset[Var], KnowledgeState
-        ] = {}  # variables → what is known without them
+        ] = {}  # variables → knowledge without them
 
     def copy(self) -> KnowledgeState:
-        """A state that knows the same, has worked out nothing, and learns on its own."""
+        """An unshared state with the same knowledge and no memoized results."""
         other = KnowledgeState()
         other.entries = list(self.entries)
         other.limits = dict(self.limits)
@@ -78,5 +80,5 @@ class KnowledgeState:
         return other
 
     def narrow(self, atom: int, bounds: Bounds) -> None:
-        """Note constant bounds of an atom."""
+        """Record constant bounds of an atom."""
         self.known[atom] = tighter(self.known.get(atom, UNKNOWN), bounds)

@@ -1,8 +1,8 @@
-"""Dividing an iterator map into an outer and an inner part, as making a block of loops needs.
+"""Division of iterator maps into an outer and an inner part, as needed by blockize.
 
-With `inner` the loops that go into the new block, each binding becomes
-`outer * inner_extent + inner`, where `outer` uses the other loops only. That works when the digits
-of the inner loops are the low digits of the binding.
+With `inner` the loops that move into the new block, each binding becomes
+`outer * inner_extent + inner`, where `outer` uses only the other loops. This requires that the
+digits of the inner loops are the low digits of the binding.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from blockwright.ir import Expr, Range, Var, all_of, uses_var
 
 
 class SubspacePair(msgspec.Struct, frozen=True, eq=False):
-    """One binding as `outer * inner_extent + inner`, each over `[start, start + extent)`."""
+    """One binding as `outer * inner_extent + inner`; each part ranges over `[start, start +
+    extent)`.
+    """
 
     outer: Expr
     outer_extent: Expr
@@ -31,10 +33,10 @@ class SubspacePair(msgspec.Struct, frozen=True, eq=False):
 
 
 class SubspaceDivision(msgspec.Struct, frozen=True, eq=False):
-    """The pairs, one per binding, and the predicate split in two.
+    """One pair per binding, and the predicate split into an outer and an inner part.
 
-    `inner_predicate` holds the conditions that mention an inner loop; a condition that mentions
-    both kinds of loops is there as well.
+    `inner_predicate` holds all conditions that use an inner loop, including those that also use
+    outer loops.
     """
 
     pairs: tuple[SubspacePair, ...]
@@ -84,11 +86,11 @@ class _Divider:
         return frozenset[Var]().union(*(self._loops(a.source) for a in mark.source.args))
 
     def _digit(self, part: _Part, item: IterSplit) -> _Part | None:
-        """`part // lower % extent`, for a mark that has both kinds of loops."""
+        """`part // lower % extent`, for a mark that has both inner and outer loops."""
         space, analyzer = self.space, self.analyzer
         lower, extent = self.poly(item.lower_factor), self.poly(item.extent)
         if lower is space.one and extent is self.poly(item.source.extent):
-            return part  # a bound on the whole stays in the predicate
+            return part  # a bound on the whole mark stays in the predicate
         if space.mul(part.outer_extent, part.inner_extent) is not self.poly(item.source.extent):
             return None
         above = self._ratio(lower, part.inner_extent)
@@ -112,7 +114,7 @@ class _Divider:
         return result if self.space.mul(result, q) is p else None
 
     def sum(self, item: IterSum) -> _Part | None:
-        """A mixed-radix sum, its digits from high to low."""
+        """Divide a mixed-radix sum whose digits are ordered from high to low."""
         space = self.space
         outer, inner = space.zero, space.zero
         outer_extent, inner_extent = space.one, space.one
@@ -120,7 +122,7 @@ class _Divider:
             part = self.split(digit)
             below = space.mul(outer_extent, inner_extent)
             if part is None or self.poly(digit.scale) is not below:
-                return None  # a bound on the digits below leaves a gap
+                return None  # a bound on the lower digits leaves a gap
             if part.inner_extent is not space.one:
                 if outer_extent is not space.one:
                     return None  # an inner digit above an outer one
@@ -144,11 +146,11 @@ def subspace_divide(
     analyzer: Analyzer,
     level: Level = "surjective",
 ) -> SubspaceDivision | None:
-    """Each binding as `outer * inner_extent + inner`; None when they do not divide so.
+    """Write each binding as `outer * inner_extent + inner`; None if that is impossible.
 
     Args:
         bindings: block iterator values, an iterator map of `iters` of the given level.
-        sub_iters: the loops that go inside.
+        sub_iters: the inner loops.
     """
     result = detect_iter_map(bindings, iters, predicate, analyzer, level)
     if not result.ok:
@@ -170,7 +172,7 @@ def subspace_divide(
 
 
 def _pair(analyzer: Analyzer, part: _Part, base: Expr, binding: Expr) -> SubspacePair:
-    """The pair with the base in the outer part when it is a multiple, else in the inner one."""
+    """Make a pair; the base goes to the outer part if it is a multiple, else to the inner part."""
     space, dtype = analyzer.space, binding.dtype
     start = analyzer.exact(base)
     steps = analyzer.floordiv(start, part.inner_extent)

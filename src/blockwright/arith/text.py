@@ -1,4 +1,4 @@
-"""Short text of an expression for logs and errors, without the program printer."""
+"""Short text of expressions for logs and errors, without the program printer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from blockwright.ir import (
 
 
 def expr_text(expr: Expr) -> str:
-    """Infix text with full parentheses around nested operations."""
+    """Infix text, with parentheses around nested operations."""
     rule = _RULES.get(type(expr))
     if rule is not None:
         return rule(expr)

@@ -1,14 +1,14 @@
-"""Rules for values: arithmetic modulo 2**n, where what holds for mathematical integers may not.
+"""Rules for values: arithmetic modulo 2**n, where identities of integers may not hold.
 
-Operands are simplified each on its own, which keeps every bit and makes no index of a value.
-Questions about them are answered from their mathematical values (`exact`), so a rule applies where
-its condition is proved for every bit pattern that the operands can have:
+Each operand is simplified separately, which preserves all bits and keeps a value a value. Queries
+about operands use their mathematical values (`exact`), so a rule applies only if its condition is
+proved for every bit pattern that the operands can have:
 
-- a quotient that is the same at both ends of the dividend's range is a constant;
-- `x % c` is `x` where `0 <= x < c`; division by 1 changes nothing;
-- truncating division is floor division where neither operand is negative;
-- of nested minima (maxima) each operand stands once, and those never chosen are dropped;
-- integers are equal where their sums are, modulo 2**n (`condition`).
+- a quotient that is equal at both ends of the dividend's range is a constant;
+- `x % c` is `x` if `0 <= x < c`; division by 1 is the identity;
+- truncating division is floor division if neither operand is negative;
+- nested minima (maxima) list each operand once, without those never chosen;
+- integers are equal if their sums are equal modulo 2**n (`condition`).
 
 No rule moves a summand across a comparison, a minimum or a division.
 """
@@ -19,13 +19,13 @@ from blockwright.arith.form import Poly, Rewriter
 from blockwright.ir import BinaryOp, Div, Expr, FloorDiv, FloorMod, Max, Min, Mod
 
 Ends = tuple[int, int]
-"""Least and greatest number that a value may be."""
+"""Minimum and maximum that a value can have."""
 
 
 def operand(ctx: Rewriter, expr: Expr) -> tuple[Expr, Poly]:
-    """An operand of a value, simplified, and its mathematical value.
+    """A simplified operand of a value, and its mathematical value.
 
-    An index becomes a value of its type here; a constant one may have been larger.
+    An index is converted to a value of its type; a constant index out of range is wrapped.
     """
     p = ctx.lift(expr)
     if p.is_const:
@@ -35,7 +35,7 @@ def operand(ctx: Rewriter, expr: Expr) -> tuple[Expr, Poly]:
 
 
 def divided(ctx: Rewriter, cls: type[BinaryOp], a: Expr, b: Expr) -> Poly:
-    """Quotient or remainder of which an operand is a value."""
+    """Quotient or remainder with an operand that is a value."""
     space, p = ctx.space, ctx.lift(a)
     (dividend, x), (divisor, y) = operand(ctx, a), operand(ctx, b)
     quotient = cls in (FloorDiv, Div)
@@ -60,7 +60,7 @@ def divided(ctx: Rewriter, cls: type[BinaryOp], a: Expr, b: Expr) -> Poly:
 
 
 def extremum(ctx: Rewriter, expr: Min | Max) -> Poly:
-    """Minimum or maximum of which an operand is a value."""
+    """Minimum or maximum with an operand that is a value."""
     space, cls = ctx.space, type(expr)
     kept: list[tuple[Expr, Poly]] = []
     for e, x in dict(_operands(ctx, cls, expr)).items():
@@ -78,7 +78,7 @@ def extremum(ctx: Rewriter, expr: Min | Max) -> Poly:
 
 
 def _operands(ctx: Rewriter, cls: type[Min | Max], expr: Expr) -> list[tuple[Expr, Poly]]:
-    """What `expr` is the minimum (maximum) of, each as `operand` gives it."""
+    """Operands of nested minima (maxima), each in the form returned by `operand`."""
     if not isinstance(expr, cls):
         simple, x = operand(ctx, expr)
         if not isinstance(simple, cls):
@@ -88,13 +88,15 @@ def _operands(ctx: Rewriter, cls: type[Min | Max], expr: Expr) -> list[tuple[Exp
 
 
 def _before(ctx: Rewriter, cls: type[Min | Max], x: Poly, y: Poly) -> bool:
-    """Whether `x` is chosen wherever the choice is between `x` and `y`."""
+    """Whether `x` is always chosen between `x` and `y`."""
     difference = ctx.space.sub(y, x) if cls is Min else ctx.space.sub(x, y)
     return ctx.known_nonneg(difference)
 
 
 def node_bounds(ctx: Rewriter, node: BinaryOp, limits: Ends) -> Ends:
-    """Bounds of a quotient, remainder, minimum or maximum of values; `limits` are its type's."""
+    """Bounds of a quotient, remainder, minimum or maximum of values; `limits` are those of its
+    type.
+    """
     a, b = (_known(ctx, e, limits) for e in (node.a, node.b))
     if isinstance(node, Min):
         return (min(a[0], b[0]), min(a[1], b[1]))
