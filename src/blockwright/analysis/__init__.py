@@ -1,4 +1,4 @@
-"""Facts about tensor programs: regions, dependence, validity, compute patterns."""
+"""Analyses of tensor programs: access regions, dependences, validity, compute patterns."""
 
 from blockwright.analysis.access.regions import (
     block_access_regions,

@@ -1,4 +1,4 @@
-"""What a function states about its symbolic sizes, as an analyzer to start from."""
+"""Facts that a function states about its symbolic sizes, as an initial `Analyzer`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def symbols_of(func: ir.PrimFunc) -> list[ir.Var]:
 
 
 def _in_shapes(func: ir.PrimFunc) -> dict[ir.Var, None]:
-    """Symbols in the shapes of parameter buffers, in order; numbers are most of what is there."""
+    """Symbols in the shapes of parameter buffers, in order; skips constant extents quickly."""
     return {
         v: None
         for b in func.buffers
@@ -30,7 +30,7 @@ def _in_shapes(func: ir.PrimFunc) -> dict[ir.Var, None]:
 
 
 def declared_bounds(func: ir.PrimFunc, var: ir.Var) -> tuple[int, int | None]:
-    """The least value of a size (1 unless stated: there is something to run), and the largest."""
+    """Minimum (1 unless stated, so that loops run) and maximum of a size."""
     lowers: Mapping[str, Any] = func.attrs.get(LOWER_BOUND, {})
     uppers: Mapping[str, Any] = func.attrs.get(UPPER_BOUND, {})
     low = _optional(lowers.get(var.name))
@@ -38,7 +38,7 @@ def declared_bounds(func: ir.PrimFunc, var: ir.Var) -> tuple[int, int | None]:
 
 
 def symbol_facts(func: ir.PrimFunc) -> Analyzer:
-    """An analyzer that knows the stated bounds of sizes; a shape variable is never negative."""
+    """An analyzer that knows the stated bounds of sizes; shape variables are non-negative."""
     analyzer = Analyzer(values=ir.value_variables(func))
     uppers: Mapping[str, Any] = func.attrs.get(UPPER_BOUND, {})
     lowers: Mapping[str, Any] = func.attrs.get(LOWER_BOUND, {})
@@ -56,10 +56,10 @@ def symbol_facts(func: ir.PrimFunc) -> Analyzer:
 
 
 def stated_conditions(func: ir.PrimFunc) -> list[ir.Expr]:
-    """What assertions and assumptions at the head of the program say about its sizes.
+    """Conditions on sizes stated by leading assertions and assumptions of the program.
 
-    `assert n % t == 0, "..."` is checked by every call, and all that follows may rely on it;
-    `T.evaluate(T.assume(n % t == 0))` is the caller's promise.
+    `assert n % t == 0, "..."` is checked by every call, and the code after it may rely on it;
+    `T.evaluate(T.assume(n % t == 0))` is a promise of the caller.
     """
     if not isinstance(func.body, ir.BlockRealize):
         return []
@@ -75,7 +75,7 @@ def stated_conditions(func: ir.PrimFunc) -> list[ir.Expr]:
 
 
 def _stated(stmt: ir.Stmt) -> ir.Expr | None:
-    """The condition that a statement says holds after it."""
+    """The condition that holds after an assertion or assumption; None for other statements."""
     if isinstance(stmt, ir.AssertStmt):
         return stmt.condition
     call = stmt.value if isinstance(stmt, ir.Evaluate) else None
@@ -91,8 +91,10 @@ def _optional(value: Any) -> int | None:
 
 
 def facts_at(tree: Tree, at: ir.Stmt) -> Analyzer:
-    """What holds at a statement: sizes, enclosing loops, iterators of enclosing blocks. In the
-    initial value of a block it is not known that its reduction takes a step."""
+    """Facts that hold at a statement: sizes, enclosing loops, iterators of enclosing blocks.
+
+    In the init statement of a block, the reduction loops are not known to have iterations.
+    """
     analyzer = symbol_facts(tree.func)
     for node in reversed(list(tree.ancestors(at))):
         if isinstance(node, ir.For):
@@ -105,8 +107,9 @@ def facts_at(tree: Tree, at: ir.Stmt) -> Analyzer:
 
 
 def reduced_by(realize: ir.BlockRealize) -> set[ir.Var]:
-    """The reduction iterators of a block with an initial value, and what drives them; nothing for
-    other blocks."""
+    """The reduction iterators of a block with an init statement, and the variables bound to them;
+    empty for other blocks.
+    """
     if realize.block.init is None:
         return set()
     pairs = zip(realize.block.iter_vars, realize.iter_values, strict=True)
@@ -115,8 +118,11 @@ def reduced_by(realize: ir.BlockRealize) -> set[ir.Var]:
 
 
 def facts_of_loop(analyzer: Analyzer, loop: ir.For) -> Analyzer:
-    """What of the facts at a loop its extent may rest on. A spatial loop below a reduction loop
-    also says for which points initial values are set where that runs no iteration."""
+    """Facts at a loop that may be used for its extent.
+
+    A spatial loop inside a reduction loop also determines for which elements the init statement
+    runs when the reduction loop has no iterations.
+    """
     reduced: set[ir.Var] = set()
     for realize in ir.collect(loop, ir.BlockRealize):
         reduced |= reduced_by(realize)
@@ -125,6 +131,7 @@ def facts_of_loop(analyzer: Analyzer, loop: ir.For) -> Analyzer:
 
 
 def facts_of_initial(analyzer: Analyzer, realize: ir.BlockRealize) -> Analyzer:
-    """What of the facts at a block, or in it, holds for its initial value as well, which is set
-    even where its reduction takes no step."""
+    """The facts at or in a block that also hold in its init statement, which runs even if the
+    reduction has no iterations.
+    """
     return analyzer.without_empty(reduced_by(realize))

@@ -1,7 +1,7 @@
-"""Compute patterns of tensor programs: how a program may be fused with its neighbours.
+"""Compute patterns of tensor programs, which determine how operators may be fused.
 
-The pattern comes from the program alone (index expressions and block iterators), never from an
-operator name, so hand-written programs fuse like generated ones. The classes and their order are
+The pattern is derived from the program alone (index expressions and block iterators), never from an
+operator name, so hand-written programs fuse like generated ones. The patterns and their order are
 those of the Relax fusion pass.
 """
 
@@ -19,7 +19,7 @@ from blockwright.arith import Analyzer
 
 
 class Pattern(IntEnum):
-    """Compute patterns, the stricter ones first; a program has the largest of its blocks."""
+    """Compute patterns, from most to least restricted; a program has the maximum of its blocks."""
 
     ElementWise = 0
     Broadcast = 1
@@ -35,9 +35,9 @@ class Pattern(IntEnum):
 def compute_pattern(func: ir.PrimFunc) -> Pattern:
     """The pattern of a whole program.
 
-    A last block that only rearranges what reductions before it made (softmax, layer norm) counts
-    as OutputEwiseFusible: what follows it element by element can join it. Several blocks that write
-    parts of one buffer (a concatenation) are Injective, and Opaque where parts may overlap.
+    If a final block only rearranges the results of preceding reductions (softmax, layer norm), the
+    program is OutputEwiseFusible: elementwise consumers can be fused. Several blocks that write
+    parts of one buffer (concatenation) are Injective, or Opaque if the parts may overlap.
     """
     if not isinstance(func.body, ir.BlockRealize):
         return Pattern.Opaque
@@ -61,7 +61,7 @@ def compute_pattern(func: ir.PrimFunc) -> Pattern:
 
 
 def joined_buffers(found: Sequence[ir.Block]) -> dict[ir.Buffer, list[ir.Block]]:
-    """Buffers that several of these blocks write, with those blocks."""
+    """Buffers written by several of these blocks, with those blocks."""
     writers: dict[ir.Buffer, list[ir.Block]] = {}
     for block in found:
         for buffer in dict.fromkeys(region.buffer for region in block.writes):
@@ -84,7 +84,7 @@ def _apart(blocks: Sequence[ir.Block], analyzer: Analyzer) -> bool:
 
 
 def _range(index: ir.Expr, domains: dict[ir.Var, ir.Range]) -> ir.Range:
-    """What an index of the form iterator + offset, or constant, takes on."""
+    """Range of an index of the form iterator + offset, or of a constant index."""
     axis, offset = _axis_of(index, domains.keys())
     if axis is None:
         return ir.point(index)
@@ -93,7 +93,7 @@ def _range(index: ir.Expr, domains: dict[ir.Var, ir.Range]) -> ir.Range:
 
 
 def _axis_of(index: ir.Expr, iterators: Set[ir.Var]) -> tuple[ir.Var | None, ir.Expr]:
-    """The iterator of an index `iterator + offset`, and the offset; (None, index) of another."""
+    """(iterator, offset) of an index `iterator + offset`; (None, index) for any other index."""
     if isinstance(index, ir.Var) and index in iterators:
         return index, ir.const(0, index.dtype)
     if isinstance(index, ir.Add):
@@ -104,7 +104,7 @@ def _axis_of(index: ir.Expr, iterators: Set[ir.Var]) -> tuple[ir.Var | None, ir.
 
 
 def block_pattern(block: ir.Block) -> Pattern:
-    """The pattern of one leaf block: a single store, or a reduction with its initial value."""
+    """The pattern of one leaf block: a single store, or a reduction with its init statement."""
     stores = ir.collect(block.body, ir.BufferStore)
     reduce_axes = [it.iter_type is ir.IterType.REDUCE for it in block.iter_vars]
     if any(it.iter_type in (ir.IterType.SCAN, ir.IterType.OPAQUE) for it in block.iter_vars):
@@ -124,13 +124,13 @@ def block_pattern(block: ir.Block) -> Pattern:
 
 
 def _leaf_blocks(stmt: ir.Stmt) -> list[ir.Block]:
-    """Blocks without inner blocks; a statement that writes outside blocks counts as none."""
+    """Blocks without inner blocks; statements outside of blocks are not considered."""
     result = ir.blocks(stmt)
     return [b for b in result if not ir.collect(b.body, ir.BlockRealize)]
 
 
 def _index_pattern(block: ir.Block, store: ir.BufferStore, loads: list[ir.BufferLoad]) -> Pattern:
-    """By where a block's only store goes: `C[vi, 0]`, or a part of a buffer, `C[vi + 10, vj]`."""
+    """Classify a block by its only store, such as `C[vi, 0]` or a slice `C[vi + 10, vj]`."""
     iterators = {it.var for it in block.iter_vars}
     symbols = _shape_symbols(store)
     axes: list[ir.Var] = []
@@ -161,7 +161,7 @@ def _index_pattern(block: ir.Block, store: ir.BufferStore, loads: list[ir.Buffer
 
 
 def _pair(store: ir.BufferStore, load: ir.BufferLoad, axes: list[ir.Var]) -> Pattern:
-    """How a load's indices relate to the store's."""
+    """Classify a load by how its indices relate to those of the store."""
     if len(load.indices) == len(store.indices) and all(
         a is b or _same_constant(a, b) for a, b in zip(load.indices, store.indices, strict=True)
     ):
@@ -181,7 +181,7 @@ def _same_constant(a: ir.Expr, b: ir.Expr) -> bool:
 
 
 def _advance(remaining: Iterator[ir.Var], index: ir.Expr) -> bool:
-    """Whether `index` is one of the axes still to come; takes those before it."""
+    """Whether `index` is one of the remaining axes; consumes the axes before it."""
     return any(axis is index for axis in remaining)
 
 
@@ -200,7 +200,7 @@ def _reduction(block: ir.Block, store: ir.BufferStore) -> Pattern:
 
 
 def _axes_in_order(block: ir.Block) -> Pattern:
-    """A reduction, if its reduction axes come last."""
+    """CommReduce if the reduction axes come last, else Opaque."""
     kinds = [it.iter_type is ir.IterType.REDUCE for it in block.iter_vars]
     if any(a and not b for a, b in pairwise(kinds)):
         return Pattern.Opaque  # a reduction axis before a spatial one

@@ -1,4 +1,4 @@
-"""Sizes of buffers and loops: never negative where derived, solved for where linear."""
+"""Sizes of buffers and loops: clamping at 0, linear forms, and division by zero."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from blockwright.arith import Analyzer
 
 
 def nonnegative(extent: ir.Expr, analyzer: Analyzer) -> ir.Expr:
-    """The extent, or `max(extent, 0)` where it is not proved to be at least 0.
+    """The extent, or `max(extent, 0)` unless it is provably non-negative.
 
-    The range that a tile is clipped to, `min(tile, n - i * tile)`, is negative in iterations that
-    begin beyond `n`. As a loop extent that means no iterations; as the size of a buffer it must be
-    0, since a product of two negative extents, or a request for a negative number of bytes, is
-    something else.
+    The clipped extent of a tile, `min(tile, n - i * tile)`, is negative in iterations that start
+    beyond `n`. A negative loop extent means no iterations, but a buffer size must be clamped to 0:
+    the product of two negative extents is positive, and a negative number of bytes cannot be
+    allocated.
     """
     zero = ir.const(0, extent.dtype)
     if (known := ir.const_int(extent)) is not None:
@@ -23,7 +23,7 @@ def nonnegative(extent: ir.Expr, analyzer: Analyzer) -> ir.Expr:
 
 
 def linear_in(expr: ir.Expr, var: ir.Var) -> tuple[int, int] | None:
-    """(a, b) with expr = a * var + b, or None."""
+    """(a, b) such that `expr == a * var + b`; None if `expr` is not linear in `var`."""
     if expr is var:
         return 1, 0
     if isinstance(expr, ir.IntImm):
@@ -45,7 +45,7 @@ _DIVISIONS = (ir.FloorDiv, ir.FloorMod, ir.Div, ir.Mod)
 
 
 def divides_by_zero(size: ir.Expr) -> bool:
-    """Whether a size has a division or a remainder by what is 0 for all values of its symbols."""
+    """Whether a size contains a division or remainder by an expression that is always 0."""
     return any(isinstance(node, _DIVISIONS) and _is_zero(node.b) for node in ir.walk(size))
 
 
@@ -57,10 +57,10 @@ def _is_zero(divisor: ir.Expr) -> bool:
 
 
 def nonzero_divisors(sizes: Iterable[ir.Expr], analyzer: Analyzer | None = None) -> list[ir.Expr]:
-    """What must hold so that none of the sizes divides by 0; each condition once.
+    """Conditions under which none of the sizes divides by 0, without duplicates.
 
-    Left out is what `analyzer` proves. A division in one branch of a choice counts where that
-    branch is taken.
+    Conditions that `analyzer` proves are omitted. A division in one branch of a conditional matters
+    only if that branch is taken.
     """
     result: list[ir.Expr] = []
 

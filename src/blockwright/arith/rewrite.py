@@ -80,9 +80,7 @@ def _index(ctx: Rewriter, expr: Expr) -> Expr:
         return _fold(ctx, simplified_operands(ctx, expr))
     simple = ctx.lower(p, dtype)
     if isinstance(expr, Mul) and len(p.terms) > 2 and not isinstance(expr.b, IntImm):
-        kept = _fold(
-            ctx, simplified_operands(ctx, expr)
-        )  # keep a product of sums if that is smaller
+        kept = _fold(ctx, simplified_operands(ctx, expr))  # keep the product if it is smaller
         if _size(kept) < _size(simple):
             return kept
     return simple

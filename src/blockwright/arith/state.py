@@ -37,9 +37,7 @@ class KnowledgeState:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.limits: dict[Var, tuple[Poly | None, Poly | None]] = {}
-        self.known: dict[
-            int, Bounds
-        ] = {}  # atom number → bounds beyond those implied by its definition
+        self.known: dict[int, Bounds] = {}  # atom number → bounds beyond its definition
         self.facts: tuple[Poly, ...] = ()  # sums that are non-negative
         self.equal: dict[Var, Poly] = {}
         self.exact: dict[int, tuple[Var, Term]] = {}  # atom n // c → (n, c) where c divides n

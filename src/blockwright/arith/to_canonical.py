@@ -1,15 +1,15 @@
-"""Scalar index expressions to canonical sums.
+"""Conversion of scalar index expressions to canonical sums.
 
-Index expressions are mathematical integers; what depends on a load, a call or a variable declared
-to hold a value is a value and wraps around. Sums and products are canonical for both, because a
-ring identity survives the wrap; the numbers in a value's sum are taken modulo 2**n
-(`Space.wrapped`). All other operators have two sets of rules, those of `divide` for indices and
-those of `values` for values; `_of_indices` chooses.
+Index expressions are mathematical integers. An expression that depends on a load, a call or a
+variable declared to hold a value is a value and wraps around. Sums and products are canonical for
+both, because ring identities hold modulo 2**n; coefficients in a value's sum are reduced modulo
+2**n (`Space.wrapped`). All other operators have two sets of rules, those of `divide` for indices
+and those of `values` for values; `_of_indices` chooses.
 
-`exact` gives a sum that is the mathematical value of an expression. A value's sum is one only if
-its bounds show that it cannot wrap; elsewhere it is hidden behind an opaque atom. Exact sums serve
-for proofs. Combined, they may leave the range of the type, so an operand of a value is always
-rendered from `lift`, never from an exact sum.
+`exact` returns a sum that is the mathematical value of an expression. For a value this is its sum
+only if its bounds show that it cannot wrap, otherwise an opaque atom. Exact sums are for proofs.
+Combined, they may be out of range of the type, so an operand of a value is always rendered from
+`lift`, never from an exact sum.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def lift(ctx: Rewriter, expr: Expr) -> Poly:
 
 
 def exact(ctx: Rewriter, expr: Expr) -> Poly:
-    """The mathematical value of a value: its sum, or an opaque atom where it may wrap around."""
+    """The mathematical value of a value: its sum, or an opaque atom if it may wrap around."""
     p = ctx.lift(expr)
     if _is_atom(p) or _fits(ctx.bounds(p), expr.dtype):
         return p
@@ -63,7 +63,7 @@ def _is_atom(p: Poly) -> bool:
 
 
 def _rendered(ctx: Rewriter, expr: Expr) -> Expr:
-    """An operand again; simplifying a value never makes an index of it."""
+    """A simplified operand; simplifying a value never turns it into an index."""
     return ctx.simplify(expr) if ctx.is_value(expr) else ctx.lower(ctx.lift(expr), expr.dtype)
 
 
@@ -84,7 +84,7 @@ def _var(ctx: Rewriter, expr: Var) -> Poly:
 
 
 def _sum(ctx: Rewriter, expr: Expr) -> Poly:
-    """Addition and subtraction: a loop along the left spine, which may be thousands deep."""
+    """Addition and subtraction; iterates over the left spine, which may be thousands deep."""
     space = ctx.space
     parts: list[tuple[Expr, int]] = []
     node: Expr = expr
@@ -106,9 +106,10 @@ def _product(ctx: Rewriter, expr: Mul) -> Poly:
 
 
 def _of_indices(ctx: Rewriter, expr: BinaryOp) -> tuple[Poly, Poly] | None:
-    """The operands of an operator that has index rules; None where one of them is a value.
+    """The operands of an operator with index rules; None if one of them is a value.
 
-    Every operator that is no ring operation asks here, and values go to the rules of `values`.
+    Every operator that is not a ring operation calls this; values are left to the rules of
+    `values`.
     """
     if ctx.is_value(expr.a) or ctx.is_value(expr.b):
         return None
@@ -130,8 +131,10 @@ def _floormod(ctx: Rewriter, expr: FloorMod) -> Poly:
 
 
 def _has_no_opposite(divisor: Poly, dtype: DType) -> bool:
-    """Whether a divisor is the least number of its type: division by a negative number becomes one
-    by its opposite, which the type does not have."""
+    """Whether the divisor is the minimum of its type.
+
+    Division by a negative number is rewritten to use its negation, which would be out of range.
+    """
     return divisor.is_const and divisor.const == dtype.min_value < 0
 
 
@@ -158,7 +161,7 @@ def _max(ctx: Rewriter, expr: Max) -> Poly:
 
 
 def _truncating(ctx: Rewriter, expr: Div | Mod) -> Poly:
-    """The same as floor division where neither operand is negative."""
+    """Equals floor division if neither operand is negative."""
     result = _of_indices(ctx, expr)
     if result is None:
         return values.divided(ctx, type(expr), expr.a, expr.b)
@@ -185,8 +188,10 @@ def _cast(ctx: Rewriter, expr: Cast) -> Poly:
 
 
 def is_index_sum(ctx: Rewriter, p: Poly) -> bool:
-    """Whether a sum is made of loop variables and sizes alone, all of them known as such: a
-    variable of which nothing was told may stand for a value, and a narrower value wraps."""
+    """Whether a sum consists only of variables known to be loop variables or sizes.
+
+    A variable without any known fact may hold a value, and a narrower value wraps.
+    """
     atoms = (ctx.space.atoms[number] for mono, _ in p.terms for number in mono)
     return all(
         ctx.knows(atom.node)
@@ -264,7 +269,7 @@ def _power_of_two(ctx: Rewriter, expr: Call) -> Poly | None:
 
 
 def _checked(ctx: Rewriter, expr: Call) -> Poly:
-    """The index itself where it is surely inside; an unknown between 0 and the extent elsewhere."""
+    """The index itself if provably in bounds; otherwise an unknown between 0 and the extent."""
     index, extent = ctx.exact(expr.args[0]), ctx.exact(expr.args[1])
     room = ctx.space.add(ctx.space.sub(extent, index), ctx.space.const(-1))
     if ctx.nonneg(index) and ctx.nonneg(room):
@@ -273,12 +278,12 @@ def _checked(ctx: Rewriter, expr: Call) -> Poly:
 
 
 def _opaque(ctx: Rewriter, expr: Expr, wraps: bool = True) -> Poly:
-    """Taken as a whole, its operands simplified."""
+    """The expression as an opaque atom, with simplified operands."""
     return ctx.space.opaque(simplified_operands(ctx, expr), wraps)
 
 
 def simplified_operands(ctx: Rewriter, expr: Expr) -> Expr:
-    """The one object for `expr` with simplified operands."""
+    """The hash-consed node for `expr` with simplified operands."""
 
     def simplify(child: Any) -> Any:
         return ctx.simplify(child) if isinstance(child, Expr) else child
@@ -286,12 +291,12 @@ def simplified_operands(ctx: Rewriter, expr: Expr) -> Expr:
     new = ctx.space.adopt(expr.map_children(simplify))
     sorts = ctx.space.sorts
     if expr.dtype.is_int and sorts.is_index(new) and not sorts.is_index(expr):
-        return new if isinstance(new, IntImm) else ctx.space.adopt(expr)  # a value stays one
+        return new if isinstance(new, IntImm) else ctx.space.adopt(expr)  # a value remains a value
     return new
 
 
 def opaque_bounds(ctx: Rewriter, atom: Atom) -> Bounds:
-    """Bounds of an opaque atom from its type and its operands."""
+    """Bounds of an opaque atom, from its type and its operands."""
     node = atom.node
     assert node is not None
     dtype = node.dtype

@@ -116,13 +116,13 @@ def node_bounds(ctx: Rewriter, node: BinaryOp, limits: Ends) -> Ends:
 
 
 def _known(ctx: Rewriter, expr: Expr, limits: Ends) -> Ends:
-    """Bounds of an operand; those of the type where none are known."""
+    """Bounds of an operand; those of the type if unknown."""
     low, high = ctx.bounds(ctx.exact(expr))
     return (limits[0] if low is None else low, limits[1] if high is None else high)
 
 
 def facts_of(ctx: Rewriter, node: Expr, value: Poly) -> list[Poly]:
-    """Sums that are not negative, from the meaning of an opaque node whose value is `value`."""
+    """Non-negative sums that follow from the definition of an opaque node; `value` is its value."""
     if not isinstance(node, (Min, Max)):
         return []
     space = ctx.space

@@ -1,1 +1,1 @@
-"""What statements read and write: accesses, regions, and where blocks run."""
+"""Accesses of statements, access regions, and the contexts in which blocks run."""

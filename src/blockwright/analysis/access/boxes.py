@@ -1,4 +1,4 @@
-"""Boxes of elements of which some dimensions are not known, and boxes that start at values."""
+"""Boxes with unknown dimensions, and boxes whose start is a value that may wrap around."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from blockwright import ir
 from blockwright.arith import Analyzer, hull, jointly_cover
 
 Box = list["ir.Range | None"]
-"""One range per dimension; None is a dimension of which nothing is known."""
+"""One range per dimension; None for an unknown dimension."""
 
 
 def value_hull(ranges: Sequence[ir.Range], analyzer: Analyzer) -> ir.Range | None:
-    """The hull of ranges that start at values, which wrap around: of those that differ by indices,
-    and by little, as in `Walker._slid`."""
+    """Hull of ranges whose starts are wrapping values.
+
+    Supported only if the starts differ by indices and the hull is short (see `Walker._slid`).
+    """
     first = analyzer.lift(ranges[0].min)
     dtype = ranges[0].min.dtype
     parts: list[ir.Range] = []
@@ -31,25 +33,25 @@ def value_hull(ranges: Sequence[ir.Range], analyzer: Analyzer) -> ir.Range | Non
 
 
 def is_short(extent: ir.Expr, analyzer: Analyzer) -> bool:
-    """Whether an extent is at most half of the numbers of 32 bits."""
+    """Whether an extent is provably less than 2**31, half of the 32-bit range."""
     largest = analyzer.bounds(analyzer.exact(extent))[1]
     return largest is not None and largest < 1 << 31
 
 
 def is_within(box: Box, others: Sequence[Sequence[ir.Range]], analyzer: Analyzer) -> bool:
-    """Whether other boxes cover one of which each dimension is known."""
+    """Whether all dimensions of a box are known and other boxes cover it."""
     ranges = [rng for rng in box if rng is not None]
     return len(ranges) == len(box) and jointly_cover([tuple(o) for o in others], ranges, analyzer)
 
 
 def within(outer: ir.Range, rng: ir.Range) -> ir.Range:
-    """A range of a view in the coordinates of what it is a view of, in one type of integers."""
+    """Translate a range of a view to coordinates of its source, in one integer type."""
     start = outer.min + rng.min
     return ir.Range(start, ir.cast_to(rng.extent, start.dtype))
 
 
 def lanes_of(index: ir.Expr) -> ir.Range:
-    """An index as a range: a ramp covers what lies between its ends."""
+    """An index as a range; a ramp is covered by the range between its ends."""
     if isinstance(index, ir.Ramp):
         reach = index.stride * (index.lanes - 1)
         last = ir.maximum(index.base, index.base + reach)

@@ -1,7 +1,7 @@
-"""The bytes that an access touches, where one memory has several names.
+"""Byte ranges of accesses to memory that has several aliases.
 
-Views that fold_views cannot take out show a memory under another element type, or by strides and
-offsets of their own: their indices say nothing about which elements are the same. Their bytes do.
+Views that `fold_views` cannot remove show memory with another element type or with their own
+strides and offset, so their indices cannot be compared. Their byte ranges can.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from blockwright.analysis.canonical.memory import memory_roots
 
 
 class Bytes(NamedTuple):
-    """Where an element lies.
+    """Byte range of an element.
 
     Attributes:
-        first: the first byte, counted from the beginning of the memory that `buffer` stands for.
-        size: how many bytes there are.
+        first: first byte, relative to the start of the memory of `buffer`.
+        size: number of bytes.
     """
 
     buffer: ir.Buffer
@@ -30,7 +30,7 @@ class Bytes(NamedTuple):
 
 
 class MemoryNames:
-    """The names of the memories of a function that have several."""
+    """The aliases of each memory of a function that has more than one name."""
 
     def __init__(self, func: ir.PrimFunc) -> None:
         self.roots = memory_roots(func)
@@ -39,13 +39,13 @@ class MemoryNames:
         self._padded = alignments(func.body)
 
     def root(self, buffer: ir.Buffer) -> ir.Buffer:
-        """The buffer whose memory another one names."""
+        """The buffer whose memory another buffer aliases."""
         return self.roots.get(buffer, buffer)
 
     def bytes(self, buffer: ir.Buffer, indices: Sequence[ir.Expr]) -> Bytes | None:
-        """Where an element lies; None for a memory that has one name, or where that is not known.
+        """Byte range of an element; None for memory without aliases, or if unknown.
 
-        The position is in terms of what the access and the declarations of the views name.
+        The position is in terms of variables of the access and of the view declarations.
         """
         if buffer not in self._several or any(i.dtype.lanes > 1 for i in indices):
             return None

@@ -1,4 +1,4 @@
-"""A walk over the body of a block that collects what it touches, in terms of its iterators."""
+"""Walker that collects the accesses of a block body, in terms of the block iterators."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from blockwright.arith.condition import conjuncts
 
 NodeT = TypeVar("NodeT", bound=ir.Node)
 TouchedBoxes = dict[ir.Buffer, list[tuple[Box, Analyzer]]]
-"""Boxes in order of first access, each with what is known where it is touched."""
+"""Boxes in order of first access, each with the facts known at the access."""
 
 
 class Walker:
-    """Collects the boxes of all accesses per buffer, and what is known where each is touched.
+    """Collects per buffer the boxes of all accesses, and the facts known at each access.
 
     Attributes:
-        outside: what is known where the block runs.
-        analyzer: what is known where the walk stands: the loops around it have iterations.
-        busiest: what is known where all loops have iterations and all blocks run.
-        domains: what the loops around run over.
-        hidden: variables of loops, which stand in no region.
-        conditions: under which statements the walk stands.
-        begun: the stores that give single elements an initial value, whatever happens.
-        first: what is read before all elements have their initial values.
+        outside: facts where the block runs.
+        analyzer: facts at the current position, including that the enclosing loops have iterations.
+        busiest: facts if all loops have iterations and all blocks run.
+        domains: domains of the enclosing loops.
+        hidden: loop variables, which must not occur in a region.
+        conditions: conditions of the enclosing `if` statements.
+        begun: unconditional stores that initialize single elements.
+        first: reads before all elements are initialized.
     """
 
     def __init__(self, analyzer: Analyzer, block: ir.Block, addresses: bool = True) -> None:
@@ -46,7 +46,7 @@ class Walker:
         self.hidden: set[ir.Var] = set()
         self.conditions: list[ir.Expr] = []
         self.lets: dict[ir.Var, ir.Expr] = {}
-        self.written_out: dict[ir.Var, ir.Expr] = {}  # values of `lets` in terms of no other name
+        self.written_out: dict[ir.Var, ir.Expr] = {}  # values of `lets`, fully expanded
         self.inside: set[ir.Buffer] = set(block.alloc_buffers)
         self.views: dict[ir.Buffer, ir.BufferRegion] = {}
         self.reads: TouchedBoxes = {}
@@ -58,7 +58,7 @@ class Walker:
 
     # ------------------------------------------------------------------ scopes
     def _loop(self, node: ir.For) -> None:
-        """What lies in a loop runs if the loop does; what stands beside it may without."""
+        """Visit a loop; facts about its domain hold inside it, but not after it."""
         self.visit(node.min)
         self.visit(node.extent)
         self.hidden.add(node.loop_var)
@@ -74,7 +74,7 @@ class Walker:
             self.domains[node.loop_var] = IntervalSet(low, None)
         self.visit(node.body)
         self.analyzer = around
-        del self.domains[node.loop_var]  # elsewhere the loop may have no iterations
+        del self.domains[node.loop_var]  # after the loop, it may have had no iterations
 
     def _branches(self, node: ir.IfThenElse) -> None:
         self.visit(node.condition)
@@ -86,10 +86,10 @@ class Walker:
                 self.conditions.pop()
 
     def begin(self, block: ir.Block, init: ir.Stmt) -> None:
-        """From here on all elements have the initial values that `init` gives them.
+        """Mark the point after which all elements are initialized by `init`.
 
-        It ran in the first of the instances of a reduction: only elements that the others find in
-        the same place have a value.
+        `init` runs only in the first instance of a reduction, so this counts only for elements
+        whose indices are the same in all instances.
         """
         parts = init.seq if isinstance(init, ir.SeqStmt) else (init,)
         stores = [p for p in parts if isinstance(p, ir.BufferStore) and p.predicate is None]
@@ -109,7 +109,7 @@ class Walker:
         self.first, self.reads = self.reads, {}
 
     def leave_begun(self, block: ir.Block) -> None:
-        """Drop reads of elements that have been given an initial value."""
+        """Drop reads of elements that have been initialized."""
         init = block.init
         if init is None:
             return
@@ -136,7 +136,7 @@ class Walker:
             self.reads.setdefault(buffer, []).extend(boxes)
 
     def _is_begun(self, node: ir.BufferLoad) -> bool:
-        """Whether a load is of an element that has just been given its initial value."""
+        """Whether a load reads an element that was just initialized."""
         return any(
             store.buffer is node.buffer and ir.structural_equal(store.indices, node.indices)
             for store in self.begun
@@ -193,9 +193,9 @@ class Walker:
             self._box(self.writes, target.buffer, whole, None)
 
     def _all_reduce(self, node: ir.Call) -> None:
-        """A reduction over threads has its results as places: it writes them and reads nothing.
+        """A reduction over threads writes its result arguments and does not read them.
 
-        Its arguments are n, n values, a condition, n places and the axes of the threads.
+        Its arguments are n, n values, a condition, n results and the thread axes.
         """
         count = (ir.const_int(node.args[0]) if node.args else None) or 0
         for k, arg in enumerate(node.args):
@@ -207,7 +207,7 @@ class Walker:
                 self.visit(index)
 
     def _atomic(self, node: ir.Call) -> None:
-        """An atomic update reads and writes its element and no other."""
+        """An atomic update reads and writes only its element."""
         place = ir.atomic_place(node)
         if place is None:
             self.visit(node.args[0])
@@ -221,7 +221,7 @@ class Walker:
         binding = dict(zip((it.var for it in block.iter_vars), node.iter_values, strict=True))
         for value in (*node.iter_values, node.predicate):
             self.visit(value)
-        if self._never(node.predicate):  # a piece of a loop that a bound leaves empty
+        if self._never(node.predicate):  # a piece of a partitioned loop that is empty
             return
         for target, regions in ((self.reads, block.reads), (self.writes, block.writes)):
             for region in regions:
@@ -233,10 +233,10 @@ class Walker:
                 self._box(self.reads, region.buffer, ranges, node.predicate)
 
     def _begins(self, node: ir.BlockRealize) -> bool:
-        """Whether a reduction inside runs all of its instances here, from the first one on.
+        """Whether an inner reduction runs all of its instances here, starting with the first.
 
-        Its own signature leaves out what it updates. If the initial values are given outside, by
-        another instance of this block, these are reads.
+        Its own signature omits reads of the elements it updates. If the init statement runs
+        outside, in another instance of this block, the updates count as reads.
         """
         reduced = reduced_over(node.block)
         pairs = zip(node.block.iter_vars, node.iter_values, strict=True)
@@ -245,7 +245,7 @@ class Walker:
         ]
         moving = {v for value, _ in values for v in ir.free_vars(value) if v in self.domains}
         firsts: dict[ir.Var, ir.Expr] = {}
-        for var, domain in self.domains.items():  # outer loops stand first
+        for var, domain in self.domains.items():  # outer loops come first
             if var in moving:
                 if domain.min is None:
                     return False
@@ -267,8 +267,11 @@ class Walker:
     def _bound(
         self, rng: ir.Range, binding: dict[ir.Var, ir.Expr], node: ir.BlockRealize
     ) -> ir.Range:
-        """A range of an inner block in terms of the loops here. What a predicate keeps from running
-        may reach beyond the domains of the iterators: what they touch at most is less, then."""
+        """A range of an inner block in terms of the loops here.
+
+        Instances that the predicate excludes may lie beyond the iterator domains; the range over
+        the domains is then the tighter bound.
+        """
         value = ir.substitute(rng, binding)
         if ir.is_const_int(node.predicate) or value is rng:
             return value
@@ -282,7 +285,7 @@ class Walker:
         return largest if less and not covers([largest], [reached], self.analyzer) else value
 
     def _never(self, predicate: ir.Expr) -> bool:
-        """Whether a condition is seen to fail for all values of the loops."""
+        """Whether a condition provably fails for all values of the loops."""
         if ir.is_const_int(predicate):
             return ir.is_const_int(predicate, 0)
         return any(self.analyzer.prove(ir.logical_not(p)) for p in conjuncts(predicate))
@@ -296,8 +299,9 @@ class Walker:
         self._box(target, buffer, ranges, None)
 
     def _lanes(self, index: ir.Expr, dim: ir.Expr) -> ir.Range:
-        """An index as a range; a ramp of values, of which each lane may wrap around, as all of a
-        dimension."""
+        """An index as a range; for a ramp of values, whose lanes may wrap around, possibly the
+        whole dimension.
+        """
         index = self._without_names(index) if self.lets else index
         if not isinstance(index, ir.Ramp) or not any(
             self.analyzer.is_value(part) for part in (index.base, index.stride)
@@ -306,7 +310,7 @@ class Walker:
         steps = ir.const_int(index.stride)
         if steps is None or abs(steps) * index.lanes >= 1 << 31:
             return ir.Range(ir.const(0, dim.dtype), dim)
-        reach = steps * (index.lanes - 1)  # where a lane wraps, it ends below zero
+        reach = steps * (index.lanes - 1)  # a wrapped lane is negative
         start = ir.add(index.base, min(reach, 0))
         return ir.Range(start, ir.const(abs(reach) + 1, start.dtype))
 
@@ -334,7 +338,7 @@ class Walker:
         target.setdefault(buffer, []).append((box, known))
 
     def _told(self, predicate: ir.Expr) -> ir.Expr | None:
-        """What a condition says of loops and sizes, if anything."""
+        """The part of a condition that depends only on loops and sizes, or None."""
         parts = [p for p in conjuncts(self._without_names(predicate)) if is_steady(p)]
         parts = [p for p in parts if not ir.is_const_int(p, 1)]
         return ir.all_of(parts) if parts else None
@@ -348,7 +352,7 @@ class Walker:
         return known
 
     def _without_names(self, node: NodeT) -> NodeT:
-        """A node with the values of names in their places; few values ever decide an index."""
+        """A node with let-bound names expanded; few of them occur in indices."""
         used: dict[ir.Var, ir.Expr] = {}
         for var in ir.collect(node, ir.Var):
             if var in self.lets:
@@ -370,10 +374,10 @@ class Walker:
         return self._slid(rng) if ir.is_const_int(box.extent, -1) else box
 
     def _slid(self, rng: ir.Range) -> ir.Range | None:
-        """A range that starts at a value, which wraps around, and an index that loops move.
+        """A range whose start is the sum of a wrapping value and an index that loops move.
 
-        What they move it by is less than half of the numbers of the type: where the sum wraps, it
-        ends below zero, outside of the buffer.
+        The index moves by less than half of the range of the type. If the sum wraps, it becomes
+        negative, outside of the buffer.
         """
         analyzer, space = self.analyzer, self.analyzer.space
         start = analyzer.lift(rng.min)
@@ -395,7 +399,7 @@ class Walker:
         return ir.Range(ir.add(*ir.match_types(analyzer.lower(still, dtype), box.min)), box.extent)
 
     def result(self, found: TouchedBoxes) -> tuple[ir.BufferRegion, ...]:
-        """The hulls of the collected boxes; unknown dimensions are taken whole."""
+        """Hulls of the collected boxes; an unknown dimension is taken whole."""
         out: list[ir.BufferRegion] = []
         for buffer, boxes in found.items():
             joined = [
@@ -409,10 +413,10 @@ class Walker:
         return tuple(out)
 
     def _joined(self, parts: list[tuple[ir.Range | None, Analyzer]]) -> ir.Range | None:
-        """The hull of what is touched in one dimension.
+        """Hull of the accessed ranges of one dimension.
 
-        What it is where all of it is touched is the simplest form. That is the hull everywhere if
-        it covers each part wherever this one is touched.
+        The hull under the facts `busiest`, where everything is accessed, has the simplest form. It
+        is valid everywhere if it covers each part under the facts known at that part.
         """
         ranges = [rng for rng, _ in parts if rng is not None]
         if len(ranges) < len(parts):
@@ -422,7 +426,7 @@ class Walker:
         if any(self.outside.is_value(rng.min) for rng in ranges):
             return value_hull(ranges, self.outside)
         simple = reduce(lambda a, b: hull(a, b, self.busiest), ranges)
-        seen = not ir.uses_var(simple, self.hidden)  # conditions may tell sizes by loops
+        seen = not ir.uses_var(simple, self.hidden)  # conditions may relate sizes to loops
         if seen and all(covers([simple], [rng], known) for rng, known in parts if rng is not None):
             return simple
         return reduce(lambda a, b: hull(a, b, self.outside), ranges)

@@ -1,9 +1,9 @@
-"""Trying index expressions on actual numbers, to find counterexamples.
+"""Numeric evaluation of index expressions, to find counterexamples.
 
-The validator calls a program wrong only when it can show an instance at which it goes wrong. What
-is not proved is tried here: sizes get small values within their stated bounds, loops run through
-all of their iterations or, where there are too many, through the first two, a middle one and the
-last; arithmetic is NumPy's on 64-bit integers, one row per instance.
+The validator rejects a program only if it can show an instance that fails. Properties that cannot
+be proved are tested here: sizes get small values within their stated bounds; loops run all of their
+iterations or, if there are too many, the first two, a middle one and the last. Arithmetic is
+NumPy's on 64-bit integers, with one row per instance.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _DIVISIONS: dict[type[ir.Expr], Callable[[Any, Any], Any]] = {
 
 
 class DependsOnMore(Exception):
-    """The expression depends on more than the variables."""
+    """The expression depends on more than the given variables."""
 
 
 class VarRange(NamedTuple):
-    """A variable that runs over [low, low + extent)."""
+    """A variable that ranges over [low, low + extent)."""
 
     var: ir.Var
     low: ir.Expr
@@ -43,9 +43,9 @@ class VarRange(NamedTuple):
 
 
 def value_of(expr: ir.Expr, env: Mapping[ir.Var, Any]) -> Any:
-    """The value of an index expression or condition, one per row of `env`.
+    """Evaluate an index expression or condition, once per row of `env`.
 
-    Raises Unknown for memory, floats, calls, and variables that `env` does not have.
+    Raises `DependsOnMore` for memory, floats, calls, and variables missing in `env`.
     """
     match expr:
         case ir.IntImm():
@@ -88,7 +88,7 @@ def _binary(expr: ir.BinaryOp | ir.CompareOp | ir.And | ir.Or, a: Any, b: Any) -
 
 
 def end_lanes(indices: Sequence[ir.Expr]) -> list[Sequence[ir.Expr]]:
-    """The indices of an element; of a vector, those of its first and of its last lane."""
+    """The indices of an element; for a vector, those of its first and last lane."""
     lanes = max((i.dtype.lanes for i in indices), default=1)
     if lanes == 1:
         return [indices]
@@ -102,7 +102,7 @@ def _lane(index: ir.Expr, lane: int) -> ir.Expr:
 
 
 def sizes_to_try(func: ir.PrimFunc) -> list[Env]:
-    """A few values for all symbolic sizes, within their stated bounds."""
+    """Several assignments of all symbolic sizes, within their stated bounds."""
     symbols = [v for v in symbols_of(func) if v.type.is_int]
     if not symbols:
         return [{}]
@@ -118,20 +118,20 @@ def sizes_to_try(func: ir.PrimFunc) -> list[Env]:
 
 
 class Instances(NamedTuple):
-    """Rows of values; `complete` when no instance was left out."""
+    """Rows of variable values; `complete` if no instance was omitted."""
 
     env: Env
     rows: int
     complete: bool
 
     def where(self, mask: Any) -> Instances:
-        """The rows at which a condition holds."""
+        """The rows for which a condition holds."""
         keep = np.flatnonzero(np.broadcast_to(mask, (self.rows,)))
         env = _rows(self.env, keep)
         return Instances(env, len(keep), self.complete)
 
     def at(self, row: int) -> Env:
-        """One row as plain numbers."""
+        """One row as plain integers."""
         return {v: int(x[row]) if is_array(x) else x for v, x in self.env.items()}
 
 
@@ -145,9 +145,9 @@ def _rows(env: Env, chosen: Array) -> Env:
 
 
 def instances(spans: Iterable[VarRange], known: Env, limit: int = 1 << 13) -> Instances:
-    """What the variables of `spans` run through, in order, given those of `known`.
+    """Enumerate the values of the variables of `spans`, in order, given those in `known`.
 
-    Raises Unknown where a bound cannot be evaluated.
+    Raises `DependsOnMore` if a bound cannot be evaluated.
     """
     env: Env = dict(known)
     rows, complete = 1, True
@@ -173,6 +173,6 @@ def instances(spans: Iterable[VarRange], known: Env, limit: int = 1 << 13) -> In
 
 
 def shown(env: Mapping[ir.Var, Any], variables: Iterable[ir.Var]) -> str:
-    """`i = 3, j = 0`, in the order given."""
+    """Text such as `i = 3, j = 0`, in the given order."""
     pairs = [f"{v.name} = {env[v]}" for v in dict.fromkeys(variables) if v in env]
     return ", ".join(pairs)

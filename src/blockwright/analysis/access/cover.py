@@ -1,4 +1,4 @@
-"""Boxes that cover a box, each of them there under conditions; boxes that never meet."""
+"""Coverage of a box by conditional boxes, and disjointness of boxes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from blockwright import ir
 from blockwright.arith import Analyzer, jointly_cover
 
 Made = tuple[tuple[ir.Range, ...], list[ir.Expr]]
-"""A box that a producer writes, and the conditions under which it runs at all."""
+"""A box that a producer writes, and the conditions under which the producer runs."""
 
 
 def apart(a: ir.BufferRegion, b: ir.BufferRegion, analyzer: Analyzer) -> bool:
-    """Whether two boxes of a buffer surely have no element in common."""
+    """Whether two boxes of a buffer are provably disjoint."""
     if plainly_apart(a, b):
         return True
     for p, q in zip(a.region, b.region, strict=True):
@@ -25,7 +25,7 @@ def apart(a: ir.BufferRegion, b: ir.BufferRegion, analyzer: Analyzer) -> bool:
 
 
 def plainly_apart(a: ir.BufferRegion, b: ir.BufferRegion) -> bool:
-    """Whether constant bounds of two boxes tell that they have no element in common."""
+    """Whether constant bounds of two boxes show that they are disjoint."""
     for p, q in zip(a.region, b.region, strict=True):
         if not (isinstance(p.min, ir.IntImm) and isinstance(q.min, ir.IntImm)):
             continue
@@ -38,8 +38,7 @@ def plainly_apart(a: ir.BufferRegion, b: ir.BufferRegion) -> bool:
 
 
 def apart_along_an_axis(boxes: Sequence[ir.BufferRegion]) -> bool:
-    """Whether constant bounds along one axis tell that no two of the boxes have an element in
-    common."""
+    """Whether constant bounds along one axis show that the boxes are pairwise disjoint."""
     for ranges in zip(*(box.region for box in boxes), strict=True):
         ends = [_ends(r) for r in ranges]
         known = sorted(end for end in ends if end is not None)
@@ -55,8 +54,9 @@ def _ends(part: ir.Range) -> tuple[int, int] | None:
 
 
 def interleaved(a: ir.BufferRegion, b: ir.BufferRegion, analyzer: Analyzer) -> bool:
-    """Whether two single elements, in terms of any iterators, surely differ in some dimension by
-    their remainders: `2 * i` and `2 * j + 1`."""
+    """Whether two single elements provably differ in some dimension by their remainders, such as `2
+    * i` and `2 * j + 1`.
+    """
     for p, q in zip(a.region, b.region, strict=True):
         if not (ir.is_const_int(p.extent, 1) and ir.is_const_int(q.extent, 1)):
             continue
@@ -69,9 +69,9 @@ def interleaved(a: ir.BufferRegion, b: ir.BufferRegion, analyzer: Analyzer) -> b
 def covered_in_cases(
     made: list[Made], need: Sequence[ir.Range], analyzer: Analyzer, known: Analyzer
 ) -> bool:
-    """Whether boxes, each there under conditions, cover one box.
+    """Whether conditional boxes cover a box.
 
-    A condition that is open is looked at both ways: where it fails, its box is missing.
+    An undecided condition is split into two cases; where it fails, its box is missing.
     """
     for _, conditions in made:
         for condition in conditions:
@@ -90,9 +90,10 @@ def covered_in_cases(
 
 
 def _settled(made: list[Made], holds: ir.Expr, fails: ir.Expr) -> list[Made]:
-    """The boxes without a condition that holds, and without those that need the one that fails.
+    """Remove a condition known to hold, and boxes that need a condition known to fail.
 
-    What an analyzer learns it need not be able to prove, so each case leaves one condition less.
+    An analyzer may be unable to prove what it has learned, so removing the condition guarantees
+    progress.
     """
     return [
         (box, [c for c in conditions if not ir.structural_equal(c, holds)])

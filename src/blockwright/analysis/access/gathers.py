@@ -1,14 +1,13 @@
-"""Signatures whose indices load memory, as published programs write them for gathers.
+"""Signatures whose indices load memory, as used for gathers in published programs.
 
     T.reads(I[vi], A[I[vi]])
     T.writes(B[vi])
     B[vi] = A[I[vi]]
 
-Which element is read only the data says, so that no question about regions (does a producer cover
-it, which part is copied, what do two iterations have in common) may take it for a point. A
-dimension that is stated so becomes the whole dimension, provided that the block accesses nothing
-else in it: the statement must hold with each loaded value taken for an unknown number. Otherwise
-it stays, and is refused as too narrow (BW216).
+The element read depends on data, so region queries (coverage by a producer, the copied part,
+overlap of two iterations) must not treat it as a point. Such a dimension is widened to the whole
+dimension, provided that the block accesses nothing else in it: the signature must hold with each
+loaded value replaced by an unknown. Otherwise it is kept, and rejected as too narrow (BW216).
 """
 
 from __future__ import annotations
@@ -24,8 +23,9 @@ from blockwright.arith import Analyzer, covers, hull
 
 
 def with_whole_gathers(block: ir.Block) -> ir.Block:
-    """The block with whole dimensions in its signature in place of such that loaded values choose;
-    see the module."""
+    """Widen signature dimensions that depend on loaded values to whole dimensions; see the module
+    docstring.
+    """
     if not any(_loads(rng) for r in (*block.reads, *block.writes) for rng in r.region):
         return block
     named = _Named()
@@ -43,7 +43,7 @@ def with_whole_gathers(block: ir.Block) -> ir.Block:
 
 
 def with_unknown_loads(region: ir.BufferRegion) -> ir.BufferRegion:
-    """The region with a variable in the place of each load, equal ones alike."""
+    """The region with each load replaced by a variable, the same one for equal loads."""
     named = _Named()
     return region.replace(region=tuple(map(named.range, region.region)))
 
@@ -73,7 +73,7 @@ def _widened(
 def _states(
     stated: list[ir.BufferRegion], box: list[ir.Range | None], named: _Named, known: Analyzer
 ) -> bool:
-    """Whether one of the stated regions holds an access in the dimensions that data chooses."""
+    """Whether some stated region covers an access in the data-dependent dimensions."""
     return any(
         all(
             rng is not None and covers([named.range(have)], [rng], known)
@@ -95,13 +95,13 @@ def _loads(rng: ir.Range) -> bool:
 
 
 class _Named(ir.Mutator):
-    """Names loaded values in indices and bounds of loops, equal ones alike, and takes blocks inside
-    for what their bodies do.
+    """Replaces loads in indices and loop bounds by variables, the same one for equal loads, and
+    inner blocks by their bodies.
 
     Attributes:
-        loaded: the buffers whose values have names.
-        lets: named values and iterators of inner blocks, written out.
-        refused: whether something stands inside whose accesses are not told by indices.
+        loaded: buffers whose loaded values were replaced.
+        lets: let-bound names and iterators of inner blocks, fully expanded.
+        refused: whether the block contains accesses that indices do not describe.
     """
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class _Named(ir.Mutator):
         self._names: list[tuple[ir.BufferLoad, ir.Var]] = []
 
     def block(self, block: ir.Block) -> ir.Block | None:
-        """The body of a block with names; None where regions of it are only stated."""
+        """The block with loads replaced; None if it has regions that are only stated."""
         if takes_addresses(block) or ir.collect(block, ir.MatchBufferRegion):
             return None
         init = None if block.init is None else self(block.init)
@@ -122,7 +122,7 @@ class _Named(ir.Mutator):
         return ir.Range(self.index(rng.min), self.index(rng.extent))
 
     def index(self, expr: ir.Expr) -> ir.Expr:
-        """An index with a variable for each load in it."""
+        """An index with each load replaced by a variable."""
         return ir.rewrite_bottom_up(ir.substitute(expr, self.lets), self._name)
 
     def _name(self, node: ir.Node) -> ir.Node | None:

@@ -1,7 +1,7 @@
-"""Instances of a block: do two of them ever write the same element, or go on with one sum?
+"""Independence of block instances: whether two of them may write the same element.
 
-A data-parallel iterator promises that its instances are independent of one another. The promise is
-kept where the spatial iterators and the elements written determine each other.
+A data-parallel iterator promises that its instances are independent. This holds if the spatial
+iterators and the written elements determine each other.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from blockwright.arith import Analyzer, detect_iter_map, eval_set, is_bijective
 
 
 def shared_writes(block: ir.Block, analyzer: Analyzer) -> str:
-    """Why two instances that differ in a spatial iterator may write one element; empty when none.
+    """Why two instances that differ in a spatial iterator may write one element; "" if they cannot.
 
     Args:
-        analyzer: what is known about sizes.
+        analyzer: facts about sizes.
     """
     spatial = {
         it.var: it.dom
@@ -57,9 +57,9 @@ def _shared(region: ir.BufferRegion, spatial: dict[ir.Var, ir.Range], analyzer: 
 
 
 def corner(rng: ir.Range, domains: Mapping[ir.Var, ir.Range], analyzer: Analyzer) -> ir.Expr | None:
-    """Which of boxes side by side along a dimension this is; None when boxes overlap.
+    """Number of a box within a row of adjacent boxes along a dimension; None if the boxes overlap.
 
-    The last of them may be cut short: `[v * 7, v * 7 + min(7, 64 - v * 7))` is box number `v`.
+    The last box may be shorter: `[v * 7, v * 7 + min(7, 64 - v * 7))` is box number `v`.
     """
     step: ir.Expr | None = rng.extent
     if ir.is_const_int(step, 1):
@@ -77,7 +77,7 @@ def corner(rng: ir.Range, domains: Mapping[ir.Var, ir.Range], analyzer: Analyzer
 def fills(
     rng: ir.Range, size: ir.Expr, domains: Mapping[ir.Var, ir.Range], analyzer: Analyzer
 ) -> bool:
-    """Whether boxes side by side leave no gap: only the end of the buffer cuts one short."""
+    """Whether adjacent boxes leave no gap: only the end of the buffer may shorten a box."""
     if not ir.uses_var(rng.extent, set(domains)):
         return True
     step = eval_set(rng.extent, domains, analyzer).max
@@ -88,7 +88,7 @@ def fills(
 
 
 def drives_sums(stmt: ir.Stmt, outer: set[ir.Var]) -> bool:
-    """Whether some of these variables drive a reduction that has an initial value, in `stmt`."""
+    """Whether `stmt` contains a reduction with an init statement driven by one of the variables."""
     driven = set(outer)
     stack: list[ir.Stmt] = [stmt]
     while stack:
@@ -108,11 +108,12 @@ def drives_sums(stmt: ir.Stmt, outer: set[ir.Var]) -> bool:
 def write_apart(
     tree: Tree, memo: FlowMemo, loop: ir.For, block: ir.Block, region: ir.BufferRegion
 ) -> bool:
-    """Whether different iterations of the loop surely write different elements of a region.
+    """Whether different iterations of the loop provably write different elements of a region.
 
-    The corners that move with the loop are looked at as a map of it and the loops below, or of all
-    loops: one to one, no two iterations have a corner in common. Boxes of more elements must lie
-    side by side.
+    The corners that depend on the loop are checked as a map of this loop and the loops below it, or
+    of
+    all loops: if it is bijective, no two iterations have a common corner. Boxes of several elements
+    must be adjacent and disjoint.
     """
     realize = tree.realize(block)
     values = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)}

@@ -1,15 +1,15 @@
-"""What an atomic update may be applied to."""
+"""Validity of atomic updates, and blocks that consist of them."""
 
 from __future__ import annotations
 
 from blockwright import ir
 
 PRIVATE_SCOPES = ("local", "warp")
-"""Scopes whose elements one thread, or the lanes of one warp, have for themselves."""
+"""Scopes that are private to one thread, or to the lanes of one warp."""
 
 
 def atomic_problem(call: ir.Call) -> str | None:
-    """Why an atomic update has no meaning; None when it has one."""
+    """Why an atomic update is invalid; None if it is valid."""
     if len(call.args) != 2:
         return f"{call.op} takes an element and a value, got {len(call.args)} arguments"
     place, value = ir.atomic_place(call), call.args[1]
@@ -25,7 +25,7 @@ def atomic_problem(call: ir.Call) -> str | None:
 
 
 def atomic_misfit(name: str, dtype: ir.DType) -> str | None:
-    """Why elements of a type cannot be updated by an operation; None when they can."""
+    """Why elements of a type do not support an atomic operation; None if they do."""
     logical = name in ("atomic_and", "atomic_or")
     if dtype.is_handle or dtype.lanes > 1 or (dtype.is_int and dtype.bits < 8):
         return f"{name} of {dtype}: only single elements of whole bytes can be updated"
@@ -37,7 +37,7 @@ def atomic_misfit(name: str, dtype: ir.DType) -> str | None:
 
 
 def takes_atomics(scope: str) -> bool:
-    """Whether elements of a scope can be updated by several threads at once."""
+    """Whether elements of a scope can be updated by several threads concurrently."""
     return scope not in PRIVATE_SCOPES and "." not in scope.removesuffix(".dyn")
 
 
@@ -48,13 +48,13 @@ def _unshared(call: ir.Call, buffer: ir.Buffer) -> str | None:
 
 
 def is_atomic_update(block: ir.Block) -> bool:
-    """Whether everything a block does is one atomic update."""
+    """Whether a block consists of a single atomic update."""
     body = block.body
     return block.init is None and isinstance(body, ir.Evaluate) and ir.is_atomic(body.value)
 
 
 def has_atomic_update(block: ir.Block, buffer: ir.Buffer) -> bool:
-    """Whether a block, or a block inside, changes a buffer, or a view of it, by atomic updates."""
+    """Whether a block, including inner blocks, atomically updates a buffer or a view of it."""
     names = {buffer}
     for view in ir.collect(block, ir.MatchBufferRegion)[::-1]:  # a block's views follow its body
         if view.source.buffer in names:
@@ -64,9 +64,9 @@ def has_atomic_update(block: ir.Block, buffer: ir.Buffer) -> bool:
 
 
 def updated_atomically(block: ir.Block, buffer: ir.Buffer) -> bool:
-    """Whether a block changes a buffer through atomic updates alone, and reads it in no other way.
+    """Whether a block changes a buffer only through atomic updates and does not otherwise read it.
 
-    Blocks inside count; a buffer whose address is taken, or a view of it, does not qualify.
+    Inner blocks are included. A buffer that has a view or whose address is taken does not qualify.
     """
     inside: set[ir.Node] = set()
     result = False
@@ -86,10 +86,10 @@ def updated_atomically(block: ir.Block, buffer: ir.Buffer) -> bool:
 
 
 def free_updates(block: ir.Block) -> dict[ir.Buffer, str] | None:
-    """Buffer → the operation by which a block updates it, where atomic updates of which nobody uses
-    the results are all that the block does: its instances may then run in any order.
+    """For a block whose only effects are atomic updates with unused results, map each buffer to its
+    operation; the instances of such a block may run in any order.
 
-    None for a block that does anything else, or updates a buffer by two operations.
+    None for any other block, and if a buffer is updated by two different operations.
     """
     if block.init is not None:
         return None

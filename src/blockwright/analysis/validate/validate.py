@@ -1,7 +1,8 @@
-"""The validator: everything that must hold of a tensor program before it is built.
+"""The validator: all properties that a tensor program must have before it is built.
 
-Well-formedness first; where that holds, loop nests (`bindings`), data flow (`coverage`), what runs
-at the same time (`concurrency`), kernels (`launch`), views (`boundaries`), what the machine has.
+Well-formedness is checked first. Well-formed programs are then checked for loop nests (`bindings`),
+dataflow (`read_before_write`), concurrency (`races`), kernels (`launch`), views
+(`view_constraints`) and features of the target.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from blockwright.target import Target
 
 @deep
 def find_violations(func: ir.PrimFunc, target: Target | None = None) -> list[Diagnostic]:
-    """All problems of a function; the last one shows the program with the guilty nodes marked.
+    """All violations in a function; the last diagnostic shows the program with all guilty nodes.
 
     Args:
-        func: a tensor program; one without blocks has no signatures, and little to be checked.
-        target: the machine; without it only what holds everywhere is checked.
+        func: a tensor program; without blocks it has no signatures, and few checks apply.
+        target: the target machine; without it, only target-independent rules are checked.
     """
     malformed = find_problems(func)
     if malformed:
@@ -55,7 +56,9 @@ def _problems(func: ir.PrimFunc, target: Target | None) -> Iterator[Violation]:
 
 
 def _shown(func: ir.PrimFunc, problems: list[Violation]) -> list[Diagnostic]:
-    """Problems for the user; the program is printed once, with the guilty nodes of all."""
+    """Convert violations to diagnostics; the program is printed once, with all guilty nodes
+    marked.
+    """
     marks = [node for problem in problems for node in problem.guilty]
     note = "the program:\n" + script(func, marks=marks)
     out: list[Diagnostic] = []
@@ -68,7 +71,7 @@ def _shown(func: ir.PrimFunc, problems: list[Violation]) -> list[Diagnostic]:
 
 
 def _missing(func: ir.PrimFunc, target: Target) -> Iterator[Violation]:
-    """Storage scopes, thread axes and execution scopes that the machine does not have."""
+    """Storage scopes, thread axes and execution scopes that the target does not have."""
     scopes = [scope.name for scope in target.memory_scopes]
     seen: dict[ir.Buffer, None] = {}
     for block in ir.blocks(func.body):
