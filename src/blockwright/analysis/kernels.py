@@ -1,10 +1,10 @@
-"""Thread axes and kernels: which loops are bound, which belong to one launch, who shares what.
+"""Thread axes and kernels: bound loops, grouping of nests into launches, and memory sharing.
 
-A kernel is launched by the outermost thread-bound loop. Nests without a `blockIdx` axis that touch
-the same on-chip buffer belong to one kernel of a single block, which begins where the statement
-that contains them all does; lowering puts barriers between them. All loops of a kernel that are
-bound to one axis stand for the same thread, also when one is inside another: then the inner one
-does not run anew, its variable is the outer one's.
+A kernel is launched by the outermost thread-bound loop. Nests without a `blockIdx` axis that access
+the same on-chip buffer belong to one single-block kernel, which starts at the statement that
+contains all of them; lowering inserts barriers between them. All loops of a kernel bound to the
+same axis denote the same thread, even if nested: the inner loop does not iterate again, its
+variable equals that of the outer loop.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ class ThreadAxis(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class KernelLaunch:
-    """One launch: the nests it is made of and its axes by tag, in program order."""
+    """A kernel launch: its nests, and its axes by tag, both in program order."""
 
     nests: list[ir.Stmt]
     axes: dict[str, list[ThreadAxis]]
 
     def canonical(self, axis: ThreadAxis) -> ir.Var:
-        """The variable that stands for an axis everywhere in the kernel."""
+        """The variable that represents an axis throughout the kernel."""
         return self.axes[axis.tag][0].var
 
     def extent(self, tag: str) -> ir.Expr | None:
-        """The number of members along an axis; None where the kernel does not use it."""
+        """Extent of an axis; None if the kernel does not use it."""
         result = self.axes.get(tag)
         return result[0].extent if result else None
 
 
 def axis_of(stmt: ir.Stmt) -> ThreadAxis | None:
-    """The axis a statement binds: a thread-bound loop, or `T.launch_thread`."""
+    """The axis bound by a thread-bound loop or `T.launch_thread`; None for other statements."""
     if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.THREAD_BINDING:
         tag = "" if stmt.thread is None else stmt.thread.thread_tag
         return ThreadAxis(tag, stmt.loop_var, stmt.min, stmt.extent, stmt)
@@ -63,10 +63,10 @@ def axis_of(stmt: ir.Stmt) -> ThreadAxis | None:
 
 
 def shares(scope: str, tag: str) -> bool:
-    """Whether the members along an axis see one copy of a buffer in a storage scope.
+    """Whether the threads along an axis share one copy of a buffer in a storage scope.
 
-    Registers belong to a thread, fragments and "warp" to the 32 threads along `threadIdx.x`,
-    shared memory to a block. A virtual thread is a thread.
+    Registers are private to a thread; fragments and "warp" belong to the 32 threads along
+    `threadIdx.x`; shared memory belongs to a thread block. A virtual thread counts as a thread.
     """
     if scope == "global":
         return True
@@ -82,7 +82,7 @@ def fills_together(loop: ir.For, buffer: ir.Buffer) -> bool:
 
 
 def kernels(func: ir.PrimFunc) -> list[KernelLaunch]:
-    """The kernels of a function in program order; none in a program without thread axes."""
+    """The kernels of a function in program order; empty for a program without thread axes."""
     result: list[KernelLaunch] = []
     _outermost(func.body, result)
     return _joined(result)
@@ -104,7 +104,7 @@ def _outermost(stmt: ir.Stmt, found: list[KernelLaunch]) -> None:
 
 
 def statements(root: ir.Stmt) -> list[ir.Stmt]:
-    """A statement and all below it, in program order."""
+    """A statement and all statements below it, in program order."""
     out: list[ir.Stmt] = []
     stack = [root]
     while stack:
@@ -115,7 +115,7 @@ def statements(root: ir.Stmt) -> list[ir.Stmt]:
 
 
 def _joined(found: Sequence[KernelLaunch]) -> list[KernelLaunch]:
-    """Single-block nests that share an on-chip buffer as one kernel each."""
+    """Merge single-block nests that share an on-chip buffer into one kernel each."""
     result: list[KernelLaunch] = []
     owners: dict[ir.Buffer, KernelLaunch] = {}
     for kernel in found:
@@ -134,7 +134,7 @@ def _joined(found: Sequence[KernelLaunch]) -> list[KernelLaunch]:
 
 
 def _on_chip(stmt: ir.Stmt) -> list[ir.Buffer]:
-    """Buffers outside global memory that a nest touches and does not allocate itself."""
+    """Non-global buffers that a nest uses but does not allocate."""
     own: set[ir.Buffer] = set()
     used: dict[ir.Buffer, None] = {}
     for node in ir.walk(stmt):
@@ -147,7 +147,7 @@ def _on_chip(stmt: ir.Stmt) -> list[ir.Buffer]:
 
 
 def kernel_at(found: Sequence[KernelLaunch], tree: Tree, stmt: ir.Stmt) -> KernelLaunch | None:
-    """The kernel a statement stands in."""
+    """The kernel that contains a statement, or None."""
     for kernel in found:
         if any(stmt is nest or tree.is_below(stmt, nest) for nest in kernel.nests):
             return kernel

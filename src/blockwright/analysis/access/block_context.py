@@ -1,9 +1,9 @@
-"""Where blocks run: the loops, iterator values and conditions around each, in terms of loops alone.
+"""Context of each block: enclosing loops, iterator values and conditions, in terms of loops alone.
 
-`visits` sees through blocks inside blocks: iterators are replaced by the values they are bound to,
-and loops bound to one thread axis of a kernel by one variable. What a block without inner blocks
-surely touches (`touches`) is read off its body with the conditions around every access, so that a
-guarded read counts only where it happens.
+`visits` resolves nested blocks: iterators are replaced by the values bound to them, and loops bound
+to the same thread axis of a kernel by one variable. `touches` lists the definite accesses of a
+block without inner blocks, from its body, with the conditions around each access, so that a guarded
+read counts only where its guard holds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from blockwright.analysis.kernels import KernelLaunch, ThreadAxis, axis_of
 
 
 class LoopLevel(NamedTuple):
-    """A loop or thread axis on the way to a block; `var` is the axis' variable in its kernel."""
+    """A loop or thread axis around a block; `var` is the variable of the axis in its kernel."""
 
     var: ir.Var
     low: ir.Expr
@@ -35,14 +35,14 @@ class LoopLevel(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class Visit:
-    """A block where it stands.
+    """A block with its context.
 
     Attributes:
         block, realize: the block.
-        path: all loops and axes around it, outermost first; one entry per thread axis.
-        values: what its iterators, and those of blocks around it, are bound to.
+        path: all enclosing loops and axes, outermost first; one entry per thread axis.
+        values: values bound to its iterators and to those of enclosing blocks.
         guards: conditions under which it runs.
-        around: the statements on the way to it, outermost first.
+        around: enclosing statements, outermost first.
         kernel: the launch it belongs to.
         order: position in the program.
     """
@@ -57,7 +57,7 @@ class Visit:
     order: int
 
     def resolved(self, expr: ir.Expr) -> ir.Expr:
-        """An expression of the block in terms of loops."""
+        """An expression of the block in terms of loop variables."""
         return ir.substitute(expr, self.values)
 
 
@@ -66,7 +66,7 @@ class ConditionalAccess(NamedTuple):
 
     Attributes:
         how: "read", "write" or "atomic".
-        spans: loops inside the block; conditions and indices are in terms of loops.
+        spans: loops inside the block; conditions and indices are in terms of loop variables.
     """
 
     buffer: ir.Buffer
@@ -77,7 +77,7 @@ class ConditionalAccess(NamedTuple):
 
 
 def visits(func: ir.PrimFunc, kernels: Sequence[KernelLaunch]) -> list[Visit]:
-    """Every block of the function but the root, in program order."""
+    """All blocks of the function except the root, in program order."""
     walker = _Walker(kernels)
     walker.walk(func.body, (), {}, (), (), None)
     return walker.found
@@ -162,8 +162,9 @@ class _Walker:
 
 # ----------------------------------------------------------------------------------- accesses
 def touches(visit: Visit) -> list[ConditionalAccess]:
-    """What a block without inner blocks touches: its body, not its initial value, and what decides
-    where it runs."""
+    """Definite accesses of a block without inner blocks: those of its body (without the init
+    statement), its predicate and its iterator values.
+    """
     result: list[ConditionalAccess] = []
     starts = [rng.min for view in visit.block.match_buffers for rng in view.source.region]
     decides = (visit.realize.predicate, *visit.realize.iter_values)
@@ -184,7 +185,7 @@ def _touch_stmt(
             for part in stmt.seq:
                 _touch_stmt(part, visit, spans, guards, found)
         case ir.For() if jumps(stmt.body):
-            pass  # what follows the jump may not happen
+            pass  # statements after the jump may not run
         case ir.For():
             _touch_loads((stmt.min, stmt.extent), visit, spans, guards, found)
             low, count = visit.resolved(stmt.min), visit.resolved(stmt.extent)
@@ -214,7 +215,7 @@ def _touch_stmt(
             if place is not None:
                 found.append(_touch(place, "atomic", visit, spans, guards))
         case _:
-            pass  # what else there is touches memory in ways not followed here
+            pass  # other statements access memory in ways not modeled here
 
 
 def _touch_loads(
@@ -238,7 +239,7 @@ def _touch(
     buffer, indices = access.buffer, access.indices
     for block in (visit.block, *reversed(visit.around)):
         for view in block.match_buffers if isinstance(block, ir.Block) else ():
-            if view.buffer is buffer:  # what a view shows is touched where it is
+            if view.buffer is buffer:  # an access to a view is an access to its source
                 buffer, indices = view.source.buffer, behind_view(view.source, indices)
     return ConditionalAccess(buffer, tuple(visit.resolved(i) for i in indices), how, spans, guards)
 
@@ -246,7 +247,7 @@ def _touch(
 def _loads(
     roots: Sequence[ir.Expr], guards: tuple[ir.Expr, ...], visit: Visit
 ) -> Iterator[tuple[ir.BufferLoad, tuple[ir.Expr, ...]]]:
-    """Loads that surely happen where the guards hold."""
+    """Loads that definitely happen if the guards hold."""
     for node in roots:
         match node:
             case ir.Call(op="if_then_else"):

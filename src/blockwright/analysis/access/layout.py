@@ -1,4 +1,4 @@
-"""Where the elements of a buffer lie: strides, alignment, and what a view demands of them."""
+"""Memory layout of buffers: strides, alignment, and layout constraints of views."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from blockwright.arith import Analyzer
 from blockwright.arith.text import expr_text
 
 OWN_ALIGNMENT = 64
-"""Bytes that the start of every allocated buffer is a multiple of."""
+"""Alignment of every allocated buffer, in bytes."""
 
 
 def buffer_strides(buffer: ir.Buffer, align: Sequence[AlignRow] = ()) -> tuple[ir.Expr, ...]:
-    """Element strides of a buffer: its own, or compact row-major ones with padding as `align` asks.
+    """Element strides of a buffer: its own, or compact row-major ones padded according to `align`.
 
     `align` rows are (axis, factor, offset): the stride of `axis` is `offset` modulo `factor`.
     """
@@ -43,19 +43,19 @@ def unmet_demands(
     analyzer: Analyzer,
     resolved: Callable[[ir.Expr], ir.Expr] = lambda e: e,
 ) -> Iterator[tuple[str, str, str]]:
-    """What a view demands of the memory it looks at and what is not known to hold.
+    """Constraints of a view on the memory of its source that are not known to hold.
 
-    Type and scope ("global" takes any addressable memory); strides and offset that are stated and
-    not names to be bound; `offset_factor`, which the offset is a multiple of; `data_alignment`, in
-    bytes. A stride of a dimension of extent 1 does not matter.
+    Checked are the type; the scope ("global" accepts any addressable memory); explicit strides and
+    offset, unless they are variables to bind; `offset_factor`, which must divide the offset; and
+    `data_alignment` in bytes. The stride of a dimension of extent 1 is irrelevant.
 
     Args:
-        view, source: the view and the region it stands for.
-        strides: of the source buffer.
+        view, source: the view and its source region.
+        strides: strides of the source buffer.
         allocated: whether the buffer is allocated by the program.
-        resolved: an expression in terms of loops, where more may be known.
+        resolved: rewrites an expression in terms of loops, where more facts may be known.
 
-    Yields: (demand, what is known, what helps).
+    Yields: (constraint, known fact, remedy).
     """
     buffer = source.buffer
     if view.dtype is not buffer.dtype:
@@ -128,7 +128,7 @@ def unmet_demands(
 
 
 def _into_scope(buffer: ir.Buffer, scope: str, allocated: bool) -> str:
-    """What brings a buffer into a scope."""
+    """Schedule steps that move a buffer into a scope."""
     copies = (
         f'cache_read(block, "{buffer.name}", "{scope}") where it is read, '
         f'cache_write(block, "{buffer.name}", "{scope}") where it is written'
@@ -137,7 +137,7 @@ def _into_scope(buffer: ir.Buffer, scope: str, allocated: bool) -> str:
 
 
 def _into_step(buffer: ir.Buffer, factor: int, allocated: bool) -> str:
-    """What makes tiles of a buffer start at multiples of a number of elements."""
+    """Schedule steps that align the tiles of a buffer to a multiple of `factor` elements."""
     tiles = f"split so that tiles of {buffer.name} start at multiples of {factor} elements"
     if buffer.ndim < 2:
         return tiles

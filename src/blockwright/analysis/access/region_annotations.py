@@ -1,4 +1,4 @@
-"""Annotations of blocks that speak of their regions, as programs write them."""
+"""Block annotations that refer to read or write regions, as written in programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from blockwright.ir.annotations import EXPLICIT_READ
 
 
 def whole_number(value: object) -> int | None:
-    """An integer in an annotation; None for anything else."""
+    """The value of an integer in an annotation; None for anything else."""
     if isinstance(value, ir.IntImm):
         value = value.value
     return value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -22,11 +22,11 @@ def entries(value: object) -> tuple[Any, ...] | None:
 
 
 def explicit_names(block: ir.Block, reads: Sequence[ir.BufferRegion]) -> tuple[str, ...]:
-    """Names of the buffers of which a block states more than its body reads.
+    """Names of the buffers whose declared read regions exceed what the body reads.
 
     Args:
         block: the block with the annotation.
-        reads: the regions that it read when the annotation was made, which positions count.
+        reads: its read regions when the annotation was made; positions refer to these.
     """
     if EXPLICIT_READ not in block.annotations:
         return ()
@@ -41,7 +41,7 @@ def explicit_names(block: ir.Block, reads: Sequence[ir.BufferRegion]) -> tuple[s
 
 
 def explicit_problem(block: ir.Block) -> str:
-    """Why the annotation of a block names no buffers; "" where it does, or is not there."""
+    """Why the annotation names no buffers; "" if it does or is absent."""
     if EXPLICIT_READ not in block.annotations:
         return ""
     value = block.annotations[EXPLICIT_READ]
@@ -57,7 +57,7 @@ def explicit_problem(block: ir.Block) -> str:
 
 
 def _values(value: object) -> tuple[Any, ...]:
-    """A list, or the only entry of one."""
+    """The entries of a list, or a single value as a tuple."""
     listed = entries(value)
     if listed is not None:
         return listed

@@ -1,23 +1,23 @@
 """Access regions: the boxes of buffers that a block reads and writes, over its own iterators.
 
-Loops, inner blocks and lets inside the block are eliminated by interval evaluation, so that the
-result mentions only what is visible outside: the block's iterators and symbolic sizes. Buffers
-that live inside the block are left out. Reads of elements to which the block gives an initial
-value are not among its reads (the update belongs to the block, not to a producer). All others are:
-what the initial value itself reads, and other elements of a buffer that the block updates.
+Loops, inner blocks and lets inside the block are eliminated by interval evaluation, so the result
+mentions only what is visible outside: the block's iterators and symbolic sizes. Buffers local to
+the block are omitted. Reads of elements initialized by the block itself are not among its reads
+(the update belongs to the block, not to a producer). All other reads are: those of the init
+statement, and of other elements of a buffer that the block updates.
 
-Each region covers every access inside its buffer, of every instance of the block; whatever trusts a
-signature relies on this. It holds because each step only widens:
+Each region covers every access within its buffer, of every instance of the block; everything that
+trusts a signature relies on this. It holds because each step only widens:
 
 - a bound of an index is an end of an interval (`arith.extreme`) over the domains of the loops
-  around the access, and over no other loop, which may run no iteration; conditions of statements
-  are left out, so that guarded accesses count;
-- a dimension is taken whole where its index loads memory, has an effect, or is a value that loops
-  move and that may wrap around: a region is evaluated when the block begins, by then the memory
-  may hold something else;
-- no fact depends on loaded values, of which two may contradict each other;
-- a read is left out only if its element surely has an initial value that this instance, or an
-  earlier one of the same reduction, has given it.
+  around the access only, because other loops may have no iterations; conditions of statements are
+  ignored, so guarded accesses count;
+- a dimension is taken whole if its index loads memory, has an effect, or is a value that loops move
+  and that may wrap around: a region is evaluated when the block starts, and the memory may change
+  before the access;
+- no fact depends on loaded values, because two loads may contradict each other;
+- a read is omitted only if its element has definitely been initialized by this instance or an
+  earlier one of the same reduction.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ Boxes = dict[ir.Buffer, list[Box]]
 def block_access_regions(
     block: ir.Block, analyzer: Analyzer | None = None, *, addresses: bool = True
 ) -> Regions:
-    """The regions `block` reads and writes, one box per buffer, in order of first access.
+    """The regions that `block` reads and writes, one box per buffer, in order of first access.
 
     Args:
         block: the block; its own `reads` and `writes` are ignored, those of inner blocks are used.
-        analyzer: what is known about the free symbols; the block's iterators are added.
-        addresses: whether taking an address counts as an access to all of the buffer.
+        analyzer: facts about the free symbols; the block's iterators are added.
+        addresses: whether taking an address counts as an access to the whole buffer.
     """
     known = Analyzer() if analyzer is None else analyzer.copy()
     for it in block.iter_vars:
         known.bind(it.var, it.dom)
     walker = Walker(known, block, addresses)
-    for view in block.match_buffers:  # what they show may be chosen by elements
+    for view in block.match_buffers:  # view regions may depend on loaded elements
         for rng in view.source.region:
             walker.visit(rng)
-    if block.init is not None:  # it is set, too, where the reduction takes no step
+    if block.init is not None:  # init also runs if the reduction has no iterations
         reduced = [it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE]
         walker.outside = walker.analyzer = known.without_empty(reduced)
         walker.visit(block.init)
@@ -65,8 +65,10 @@ def block_access_regions(
 
 
 def access_boxes(block: ir.Block) -> tuple[Boxes, Boxes]:
-    """Per buffer, the boxes of all reads and of all writes of a block, one per access; a dimension
-    of which nothing is known is None. Other than in a signature, no read is left out."""
+    """Per buffer, the boxes of all reads and of all writes of a block, one per access.
+
+    An unknown dimension is None. Unlike in a signature, no read is omitted.
+    """
     known = Analyzer()
     for it in block.iter_vars:
         known.bind(it.var, it.dom)
@@ -82,10 +84,10 @@ def access_boxes(block: ir.Block) -> tuple[Boxes, Boxes]:
 
 
 def reads_elsewhere(block: ir.Block, analyzer: Analyzer) -> list[ir.BufferRegion]:
-    """What an instance of a block reads of the buffers it writes, outside of what it writes.
+    """Reads of an instance of a block from buffers it writes, outside of its write regions.
 
-    One region per access, in terms of the block's iterators. Where addresses are taken, only the
-    signature says what is touched.
+    One region per access, in terms of the block's iterators. If the block takes addresses, the
+    signature is used instead.
     """
     own = {r.buffer: r for r in block.writes}
     if _reads_written(block, own):
@@ -107,7 +109,7 @@ def reads_elsewhere(block: ir.Block, analyzer: Analyzer) -> list[ir.BufferRegion
 
 
 def _reads_written(block: ir.Block, own: Mapping[ir.Buffer, ir.BufferRegion]) -> bool:
-    """Whether every access to a written buffer is to the element that its write region states."""
+    """Whether every access to a written buffer is to the single element of its write region."""
     for node in ir.walk(block.body):
         if isinstance(node, (ir.BlockRealize, ir.DeclBuffer)) or is_address(node):
             return False
@@ -122,14 +124,16 @@ def _reads_written(block: ir.Block, own: Mapping[ir.Buffer, ir.BufferRegion]) ->
 
 
 def _known_box(box: Sequence[ir.Range | None], buffer: ir.Buffer) -> tuple[ir.Range, ...]:
-    """A box with whole dimensions where nothing is known."""
+    """A box with unknown dimensions replaced by whole ones."""
     whole = ir.full_region(buffer).region
     return tuple(w if rng is None else rng for rng, w in zip(box, whole, strict=True))
 
 
 def domains_of(node: ir.Node, domains: Mapping[ir.Var, ir.Range]) -> dict[ir.Var, ir.Range]:
-    """The domains, among some, of what a node depends on, be it by another domain. Those of
-    other variables may be empty where it has a value."""
+    """The entries of `domains` that a node depends on, directly or through other domains.
+
+    Domains of other variables may be empty where the node is evaluated.
+    """
     used, fresh = set[ir.Var](), set(ir.collect(node, ir.Var))
     while fresh := (fresh & domains.keys()) - used:
         used |= fresh
@@ -143,10 +147,11 @@ def relax_region(
     analyzer: Analyzer,
     predicate: ir.Expr | None = None,
 ) -> ir.BufferRegion:
-    """The box that covers `region` while the variables of `domains` run over their ranges.
+    """The box that covers `region` for all values of the variables in `domains`.
 
-    `predicate` tells which points count: a bound that it states tightens the box. Variables on
-    which neither depends tell nothing: an initial value is set where a reduction loop is empty too.
+    `predicate` restricts the points, so bounds it states tighten the box. Domains of variables that
+    neither depends on are ignored, because an init statement also runs if a reduction loop is
+    empty.
     """
     shape = region.buffer.shape
     ranges = region.region
@@ -161,7 +166,7 @@ def relax_region(
 
 
 def with_one_box_per_buffer(block: ir.Block) -> ir.Block:
-    """The block with the regions of each buffer in its signature joined into one box."""
+    """The block with the regions of each buffer in its signature merged into one box."""
     if all(
         len({r.buffer for r in regions}) == len(regions) for regions in (block.reads, block.writes)
     ):
@@ -191,12 +196,12 @@ def _joined_regions(a: ir.BufferRegion, b: ir.BufferRegion, analyzer: Analyzer) 
 
 
 def clip_region(region: ir.BufferRegion, analyzer: Analyzer) -> ir.BufferRegion:
-    """The part of a region inside the buffer."""
+    """Intersection of a region with its buffer."""
     return ir.BufferRegion(region.buffer, clip_box(region.region, region.buffer.shape, analyzer))
 
 
 def behind_view(source: ir.BufferRegion, indices: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
-    """Where an element of a view lies in the buffer whose region the view shows."""
+    """Indices in the source buffer of an element of a view."""
     extra = len(source.region) - len(indices)
     shown = (r.min + i for r, i in zip(source.region[extra:], indices, strict=True))
     return (*(r.min for r in source.region[:extra]), *shown)

@@ -1,4 +1,4 @@
-"""What an expression evaluated at another time gives: regions are evaluated when a block begins."""
+"""Whether expressions can be evaluated early: regions are evaluated when a block starts."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ NodeT = TypeVar("NodeT", bound=ir.Node)
 
 
 def is_steady(node: ir.Node) -> bool:
-    """Whether variables alone decide a value: it loads no memory and is pure."""
+    """Whether a value depends on variables only: it is pure and loads no memory."""
     return is_pure(node) and not any(isinstance(n, ir.BufferLoad) for n in ir.walk(node))
 
 
 def is_pure(node: ir.Node) -> bool:
-    """Whether an expression evaluated twice in a row has no effect and the same value."""
+    """Whether evaluating an expression twice in a row has no effect and gives the same value."""
     return not any(ir.op_has_effect(c.op) or c.op == "undef" for c in ir.collect(node, ir.Call))
 
 
 def without_lets(node: NodeT) -> NodeT:
-    """A node with the values of `Let` expressions in the places of their names."""
+    """A node with `Let` expressions expanded."""
     if not any(isinstance(n, ir.Let) for n in ir.walk(node)):
         return node
 
@@ -31,7 +31,7 @@ def without_lets(node: NodeT) -> NodeT:
 
 
 def reduced_over(block: ir.Block) -> set[ir.Var]:
-    """The iterators of a block along which it reduces: its initial values are for the first."""
+    """The reduction iterators of a block with more than one value; init runs only for the first."""
     return {
         it.var
         for it in block.iter_vars
@@ -40,7 +40,7 @@ def reduced_over(block: ir.Block) -> set[ir.Var]:
 
 
 def written_buffers(block: ir.Stmt) -> set[ir.Buffer]:
-    """All that a statement, such as a block, may write, or one inside of it."""
+    """All buffers that a statement may write, including by statements inside."""
     result = {s.buffer for s in ir.collect(block, ir.BufferStore)}
     for call in ir.collect(block, ir.Call):
         place = ir.atomic_place(call) if ir.is_atomic(call) else None

@@ -1,8 +1,8 @@
-"""Do the stores of a block write all of the box that its signature states?
+"""Check that the stores of a block write the whole box stated in its signature.
 
-A signature is a box around what the block writes. Loops in the block's body that leave gaps, that
-end before the box does or run no iteration, and stores under conditions write less: `for r in
-range(4): B[r * 16 + v]` states 49 elements and writes 4.
+A signature is a bounding box of what the block writes. Loops in the body that leave gaps, end early
+or have no iterations, and conditional stores, write less: `for r in range(4): B[r * 16 + v]` states
+49 elements and writes 4.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ Box = tuple[ir.Range, ...]
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """What stands around a store: loops, and conditions under which it happens; and the symbols
-    of the program."""
+    """Context of a store: enclosing loops and conditions, and the symbols of the program."""
 
     loops: Mapping[ir.Var, ir.Range] = {}
     conditions: tuple[ir.Expr, ...] = ()
@@ -48,10 +47,10 @@ class _Place(msgspec.Struct, frozen=True):
 def stores_fill(
     block: ir.Block, region: ir.BufferRegion, analyzer: Analyzer, sizes: Set[ir.Var] = frozenset()
 ) -> bool:
-    """Whether a block without inner blocks writes every element of a region that it states.
+    """Whether a block without inner blocks writes every element of one of its stated write regions.
 
-    What it writes otherwise than by stores (by intrinsics, through views that have another layout)
-    is taken to be what it states.
+    Writes other than by stores (intrinsics, views with another layout) are assumed to match the
+    signature.
     """
     if _is_one_store(block.body, region):
         return True
@@ -63,7 +62,7 @@ def stores_fill(
     place = _Place(sizes=sizes)
     boxes = _boxes(body, region.buffer, place, analyzer)
     if block.init is not None:
-        moving = reduced_over(block)  # in its first step alone the initial value is given
+        moving = reduced_over(block)  # init runs only in the first instance of a reduction
         boxes += [
             box
             for box in _boxes(block.init, region.buffer, place, analyzer)
@@ -75,16 +74,16 @@ def stores_fill(
 def filled_boxes(
     stmt: ir.Stmt, buffer: ir.Buffer, analyzer: Analyzer, sizes: Set[ir.Var] = frozenset()
 ) -> list[Box]:
-    """Boxes of a buffer of which a statement, with the blocks in it, surely writes every element.
+    """Boxes of a buffer that a statement, including blocks in it, definitely writes completely.
 
-    A block that writes the buffer otherwise than by stores of elements is taken to write what it
-    states.
+    A block that writes the buffer other than by stores of elements is assumed to write its stated
+    regions.
     """
     return _boxes(stmt, buffer, _Place(sizes=sizes), analyzer)
 
 
 def _through_views(block: ir.Block, buffer: ir.Buffer) -> ir.Stmt:
-    """The body of a block with stores to views of regions as stores to the buffer behind them."""
+    """The body of a block with stores to views replaced by stores to the source buffer."""
     views = {m.buffer: shown(m) for m in block.match_buffers if m.source.buffer is buffer}
     if not views:
         return block.body
@@ -99,7 +98,7 @@ def _through_views(block: ir.Block, buffer: ir.Buffer) -> ir.Stmt:
 
 
 def _is_one_store(body: ir.Stmt, region: ir.BufferRegion) -> bool:
-    """Whether a body does nothing but store the one element that is stated: most blocks."""
+    """Whether a body only stores the one element of the region, as most blocks do."""
     return (
         isinstance(body, ir.BufferStore)
         and body.buffer is region.buffer
@@ -117,17 +116,17 @@ def fill_box(
     analyzer: Analyzer,
     sizes: Set[ir.Var],
 ) -> bool:
-    """Whether indices take every point of the box that is known of them.
+    """Whether indices take every point of their bounding box.
 
     Args:
-        indices: what to look at.
-        domains: what their variables run over.
-        predicate: where it holds, if not everywhere.
-        analyzer: what is known of other variables.
-        sizes: symbols of the program, which are taken to leave something to run.
+        indices: the indices to check.
+        domains: domains of their variables.
+        predicate: condition on the iterations, or None.
+        analyzer: facts about other variables.
+        sizes: symbols of the program, assumed to be positive.
     """
     if predicate is not None and not is_steady(predicate):
-        return False  # only the data says whether it holds anywhere
+        return False  # data decides whether it ever holds
     if predicate is not None:
         predicate = _somewhere(indices, domains, predicate, analyzer, sizes)
         if predicate is None:
@@ -147,7 +146,7 @@ def fill_box(
         return False
     if predicate is None and all(map(_is_fixed, domains.values())):
         return True
-    # A condition may cut the map, and a loop end, where the box that is known of it does not.
+    # A condition may restrict the map, or a loop may end early, within the known bounding box.
     boxes = _bounded(indices, domains, analyzer, predicate)
     return boxes is not None and all(
         analyzer.prove_equal(*ir.match_types(span, box.extent))
@@ -162,8 +161,9 @@ def _somewhere(
     analyzer: Analyzer,
     sizes: Set[ir.Var],
 ) -> ir.Expr | None:
-    """A condition on the variables of the indices under which some iteration of the other ones
-    meets the predicate: their first. None if it may not do so, whatever the indices are."""
+    """A condition on the variables of the indices that implies the predicate for the first
+    iteration of all other loops. None if the predicate may fail there regardless of the indices.
+    """
     used = {v for i in indices for v in ir.free_vars(i)}
     first = {v: domain.min for v, domain in domains.items() if v not in used}
     kept: list[ir.Expr] = []
@@ -184,25 +184,25 @@ def _is_fixed(domain: ir.Range) -> bool:
 
 
 def runs(domain: ir.Range, analyzer: Analyzer, sizes: Set[ir.Var]) -> bool:
-    """Whether a loop runs an iteration, as far as that does not depend on sizes alone."""
+    """Whether a loop has an iteration; extents that depend on sizes alone count as positive."""
     if not ir.is_const_int(domain.extent) and _of_sizes(domain.extent, sizes):
         return True
     return analyzer.prove(ir.GE(*ir.match_types(domain.extent, 1)))
 
 
 def _surely_runs(domain: ir.Range, analyzer: Analyzer, sizes: Set[ir.Var]) -> bool:
-    """Whether a loop runs an iteration, given that no size of the program is 0."""
+    """Whether a loop has an iteration, given that all sizes of the program are positive."""
     filled = ir.GE(*ir.match_types(domain.extent, 1))
     return analyzer.prove(filled) or _holds_for_sizes(filled, analyzer, sizes)
 
 
 def _of_sizes(expr: ir.Expr, sizes: Set[ir.Var]) -> bool:
-    """Whether nothing but sizes of the program decides an expression."""
+    """Whether an expression depends only on sizes of the program."""
     return sizes >= set(ir.free_vars(expr)) and not ir.is_const_int(expr)
 
 
 def _holds_for_sizes(condition: ir.Expr, analyzer: Analyzer, sizes: Set[ir.Var]) -> bool:
-    """Whether a condition that sizes of the program alone decide holds where none of them is 0."""
+    """Whether a condition on program sizes alone holds if all of them are positive."""
     used = set(ir.free_vars(condition))
     if not used or not used <= sizes or not is_steady(condition):
         return False
@@ -213,14 +213,16 @@ def _holds_for_sizes(condition: ir.Expr, analyzer: Analyzer, sizes: Set[ir.Var])
 
 
 def _alone(var: ir.Var, indices: Sequence[ir.Expr], domains: Mapping[ir.Var, ir.Range]) -> bool:
-    """Whether one index depends on a variable, and on no other: it spans nothing where the
-    variable has no value."""
+    """Whether exactly one index depends on the variable, and that index on no other variable.
+
+    It then spans nothing if the variable has an empty domain.
+    """
     users = [set(ir.free_vars(i)) & set(domains) for i in indices if ir.uses_var(i, var)]
     return users == [{var}]
 
 
 def _span(index: ir.Expr, domains: Mapping[ir.Var, ir.Range]) -> ir.Expr:
-    """How far an index goes that grows with each of its iterators."""
+    """Extent of the values of an index that increases with each of its iterators."""
     first = {v: d.min for v, d in domains.items()}
     last = {
         v: ir.sub(*ir.match_types(ir.add(*ir.match_types(d.min, d.extent)), 1))
@@ -230,7 +232,7 @@ def _span(index: ir.Expr, domains: Mapping[ir.Var, ir.Range]) -> ir.Expr:
 
 
 def _boxes(stmt: ir.Stmt, buffer: ir.Buffer, place: _Place, analyzer: Analyzer) -> list[Box]:
-    """Boxes of a buffer of which a statement surely writes every element."""
+    """Boxes of a buffer that a statement definitely writes completely."""
     if isinstance(stmt, ir.BufferStore):
         return _box(stmt, place, analyzer) if stmt.buffer is buffer else []
     if isinstance(stmt, ir.While):
@@ -241,7 +243,7 @@ def _boxes(stmt: ir.Stmt, buffer: ir.Buffer, place: _Place, analyzer: Analyzer) 
         return _inside(stmt, buffer, place, analyzer)
     if isinstance(stmt, ir.For):
         if jumps(stmt.body):
-            return []  # what follows the jump may not happen
+            return []  # statements after the jump may not run
         place = place.inside(stmt)
     return [
         box
@@ -254,7 +256,7 @@ def _boxes(stmt: ir.Stmt, buffer: ir.Buffer, place: _Place, analyzer: Analyzer) 
 def _inside(
     realize: ir.BlockRealize, buffer: ir.Buffer, place: _Place, analyzer: Analyzer
 ) -> list[Box]:
-    """What the body of a block surely writes where its predicate holds."""
+    """Boxes that the body of a block definitely writes where its predicate holds."""
     block = realize.block
     binding = dict(zip((it.var for it in block.iter_vars), realize.iter_values, strict=True))
     if not ir.is_const_int(realize.predicate, 1):
@@ -272,7 +274,7 @@ def _inside(
 
 
 def _stated(region: ir.BufferRegion, place: _Place, analyzer: Analyzer) -> list[Box]:
-    """The box of a region that is written as a whole wherever a block runs."""
+    """The box of a region that is written completely whenever a block runs."""
     loops = dict(place.loops)
     indices: list[ir.Expr] = []
     for rng in region.region:
@@ -287,7 +289,7 @@ def _stated(region: ir.BufferRegion, place: _Place, analyzer: Analyzer) -> list[
 
 
 def _chosen(stmt: ir.IfThenElse, buffer: ir.Buffer, place: _Place, analyzer: Analyzer) -> list[Box]:
-    """What is written under a condition that is known to hold, and what both branches write."""
+    """Boxes written under a condition known to hold, and boxes written by both branches."""
     boxes = _boxes(stmt.then_case, buffer, place.when(stmt.condition), analyzer)
     if stmt.else_case is not None:
         boxes += _boxes(stmt.else_case, buffer, place.when(ir.Not(stmt.condition)), analyzer)
@@ -301,7 +303,7 @@ def _chosen(stmt: ir.IfThenElse, buffer: ir.Buffer, place: _Place, analyzer: Ana
 
 
 def _box(store: ir.BufferStore, place: _Place, analyzer: Analyzer) -> list[Box]:
-    """The box that a store fills; none where it may leave a part out."""
+    """The box that a store fills; empty if it may leave gaps."""
     if any(not i.dtype.is_scalar for i in store.indices):
         single = _one_lane(store)
         if single is None:
@@ -313,12 +315,12 @@ def _box(store: ir.BufferStore, place: _Place, analyzer: Analyzer) -> list[Box]:
     known = analyzer.copy()
     for var, domain in place.loops.items():
         if var not in moved and not _surely_runs(domain, known, place.sizes):
-            return []  # may run no iteration
+            return []  # may have no iterations
         known.bind(var, domain)
     parts = [c for whole in place.conditions for c in conjuncts(whole)]
     unsure = [c for c in parts if not known.prove(c)]
     if any(not set(ir.free_vars(c)) & set(moved) for c in unsure):
-        return []  # may hold nowhere
+        return []  # may never hold
     predicate = ir.all_of(unsure) if unsure else None
     if not fill_box(moving, moved, predicate, analyzer, place.sizes):
         return []
@@ -327,7 +329,7 @@ def _box(store: ir.BufferStore, place: _Place, analyzer: Analyzer) -> list[Box]:
 
 
 def _one_lane(store: ir.BufferStore) -> tuple[ir.BufferStore, ir.For] | None:
-    """A store of a vector as the store of one of its lanes, and the loop over them."""
+    """Convert a vector store to a store of one lane and the loop over the lanes."""
     lanes = max(i.dtype.lanes for i in store.indices)
     masked = store.predicate is not None
     if masked or not all(i.dtype.is_scalar or isinstance(i, ir.Ramp) for i in store.indices):
@@ -351,7 +353,7 @@ def _bounded(
     analyzer: Analyzer,
     predicate: ir.Expr | None,
 ) -> Box | None:
-    """The box around what indices take; None where one has no bounds, as a value that wraps."""
+    """Bounding box of the indices; None if one is unbounded, such as a wrapping value."""
     unknown = [ir.const(-1, i.dtype) for i in indices]
     box = bound_region(_points(indices), domains, analyzer, predicate, unknown)
     return None if any(ir.is_const_int(rng.extent, -1) for rng in box) else box

@@ -1,7 +1,7 @@
-"""Alignment of strides, which blocks state in an annotation about buffers that they write.
+"""Alignment of buffer strides, stated by block annotations about written buffers.
 
-A row `(index, axis, factor, offset)` under `buffer_dim_align` says that the buffer of the block's
-write region number `index` is stored so that the stride of `axis` is `offset` modulo `factor`.
+A row `(index, axis, factor, offset)` under `buffer_dim_align` requires that, in the buffer of the
+block's write region number `index`, the stride of `axis` is `offset` modulo `factor`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ AlignRow = tuple[int, int, int]
 
 
 def alignment_problem(block: ir.Block) -> str:
-    """Why the annotation of a block is no table of such rows; "" where it is, or is not there."""
+    """Why the annotation of a block is not a list of such rows; "" if it is or is absent."""
     if DIM_ALIGN not in block.annotations:
         return ""
     value = block.annotations[DIM_ALIGN]
@@ -37,8 +37,9 @@ def alignment_problem(block: ir.Block) -> str:
 
 
 def align_rows(block: ir.Block) -> list[tuple[int, AlignRow]]:
-    """What the annotation of a block says: the number of a write region, and a row about its
-    buffer, whose axis counts from 0."""
+    """The alignment rows of a block, each with the number of its write region; axes are normalized
+    to count from 0.
+    """
     problem = alignment_problem(block)
     if problem:
         raise ValidationError(
@@ -52,7 +53,7 @@ def align_rows(block: ir.Block) -> list[tuple[int, AlignRow]]:
 
 
 def alignments(stmt: ir.Stmt) -> dict[ir.Buffer, tuple[AlignRow, ...]]:
-    """What the blocks below a statement state about the strides of buffers."""
+    """Stride alignment of buffers, stated by the blocks in a statement."""
     result: dict[ir.Buffer, dict[int, AlignRow]] = {}
     for block in ir.collect(stmt, ir.Block):
         for index, row in align_rows(block):
@@ -61,7 +62,7 @@ def alignments(stmt: ir.Stmt) -> dict[ir.Buffer, tuple[AlignRow, ...]]:
 
 
 def aligned_strides(shape: tuple[int, ...], rows: tuple[AlignRow, ...]) -> tuple[int, ...]:
-    """Row-major element strides, each as small as its row allows."""
+    """Row-major element strides, each the smallest that its row allows."""
     wanted = {axis: (factor, offset) for axis, factor, offset in rows}
     strides: list[int] = []
     stride = 1

@@ -1,4 +1,4 @@
-"""Where statements stand: parents, enclosing loops and scopes of one immutable function."""
+"""Statement tree of a function: parents, enclosing loops and scopes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ def child_stmts(node: ir.Stmt) -> Sequence[ir.Stmt]:
 
 
 def takes_addresses(node: ir.Node) -> bool:
-    """Whether memory is reached by address in a program part: by one that is taken there, or by a
-    pointer that has a name. Then the signatures alone say what is touched."""
+    """Whether a program part accesses memory through addresses or named pointers.
+
+    If so, only signatures state what it accesses.
+    """
     return any(map(is_address, ir.walk(node)))
 
 
 def is_address(node: ir.Node) -> bool:
-    """Whether a node takes an address, or is a pointer that has a name."""
+    """Whether a node takes an address or is a pointer variable."""
     if isinstance(node, ir.Var):
         return node.type.is_handle
     return isinstance(node, ir.Call) and node.op in ("address_of", "tensor")
@@ -51,11 +53,13 @@ _READERS: dict[type[ir.Stmt], Callable[[Any], Sequence[ir.Stmt]]] = {
     ir.BufferStore: lambda _: (),
     ir.Evaluate: lambda _: (),
 }
-"""How the sub-statements of each class are read: trees are walked after every step."""
+"""Accessors of the sub-statements of each class; a table, because trees are walked after every
+step.
+"""
 
 
 def stands_around_a_block(body: ir.Stmt, kind: type[ir.Stmt]) -> bool:
-    """Whether a statement of a class has a block below it."""
+    """Whether a statement of the given class contains a block."""
     stack = [(body, False)]
     while stack:
         node, below = stack.pop()
@@ -72,19 +76,19 @@ def is_jump(node: ir.Node) -> bool:
 
 
 def jumps(body: ir.Stmt) -> bool:
-    """Whether a loop with this body may be left or continued early from inside."""
+    """Whether a loop with this body may exit or continue early through its own jumps."""
     stack: list[ir.Node] = [body]
     while stack:
         node = stack.pop()
         if is_jump(node):
             return True
-        if not isinstance(node, (ir.For, ir.While)):  # jumps in there are theirs
+        if not isinstance(node, (ir.For, ir.While)):  # jumps inside belong to that loop
             stack.extend(node.children())
     return False
 
 
 class Tree:
-    """Parent links and definitions of a function, found in one walk over its statements."""
+    """Parent links and definitions of a function, collected in one walk over its statements."""
 
     def __init__(self, func: ir.PrimFunc) -> None:
         self.func = func
@@ -93,7 +97,7 @@ class Tree:
         self.blocks: list[ir.Block] = []
         self.order: dict[ir.Stmt, int] = {}
         self.left_early: set[ir.Stmt] = set()
-        """Loops with a `break` or `continue` of theirs."""
+        """Loops that contain their own `break` or `continue`."""
         stack: list[ir.Stmt] = [func.body]
         while stack:
             node = stack.pop()
@@ -117,15 +121,16 @@ class Tree:
         return result
 
     def ancestors(self, node: ir.Stmt) -> Iterator[ir.Stmt]:
-        """Enclosing statements, innermost first, without the node itself."""
+        """Enclosing statements, innermost first, excluding the node itself."""
         current = self.parent.get(node)
         while current is not None:
             yield current
             current = self.parent.get(current)
 
     def deciding(self, node: ir.Stmt, top: ir.Stmt) -> Iterator[ir.Stmt]:
-        """What stands around a statement, up to a block or loop and with that, and is neither a
-        sequence nor a loop that runs to its end: it may decide whether the statement runs."""
+        """Statements around `node`, up to and including `top`, that may decide whether it runs: all
+        except sequences, blocks, and loops that are not left early.
+        """
         for above in self.ancestors(node):
             whole = isinstance(above, (ir.For, ir.SeqStmt)) and above not in self.left_early
             if not whole and not isinstance(above, ir.Block):
@@ -134,7 +139,7 @@ class Tree:
                 return
 
     def scope(self, node: ir.Stmt) -> ir.Block | None:
-        """The innermost block around a statement (around the realize, for a block)."""
+        """The innermost block around a statement (for a block, around its realize)."""
         start = self.realize(node) if isinstance(node, ir.Block) and node in self.parent else node
         for above in self.ancestors(start):
             if isinstance(above, ir.Block):
@@ -142,14 +147,14 @@ class Tree:
         return None
 
     def in_initial(self, node: ir.Stmt, scope: ir.Block) -> bool:
-        """Whether a statement below a block stands in its initial value, not in its body."""
+        """Whether a statement inside a block is in its init statement rather than its body."""
         part: ir.Stmt | None = node
         while part is not None and self.parent.get(part) is not scope:
             part = self.parent.get(part)
         return part is not None and part is scope.init
 
     def initial_of(self, node: ir.Stmt) -> ir.Block | None:
-        """The block in whose initial value a statement stands, the innermost of several."""
+        """The innermost block whose init statement contains the statement, or None."""
         part = node
         for above in self.ancestors(node):
             if isinstance(above, ir.Block) and part is above.init:
@@ -169,7 +174,7 @@ class Tree:
         return result[::-1]
 
     def child_blocks(self, node: ir.Stmt) -> list[ir.Block]:
-        """Blocks directly below a block or loop, not those inside other blocks."""
+        """Blocks directly below a block or loop, excluding those inside other blocks."""
         result: list[ir.Block] = []
         stack = [node.body] if isinstance(node, (ir.Block, ir.For)) else [node]
         while stack:

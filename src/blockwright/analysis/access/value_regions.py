@@ -1,13 +1,13 @@
-"""Deduced signatures of blocks whose indices depend on values that a function defines.
+"""Recompute inferred block signatures whose indices depend on values that a function defines.
 
     def main(A: T.Buffer((64,), "float32"), B: T.Buffer((8,), "float32"), p: T.int32):
         ...
             for k in range(4):
                 B[vi] = B[vi] + A[(p + k) // 8]
 
-A signature is deduced when its block ends. Which scalar parameters are values, whose sums wrap
-around, is known only at the end of the function: any loop or shape may still name one. So the
-signatures that were deduced with `p` as an index are deduced again.
+The parser infers a signature at the end of its block. Which scalar parameters are values, whose
+sums wrap around, is known only at the end of the function, because a later loop or shape may still
+use one. Signatures inferred with `p` as an index are therefore inferred again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from blockwright.arith import Analyzer
 
 
 def with_value_regions(func: ir.PrimFunc) -> ir.PrimFunc:
-    """The function with signatures that take values for what they are; stated ones are kept."""
+    """Recompute inferred signatures with values treated as values; stated ones are kept."""
     values = ir.value_variables(func)
     if not values:
         return func

@@ -1,7 +1,7 @@
-"""Where the elements of a view lie in the buffer behind it.
+"""Mapping of the elements of a view to the underlying buffer.
 
-A view is a buffer that another one's memory has a second name by: declared on it
-(`T.decl_buffer(..., data=A.data)`), or shown of a region in a block (`T.match_buffer`).
+A view is a second name for the memory of a buffer: declared on it
+(`T.decl_buffer(..., data=A.data)`), or matched to a region in a block (`T.match_buffer`).
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from blockwright.arith import Analyzer
 
 
 class Shift(NamedTuple):
-    """An index that is a dimension of the view plus a start, or the start alone."""
+    """An index that is a dimension of the view plus a start, or only a start (`dim` None)."""
 
     dim: int | None
     start: ir.Expr
 
 
 class Placement(NamedTuple):
-    """Where the element `[variables]` of a view lies in the buffer behind it.
+    """Position of the element `[variables]` of a view in the underlying buffer.
 
     Attributes:
-        shifts: the same per index, where every index is a shift; else None.
+        shifts: the indices as shifts, if all of them are; otherwise None.
     """
 
     root: ir.Buffer
@@ -34,7 +34,7 @@ class Placement(NamedTuple):
     shifts: tuple[Shift, ...] | None
 
     def at(self, indices: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
-        """The place of one element, or of the lanes of a vector where all indices are shifts."""
+        """Indices of one element, or of the lanes of a vector if all indices are shifts."""
         if all(i.dtype.is_scalar for i in indices):
             values = {
                 v: ir.cast_to(i, v.type) for v, i in zip(self.variables, indices, strict=True)
@@ -46,7 +46,9 @@ class Placement(NamedTuple):
         )
 
     def keeps_rows(self) -> bool:
-        """Whether the dimensions of the view are, in order, the last ones of the buffer behind."""
+        """Whether the dimensions of the view are, in order, the last ones of the underlying
+        buffer.
+        """
         if self.shifts is None:
             return False
         ahead = len(self.indices) - len(self.variables)
@@ -66,8 +68,9 @@ def _moved(index: ir.Expr, start: ir.Expr) -> ir.Expr:
 
 
 def placement(node: ir.DeclBuffer, analyzer: Analyzer) -> Placement | None:
-    """Where the elements of a declared view lie in the buffer behind it; None where that is not
-    known element by element."""
+    """Position of the elements of a declared view in the underlying buffer; None if not known for
+    each element.
+    """
     first, view = behind(node), node.buffer
     if first is None or first.predicate is not None or view.axis_separators:
         return None
@@ -92,7 +95,7 @@ def placement(node: ir.DeclBuffer, analyzer: Analyzer) -> Placement | None:
 
 
 def behind(node: ir.DeclBuffer) -> ir.BufferLoad | None:
-    """The element at which a declared view starts."""
+    """The element at which a declared view starts, or None."""
     source = node.source
     if isinstance(source, ir.Call) and source.op == "address_of":
         first = source.args[0]
@@ -101,7 +104,7 @@ def behind(node: ir.DeclBuffer) -> ir.BufferLoad | None:
 
 
 def plain_scope(scope: str) -> bool:
-    """Whether memory of a scope has a layout that a program can rely on."""
+    """Whether memory of a scope has a well-defined layout."""
     return scope in ("global", "local", "warp") or scope.startswith("shared")
 
 
@@ -113,8 +116,9 @@ def _same_rows(
     variables: Sequence[ir.Var],
     known: Analyzer,
 ) -> tuple[ir.Expr, ...] | None:
-    """The indices where the view has the strides of the last dimensions of the buffer behind it,
-    and its rows end inside of the latter's."""
+    """The indices if the strides of the view equal those of the last dimensions of the underlying
+    buffer and its rows do not exceed that buffer's rows.
+    """
     ahead = root.ndim - view.ndim
     if ahead < 0 or not ir.is_const_int(offset, 0):
         return None
@@ -141,7 +145,7 @@ def _unflattened(
     variables: Sequence[ir.Var],
     known: Analyzer,
 ) -> tuple[ir.Expr, ...] | None:
-    """The indices as digits of the position in the compact memory of the buffer behind."""
+    """The indices as digits of the flat position in the compact underlying buffer."""
     compact = buffer_strides(root.replace(strides=()))
     if root.strides and not all(
         known.prove_equal(*ir.match_types(a, b)) for a, b in zip(root.strides, compact, strict=True)
@@ -181,7 +185,7 @@ def _shifts(
 
 
 def shown(match: ir.MatchBufferRegion) -> Placement | None:
-    """Where the elements of a view of a region lie in the buffer behind it."""
+    """Position of the elements of a region view in the underlying buffer."""
     view, source = match.buffer, match.source
     ahead = len(source.region) - view.ndim
     if ahead < 0 or view.dtype is not source.buffer.dtype or not plain_scope(source.buffer.scope):

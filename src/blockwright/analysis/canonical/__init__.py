@@ -1,1 +1,1 @@
-"""Canonical forms of programs that analyses and schedules work on."""
+"""Canonical program forms used by analyses and schedules."""

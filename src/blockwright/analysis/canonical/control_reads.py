@@ -1,10 +1,10 @@
 """Data-dependent control of blocks: reads by predicates, iterator values, bounds and conditions.
 
-The predicate and the iterator values of a realize, bounds of the loops around it, conditions, and
-the shapes of what is allocated may load from buffers. No signature of the body mentions these
-reads, but they belong to the instance of the block: moved over a writer of such a buffer, it would
-run for other points. `state_surroundings` states them, so that dependence questions, which look at
-signatures alone, count them.
+The predicate and iterator values of a realize, the bounds of enclosing loops, conditions, and the
+shapes of allocations may load from buffers. No signature of the body mentions these reads, but they
+belong to the block instance: if it were moved across a writer of such a buffer, it would run for
+other points. `state_memory` adds them to signatures, so that dependence analysis, which only looks
+at signatures, includes them.
 
 Before::
 
@@ -17,11 +17,11 @@ Before::
 
 After::
 
-            T.reads(A[vi], N[0:8])
+        T.reads(A[vi], N[0:8])
 
-In a block inside of another one, an element that no loop between the two moves is stated alone, as
-the outer block states no more. Where the outer block states a part of what the inner one does, it
-states all of the buffer too.
+In a nested block, an element that no loop between the two blocks moves is stated exactly, because
+the outer block states no more. If the outer block states a part of a buffer that the inner one
+states whole, it states the whole buffer too.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from blockwright import ir
 from blockwright.analysis.access.tree import child_stmts
 
 Loaded = Mapping[ir.Block, tuple[ir.BufferRegion, ...]]
-"""Blocks whose surroundings load from buffers, and the parts of these."""
+"""Blocks with the regions that the statements around them load."""
 
 _known: MutableMapping[ir.Stmt, bool] = WeakKeyDictionary()
-"""Loops and blocks, and whether statements in them load where blocks may stand."""
+"""For loops and blocks: whether statements in them that may contain blocks load memory."""
 
 
 def loaded_around(func: ir.PrimFunc) -> Loaded:
-    """What is read around each block, inside of the block that it stands in."""
+    """Regions read around each block, within its parent block."""
     if not _may_load(func.body):
         return {}
     result: dict[ir.Block, tuple[ir.BufferRegion, ...]] = {}
@@ -61,14 +61,14 @@ def loaded_around(func: ir.PrimFunc) -> Loaded:
 
 
 class _Around(msgspec.Struct, frozen=True, eq=False):
-    """What stands between a block, the root aside, and a statement inside of it."""
+    """Context between an enclosing block (None for the root) and a statement inside it."""
 
     block: ir.Block | None = None
     loads: tuple[ir.BufferLoad, ...] = ()
     moving: frozenset[ir.Var] = frozenset()
 
     def within(self, node: ir.Stmt) -> _Around:
-        """The same for what stands in a statement."""
+        """The context of the children of a statement."""
         loads = loads_at(node)
         own = node.loop_var if isinstance(node, ir.For) else None
         if isinstance(node, ir.LetStmt):
@@ -95,7 +95,7 @@ class _Around(msgspec.Struct, frozen=True, eq=False):
 
 
 def stating_loads(block: ir.Block, loaded: Iterable[ir.BufferRegion]) -> ir.Block:
-    """A block whose signature states what is read around it."""
+    """A block whose signature includes the reads around it."""
     reads = {r.buffer: r for r in block.reads}
     for region in loaded:
         known = reads.get(region.buffer)
@@ -109,8 +109,7 @@ def stating_loads(block: ir.Block, loaded: Iterable[ir.BufferRegion]) -> ir.Bloc
 
 
 def stating_inside(block: ir.Block) -> ir.Block:
-    """A block that states all of the buffers of which it states a part, and a block inside of it
-    all."""
+    """A block that reads a whole buffer if it states a part and an inner block states the whole."""
     whole = {r.buffer for inner in ir.blocks(block.body) for r in inner.reads if is_full(r)}
     reads = tuple(
         ir.full_region(r.buffer) if r.buffer in whole and not is_full(r) else r for r in block.reads
@@ -119,7 +118,7 @@ def stating_inside(block: ir.Block) -> ir.Block:
 
 
 def is_full(region: ir.BufferRegion) -> bool:
-    """Whether a region is stated as all of its buffer."""
+    """Whether a region is stated as the whole buffer."""
     return all(
         ir.is_const_int(r.min, 0) and ir.structural_equal(r.extent, size)
         for r, size in zip(region.region, region.buffer.shape, strict=True)
@@ -127,24 +126,24 @@ def is_full(region: ir.BufferRegion) -> bool:
 
 
 def loads_at(node: ir.Stmt) -> list[ir.BufferLoad]:
-    """The loads in a statement's own expressions: conditions, bounds, values, shapes."""
+    """Loads in a statement's own expressions: conditions, bounds, values, shapes."""
     return [load for expr in _expressions(node) for load in _in_expression(expr)]
 
 
 def loaded_buffers(exprs: Iterable[ir.Expr]) -> set[ir.Buffer]:
-    """The buffers that expressions load from."""
+    """Buffers that expressions load from."""
     return {load.buffer for expr in exprs for load in _in_expression(expr)}
 
 
 def made_buffers(node: ir.Node) -> tuple[ir.Buffer, ...]:
-    """The buffers that a statement makes or declares."""
+    """Buffers that a statement allocates or declares."""
     if isinstance(node, (ir.Allocate, ir.DeclBuffer)):
         return (node.buffer,)
     return node.alloc_buffers if isinstance(node, ir.Block) else ()
 
 
 def loads_of_layout(buffer: ir.Buffer) -> list[ir.BufferLoad]:
-    """The loads in the shape, strides and offset of a buffer."""
+    """Loads in the shape, strides and offset of a buffer."""
     return [load for expr in _layout(buffer) for load in _in_expression(expr)]
 
 
@@ -172,8 +171,9 @@ def _in_expression(expr: ir.Expr) -> list[ir.BufferLoad]:
 
 
 def _may_load(root: ir.Stmt) -> bool:
-    """Whether statements that blocks may stand in load anything; remembered for loops and blocks,
-    of which a step changes a few."""
+    """Whether any statement that may contain blocks loads memory; cached for loops and blocks,
+    because a step changes only a few of them.
+    """
     loads = 0
     stack: list[ir.Stmt | tuple[ir.Stmt, int]] = [root]
     while stack:

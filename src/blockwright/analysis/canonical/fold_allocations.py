@@ -1,4 +1,4 @@
-"""Allocation statements around blocks, moved into the list of the block they stand in.
+"""Move allocation statements around blocks into `alloc_buffers` of the enclosing block.
 
 Before::
 
@@ -10,10 +10,10 @@ After, in the block around these statements::
 
     B = T.alloc_buffer((64,), "float32")
 
-Schedule steps know the buffers of a scope from `Block.alloc_buffers`: they free, shrink and move
-them there. A buffer that every visit of a serial loop has anew serves all visits: what it holds at
-the beginning of its life is undefined either way. Allocations stay where they are under threads
-and conditions, where their size is only known there, and where they carry annotations.
+Schedule steps find the buffers of a scope in `Block.alloc_buffers`, and free, shrink and move them
+there. A buffer allocated anew in each iteration of a serial loop can be shared by all iterations,
+because its initial content is undefined either way. Allocations are not moved out of thread-bound
+loops and conditions, if their size is known only inside, or if they have annotations.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SEQUENTIAL = (ir.ForKind.SERIAL, ir.ForKind.UNROLLED)
 
 
 def fold_allocations(func: ir.PrimFunc) -> ir.PrimFunc:
-    """The function with the allocations around blocks in the lists of blocks; see the module."""
+    """Move allocations around blocks into block lists; see the module docstring."""
     if not stands_around_a_block(func.body, ir.Allocate):
         return func
     body = _Fold()(func.body)
@@ -35,11 +35,11 @@ def fold_allocations(func: ir.PrimFunc) -> ir.PrimFunc:
 
 
 class _Fold(ir.Mutator):
-    """Collects in `found` what moves to the innermost block around the place of the walk.
+    """Collects in `found` the buffers to move to the innermost enclosing block.
 
     Attributes:
-        found: the buffers; None where allocations have to stay.
-        inner: variables defined between that block and the place.
+        found: the buffers; None where allocations must stay.
+        inner: variables defined between that block and the current statement.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,9 @@ class _Fold(ir.Mutator):
         return node.replace(body=body, init=init, alloc_buffers=(*node.alloc_buffers, *result))
 
     def _apart(self, node: ir.Stmt) -> Any:
-        """A statement below which allocations stay, but for those inside of its blocks."""
+        """Visit a statement from which allocations must not be moved out (its blocks are still
+        handled).
+        """
         result, self.found = self.found, None
         new = self.descend(node)
         self.found = result

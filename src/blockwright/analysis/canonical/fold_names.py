@@ -1,4 +1,4 @@
-"""Named index values around blocks, written out where blocks and loops are bound to them.
+"""Inline let-bound index values around blocks into iterator values and loop bounds.
 
 Before::
 
@@ -13,9 +13,9 @@ After::
         with T.block("B"):
             vi = T.axis.spatial(8, 7 - i)
 
-What asks which instances of a block run looks at loops; a name would seem the same in all of them.
-A named value wraps, an index does not: only what surely stays in its type is written out. What a
-block uses inside keeps its name.
+Analyses of which block instances run look at loops; a name would seem to be the same in all
+iterations. A let-bound value wraps, an index does not, so a value is inlined only if it is provably
+in range of its type. Uses inside a block keep the name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _INDEX = (ir.Var, ir.IntImm, ir.Add, ir.Sub, ir.Mul, ir.FloorDiv, ir.FloorMod, i
 
 
 def fold_names(func: ir.PrimFunc) -> ir.PrimFunc:
-    """The function with named index values written out around blocks; see the module."""
+    """Inline let-bound index values around blocks; see the module docstring."""
     if not stands_around_a_block(func.body, ir.LetStmt):
         return func
     body = _Fold(symbol_facts(func)).stmt(func.body, {})
@@ -89,12 +89,12 @@ class _Fold:
         return node.replace(iter_values=bound, predicate=predicate, block=new)
 
     def _stays(self, value: ir.Expr) -> bool:
-        """Whether a value is an index expression that does not leave its type."""
+        """Whether a value is an index expression that is always in range of its type."""
         for part in ir.walk(value):
             if not isinstance(part, _INDEX) or not part.dtype.is_int or part.dtype.lanes > 1:
                 return False
             low, high = self.analyzer.const_bounds(part)
-            if low is None or high is None:  # sizes: a product of them may leave 32 bits
+            if low is None or high is None:  # a product of sizes may exceed 32 bits
                 if isinstance(part, ir.Mul) and part.dtype.bits < 64:
                     return False
             elif low < part.dtype.min_value or high > part.dtype.max_value:

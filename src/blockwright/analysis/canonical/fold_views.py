@@ -1,10 +1,10 @@
-"""Accesses of views as accesses of the memory behind them.
+"""Replace accesses to views by accesses to the underlying buffer.
 
-Every question about dependence, order, coverage or lifetime compares buffers. Two names of one
-memory would make the answers wrong, so programs are brought into a form in which a buffer is a
-memory before such questions are asked (`memory.plain_memory`). `fold_views` takes out every view
-whose elements are known: same element type, and strides and offset by which the compact layout of
-the buffer behind it can be indexed.
+All analyses of dependence, order, coverage or lifetime compare buffers. Aliases would make their
+results wrong, so programs are first normalized such that each buffer is a distinct memory
+(`memory.plain_memory`). `fold_views` removes every view whose elements map to the underlying
+buffer: same element type, and strides and offset that can be expressed as indices into its compact
+layout.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from blockwright.arith import Analyzer, hull
 from blockwright.ir.annotations import DIM_ALIGN, DOUBLE_BUFFER
 
 _NAMED_BY_POSITION = (DIM_ALIGN, DOUBLE_BUFFER)
-"""Annotations of a block that name its writes by position."""
+"""Block annotations that refer to writes by position."""
 
 
 def has_views(func: ir.PrimFunc) -> bool:
@@ -39,9 +39,9 @@ def has_views(func: ir.PrimFunc) -> bool:
 
 
 def twice_named(block: ir.Block) -> list[ir.Buffer]:
-    """Views of regions that a block has, whose memory it uses under another name too.
+    """Region views of a block whose memory the block also uses under another name.
 
-    All views of a block with an initial value: steps make blocks of their own of the two parts.
+    For a block with an init statement, all region views: steps split it into two blocks.
     """
     if not block.match_buffers:
         return []
@@ -57,7 +57,7 @@ def twice_named(block: ir.Block) -> list[ir.Buffer]:
 
 
 def fold_views(func: ir.PrimFunc) -> ir.PrimFunc:
-    """The function without the views whose elements are known; see the module."""
+    """Remove the views whose elements are known; see the module docstring."""
     if not has_views(func):
         return func
     body = _Fold(func)(func.body)
@@ -70,7 +70,7 @@ class _Fold(ir.Mutator):
         self.analyzer = symbol_facts(func)
         self.places: dict[ir.Buffer, Placement] = {}
         self.padded = alignments(func.body).keys()
-        self.loops: list[ir.Var] = []  # around the place, inside the innermost block
+        self.loops: list[ir.Var] = []  # enclosing loops within the innermost block
 
     def rewrite_Buffer(self, node: ir.Buffer) -> ir.Buffer:
         return node
@@ -86,12 +86,12 @@ class _Fold(ir.Mutator):
         return node if body is node.body else node.replace(body=body)
 
     def _serves(self, place: Placement, node: ir.DeclBuffer) -> bool:
-        """Whether every use of the view can be written as one of the buffer behind it."""
+        """Whether every use of the view can be rewritten to the underlying buffer."""
         if place.root in self.padded or node.buffer in self.padded:
             return False
         given = {v for e in place.indices for v in ir.free_vars(e)}
         if given & set(self.loops) and ir.blocks(node.body):
-            return False  # blocks inside do not see the loops around them
+            return False  # inner blocks cannot refer to the loops around them
         return all(_translates(use, node.buffer, place) for use in ir.walk(node.body))
 
     # ---------------------------------------------------------------- where things stand
@@ -121,7 +121,7 @@ class _Fold(ir.Mutator):
         views = self._matched(node)
         body = self(node.body)
         init, stepping = node.init, self.analyzer
-        if init is not None:  # it is set, too, where the reduction takes no step
+        if init is not None:  # init also runs if the reduction has no iterations
             self.analyzer = stepping.without_empty(reduced_over(node))
             init = self(init)
         self.loops = around
@@ -131,7 +131,7 @@ class _Fold(ir.Mutator):
             return node
         new = node.replace(body=body, init=init, match_buffers=views, reads=reads, writes=writes)
         if (reads or writes) and _declares(node) and not takes_addresses(new.body):
-            # The address in the declaration counted as an access of everything.
+            # The address in the declaration counted as an access to the whole buffer.
             reads, writes = block_access_regions(new, outside)
             return new.replace(reads=reads, writes=writes)
         if init is not None and reads is not node.reads:
@@ -141,7 +141,7 @@ class _Fold(ir.Mutator):
         return new
 
     def _matched(self, block: ir.Block) -> tuple[ir.MatchBufferRegion, ...]:
-        """The views of regions that stay: those whose memory the block uses under one name."""
+        """The region views to keep: those whose memory the block uses under one name only."""
         twice = set(twice_named(block))
         kept: list[ir.MatchBufferRegion] = []
         for match in map(self, block.match_buffers):
@@ -222,7 +222,7 @@ def _from(start: ir.Expr, rng: ir.Range, analyzer: Analyzer) -> ir.Range:
 
 
 def _translates(use: ir.Node, view: ir.Buffer, place: Placement) -> bool:
-    """Whether a node that may use a view can be written with the buffer behind it instead."""
+    """Whether a node that may use a view can be rewritten to the underlying buffer."""
     match use:
         case ir.BufferLoad() | ir.BufferStore() if use.buffer is view:
             return place.shifts is not None or all(i.dtype.is_scalar for i in use.indices)
@@ -240,7 +240,7 @@ def _translates(use: ir.Node, view: ir.Buffer, place: Placement) -> bool:
 
 
 def _declares(block: ir.Block) -> bool:
-    """Whether a declaration of a view stands inside of a block."""
+    """Whether a block contains a declaration of a view."""
     return any(isinstance(n, ir.DeclBuffer) for n in ir.walk(block.body))
 
 
@@ -253,7 +253,7 @@ def _states(regions: Sequence[ir.BufferRegion], wanted: ir.BufferRegion) -> bool
 
 
 def _replaceable(match: ir.MatchBufferRegion, place: Placement, inside: Sequence[ir.Stmt]) -> bool:
-    """Whether statements use a view of a region by elements alone, and no size that it binds."""
+    """Whether statements use a region view only by elements, and none of the sizes it binds."""
     bound = set(_bound(match))
     stack: list[ir.Node] = list(inside)
     while stack:
@@ -266,7 +266,7 @@ def _replaceable(match: ir.MatchBufferRegion, place: Placement, inside: Sequence
 
 
 def _bound(match: ir.MatchBufferRegion) -> list[ir.Var]:
-    """Variables that the layout of a view binds."""
+    """Variables bound by the layout of a view."""
     view = match.buffer
     offset = () if view.offset is None else (view.offset,)
     return [e for e in (*view.shape, *view.strides, *offset) if isinstance(e, ir.Var)]

@@ -1,10 +1,10 @@
-"""The form of a program in which a buffer is a memory, and a loop variable an index.
+"""Normalization after which each buffer is a distinct memory and loop variables are indices.
 
-`plain_memory` joins the regions of one buffer in a signature, writes out named pointers and
-indices, and folds the views whose elements are known. The memory behind other views is stated in
-the signatures of the blocks that use them: all of it, so that they depend on everybody else who
-uses it; and so is what is read around blocks (`surroundings`). A program in this form is returned
-as it is.
+`plain_memory` merges the regions of one buffer in a signature, inlines named pointers and indices,
+and folds the views whose elements are known. For all other views, the signatures of the blocks that
+use them state the whole underlying buffer, so that they depend on all other users of that memory.
+Reads around blocks are stated too (`control_reads`). A program already in this form is returned
+unchanged.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _views: ir.Rare[ir.DeclBuffer] = ir.Rare(ir.DeclBuffer)
 
 
 def memory_roots(func: ir.PrimFunc) -> dict[ir.Buffer, ir.Buffer]:
-    """Declared view → the buffer whose memory it names, through views of views.
+    """Map each declared view to the buffer whose memory it aliases, through views of views.
 
-    Of several views of one pointer that no buffer stands for, the outermost one is the root. The
-    parameters of a function with `"tir.noalias": False` may overlap: the first stands for all.
+    If several views share a pointer without a buffer, the outermost is the root. Parameters of a
+    function with `"tir.noalias": False` may overlap, so the first one is the root of all.
     """
     direct = _overlapping(func)
     pointers: dict[ir.Var, ir.Buffer] = {}
     views = _views.of(func.body)
     named = named_pointers(func) if views else {}
     for node in views:
-        for memory in memories(node.source, named)[:1]:  # a valid program has no second one
+        for memory in memories(node.source, named)[:1]:  # a valid program has only one
             if isinstance(memory, ir.Buffer):
                 direct[node.buffer] = memory
             elif pointers.setdefault(memory, node.buffer) is not node.buffer:
@@ -52,7 +52,7 @@ def memory_roots(func: ir.PrimFunc) -> dict[ir.Buffer, ir.Buffer]:
 
 
 def may_overlap(func: ir.PrimFunc) -> bool:
-    """Whether arguments of a call may share memory of which some is written."""
+    """Whether arguments of a call may overlap in memory that is written."""
     return func.attrs.get(NOALIAS, True) is False
 
 
@@ -66,7 +66,7 @@ def _overlapping(func: ir.PrimFunc) -> dict[ir.Buffer, ir.Buffer]:
 def named_twice(
     stmt: ir.Stmt, roots: Mapping[ir.Buffer, ir.Buffer]
 ) -> tuple[ir.Buffer, ir.Buffer] | None:
-    """Two names under which a statement accesses one memory, if it writes it."""
+    """Two names under which a statement accesses the same memory, if it also writes it."""
     names: dict[ir.Buffer, dict[ir.Buffer, None]] = {}
     written: dict[ir.Buffer, None] = {}
     for access in (*ir.collect(stmt, ir.BufferStore), *ir.collect(stmt, ir.BufferLoad)):
@@ -82,7 +82,7 @@ def named_twice(
 
 
 def state_memory(func: ir.PrimFunc) -> ir.PrimFunc:
-    """The function with the memory behind views, and what is read around blocks, in signatures."""
+    """State the memory behind views, and the reads around blocks, in signatures."""
     roots, loaded = memory_roots(func), loaded_around(func)
     return _State(roots, loaded).of(func) if roots or loaded else func
 
@@ -107,7 +107,7 @@ class _State(ir.Mutator):
 
 
 def stating(block: ir.Block, roots: Mapping[ir.Buffer, ir.Buffer]) -> ir.Block:
-    """A block whose signature states the memory behind the views in it."""
+    """A block whose signature states the memory behind its views."""
     reads, writes = _whole(block.reads, roots), _whole(block.writes, roots)
     if reads is block.reads and writes is block.writes:
         return block
@@ -127,13 +127,14 @@ def _whole(
 
 
 def plain_memory(func: ir.PrimFunc) -> ir.PrimFunc:
-    """The function in the form in which a buffer is a memory, as far as it has one; see the
-    module."""
+    """Normalize a function so that each buffer is a distinct memory where possible; see the module
+    docstring.
+    """
     return state_memory(fold_views(fold_names(fold_pointers(_with_joined_regions(func)))))
 
 
 def _with_joined_regions(func: ir.PrimFunc) -> ir.PrimFunc:
-    """The function with one region per buffer in each half of a signature."""
+    """The function with one region per buffer in the reads and in the writes of each signature."""
     if all(with_one_box_per_buffer(block) is block for block in ir.blocks(func.body)):
         return func
 

@@ -1,4 +1,4 @@
-"""Signatures without the reads of what a block gives an initial value itself.
+"""Remove from signatures the reads of elements that the block initializes itself.
 
 Before::
 
@@ -14,8 +14,8 @@ After::
 
         T.reads(A[vi, vk])
 
-Both signatures are right: stating more than is touched is allowed. Reductions are recognised by
-what a block needs from outside, which is what its body says, not by what is listed.
+Both signatures are valid, since a signature may state more than is accessed. Reductions are
+recognized by what a block needs from outside, which follows from its body, not from its signature.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from blockwright.arith import Analyzer
 
 
 def without_own_reads(func: ir.PrimFunc) -> ir.PrimFunc:
-    """The function with signatures that list no element which the block itself begins."""
+    """Remove reads of elements that the block itself initializes; see the module docstring."""
     stated = any(b.init is not None and _both(b) for b in ir.blocks(func.body))
     return func.replace(body=_OwnReads(symbol_facts(func))(func.body)) if stated else func
 
 
 def _both(block: ir.Block) -> set[ir.Buffer]:
-    """Buffers that a block states to read and to write."""
+    """Buffers that a block states as both read and written."""
     return {r.buffer for r in block.reads} & {r.buffer for r in block.writes}
 
 
@@ -59,7 +59,7 @@ class _OwnReads(ir.Mutator):
 
 
 def _begun(block: ir.Block) -> set[ir.Buffer]:
-    """Buffers to elements of which the block, or one inside of it, gives initial values."""
+    """Buffers with elements that the block, or a block inside it, initializes."""
     result: set[ir.Buffer] = set()
     for each in ir.collect(block, ir.Block):
         if each.init is not None:

@@ -1,4 +1,4 @@
-"""Named pointers: the memory that they reach, and programs without the names.
+"""Named pointers: resolution of the memory they point to, and inlining of their definitions.
 
 Before::
 
@@ -20,14 +20,15 @@ _names: ir.Rare[ir.LetStmt] = ir.Rare(ir.LetStmt)
 
 
 def named_pointers(func: ir.PrimFunc) -> dict[ir.Var, ir.Expr]:
-    """The pointers that have names in a function, with their values, in program order."""
+    """Let-bound pointers of a function with their values, in program order."""
     return {n.var: n.value for n in _names.of(func.body) if n.var.type.is_handle}
 
 
 def memories(pointer: ir.Expr, named: Mapping[ir.Var, ir.Expr]) -> list[ir.Buffer | ir.Var]:
-    """The buffers whose elements a pointer may point to, by the addresses that it is computed
-    from. Of a pointer that is given to the program, or read by a call from what one points to, the
-    variable."""
+    """Buffers that a pointer may point into, according to the addresses it is computed from.
+
+    For a pointer passed to the program, or returned by a call, the variable itself.
+    """
     result: dict[ir.Buffer | ir.Var, None] = {}
     stack: list[ir.Node] = [pointer]
     while stack:
@@ -51,19 +52,21 @@ def memories(pointer: ir.Expr, named: Mapping[ir.Var, ir.Expr]) -> list[ir.Buffe
 
 
 def address(pointer: ir.Expr) -> ir.BufferLoad | None:
-    """The element that an expression takes the address of, and does nothing else."""
+    """The element whose address an expression takes; None for any other expression."""
     place = pointer.args[0] if isinstance(pointer, ir.Call) and pointer.op == "address_of" else None
     return place if isinstance(place, ir.BufferLoad) else None
 
 
 def may_change(index: ir.Expr) -> bool:
-    """Whether an index may have another value later, where the variables in it have the same."""
+    """Whether an index may change although its variables do not."""
     return any(isinstance(part, (ir.BufferLoad, ir.Call)) for part in ir.walk(index))
 
 
 def fold_pointers(func: ir.PrimFunc) -> ir.PrimFunc:
-    """The function with addresses in the place of their names; see the module. A pointer keeps its
-    name where its index may change, and where a call returned it."""
+    """Inline the addresses bound to pointer names; see the module docstring.
+
+    A pointer keeps its name if its index may change, and if it is returned by a call.
+    """
     steady: dict[ir.Var, ir.Expr] = {}
     for var, value in named_pointers(func).items():
         pointer = ir.substitute(value, steady)

@@ -1,10 +1,10 @@
-"""Stores that stand in no block, as blocks of their own, so that analysis of blocks sees them.
+"""Wrap stores outside of blocks in blocks, so that block analyses include them.
 
 Before:  for i in range(4): Y[i] = Y[i] + X[i]
 After:   for i in range(4): with T.block("Y"): vi = T.axis.spatial(4, i); Y[vi] = Y[vi] + X[vi]
 
-A loop whose variable is an index of the store drives a spatial iterator: every iteration stores
-other elements. All other loops around it drive reduction iterators.
+A loop whose variable is an index of the store drives a spatial iterator, because each iteration
+stores a different element. All other enclosing loops drive reduction iterators.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from blockwright.analysis.access.tree import is_jump
 
 
 def with_root(func: ir.PrimFunc) -> ir.PrimFunc:
-    """A program whose body is the root block; one that has blocks is returned as it is."""
+    """Wrap the body of a program in a root block, unless it has one."""
     if isinstance(func.body, ir.BlockRealize):
         return func
     root = ir.Block("root", (), (), (), func.body)
@@ -23,10 +23,10 @@ def with_root(func: ir.PrimFunc) -> ir.PrimFunc:
 
 
 def with_statement_blocks(func: ir.PrimFunc) -> ir.PrimFunc:
-    """The program with a block around every store of its root block.
+    """Wrap every store directly in the root block in its own block.
 
-    It is for analysis alone. A program with `while`, `break` or `continue` outside of blocks is
-    returned as it is: which of its statements run is not known.
+    For analysis only. A program with `while`, `break` or `continue` outside of blocks is returned
+    unchanged, because it is unknown which of its statements run.
     """
     func = with_root(func)
     body = func.root.body
@@ -38,7 +38,7 @@ def with_statement_blocks(func: ir.PrimFunc) -> ir.PrimFunc:
 
 
 class _Outside(ir.Mutator):
-    """Looks for statements outside of blocks that change which others run."""
+    """Looks for control flow outside of blocks that decides whether other statements run."""
 
     irregular = False
 
