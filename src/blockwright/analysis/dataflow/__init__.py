@@ -1,1 +1,1 @@
-"""Data flow among the blocks of a scope."""
+"""Dataflow between the blocks of a scope."""

@@ -1,17 +1,17 @@
-"""What blocks inside one block are to one another, from their signatures alone.
+"""Relations and kinds of the blocks inside a scope block, derived from signatures alone.
 
 Definitions (TensorIR paper, section 3, and the schedule rules built on it):
 
 - a *complete* block has only spatial iterators, does not read what it writes, and is the only
   writer of its buffers in the scope (or one of several that write provably different regions);
-- a *reduction* block gives everything that it updates an initial value (one element or several,
-  as an argmax does), has spatial and reduction iterators bound by an iterator map, and output
-  indices free of reduction iterators; outer loops that drive no reduction iterator may make it
-  again, from its initial value on, for elements it has made before;
-- an *update* is a reduction whose initial value another block before it writes.
+- a *reduction* block initializes everything that it updates (one element or several, as an argmax
+  does), has spatial and reduction iterators bound by an iterator map, and output indices free of
+  reduction iterators; outer loops that drive no reduction iterator may recompute elements, starting
+  again from the initial value;
+- an *update* is a reduction initialized by an earlier block.
 
-Where several blocks write a buffer, a block is the producer of those only that read, as far as
-boxes can tell, something that it writes.
+If several blocks write a buffer, a block is a producer only for readers that may read, as far as
+boxes can show, something that it writes.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from blockwright.arith import Analyzer, IterMapResult, detect_iter_map, is_bijec
 from blockwright.arith.condition import conjuncts
 
 _MANY = 5
-"""From so many writers of a buffer on, all are compared at once."""
+"""Number of writers of a buffer from which they are compared all at once instead of pairwise."""
 
 
 class BlockKind(Enum):
-    """What a block is to its scope."""
+    """Role of a block in its scope."""
 
     COMPLETE = "complete"
     REDUCTION = "reduction"
@@ -51,10 +51,10 @@ class Siblings:
 
     Args:
         tree: the function.
-        block: whose children are looked at.
-        memo: answers to reuse; give the same one for functions that state the same sizes.
-        initial: whether to look at the blocks of its initial value, which are no siblings of those
-            of its body: they do not run at every visit.
+        block: the scope; its children are analyzed.
+        memo: cached results; may be shared by functions that state the same sizes.
+        initial: analyze the blocks of the init statement instead, which are not siblings of those
+            of the body, because they do not run in every instance.
     """
 
     def __init__(
@@ -104,8 +104,9 @@ class Siblings:
         return sorted(result, key=self.position.__getitem__)
 
     def carried_readers(self, block: ir.Block) -> list[ir.Block]:
-        """Loop-carried readers: blocks before `block` in a shared loop that may read what it wrote
-        in an earlier iteration, in program order."""
+        """Blocks before `block` in a shared loop that may read what it wrote in an earlier
+        iteration, in program order (loop-carried readers).
+        """
         here = self.position[block]
         result = {
             c
@@ -127,8 +128,11 @@ class Siblings:
         ]
 
     def _meets(self, writer: ir.Block, reader: ir.Block, buffer: ir.Buffer) -> bool:
-        """Whether a block may read what another one writes; asked where there are several writers,
-        as the only one is its readers' producer even if they read beyond what it writes."""
+        """Whether a block may read what another one writes.
+
+        The only writer of a buffer is the producer of all its readers, even if they read beyond
+        what it writes; regions are compared only if there are several writers.
+        """
         if len(self.writers[buffer]) == 1:
             return True
         pair = [*self._place(writer), *self._place(reader), buffer]
@@ -143,7 +147,7 @@ class Siblings:
         return not apart
 
     def is_output(self, block: ir.Block) -> bool:
-        """Whether the block writes a buffer that lives beyond the scope."""
+        """Whether the block writes a buffer that outlives the scope."""
         own = set(self.block.alloc_buffers)
         return any(region.buffer not in own for region in block.writes)
 
@@ -152,11 +156,11 @@ class Siblings:
         return self._classify(block)[0]
 
     def kind_alone(self, block: ir.Block) -> BlockKind:
-        """What the block would be if nobody else wrote its buffers."""
+        """Kind of the block if it were the only writer of its buffers."""
         return self._find_kind_alone(block)[0]
 
     def writes_last(self, block: ir.Block) -> bool:
-        """Whether all other blocks that may write an element it writes stand before it."""
+        """Whether all other blocks that may write the same elements come before it."""
         return all(
             self.position[other] <= self.position[block]
             or self.disjoint(block, other, region.buffer)
@@ -221,7 +225,7 @@ class Siblings:
             if not self.begins(block):
                 return BlockKind.OTHER, "its loops may not take the first step of its domain"
             used = set(ir.collect(block.init, ir.Buffer))
-            for view in block.match_buffers:  # steps that part the two would leave it behind
+            for view in block.match_buffers:  # splitting off init would lose the view
                 if view.buffer in used:
                     name = view.buffer.name
                     return BlockKind.OTHER, f"its initial value is stored through the view {name}"
@@ -232,7 +236,7 @@ class Siblings:
         return BlockKind.OTHER, "it has reduction iterators but neither initial value nor update"
 
     def decides_itself(self, block: ir.Block) -> str:
-        """What a block writes of the data that decide for which points it runs, in words."""
+        """Why a block writes data that decide for which points it runs; "" if it does not."""
         roots = memory_roots(self.tree.func) if self._loaded else {}
         written = {roots.get(r.buffer, r.buffer) for r in block.writes}
         loaded = [r.buffer for r in self._loaded.get(block, ())]
@@ -241,7 +245,9 @@ class Siblings:
         return f"it writes {read[0]}, {what}" if read else ""
 
     def _starts_late(self, block: ir.Block) -> str:
-        """A reduction iterator that loops run through from another than its least value."""
+        """Name of a reduction iterator whose loops do not start at its minimum; "" if there is
+        none.
+        """
         realize = self.tree.realize(block)
         loops = self.tree.loops_above(block)
         analyzer = self.memo.facts(self.tree, realize)
@@ -255,7 +261,7 @@ class Siblings:
         return ""
 
     def begins(self, block: ir.Block) -> bool:
-        """Whether a block with an initial value sets it for every element that it visits."""
+        """Whether the init statement of a block runs for every element that the block visits."""
         realize, loops = self.tree.realize(block), self.tree.loops_above(block)
         return self.memo.answer(
             "begins",
@@ -264,7 +270,7 @@ class Siblings:
         )
 
     def _reads_elsewhere(self, block: ir.Block) -> str:
-        """Why an instance may read elements that other instances of the block update, in words."""
+        """Why an instance may read elements that other instances update; "" if it cannot."""
 
         def find() -> str:
             analyzer = self.memo.facts(self.tree, self.block.body)
@@ -279,7 +285,9 @@ class Siblings:
         return self.memo.answer("elsewhere", [*self._place(block), *facts], find)
 
     def _shared_writes(self, block: ir.Block) -> str:
-        """Why instances that differ in a spatial iterator may write one element, in words."""
+        """Why instances that differ in a spatial iterator may write the same element; "" if
+        they cannot.
+        """
 
         def find() -> str:
             return shared_writes(block, self.memo.facts(self.tree))
@@ -287,8 +295,9 @@ class Siblings:
         return self.memo.answer("shared", [block], find)
 
     def continued(self, block: ir.Block) -> bool:
-        """Whether iterators of the scope drive a reduction with an initial value, the block itself
-        or one inside of it: one visit makes a part of it."""
+        """Whether iterators of enclosing blocks drive a reduction with an init statement, in the
+        block or inside it, so that one instance of the scope computes only a part of it.
+        """
         outer = {
             it.var
             for above in (self.block, *self.tree.ancestors(self.block))
@@ -298,7 +307,7 @@ class Siblings:
         return bool(outer) and drives_sums(self.tree.realize(block), outer)
 
     def _second_writer(self, block: ir.Block) -> str:
-        """A conflict with another writer of the same buffer, in words."""
+        """Why another writer of the same buffer conflicts with the block; "" if none does."""
         here = self.position[block]
         for region in block.writes:
             if self._all_apart(region.buffer):
@@ -315,9 +324,9 @@ class Siblings:
         return ""
 
     def _all_apart(self, buffer: ir.Buffer) -> bool:
-        """Whether constant bounds along one axis tell that no two of many writers of a buffer meet.
+        """Whether constant bounds along one axis show that many writers of a buffer are disjoint.
 
-        Asked before each pair is looked at: a concatenation may have hundreds of parts.
+        Checked before pairs are compared, because a concatenation may have hundreds of parts.
         """
         result = self._apart.get(buffer)
         if result is None:
@@ -330,13 +339,13 @@ class Siblings:
         return result
 
     def disjoint(self, a: ir.Block, b: ir.Block, buffer: ir.Buffer) -> bool:
-        """Whether two blocks surely write different parts of a buffer."""
+        """Whether two blocks provably write different parts of a buffer."""
         return self.apart(*((x, self._region(x.writes, buffer)) for x in (a, b)))
 
     def apart(self, *sides: tuple[ir.Block, ir.BufferRegion]) -> bool:
-        """Whether two blocks with all their instances touch different parts of a buffer."""
+        """Whether two blocks, over all their instances, access different parts of a buffer."""
         if plainly_apart(*(self._whole(block, region) for block, region in sides)):
-            return True  # asked of every pair of writers
+            return True  # fast path: this is queried for every pair of writers
         places = [node for block, region in sides for node in (*self._place(block), region)]
         return self.memo.answer("apart", places, lambda: self._find_apart(sides))
 
@@ -347,7 +356,7 @@ class Siblings:
         return apart(first, second, analyzer) or interleaved(a, b, analyzer)
 
     def _whole(self, block: ir.Block, region: ir.BufferRegion) -> ir.BufferRegion:
-        """The box of a region over all instances of a block."""
+        """Bounding box of a region over all instances of a block."""
         key = (block, region)
         result = self._boxes.get(key)
         if result is None:
@@ -361,18 +370,18 @@ class Siblings:
         return result
 
     def not_affine(self, block: ir.Block) -> tuple[str, ...]:
-        """Why the iterators of a block are bound by no iterator map; empty when they are."""
+        """Why the iterators of a block are not bound by an iterator map; empty if they are."""
         return self._bindings(block).errors
 
     def separates(self, loop: ir.For, block: ir.Block) -> bool:
-        """Whether iterations of a loop above the block run different instances of it."""
+        """Whether different iterations of a loop above the block run different instances of it."""
         return loop.loop_var in self._bindings(block).told_apart
 
     def _bindings(self, block: ir.Block) -> IterMapResult:
         return self.memo.answer("affine", self._place(block), lambda: self._affinity(block))
 
     def _place(self, block: ir.Block) -> list[ir.Node]:
-        """Nodes that decide what a block does where it stands."""
+        """Nodes that determine what a block does in its context; used as memo key."""
         realize = self.tree.realize(block)
         result: list[ir.Node] = [realize, *self.tree.deciding(realize, self.block)]
         for loop in self.tree.loops_above(block):
@@ -388,8 +397,9 @@ class Siblings:
         return detect_iter_map(realize.iter_values, domains, predicate, analyzer, "surjective")
 
     def restart(self, block: ir.Block) -> int | None:
-        """How many outer loops make a block anew: within them each instance runs exactly once, and
-        a reduction starts from its initial value. None when there is no such number."""
+        """Number of outer loops that recompute the block: inside them each instance runs exactly
+        once, and a reduction starts from its initial value. None if there is no such number.
+        """
         return self.memo.answer("restart", self._place(block), lambda: self._restart(block))
 
     def _restart(self, block: ir.Block) -> int | None:
@@ -421,9 +431,9 @@ class Siblings:
         analyzer: Analyzer,
         tight: bool = True,
     ) -> ir.BufferRegion:
-        """A signature region with all loops of the block but the common ones eliminated.
+        """A signature region with all loops of the block except the common ones eliminated.
 
-        `tight`: the block's predicate bounds the box; else the box is the one of whole loops.
+        `tight`: the box is restricted by the block's predicate; otherwise it covers all iterations.
         """
         realize = self.tree.realize(block)
         fixed = set(common)
@@ -439,8 +449,9 @@ class Siblings:
         return relax_region(outer, domains, analyzer, predicate)
 
     def _named(self, block: ir.Block, fixed: Collection[ir.For] = ()) -> dict[ir.Var, ir.Expr]:
-        """Values that are named around a block, inside the fixed loops, and may be others in each
-        of its instances."""
+        """Let-bound values around a block, inside the fixed loops, which may differ between
+        instances.
+        """
         result: list[ir.LetStmt] = []
         for above in self.tree.ancestors(self.tree.realize(block)):
             if above is self.block or above in fixed:
@@ -458,7 +469,7 @@ class Siblings:
 
 
 def _without_loads(region: ir.BufferRegion) -> ir.BufferRegion:
-    """A region without dimensions that memory decides: they may be anywhere in the buffer."""
+    """The region with data-dependent dimensions replaced by whole ones."""
     ranges = [
         whole if any(isinstance(n, ir.BufferLoad) for n in ir.walk(rng)) else rng
         for rng, whole in zip(region.region, ir.full_region(region.buffer).region, strict=True)

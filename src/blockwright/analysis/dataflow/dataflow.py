@@ -1,9 +1,9 @@
-"""Data flow among the blocks of a scope: who finds there what it reads, written and final.
+"""Dataflow between the blocks of a scope: whether reads find values that are written and final.
 
-- A consumer is *covered* when, in every iteration of the loops it shares with its producers, these
-  together have written all that the consumer reads in that iteration; where it shares no loop with
-  any of them there is nothing to ask.
-- What a block writes in an iteration is *final* when other iterations write other elements, or the
+- A consumer is *covered* if, in every iteration of the loops it shares with its producers, these
+  together have written everything that the consumer reads in that iteration. A consumer that shares
+  no loop with any producer is covered.
+- What a block writes in an iteration is *final* if other iterations write other elements, or the
   same values again.
 """
 
@@ -24,14 +24,14 @@ from blockwright.arith.condition import conjuncts
 
 
 class BlockScope(Siblings):
-    """Producers, consumers and kinds of the blocks directly inside `block`, and what of one
-    another's values they find.
+    """Producers, consumers and kinds of the blocks directly inside `block`, and coverage of their
+    reads.
 
     Args:
         tree: the function.
-        block: whose children are looked at.
-        memo: answers to reuse; give the same one for functions that state the same sizes.
-        initial: whether to look at the blocks of its initial value.
+        block: the scope; its children are analyzed.
+        memo: cached results; may be shared by functions that state the same sizes.
+        initial: analyze the blocks of the init statement instead.
     """
 
     def __init__(
@@ -41,11 +41,10 @@ class BlockScope(Siblings):
         self._found: dict[tuple[ir.Block, ir.BufferRegion], str] = {}
 
     def uncovered(self, block: ir.Block, among: Collection[ir.Buffer] | None = None) -> str:
-        """What `block` may read before it is written, or before it is final, in words; empty when
-        it is covered.
+        """Why `block` may read elements before they are written or final; "" if it is covered.
 
         Args:
-            among: the buffers that are asked about; all that the block reads when not given.
+            among: the buffers to check; by default all that the block reads.
         """
         asked = (r for r in block.reads if among is None or r.buffer in among)
         return next((why for region in asked if (why := self._unsettled(block, region))), "")
@@ -76,15 +75,17 @@ class BlockScope(Siblings):
         return ""
 
     def final(self, block: ir.Block, region: ir.BufferRegion, loops: Sequence[ir.For]) -> bool:
-        """Whether what a block writes in an iteration of loops around it is there to stay: other
-        iterations write other elements, or the same values again."""
+        """Whether what a block writes in an iteration of enclosing loops is final: other iterations
+        write other elements, or the same values again.
+        """
         known = self.kind(block) is not BlockKind.OTHER
         again = known and not self._partial(block, loops) and not self.uncovered(block)
         return again or self.apart_in(block, region, loops)
 
     def apart_in(self, block: ir.Block, region: ir.BufferRegion, loops: Sequence[ir.For]) -> bool:
-        """Whether different iterations of loops around a block surely write different elements of
-        a region that it states."""
+        """Whether different iterations of loops around a block provably write different elements of
+        one of its stated regions.
+        """
         return all(
             ir.is_const_int(loop.extent, 1)
             or self.memo.answer(
@@ -96,7 +97,9 @@ class BlockScope(Siblings):
         )
 
     def _makers(self, block: ir.Block, read: ir.BufferRegion) -> list[ir.Block]:
-        """Writers before a block that leave final values: no initial value of a later update."""
+        """Writers before a block whose values are final, excluding those that initialize later
+        updates.
+        """
         before = self.writers_before(block, read)
         updates = [
             w for w in before if w.init is None and any(r.buffer is read.buffer for r in w.reads)
@@ -114,7 +117,8 @@ class BlockScope(Siblings):
         self, producers: Sequence[ir.Block], consumer: ir.Block, read: ir.BufferRegion
     ) -> bool:
         """Whether the producers, all before the consumer, have together written `read` in every
-        iteration of the loops that they share with it."""
+        iteration of the loops they share with it.
+        """
         if any(self._covers_alone(p, consumer, read) for p in producers):
             return True
         if len(producers) < 2:
@@ -130,8 +134,11 @@ class BlockScope(Siblings):
     def _union(
         self, producers: Sequence[ir.Block], consumer: ir.Block, read: ir.BufferRegion
     ) -> bool:
-        """A producer's box holds in the loops that it shares with the consumer; what one iteration
-        of all shared loops reads must lie in the boxes of the producers that ran before it."""
+        """Whether the boxes of the producers cover the read.
+
+        A producer's box is valid within the loops it shares with the consumer. What one iteration
+        of all shared loops reads must lie in the boxes of the producers that ran before it.
+        """
         shared = [self.tree.common_loops(p, consumer) for p in producers]
         deepest = max(shared, key=len)
         analyzer = self.memo.facts(self.tree, deepest[-1].body if deepest else self.block.body)
@@ -145,11 +152,11 @@ class BlockScope(Siblings):
             box = self.region_under(common, producer, written, analyzer)
             result.append((box.region, self.conditions(common, producer)))
         need = self.region_under(deepest, consumer, read, analyzer)
-        if given := self.conditions(deepest, consumer):  # where they fail nothing is needed
+        if given := self.conditions(deepest, consumer):  # if these fail, nothing is needed
             analyzer = analyzer.copy()
             for condition in given:
                 analyzer.learn(condition)
-        known = analyzer.copy()  # each instance of the consumer needs the producers to have run
+        known = analyzer.copy()  # facts that hold whenever an instance of the consumer runs
         for loop in self.tree.loops_above(consumer)[len(deepest) :]:
             known.bind(loop.loop_var, loop.dom)
         for condition in conjuncts(self.tree.realize(consumer).predicate):
@@ -160,8 +167,9 @@ class BlockScope(Siblings):
     def runs(
         self, fixed: Sequence[ir.For], block: ir.Block, given: ir.Expr, analyzer: Analyzer
     ) -> bool:
-        """Whether the conditions on the fixed loops alone, under which a block runs, follow from
-        those of `given`."""
+        """Whether those conditions of a block that involve only the fixed loops follow from
+        `given`.
+        """
         outer = {f.loop_var for f in fixed}
         open_ones = self.conditions(fixed, block)
         if not open_ones:
@@ -173,7 +181,7 @@ class BlockScope(Siblings):
         return all(known.prove(c) for c in open_ones)
 
     def conditions(self, fixed: Iterable[ir.For], block: ir.Block) -> list[ir.Expr]:
-        """The parts of a block's predicate that no loop but the fixed ones moves."""
+        """The conjuncts of a block's predicate that vary only with the fixed loops."""
         inner = {f.loop_var: f for f in self.tree.loops_above(block)}
         for loop in fixed:
             inner.pop(loop.loop_var, None)
@@ -189,18 +197,20 @@ class BlockScope(Siblings):
         return result
 
     def always(self, block: ir.Block, analyzer: Analyzer) -> bool:
-        """Whether no condition on what is around the scope keeps a block from running, and no
-        statement in it."""
+        """Whether a block runs in every instance of the scope: no condition on outer variables and
+        no statement inside the scope prevents it.
+        """
         conditions = self.conditions((), block)
         return not self.decided(block) and all(analyzer.prove(c) for c in conditions)
 
     def decided(
         self, block: ir.Block, common: Sequence[ir.For] = (), beside: ir.Block | None = None
     ) -> bool:
-        """Whether a statement, beside the loops and the predicate, decides if a block runs in an
-        iteration of loops around it: a condition, or a jump.
+        """Whether control flow other than loops and the predicate decides if a block runs in an
+        iteration of
+        the common loops: a condition or a jump.
 
-        `beside`: a block after it in these loops, for which the same is decided with it.
+        `beside`: a later block in these loops; control flow that decides for both is ignored.
         """
         place = self.tree.realize(block)
         theirs: set[ir.Stmt] = set()
@@ -224,8 +234,9 @@ class BlockScope(Siblings):
         return False
 
     def _partial(self, block: ir.Block, common: Sequence[ir.For]) -> bool:
-        """Whether the common loops drive a reduction, the block or one inside of it, whose result
-        is then not complete."""
+        """Whether the common loops drive a reduction, in the block or inside it, so that its result
+        is incomplete within one iteration.
+        """
         variables = {f.loop_var for f in common}
         realize = self.tree.realize(block)
         return any(
@@ -234,11 +245,11 @@ class BlockScope(Siblings):
         ) or (bool(variables) and drives_sums(realize, variables))
 
     def writes_all(self, block: ir.Block, region: ir.BufferRegion) -> bool:
-        """Whether an instance of a block surely writes all of a region that it states."""
+        """Whether an instance of a block definitely writes all of one of its stated regions."""
         return self.memo.answer("inside", [block, region], lambda: self._filled(block, region))
 
     def _filled(self, block: ir.Block, region: ir.BufferRegion) -> bool:
-        """Whether a block, or the blocks inside it, write all of the region that it states."""
+        """Whether a block, or the blocks inside it, write all of one of its stated regions."""
         analyzer = self.memo.facts(self.tree, block.body)
         if not self.tree.child_blocks(block):
             return stores_fill(block, region, analyzer, self.sizes)
@@ -249,7 +260,7 @@ class BlockScope(Siblings):
     def filled(
         self, writers: Iterable[ir.Block], buffer: ir.Buffer, analyzer: Analyzer
     ) -> list[tuple[ir.Range, ...]]:
-        """Boxes of which blocks with all their instances write every element."""
+        """Boxes that blocks write completely over all their instances."""
         boxes: list[tuple[ir.Range, ...]] = []
         for block in writers:
             written = self._region(block.writes, buffer)
@@ -264,10 +275,10 @@ class BlockScope(Siblings):
         domains: Mapping[ir.Var, ir.Range],
         analyzer: Analyzer,
     ) -> bool:
-        """Whether a loop whose variable the box does not mention may run zero times, or the first
-        step of a reduction be left out.
+        """Whether a loop whose variable does not occur in the box may have no iterations, or the
+        first instance of a reduction may be skipped.
 
-        Other reduction loops do not count: elements are initialized before the first term.
+        Other reduction loops do not matter, because elements are initialized before the first term.
         """
         if block.init is not None and not self.begins(block):
             return True
@@ -294,9 +305,9 @@ class BlockScope(Siblings):
         reading: bool = False,
         beside: ir.Block | None = None,
     ) -> bool:
-        """Whether the instances inside the common loops fill the whole box they span.
+        """Whether the instances within the common loops fill their whole bounding box.
 
-        `reading`: the region may depend on reduction iterators too. `beside`: as for `decided`.
+        `reading`: the region may also depend on reduction iterators. `beside`: as for `decided`.
         """
         if self.decided(block, common, beside) or not self.writes_all(block, region):
             return False
@@ -318,7 +329,7 @@ class BlockScope(Siblings):
         for box, size in zip(told, region.buffer.shape, strict=True):
             if not ir.uses_var(box.min, set(domains)):
                 if ir.uses_var(box.extent, set(domains)):
-                    return False  # rows of different lengths are no box
+                    return False  # rows of different lengths do not form a box
                 continue
             low = corner(box, domains, known)
             if low is None or not fills(box, size, domains, known):

@@ -1,4 +1,4 @@
-"""Answers about blocks, remembered from one step of a schedule to the next."""
+"""Memoization of block analyses across schedule steps."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ T = TypeVar("T")
 
 
 class FlowMemo:
-    """Answers about blocks that hold as long as the block and the loops around it are the same.
+    """Results about blocks that are valid as long as the block and its enclosing loops are
+    unchanged.
 
-    Keys are made of identities of nodes and attributes; these are kept, so that an identity is
-    never reused. A memo lives as long as the schedule that asks, or shorter.
+    Keys consist of identities of nodes and attributes, which are kept alive so that an identity is
+    never reused. A memo lives at most as long as its schedule.
     """
 
     def __init__(self) -> None:
@@ -25,7 +26,7 @@ class FlowMemo:
         self._kept: list[Any] = []
 
     def answer(self, what: str, nodes: Sequence[Any], find: Callable[[], T]) -> T:
-        """The known answer, or that of `find`."""
+        """The cached result, or that of `find`."""
         key = (what, *(id(n) for n in nodes))
         if key not in self._answers:
             self._kept.extend(nodes)
@@ -33,25 +34,26 @@ class FlowMemo:
         return self._answers[key]
 
     def facts(self, tree: Tree, at: ir.Stmt | None = None) -> Analyzer:
-        """What holds at a statement (None: about sizes alone), for proofs about its blocks.
+        """Facts at a statement (None: facts about sizes only), for proofs about its blocks.
 
-        Answers share what they have worked out. Expressions that go into a program are made by
-        analyzers of their own, so that their form does not depend on what was asked before.
+        The returned analyzers share cached results. Expressions that are put into a program must
+        come from `own_facts`, so that their form does not depend on earlier queries.
         """
         return self.answer("facts", around(tree, at), lambda: _told(tree, at)).copy()
 
     def own_facts(self, tree: Tree, at: ir.Stmt | None = None) -> Analyzer:
-        """What holds at a statement, as an analyzer that shares nothing with others, for
-        expressions that go into a program."""
+        """Facts at a statement, as an analyzer without shared state, for expressions that are put
+        into a program.
+        """
         return self.answer("told", around(tree, at), lambda: _told(tree, at)).afresh()
 
 
 def around(tree: Tree, at: ir.Stmt | None) -> list[Any]:
-    """What tells facts at a statement: what the function states, and all that encloses it."""
+    """Everything that determines the facts at a statement: function facts and enclosing nodes."""
     func = tree.func
     nodes: list[Any] = [func.attrs, *func.params, *func.buffers, *stated_conditions(func)]
     scalars = [p for p in func.params if p.dtype.is_int]
-    if scalars:  # a scalar becomes a size when a step makes it an extent
+    if scalars:  # a scalar becomes a size when a step uses it as an extent
         values = ir.value_variables(func)
         nodes += (p for p in scalars if p in values)
     part = at

@@ -1,1 +1,1 @@
-"""Reductions: recognized in loop form, declared, combined across threads."""
+"""Reductions: recognition in loop form, declared reducers, cross-thread reductions."""

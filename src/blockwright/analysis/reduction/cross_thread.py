@@ -7,9 +7,9 @@
                 S[vi] = 0.0
             S[vi] = S[vi] + A[vi, vk]
 
-The loop drives reduction iterators only, the update is one of a commutative reducer, and its
-results lie in memory that the threads share. Then the threads do not race: the results are the
-combination of all terms, in an order that is not specified.
+The loop drives only reduction iterators, the update uses a commutative reducer, and the results are
+in memory that the threads share. Then the threads do not race: the result is the combination of all
+terms, in unspecified order.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _INSTEAD = (
 def why_threads_race(
     block: ir.Block, values: Mapping[ir.Var, ir.Expr], var: ir.Var, tag: str
 ) -> str:
-    """Why the members of an axis that drives reduction iterators of a block cannot combine their
-    terms; "" where they can.
+    """Why threads along an axis that drives reduction iterators of a block cannot combine their
+    terms; "" if they can.
 
     Args:
-        values: what the iterators of the block are bound to, and other variables that it uses.
-        var: the variable of the axis, in terms of which the values are.
+        values: values bound to the iterators of the block, and to other variables that it uses.
+        var: the variable of the axis, which occurs in the values.
         tag: the axis; "" for a loop that is not bound.
     """
     if tag not in THREAD_AXES:
@@ -66,10 +66,10 @@ def why_threads_race(
 
 
 def _moving_result(block: ir.Block, loaded: bool = False) -> ir.Buffer | None:
-    """A buffer that a block updates at indices which reduction iterators decide, as a histogram
-    does: two terms belong together only where the data says so.
+    """A buffer that a block updates at indices that depend on reduction iterators, as a histogram
+    does: data decides which terms are combined.
 
-    `loaded`: only where memory is read for the index, so that nobody knows which terms meet.
+    `loaded`: only if the index loads memory, so that the combined terms are unknown.
     """
     moved = {it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
     read: set[ir.Var] = set()
@@ -87,7 +87,7 @@ def _moving_result(block: ir.Block, loaded: bool = False) -> ir.Buffer | None:
 
 
 def lanes_meet(visit: Visit, level: LoopLevel) -> Iterator[Violation]:
-    """Lanes that update elements which the data chooses, and may choose twice."""
+    """Violations by vector lanes that update data-dependent elements and may collide."""
     buffer = _moving_result(visit.block, loaded=True) if driven_by(visit, level) else None
     if buffer is not None and not updated_atomically(visit.block, buffer):
         yield Violation(
@@ -100,12 +100,12 @@ def lanes_meet(visit: Visit, level: LoopLevel) -> Iterator[Violation]:
 
 
 def _is_shared(buffer: ir.Buffer) -> bool:
-    """Whether all threads of a block see one copy, whatever axes tell them apart."""
+    """Whether all threads of a block share one copy, regardless of axes."""
     return buffer.scope == "global" or buffer.scope.startswith("shared")
 
 
 def driven_by(visit: Visit, level: LoopLevel) -> list[ir.IterVar]:
-    """Reduction iterators of a block, and of blocks around it, that a loop drives."""
+    """Reduction iterators of a block and its enclosing blocks that a loop drives."""
     return [
         it
         for outer in (*visit.around, visit.block)
@@ -116,14 +116,15 @@ def driven_by(visit: Visit, level: LoopLevel) -> list[ir.IterVar]:
 
 
 def combines(visit: Visit, level: LoopLevel) -> bool:
-    """Whether the members of the axis at a level combine their terms in a block."""
+    """Whether the threads along the axis of a loop level combine their terms in a block."""
     driven = driven_by(visit, level)
     return bool(driven) and not why_race(visit, level, driven)
 
 
 def combine_lanes(visit: Visit, level: LoopLevel) -> bool:
-    """Whether the lanes of an innermost loop combine their terms in a block without an initial
-    value, all of whose iterators that they drive are reductions."""
+    """Whether the lanes of an innermost loop combine their terms in a block without init statement,
+    where they drive only reduction iterators.
+    """
     loop, block = level.stmt, visit.block
     if not isinstance(loop, ir.For) or loop.body is not visit.realize or block.init is not None:
         return False
@@ -134,7 +135,7 @@ def combine_lanes(visit: Visit, level: LoopLevel) -> bool:
 
 
 def why_race(visit: Visit, level: LoopLevel, driven: Sequence[ir.IterVar]) -> str:
-    """Why the members of an axis race in a block whose reduction iterators they drive."""
+    """Why threads along an axis race in a block whose reduction iterators they drive; "" if not."""
     own = {it.var for it in visit.block.iter_vars}
     outer = next((it.var.name for it in driven if it.var not in own), None)
     if outer is not None:
@@ -143,7 +144,7 @@ def why_race(visit: Visit, level: LoopLevel, driven: Sequence[ir.IterVar]) -> st
 
 
 def unfinished(visit: Visit, leaves: Sequence[Visit]) -> Visit | None:
-    """A block that touches the results of a cross-thread reduction in the loops over its terms."""
+    """A block inside the reduction loops that accesses the unfinished results, or None."""
     reduced = [
         visit.values[it.var] for it in visit.block.iter_vars if it.iter_type is ir.IterType.REDUCE
     ]
@@ -159,7 +160,7 @@ def unfinished(visit: Visit, leaves: Sequence[Visit]) -> Visit | None:
 
 
 def cross_thread_problems(func: ir.PrimFunc) -> Iterator[Violation]:
-    """Reductions of a function whose terms threads share although they cannot combine them."""
+    """Reductions of a function whose terms are spread over threads that cannot combine them."""
     result = visits(func, kernels(func))
     outer = {s for visit in result for s in visit.around if isinstance(s, ir.Block)}
     leaves = [visit for visit in result if visit.block not in outer]
@@ -173,8 +174,9 @@ def cross_thread_problems(func: ir.PrimFunc) -> Iterator[Violation]:
 def reduction_problems(
     visit: Visit, level: LoopLevel, leaves: Sequence[Visit], written: Sequence[ir.Buffer]
 ) -> Iterator[Violation]:
-    """What is wrong with the reduction iterators of a block that a loop drives whose iterations
-    run at the same time; nothing where the updates of all buffers in question are atomic."""
+    """Violations of reduction iterators that a loop with concurrent iterations drives; none if the
+    updates of all buffers in question are atomic.
+    """
     driven = driven_by(visit, level)
     if not driven or ir.is_const_int(level.extent, 1):
         return
@@ -203,5 +205,5 @@ def reduction_problems(
 
 
 def has_thread_loops(tree: Tree) -> bool:
-    """Whether a function has loops that are bound to an axis."""
+    """Whether a function has loops bound to a thread axis."""
     return any(axis_of(loop) is not None for loop in tree.loops.values())

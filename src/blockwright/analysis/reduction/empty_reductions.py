@@ -1,4 +1,4 @@
-"""Reductions over nothing have their initial value as result.
+"""Initialize the results of reductions over empty domains.
 
 Before::
 
@@ -19,8 +19,8 @@ After, as `m` may be 0::
         for k in range(m):
             with T.block("B"): ...
 
-Where every reduction surely takes a step, the program stays as it is. Lowering and the
-interpreter begin with this, so that `init` may otherwise run with the first step of a reduction.
+A program in which every reduction provably has an iteration is unchanged. Lowering and the
+interpreter run this first, so that otherwise `init` may run with the first reduction iteration.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ from blockwright.ir.node import NodeT
 
 
 def define_empty_reductions(func: ir.PrimFunc) -> ir.PrimFunc:
-    """The function with initial values also for reductions that take no step."""
+    """Initialize the results also of reductions that may have no iterations; see the module
+    docstring.
+    """
     if all(block.init is None for block in ir.blocks(func.body)):
         return func
     body = _Define(symbol_facts(func))(func.body)
@@ -48,7 +50,7 @@ _Around = ir.For | ir.IfThenElse | ir.LetStmt | ir.DeclBuffer | ir.Allocate
 
 
 class _Step(msgspec.Struct, frozen=True, eq=False):
-    """A statement on the way from a scope to a block; of a choice, also the side taken."""
+    """A statement between a scope and a block; for a conditional, also the branch taken."""
 
     node: _Around
     taken: bool = True
@@ -61,7 +63,7 @@ class _Define(ir.Mutator):
         super().__init__()
         self.analyzer = analyzer
         self.path: list[_Step] = []
-        self.due: dict[ir.For, list[ir.Stmt]] = {}  # what runs in front of a loop
+        self.due: dict[ir.For, list[ir.Stmt]] = {}  # statements to insert before a loop
 
     def __call__(self, node: NodeT) -> NodeT:
         return node if isinstance(node, ir.Expr) else super().__call__(node)
@@ -116,8 +118,9 @@ class _Define(ir.Mutator):
     # ---------------------------------------------------------------------------------- planning
 
     def _plan(self, realize: ir.BlockRealize) -> None:
-        """Notes the initial value of a block in front of its outermost reduction loop, or of the
-        kernel where that loop is bound to a thread axis."""
+        """Schedule the init statement of a block before its outermost reduction loop, or before the
+        kernel if a reduction loop is bound to a thread axis.
+        """
         iters = realize.block.iter_vars
         empty = [
             it.dom.extent
@@ -129,9 +132,9 @@ class _Define(ir.Mutator):
         reduced = _reduced(realize, self.path)
         first = next((k for k, step in enumerate(self.path) if _feeds(step, reduced)), None)
         if first is None:
-            return  # no loop: the block is visited, whatever its domain
+            return  # no loop: the block runs, whatever its domain
         if any(_is_bound(step) and _feeds(step, reduced) for step in self.path):
-            # An axis of no threads leaves its kernel without any: the initial value has its own.
+            # An empty thread axis launches no threads at all, so init needs its own kernel.
             first = next(k for k, step in enumerate(self.path) if k == first or _is_bound(step))
         loop = self.path[first].node
         assert isinstance(loop, ir.For)
@@ -146,7 +149,7 @@ class _Define(ir.Mutator):
         return self.analyzer.prove(ir.GE(extent, ir.const(1, extent.dtype)))
 
     def _nest(self, realize: ir.BlockRealize, path: list[_Step], condition: ir.Expr) -> ir.Stmt:
-        """The initial value for all points that the path from a reduction loop on reaches."""
+        """The init statement for all points reached inside a reduction loop."""
         block = realize.block
         assert block.init is not None
         reduced = _reduced(realize, path)
@@ -176,12 +179,12 @@ class _Define(ir.Mutator):
 
 
 class _Nest:
-    """What stands around an initial value: copies of the statements around its block.
+    """Context of an init statement: copies of the statements around its block.
 
     Attributes:
-        gone: loops of the reduction, and values that depend on them.
-        kept: variable or buffer that a statement around the block defines → that of the copy.
-        points: values of iterators that a reduction loop feeds, and what takes their place.
+        gone: the reduction loops, and variables that depend on them.
+        kept: variable or buffer defined around the block → its copy.
+        points: iterator values driven by a reduction loop, with the variables that replace them.
     """
 
     def __init__(self, gone: set[ir.Var]) -> None:
@@ -191,7 +194,7 @@ class _Nest:
         self._around: list[Callable[[ir.Stmt], ir.Stmt]] = []  # outermost first
 
     def enter(self, step: _Step) -> None:
-        """Copy a statement, unless it depends on what is gone."""
+        """Copy a statement, unless it depends on removed loops."""
         node = step.node
         match node:
             case ir.For():
@@ -216,7 +219,7 @@ class _Nest:
                 self.kept[node.buffer] = buffer
                 self._around.append(lambda body: ir.DeclBuffer(buffer, source, body))
             case ir.Allocate():
-                pass  # `_dies_with`: nothing in the nest uses it
+                pass  # see `_dies_with`: nothing in the nest uses it
 
     def _loop(self, node: ir.For) -> None:
         low, extent = ir.substitute(node.min, self.kept), ir.substitute(node.extent, self.kept)
@@ -224,7 +227,7 @@ class _Nest:
         self._around.append(lambda body: ir.For(var, low, extent, node.kind, body, node.thread))
 
     def value(self, it: ir.IterVar, value: ir.Expr) -> ir.Expr:
-        """The value of an iterator: every point of its domain where a reduction loop feeds it."""
+        """The value of an iterator; if a reduction loop drives it, a loop over its whole domain."""
         if not ir.uses_var(value, self.gone):
             return ir.substitute(value, self.kept)
         var, dom = ir.Var(it.var.name, it.var.type), ir.substitute(it.dom, self.kept)
@@ -233,8 +236,9 @@ class _Nest:
         return var
 
     def conditions(self, realize: ir.BlockRealize) -> list[ir.Expr]:
-        """What the predicate says of the points, of whose iterators all have their values; what it
-        says of steps is left out."""
+        """The conditions of the predicate on the points of the nest; conditions on reduction loops
+        are dropped.
+        """
 
         def of_points(expr: ir.Node) -> Any:
             for value, var in self.points:
@@ -252,7 +256,7 @@ class _Nest:
 
 
 def _reduced(realize: ir.BlockRealize, path: list[_Step]) -> list[ir.Expr]:
-    """The values of the reduction iterators, with named values written out."""
+    """The values of the reduction iterators, with let-bound names expanded."""
     named: dict[ir.Var, ir.Expr] = {}
     for step in path:
         if isinstance(step.node, ir.LetStmt):
@@ -275,6 +279,6 @@ def _feeds(step: _Step, values: list[ir.Expr]) -> bool:
 
 
 def _dies_with(step: _Step, block: ir.Block) -> bool:
-    """Whether a block writes a buffer that lives in one iteration of a loop around it."""
+    """Whether a block writes a buffer that is allocated inside the path."""
     node = step.node
     return isinstance(node, ir.Allocate) and any(r.buffer is node.buffer for r in block.writes)

@@ -1,8 +1,8 @@
-"""Whether reductions set the initial value of everything that they visit.
+"""Whether reductions initialize every element that they visit.
 
-`init` runs with the first step of a reduction, and without one only where a domain is empty. Where
-loops or a predicate leave out all the steps, or the first one, of a domain that has elements, the
-results keep what they held before::
+`init` runs with the first instance of a reduction, and without one only if a domain is empty. If
+loops or a predicate skip all instances, or the first one, of a non-empty domain, the results keep
+their old values::
 
     for i, k in T.grid(8, n):  # n may be 0
         with T.block("C"):
@@ -11,7 +11,7 @@ results keep what they held before::
             with T.init():
                 C[vi] = 0
 
-Steps that store initial values elsewhere, or that take the results as written, ask for this.
+Checked by schedule steps that store initial values elsewhere, or that rely on written results.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from blockwright.arith.condition import conjuncts
 def takes_first_step(
     realize: ir.BlockRealize, loops: Sequence[ir.For], facts: Callable[[ir.Stmt], Analyzer]
 ) -> bool:
-    """Whether a reduction provably takes its first step wherever all its domains have elements.
+    """Whether a reduction provably runs its first instance whenever all its domains are non-empty.
 
     Args:
-        realize: the block where it stands.
+        realize: the block in its context.
         loops: the loops above it, outermost first.
-        facts: what holds at a statement.
+        facts: returns the facts at a statement.
     """
     pairs = list(zip(realize.block.iter_vars, realize.iter_values, strict=True))
     if any(ir.is_const_int(it.dom.extent, 0) for it, _ in pairs):
@@ -61,7 +61,7 @@ def takes_first_step(
 
 
 def _learn_positive(known: Analyzer, extent: ir.Expr) -> None:
-    """Take note that an extent is positive, and with it the factors that it is made of."""
+    """Learn that an extent is positive, and with it its factors."""
     known.learn(_positive(extent))
     if isinstance(extent, ir.Mul):
         for part, other in ((extent.a, extent.b), (extent.b, extent.a)):

@@ -1,4 +1,4 @@
-"""Recognising reductions in loop form: which reducer a block folds what terms with.
+"""Recognition of reductions in loop form: the reducer of a block and the terms it combines.
 
 Before::
 
@@ -15,11 +15,11 @@ Before::
 
 Found: `argmax` over the elements V[vi], I[vi], terms A[vi, vk], vk, initial values -inf, 2⁶³ - 1.
 
-A body is read as one simultaneous update: lets are put into the stores, a load after a store sees
-the stored value. The update is then compared with the reducer that the block declares in its
-annotation "reducer", else with the builtin ones: each operand of the combination must be either
-the element itself or a term free of all updated elements. Operands of commutative operations, and
-the two sides of the combination, may stand in either order.
+The body is interpreted as one simultaneous update: lets are expanded into the stores, and a load
+after a store sees the stored value. The update is then matched against the reducer declared in the
+block annotation "reducer", or else against the builtin ones: each operand of the combination must
+be either the element itself or a term free of all updated elements. Operands of commutative
+operations, and the two sides of the combination, may be in either order.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from blockwright.support import IRError
 
 
 class Reduction(msgspec.Struct, frozen=True):
-    """A recognised reduction, or the update of one. Tuples have one entry per component.
+    """A recognized reduction, or an update. Tuples have one entry per component.
 
     Attributes:
-        reducer: the combination; its components in the order of `elements`.
-        name: of a builtin reducer; "" for a declared one.
-        elements: what is updated.
-        terms: what is combined into the elements.
-        initial: initial values; empty for an update whose initial value stands elsewhere.
+        reducer: the combiner; its components in the order of `elements`.
+        name: name of a builtin reducer; "" for a declared one.
+        elements: the updated elements.
+        terms: the terms combined into the elements.
+        initial: initial values; empty for an update without init statement.
     """
 
     reducer: ir.CommReducer
@@ -67,19 +67,20 @@ class Reduction(msgspec.Struct, frozen=True):
 
     @property
     def lanes(self) -> str:
-        """The vector operation that combines lanes; "" when there is none."""
+        """The vector operation that combines lanes; "" if there is none."""
         return BUILTIN[self.name].lanes if self.name else ""
 
     @property
     def starts_neutral(self) -> bool:
-        """Whether the initial value changes nothing that is combined with it."""
+        """Whether the initial values are the identity of the reducer."""
         return is_neutral(self.reducer, self.initial)
 
     @property
     def may_restart(self) -> bool:
-        """Whether the initial value may enter the result several times, as partial results need.
+        """Whether the initial value may be combined several times, as partial results require.
 
-        A minimum starting from any value may; a sum starting from 1 would count it again.
+        Any initial value may be for a minimum; for a sum, an initial value of 1 would be counted
+        again.
         """
         anywhere = bool(self.name) and BUILTIN[self.name].idempotent
         return anywhere or is_idempotent_at(self.reducer, self.initial)
@@ -94,24 +95,24 @@ _NO_BUILTIN = {
 
 
 class NoReduction(msgspec.Struct, frozen=True):
-    """Why a block is no reduction that is known."""
+    """Why a block is not recognized as a reduction."""
 
     why: str
 
 
 class _No(Exception):
-    """Carries the reason up."""
+    """Internal: carries the reason to the caller."""
 
 
 def find_reduction(block: ir.Block) -> Reduction | NoReduction:
-    """The reduction that a block with an initial value computes."""
+    """The reduction computed by a block with an init statement."""
     if block.init is None:
         return NoReduction("it has no initial value")
     return _find(block)
 
 
 def find_update(block: ir.Block) -> Reduction | NoReduction:
-    """As `find_reduction`, for a block whose initial value may stand elsewhere."""
+    """Like `find_reduction`, but the block may be initialized elsewhere."""
     return _find(block)
 
 
@@ -142,7 +143,7 @@ def _recognise(block: ir.Block) -> Reduction:
 
 
 def declared_reducer(block: ir.Block) -> ir.CommReducer | None:
-    """The reducer that a block declares, if it keeps the laws; it is refused otherwise."""
+    """The reducer declared by a block, or None; rejected if it violates the reducer laws."""
     declared = block.annotations.get(REDUCER)
     if declared is None:
         return None
@@ -155,13 +156,13 @@ def declared_reducer(block: ir.Block) -> ir.CommReducer | None:
 
 
 def declare_reducer(combine: Combine, identity: Sequence[ir.Expr]) -> ir.CommReducer:
-    """A reducer of one's own, checked on samples.
+    """Create a custom reducer, checked on samples.
 
     Args:
         combine: f(x, y); for n components f(x0, …, y0, …), or f(x, y) with tuples of components.
-        identity: the value of nothing, one expression per component.
+        identity: the neutral element, one expression per component.
 
-    Raises IRError BW228 with a counter-example when a law does not hold.
+    Raises IRError BW228 with a counterexample if a law does not hold.
     """
     count = len(identity)
     names = _parameters(combine)
@@ -185,14 +186,14 @@ def _parameters(combine: Combine) -> list[str]:
     try:
         return list(signature(combine).parameters)
     except (TypeError, ValueError):
-        return ["x", "y"]  # a builtin such as max states none
+        return ["x", "y"]  # a builtin such as max has no signature
 
 
 _known_laws: WeakKeyDictionary[ir.CommReducer, str] = WeakKeyDictionary()
 
 
 def law_broken_by(reducer: ir.CommReducer) -> str:
-    """`broken_law`, remembered per reducer."""
+    """`broken_law`, cached per reducer."""
     result = _known_laws.get(reducer)
     if result is None:
         result = _known_laws[reducer] = broken_law(reducer)
@@ -200,8 +201,9 @@ def law_broken_by(reducer: ir.CommReducer) -> str:
 
 
 def builtin_name(reducer: ir.CommReducer) -> str:
-    """The builtin reducer that a combination spells, its components in some order; "" for a
-    combination of one's own."""
+    """The builtin reducer that a combiner is equivalent to, up to the order of components; ""
+    if none.
+    """
     count = len(reducer.lhs)
     rows = [name for name, row in BUILTIN.items() if row.arity == count]
     for order in permutations(range(count)) if rows else ():
@@ -219,7 +221,7 @@ def builtin_name(reducer: ir.CommReducer) -> str:
 
 
 def _builtin(name: str, dtypes: Sequence[ir.DType]) -> ir.CommReducer | None:
-    """A builtin reducer over these types, where it has a meaning for them."""
+    """A builtin reducer over these types, or None if it is not defined for them."""
     if (name in ("any", "all")) is not dtypes[0].is_bool or dtypes[0].is_handle:
         return None
     if BUILTIN[name].arity == 2 and not dtypes[1].is_int:
@@ -232,9 +234,9 @@ class _Update:
     """A body as one simultaneous update of elements.
 
     Attributes:
-        elements: what is stored, in order.
-        old: a variable for each element's value before the update.
-        values: what each element becomes, in terms of `old`.
+        elements: the stored elements, in order.
+        old: a variable for the value of each element before the update.
+        values: the new value of each element, in terms of `old`.
     """
 
     def __init__(self, block: ir.Block) -> None:
@@ -277,7 +279,7 @@ class _Update:
             raise _No("its body is more than lets and stores")
 
     def parts(self) -> tuple[list[ir.BufferLoad], list[ir.Var], list[ir.Expr]]:
-        """The elements, their old values, and what they become."""
+        """The elements, their old values, and their new values."""
         return self.elements, self.old, self.values
 
     def _buffers(self) -> set[ir.Buffer]:
@@ -288,7 +290,7 @@ class _Update:
 
 
 class _Read(ir.Mutator):
-    """Loads of updated elements become their present values; lets are put in."""
+    """Replaces loads of updated elements by their current values, and expands lets."""
 
     def __init__(
         self,
@@ -340,7 +342,7 @@ _Found = tuple[str, ir.CommReducer, tuple[int, ...], tuple[ir.Expr, ...]]
 def _candidates(
     update: _Update, members: Sequence[int], declared: ir.CommReducer | None
 ) -> Iterator[tuple[str, ir.CommReducer, tuple[int, ...]]]:
-    """Reducers to try for some elements, each with the order that its components have."""
+    """Reducers to try for some elements, each with an order of its components."""
     count = len(members)
     orders = list(permutations(members)) if count <= 4 else [tuple(members)]
     for order in orders:
@@ -371,10 +373,10 @@ def _matched(
 
 
 def _independent(update: _Update) -> _Found | None:
-    """Several builtin reductions side by side, such as the sum of terms and of their squares.
+    """Match several independent builtin reductions, such as the sum of terms and of their squares.
 
-    Elements belong together where one becomes a value that depends on the other. The laws hold for
-    the tuple of all because they hold for each part.
+    Elements are grouped if the new value of one depends on the other. The laws hold for the tuple
+    of all components because they hold for each group.
     """
     count = len(update.elements)
     if count < 2:
@@ -396,7 +398,7 @@ def _independent(update: _Update) -> _Found | None:
 
 
 def _side_by_side(parts: Sequence[ir.CommReducer]) -> ir.CommReducer:
-    """One reducer of all components, each part with operands of its own."""
+    """One reducer with the components of all parts, each part with its own operands."""
     lhs: list[ir.Var] = []
     rhs: list[ir.Var] = []
     result: list[ir.Expr] = []
