@@ -1,15 +1,14 @@
-"""Checking what a reducer claims: it is run on sample values, among them ties, NaN and infinities.
+"""Check of the reducer laws on sample values, including ties, NaN and infinities.
 
-Three laws make a combination one that may be regrouped and reordered:
+Three laws allow a combiner to be regrouped and reordered:
 
 - `f(x, y) = f(y, x)`;
 - `f(f(x, y), z) = f(x, f(y, z))`;
 - `f(identity, x) = x`.
 
-Samples can only refute. A builtin reducer is right by its test; a declared one is refused with a
-counter-example when a sample breaks a law. Floats are computed in float64 and compared within a
-relative 1e-9, for the laws are those of the exact numbers; rounding is what steps that regroup are
-allowed to change.
+Samples can only refute. Builtin reducers are covered by tests; a declared one is rejected with a
+counterexample if a sample violates a law. Floats are computed in float64 and compared with relative
+tolerance 1e-9, because the laws concern exact numbers; steps that regroup may change rounding.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from blockwright import ir
 
 Array = np.ndarray[Any, Any]
 _CLOSE = 1e-9
-_MOST = 27  # sample tuples; triples of them are tried
+_MOST = 27  # maximum number of sample tuples; all triples of them are tested
 _FLOATS = (0.0, 1.0, -2.0, 0.5, 3.0, float("nan"), float("-inf"), float("inf"))
 
 
 class CannotEvaluate(Exception):
-    """An expression has no value here; carries the reason."""
+    """The expression cannot be evaluated; carries the reason."""
 
 
 # --------------------------------------------------------------------------------------- evaluation
@@ -57,12 +56,12 @@ _CALLS: dict[str, Callable[..., Any]] = {
 
 
 def _host(dtype: ir.DType) -> np.dtype[Any]:
-    """What a type is computed in: floats in float64."""
+    """NumPy type used to evaluate a type: float64 for all floats."""
     return np.dtype(np.float64) if dtype.is_float else np.dtype(dtype.numpy())
 
 
 def evaluate(expr: ir.Expr, values: Mapping[ir.Var, Any]) -> Any:
-    """The value of an expression for arrays (or numbers) of the variables' values."""
+    """Evaluate an expression for arrays (or numbers) as values of its variables."""
     with np.errstate(all="ignore"):
         return _value(expr, values)
 
@@ -89,7 +88,7 @@ def _value(expr: ir.Expr, values: Mapping[ir.Var, Any]) -> Any:
 
 
 def _converted(value: Array, dtype: ir.DType) -> Array:
-    """A cast: floats become integers by truncation and saturation, NaN becomes 0."""
+    """Evaluate a cast: float to integer truncates and saturates, NaN becomes 0."""
     if dtype.is_int and not dtype.is_bool and value.dtype.kind == "f":
         whole: Array = np.nan_to_num(np.trunc(value))
         value = np.clip(whole, dtype.min_value, dtype.max_value)
@@ -110,7 +109,7 @@ def _operation(expr: ir.Expr, a: Any, b: Any) -> Any:
 
 # --------------------------------------------------------------------------------------------- laws
 def broken_law(reducer: ir.CommReducer) -> str:
-    """A counter-example to a law, in words; empty when no sample refutes the reducer."""
+    """Description of a counterexample to a law; empty if no sample refutes the reducer."""
     try:
         return _broken_law(reducer)
     except CannotEvaluate as reason:
@@ -152,7 +151,7 @@ def _broken_law(reducer: ir.CommReducer) -> str:
 
 
 def is_neutral(reducer: ir.CommReducer, values: Sequence[ir.Expr]) -> bool:
-    """Whether combining with constants changes no sample."""
+    """Whether the constants act as identity on all samples."""
     try:
         rows = _samples(reducer)
         nothing = [np.broadcast_to(evaluate(v, {}), rows[0].shape) for v in values]
@@ -162,9 +161,9 @@ def is_neutral(reducer: ir.CommReducer, values: Sequence[ir.Expr]) -> bool:
 
 
 def is_idempotent_at(reducer: ir.CommReducer, values: Sequence[ir.Expr]) -> bool:
-    """Whether constants combined with themselves stay what they are.
+    """Whether the constants are unchanged when combined with themselves.
 
-    Then an initial value may enter a reduction any number of times.
+    If so, an initial value may enter a reduction any number of times.
     """
     try:
         once = [np.reshape(evaluate(v, {}), (1,)) for v in values]
@@ -182,11 +181,11 @@ def _apply(reducer: ir.CommReducer, x: Sequence[Array], y: Sequence[Array]) -> l
 
 
 def _samples(reducer: ir.CommReducer) -> list[Array]:
-    """Values per component, paired with one another: every combination, or a mix of them."""
+    """Sample tuples, as one array per component: all combinations, or a fixed random subset."""
     columns = [_values(e) for e in reducer.identity]
     every: list[tuple[Any, ...]] = list(islice(product(*columns), 100_000))
     if len(every) > _MOST:
-        chance = np.random.default_rng(7)  # the same samples always
+        chance = np.random.default_rng(7)  # fixed seed
         every = [every[k] for k in sorted(chance.choice(len(every), _MOST, replace=False))]
     return [
         np.array([row[c] for row in every]).astype(_host(e.dtype))
@@ -207,7 +206,7 @@ def _values(identity: ir.Expr) -> tuple[Any, ...]:
 def _difference(
     a: Sequence[Array], b: Sequence[Array], close: float = _CLOSE
 ) -> tuple[int, list[Any], list[Any]] | None:
-    """The first sample where two results differ, with both."""
+    """The first sample where two results differ, with both values; None if all agree."""
     wrong = np.zeros(a[0].shape, np.bool_)
     for p, q in zip(a, b, strict=True):
         same = p == q

@@ -1,4 +1,4 @@
-"""Comparing an update with the pattern of a reducer."""
+"""Matching of an update against the pattern of a reducer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from blockwright import ir
 
 Captured = dict[ir.Var, ir.Expr]
-"""What the variables of a pattern stand for."""
+"""Pattern variables with the expressions they match."""
 
 _COMMUTATIVE = (ir.Add, ir.Mul, ir.Min, ir.Max, ir.And, ir.Or, ir.EQ, ir.NE)
 MIRROR: dict[type[ir.Expr], type[ir.Expr]] = {
@@ -22,11 +22,11 @@ def match_all(
     known: Captured,
     excluded: Sequence[ir.Var],
 ) -> Iterator[Captured]:
-    """Every way in which expressions are instances of patterns, together.
+    """Enumerate all ways to match expressions against patterns simultaneously.
 
     Args:
-        known: variables of the patterns whose meaning is settled; all others may stand for any
-            expression of their type that mentions none of `excluded`.
+        known: pattern variables that are already bound; any other variable matches any expression
+            of its type that uses none of `excluded`.
     """
     if not patterns:
         yield known
@@ -53,7 +53,7 @@ def _match(
 
 
 def _readings(pattern: ir.Expr, expr: ir.Expr) -> Iterator[tuple[Sequence[Any], Sequence[Any]]]:
-    """Operands to compare, for each order in which they may stand."""
+    """Operands to match, for each permitted order of the operands."""
     choice = _choice(pattern)
     if choice is not None:
         other = _choice(expr)
@@ -77,7 +77,7 @@ def _readings(pattern: ir.Expr, expr: ir.Expr) -> Iterator[tuple[Sequence[Any], 
 
 
 def _choice(expr: ir.Expr) -> tuple[ir.Expr, ...] | None:
-    """The parts of either form of choice between two values."""
+    """Condition and both values of a conditional expression of either form; None for others."""
     if isinstance(expr, ir.Select):
         return expr.condition, expr.true_value, expr.false_value
     if isinstance(expr, ir.Call) and expr.op == "if_then_else":
@@ -86,7 +86,7 @@ def _choice(expr: ir.Expr) -> tuple[ir.Expr, ...] | None:
 
 
 def _operands(expr: ir.Expr) -> tuple[ir.Expr, ...] | None:
-    """The operands of an operation; None for what no reducer is made of."""
+    """Operands of an operation; None for expressions that cannot occur in a reducer."""
     if isinstance(expr, (ir.BinaryOp, ir.CompareOp, ir.And, ir.Or)):
         return expr.a, expr.b
     if isinstance(expr, ir.Not):

@@ -1,4 +1,4 @@
-"""Writing the loop form of a reduction: the step and the initial values."""
+"""Generation of reductions in loop form: the update step and stores of values."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from blockwright.analysis.reduction.reducer_table import combined
 def step(
     reducer: ir.CommReducer, elements: Sequence[ir.BufferLoad], terms: Sequence[ir.Expr]
 ) -> ir.Stmt:
-    """The loop form of combining terms into elements.
+    """The statement that combines terms into elements.
 
-    One component is one store. Several are computed into lets before any is stored, because each
-    may read all the old ones. A term that the combination uses twice is computed once.
+    One component needs one store. Several are computed into lets before any is stored, because each
+    may read all old values. A term that the combiner uses twice is computed once.
     """
     lets: list[tuple[ir.Var, ir.Expr]] = []
     operands: list[ir.Expr] = []
@@ -40,7 +40,7 @@ def step(
 
 
 def under_lets(lets: Sequence[tuple[ir.Var, ir.Expr]], body: ir.Stmt) -> ir.Stmt:
-    """A statement that may use the variables of the lets, each let those of the ones before."""
+    """Wrap a statement in lets; each let may use the variables of the previous ones."""
     for var, value in reversed(lets):
         body = ir.LetStmt(var, value, body)
     return body
@@ -49,7 +49,7 @@ def under_lets(lets: Sequence[tuple[ir.Var, ir.Expr]], body: ir.Stmt) -> ir.Stmt
 def share_condition(
     values: Sequence[ir.Expr],
 ) -> tuple[list[tuple[ir.Var, ir.Expr]], tuple[ir.Expr, ...]]:
-    """Values chosen together by one condition, with that condition computed once, in a let."""
+    """If all values are selected by the same condition, compute it once, in a let."""
     choice = _common_condition(values)
     if choice is None:
         return [], tuple(values)
@@ -59,7 +59,7 @@ def share_condition(
 
 
 def _common_condition(values: Sequence[ir.Expr]) -> ir.Expr | None:
-    """The condition by which several values are chosen together."""
+    """The common condition of several `Select` values, or None."""
     first = values[0]
     if len(values) == 1 or not isinstance(first, ir.Select):
         return None
@@ -71,6 +71,6 @@ def _common_condition(values: Sequence[ir.Expr]) -> ir.Expr | None:
 
 
 def stores(elements: Sequence[ir.BufferLoad], values: Sequence[ir.Expr]) -> ir.Stmt:
-    """Each value stored to its element."""
+    """Store each value to its element."""
     pairs: Any = zip(elements, values, strict=True)
     return ir.seq(ir.BufferStore(e.buffer, v, e.indices) for e, v in pairs)

@@ -1,14 +1,14 @@
-"""The builtin commutative reducers, and how a reducer is declared.
+"""The builtin commutative reducers, and the constructor of reducers.
 
-| name | components | combination | value of nothing |
+| name | components | combiner | identity |
 |---|---|---|---|
 | `sum`, `prod` | one number | `x + y`, `x * y` | 0, 1 |
-| `min`, `max` | one number | the smaller, larger; NaN if either is | the largest, smallest |
+| `min`, `max` | one number | smaller, larger; NaN if either is NaN | largest, smallest value |
 | `any`, `all` | one bool | `x or y`, `x and y` | false, true |
-| `argmin`, `argmax` | number, position | the smaller, larger number | as above, the last index |
+| `argmin`, `argmax` | number, position | smaller, larger number | as above, largest index |
 
-Of equal numbers `argmin` and `argmax` take the one at the lower position. NaN comes before every
-number, as in NumPy: the result is the first NaN, if there is one.
+Among equal numbers `argmin` and `argmax` choose the lower position. NaN precedes every number, as
+in NumPy: the result is the first NaN, if any.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class BuiltinReducer(msgspec.Struct, frozen=True):
     """A row of the table.
 
     Attributes:
-        combine: flat operands (x0, …, y0, …) to the result, one expression or several.
-        identity: per component, from its type to the value of nothing.
-        lanes: name of the vector operation that combines lanes; "" when there is none.
-        idempotent: whether a value combined with itself is that value.
+        combine: maps flat operands (x0, …, y0, …) to the result, one expression or several.
+        identity: per component, a function from its type to its identity value.
+        lanes: name of the vector operation that combines lanes; "" if there is none.
+        idempotent: whether combining a value with itself yields that value.
     """
 
     name: str
@@ -56,7 +56,7 @@ def smallest(dtype: ir.DType) -> ir.Expr:
 
 
 def _position(better: type[ir.CompareOp]) -> Combine:
-    """Which of two (number, position) pairs comes first; the second pair is taken if it does."""
+    """Combiner of (number, position) pairs: the second pair is taken if it is better."""
 
     def combine(x: Any, i: Any, y: Any, j: Any) -> tuple[ir.Expr, ir.Expr]:
         first: Any = ir.logical_or(
@@ -122,9 +122,9 @@ def _made(name: str, kinds: tuple[ir.DType, ...]) -> ir.CommReducer:
 def make_reducer(
     combine: Combine, identity: Sequence[ir.Expr], names: Sequence[str] = ()
 ) -> ir.CommReducer:
-    """A reducer from a function of the operands (x0, x1, …, y0, y1, …), one or several results.
+    """A reducer from a function of the operands (x0, x1, …, y0, y1, …) with one or several results.
 
-    `names` of the operands, where they are to have others.
+    `names` optionally names the operands.
     """
     count = len(identity)
     tags = [""] if count == 1 else [str(c) for c in range(count)]
@@ -152,7 +152,7 @@ def make_reducer(
 
 
 def components(value: Any) -> list[Any]:
-    """The items of a tuple or list; anything else is one component."""
+    """The items of a tuple or list; any other value is a single component."""
     return list(cast("Sequence[Any]", value)) if isinstance(value, (tuple, list)) else [value]
 
 

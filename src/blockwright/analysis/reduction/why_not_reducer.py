@@ -1,7 +1,8 @@
-"""Why an update is no builtin reduction, part by part, for errors.
+"""Diagnosis of updates that match no builtin reducer, for error messages.
 
-Of `M[vi] = Select(X[vi, vk] > M[vi], X[vi, vk], M[vi])` beside `P[vi] = Select(…, vk, P[vi])`, for
-example: the condition leaves open which of two equal numbers is taken; `argmax` says so, too.
+Example: for `M[vi] = Select(X[vi, vk] > M[vi], X[vi, vk], M[vi])` next to
+`P[vi] = Select(…, vk, P[vi])`, the condition does not define which of two equal numbers is taken,
+as `argmax` does.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from blockwright.arith.text import expr_text
 def why_no_builtin(
     elements: Sequence[ir.BufferLoad], old: Sequence[ir.Var], values: Sequence[ir.Expr]
 ) -> str:
-    """The part of an update that no builtin reducer has.
+    """The part of an update that no builtin reducer matches.
 
     Args:
-        elements, old, values: what is updated, a variable for its value before, and what it
-            becomes in terms of these variables.
+        elements, old, values: the updated elements, variables for their old values, and their new
+            values in terms of these variables.
     """
     names: dict[ir.Var, ir.Node] = dict(zip(old, elements, strict=True))
 
@@ -51,7 +52,7 @@ def why_no_builtin(
 
 
 def _choice(value: ir.Expr, before: ir.Var) -> tuple[ir.Expr, ir.Expr] | None:
-    """Condition and new term of a choice between it and the value before."""
+    """Condition and new term if a value is a choice between the term and the old value."""
     if isinstance(value, ir.Select):
         parts = value.condition, value.true_value, value.false_value
     elif isinstance(value, ir.Call) and value.op == "if_then_else":
@@ -70,7 +71,7 @@ _OPPOSITE: dict[type[ir.Expr], type[ir.CompareOp]] = {
 
 
 def _negated(condition: ir.Expr) -> ir.Expr:
-    """When a choice that keeps the old value under a condition takes the new one, but for NaN."""
+    """Negate a condition; comparisons are inverted, ignoring NaN."""
     opposite = _OPPOSITE.get(type(condition))
     if opposite is not None and isinstance(condition, ir.CompareOp):
         return opposite(condition.a, condition.b)
@@ -83,7 +84,7 @@ def _condition(
     condition: ir.Expr,
     text: Callable[[ir.Expr], str],
 ) -> str:
-    """What the condition of a choice of two elements lacks."""
+    """What is missing in the condition that selects a number and its position."""
     compared = [k for k, var in enumerate(old) if _direction(condition, var)]
     position = 0 if compared == [1] else 1
     number = 1 - position
@@ -118,7 +119,7 @@ def _condition(
 
 
 def _same(a: ir.Expr, b: ir.Expr) -> bool:
-    """Whether two comparisons are the same, whichever side each operand stands on."""
+    """Whether two comparisons are equal, up to swapped sides."""
     if ir.structural_equal(a, b):
         return True
     return (
@@ -131,7 +132,7 @@ def _same(a: ir.Expr, b: ir.Expr) -> bool:
 
 
 def _direction(condition: ir.Expr, var: ir.Var) -> str:
-    """Which way a condition compares an element with something else by size; "" for neither."""
+    """Reducer name implied by an inequality between an element and another value; "" if none."""
     for node in ir.walk(condition):
         if isinstance(node, (ir.GT, ir.GE, ir.LT, ir.LE)):
             up = isinstance(node, (ir.GT, ir.GE))
@@ -143,7 +144,7 @@ def _direction(condition: ir.Expr, var: ir.Var) -> str:
 
 
 def _either(condition: ir.Expr) -> list[ir.Expr]:
-    """The parts of which any will do."""
+    """The disjuncts of a condition."""
     if isinstance(condition, ir.Or):
         return [*_either(condition.a), *_either(condition.b)]
     return [condition]

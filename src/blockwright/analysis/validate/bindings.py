@@ -1,17 +1,18 @@
-"""Loop nests: the values that loops give to the iterators of a block (TensorIR paper, section 3.3).
+"""Check of iterator bindings: the values that loops bind to block iterators.
 
-Three rules, each proved by iterator maps and bounds where possible, and refuted only by an instance
-at which it fails (what is neither is accepted; the interpreter checks it at every run):
+See TensorIR paper, section 3.3. Three rules, each proved by iterator maps and bounds where
+possible, and rejected only with an instance that violates it (undecided cases are accepted; the
+interpreter checks them at every run):
 
 - every value lies in the iterator's domain (BW232);
-- iterators vary independently: `v1 = i // 4, v2 = i % 4` runs through all pairs, `v1 = i, v2 = 2 i`
-  does not (BW233). Conditions are not counted against this: they may cut any shape out of the box.
-  Nor is where a loop begins: `v1 = i, v2 = i + j` counts as `v2 = j`, of a loop that begins at `i`.
-  Several loops may give one iterator the same value: then its instances are computed again;
-- a block with an initial value sets it before the first term of every element, unless other blocks
+- iterators vary independently: `v1 = i // 4, v2 = i % 4` takes all pairs, `v1 = i, v2 = 2 i` does
+  not (BW233). Conditions are ignored, because they may restrict the points to any subset of the
+  box. So are loop starts: `v1 = i, v2 = i + j` counts as `v2 = j` in a loop that starts at `i`.
+  Several loop iterations may bind the same values; then those instances are recomputed;
+- a block with an init statement runs it before the first term of every element, unless other blocks
   write there too, and adds no term twice (BW234).
 
-Iterators declared opaque, and values that depend on memory, are not judged.
+Opaque iterators and values that depend on memory are not checked.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ from blockwright.arith.condition import conjuncts
 
 _OPAQUE = (ir.IterType.OPAQUE, ir.IterType.SCAN)
 Domains = dict[ir.Var, ir.Range]
-"""The values that loops take."""
+"""Loop variables with their domains."""
 
-_SIMULATED = 1 << 11  # instances of a reduction that are run through one by one
+_SIMULATED = 1 << 11  # maximum number of reduction instances to simulate one by one
 
 
 def binding_problems(tree: Tree, found: Sequence[Visit]) -> Iterator[Violation]:
@@ -71,7 +72,7 @@ def joined_iterators(
 
 
 def independent(values: list[ir.Expr], domains: Domains, analyzer: Analyzer) -> bool:
-    """Whether values provably run through all combinations of what they take."""
+    """Whether values provably take all combinations of their individual values."""
     own = _without_begins(values, domains)
     parts = [s for value in values for s in _summands(value)]
     return any(
@@ -87,7 +88,7 @@ def independent(values: list[ir.Expr], domains: Domains, analyzer: Analyzer) -> 
 
 
 class _Nest:
-    """One block in the loops of its scope."""
+    """One block with the loops of its scope."""
 
     def __init__(self, tree: Tree, visit: Visit, alone: bool, memo: FlowMemo) -> None:
         self.tree, self.visit, self.alone, self.memo = tree, visit, alone, memo
@@ -116,7 +117,7 @@ class _Nest:
 
     @cached_property
     def judged(self) -> list[tuple[ir.IterVar, ir.Expr]]:
-        """The iterators that the rules are about, with their values."""
+        """The iterators that are checked, with their values."""
         return [
             (it, value)
             for it, value in zip(self.block.iter_vars, self.values, strict=True)
@@ -128,7 +129,7 @@ class _Nest:
         return self.memo.facts(self.tree, self.loops[0] if self.loops else self.realize)
 
     def plain(self) -> bool:
-        """Whether each iterator simply is a loop of its own with the same extent."""
+        """Whether each iterator is bound to its own loop with the same domain."""
         seen: set[ir.Node] = set()
         for it, value in zip(self.block.iter_vars, self.values, strict=True):
             domain = self.domains.get(value) if isinstance(value, ir.Var) else None
@@ -163,7 +164,7 @@ class _Nest:
                 )
 
     def _out_of_domain(self, it: ir.IterVar) -> str | None:
-        """An instance at which an iterator lies outside its domain."""
+        """Description of an instance at which an iterator is outside its domain, or None."""
         low, extent = self.visit.resolved(it.dom.min), self.visit.resolved(it.dom.extent)
         for rows in self._runs():
             try:
@@ -179,7 +180,7 @@ class _Nest:
         return None
 
     def _runs(self) -> Iterator[Instances]:
-        """Instances of the block that run, for several sizes."""
+        """Instances of the block that run, for several assignments of sizes."""
         for sizes in sizes_to_try(self.tree.func):
             try:
                 rows = instances([level.span for level in self.visit.path], sizes)
@@ -191,13 +192,13 @@ class _Nest:
                 yield rows
 
     def _column(self, var: ir.Var, rows: Instances) -> Array:
-        """What an iterator of this or an enclosing block is at every instance."""
+        """Values of an iterator of this or an enclosing block at all instances."""
         result = value_of(self.visit.values[var], rows.env)
         return np.broadcast_to(np.asarray(result), (rows.rows,))
 
     # ------------------------------------------------------------------ independence
     def dependent(self) -> Iterator[tuple[list[tuple[ir.IterVar, ir.Expr]], str]]:
-        """Iterators that do not vary independently, and what shows it."""
+        """Groups of iterators that do not vary independently, with the evidence."""
         values = [value for _, value in self.judged]
         if detect_iter_map(values, self.domains, None, self.analyzer, "independent", pad=True).ok:
             return
@@ -213,7 +214,7 @@ class _Nest:
     def _sharing(
         self, judged: list[tuple[ir.IterVar, ir.Expr]]
     ) -> list[list[tuple[ir.IterVar, ir.Expr]]]:
-        """Iterators joined by loops they share; groups of one depend on nothing."""
+        """Groups of several iterators connected by shared loops."""
         groups: list[tuple[set[ir.Var], list[tuple[ir.IterVar, ir.Expr]]]] = []
         for it, value in judged:
             used = {v for v in ir.free_vars(value) if v in self.domains}
@@ -228,7 +229,7 @@ class _Nest:
     def _missing_combination(
         self, group: Sequence[ir.IterVar], loops: Sequence[ir.For]
     ) -> str | None:
-        """Values that the iterators take, but not together; None when none is found."""
+        """Evidence that some combination of iterator values never occurs; None if none is found."""
         moving = {f.loop_var for f in loops}
         others = [level.span for level in self.visit.path if level.var not in moving]
         spans = [level.span for level in self.visit.path if level.var in moving]
@@ -256,7 +257,7 @@ class _Nest:
         return None
 
     def _running(self, rows: Instances) -> Instances | None:
-        """The instances that no condition keeps from running; None where all of them run."""
+        """The instances whose guards hold; None if there are no guards."""
         if not self.visit.guards:
             return None
         for guard in self.visit.guards:
@@ -264,13 +265,15 @@ class _Nest:
         return rows
 
     def _combinations(self, group: Sequence[ir.IterVar], rows: Instances) -> tuple[int, int]:
-        """How many combinations of values occur, and how many there are of the values."""
+        """Number of combinations that occur, and size of the product of all value sets."""
         columns = np.stack([self._column(it.var, rows) for it in group])
         box = math.prod(len(np.unique(column)) for column in columns)
         return np.unique(columns, axis=1).shape[1], box
 
     def _at_least(self, var: ir.Var, spans: Sequence[VarRange], known: Env) -> int:
-        """A number of values that an iterator surely takes: one loop runs, the others stand."""
+        """Lower bound on the number of values of an iterator: one loop varies, the others are
+        fixed.
+        """
         largest = 1
         for moving in spans:
             first = {**known, **{s.var: int(value_of(s.low, known)) for s in spans}}
@@ -300,7 +303,7 @@ class _Nest:
             )
 
     def _starts_first(self, reduced: Sequence[bool], analyzer: Analyzer) -> bool:
-        """Whether the first iteration of the loops over the terms is the first term, and runs."""
+        """Whether the first iteration of the reduction loops is the first term, and runs."""
         pairs = list(zip(self.block.iter_vars, self.values, reduced, strict=True))
         terms = [(it.dom.min, v) for it, v, is_term in pairs if is_term]
         starts = {
@@ -323,7 +326,7 @@ class _Nest:
         )
 
     def _simulated(self, reduced: Sequence[bool]) -> str | None:
-        """What goes wrong first when the instances run one by one."""
+        """Simulate the instances one by one; describes the first error, or None."""
         mine = {it.var: is_term for it, is_term in zip(self.block.iter_vars, reduced, strict=True)}
         for rows in self._runs():
             if not rows.complete or rows.rows > _SIMULATED:
@@ -358,7 +361,7 @@ class _Nest:
 
 
 def _one_variable_per_axis(visit: Visit) -> dict[ir.Var, ir.Expr]:
-    """Loops bound to an axis that a loop around them is bound to, by that loop's variable."""
+    """Map variables of loops bound to an axis to that of the outermost loop bound to it."""
     outer: dict[str, ir.Var] = {}
     same: dict[ir.Var, ir.Expr] = {}
     for stmt in visit.around:
@@ -369,16 +372,22 @@ def _one_variable_per_axis(visit: Visit) -> dict[ir.Var, ir.Expr]:
 
 
 def _summands(value: ir.Expr) -> list[ir.Expr]:
-    """What is added up to a value: where all of it varies independently, sums of it do too, also
-    sums that take one value several times (`i % 2 + halo`)."""
+    """The summands of a value, without constants.
+
+    If all summands vary independently, so do the sums, even sums that take a value several times
+    (`i % 2 + halo`).
+    """
     if isinstance(value, ir.Add):
         return [*_summands(value.a), *_summands(value.b)]
     return [] if isinstance(value, ir.IntImm) else [value]
 
 
 def _without_begins(values: list[ir.Expr], domains: Domains) -> list[ir.Expr]:
-    """Values less what other values move with: `i, i + j` as `i, j`, where the loop over `j` is
-    inside of `i` and moves no other. The same loop beginning at `i` has the value `j`, too."""
+    """Remove from each value the summands that other values depend on.
+
+    For example `i, i + j` becomes `i, j`, if the loop over `j` is inside that over `i` and drives
+    no other value. This equals a loop that starts at `i`.
+    """
     used = [set(ir.free_vars(value)) & set(domains) for value in values]
     depth = {var: k for k, var in enumerate(domains)}
     result: list[ir.Expr] = []
@@ -404,9 +413,11 @@ def _sum(parts: list[ir.Expr]) -> ir.Expr:
 def _of_dividends(
     values: list[ir.Expr], domains: Domains, analyzer: Analyzer
 ) -> tuple[list[ir.Expr], Domains]:
-    """Values in terms of what they divide, where that runs through consecutive numbers: the first
-    pairs of `(x + f) // n` and `(x + f) % n` are missed, and so by `f // n` and `f % n` of a loop
-    that begins late, as a tile cut short misses its last ones."""
+    """Express values in terms of their dividends, if these take consecutive numbers.
+
+    `(x + f) // n` and `(x + f) % n` miss the first pairs, as do `f // n` and `f % n` of a loop that
+    does not start at 0, just as a partial tile misses its last ones.
+    """
     ranges = dict(domains)
     for dividend in _dividends(values, domains):
         whole = ir.Var("dividend", dividend.dtype)
@@ -423,7 +434,7 @@ def _of_dividends(
 
 
 def _dividends(values: list[ir.Expr], domains: Domains) -> list[ir.Expr]:
-    """What is divided and runs with a loop, each once."""
+    """The distinct dividends in the values that depend on a loop."""
     result: list[ir.Expr] = []
     for value in values:
         for node in ir.walk(value):
@@ -442,7 +453,7 @@ def _begins_late(var: ir.Var, domains: Domains) -> bool:
 
 
 def _with(value: ir.Expr, part: ir.Expr, new: ir.Expr) -> ir.Expr:
-    """The value with `new` in place of a part of it."""
+    """The value with the dividend `part` replaced by `new`."""
 
     def change(node: ir.Node) -> ir.Node | None:
         divides = isinstance(node, ir.FloorDiv | ir.FloorMod)
@@ -466,7 +477,7 @@ def _same(a: ir.Expr, b: ir.Expr) -> bool:
 
 
 def _count(spans: Sequence[VarRange], env: Env) -> int:
-    """The number of iterations of loops whose extents do not depend on one another."""
+    """Number of iterations of loops whose extents do not depend on each other."""
     total = 1
     for span in spans:
         total *= max(0, int(value_of(span.extent, env)))

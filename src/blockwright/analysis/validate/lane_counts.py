@@ -1,4 +1,4 @@
-"""Do the lanes of an access agree: of its indices, of the value stored, and of the mask?"""
+"""Check that the lane counts of an access agree: indices, stored value and mask."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from blockwright import ir
 
 
 def lane_problem(node: ir.BufferLoad | ir.BufferStore) -> str | None:
-    """What is wrong with the lanes of an access, in words; None where they agree.
+    """Why the lanes of an access do not agree; None if they do.
 
-    The last index says how many lanes there are. The other indices have as many, or one; a mask has
-    as many. The value of a store has as many times the lanes of an element.
+    The last index defines the lane count. Other indices must have the same count or one lane, a
+    mask the same count, and a stored value that count times the lanes of an element.
     """
     name = node.buffer.name
     lanes = node.indices[-1].dtype.lanes if node.indices else 1

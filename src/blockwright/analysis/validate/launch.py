@@ -1,13 +1,13 @@
-"""What a kernel launch may look like: axes, limits of the machine, who runs a block.
+"""Check of kernel launches: axes, limits of the target, execution scopes.
 
-- loops bound to one axis of a kernel have one extent (BW236);
-- no loop of a kernel is parallel: its threads are those of its axes (BW231);
-- numbers of threads and blocks, and memory per block and thread, stay within the target's limits
+- loops bound to one axis of a kernel have the same extent (BW236);
+- no loop of a kernel is parallel, because its threads are those of its axes (BW231);
+- numbers of threads and blocks, and memory per block and thread, are within the target's limits
   (BW237);
-- a block or operation that a warp (or a whole block) runs as one meets a full one, and all its
-  threads (BW239).
+- a block or operation executed collectively by a warp or thread block is reached by all threads of
+  a full one (BW239).
 
-Without a target, only what holds for every machine is checked.
+Without a target, only target-independent rules are checked.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TOGETHER: dict[str, str] = {
         "tvm_warp_ballot", "tvm_warp_any", "tvm_warp_all",
     ), "gpu_warp"),
 }  # fmt: skip
-"""Operations that all threads of a warp or block run as one."""
+"""Collective operations, with the group of threads that executes them."""
 
 
 def launch_problems(
@@ -161,7 +161,7 @@ def _memory(
     limits: LaunchLimits,
     analyzer: Analyzer,
 ) -> Iterator[Violation]:
-    """Bytes per block and per thread: the parts of the buffers that one of them touches."""
+    """Check bytes per block and per thread, counting the parts of buffers that each accesses."""
     users: dict[ir.Buffer, list[Visit]] = {}
     allocated = {b for block in ir.blocks(func.body) for b in block.alloc_buffers}
     for visit in inside:
@@ -186,7 +186,7 @@ def _memory(
 
 
 def _bytes(buffer: ir.Buffer, users: Sequence[Visit], analyzer: Analyzer) -> int | None:
-    """What one copy takes once it is reduced to the part in use at a time."""
+    """Bytes of one copy of a buffer, reduced to the part in use at a time; None if unknown."""
     paths = [v.path for v in users]
     common = [
         level
@@ -220,7 +220,7 @@ def _bytes(buffer: ir.Buffer, users: Sequence[Visit], analyzer: Analyzer) -> int
 
 # ------------------------------------------------------------------------------------ who runs
 def _scope(visit: Visit, limits: LaunchLimits | None, analyzer: Analyzer) -> Iterator[Violation]:
-    """The execution scope a block asks for."""
+    """Check the execution scope of a block."""
     wanted = visit.block.exec_scope
     if not wanted:
         return
@@ -265,7 +265,7 @@ def _scope(visit: Visit, limits: LaunchLimits | None, analyzer: Analyzer) -> Ite
 
 
 def _operations(visit: Visit, analyzer: Analyzer) -> Iterator[Violation]:
-    """Operations that the threads of a warp or block run as one."""
+    """Check collective operations of a warp or thread block."""
     inner = {s.block for s in statements(visit.block.body) if isinstance(s, ir.BlockRealize)}
     if inner:
         return
@@ -287,7 +287,7 @@ def _operations(visit: Visit, analyzer: Analyzer) -> Iterator[Violation]:
 def _together(
     visit: Visit, wanted: str, what: str, node: ir.Node, analyzer: Analyzer, warp: int
 ) -> Iterator[Violation]:
-    """All threads of a warp or block reach it, and do the same there."""
+    """Check that all threads of a warp or block reach a node and do the same there."""
     kernel = visit.kernel
     assert kernel is not None
     group = ("threadIdx.x",) if wanted == "gpu_warp" else THREAD_AXES

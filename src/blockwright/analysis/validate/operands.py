@@ -1,7 +1,7 @@
-"""Operands of expressions and statements: do their number and types have a meaning?
+"""Check of operand counts and types of expressions and statements.
 
-The constructors of nodes check nothing, and the functions of the dialect check what they are given,
-but `T.call_intrin` builds any call, `A[0] and A[1]` any connective, and passes build nodes by hand.
+Node constructors check nothing. The functions of the dialect check their arguments, but
+`T.call_intrin` builds any call, `A[0] and A[1]` any connective, and passes build nodes directly.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from blockwright.ir import DType, Expr
 from blockwright.ir.op import OPS, result_type
 
 MOST_LANES = 65535
-"""Lanes that a data type can have: DLPack counts them in 16 bits."""
+"""Maximum lanes of a data type: DLPack stores the count in 16 bits."""
 
 _SHIFTS = ("shift_left", "shift_right")
 _BITS_OF_POINTER = 64
 
 
 class Types:
-    """Types of expressions, remembered: that of an operator is found down a chain of operands."""
+    """Memoized types of expressions; the type of an operator is found by following its first
+    operands.
+    """
 
     def __init__(self) -> None:
         self._known: dict[Expr, DType] = {}
@@ -39,7 +41,7 @@ class Types:
         return result
 
     def mismatch(self, node: ir.Node) -> str | None:
-        """What is wrong with the operands of a node, in words; None where they have a meaning."""
+        """Why the operands of a node are invalid; None if they are valid."""
         rule = _RULES.get(type(node))
         return None if rule is None else rule(node, self)
 
@@ -134,9 +136,9 @@ def _is_number(kind: DType) -> bool:
 def _call(node: ir.Call, types: Types) -> str | None:
     row = OPS.get(node.op)
     if row is None:
-        return None  # of another compiler: nothing is known of it
+        return None  # operation of another compiler, nothing is known about it
     if ir.is_atomic(node):
-        return None  # `atomic_problem` says it
+        return None  # checked by `atomic_problem`
     count = len(node.args)
     if row.arity not in (-1, count):
         return f"{node.op} takes {row.arity} argument{'s' * (row.arity != 1)}, got {count}"
@@ -154,7 +156,7 @@ def _call(node: ir.Call, types: Types) -> str | None:
 
 
 def _lane_wise(node: ir.Call, kinds: Sequence[DType]) -> str | None:
-    """Operands of one type; shifts take a distance of any integer type."""
+    """Operands must have one type; a shift distance may have any integer type."""
     first = kinds[0]
     for kind in kinds[1:]:
         fits = node.op in _SHIFTS and first.is_int and kind.is_int and kind.lanes == first.lanes
@@ -206,7 +208,7 @@ def _loop(node: Any, types: Types) -> str | None:
 
 
 def buffer_misfit(buffer: ir.Buffer) -> str | None:
-    """What is wrong with the extents and strides of a buffer; None where they have a meaning."""
+    """Why the extents or strides of a buffer are invalid; None if they are valid."""
     if buffer.strides and len(buffer.strides) != buffer.ndim:
         return (
             f"buffer {buffer.name} has {buffer.ndim} dimensions and {len(buffer.strides)} strides"

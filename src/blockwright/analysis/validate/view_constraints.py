@@ -1,7 +1,7 @@
-"""Views of regions, such as the operands of a tensorized block, keep what they demand (BW241).
+"""Check of region views, such as operands of tensorized blocks, against their constraints (BW241).
 
-Demands on layout are proved or refused: an intrinsic that loads 16 aligned bytes must never meet
-others. That a region stays inside its buffer is refused only with an instance at which it does not.
+Layout constraints must be proved: an intrinsic that loads 16 aligned bytes must never get
+unaligned ones. A region that may leave its buffer is rejected only with a counterexample.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def boundary_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Vio
 
 
 def resolved_region(visit: Visit, region: ir.BufferRegion) -> ir.BufferRegion:
-    """A region in terms of a buffer that is no view, where blocks around define views."""
+    """A region expressed in the underlying buffer, through views defined by enclosing blocks."""
     for block in reversed([s for s in visit.around if isinstance(s, ir.Block)]):
         for match in block.match_buffers:
             if match.buffer is region.buffer:
@@ -79,7 +79,7 @@ def resolved_region(visit: Visit, region: ir.BufferRegion) -> ir.BufferRegion:
 def _outside(
     func: ir.PrimFunc, visit: Visit, source: ir.BufferRegion, analyzer: Analyzer
 ) -> str | None:
-    """An instance at which a region is not inside its buffer."""
+    """Description of an instance at which a region leaves its buffer, or None."""
     for axis, (rng, size) in enumerate(zip(source.region, source.buffer.shape, strict=True)):
         low = visit.resolved(rng.min)
         high = ir.add(low, visit.resolved(rng.extent))

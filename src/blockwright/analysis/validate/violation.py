@@ -1,4 +1,4 @@
-"""What a check of the validator finds, before it is put into words for the user."""
+"""Internal result of a validator check, before conversion to a diagnostic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from blockwright import ir
 
 
 class Violation(NamedTuple):
-    """One violation: its code, what is wrong, the guilty nodes, and what to do instead."""
+    """One violation: error code, message, guilty nodes, and remedy."""
 
     code: str
     message: str
