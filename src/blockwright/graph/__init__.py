@@ -1,4 +1,4 @@
-"""Graph functions: building them, deducing annotations, checking that they are well formed."""
+"""Graph functions: construction, deduction of annotations, well-formedness checks."""
 
 from blockwright.graph.builder import (
     GraphBuilder,

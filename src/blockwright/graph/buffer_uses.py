@@ -1,4 +1,4 @@
-"""Which of its parameter buffers a tensor program writes, and whose address it hands on."""
+"""Find the parameter buffers that a tensor program writes, or whose address it passes to calls."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import msgspec
 from blockwright import ir
 from blockwright.analysis.canonical.memory import memories, named_pointers
 
-_READERS = ("assume", "prefetch", "print")  # calls with an effect that write no memory
+_READERS = ("assume", "prefetch", "print")  # calls with effects that write no memory
 
 
 class BufferUses(msgspec.Struct):
-    """What a program does with its parameter buffers.
+    """How a program uses its parameter buffers.
 
     Attributes:
-        written: by stores, by atomic updates, or as the signature of a block says.
-        handed_on: their address is given to a call such as `call_extern`.
-        unstated: so, and no block around states what the call reads and writes.
+        written: written by stores, by atomic updates, or according to the signature of a block.
+        handed_on: whose address is passed to a call such as `call_extern`.
+        unstated: likewise, without an enclosing block that declares the reads and writes.
     """
 
     written: set[ir.Buffer]
@@ -27,14 +27,14 @@ class BufferUses(msgspec.Struct):
 
 
 def uses_of_buffers(func: ir.PrimFunc) -> BufferUses:
-    """How a program uses its parameter buffers, by whatever name."""
+    """Find the uses of a program's parameter buffers, including uses through views and pointers."""
     root = {b: b for b in func.buffers}
     named = named_pointers(func)
     uses = BufferUses(set(), set(), set())
     inside = _calls_with_signature(func)
     for node in ir.walk(func.body):
         if isinstance(node, ir.DeclBuffer):
-            for owner in _owners(node.source, root, named)[:1]:  # a valid program has no second
+            for owner in _owners(node.source, root, named)[:1]:  # at most one in a valid program
                 root[node.buffer] = owner
         elif isinstance(node, ir.Block):
             for view in node.match_buffers:
@@ -59,14 +59,14 @@ def uses_of_buffers(func: ir.PrimFunc) -> BufferUses:
 def _owners(
     place: ir.Expr, root: Mapping[ir.Buffer, ir.Buffer], named: Mapping[ir.Var, ir.Expr]
 ) -> list[ir.Buffer]:
-    """The parameter buffers that an element or a pointer may lie in."""
+    """The parameter buffers that an element or pointer may refer to."""
     if isinstance(place, ir.BufferLoad):
         return [root[place.buffer]] if place.buffer in root else []
     return [root[m] for m in memories(place, named) if isinstance(m, ir.Buffer) and m in root]
 
 
 def _calls_with_signature(func: ir.PrimFunc) -> set[ir.Node]:
-    """Calls inside of blocks that state what they access; the root block states nothing."""
+    """Calls inside of blocks that declare their accesses; the root block declares none."""
     return {
         call
         for block in ir.blocks(func.body)

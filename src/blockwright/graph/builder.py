@@ -1,4 +1,4 @@
-"""The block builder: graph functions one binding at a time, annotations deduced as they are made.
+"""Builder for graph functions: adds one binding at a time and deduces its annotation.
 
 b = GraphBuilder()
 n = ir.var("n", "int64")
@@ -23,7 +23,7 @@ Operand = ir.GraphExpr | np.ndarray[Any, Any]
 
 
 def symbol_ranges(attrs: dict[str, Any], symbols: Sequence[ir.Var]) -> dict[ir.Var, ir.Range]:
-    """Declared bounds of a function's symbols: the attributes name them; the default is [0, ∞)."""
+    """Declared bounds of a function's symbols, by name in its attributes; default [0, ∞)."""
     upper = attrs.get(UPPER_BOUND, {})
     lower = attrs.get(LOWER_BOUND, {})
     ranges: dict[ir.Var, ir.Range] = {}
@@ -41,10 +41,10 @@ def function_symbols(function: ir.GraphFunction) -> list[ir.Var]:
 
 
 def parameter_symbols(info: ir.Info | None) -> list[ir.Var]:
-    """Symbols that a parameter of this annotation binds.
+    """Symbols that a parameter with this annotation binds.
 
-    Those that are a dimension, then those that calls solve for: the only symbol of a dimension
-    linear in it, such as n of `2 * n + 1`.
+    First the symbols that are a dimension by themselves, then those that a call can solve for: the
+    only symbol of a linear dimension, such as n of `2 * n + 1`.
     """
     result = dict.fromkeys(ir.symbolic_vars(info))
     shape = info.shape if isinstance(info, ir.TensorInfo) else None
@@ -56,7 +56,7 @@ def parameter_symbols(info: ir.Info | None) -> list[ir.Var]:
 
 
 def _is_linear(dim: ir.Expr) -> bool:
-    """Whether a dimension is a symbol times a number plus a number, in any order."""
+    """Whether a dimension is a symbol with numbers added, subtracted or multiplied."""
     if isinstance(dim, ir.Var):
         return True
     if isinstance(dim, (ir.Add, ir.Sub, ir.Mul)):
@@ -66,7 +66,7 @@ def _is_linear(dim: ir.Expr) -> bool:
 
 
 def function_analyzer(function: ir.GraphFunction) -> Analyzer:
-    """An analyzer that knows the ranges of the function's symbols."""
+    """An analyzer with the ranges of the function's symbols."""
     return Analyzer(symbol_ranges(function.attrs, function_symbols(function)))
 
 
@@ -96,7 +96,7 @@ class GraphBuilder:
         self.analyzer = Analyzer()
 
     def param(self, name: str, info: ir.Info) -> ir.GraphVar:
-        """A function parameter; its dimension symbols become known."""
+        """Add a function parameter and declare its dimension symbols."""
         variable = ir.GraphVar(self._fresh(name), False, info=info)
         self.params.append(variable)
         for symbol, bounds in symbol_ranges(self.attrs, parameter_symbols(info)).items():
@@ -109,7 +109,7 @@ class GraphBuilder:
         return self.emit(ir.GraphCall(ir.OpRef(name), operands, attrs), bind or name.split(".")[-1])
 
     def emit(self, value: ir.GraphExpr, name: str = "lv") -> ir.GraphVar:
-        """Bind an expression to a fresh variable; its annotation is deduced when missing."""
+        """Bind an expression to a fresh variable, deducing its annotation if missing."""
         if value.info is None and isinstance(value, ir.GraphCall):
             value = value.replace(info=deduce_call(value, self.analyzer, self.module))
         variable = ir.GraphVar(self._fresh(name), True, info=value.info)
@@ -124,16 +124,19 @@ class GraphBuilder:
         message: str = "",
         values: Sequence[ir.Expr] = (),
     ) -> ir.GraphVar:
-        """Bind `value` as having `pattern`; symbols new in it are bound at run time.
+        """Bind `value` with the annotation `pattern`, checked at run time.
 
-        Where it does not have it, the error is `message`, with `%d` for each of `values`.
+        New symbols of the pattern are bound at run time.
+
+        Args:
+            message: the error if the check fails, with one `%d` for each of `values`.
         """
         variable = ir.GraphVar(self._fresh(name), True, info=pattern)
         self._bindings.append(ir.MatchCast(variable, value, pattern, message, tuple(values)))
         return variable
 
     def finish(self, name: str, result: ir.GraphExpr) -> ir.GraphFunction:
-        """The function with everything bound so far."""
+        """Return the function with all bindings so far."""
         block = ir.BindingBlock(tuple(self._bindings), dataflow=True)
         if isinstance(result, ir.TupleExpr) and result.info is None:
             fields = tuple(f.info or ir.ObjectInfo() for f in result.fields)

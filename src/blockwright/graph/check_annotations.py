@@ -1,8 +1,8 @@
-"""Annotations of a graph function against deduction.
+"""Check the annotations of a graph function against deduction.
 
-Every annotation that is stated (of a bound value, of the result, of an argument by a signature)
-must be implied by the one that deduction gives. What a program knows and deduction cannot prove is
-said with `R.match_cast`, which is checked when the program runs.
+Every explicit annotation (of a bound value, of the result, of an argument by a signature) must be
+implied by the deduced one. Facts that deduction cannot prove are stated with `R.match_cast`, which
+is checked at run time.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _CORRECT = "correct the annotation, or leave it out: deduction annotates the val
 
 
 class Deduced:
-    """The deduced annotations of the variables of a function, and what contradicts them.
+    """Deduced annotations of the variables of a function, and conflicts with explicit ones.
 
     Attributes:
-        infos: variable → its annotation, symbols of match_cast replaced by what they stand for.
-        symbols: symbol of a match_cast → the size it stands for, where that is known.
+        infos: variable → its annotation, with match_cast symbols replaced by the sizes they denote.
+        symbols: match_cast symbol → the size it denotes, if known.
     """
 
     def __init__(self, function: ir.GraphFunction, module: ir.IRModule | None = None) -> None:
@@ -50,7 +50,7 @@ class Deduced:
 
     # ---------------------------------------------------------------------------------- functions
     def function(self, function: ir.GraphFunction) -> ir.Info:
-        """The signature of a function, once its body is deduced."""
+        """Deduce the body of a function and return its signature."""
         around = dict(self.scope)
         for param in function.params:
             self.infos[param] = param.info
@@ -59,7 +59,7 @@ class Deduced:
         if function.ret_info is not None:
             what = f"the result of {function.name}"
             result = self._agreed(function.ret_info, result, what, function)
-        self.scope = around  # symbols of a local function are its own
+        self.scope = around  # symbols of a local function are not visible outside
         params = tuple(p.info or ir.ObjectInfo() for p in function.params)
         return ir.CallableInfo(params, result or ir.ObjectInfo(), function.pure)
 
@@ -85,7 +85,7 @@ class Deduced:
     def _agreed(
         self, stated: ir.Info | None, found: ir.Info | None, what: str, node: ir.Node
     ) -> ir.Info | None:
-        """The more precise annotation; a stated one that is not implied is a problem."""
+        """The more precise annotation; reports a stated one that is not implied."""
         if stated is None:
             return found
         if found is None or stated is found:
@@ -103,7 +103,7 @@ class Deduced:
 
     # ---------------------------------------------------------------------------------- casts
     def _cast(self, binding: ir.MatchCast) -> None:
-        """New symbols of the pattern stand for the sizes that the value has."""
+        """Bind new symbols of the pattern to the sizes of the value."""
         result = self._value(binding.value, binding)
         name = binding.var.name
         if result is not None:
@@ -132,12 +132,12 @@ class Deduced:
                 self.symbols[dim] = size
 
     def _replaced(self, info: ir.Info) -> ir.Info:
-        """An annotation without the symbols that stand for sizes known otherwise."""
+        """An annotation with match_cast symbols replaced by the known sizes they denote."""
         return ir.substitute(info, self.symbols) if self.symbols else info
 
     # ---------------------------------------------------------------------------------- values
     def _value(self, value: ir.GraphExpr, where: ir.Node) -> ir.Info | None:
-        """The deduced annotation; None after a problem, or where nothing can be known."""
+        """The deduced annotation; None after a problem or if nothing can be deduced."""
         if isinstance(value, ir.GraphVar):
             return self.infos.get(value)
         result = self._deduced(value, where)
@@ -214,7 +214,7 @@ class Deduced:
         if len(infos) != len(matches):
             return None
         if self.module is None and isinstance(call.op, ir.GlobalVar):
-            return None  # its signature is not known here
+            return None  # its signature is unknown here
         try:
             result = deduce_call(
                 self._renamed(call), self.analyzer, self.module, infos, callee, self.scope
@@ -232,7 +232,7 @@ class Deduced:
         return result
 
     def _renamed(self, call: ir.GraphCall) -> ir.GraphCall:
-        """The call with the symbols of its attributes and stated results replaced."""
+        """The call with the symbols in its attributes and stated results replaced."""
         if not self.symbols or not (call.attrs or call.out_info):
             return call
         attrs = {key: _replaced(value, self.symbols) for key, value in call.attrs.items()}

@@ -1,4 +1,4 @@
-"""Deduction: the annotation of an expression from the annotations of its operands."""
+"""Deduce the annotation of an expression from the annotations of its operands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from blockwright.ops.row import REQUIRED, OpContext, OpRow
 from blockwright.ops.table import OPERATORS
 from blockwright.support import BlockwrightError, GraphError
 
-# Operators of the graph level itself; the result annotation of these is stated.
+# Graph-level operators whose result annotation is stated by the call.
 STATED = frozenset(
     {"call_tir", "call_tir_inplace", "call_dps_library", "call_packed", "call_pure_packed",
      "invoke_closure"}
@@ -37,12 +37,12 @@ def deduce_call(
     callee: ir.CallableInfo | None = None,
     outer: Iterable[ir.Var] = (),
 ) -> ir.Info:
-    """Result annotation of a call; raises GraphError when the call is not valid.
+    """Deduce the result annotation of a call; raises GraphError if the call is invalid.
 
     Arguments:
-        infos: annotations of the arguments; those that the arguments carry by default.
-        callee: the signature of the function that is called, where the caller knows it better.
-        outer: symbols of the functions around, which a local function shares with its caller.
+        infos: annotations of the arguments; by default those attached to the arguments.
+        callee: the signature of the callee, if the caller knows a more precise one.
+        outer: symbols of the enclosing functions, which a local function shares with its caller.
     """
     if isinstance(call.op, ir.OpRef):
         _one_device(call, infos)
@@ -66,7 +66,7 @@ def deduce_call(
 
 
 def _one_device(call: ir.GraphCall, infos: Sequence[ir.Info | None] | None) -> None:
-    """The tensors that an operator is given do not lie on different devices."""
+    """Check that the tensor operands are on the same device."""
     result: dict[str, None] = {}
     queue = [a.info for a in call.args] if infos is None else list(infos)
     for info in queue:
@@ -145,7 +145,7 @@ def _operator(
     except BlockwrightError:
         raise
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
-        # Attributes are any Python values: one of the wrong kind fails somewhere in the rule.
+        # Attributes are arbitrary Python values; one of the wrong kind may fail in any rule.
         given = ", ".join(f"{k}={v!r}" for k, v in call.attrs.items()) or "no attributes"
         raise GraphError(
             f"{name}: does not take these arguments with {given}: {error}", code="BW401"
@@ -153,7 +153,7 @@ def _operator(
 
 
 def _check_arguments(row: OpRow, call: ir.GraphCall, infos: Sequence[ir.Info]) -> None:
-    """The number of arguments, and the names and kinds of attributes."""
+    """Check the number of arguments, and the names and kinds of attributes."""
     smallest = sum(not name.endswith(("?", "*")) for name in row.args)
     largest = None if any(name.endswith("*") for name in row.args) else len(row.args)
     if len(infos) < smallest or (largest is not None and len(infos) > largest):

@@ -1,4 +1,4 @@
-"""Relations between annotations: implication, refinement, common bound, contradiction."""
+"""Relations between annotations: implication, refinement, join, contradiction."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from blockwright.ir.printer.graph import ScriptPrinter
 
 
 def info_text(info: ir.Info | None) -> str:
-    """An annotation as a message shows it."""
+    """Format an annotation for messages."""
     return "no annotation" if info is None else ScriptPrinter().info(info)
 
 
 _KINDS = {"": "", "cpu": "cpu", "llvm": "cpu", "cuda": "cuda", "gpu": "cuda"}
-"""Devices of annotations, without their numbers: the kinds of target that they are."""
+"""Device name of an annotation, without its number → kind of target."""
 
 _MOST_BYTES = 2**63 - 1
 
 
 def kind_of_device(device: str) -> str | None:
-    """The kind of target that a device such as "cuda:0" is; None where there is no such device."""
+    """The target kind of a device such as "cuda:0"; None if there is no such device."""
     name, colon, number = device.partition(":")
     return _KINDS.get(name) if number.isdigit() or not colon else None
 
 
 def device_problem(info: ir.Info, target: str | None) -> tuple[str, str] | None:
-    """Why a program cannot have a tensor on the device of an annotation, and the remedy.
+    """Why a tensor cannot be on the device of an annotation, and the remedy.
 
-    Arguments: `target` is the kind of the target, if that is known.
+    Args:
+        target: the kind of the target, if known.
     """
     if not isinstance(info, ir.TensorInfo) or not info.device:
         return None
@@ -45,10 +46,10 @@ def device_problem(info: ir.Info, target: str | None) -> tuple[str, str] | None:
 
 
 def impossible_size(info: ir.Info) -> str | None:
-    """Why no tensor has the sizes that an annotation states: one is negative, or all are too many.
+    """Why no tensor can have the sizes of an annotation: a negative size, or too many bytes.
 
-    Sizes that are zero make no tensor small: strides are products of the others. So do symbols,
-    which count as 1; of a product of one and a number that number counts.
+    Zero sizes do not reduce the total, because strides are products of the other sizes. Symbols
+    count as 1, in a product with a number as that number.
     """
     if isinstance(info, ir.TupleInfo):
         return next((why for f in info.fields if (why := impossible_size(f))), None)
@@ -66,14 +67,14 @@ def impossible_size(info: ir.Info) -> str | None:
 
 
 def _factor(dim: ir.Expr) -> int:
-    """The number by which symbols of a size are multiplied, if that is all there is to it."""
+    """The constant factor of a product size; 1 for other expressions."""
     if isinstance(dim, ir.Mul):
         return _factor(dim.a) * _factor(dim.b)
     return (ir.const_int(dim) or 1) if isinstance(dim, ir.IntImm) else 1
 
 
 def implied(stated: ir.Info, deduced: ir.Info, analyzer: Analyzer) -> bool:
-    """Whether every value annotated `deduced` surely has the annotation `stated`."""
+    """Whether every value annotated `deduced` provably has the annotation `stated`."""
     if isinstance(stated, ir.ObjectInfo):
         return True
     if isinstance(stated, ir.TensorInfo):
@@ -147,7 +148,7 @@ def _callable_implied(
 
 
 def refined(stated: ir.Info | None, deduced: ir.Info) -> ir.Info:
-    """The more precise of an annotation and what implies it; the stated one where both say all."""
+    """The more precise of an annotation and one that implies it; `stated` if equally precise."""
     if isinstance(stated, ir.TensorInfo) and isinstance(deduced, ir.TensorInfo):
         known = stated.shape is not None or (deduced.shape is None and stated.rank == deduced.rank)
         same = stated.dtype is deduced.dtype and stated.device == deduced.device
@@ -163,7 +164,7 @@ def refined(stated: ir.Info | None, deduced: ir.Info) -> ir.Info:
 
 
 def joined(a: ir.Info, b: ir.Info, analyzer: Analyzer) -> ir.Info:
-    """What holds of a value that has one of two annotations."""
+    """The common annotation of a value that has one of two annotations."""
     if implied(a, b, analyzer):
         return a
     if implied(b, a, analyzer):
@@ -186,7 +187,7 @@ def joined(a: ir.Info, b: ir.Info, analyzer: Analyzer) -> ir.Info:
 
 
 def narrowed(pattern: ir.Info, value: ir.Info) -> ir.Info:
-    """What holds of a value of annotation `value` once it was checked to have `pattern`."""
+    """The annotation of a value annotated `value` after a successful check against `pattern`."""
     if isinstance(pattern, ir.ObjectInfo):
         return value
     if isinstance(pattern, ir.TensorInfo) and isinstance(value, ir.TensorInfo):
@@ -240,7 +241,7 @@ def _dims_contradict(pattern: Dims, value: Dims, analyzer: Analyzer) -> bool:
 
 
 def differ(a: ir.Expr | None, b: ir.Expr | None, analyzer: Analyzer) -> bool:
-    """Whether two sizes are different for all values of their symbols."""
+    """Whether two sizes differ for all values of their symbols."""
     if a is None or b is None:
         return False
     low, high = analyzer.const_bounds(ir.sub(a, b))

@@ -1,7 +1,7 @@
-"""Calls of tensor programs: arguments and stated results against the buffers of the callee.
+"""Check calls of tensor programs: arguments and stated results against the callee's buffers.
 
-`y = R.call_tir(cls.f, (x,), out_sinfo=R.Tensor((n, 4), "float32"))` hands memory of x and of y to
-f, which looks at no annotation: type, rank and every dimension must be those of f's buffers.
+`y = R.call_tir(cls.f, (x,), out_sinfo=R.Tensor((n, 4), "float32"))` passes the memory of x and y to
+f, which does not check annotations: type, rank and every dimension must match f's buffers.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from blockwright.support import GraphError
 def deduce_tir_call(
     call: ir.GraphCall, infos: Sequence[ir.Info], module: ir.IRModule, analyzer: Analyzer
 ) -> ir.Info:
-    """The annotation of a call_tir or call_tir_inplace: what is stated, once it is proved.
+    """Check a call_tir or call_tir_inplace and return its stated result annotation.
 
     Raises: GraphError: BW402 an argument does not fit its buffer, BW403 wrong number of arguments
-        or results, BW404 nothing is stated, BW408 a result is not what the program writes, BW412 a
-        symbol stays open, BW415 the callee is no tensor program, BW416 it is none that can be
-        called this way.
+        or results, BW404 no stated result, BW408 a stated result is not what the program writes,
+        BW412 a symbol is undetermined, BW415 the callee is not a tensor program, BW416 the callee
+        cannot be called this way.
     """
     assert isinstance(call.op, ir.OpRef)
     checker = _TirCall(call, call.op.name, _callee(call, module), analyzer)
@@ -96,7 +96,7 @@ class _TirCall:
         return infos[1].fields
 
     def results(self, args: Sequence[ir.Info]) -> tuple[list[ir.Info], dict[int, ir.Info]]:
-        """Stated results that are buffers of their own, and those that overwrite an argument."""
+        """Stated results that have their own buffers, and those that overwrite an argument."""
         stated = self.call.out_info
         if self.operator == "call_tir":
             return list(stated), {}
@@ -120,7 +120,7 @@ class _TirCall:
         return fresh, overwritten
 
     def scalars(self, given: ir.Info | None) -> None:
-        """Scalar parameters take the values of `tir_vars`, in order."""
+        """Bind scalar parameters to the values of `tir_vars`, in order."""
         mapped = dict(self.callee.buffer_map)
         wanted = [p for p in self.callee.params if p not in mapped]
         for param in wanted:
@@ -161,7 +161,7 @@ class _TirCall:
                 self.later.append((dim, size, code, what, info, formal))
 
     def compare(self) -> None:
-        """Dimensions beside the ones that bound a symbol are provably equal."""
+        """Check that dimensions other than those that bind a symbol are provably equal."""
         for dim, size, code, what, info, formal in self.later:
             missing = [v.name for v in ir.free_vars(dim) if v not in self.symbols]
             if missing:
@@ -184,7 +184,7 @@ class _TirCall:
         return self.analyzer.simplify(ir.substitute(dim, values))
 
     def bounds(self) -> None:
-        """Sizes lie within the bounds that the callee declares for its symbols."""
+        """Check that sizes lie within the bounds that the callee declares for its symbols."""
         lower = self.callee.attrs.get(LOWER_BOUND, {})
         upper = self.callee.attrs.get(UPPER_BOUND, {})
         for symbol, value in self.symbols.items():
@@ -280,7 +280,7 @@ def require_plain(
 
 
 def _require_written(callee: ir.PrimFunc, results: int) -> None:
-    """Raise where a program reads elements of its results that it has not written."""
+    """Raise if a program reads elements of its results that it has not written."""
     own = set(callee.buffers[len(callee.buffers) - results :]) if results else set[ir.Buffer]()
     if not any(_reads_first(block, own) for block in ir.blocks(with_root(callee).body)):
         return
@@ -295,7 +295,7 @@ def _require_written(callee: ir.PrimFunc, results: int) -> None:
 
 
 def _reads_first(block: ir.Block, own: set[ir.Buffer]) -> bool:
-    """Whether a block reads results other than sums that it begins itself."""
+    """Whether a block reads results other than reductions that it initializes itself."""
     begun = {r.buffer for r in block.writes} if block.init is not None else set[ir.Buffer]()
     return any(load.buffer in own - begun for load in ir.collect(block.body, ir.BufferLoad))
 
@@ -306,7 +306,7 @@ def _reads(node: ir.Node) -> tuple[ir.BufferRegion, ...]:
 
 
 def _info(buffer: ir.Buffer) -> ir.TensorInfo:
-    """A buffer as an annotation says it, sizes of whatever type."""
+    """The annotation of a buffer; constant sizes become int64."""
     sizes = (ir.const_int(d) for d in buffer.shape)
     dims = (
         d if n is None else ir.const(n, "int64") for d, n in zip(buffer.shape, sizes, strict=True)

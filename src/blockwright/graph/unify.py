@@ -1,9 +1,9 @@
-"""Matching annotations: which symbols of a signature take which dimensions of the arguments.
+"""Match annotations: bind the symbols of a signature to the dimensions of the arguments.
 
 Calling `f(x: Tensor((n, 4))) -> Tensor((n * 4,))` with a `Tensor((k + 1, 4))` binds n to k + 1 and
-gives `Tensor(((k + 1) * 4,))`. A symbol takes the dimension where it first occurs alone; all other
-dimensions must be provably equal. Where an argument is known less precisely than the signature, the
-result is known only by rank (or not at all).
+returns `Tensor(((k + 1) * 4,))`. A symbol is bound by the first dimension that consists of it
+alone; all other dimensions must be provably equal. If an argument is known less precisely than the
+signature, the result is known only by rank, or not at all.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from blockwright.support import GraphError
 
 
 class SymbolBinding:
-    """The symbols bound so far, and the dimensions that are still to be compared.
+    """The symbols bound so far, and the dimensions still to be compared.
 
-    Arguments: `outer`, symbols that keep their meaning: those of the functions around a local one.
+    Args:
+        outer: symbols of enclosing functions, which are not rebound.
     """
 
     def __init__(self, analyzer: Analyzer, where: str, outer: Iterable[ir.Var] = ()) -> None:
@@ -30,7 +31,7 @@ class SymbolBinding:
         self._later: list[tuple[ir.Expr, ir.Expr]] = []
 
     def match(self, param: ir.Info, arg: ir.Info | None) -> None:
-        """Bind the symbols of `param` from `arg`. Raises: GraphError BW402 if they disagree."""
+        """Bind the symbols of `param` from `arg`. Raises: GraphError BW402 on a mismatch."""
         if isinstance(param, ir.TensorInfo):
             self._tensor(param, arg)
         elif isinstance(param, ir.ShapeInfo):
@@ -91,7 +92,7 @@ class SymbolBinding:
             self.match(p, a)
 
     def _dims(self, dims: tuple[ir.Expr, ...], values: tuple[ir.Expr, ...] | None) -> None:
-        """Symbols that stand alone are bound; other dimensions are compared by `check`."""
+        """Bind symbols that are a whole dimension; other dimensions are compared by `check`."""
         for dim, value in zip(dims, values or (), strict=values is not None):
             if isinstance(dim, ir.Var) and dim not in self.symbols:
                 self.symbols[dim] = value
@@ -99,11 +100,11 @@ class SymbolBinding:
                 self._later.append((dim, value))
 
     def check(self) -> None:
-        """Compare the remaining dimensions. Raises: GraphError BW402 for one not proved equal."""
+        """Compare the remaining dimensions. Raises: GraphError BW402 if not provably equal."""
         later, self._later = self._later, []
         for dim, value in later:
             if any(v not in self.symbols for v in ir.free_vars(dim)):
-                continue  # of a symbol that no argument determines: nothing is known
+                continue  # it has a symbol that no argument determines
             expected = self.analyzer.simplify(ir.substitute(dim, self.symbols))
             if self.analyzer.prove_equal(expected, value):
                 continue
@@ -114,12 +115,12 @@ class SymbolBinding:
             )
 
     def result(self, info: ir.Info) -> ir.Info:
-        """`info` in the caller's symbols; coarser where a symbol stayed unknown."""
+        """`info` in the caller's symbols; less precise where a symbol is unknown."""
         self.check()
         return self.renamed(info)
 
     def renamed(self, info: ir.Info) -> ir.Info:
-        """An annotation with the bound symbols replaced; a symbol that is not bound is unknown."""
+        """Replace the bound symbols of an annotation; sizes with unbound symbols become unknown."""
         if isinstance(info, ir.TupleInfo):
             return ir.TupleInfo(tuple(self.renamed(f) for f in info.fields))
         if isinstance(info, ir.TensorInfo) and info.shape is not None:
@@ -140,7 +141,7 @@ class SymbolBinding:
         return tuple(self.analyzer.simplify(ir.substitute(d, self.symbols)) for d in dims)
 
     def _mentions_unknown(self, dims: tuple[ir.Expr, ...]) -> bool:
-        """A symbol bound nowhere in the parameters is the callee's own: unknown to the caller."""
+        """Whether a dimension has an unbound symbol, which is internal to the callee."""
         return any(v not in self.symbols for d in dims for v in ir.free_vars(d))
 
     def _error(self, message: str, help: str | None = None) -> GraphError:

@@ -1,4 +1,4 @@
-"""Well-formedness of graph functions: definitions before uses, unique, annotations that hold."""
+"""Well-formedness checks of graph functions: scoping, single binding, valid annotations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _GRAPH_OPS = STATED | {"shape_of"}
 
 
 def expressions_in(attribute: Any) -> list[ir.Expr]:
-    """Expressions of the tensor level in an attribute of a call, or in a list that it is."""
+    """Tensor-level expressions in a call attribute or in its elements."""
     items: list[Any] = [attribute]
     if isinstance(attribute, (list, tuple)):
         items = list(cast("Iterable[Any]", attribute))
@@ -36,7 +36,7 @@ def expressions_in(attribute: Any) -> list[ir.Expr]:
 class _Checker:
     def __init__(self, module: ir.IRModule | None, kind: str | None = None) -> None:
         self.module, self.kind = module, kind
-        self.bound: set[ir.GraphVar] = set()  # anywhere: a variable is bound once
+        self.bound: set[ir.GraphVar] = set()  # in any scope: a variable is bound only once
         self.visible: set[ir.GraphVar] = set()
         self.symbols: set[ir.Var] = set()
         self._seen: set[ir.Info] = set()
@@ -47,7 +47,7 @@ class _Checker:
 
     @contextmanager
     def scope(self) -> Generator[None]:
-        """What is bound inside is not visible behind it."""
+        """A scope: variables and symbols bound inside are not visible after it."""
         before = set(self.visible), set(self.symbols)
         try:
             yield
@@ -55,7 +55,7 @@ class _Checker:
             self.visible, self.symbols = before
 
     def attributes(self, function: ir.GraphFunction) -> None:
-        """Attributes hold what they take."""
+        """Check the values of function attributes."""
         for code, text, help in ir.attribute_problems(function.attrs):
             self.problem(code, f"{function.name}: {text}", function, help)
 
@@ -119,8 +119,7 @@ class _Checker:
         self.visible.add(variable)
 
     def info(self, info: ir.Info | None, node: ir.Node) -> None:
-        """Sizes of an annotation are integers, not negative, of symbols that are bound; its device
-        is one that programs run on."""
+        """Check an annotation: sizes are nonnegative integers over bound symbols; device is valid."""
         if isinstance(info, ir.TupleInfo):
             for field in info.fields:
                 self.info(field, node)
@@ -161,7 +160,7 @@ class _Checker:
             self.problem("BW258", f"{info_text(info)}: {why[0]}", node, why[1])
 
     def expressions(self, dims: Sequence[ir.Expr], node: ir.Node) -> bool:
-        """Whether expressions divide by no 0 and their symbols are bound."""
+        """Check that expressions do not divide by 0; return whether their symbols are bound."""
         for dim in dims:
             if divides_by_zero(dim):
                 self.problem("BW250", f"{dims_text(dim)} divides by 0", node)
@@ -227,9 +226,10 @@ class _Checker:
 def check_structure(
     function: ir.GraphFunction, module: ir.IRModule | None = None, kind: str | None = None
 ) -> None:
-    """Raise ValidationError listing what is not well formed, whatever the annotations say.
+    """Raise ValidationError listing structural problems; annotations are not deduced.
 
-    Arguments: `kind` is that of the target, where there is one; no tensor lies on other devices.
+    Args:
+        kind: the kind of the target, if known; tensors on other devices are rejected.
     """
     checker = _Checker(module, kind)
     checker.attributes(function)
@@ -243,10 +243,11 @@ def check_structure(
 def check_graph(
     function: ir.GraphFunction, module: ir.IRModule | None = None, kind: str | None = None
 ) -> None:
-    """Check the structure of a graph function; where it is right, every annotation.
+    """Check the structure of a graph function and, if it is valid, every annotation.
 
-    Without a module nothing is known of the functions that are called by name. `kind` is the kind
-    of the target, where there is one.
+    Args:
+        module: the module of the function; without it, functions called by name are not checked.
+        kind: the kind of the target, if known.
 
     Raises: ValidationError listing all problems.
     """

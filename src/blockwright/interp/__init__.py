@@ -1,11 +1,12 @@
-"""The reference interpreter: what a tensor program means, executed with every check on.
+"""Reference interpreter: executes tensor programs on NumPy arrays with every check enabled.
 
-It follows docs/semantics.md and nothing else: schedules, lowering and compiled code are tested
-against it. Functions become Python closures once (`expr`, `access`, `stmt`); loops whose iterations
-provably touch disjoint memory run as NumPy lanes (`nest`, `lanes`), and so do all threads of a
-block (`launch`, `threads`), which may exchange values (`team`, `clock`) and use the operations of
-GPUs (`hardware`, `matrices`, `copying`). The arithmetic of each type is in `numeric` and `ops`,
-memory with its shadows in `memory`, arguments in `run`.
+It follows docs/semantics.md only; schedules, lowering and compiled code are tested against it.
+Functions are compiled once to Python closures (`expr`, `access`, `stmt`). Loops whose iterations
+provably access disjoint memory run as NumPy lanes (`nest`, `lanes`). So do all threads of a GPU
+block (`gpu/launch`, `gpu/kernels`), which may exchange values (`gpu/thread_block`,
+`gpu/vector_clock`) and use GPU operations (`gpu/hardware`, `gpu/matrices`, `gpu/copying`).
+`numeric` and `ops` implement the arithmetic of each type, `memory` the storage and its shadow
+memory, `run` the argument checks.
 """
 
 from blockwright.interp.lanes import Limit

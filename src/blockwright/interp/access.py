@@ -1,4 +1,4 @@
-"""Element reads and writes: positions, bounds, initialisation, races; and addresses of elements."""
+"""Element loads and stores with bounds, initialization and race checks; addresses of elements."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from blockwright.support import InterpretError
 
 
 class AccessCompiler(ExprCompiler):
-    """Adds memory to expressions.
+    """Adds memory accesses to expressions.
 
     Attributes:
-        launch: the nest of a kernel that is being compiled.
-        opened: axes of the kernel whose loops are open.
-        coordinates: slots with the position of each lane's thread along an axis.
-        combined: elements of these are updated by several threads that combine their terms.
+        launch: the kernel nest that is being compiled.
+        opened: thread axes of the kernel whose loops enclose the current statement.
+        coordinates: thread axis → slot that holds each lane's position along it.
+        combined: buffers whose elements several threads update by combining their terms.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class AccessCompiler(ExprCompiler):
         self.combined: frozenset[Buffer] = frozenset()
 
     def watched(self, buffer: Buffer) -> bool:
-        """Whether threads of a block may meet in a buffer."""
+        """Whether accesses by several threads of a block must be tracked for a buffer."""
         if self.launch is None:
             return False
         return buffer in self.launch.tracked or buffer.scope.startswith("shared")
@@ -49,8 +49,8 @@ class AccessCompiler(ExprCompiler):
     def sharers(self, scope: str) -> list[int]:
         """Coordinates along which several threads run the same statement on the same memory.
 
-        Outside the loops of an axis all threads along it run a statement; what they share is left
-        to the first.
+        Outside the loops of an axis, all threads along it run each statement; a statement that
+        writes shared memory is left to the first of them.
         """
         if self.launch is None:
             return []
@@ -61,10 +61,10 @@ class AccessCompiler(ExprCompiler):
         ]
 
     def by_one(self, run: Fn, scopes: Iterable[str]) -> Fn:
-        """`run` by the first of the threads that would do the same to memory they share.
+        """Restrict `run` to the first of the threads that would write the same shared memory.
 
         Args:
-            scopes: storage scopes of what it writes.
+            scopes: storage scopes of the buffers it writes.
         """
         shared = [self.sharers(scope) for scope in scopes]
         slots = [slot for slot in shared[0] if all(slot in s for s in shared)] if shared else []
@@ -83,7 +83,7 @@ class AccessCompiler(ExprCompiler):
         return one
 
     def position(self, buffer: Buffer, indices: tuple[Expr, ...], site: Site | None) -> Fn:
-        """Where in the view's data the elements are; without a site, bounds are not checked."""
+        """The positions of elements in the view's data; bounds are not checked without a site."""
         slot = self._known(buffer)
         fns, vector = self._indices(buffer, indices)
         name, key = buffer.name, object()
@@ -119,7 +119,7 @@ class AccessCompiler(ExprCompiler):
         return at
 
     def cells(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Fn:
-        """Positions as in `position`, and which of them are inside the buffer (True: all)."""
+        """Positions as in `position`, and a mask of those inside the buffer (True: all)."""
         slot = self._known(buffer)
         fns, vector = self._indices(buffer, indices)
 
@@ -270,7 +270,7 @@ class AccessCompiler(ExprCompiler):
             if type(new) is np.ndarray:
                 if scalar and wide:
                     new = new[:, None]
-                if np.ndim(where) < new.ndim:  # the same element in every lane: the last one stays
+                if np.ndim(where) < new.ndim:  # the same element in all lanes: keep the last value
                     new = new[-1]
             if env[1].levels:
                 note(env, site, name, view, where, "write")
@@ -310,7 +310,7 @@ class AccessCompiler(ExprCompiler):
 
     # ------------------------------------------------------------------------------- addresses
     def pointer(self, expr: Expr) -> Fn:
-        """A closure that gives a `Pointer`."""
+        """A closure that returns a `Pointer`."""
         if not (isinstance(expr, Call) and expr.op == "address_of"):
             return self._compile(expr)
         place = expr.args[0]
@@ -329,7 +329,7 @@ class AccessCompiler(ExprCompiler):
 
 
 def _check_agreed(env: Env, site: Site, name: str, held: Any, new: Any) -> None:
-    """Lanes of a warp run in step on what they share; of two values for one element one is lost."""
+    """Check that lanes of a warp, which run in lockstep, do not store two values to one element."""
     lost = np.asarray((held != new) & (new == new))
     if lost.any():
         lane = int(np.argmax(lost.reshape(len(lost), -1).any(axis=1)))
@@ -343,7 +343,7 @@ def _check_agreed(env: Env, site: Site, name: str, held: Any, new: Any) -> None:
 
 
 def _check_apart(env: Env, site: Site, name: str, where: Any) -> None:
-    """Threads that combine their terms take turns; those of one turn do not meet."""
+    """Check that threads combining their terms in the same step update different elements."""
     if env[0] > 1 and len(np.unique(where)) < env[0]:
         raise site.error(
             env,
@@ -356,14 +356,14 @@ def _check_apart(env: Env, site: Site, name: str, where: Any) -> None:
 
 
 def _of_mask(env: Env, mask: Any) -> Any:
-    """The thread of each element that a mask lets through."""
+    """The thread of each element that a mask enables."""
     me = env[2] if mask.ndim == 1 else env[2][:, None]
     return np.broadcast_to(me, mask.shape)[mask]
 
 
 def _inside(index: Any, extent: int) -> bool:
     if type(index) is np.ndarray:
-        # One comparison for both ends: negative numbers are huge when unsigned.
+        # One comparison for both bounds: negative numbers are huge when unsigned.
         return not index.size or bool(index.view(np.uint64).max() < extent)
     return 0 <= index < extent
 
@@ -390,7 +390,7 @@ def _place(base: Any, flat: Any, view: TypedView, vector: bool) -> Any:
 def _outside(
     env: Env, site: Site, name: str, view: TypedView, indices: list[Any], vector: bool
 ) -> InterpretError:
-    """The error for the first instance whose index is outside."""
+    """The error for the first instance whose index is out of bounds."""
     arrays = [a.reshape(-1) for a in np.broadcast_arrays(*indices)]
     width = np.broadcast_shapes(*(np.shape(i) for i in indices))[-1] if vector else 1
     bad = np.zeros(arrays[0].shape, bool)
@@ -426,7 +426,7 @@ def unwritten(
 
 
 def _base_slot(env: Env, view: TypedView) -> int:
-    """The slot with the position of a view's element 0."""
+    """The slot that holds the position of a view's element 0."""
     return next(k for k, v in enumerate(env) if v is view) + 1
 
 

@@ -1,4 +1,4 @@
-"""Atomic updates of elements, by one instance or by many at once."""
+"""Atomic updates of elements, by one instance or by many lanes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from blockwright.support import InterpretError
 class AtomicCompiler(AccessCompiler):
     """Adds atomic updates.
 
-    `evaluated`: the expression of the statement that is being compiled, when it has no other use.
+    Attributes:
+        evaluated: the expression of the statement being compiled, if its result is unused.
     """
 
     def __init__(self) -> None:
@@ -24,7 +25,7 @@ class AtomicCompiler(AccessCompiler):
         self.evaluated: Expr | None = None
 
     def atomic(self, expr: Call) -> Fn:
-        """Replaces an element and gives the old value; races with accesses that are not atomic."""
+        """Update an element and return its old value; races with non-atomic accesses."""
         place = atomic_place(expr)
         if place is None:
             raise InterpretError(
@@ -46,7 +47,7 @@ class AtomicCompiler(AccessCompiler):
                 help="bind loops around it to all axes of the kernel",
             )
         watched, launch = self.watched(place.buffer), self.launch
-        self.launch = None  # the two parts of the update are no accesses of their own
+        self.launch = None  # the read and the write within the update are not tracked separately
         read, write = self._load(place), self.store(update)
         self.launch = launch
 
@@ -73,7 +74,7 @@ class AtomicCompiler(AccessCompiler):
 
 
 def one_by_one(env: Env, where: Array, update: Fn) -> Any:
-    """Updates by all lanes, those of one element after each other; gives what each one returned."""
+    """Run updates by all lanes, serialized per element; return the result of each lane."""
     order = np.argsort(where, kind="stable")
     again = np.arange(len(where)) - np.searchsorted(where[order], where[order])
     turn: Array = np.empty(len(where), np.int64)

@@ -1,4 +1,4 @@
-"""Buffers and blocks: storage, views on it, iterators, predicates, initial values."""
+"""Buffers and blocks: allocation, views, block iterators, predicates, initialization."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ def _one_per_lane(env: Env) -> tuple[int, Any]:
 class BlockCompiler(HardwareCompiler):
     """Adds storage and blocks.
 
-    `on_chip`: buffers that kernels allocate themselves, wherever the program does. `axis_of`: the
-    thread axis of the kernel that a loop variable stands for.
+    Attributes:
+        on_chip: buffers that a kernel allocates, wherever the program declares them.
+        axis_of: loop variable → the thread axis of the kernel that it stands for.
     """
 
     def __init__(self, call_global: CallGlobal) -> None:
@@ -54,9 +55,9 @@ class BlockCompiler(HardwareCompiler):
 
     # ---------------------------------------------------------------------------------- memory
     def new_buffer(self, buffer: Buffer) -> Run:
-        """Fresh storage at each visit.
+        """Allocate fresh storage on each execution.
 
-        Each lane has its own; in a kernel, the threads that the storage scope says share one.
+        Each lane has its own copy; in a kernel, threads share copies as the storage scope defines.
         """
         align = self.alignment.get(buffer, ())
         shape, strides = self._layout(buffer)
@@ -87,7 +88,7 @@ class BlockCompiler(HardwareCompiler):
         return allocate
 
     def _storage(self, env: Env, buffer: Buffer, nbytes: int, size: int) -> MemoryBlock:
-        """New bytes; those that threads share are the same again within a block."""
+        """Allocate bytes; shared memory is reused within a thread block."""
         try:
             fresh = MemoryBlock.fresh(nbytes, size, len(env[1].levels))
         except (MemoryError, ValueError):  # NumPy counts bytes in 63 bits
@@ -109,7 +110,7 @@ class BlockCompiler(HardwareCompiler):
         return known
 
     def copies_again(self, buffer: Buffer) -> Run:
-        """Memory that an earlier nest of the kernel allocated, for the threads of this one."""
+        """Rebind memory allocated by an earlier nest of the kernel for the threads of this nest."""
         slot, place_copies = self.slot(buffer), self._copies(buffer)
 
         def again(env: Env) -> None:
@@ -118,7 +119,7 @@ class BlockCompiler(HardwareCompiler):
         return again
 
     def _copies(self, buffer: Buffer) -> Callable[[Env], tuple[int, Any]]:
-        """How many copies of a buffer an allocation makes here, and which one each lane uses."""
+        """A closure for the number of copies to allocate and the copy that each lane uses."""
         if self.launch is None or copies_of(buffer) == "thread":
             return _one_per_lane
         if copies_of(buffer) == "warp":
@@ -179,7 +180,7 @@ class BlockCompiler(HardwareCompiler):
         return run
 
     def bind_view(self, buffer: Buffer) -> Callable[[Env, Pointer], None]:
-        """A closure that makes `buffer` name the memory at a pointer."""
+        """A closure that binds `buffer` to the memory at a pointer."""
         shape, strides = self._layout(buffer)
         offset = self._offset_of(buffer)
         slot, site = self.slot(buffer), self.site(buffer)
@@ -215,7 +216,7 @@ class BlockCompiler(HardwareCompiler):
         return bind
 
     def _offset_of(self, buffer: Buffer) -> Fn:
-        """Elements between a pointer and element 0; a variable that nothing binds is 0."""
+        """Elements between a pointer and element 0; an unbound variable is 0."""
         offset = buffer.offset
         if offset is None:
             return lambda env: 0
@@ -295,8 +296,11 @@ class BlockCompiler(HardwareCompiler):
         return bind
 
     def _combining(self, block: Block, axes: list[str]) -> Run:
-        """The body of a block whose terms threads combine: initial values first, then the terms of
-        the threads that differ along the axes, in any order."""
+        """The body of a block whose terms are combined across threads.
+
+        Initialization runs first, then the terms of the threads that differ along the axes, in any
+        order.
+        """
         self.combined = frozenset(s.buffer for s in collect(block.body, BufferStore))
         begin, term = self._begin(block), self.stmt(block.body)
         self.combined = frozenset()
@@ -320,7 +324,7 @@ class BlockCompiler(HardwareCompiler):
         bound = self._bound_by_views(block)
         begin, (*waits, run) = self._begin(block), self.after_barrier(block.body)
         sizes = [self.index(n) for b in block.alloc_buffers for n in b.shape if not is_const_int(n)]
-        self.defined -= bound  # copies of a block bind the variables of its views each anew
+        self.defined -= bound  # each copy of a block binds the variables of its views itself
         if self.launch is not None and sizes and not collect(block.body, Block):
             return by_size(sizes, waits, [*begin, run])
         steps = [*begin, *waits, run]
@@ -334,7 +338,7 @@ class BlockCompiler(HardwareCompiler):
         return body
 
     def _begin(self, block: Block) -> list[Run]:
-        """What a block does before its body."""
+        """The steps of a block before its body: allocations, views, init."""
         owned = self._owned()
         steps: list[Run] = [self.new_buffer(b) for b in block.alloc_buffers if b not in owned]
         steps += [self._match(m) for m in block.match_buffers]
@@ -343,11 +347,11 @@ class BlockCompiler(HardwareCompiler):
         return steps
 
     def _owned(self) -> set[Buffer]:
-        """Buffers that come to life in loops inside, not where they are allocated."""
+        """Buffers that are allocated by inner loops instead of where they are declared."""
         return {b for owned in self.privates.values() for b in owned} | self.on_chip
 
     def _init(self, block: Block) -> Run:
-        """`init` where every reduction iterator is at its start."""
+        """Run `init` where every reduction iterator has its initial value."""
         assert block.init is not None
         init = self.stmt(block.init)
         starts = [
@@ -369,7 +373,7 @@ class BlockCompiler(HardwareCompiler):
         return run
 
     def _match(self, match: MatchBufferRegion) -> Run:
-        """A view of a region; its symbolic shape, strides and offset are bound here."""
+        """Bind a view of a region, with its symbolic shape, strides and offset."""
         view, source, site = match.buffer, match.source, self.site(match)
         origin = self._known(source.buffer)
         lows = [self.index(r.min) for r in source.region]
@@ -421,13 +425,13 @@ class BlockCompiler(HardwareCompiler):
         return run
 
     def _bound_by_views(self, block: Block) -> set[Var]:
-        """The variables that the views of a block's regions give their values."""
+        """The variables that the region views of a block bind."""
         views = [match.buffer for match in block.match_buffers]
         formals = [f for v in views for f in (*v.shape, *v.strides, v.offset)]
         return {f for f in formals if isinstance(f, Var) and f not in self.defined}
 
     def _bind_or_check(self, formal: Expr) -> Callable[[Env, Any], bool]:
-        """A closure that gives a free variable its value, or says whether an expression agrees."""
+        """A closure that binds a free variable, or checks that an expression has the value."""
         if isinstance(formal, Var) and formal not in self.defined:
             slot = self.define(formal)
 

@@ -1,4 +1,4 @@
-"""Calls that may fail or have effects: checks, functions, constants, output, jumps."""
+"""Calls with effects or checks: module functions, packed functions, constants, print, jumps."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class CallCompiler(AtomicCompiler):
         self.alignment: dict[Buffer, tuple[AlignRow, ...]] = {}
 
     def stmt(self, node: Stmt) -> Run:
-        """A closure that runs a statement; the full compiler knows all of them."""
+        """A closure that runs a statement; implemented by the statement compiler."""
         raise NotImplementedError
 
     def after_barrier(self, part: Stmt) -> list[Run]:
-        """A statement, behind a barrier where it shares memory with blocks that have run."""
+        """A statement, preceded by a barrier if it shares memory with blocks that have run."""
         return [self.stmt(part)]
 
     def _evaluate(self, node: Evaluate) -> Run:
@@ -137,7 +137,7 @@ class CallCompiler(AtomicCompiler):
         return checked
 
     def _assume(self, expr: Call) -> Fn:
-        """An assumption that does not hold would make a compiled program undefined."""
+        """Check an assumption; if it were false, the compiled program would be undefined."""
         condition, site = self.condition(expr.args[0]), self.site(expr)
 
         def check(env: Env) -> Any:
@@ -220,7 +220,7 @@ class CallCompiler(AtomicCompiler):
         return constant
 
     def _tensor(self, expr: Call) -> Fn:
-        """A whole buffer as an array, for Python functions; it counts as written afterwards."""
+        """A whole buffer as an array for Python functions; marks the buffer as written."""
         place = expr.args[0]
         if not isinstance(place, BufferLoad):
             raise InterpretError("tensor takes a buffer", code="BW757", span=expr.span)

@@ -1,18 +1,19 @@
-"""Reductions whose terms are combined: by lanes of an innermost loop, or by threads.
+"""Recognize reductions whose terms are combined across vector lanes or threads.
 
     for lane in T.vectorized(16):
         with T.block("B"): B[vi] = B[vi] + P[vi, v_lane]
 
-Lanes do not race: such a loop means the combination of all its terms. The interpreter takes
-them in the order of free loops (as written, reversed or shuffled); the generated code takes them by
-halves, which for floating-point sums is another rounding, covered by the tolerance that reductions
-are compared with. A combination whose order matters shows when the order is reversed.
+Such a loop denotes the combination of all its terms; its lanes do not race. The interpreter runs
+them in the order of unordered loops (as written, reversed or shuffled). Generated code combines
+halves; for floating-point sums this rounds differently, within the tolerance used to compare
+reductions. A combination whose order matters is exposed by the reversed order.
 
-Threads combine in a block, with an initial value or without, whose reduction iterators their
-`threadIdx` axis drives, and no others. The initial value is set once, before the first term.
+Threads combine their terms in a block, with or without initialization, if its reduction iterators
+are driven by a `threadIdx` axis that drives no other iterators. The initialization runs once,
+before the first term.
 
-What is such a loop or block is decided here anew, and not by `analysis.find_update`, which the
-schedule asks: the interpreter judges schedules, and a mistake that both shared would pass.
+This recognition is deliberately independent of `analysis.find_update`, which the schedule uses: the
+interpreter checks schedules, and a shared mistake would go unnoticed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _COMBINES = (ir.Add, ir.Mul, ir.Min, ir.Max, ir.And, ir.Or)
 
 
 def combines_lanes(loop: ir.For) -> bool:
-    """Whether a loop is vectorized and all its iterations update one element, or one tuple."""
+    """Whether a loop is vectorized and all its iterations update one element or one tuple."""
     realize = loop.body
     if loop.kind is not ir.ForKind.VECTORIZED or not isinstance(realize, ir.BlockRealize):
         return False
@@ -40,8 +41,10 @@ def combines_lanes(loop: ir.For) -> bool:
 
 
 def updates_in_place(block: ir.Block, moving: set[ir.Var]) -> bool:
-    """Whether instances of a block that differ in some iterators update one element, or one tuple,
-    by an operation in which the order does not matter."""
+    """Whether block instances that differ in the `moving` iterators update one element or tuple.
+
+    The update must be an operation whose order does not matter.
+    """
     if any(isinstance(n, ir.Stmt) and not isinstance(n, _PLAIN) for n in ir.walk(block.body)):
         return False
     stores = ir.collect(block.body, ir.BufferStore)
@@ -52,10 +55,10 @@ def updates_in_place(block: ir.Block, moving: set[ir.Var]) -> bool:
 
 
 def combined_axes(realize: ir.BlockRealize, axis_of: dict[ir.Var, str]) -> list[str]:
-    """The thread axes along which threads combine their terms in a block; none where they race.
+    """The thread axes along which threads combine their terms in a block; none if they race.
 
     Args:
-        axis_of: the variables of thread-bound loops → their axes.
+        axis_of: variable of a thread-bound loop → its axis.
     """
     block = realize.block
     axes: dict[str, set[ir.IterType]] = {}
@@ -76,7 +79,7 @@ def combined_axes(realize: ir.BlockRealize, axis_of: dict[ir.Var, str]) -> list[
 
 
 def kind_of(loop: ir.For) -> ir.ForKind:
-    """How the iterations of a loop run; one after the other where they combine."""
+    """The effective loop kind: serial for loops that combine their lanes."""
     return ir.ForKind.SERIAL if combines_lanes(loop) else loop.kind
 
 
@@ -94,7 +97,7 @@ def _in_place(store: ir.BufferStore, body: ir.Stmt, moving: set[ir.Var]) -> bool
 
 
 def _combines(store: ir.Stmt) -> bool:
-    """`B[i] = B[i] + term` or with another operation in which order does not matter."""
+    """Whether a store has the form `B[i] = B[i] + term`, with any commutative operation."""
     if not isinstance(store, ir.BufferStore) or not isinstance(store.value, _COMBINES):
         return False
     operation, parts = type(store.value), list[ir.Expr]()

@@ -1,8 +1,8 @@
-"""Expressions become Python closures `env -> value`, built once per function.
+"""Compile expressions to Python closures `env -> value`, once per function.
 
-Index expressions (docs/semantics.md, Integers) give Python ints or int64 arrays and do not wrap;
-all other expressions give NumPy values of their type. Vectors have their elements on the last axis,
-after the lane axis where there is one.
+Index expressions (docs/semantics.md, Integers) evaluate to Python ints or int64 arrays and do not
+wrap. All other expressions evaluate to NumPy values of their type. Vector elements are on the last
+axis, after the lane axis if there is one.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from blockwright.support import InterpretError, Span
 
 
 def _spread(value: Any) -> Any:
-    """A per-lane scalar, ready to meet vectors."""
+    """Add a vector axis to a per-lane scalar for broadcasting."""
     return value[:, None] if type(value) is np.ndarray else value
 
 
 class ExprCompiler:
-    """Slots of one function and the closures of its expressions."""
+    """Assigns environment slots and compiles the expressions of one function."""
 
     _table: ClassVar[dict[type[Expr], str]] = {
         BufferLoad: "_load", Call: "_call", Cast: "_cast", E.And: "_logical", Or: "_logical",
@@ -60,14 +60,14 @@ class ExprCompiler:
         self.count: int = FIRST_SLOT
         self.here: Span | None = None
         self.defined: set[Var] = set()
-        self.values: set[Var] = set()  # integer variables that hold wrapping values
+        self.values: set[Var] = set()  # integer variables with wrapping values
         self.visible: list[tuple[str, int]] = []
         self.block = ""
         self._indexness: dict[Expr, bool] = {}
 
     # ----------------------------------------------------------------------------------- names
     def slot(self, node: Var | Buffer) -> int:
-        """The slot of a variable; of a buffer's view, with its position in the next slot."""
+        """The slot of a variable or view; the slot after a view holds its position."""
         result = self.slots.get(node)
         if result is None:
             result = self.slots[node] = self.count
@@ -81,13 +81,13 @@ class ExprCompiler:
         return self.slot(var)
 
     def site(self, node: Node | None) -> Site:
-        """The place of a node, or of the statement around it."""
+        """The site of a node, with the span of the enclosing statement as a fallback."""
         span = node.span if node is not None else None
         return Site(tuple(self.visible), self.block, span or self.here)
 
     # ----------------------------------------------------------------------------------- kinds
     def is_index(self, expr: Expr) -> bool:
-        """Whether an integer expression is made of loop variables, sizes and constants only."""
+        """Whether an integer expression consists only of loop variables, sizes and constants."""
         result = self._indexness.get(expr)
         if result is None:
             result = self._indexness[expr] = self._decide_index(expr)
@@ -128,7 +128,7 @@ class ExprCompiler:
                 return False
 
     def _is_index_choice(self, condition: Expr, a: Expr, b: Expr) -> bool:
-        """Whether both branches are indices and the condition depends on no value."""
+        """Whether both branches and the condition are index expressions."""
         return self.is_index(a) and self.is_index(b) and self._depends_on_indices(condition)
 
     def _depends_on_indices(self, condition: Expr) -> bool:
@@ -149,7 +149,7 @@ class ExprCompiler:
                 return False
 
     def value(self, expr: Expr) -> Fn:
-        """A closure that gives a NumPy value of the expression's type."""
+        """A closure that returns a NumPy value of the expression's type."""
         if not (expr.dtype.is_int and self.is_index(expr)):
             fn = self._compile(expr)
             if not expr.dtype.is_bool or not _may_be_python(expr):
@@ -163,7 +163,7 @@ class ExprCompiler:
         return lambda env: numeric.from_index(exact(env), dtype)
 
     def index(self, expr: Expr) -> Fn:
-        """A closure that gives a Python int or an int64 array."""
+        """A closure that returns a Python int or an int64 array."""
         fn = self._compile(expr)
         if self.is_index(expr):
             return fn
@@ -175,10 +175,10 @@ class ExprCompiler:
         return convert
 
     def kept(self, expr: Expr, fn: Fn) -> Fn:
-        """`fn` for an expression of variables only, remembering its last array.
+        """Memoize `fn`, the closure of an expression of variables only, for its last array.
 
-        Steps of a loop inside lanes mostly change one variable; what does not depend on it is the
-        same array object again, and so is what is computed from it.
+        A step of a loop inside lanes usually changes a single variable. Reusing the array object of
+        an expression that does not depend on it also makes dependent results reusable.
         """
         parts = list(walk(expr))
         if isinstance(expr, (Var, IntImm)) or any(
@@ -220,7 +220,7 @@ class ExprCompiler:
             )
         return getattr(self, method)(expr)
 
-    # ------------------------------------------------------------------------------- the simple
+    # ---------------------------------------------------------------------- leaves and operators
     def _var(self, expr: Var) -> Fn:
         if expr not in self.defined:
             raise InterpretError(
@@ -270,7 +270,7 @@ class ExprCompiler:
         return divide
 
     def _product(self, expr: BinaryOp, a: Fn, b: Fn) -> Fn:
-        """A product of indices; an error where 64 bits do not hold it."""
+        """A product of index expressions, with a check for 64-bit overflow."""
         site = self.site(expr)
 
         def multiply(env: Env) -> Any:
@@ -333,7 +333,7 @@ class ExprCompiler:
         return select
 
     def _lazy(self, expr: Call) -> Fn:
-        """`if_then_else`: each lane evaluates only the side it takes."""
+        """`if_then_else`: each lane evaluates only the side it selects."""
         if expr.args[0].dtype.lanes > 1:
             return self._select(Select(*expr.args, span=expr.span))
         condition = self.condition(expr.args[0])
@@ -393,7 +393,7 @@ class ExprCompiler:
         def broadcast(env: Env) -> Any:
             one = value(env)
             if type(one) is not np.ndarray:
-                if index:  # one beyond 64 bits is unspecified; it must not stop the run
+                if index:  # a value beyond 64 bits is unspecified; it must not raise
                     one = numeric.wrap_python(int(one), INT64)
                 return np.full(lanes, one, kind)
             return np.broadcast_to(one[:, None], (len(one), lanes))
@@ -461,19 +461,19 @@ class ExprCompiler:
     def _load(self, expr: BufferLoad) -> Fn:
         raise NotImplementedError
 
-    # Used by the statement compiler where the result steers control flow.
+    # For the statement compiler, where the result determines control flow.
     def condition(self, expr: Expr) -> Fn:
-        """A closure that gives a bool, or a bool array over the lanes."""
+        """A closure that returns a bool, or a bool array over the lanes."""
         return self.kept(expr, self._compile(expr))
 
 
 def _may_be_python(expr: Expr) -> bool:
-    """Whether a truth value may be one of Python: a comparison of index expressions is."""
+    """Whether the closure may return a Python bool, as comparisons of index expressions do."""
     return not isinstance(expr, (BufferLoad, Cast, Var))
 
 
 def _is_small_multiple(expr: BinaryOp) -> bool:
-    """Whether a product is one of a variable and a small constant, which 64 bits hold."""
+    """Whether a product has a variable and a small constant as factors, so it fits in 64 bits."""
     constants = [n.value for n in (expr.a, expr.b) if isinstance(n, IntImm)]
     variables = [n for n in (expr.a, expr.b) if isinstance(n, Var)]
     return len(constants) == len(variables) == 1 and abs(constants[0]) < 1 << 20

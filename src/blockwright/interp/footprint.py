@@ -1,4 +1,4 @@
-"""What a nest of loops touches: its accesses as functions of loop variables, or a refusal."""
+"""Collect the accesses of a loop nest as functions of loop variables, or reject the nest."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from blockwright.ir import stmt as S
 
 
 class Opaque(Exception):
-    """The nest does something that the analysis does not follow."""
+    """The nest contains a construct that the analysis does not support."""
 
 
 def _is_pure(call: Call) -> bool:
@@ -51,7 +51,7 @@ class TracedAccess(NamedTuple):
 
 
 class Resolve(Mutator):
-    """Expressions in terms of loop variables and real buffers."""
+    """Rewrite expressions in terms of loop variables and underlying buffers."""
 
     def __init__(self, bindings: dict[Var, Expr], views: dict[Buffer, BufferRegion]) -> None:
         super().__init__()
@@ -81,11 +81,11 @@ class Resolve(Mutator):
 
 
 class Collector:
-    """Accesses, bindings and private buffers of a nest's body."""
+    """Collects the accesses, bindings and private buffers of a nest's body."""
 
     def __init__(self, privates: Privates, known: frozenset[Var]) -> None:
         self.privates = privates
-        self.known = known  # what has a value outside is not bound by the shape of a view
+        self.known = known  # variables defined outside the nest: view shapes do not bind them
         self.bindings: dict[Var, Expr] = {}
         self.views: dict[Buffer, BufferRegion] = {}
         self.private: set[Buffer] = set()
@@ -96,7 +96,7 @@ class Collector:
 
     def bind(self, var: Var, value: Expr) -> None:
         if self.bindings.setdefault(var, value) is not value:
-            raise Opaque  # one block object at two places
+            raise Opaque  # one block object occurs in two positions
         self.expr(value)
 
     def expr(self, root: Expr) -> None:
@@ -160,7 +160,7 @@ class Collector:
         self._path = outer
 
     def allocate(self, *buffers: Buffer) -> None:
-        """Buffers that every lane has for itself."""
+        """Record buffers of which every lane has a private copy."""
         for buffer in buffers:
             self.private.add(buffer)
             self.sizes.extend((*buffer.shape, *buffer.strides))

@@ -1,4 +1,4 @@
-"""Buffers whose sizes differ between the threads that run together."""
+"""Buffers whose sizes differ between the threads of a block."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from blockwright.support import InterpretError
 
 
 def agreed(env: Env, size: Any, buffer: Buffer) -> Any:
-    """A size of a buffer, which the lanes that run together agree on."""
+    """A buffer size, which must be the same in all lanes."""
     if type(size) is not np.ndarray:
         return size
     if len(size) and np.all(size == size[0]):
@@ -28,7 +28,7 @@ def agreed(env: Env, size: Any, buffer: Buffer) -> Any:
 
 
 def by_size(sizes: list[Fn], waits: list[Run], steps: list[Run]) -> Run:
-    """The steps by threads whose buffers have one size after the other, behind a barrier."""
+    """Run the steps once per group of threads with equal buffer sizes, after a barrier."""
 
     def body(env: Env) -> None:
         for wait in waits:

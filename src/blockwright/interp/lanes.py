@@ -1,10 +1,10 @@
 """Environments and lanes: one interpreter for single instances and for many instances at once.
 
-An environment is a list. Slot 0 is the number of lanes, None when one instance runs; slot 1 is the
-run's state; slot 2 is the thread of each lane inside a kernel, else None; the others hold
-variables, views and positions. With lanes, a value that differs between them is an array whose
-first axis is the lane; anything else is shared by all. Where lanes part (conditions, extents), the
-environment is compressed to the lanes concerned, so that nothing ever computes on an instance that
+An environment is a list. Slot 0 is the number of lanes, or None for a single instance; slot 1 is
+the run state; slot 2 is the thread of each lane inside a kernel, otherwise None; other slots hold
+variables, views and positions. A value that differs between lanes is an array whose first axis is
+the lane; any other value is common to all lanes. Where lanes diverge (conditions, extents), the
+environment is compressed to the active lanes, so that nothing is ever computed for an instance that
 does not run.
 """
 
@@ -34,7 +34,7 @@ _numbers = itertools.count()
 
 
 class Site:
-    """Where in the program something happens: for errors."""
+    """A program location, for error messages."""
 
     __slots__ = ("block", "number", "span", "visible")
 
@@ -60,7 +60,7 @@ class Site:
 
 
 def with_first(error: InterpretError, there: Site, did: str, who: str = "") -> InterpretError:
-    """The error of a race with the other access, which came first, as a second place."""
+    """Add the earlier of two racing accesses to an error as a second location."""
     where = f" in block {there.block!r}" if there.block else ""
     second = Diagnostic(error.code, f"the other access: {did} here{where}{who}", there.span)
     return InterpretError(
@@ -69,12 +69,12 @@ def with_first(error: InterpretError, there: Site, did: str, who: str = "") -> I
 
 
 def pick(value: Any, lane: int) -> Any:
-    """What one lane sees of a value."""
+    """The value in one lane."""
     return value[min(lane, len(value) - 1)] if type(value) is np.ndarray else value
 
 
 class Limit:
-    """How many iterations of loops runs may still take; one limit may serve several runs."""
+    """Limit on loop iterations; may be shared by several runs."""
 
     def __init__(self, iterations: int) -> None:
         self.left = iterations
@@ -82,7 +82,7 @@ class Limit:
     def take(self, count: int) -> None:
         """Count iterations that begin.
 
-        Raises: InterpretError BW757: there are more than are left.
+        Raises: InterpretError BW757: the limit is exceeded.
         """
         self.left -= max(count, 0)
         if self.left < 0:
@@ -94,10 +94,11 @@ class Limit:
 
 
 class RunState:
-    """One run: options, open parallel loops, constants and Python functions it may call.
+    """State of one run: options, open parallel loops, constants and callable Python functions.
 
-    `team` is the threads of the block that runs, inside a kernel; `moment` is later than anything
-    that threads of kernels before have done.
+    Attributes:
+        team: the threads of the running block, inside a kernel.
+        moment: a time later than every action of threads in earlier kernels.
     """
 
     def __init__(
@@ -125,11 +126,11 @@ class RunState:
         self.next_id = 1
         self.failures: dict[Any, int] = {}
         self.constants: dict[str, Any] = {}
-        self.memo: dict[Any, Any] = {}  # what does not change from step to step, per closure
+        self.memo: dict[Any, Any] = {}  # per closure: results reused from step to step
         self.limit = limit
 
     def sequence(self, count: int, unordered: bool) -> Iterable[int]:
-        """Iteration numbers in the order in which this run takes them."""
+        """Iteration numbers in the execution order of this run."""
         if self.limit is not None:
             self.limit.take(count)
         if unordered and self.random is not None:
@@ -140,8 +141,10 @@ class RunState:
 class CompiledLoop:
     """A compiled loop header.
 
-    `jumps`: the body may break or continue. `free`: iterations come in any order although they are
-    not tracked: they combine. `waits`: threads need each other in the body.
+    Attributes:
+        jumps: whether the body may break or continue.
+        free: whether iterations run in any order without race tracking, because they combine.
+        waits: whether threads synchronize in the body.
     """
 
     __slots__ = ("extent", "free", "jumps", "kind", "low", "name", "slot", "waits")
@@ -168,27 +171,27 @@ class CompiledLoop:
 
 
 class Jump(Exception):
-    """Lanes leave an iteration: (how many, where in the program)."""
+    """Lanes leave an iteration: (number of lanes, program location)."""
 
 
 class Break(Jump):
-    """Leaves the innermost loop."""
+    """Leave the innermost loop."""
 
 
 class Continue(Jump):
-    """Goes on with the next iteration of the innermost loop."""
+    """Continue with the next iteration of the innermost loop."""
 
 
 class Return(Exception):
-    """Leaves the function."""
+    """Leave the function."""
 
 
 class TooManyLanes(Exception):
-    """An expansion would exceed the limit."""
+    """An expansion would exceed the limit on lanes."""
 
 
 def compress(env: Env, mask: Any) -> Env:
-    """The environment of the lanes where `mask` holds."""
+    """The environment of the lanes selected by `mask`."""
     chosen = np.flatnonzero(mask)
     new = [v[chosen] if type(v) is np.ndarray else v for v in env]
     new[0] = len(chosen)
@@ -196,12 +199,12 @@ def compress(env: Env, mask: Any) -> Env:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two entries of an environment are surely equal: one object, or equal ints."""
+    """Whether two environment entries are certainly equal: identical objects or equal ints."""
     return a is b or (type(a) is int and type(b) is int and a == b)
 
 
 def narrowed(env: Env, mask: Any, key: object) -> Env:
-    """`compress`, remembering its result under `key`: only what changed is taken anew."""
+    """`compress` memoized under `key`: only changed entries are compressed again."""
     memo = env[1].memo
     result = memo.get(key)
     if result is not None and result[0] is mask:
@@ -216,7 +219,7 @@ def narrowed(env: Env, mask: Any, key: object) -> Env:
 
 
 def refreshed(env: Env, rows: Any, before: Env, after: Env) -> Env:
-    """`env` at `rows`, given that `before` gave `after`."""
+    """`env` compressed to `rows`, reusing `after`, the result for `before`."""
     new = list(after)
     for k, value in enumerate(env):
         if value is not before[k]:
@@ -225,11 +228,11 @@ def refreshed(env: Env, rows: Any, before: Env, after: Env) -> Env:
 
 
 def expand(env: Env, loops: Iterable[CompiledLoop], limit: int) -> Env:
-    """One lane per existing lane and iteration of the loops; no lanes when a loop is empty."""
+    """One lane per existing lane and loop iteration; no lanes if a loop is empty."""
     new = list(env)
     for loop in loops:
         if new[0] == 0:
-            break  # nothing runs that could evaluate the bounds
+            break  # no instance runs, so the bounds must not be evaluated
         low, count, lanes = loop.low(new), loop.extent(new), new[0]
         varies = type(count) is np.ndarray
         top = max(0, int(count.max(initial=0)) if varies else int(count))
@@ -251,7 +254,7 @@ def expand(env: Env, loops: Iterable[CompiledLoop], limit: int) -> Env:
 
 
 def run_loop(env: Env, loop: CompiledLoop, body: Fn) -> None:
-    """The iterations of one loop in order, in lockstep over the lanes."""
+    """Run the iterations of one loop in order, in lockstep over the lanes."""
     state: RunState = env[1]
     if loop.jumps and env[0] is not None and not loop.waits:
         for alone in one_by_one(env):
@@ -295,14 +298,14 @@ def _run_with_jumps(env: Env, slot: int, low: Any, count: int, body: Fn) -> None
 
 
 def one_by_one(env: Env) -> Iterable[Env]:
-    """An environment for each lane alone: they may leave a loop at different iterations."""
+    """An environment for each single lane, since lanes may leave a loop at different iterations."""
     if env[0] is None:
         return [env]
     return (compress(env, np.arange(env[0]) == lane) for lane in range(env[0]))
 
 
 def run_step(env: Env, body: Fn) -> bool:
-    """One iteration of a loop; whether the loop goes on."""
+    """Run one iteration of a loop; return whether the loop continues."""
     try:
         body(env)
     except Jump as jump:
@@ -320,10 +323,10 @@ def run_step(env: Env, body: Fn) -> bool:
 
 
 def _run_ragged(env: Env, loop: CompiledLoop, body: Fn, low: Any, count: Any) -> None:
-    """Lanes with different extents: each step runs the lanes that are not done yet.
+    """Run lanes with different extents: each step runs the lanes that are not finished.
 
-    Only proven independent lanes get here, so iterations of an unordered loop are tracked by their
-    number as in the plain case.
+    Only lanes proven independent get here, so iterations of an unordered loop are tracked by their
+    number as in the uniform case.
     """
     state: RunState = env[1]
     tracked = loop.kind in UNORDERED and state.races
@@ -345,7 +348,7 @@ def _run_ragged(env: Env, loop: CompiledLoop, body: Fn, low: Any, count: Any) ->
 
 
 def run_loops(env: Env, loops: list[CompiledLoop], body: Fn, depth: int = 0) -> None:
-    """A loop nest in order."""
+    """Run a loop nest in order."""
     if depth == len(loops):
         body(env)
     else:
@@ -353,7 +356,7 @@ def run_loops(env: Env, loops: list[CompiledLoop], body: Fn, depth: int = 0) -> 
 
 
 def per_lane(env: Env, value: Any, vector: bool) -> Any:
-    """A value as it may stand in the environment: a shared vector gets the lane axis."""
+    """A value in the form stored in the environment: a uniform vector gets a lane axis."""
     if vector and env[0] is not None and value.ndim == 1:
         return np.broadcast_to(value, (env[0], *value.shape))
     return value

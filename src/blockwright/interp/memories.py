@@ -1,7 +1,7 @@
-"""Which memory the statements of a program touch, by whatever name.
+"""Alias analysis: the buffers whose memory each statement accesses.
 
-A buffer of `match_buffer` or `decl_buffer` names memory of other buffers, and so does a pointer
-that `T.address_of` gave.
+A buffer of `match_buffer` or `decl_buffer` aliases other buffers, and so does a pointer returned by
+`T.address_of`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from blockwright.ir import (
 
 
 class Memories:
-    """The views and named pointers of a program, with the buffers whose memory each may name."""
+    """The views and named pointers of a program, with the buffers that each may alias."""
 
     def __init__(self, func: PrimFunc) -> None:
         self._named = named_pointers(func)
@@ -41,9 +41,9 @@ class Memories:
                 self._behind[node.buffer] = self._memories(memories(node.source, self._named))
 
     def of(self, buffer: Buffer) -> set[Buffer]:
-        """The buffers that a view names the memory of, through views of views; itself for others.
+        """The underlying buffers of a view, through nested views; any other buffer itself.
 
-        A view of a pointer that no buffer stands for is a memory of its own.
+        A view of a pointer without a known buffer is treated as separate memory.
         """
         behind = self._behind.get(buffer)
         if not behind:
@@ -53,11 +53,11 @@ class Memories:
     def touched(
         self, root: Node, called: Callable[[Call], Iterable[Buffer]] | None = None
     ) -> dict[Buffer, bool]:
-        """Buffers that a statement touches, and whether it writes them.
+        """Buffers that a statement accesses, and whether it writes them.
 
         Args:
-            called: what a call of another function of the module writes; without it, all that the
-                call passes.
+            called: returns the buffers written by a call of another function of the module; without
+                it, every buffer passed to the call counts as written.
         """
         result: dict[Buffer, bool] = {}
         for node in walk(root):

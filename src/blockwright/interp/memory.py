@@ -1,10 +1,9 @@
-"""Memory of a running program: storage with shadows, typed views into it, and race detection.
+"""Memory of a running program: storage with shadow memory, typed views, and race detection.
 
-Every storage carries a shadow byte per byte that says whether it has been written; a view reads the
-shadow through an integer type of its own element's size, so that one gather answers for a whole
-element whatever types look at the same bytes. Races are found with five more shadows per parallel
-loop: last writer, last reader, last to update atomically, and for both of the latter whether there
-were several.
+Every storage has one shadow byte per byte that records whether it has been written. A view reads
+the shadow as integers of its own element size, so that one gather checks whole elements, whichever
+types access the same bytes. Race detection keeps five more shadows per parallel loop: the last
+writer, the last reader, the last atomic updater, and for the latter two whether there were several.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ _ONES = {1: 0x01, 2: 0x0101, 4: 0x01010101, 8: 0x0101010101010101}
 
 
 class MemoryBlock:
-    """Bytes that one or more views look at.
+    """Bytes accessed through one or more views.
 
     Attributes:
         raw: the bytes, shared with the caller's array for parameters.
-        written: one byte (0 or 1) per byte, or None when everything counts as initialised.
-        level: number of parallel loops open when it was made; only later loops can race on it.
-        owned: made by the program; the caller's arrays are not.
-        banked: memory that threads share, in banks.
-        threads: who of the threads of a block touched what; None before the first.
-        flight: per byte, how many asynchronous copies write (row 0) and read (row 1) it.
+        written: one byte (0 or 1) per byte, or None if everything counts as initialized.
+        level: number of parallel loops open at allocation; only later loops can race on it.
+        owned: allocated by the program, not by the caller.
+        banked: whether it is banked shared memory.
+        threads: accesses by the threads of a block; None before the first.
+        flight: per byte, the number of asynchronous copies that write (row 0) and read (row 1) it.
     """
 
     __slots__ = (
@@ -68,7 +67,7 @@ class MemoryBlock:
         return cls(np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8), granule, level, True)
 
     def typed(self, dtype: np.dtype[Any], phase: int) -> Array:
-        """All elements of `dtype` that start `phase` bytes after a multiple of its size."""
+        """All elements of `dtype` at byte offsets equal to `phase` modulo its size."""
         key = (dtype.str if dtype.kind != "V" else dtype.name, phase)
         result = self._typed.get(key)
         if result is None:
@@ -77,7 +76,7 @@ class MemoryBlock:
         return result
 
     def shadow(self, size: int, phase: int) -> Array | None:
-        """The written-shadow as integers of `size` bytes; None when all is initialised."""
+        """The initialization shadow as integers of `size` bytes; None if all is initialized."""
         if self.written is None:
             return None
         result = self._shadow_views.get((size, phase))
@@ -97,7 +96,7 @@ class MemoryBlock:
         return result
 
     def refine(self, size: int) -> None:
-        """Make race granules at most `size` bytes; what was recorded stays."""
+        """Reduce race granules to at most `size` bytes; recorded accesses are kept."""
         if size < self.granule:
             for shadow in self.races.values():
                 shadow.repeat(self.granule // size)
@@ -107,11 +106,11 @@ class MemoryBlock:
 
 
 class RaceShadow:
-    """Who touched each granule in one nesting depth of parallel loops; 0 is nobody.
+    """Accesses to each granule at one nesting depth of parallel loops; 0 means no access.
 
     Attributes:
         writers, readers, updaters: the last iteration to do so; `written_at`, `read_at` and
-            `updated_at` are the numbers of the places in the program.
+            `updated_at` are the numbers of the program locations.
         shared, updated: whether several iterations read, or updated atomically.
     """
 
@@ -144,7 +143,7 @@ class RaceShadow:
             setattr(self, name, np.repeat(getattr(self, name), times))
 
     def conflicts(self, cells: Any, level: ParallelScope, how: Touch) -> bool:
-        """Whether a touch meets one of another iteration; atomic updates do not meet each other."""
+        """Whether an access conflicts with another iteration's; atomic updates do not conflict."""
         base, me = level.base, level.current
         met = _others(self.writers[cells], base, me)
         if how != "atomic":
@@ -154,7 +153,7 @@ class RaceShadow:
         return bool(np.any(met))
 
     def first(self, cells: Any, level: ParallelScope, how: Touch) -> tuple[Touch, int] | None:
-        """What a conflicting touch meets, and where in the program that was, if still known."""
+        """The kind and program location of the access that a conflicting access meets, if known."""
         kinds: list[tuple[Touch, Array, Array]] = [("write", self.writers, self.written_at)]
         if how != "atomic":
             kinds.append(("atomic", self.updaters, self.updated_at))
@@ -167,7 +166,7 @@ class RaceShadow:
         return None
 
     def note(self, cells: Any, level: ParallelScope, how: Touch, place: int) -> None:
-        """Remember a touch, and its place in the program."""
+        """Record an access and its program location."""
         base, me = level.base, level.current
         if how == "write":
             self.writers[cells] = me
@@ -186,7 +185,7 @@ def _others(who: Any, base: int, me: int) -> Any:
 
 
 class ParallelScope:
-    """One open parallel loop: ids from `base` on belong to it; `current` is the iteration."""
+    """An open parallel loop: iteration ids start at `base`; `current` is the present one."""
 
     __slots__ = ("base", "current", "name")
 
@@ -197,9 +196,9 @@ class ParallelScope:
 
 
 class TypedView:
-    """A buffer at run time: where its elements are, its shape and element strides.
+    """A buffer at run time: its storage, shape and element strides.
 
-    The position of element 0 (in elements of `data`) is kept beside the view, because it may differ
+    The position of element 0 (in elements of `data`) is kept separately, because it may differ
     between lanes.
     """
 
@@ -239,7 +238,7 @@ class TypedView:
             storage.refine(self.size)
 
     def reach(self) -> int:
-        """Elements from element 0 to one past the last."""
+        """Number of elements from element 0 to one past the last."""
         if any(n <= 0 for n in self.shape):
             return 0
         last = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
@@ -257,7 +256,7 @@ class Pointer:
 
 
 def coordinates(flat: int, view: TypedView) -> str:
-    """The indices of the element at a distance from the first."""
+    """The indices of the element at a flat offset from the first."""
     flat //= view.lanes
     return ", ".join(
         str(flat // stride % max(extent, 1) if stride else 0)
@@ -276,7 +275,7 @@ def compact_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def granules(view: TypedView, at: Any) -> Any:
-    """Race granules touched by the elements at positions `at` of a view's data."""
+    """Race granules covered by the elements at positions `at` of a view's data."""
     storage = view.storage
     start = (np.asarray(at) * view.size + view.phase) // storage.granule
     count = -(-view.size // storage.granule)
@@ -288,9 +287,9 @@ def granules(view: TypedView, at: Any) -> Any:
 def record(
     levels: list[ParallelScope], view: TypedView, at: Any, how: Touch, place: int
 ) -> tuple[ParallelScope, tuple[Touch, int] | None] | None:
-    """Note an access in every open parallel loop; the loop whose iterations race, if any.
+    """Record an access in every open parallel loop; return the loop whose iterations race, if any.
 
-    With it comes what the access meets, and where in the program that was.
+    The loop comes with the kind and program location of the conflicting access, if known.
     """
     storage = view.storage
     if storage.level >= len(levels):

@@ -1,11 +1,11 @@
-"""Which loops of a nest may run as lanes: decided from the addresses the nest really touches.
+"""Decide which loops of a nest may run as lanes, from the addresses the nest actually accesses.
 
-A chain of loops directly inside each other is split into lane loops, whose iterations all run at
-once, and step loops, which stay in order. That is the written order up to a reordering of instances
-in different lanes, so it is exact when no two lanes touch the same element of anything the nest
-writes. The static part here finds the accesses of written buffers as functions of loop variables
-and refuses what cannot be followed; the dynamic part enumerates the addresses of these accesses and
-checks that each has one owner. No reasoning about index expressions is involved.
+A chain of perfectly nested loops is split into lane loops, whose iterations run at once, and step
+loops, which run in order. This only reorders instances in different lanes, so it is exact if no two
+lanes access the same element of any buffer the nest writes. The static part collects the accesses
+to written buffers as functions of loop variables and rejects unsupported constructs. The dynamic
+part enumerates the addresses of these accesses and checks that each belongs to a single lane. It
+does not reason about index expressions symbolically.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from blockwright.ir import Buffer, BufferLoad, Expr, For, ForKind, Stmt, Var, us
 from blockwright.support import InterpretError
 
 _LIMIT = 1 << 22  # addresses enumerated for one check
-_SCRATCH = 1 << 28  # bytes that the lanes' own buffers may take together
-_TRIES = 3  # failed checks after which a nest is left alone for the rest of the run
+_SCRATCH = 1 << 28  # total bytes of the lanes' private buffers
+_TRIES = 3  # failed checks after which a nest is not tried again in the same run
 
 
 class _Check(NamedTuple):
-    """One access of a written buffer, ready to enumerate."""
+    """One access to a written buffer, ready for enumeration."""
 
     slot: int
     at: Fn
@@ -51,7 +51,7 @@ class _Check(NamedTuple):
 
 
 class LaneNest:
-    """A compiled chain of loops with what its lane check needs."""
+    """A compiled chain of loops with the data for its lane check."""
 
     def __init__(
         self,
@@ -73,10 +73,10 @@ class LaneNest:
         self.depends = depends
         self.owner = owner
         self.scratch = scratch
-        self.inputs = inputs  # slots that decide about lanes; None when memory contents do too
+        self.inputs = inputs  # slots that determine the lanes; None if memory contents do too
 
     def run(self, env: Env) -> bool:
-        """Run as lanes when that is exact; False when the caller must run the loops in order."""
+        """Run as lanes if that is exact; False if the caller must run the loops in order."""
         state: RunState = env[1]
         if not self.wanted or state.failures.get(self, 0) >= _TRIES:
             return False
@@ -93,7 +93,7 @@ class LaneNest:
         return False
 
     def _again(self, env: Env) -> bool:
-        """Run as last time when nothing has changed that decides about lanes."""
+        """Reuse the previous lanes if nothing that determines them has changed."""
         result = env[1].memo.get(self)
         if result is None or self.inputs is None:
             return False
@@ -107,7 +107,7 @@ class LaneNest:
             return False
         inner = refreshed(env, rows, before, after)
         for slot in (0, self.owner, *(self.chain[k].slot for k in lanes)):
-            inner[slot] = after[slot]  # a run in order may have left its own values outside
+            inner[slot] = after[slot]  # an in-order run may have left other values here
         env[1].memo[self] = (lanes, rows, list(env), list(inner))
         self._steps(inner, lanes)
         return True
@@ -122,7 +122,7 @@ class LaneNest:
         return [c for c in (whole, *fewer) if c]
 
     def _closed(self, lanes: set[int]) -> list[int]:
-        """Without the loops whose bounds depend on a step loop."""
+        """Drop the loops whose bounds depend on a step loop."""
         chosen: list[int] = []
         for k in range(len(self.chain)):
             if k in lanes and self.depends[k] <= set(chosen):
@@ -130,11 +130,11 @@ class LaneNest:
         return chosen
 
     def _try(self, env: Env, lanes: list[int]) -> bool | None:
-        """True: done. False: not independent. None: nothing to gain here."""
+        """True if the nest ran, False if lanes are not independent, None if not worthwhile."""
         try:
             scratch = sum(fn(env) for fn in self.scratch)
         except InterpretError:
-            return None  # a size that only an iteration may compute
+            return None  # a size that may only be evaluated inside an iteration
         limit = min(MAX_LANES, _SCRATCH // max(scratch, 1))
         while lanes:
             try:
@@ -145,7 +145,7 @@ class LaneNest:
                 lanes = self._closed(set(lanes[1:]))
                 continue
             except InterpretError:
-                return None  # a bound that only an iteration of a step loop may compute
+                return None  # a bound that may only be evaluated inside an iteration
             if inner[0] == 0:
                 return True
             if inner[0] < 2 * (env[0] or 1):
@@ -158,7 +158,7 @@ class LaneNest:
                 lanes = self._closed(set(lanes[1:]))
                 continue
             except InterpretError:
-                return False  # an index that only a guarded instance may compute
+                return False  # an index that may only be evaluated by a guarded instance
             env[1].memo[self] = (lanes, rows, list(env), list(inner))
             self._steps(inner, lanes)
             return True
@@ -173,10 +173,10 @@ class LaneNest:
                 continue
             (where, inside), owner = check.at(box), box[self.owner]
             if type(where) is not np.ndarray:
-                return False  # every lane touches this one element
+                return False  # every lane accesses this one element
             owner = np.broadcast_to(owner[:, None] if where.ndim == 2 else owner, where.shape)
             if inside is not True and not np.all(inside):
-                # Outside the buffer no instance can touch anything without an error.
+                # An access outside of the buffer is an error in any order.
                 inside = np.broadcast_to(inside, where.shape)
                 where, owner = where[inside], owner[inside]
             if where.size:
@@ -186,7 +186,7 @@ class LaneNest:
         return all(_one_owner(group) for group in groups.values()) and self._apart(env)
 
     def _apart(self, env: Env) -> bool:
-        """No buffer that is only read shares memory with one that is written."""
+        """Whether no read-only buffer shares memory with a written one."""
         spans = [(env[c.slot], *_extent(env, c.slot)) for c in self.checks if c.writes]
         for slot in self.read_only:
             view: TypedView = env[slot]
@@ -198,7 +198,7 @@ class LaneNest:
 
 
 def _extent(env: Env, slot: int) -> tuple[int, int]:
-    """Bytes of the storage that a view covers, over all lanes."""
+    """The byte range of the storage that a view covers, over all lanes."""
     view: TypedView = env[slot]
     base = np.asarray(env[slot + 1])
     low, high = int(base.min()), int(base.max()) + view.reach()
@@ -219,9 +219,9 @@ def _one_owner(group: list[tuple[Any, Any, TypedView]]) -> bool:
 
 
 def chain_of(node: For, privates: Privates) -> tuple[list[For], Stmt]:
-    """The loops directly inside each other from `node` on, and the innermost body.
+    """The perfectly nested loops from `node` on, and the innermost body.
 
-    A chain ends with a loop whose iterations own buffers.
+    A chain ends with a loop whose iterations own private buffers.
     """
     loops: list[For] = []
     body: Stmt = node
@@ -242,9 +242,10 @@ def plan_nest(
     privates: Privates,
     known: frozenset[Var],
 ) -> LaneNest | None:
-    """The nest with its checks; None when the static part cannot follow it.
+    """The nest with its checks; None if the static part does not support it.
 
-    `known` are the variables with values before the nest begins.
+    Args:
+        known: the variables that have values before the nest begins.
     """
     collector = Collector(privates, known)
     try:
@@ -313,7 +314,7 @@ def _plan(
 def _inputs(
     compiler: AccessCompiler, exprs: list[Expr], local: set[Var], buffers: list[int]
 ) -> list[int] | None:
-    """Slots that addresses and bounds depend on; None when they depend on loaded values."""
+    """Slots that addresses and bounds depend on; None if they depend on loaded values."""
     result = {slot + k for slot in buffers for k in (0, 1)}
     for expr in exprs:
         for node in walk(expr):
@@ -325,14 +326,14 @@ def _inputs(
 
 
 def _bytes_of(compiler: AccessCompiler, buffer: Buffer, resolve: Resolve) -> Fn:
-    """What one lane's copy of a buffer takes."""
+    """The size of one lane's copy of a buffer in bytes."""
     shape = [compiler.index(resolve(extent)) for extent in buffer.shape]
     size = buffer.dtype.numpy().itemsize * buffer.dtype.lanes
     return lambda env: math.prod((fn(env) for fn in shape), start=size)
 
 
 def _used(exprs: tuple[Expr, ...], local: set[Var], hidden: set[Buffer]) -> set[Var]:
-    """Loop variables of resolved expressions, which must not read what the nest writes."""
+    """Loop variables of resolved expressions, which must not read buffers the nest writes."""
     used: set[Var] = set()
     for expr in exprs:
         for node in walk(expr):
@@ -351,9 +352,9 @@ def _inner_loops(
     hidden: set[Buffer],
     resolve: Resolve,
 ) -> list[CompiledLoop]:
-    """The loops of a path that an address needs, with those their bounds need; extends `used`.
+    """The loops of a path that an address depends on, directly or through bounds; extends `used`.
 
-    Their headers are compiled anew, in terms of loop variables only.
+    Their headers are compiled separately, in terms of loop variables only.
     """
     needed: list[CompiledLoop] = []
     for loop in reversed(path):

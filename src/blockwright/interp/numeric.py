@@ -1,9 +1,9 @@
-"""Arithmetic on NumPy values exactly as docs/semantics.md says, per data type.
+"""Arithmetic on NumPy values as docs/semantics.md defines it, per data type.
 
 A *value* is a NumPy scalar or array of its type. Index expressions are Python ints or int64 arrays
-and do not wrap. All functions here take scalars and arrays alike. Sub-byte integers live in one
-byte and are wrapped after each operation; float16, bfloat16 and the 8-bit floats compute in float32
-and round the result.
+and do not wrap. All functions accept scalars and arrays. Sub-byte integers are stored in one byte
+and wrapped after each operation; float16, bfloat16 and the 8-bit floats compute in float32 and
+round the result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Binary = Callable[[Value, Value], Value]
 
 
 class ZeroDivisor(Exception):
-    """Integer division by zero; the expression that divides turns it into an error with place."""
+    """Integer division by zero; the expression compiler adds the program location."""
 
 
 def is_array(value: Value) -> bool:
@@ -30,12 +30,12 @@ def is_array(value: Value) -> bool:
 
 
 def choose(condition: Value, a: Value, b: Value) -> Value:
-    """Element by element: `a` where the condition holds, else `b`."""
+    """Elementwise selection: `a` where the condition holds, else `b`."""
     return np.where(condition, a, b)  # pyright: ignore[reportUnknownVariableType]  of any element type
 
 
 def constant(value: float, dtype: DType) -> Value:
-    """A Python number as a value of a scalar type."""
+    """Convert a Python number to a value of a scalar type."""
     if dtype.is_bool:
         return np.bool_(bool(value))
     if dtype.is_int:
@@ -44,13 +44,13 @@ def constant(value: float, dtype: DType) -> Value:
 
 
 def wrap_python(value: int, dtype: DType) -> int:
-    """A Python int modulo the width of an integer type."""
+    """Wrap a Python int to the range of an integer type."""
     low = dtype.min_value
     return (value - low) % (dtype.max_value - low + 1) + low
 
 
 def wrap_narrow(value: Value, dtype: DType) -> Value:
-    """An integer computed in 8 bits, wrapped to a sub-byte type."""
+    """Wrap an integer computed in 8 bits to a sub-byte type."""
     if dtype.bits >= 8:
         return value
     shift = np.int8(8 - dtype.bits) if dtype.kind == "int" else np.uint8(8 - dtype.bits)
@@ -58,7 +58,7 @@ def wrap_narrow(value: Value, dtype: DType) -> Value:
 
 
 def from_index(value: Value, dtype: DType) -> Value:
-    """A mathematical integer as a value that wraps."""
+    """Convert a mathematical integer to a wrapping value."""
     if not is_array(value):
         return dtype.numpy().type(wrap_python(int(value), dtype))
     return wrap_narrow(value.astype(dtype.numpy()), dtype)
@@ -66,7 +66,7 @@ def from_index(value: Value, dtype: DType) -> Value:
 
 # ------------------------------------------------------------------------------------- rounding
 def _odd_float32(value: Value) -> Value:
-    """float64 → float32, inexact results made odd, so that a second rounding is exact."""
+    """float64 → float32, rounding inexact results to odd so that a second rounding is exact."""
     near = np.float32(value)
     back = np.float64(near)
     bits = np.asarray(near).view(np.int32)
@@ -77,7 +77,7 @@ def _odd_float32(value: Value) -> Value:
 
 
 def round_to(value: Value, dtype: DType) -> Value:
-    """float64 or float32 values rounded once, to nearest even, to a float type."""
+    """Round float64 or float32 values once, to nearest even, to a float type."""
     kind = dtype.numpy()
     if value.dtype == kind:
         return value
@@ -87,12 +87,12 @@ def round_to(value: Value, dtype: DType) -> Value:
 
 
 def is_small(dtype: DType) -> bool:
-    """Float types that compute in float32."""
+    """Whether a float type computes in float32."""
     return dtype.is_float and dtype.bits < 32
 
 
 def fused(a: Value, b: Value, c: Value) -> Value:
-    """a * b + c of float32 values, rounded once: the exact product plus c, rounded to odd first."""
+    """a * b + c of float32 values, rounded once: exact product plus c, first rounded to odd."""
     product = np.float64(a) * np.float64(b)
     wide = np.float64(c)
     total = product + wide
@@ -174,10 +174,10 @@ PYTHON: dict[type[E.BinaryOp], Binary] = {
 
 
 def index_binary(kind: type[E.BinaryOp]) -> Binary:
-    """An operation on index expressions: exact on Python ints, int64 on arrays."""
+    """The implementation of an operation on index expressions: exact ints, or int64 arrays."""
     exact, lanes = PYTHON[kind], INTEGER[kind]
     if kind in (E.Add, E.Sub, E.Mul):
-        return exact  # the operators serve both
+        return exact  # Python's operators also work on arrays
 
     def apply(a: Value, b: Value) -> Value:
         if is_array(a) or is_array(b):
@@ -190,7 +190,7 @@ def index_binary(kind: type[E.BinaryOp]) -> Binary:
 
 
 def leaves_64_bits(a: Value, b: Value) -> bool:
-    """Whether a product of index expressions is no number of 64 bits, for some lane."""
+    """Whether a product of index expressions overflows 64 bits in some lane."""
     if not (is_array(a) or is_array(b)):
         return not -(1 << 63) <= int(a) * int(b) < 1 << 63
     if _largest(a) * _largest(b) < 1 << 63:
@@ -206,7 +206,7 @@ def _largest(x: Value) -> int:
 
 
 def value_binary(kind: type[E.BinaryOp], dtype: DType) -> Binary:
-    """An operation on values of one type."""
+    """The implementation of an operation on values of one type."""
     if dtype.is_float:
         op = FLOAT[kind]
         if not is_small(dtype):
@@ -232,7 +232,7 @@ COMPARE: dict[type[E.CompareOp], Binary] = {
 
 # ----------------------------------------------------------------------------------------- casts
 def _float_to_int(value: Value, dtype: DType) -> Value:
-    """Truncation towards zero, saturating; NaN becomes 0."""
+    """Truncate toward zero with saturation; NaN becomes 0."""
     wide = np.trunc(np.float64(value))
     low, high = dtype.min_value, dtype.max_value
     inside = (wide > low) & (wide < high)  # a rounded-up `high` (2**63, 2**64) stays outside
@@ -244,7 +244,7 @@ def _float_to_int(value: Value, dtype: DType) -> Value:
 
 
 def cast(value: Value, source: DType, target: DType) -> Value:
-    """A value converted between element types."""
+    """Convert a value between element types."""
     if source.element is target.element:
         return value
     if target.is_bool:

@@ -1,9 +1,9 @@
-"""What each builtin operation computes: one entry per pure row of `ir.op.OPS`.
+"""Implementations of the builtin operations: one entry per pure row of `ir.op.OPS`.
 
-Functions of real numbers are evaluated by NumPy or `math` in float64 and rounded once to the type
-of the argument; for float64 itself the library's own result is taken, within the 4 units in the
-last place that docs/semantics.md allows. Entries take values (NumPy scalars or arrays) and the
-element type, and give values of the same type, or bool for the tests.
+Real functions are evaluated by NumPy or `math` in float64 and rounded once to the argument type.
+For float64 the library's result is used as is, within the 4 units in the last place that
+docs/semantics.md allows. Entries take the element type and values (NumPy scalars or arrays), and
+return values of the same type, or bool for tests such as `isnan`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Row = Callable[..., Value]
 
 
 class Unsupported(Exception):
-    """An operation on a type it has no meaning for; carries the reason."""
+    """The operation is not defined on the type; carries the reason."""
 
 
 class BadShift(Exception):
-    """A shift amount outside the width."""
+    """A shift amount outside of the bit width."""
 
 
 def _scalar(x: Value) -> Value:
-    """A scalar in place of an array without dimensions."""
+    """Convert a zero-dimensional array to a scalar."""
     return x[()]
 
 
@@ -129,7 +129,7 @@ def _nextafter(dtype: DType, a: Value, b: Value) -> Value:
 
 
 def _unsigned(dtype: DType, x: Value) -> Value:
-    """The bits of an integer as an unsigned number."""
+    """Reinterpret the bits of an integer as an unsigned number."""
     bits = np.asarray(x).view(f"u{dtype.numpy().itemsize}")
     return bits & np.uint8((1 << dtype.bits) - 1) if dtype.bits < 8 else bits
 
@@ -201,7 +201,7 @@ def _fma(dtype: DType, a: Value, b: Value, c: Value) -> Value:
 
 
 def _by_halves(combine: Callable[[Value, Value], Value], x: Value) -> Value:
-    """Lanes combined half by half, as compiled code does; an odd last lane joins lane 0."""
+    """Combine lanes by halves, as compiled code does; an odd last lane is combined into lane 0."""
     while (lanes := x.shape[-1]) > 1:
         half = lanes // 2
         joined = combine(x[..., :half], x[..., half : 2 * half])
@@ -249,5 +249,5 @@ PURE: dict[str, Row] = {
 
 
 def reinterpret(value: Any, target: DType) -> Value:
-    """The same bits as another type of the same width."""
+    """Reinterpret the bits as another type of the same width."""
     return np.asarray(value).view(target.numpy())[()]

@@ -1,19 +1,19 @@
-"""Which buffers belong to the iterations of a parallel loop.
+"""Privatization: which buffers are private to the iterations of a parallel loop.
 
 A schedule computes a producer inside a parallel loop without moving its buffer, which stays
-allocated outside, by a block or by a statement. Iterations of a parallel loop exchange nothing, so
-a buffer that is touched only inside such a loop is memory of its iterations, not memory they share.
-That holds unless values may outlive an iteration: where another loop runs the parallel loop again
-during the life of the buffer, and an iteration does not begin with a write of its own, as here::
+allocated outside, by a block or by a statement. Iterations of a parallel loop exchange no data, so
+a buffer that is accessed only inside such a loop is private to its iterations. The exception are
+buffers whose values may outlive an iteration: another loop runs the parallel loop repeatedly
+during the lifetime of the buffer, and an iteration does not begin by writing the buffer, as here::
 
     for k in range(64):
         for i in T.parallel(16):
-            total[i] += x[i, k]      # the sum of the rounds before is in total
+            total[i] += x[i, k]      # total holds the sum of the earlier rounds
 
-Such a buffer is shared, and the check for races sees that iterations keep to their own elements.
-Lowering proves for each loop where an allocation may stand; this rule looks at the place of the
-accesses alone, and lets the check for uninitialised reads find an iteration that relies on others.
-What threads of a kernel have for themselves is the business of `threads` and `launch`.
+Such a buffer is shared, and the race check verifies that iterations access their own elements only.
+Lowering proves for each loop where an allocation may be placed. This rule looks only at the
+positions of accesses, and relies on the check for uninitialized reads to find an iteration that
+depends on others. Memory private to GPU threads is handled by `gpu/kernels` and `gpu/launch`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Privates = dict[For, list[Buffer]]
 
 
 def private_buffers(root: Stmt) -> Privates:
-    """Parallel loop → the buffers of outside that are fresh at each of its iterations."""
+    """Parallel loop → buffers allocated outside of it that are fresh in each iteration."""
     finder = _Finder()
     finder.visit(root, ())
     result: Privates = {}
@@ -68,11 +68,11 @@ def private_buffers(root: Stmt) -> Privates:
 
 
 def _owner(buffer: Buffer, around: Path, outside: int) -> For | None:
-    """The innermost parallel loop whose iterations own the buffer.
+    """The innermost parallel loop to whose iterations the buffer is private.
 
     Args:
         around: the loops around all uses.
-        outside: how many of them stand outside of the allocation.
+        outside: the number of those loops that enclose the allocation.
     """
     owners = [k for k in range(outside, len(around)) if owns(around[k])]
     for depth in reversed(owners):
@@ -90,12 +90,12 @@ def _owner(buffer: Buffer, around: Path, outside: int) -> For | None:
 
 
 def owns(loop: For | While) -> bool:
-    """Whether iterations of a loop may have the buffer for themselves."""
+    """Whether a buffer can be private to the iterations of a loop."""
     return isinstance(loop, For) and loop.kind is ForKind.PARALLEL
 
 
 class _Finder:
-    """Loops around each allocation, and around all uses of a buffer."""
+    """Collects the loops around each allocation and around all uses of a buffer."""
 
     def __init__(self) -> None:
         self.allocated: dict[Buffer, Path] = {}
@@ -133,11 +133,11 @@ class _Finder:
 
 
 class _Beginning:
-    """Whether an iteration of a parallel loop begins with a write of its own in every round.
+    """Checks whether an iteration of a parallel loop begins by writing the buffer in every round.
 
     Args:
-        buffer: what is accessed.
-        rounds: variables of the loops that run the parallel loop again.
+        buffer: the buffer.
+        rounds: variables of the loops that repeat the parallel loop.
         around: the loops around the body of the parallel loop.
     """
 
@@ -149,7 +149,7 @@ class _Beginning:
         self.inner: list[For] = []
 
     def writes(self, stmt: Stmt) -> bool:
-        """Whether the first access of the buffer is a write that happens in every round alike."""
+        """Whether the first access to the buffer is a write that happens in every round."""
         match stmt:
             case SeqStmt():
                 first = next((part for part in stmt.seq if self._used_in(part)), None)
@@ -187,7 +187,7 @@ class _Beginning:
                 return False
 
     def _block_writes(self, node: BlockRealize) -> bool:
-        """A block without blocks inside: it sets an initial value first, or reads nothing of it."""
+        """Whether an innermost block initializes the buffer first, or does not read it."""
         block = node.block
         if block.init is not None and self._used_in(block.init):
             return not any(
@@ -197,11 +197,11 @@ class _Beginning:
         return all(region.buffer is not self.buffer for region in block.reads)
 
     def _in_every_round(self, condition: Expr) -> bool:
-        """Whether some iteration of the loops inside meets a condition, whatever the round, as far
-        as blocks that read the buffer run there.
+        """Whether a condition holds in every round for some iteration of the inner loops.
 
-        Conditions that keep a ragged tile inside a buffer leave it something in each round; the
-        ends of the inner loops are tried.
+        Only iterations in which blocks that read the buffer run are considered. Conditions that
+        clip a partial tile to a buffer leave some iterations in each round; the first and last
+        iterations of the inner loops are tried.
         """
         if not uses_var(condition, self.rounds):
             return True
@@ -253,7 +253,7 @@ def _implies(given: Expr, condition: Expr, known: Analyzer) -> bool:
 
 
 def _same(a: Expr, b: Expr) -> bool:
-    """Whether two conditions hold together, whichever way they are written."""
+    """Whether two conditions are equivalent."""
     if structural_equal(a, b):
         return True
     known = Analyzer()

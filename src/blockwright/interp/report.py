@@ -1,8 +1,8 @@
-"""What a run costs on the machine it is written for: accesses of shared memory that meet in a bank.
+"""Cost report of a run: bank conflicts in shared memory.
 
-Shared memory has 32 banks of 4 bytes, which answer one word each at a time. An access by a warp
-takes as many turns as the busiest bank has different words to give; threads that read the same word
-share a turn. Accesses of more than 4 bytes per thread are made by half or quarter of a warp.
+Shared memory has 32 banks of 4 bytes, each of which serves one word at a time. An access by a warp
+takes as many turns as the number of distinct words in its busiest bank; threads that read the same
+word share a turn. Accesses of more than 4 bytes per thread are split into half or quarter warps.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ BANKS, WORD, WARP = 32, 4, 32
 
 @dataclasses.dataclass
 class BankRow:
-    """Accesses of shared memory at one place of the program.
+    """Shared memory accesses at one program location.
 
     Attributes:
-        buffer: name of what is accessed, as it is written there.
+        buffer: name of the accessed buffer in the source.
         how: "read", "write" or "atomic".
-        span: where in the source.
-        block: the program's block around it; empty outside of blocks.
-        requests: accesses by (parts of) warps.
-        turns: how often the banks answer for them; `requests` when none meet.
+        span: source location.
+        block: the enclosing block of the program; empty outside of blocks.
+        requests: accesses by warps or parts of warps.
+        turns: bank cycles for these requests; equal to `requests` without conflicts.
     """
 
     buffer: str
@@ -40,15 +40,15 @@ class BankRow:
 
     @property
     def conflicts(self) -> int:
-        """Turns that would not be needed if no two threads met in a bank."""
+        """Turns in excess of one per request."""
         return self.turns - self.requests
 
 
 class Report:
-    """Counts of a run: `interpret(program, …, report=report)` fills it.
+    """Counters of a run: `interpret(program, …, report=report)` fills it.
 
     Attributes:
-        banks: one row per access of shared memory in the program, in order of first use.
+        banks: one row per shared memory access of the program, in order of first use.
     """
 
     def __init__(self) -> None:
@@ -60,11 +60,11 @@ class Report:
 
     @property
     def conflicts(self) -> int:
-        """Bank conflicts of all accesses together."""
+        """Bank conflicts of all accesses."""
         return sum(row.conflicts for row in self._rows.values())
 
     def row(self, number: int, buffer: str, how: str, span: Span | None, block: str) -> BankRow:
-        """The row of an access, by the number of its place."""
+        """The row of an access, by the number of its program location."""
         result = self._rows.get((number, how))
         if result is None:
             result = self._rows[number, how] = BankRow(buffer, how, span, block)
@@ -82,9 +82,12 @@ class Report:
 
 
 def bank_turns(threads: Array, first: Array, size: int) -> tuple[int, int]:
-    """Requests and turns of one access: thread → first byte of `size` bytes in its bank memory.
+    """Requests and turns of one access, from each thread and its first byte in banked memory.
 
-    A thread that stands several times does so in accesses one after the other.
+    Args:
+        threads: the accessing threads; repeated entries are successive accesses of one thread.
+        first: the first byte of each access.
+        size: bytes per access.
     """
     order = np.argsort(threads, kind="stable")
     threads, first = threads[order], first[order]

@@ -1,4 +1,4 @@
-"""Entry of the interpreter: arguments become views, symbols get their values, functions run."""
+"""Entry point of the interpreter: checks arguments, binds symbols and runs functions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from blockwright.support import InterpretError
 from blockwright.support.stack import deep, in_room
 
 _DEEP = 100
-"""From this height on a program may need more frames than Python allows by default."""
+"""Expression height from which a program may exceed Python's default recursion limit."""
 
 Array = np.ndarray[Any, Any]
 _packed: dict[str, Callable[..., Any]] = {}
@@ -43,7 +43,7 @@ _compiled: weakref.WeakKeyDictionary[PrimFunc, CompiledFunction] = weakref.WeakK
 
 
 def register_packed(name: str, function: Callable[..., Any]) -> None:
-    """Make a Python function callable from programs by `call_packed`; tensors come as arrays."""
+    """Register a Python function for `call_packed` in programs; tensors are passed as arrays."""
     _packed[name] = function
 
 
@@ -98,7 +98,7 @@ class CompiledFunction:
         return env
 
     def run(self, env: Env, pointers: Sequence[Pointer]) -> None:
-        """Run the body; a deep one with a larger stack, because it cannot be run twice."""
+        """Run the body; a deep one on a larger stack from the start, as it cannot be run twice."""
         if self.is_deep:
             in_room(self._run, env, pointers)
         else:
@@ -119,7 +119,7 @@ class CompiledFunction:
 
 @deep
 def program_of(func: PrimFunc) -> CompiledFunction:
-    """The compiled form of a function, made once per function object."""
+    """The compiled form of a function, cached per function object."""
     result = _compiled.get(func)
     if result is None:
         result = _compiled[func] = CompiledFunction(func)
@@ -127,7 +127,7 @@ def program_of(func: PrimFunc) -> CompiledFunction:
 
 
 def shape_symbols(func: PrimFunc, scalars: Collection[Var]) -> list[Var]:
-    """Symbolic sizes that shapes bind: plain dimensions in order of first occurrence."""
+    """Symbolic sizes bound by shapes: plain dimensions first, in order of first occurrence."""
     result: dict[Var, None] = {}
     for buffer in func.buffers:
         result.update(dict.fromkeys(n for n in buffer.shape if isinstance(n, Var)))
@@ -139,7 +139,7 @@ def shape_symbols(func: PrimFunc, scalars: Collection[Var]) -> list[Var]:
 
 
 def written_buffers(func: PrimFunc, module: IRModule | None) -> set[Buffer]:
-    """Parameter buffers that the body may write, through views, addresses and calls too."""
+    """Parameter buffers that the body may write, including through views, addresses and calls."""
     memories = Memories(func)
 
     def called(call: Call) -> list[Buffer]:
@@ -150,7 +150,7 @@ def written_buffers(func: PrimFunc, module: IRModule | None) -> set[Buffer]:
 
 
 def _written_by(call: Call, module: IRModule | None, memories: Memories) -> list[Buffer]:
-    """Buffers that a call of a function in the module may write."""
+    """Buffers that a call of a module function may write."""
     if module is None or not isinstance(call.args[0], StringImm):
         return memories.passed(call)
     callee = module.functions.get(call.args[0].value)
@@ -179,24 +179,25 @@ def interpret(
 
     Args:
         program: a function, or a module whose function `entry` is run.
-        args: one array per buffer parameter and one number per scalar parameter, in order. Scalars
-            may be given by name instead (`**scalars`), and so may symbols that no shape binds.
-        outputs: which parameters hold nothing at entry: the number of trailing buffers, or names.
-            The function's attribute "num_outputs" says the same. Others count as initialised.
+        args: one array per buffer parameter and one number per scalar parameter, in order. Scalars,
+            and symbols that no shape binds, may be passed by name instead (`**scalars`).
+        outputs: parameters that are uninitialized at entry: the number of trailing buffers, or
+            names. Defaults to the function's attribute "num_outputs". Other parameters count as
+            initialized.
         vectorize: run independent iterations at once; False forces one instance at a time.
-        races: check that iterations of parallel and vectorized loops do not meet.
+        races: check that iterations of parallel and vectorized loops do not race.
         order: of parallel and vectorized loops: None as written, "reverse", or a seed to shuffle.
-        packed: Python functions for `call_packed`, besides registered ones.
-        report: is given the counts of the run, such as conflicts of shared memory's banks.
-        limit: of iterations of loops, those that run as lanes not counted; BW757 beyond it.
+        packed: Python functions for `call_packed`, in addition to registered ones.
+        report: filled with counters of the run, such as shared memory bank conflicts.
+        limit: limit on loop iterations, not counting those that run as lanes; BW757 beyond it.
 
     Raises InterpretError: BW701–BW709 for arguments as in a compiled call, BW751 out of bounds,
-    BW752 read of an element nobody wrote, BW753 failed assertion, BW754 division by zero,
-    BW755 iterator outside its domain, BW756 race, BW757 what the interpreter cannot run,
-    BW758 view that does not fit, BW759 shift amount, BW760 an `order` that is none,
-    BW761 race between threads of a block, BW762 barrier that not all threads reach, BW763 access of
-    what an asynchronous copy works on, BW764 warp operation without its lanes, BW765 wait that
-    nothing ends.
+    BW752 read of an unwritten element, BW753 failed assertion, BW754 division by zero,
+    BW755 iterator outside its domain, BW756 race, BW757 construct that the interpreter cannot run,
+    BW758 view that does not fit its region, BW759 shift amount out of range, BW760 invalid `order`,
+    BW761 race between threads of a block, BW762 barrier that not all threads reach, BW763 access to
+    memory that an asynchronous copy is using, BW764 warp operation without all its lanes, BW765
+    wait that never ends.
     """
     module = program if isinstance(program, IRModule) else None
     func = module[entry] if module is not None else program
@@ -226,7 +227,7 @@ def interpret(
     env = compiled.environment(state, values)
     _check_shapes(compiled, arrays, env)
     if _overlapping(func, arrays, written):
-        state.vectorize = False  # lanes rest on distinct memory
+        state.vectorize = False  # lanes require distinct memory
     loaned = [
         _Loan(b, a, b in fresh, b in written) for b, a in zip(compiled.buffers, arrays, strict=True)
     ]
@@ -236,7 +237,7 @@ def interpret(
 
 
 class _Loan:
-    """A caller's array as storage; one that is not contiguous is copied, and copied back."""
+    """A caller's array as storage; a non-contiguous array is copied, and copied back."""
 
     def __init__(self, buffer: Buffer, array: Array, fresh: bool, written: bool) -> None:
         self.array = array
@@ -256,7 +257,7 @@ class _Loan:
 
 
 def _flat(buffer: Buffer, array: Array) -> Array | None:
-    """The memory of an array as one dimension, when the program can address it there."""
+    """The memory of an array as one dimension; None if the program cannot address it in place."""
     if array.flags.c_contiguous:
         return array.reshape(-1)
     if not buffer.strides or any(s < 0 or s % array.itemsize for s in array.strides):
@@ -356,7 +357,7 @@ def _array(func: PrimFunc, buffer: Buffer, arg: Any, written: bool) -> Array:
 def _bind_symbols(
     compiled: CompiledFunction, arrays: Sequence[Array], values: dict[Var, Any]
 ) -> None:
-    """Plain dimensions and strides bind their variables; the first occurrence wins."""
+    """Bind the variables of plain dimensions and strides; the first occurrence wins."""
     func = compiled.func
     low: dict[str, int] = func.attrs.get(LOWER_BOUND, {})
     high: dict[str, int] = func.attrs.get(UPPER_BOUND, {})
@@ -392,7 +393,7 @@ def _bind_symbols(
 def _solve_symbols(
     compiled: CompiledFunction, arrays: Sequence[Array], values: dict[Var, Any]
 ) -> None:
-    """Variables that are left, from dimensions such as `2 * n + 1`; `_check_shapes` compares."""
+    """Solve dimensions such as `2 * n + 1` for unbound variables; `_check_shapes` verifies them."""
     for buffer, array in zip(compiled.buffers, arrays, strict=True):
         for extent, actual in zip(buffer.shape, array.shape, strict=False):
             unknown = [var for var in collect(extent, Var) if var not in values]
@@ -402,7 +403,7 @@ def _solve_symbols(
 
 
 def _check_shapes(compiled: CompiledFunction, arrays: Sequence[Array], env: Env) -> None:
-    """Every dimension agrees with its expression, and strides with the array's."""
+    """Check that every dimension agrees with its expression."""
     for buffer, array, shape in zip(compiled.buffers, arrays, compiled.shapes, strict=True):
         expected = tuple(fn(env) for fn in shape)
         if expected != array.shape[: buffer.ndim]:
@@ -417,7 +418,7 @@ def _check_shapes(compiled: CompiledFunction, arrays: Sequence[Array], env: Env)
 
 
 def _output_buffers(func: PrimFunc, outputs: int | Collection[str] | None) -> set[Buffer]:
-    """Parameters that hold nothing at entry."""
+    """Parameters that are uninitialized at entry."""
     if outputs is None:
         return set(func.outputs)
     if isinstance(outputs, int):
@@ -434,7 +435,7 @@ def _output_buffers(func: PrimFunc, outputs: int | Collection[str] | None) -> se
 
 
 def _overlapping(func: PrimFunc, arrays: Sequence[Array], written: set[Buffer]) -> bool:
-    """Whether a written argument overlaps another, which the function must allow."""
+    """Whether a written argument overlaps another; an error unless the function allows it."""
     pairs = list(zip(func.buffers, arrays, strict=True))
     result = False
     for k, (buffer, array) in enumerate(pairs):
@@ -456,7 +457,7 @@ def _overlapping(func: PrimFunc, arrays: Sequence[Array], written: set[Buffer]) 
 
 # ---------------------------------------------------------------------------- calls in the module
 def call_global(state: RunState, name: str, args: list[Any]) -> None:
-    """Run another function of the module: pointers, then scalars, then its symbols."""
+    """Run another function of the module; arguments are pointers, scalars, then symbols."""
     func = state.module[name] if state.module is not None and name in state.module else None
     if not isinstance(func, PrimFunc):
         raise InterpretError(

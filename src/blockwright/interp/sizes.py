@@ -1,4 +1,4 @@
-"""Numbers for symbolic sizes: the extents of arguments, and what their elements may be."""
+"""Evaluate symbolic sizes, and find the value limits of arguments that serve as indices."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _OPERATIONS: dict[type[ir.BinaryOp], Callable[[int, int], int]] = {
 
 
 def evaluate(expr: ir.Expr, sizes: Mapping[str, int]) -> int:
-    """The value of a size expression.
+    """Evaluate a size expression.
 
-    Raises: InterpretError: BW757 it is no expression of known sizes; BW754 it divides by zero.
+    Raises: InterpretError: BW757 if it is not an expression of known sizes; BW754 if it divides by
+        zero.
     """
     match expr:
         case ir.IntImm():

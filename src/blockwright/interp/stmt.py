@@ -1,4 +1,4 @@
-"""Statements become closures that run them on an environment."""
+"""Compile statements to closures that run on an environment."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class StmtCompiler(LaunchCompiler):
         below: Run,
         known: frozenset[Var],
     ) -> Run:
-        """The chain from one loop on: as lanes where that is exact, else in order."""
+        """The chain from one loop on: as lanes if that is exact, else in order."""
         nest = plan_nest(self, loops, inner, headers, innermost, self.privates, known)
         header = headers[0]
 
@@ -238,5 +238,5 @@ def _jumps(loop: For | While) -> bool:
 
 
 def waits(loop: For | While) -> bool:
-    """Whether threads need each other inside a loop."""
+    """Whether threads synchronize inside a loop."""
     return any(isinstance(n, Call) and n.op in HardwareCompiler.operations for n in walk(loop.body))

@@ -1,10 +1,10 @@
-"""Copies that go on while their thread does other things, and barriers that threads arrive at.
+"""State of asynchronous copies and of counting barriers.
 
-A copy (`T.ptx_cp_async`) is under way until its thread waits for its group, or until somebody waits
-for a barrier that the copy was made to arrive at. Meanwhile nobody may touch what is copied to, nor
-write what is copied from. Counting barriers run through phases: one ends when as many threads as
-the barrier expects have arrived and all bytes that were announced have come; waiting gives a thread
-what the others did before they arrived.
+A copy (`T.ptx_cp_async`) is in flight until its thread waits for its group, or until a thread waits
+for a barrier at which the copy arrives. Meanwhile no thread may access the destination or write the
+source. Counting barriers go through phases. A phase ends when the expected number of threads have
+arrived and all announced bytes have been transferred. A thread that has waited sees everything the
+others did before they arrived.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ WRITES: dict[str, int] = {
     "tvm_load_matrix_sync": 0, "tvm_store_matrix_sync": 5, "tvm_fill_fragment": 0,
     "tvm_mma_sync": 0, "ptx_mma": 10,
 }  # fmt: skip
-"""Hardware operations that write memory: the argument that says where."""
+"""Hardware operations that write memory → position of the destination argument."""
 
 
 @dataclasses.dataclass(eq=False)
 class Copy:
-    """One copy by several threads; arrays have one entry per element, `threads` says whose.
+    """One copy by several threads. Arrays have one entry per element; `threads` holds its thread.
 
     Attributes:
-        names: of what is copied to and from, as the program calls it.
-        group: how many groups the thread had committed when the copy began.
-        waiting: which elements are still under way.
-        bulk: whether only a barrier tells the end.
+        names: names of destination and source buffer in the program.
+        group: number of groups that the thread had committed when the copy began.
+        waiting: mask of the elements in flight.
+        bulk: whether completion is signaled by a barrier only.
     """
 
     site: Any
@@ -58,11 +58,11 @@ class Copies:
         self.committed: dict[int, int] = {}
 
     def groups(self, threads: Array) -> Array:
-        """How many groups each thread has committed."""
+        """The number of groups that each thread has committed."""
         return np.array([self.committed.get(int(t), 0) for t in threads], np.int64)
 
     def commit(self, threads: Array) -> None:
-        """What each thread has begun since its last group is a group."""
+        """Commit the copies that each thread has begun since its last group as a group."""
         for t in threads.tolist():
             self.committed[t] = self.committed.get(t, 0) + 1
 
@@ -71,7 +71,7 @@ class Copies:
         _mark(copy, copy.waiting, 1)
 
     def ended(self, threads: Array, most: int) -> list[tuple[Copy, Array]]:
-        """Copies that end when threads let at most `most` of their groups go on."""
+        """Complete the copies of threads that allow `most` groups in flight; return them."""
         limit = np.full(int(threads.max(initial=0)) + 1, -1)
         limit[threads] = self.groups(threads) - 1 - most
 
@@ -81,7 +81,7 @@ class Copies:
         return self._end(which)
 
     def arriving(self, threads: Array) -> list[tuple[Copy, Array]]:
-        """What threads have begun and not waited for."""
+        """Copies that threads have begun and not waited for."""
         return [
             (c, result)
             for c in self.open
@@ -89,7 +89,7 @@ class Copies:
         ]
 
     def end(self, parts: list[tuple[Copy, Array]]) -> list[tuple[Copy, Array]]:
-        """These elements have been copied; gives those that were still under way."""
+        """Complete the given elements; return those that were still in flight."""
         chosen = {id(copy): mask for copy, mask in parts}
         none: Array = np.zeros(1, bool)
 
@@ -110,7 +110,7 @@ class Copies:
         return done
 
     def meeting(self, view: TypedView, flat: Array, how: Touch) -> tuple[int, Copy, int] | None:
-        """An access that a copy forbids: its number, the copy and the thread that began it."""
+        """The first access that an in-flight copy forbids: (index, copy, thread of the copy)."""
         flight = view.storage.flight
         assert flight is not None
         bytes_ = flat * view.size + view.phase
@@ -139,7 +139,7 @@ def _below(copy: Copy, limit: Array) -> Array:
 
 
 def _mark(copy: Copy, mask: Array, by: int) -> None:
-    """Note in the storages at both ends that elements are under way, or no longer."""
+    """Update the in-flight counters of elements in the storages at both ends."""
     for row, (view, places) in enumerate(((copy.target, copy.to), (copy.source, copy.origin))):
         storage: MemoryBlock = view.storage
         if storage.flight is None:
@@ -150,7 +150,7 @@ def _mark(copy: Copy, mask: Array, by: int) -> None:
 
 @dataclasses.dataclass
 class BarrierPhase:
-    """What a barrier waits for, and what its waiters will know."""
+    """One phase of a barrier: arrivals, pending bytes, and the clock that waiters acquire."""
 
     arrived: int = 0
     bytes: int = 0
@@ -162,9 +162,9 @@ class Barrier:
     """A counting barrier in shared memory.
 
     Attributes:
-        expected: how many threads have to arrive.
-        begun: the thread that set this number, when, and where in the program.
-        waited: how many phases each thread has waited for.
+        expected: number of threads that have to arrive.
+        begun: the thread that set this number, when, and at which program location.
+        waited: number of phases that each thread has waited for.
     """
 
     def __init__(self, expected: int, count: int, begun: tuple[int, int, Any]) -> None:
@@ -178,18 +178,18 @@ class Barrier:
         return self.phases[-1]
 
     def arrive(self, known: Array) -> None:
-        """One thread has arrived."""
+        """Record the arrival of one thread."""
         phase = self.current
         phase.known = known if phase.known is None else np.maximum(phase.known, known)
         phase.arrived += 1
 
     def settle(self) -> None:
-        """Begin a new phase if the current one is over."""
+        """Begin a new phase if the current one is complete."""
         if self.current.arrived >= self.expected and self.current.bytes == 0:
             self.phases.append(BarrierPhase())
 
     def over(self, threads: Array) -> Array:
-        """Whether the phase that each thread waits for next is over."""
+        """Whether the next phase that each thread waits for is complete."""
         return self.waited[threads] < len(self.phases) - 1
 
 

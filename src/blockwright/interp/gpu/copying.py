@@ -1,4 +1,4 @@
-"""Asynchronous copies and counting barriers, as operations of a program; see `asynchronous`."""
+"""Compile asynchronous copies and counting barriers; see `asynchronous` for their state."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ class CopyCompiler(CallCompiler):
     """Adds asynchronous copies and counting barriers."""
 
     def _copy(self, expr: Call) -> Fn:
-        """`T.ptx_cp_async(type, to, offset, from, offset, bytes[, condition])`, and `_bulk` with
-        the number of a barrier instead of the condition."""
+        """`T.ptx_cp_async(type, to, offset, from, offset, bytes[, condition])`.
+
+        The `_bulk` variant has the number of a barrier instead of the condition.
+        """
         to, source = AddressedMemory(self, *expr.args[0:2]), AddressedMemory(self, *expr.args[2:4])
         nbytes, site, size = constant_of(expr, 4), self.site(expr), to.dtype.nbytes
         bulk = expr.op.endswith("bulk")
@@ -81,7 +83,7 @@ class CopyCompiler(CallCompiler):
         return commit
 
     def _wait_group(self, expr: Call) -> Fn:
-        """`T.ptx_wait_group(n)`: all groups of the thread but the last n have been copied."""
+        """`T.ptx_wait_group(n)`: wait until only the last n groups of the thread are in flight."""
         largest = constant_of(expr, 0)
 
         def wait(env: Env) -> int:
@@ -133,7 +135,7 @@ class CopyCompiler(CallCompiler):
         return expect
 
     def _arrive(self, expr: Call) -> Fn:
-        """`T.ptx_arrive_barrier(barrier)`; with `_expect_tx`, bytes that are to come as well."""
+        """`T.ptx_arrive_barrier(barrier)`; the `_expect_tx` variant also announces bytes."""
         number, site = self.index(expr.args[0]), self.site(expr)
         nbytes = constant_of(expr, 1) if expr.op.endswith("_tx") else 0
 
@@ -152,7 +154,7 @@ class CopyCompiler(CallCompiler):
         return arrive
 
     def _arrive_with_copies(self, expr: Call) -> Fn:
-        """`T.ptx_cp_async_barrier(barrier)`: its phase ends after these threads' copies, too."""
+        """`T.ptx_cp_async_barrier(barrier)`: its phase also waits for these threads' copies."""
         number, site = self.index(expr.args[0]), self.site(expr)
 
         def attach(env: Env) -> int:
@@ -164,8 +166,10 @@ class CopyCompiler(CallCompiler):
         return attach
 
     def _wait_barrier(self, expr: Call) -> Fn:
-        """`T.ptx_wait_barrier(barrier)`: until the first phase that the thread has not waited for
-        is over."""
+        """`T.ptx_wait_barrier(barrier)`: wait for the next phase of the barrier.
+
+        That is the first phase that the thread has not waited for.
+        """
         number, site = self.index(expr.args[0]), self.site(expr)
 
         def wait(env: Env) -> int:

@@ -1,9 +1,9 @@
-"""Branches of a condition that wait for each other: one half of the threads produces, one consumes.
+"""Run divergent branches that wait for each other, such as producer and consumer threads.
 
-Threads run in step as long as nothing parts them. Where a condition does, its branches are mostly
-run one after the other. That is not enough where one waits at a counting barrier for what another
-one does: such branches take turns, each running until it has to wait. Python threads hold their
-places in the program, but only one of them ever runs.
+Threads run in lockstep until they diverge at a condition; its branches usually run one after the
+other. That is not enough if one branch waits at a counting barrier for the other: such branches
+alternate, each running until it must wait. They are implemented as Python threads that hold their
+position in the program; only one of them runs at a time.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from blockwright.support.stack import start
 
 
 class _Cancelled(BaseException):
-    """Ends a branch whose result is no longer wanted."""
+    """Ends a branch whose result is no longer needed."""
 
 
 class _Branch:
-    """A branch that can be left in the middle and resumed."""
+    """A branch that can be suspended and resumed."""
 
     def __init__(self, act: Callable[[], None]) -> None:
         self.ended = False
-        self.hopeless = False  # nothing that it waits for will come
+        self.hopeless = False  # nothing can release its wait
         self.cancelled = False
         self.error: BaseException | None = None
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
-        context = contextvars.copy_context()  # NumPy keeps its error state there
+        context = contextvars.copy_context()  # holds NumPy's error state
         self._thread = threading.Thread(target=context.run, args=(self._run, act), daemon=True)
         self._started = False
 
@@ -38,13 +38,13 @@ class _Branch:
             act()
         except _Cancelled:
             pass
-        except BaseException as error:  # noqa: BLE001  handed on to whoever resumed the branch
+        except BaseException as error:  # noqa: BLE001  re-raised in `resume`
             self.error = error
         self.ended = True
         self._back.release()
 
     def resume(self) -> None:
-        """Run until it ends or waits; raises what it raises."""
+        """Run until the branch ends or waits; re-raise its exception."""
         if not self._started:
             self._started = True
             start(self._thread)
@@ -54,24 +54,24 @@ class _Branch:
             raise self.error
 
     def pause(self) -> None:
-        """Let others run."""
+        """Suspend the branch and let others run."""
         self._back.release()
         self._go.acquire()
         if self.cancelled:
             raise _Cancelled
 
     def cancel(self) -> None:
-        """End it wherever it is."""
+        """End the branch at its current position."""
         self.cancelled = True
         if self._started and not self.ended:
             self.resume()
 
 
 class Branches:
-    """The branches of a block that are open.
+    """The open branches of a block.
 
     Attributes:
-        news: counts what somebody may have waited for.
+        news: counter of events that a branch may be waiting for.
     """
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class Branches:
             self._running.pop()
 
     def wait(self) -> bool:
-        """Let other branches run; False when that is of no use."""
+        """Let other branches run; False if none of them can make progress."""
         if not self._running or self._running[-1].hopeless:
             return False
         branch = self._running[-1]

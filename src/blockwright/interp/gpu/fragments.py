@@ -1,9 +1,9 @@
-"""Which lane of a warp holds which elements of a matrix.
+"""Fragment layouts: which lane of a warp holds which elements of a matrix.
 
-A fragment of an `mma` operand is 32-bit registers of each lane, filled with as many elements as
-fit. Lanes stand in groups of four: a group holds a row (of the left operand and the result) or a
-column (of the right one), its members neighbouring elements. Tables are arrays of rows and of
-columns, one line per lane and one entry per element.
+A fragment of an `mma` operand consists of 32-bit registers of each lane, packed with as many
+elements as fit. Lanes form groups of four: a group holds a row (of the left operand and the result)
+or a column (of the right operand), and its members hold adjacent elements. Layouts are tables of
+rows and columns, with one line per lane and one entry per element.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ LANES = np.arange(32)
 GROUP, MEMBER = LANES // 4, LANES % 4
 
 DEPTHS: dict[int, tuple[int, ...]] = {32: (4, 8), 16: (8, 16), 8: (16, 32)}
-"""Lengths of the reduction of m16n8 products, by the bits of an element."""
+"""Element bits → reduction lengths (K) of m16n8 products."""
 
 
 class FragmentLayout(NamedTuple):
-    """Rows and columns that each lane (first axis) holds, in the order of its registers."""
+    """Rows and columns of the elements of each lane (first axis), in register order."""
 
     rows: Array
     columns: Array
@@ -36,7 +36,7 @@ def _table(count: int) -> tuple[Array, Array]:
 
 @functools.cache
 def left(depth: int, bits: int) -> FragmentLayout:
-    """The left operand, 16 × depth: registers take turns between the upper and the lower half."""
+    """The left operand, 16 × depth: registers alternate between the upper and the lower half."""
     packed = 32 // bits
     element, zero = _table(16 * depth // 32)
     register, within = element // packed, element % packed
@@ -57,7 +57,7 @@ def right(depth: int, bits: int) -> FragmentLayout:
 
 @functools.cache
 def result() -> FragmentLayout:
-    """Addend and result, 16 × 8: two neighbours in the upper half, then two in the lower one."""
+    """Accumulator and result, 16 × 8: two adjacent elements in the upper half, two in the lower."""
     element, zero = _table(4)
     rows = GROUP[:, None] + 8 * (element // 2) + zero
     return FragmentLayout(rows, MEMBER[:, None] * 2 + element % 2 + zero)
@@ -65,7 +65,7 @@ def result() -> FragmentLayout:
 
 @functools.cache
 def square() -> FragmentLayout:
-    """A result of 16 × 16: that of two products side by side."""
+    """A 16 × 16 result: two 16 × 8 results side by side."""
     half = result()
     return FragmentLayout(
         np.concatenate([half.rows, half.rows], 1),
@@ -74,10 +74,10 @@ def square() -> FragmentLayout:
 
 
 def loaded(rows: Array, transposed: bool) -> Array:
-    """What `ldmatrix` gives each lane of one matrix of eight rows of 16 bytes.
+    """The elements of one matrix that `ldmatrix` loads into each lane.
 
     Args:
-        rows: [..., 8, elements of a row].
+        rows: [..., 8, elements of a row]: eight rows of 16 bytes.
     """
     packed = int(rows.shape[-1]) // 4
     across: Array = MEMBER[:, None] * packed + np.arange(packed)[None, :]
@@ -86,12 +86,12 @@ def loaded(rows: Array, transposed: bool) -> Array:
 
 
 def product(a: Array, b: Array, c: Array, dtype: DType) -> Array:
-    """a @ b + c of many warps at once, rounded once (for integers, wrapped)."""
+    """a @ b + c for many warps at once, rounded once (wrapped for integers)."""
     exact = np.int64 if dtype.is_int else np.float64
     total = a.astype(exact) @ b.astype(exact) + c.astype(exact)
     return total.astype(dtype.numpy())
 
 
 def shortened(value: Array) -> Array:
-    """float32 as tensor cores see it in "tf32": the last 13 bits do not count."""
+    """Truncate float32 to "tf32" as tensor cores do: the low 13 bits are dropped."""
     return (value.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)

@@ -1,7 +1,7 @@
-"""Operations of GPUs: which method compiles each, barriers, and what the lanes of a warp exchange.
+"""GPU operations: the compile method of each, block and warp barriers, shuffles and votes.
 
-The semantics of lanes are in `warp` and `fragments`. What an operation touches is checked as loads
-and stores are, each element on behalf of a thread.
+The semantics of lanes are in `warp` and `fragments`. Memory accesses of operations are checked like
+loads and stores, each element on behalf of a thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 
 class HardwareCompiler(MatrixCompiler, CopyCompiler):
-    """Adds operations of GPUs to expressions."""
+    """Adds GPU operations to expressions."""
 
     operations: ClassVar[dict[str, str]] = {
         "tvm_storage_sync": "_barrier", "tvm_warp_activemask": "_active",
@@ -68,7 +68,7 @@ class HardwareCompiler(MatrixCompiler, CopyCompiler):
 
     # -------------------------------------------------------------------------------- barriers
     def _barrier(self, expr: Call) -> Fn:
-        """`T.tvm_storage_sync(scope)`: the threads of a block, or warp, wait for each other."""
+        """`T.tvm_storage_sync(scope)`: barrier for the threads of a block or warp."""
         scope, site = text(expr.args[0]), self.site(expr)
         if scope == "warp":
             return lambda env: env[1].team.warp_barrier(env, site)

@@ -1,11 +1,11 @@
-"""Kernels before they run: their axes, the memory of their threads, and who may hand over to whom.
+"""Analysis of kernels before they run: thread axes, on-chip memory, blocks that need barriers.
 
-All threads of a block run at once, as lanes (`launch`). What that needs of a program is found here:
+All threads of a block run at once, as lanes (`launch`). This needs from a program:
 
-- the loops bound to axes; `T.launch_thread` is written as a loop too;
-- on-chip buffers that are allocated outside of their kernel, which are fresh in each block;
-- blocks (of the program) that touch a buffer which the threads share, not only reading it: between
-  two of these, threads wait for each other.
+- the loops bound to thread axes, with `T.launch_thread` rewritten to loops;
+- on-chip buffers allocated outside of their kernel, which are fresh in each thread block;
+- blocks (of the program) that access the same shared buffer, at least one of them writing: threads
+  synchronize between two of these.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class Launch:
     """One nest of a kernel.
 
     Attributes:
-        extents: members of each thread axis of the kernel, `threadIdx.x` first. Virtual threads on
-            one axis inside each other are axes of their own.
-        home: the statement that contains all nests of the kernel, if there are several. Where it
-            begins, the kernel does, and on-chip memory with it; else with every launch.
+        extents: extent of each thread axis of the kernel, `threadIdx.x` first. Nested virtual
+            threads on one axis are separate axes.
+        home: the statement that contains all nests of the kernel, if there are several. The kernel
+            and its on-chip memory begin where this statement does; otherwise with every launch.
         owned: blockIdx loop, or None for the nest itself → buffers that are fresh there.
-        leaves: blocks without blocks inside.
-        written: leaf → storage scopes of what it writes; none where threads need each other.
-        rivals: leaf → other leaves that it may hand values over to, or get them from.
+        leaves: blocks without nested blocks.
+        written: leaf → storage scopes it writes; empty where threads synchronize or cooperate.
+        rivals: leaf → other leaves with which it may exchange values.
         tracked: buffers and views that threads share and the kernel writes.
     """
 
@@ -80,7 +80,7 @@ class Launch:
 
 
 def with_axis_loops(func: PrimFunc) -> PrimFunc:
-    """The function with `T.launch_thread` written as loops."""
+    """Rewrite `T.launch_thread` to loops."""
     return func.replace(body=_AxisLoops()(func.body)) if kernels(func) else func
 
 
@@ -105,7 +105,7 @@ class _AxisLoops(Mutator):
 
 
 def launches(func: PrimFunc) -> dict[For, Launch]:
-    """Outermost thread-bound loop → what it launches."""
+    """Map each outermost thread-bound loop to its launch."""
     result: dict[For, Launch] = {}
     kernel_of: dict[For, KernelLaunch] = {}
     memories = Memories(func)
@@ -145,7 +145,7 @@ def launches(func: PrimFunc) -> dict[For, Launch]:
 def _check_kept(
     func: PrimFunc, found: dict[For, Launch], kernel_of: dict[For, KernelLaunch]
 ) -> None:
-    """Refuse on-chip memory that is used by several kernels, or where no kernel runs."""
+    """Reject on-chip memory that is used by several kernels, or outside of any kernel."""
     users: dict[Buffer, set[KernelLaunch | None]] = {}
     for nest, launch in found.items():
         for buffers in launch.owned.values():
@@ -174,7 +174,7 @@ def _check_kept(
 
 
 def _home(root: Stmt, nests: Sequence[Stmt]) -> Stmt:
-    """The innermost statement that contains all of several nests."""
+    """The innermost statement that contains several nests."""
     inside = set(nests)
     here = root
     while True:
@@ -185,7 +185,7 @@ def _home(root: Stmt, nests: Sequence[Stmt]) -> Stmt:
 
 
 def axis_key(tag: str, depth: int) -> str:
-    """The name of an axis: virtual threads inside each other are told apart by their depth."""
+    """The key of an axis: nested virtual threads are distinguished by their depth."""
     return f"{tag}#{depth}" if tag in VIRTUAL_AXES else tag
 
 
@@ -213,7 +213,7 @@ def _extents(kernel: KernelLaunch) -> dict[str, Expr]:
 
 
 def statements_below(stmt: Stmt) -> list[Stmt]:
-    """Statements directly inside, a block's body and initial value too."""
+    """Child statements, including the body and init of a block."""
     if isinstance(stmt, BlockRealize):
         return [s for s in (stmt.block.init, stmt.block.body) if s is not None]
     return [c for c in stmt.children() if isinstance(c, Stmt)]
@@ -231,12 +231,12 @@ def _leaves(root: Stmt) -> list[Block]:
 
 # ------------------------------------------------------------------------------------ memory
 def _shared(buffer: Buffer) -> bool:
-    """Whether threads of a block may hand values over through a buffer, at barriers."""
+    """Whether threads of a block may exchange values through a buffer, at barriers."""
     return buffer.scope == "global" or buffer.scope.startswith("shared")
 
 
 def _together(root: Node) -> bool:
-    """Whether threads wait for each other, or do something as one, in a block."""
+    """Whether threads synchronize or cooperate in a block."""
     calls = [n.op for n in walk(root) if isinstance(n, Call)]
     return any(op in WRITES or op.startswith(("tvm_", "ptx_")) for op in calls)
 
@@ -248,8 +248,8 @@ def _meet(a: dict[Buffer, bool], b: dict[Buffer, bool]) -> bool:
 def _owned(nest: For, allocated: set[Buffer]) -> dict[For | None, list[Buffer]]:
     """On-chip buffers allocated outside of a nest, by the loop in whose iterations they are fresh.
 
-    That is the innermost loop over blocks around all uses; one further inside would have to give
-    each of its blocks a copy that outlives it.
+    That is the innermost blockIdx loop around all uses. A loop further inside would give each of
+    its blocks a copy that outlives the loop.
     """
     inside = {b for n in walk(nest) if isinstance(n, Block) for b in n.alloc_buffers}
     inside |= {n.buffer for n in statements(nest) if isinstance(n, S.Allocate)}
@@ -300,7 +300,7 @@ def _common(paths: Sequence[tuple[For, ...]]) -> tuple[For, ...]:
 
 
 def copies_of(buffer: Buffer) -> str:
-    """Who has a copy of a buffer: each "thread", each "warp", the "block", or whoever allocates."""
+    """The owner of a copy of a buffer: each "thread", each "warp", the "block", or "visit"."""
     if buffer.scope == "global":
         return "visit"
     if buffer.scope.startswith("shared"):

@@ -1,16 +1,17 @@
-"""Kernels: all threads of a block at once, as lanes; blocks one after the other.
+"""Run kernels: all threads of a block at once, as lanes; blocks one after the other.
 
-A nest of a kernel opens one lane per thread when it begins, whatever axes its loops are bound to. A
-loop over threads then only gives its variable the position of each lane's thread, so that loops on
-one axis stand for the same threads everywhere. Statements outside the loops of an axis are run by
-all threads along it, for what each has for itself, and by the first of them for what they share.
+A kernel nest opens one lane per thread when it begins, whichever axes its loops are bound to. A
+loop over threads then only sets its variable to the position of each lane's thread, so loops bound
+to the same axis refer to the same threads everywhere. Statements outside the loops of an axis are
+run by all threads along it if they affect private memory, and by the first thread if they affect
+memory that the threads share.
 
-Threads run in step, one statement after the other. That is one of the orders in which they may run;
-whether another one would give something else is what `clock` finds. They wait for each other
+Threads run in lockstep, one statement after the other. That is one of the possible orders;
+`vector_clock` detects whether another order could give a different result. Threads synchronize
 
 - at barriers in the program, which all of them have to reach;
 - at the beginning and end of a nest of thread loops;
-- between statements that contain blocks (of the program) which hand values over.
+- between statements that contain blocks (of the program) which exchange values.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ class LaunchCompiler(BlockCompiler):
         super().__init__(call_global)
         self.launches: dict[For, Launch] = {}
         self.grid: dict[str, int] = {}  # blockIdx axis → slot of its position
-        self.depths: dict[str, int] = {}  # virtual axis → how many loops on it are open
+        self.depths: dict[str, int] = {}  # virtual axis → number of open loops on it
 
     def kernels_begin(self, node: Stmt, run: Run) -> Run:
-        """What runs a statement; kernels of several nests that begin there have no memory yet."""
+        """Run a statement after resetting the memory of multi-nest kernels that begin there."""
         nests = [n for n in self.launches.values() if n.home is node]
         if not nests:
             return run
@@ -51,7 +52,7 @@ class LaunchCompiler(BlockCompiler):
         return begin
 
     def axis_loop(self, node: For) -> Run:
-        """A loop bound to an axis; the outermost one is a launch."""
+        """Compile a thread-bound loop; the outermost one is a launch."""
         tag = "" if node.thread is None else node.thread.thread_tag
         if self.launch is None:
             return self._launch(node)
@@ -147,7 +148,7 @@ class LaunchCompiler(BlockCompiler):
         return slot
 
     def _same_member(self, node: For, slot: int, low: Fn, extent: Fn, at: int) -> Run:
-        """The body for the member that `at` says, if the loop has one there."""
+        """Run the body for the thread position in slot `at`, if it is within the extent."""
         body = self.stmt(node.body)
         if self.visible[-1][1] == slot:
             del self.visible[-1]
@@ -166,11 +167,11 @@ class LaunchCompiler(BlockCompiler):
 
     # --------------------------------------------------------------------------------- waiting
     def sequence(self, node: SeqStmt) -> list[Run]:
-        """The parts of a list, with barriers between those that hand values over."""
+        """The statements of a sequence, with barriers between those that exchange values."""
         return [run for part in node.seq for run in self.after_barrier(part)]
 
     def after_barrier(self, part: Stmt) -> list[Run]:
-        """A statement, behind a barrier where it shares memory with blocks that have run."""
+        """A statement, preceded by a barrier if it shares memory with blocks that have run."""
         rivals = self._rivals(part)
         run = self.stmt(part)
         return [_wait_for(rivals), run] if rivals else [run]

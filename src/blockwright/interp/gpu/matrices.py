@@ -1,4 +1,4 @@
-"""Matrix operations of warps: `ldmatrix` and `mma` on registers, and fragments as a whole."""
+"""Matrix operations of warps: `ldmatrix` and `mma` on registers, and operations on fragments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 class MatrixCompiler(CallCompiler):
-    """Adds matrix operations; `fragment_sizes` are those that loads and fills say."""
+    """Adds matrix operations. `fragment_sizes`: rows and columns declared by loads and fills."""
 
     def __init__(self, call_global: CallGlobal) -> None:
         super().__init__(call_global)
@@ -52,8 +52,11 @@ class MatrixCompiler(CallCompiler):
         return load
 
     def _mma(self, expr: Call) -> Fn:
-        """`T.ptx_mma(type, shape, "row", "col", types of A, B, C, A, offset, B, offset, C, offset,
-        saturate)`."""
+        """Matrix product of a warp.
+
+        `T.ptx_mma(type, shape, "row", "col", types of A, B, C, A, offset, B, offset, C, offset,
+        saturate)`.
+        """
         shape, types = text(expr.args[0]), [text(a) for a in expr.args[3:6]]
         a, b, c = (AddressedMemory(self, *expr.args[k : k + 2]) for k in (6, 8, 10))
         bits, depth = a.dtype.bits, int(shape.removeprefix("m16n8k") or 0)
@@ -90,7 +93,7 @@ class MatrixCompiler(CallCompiler):
         return multiply
 
     def _mma_fill(self, expr: Call) -> Fn:
-        """`T.mma_fill(type, number, to, offset)`: zeros."""
+        """`T.mma_fill(type, number, to, offset)`: fill with zeros."""
         number, to = constant_of(expr, 0), AddressedMemory(self, *expr.args[1:3])
         site = self.site(expr)
 
@@ -101,7 +104,7 @@ class MatrixCompiler(CallCompiler):
         return fill
 
     def _mma_store(self, expr: Call) -> Fn:
-        """`T.mma_store(type, m, n, to, from, offset, stride)`: a result of 16 × 16."""
+        """`T.mma_store(type, m, n, to, from, offset, stride)`: store a 16 × 16 result."""
         if [constant_of(expr, k) for k in (0, 1)] != [16, 16]:
             raise ValueError("results have 16 × 16 elements")
         to, source = AddressedMemory(self, expr.args[2]), AddressedMemory(self, *expr.args[3:5])
@@ -120,7 +123,7 @@ class MatrixCompiler(CallCompiler):
     def _fragment(
         self, expr: Call, first: int, index: int
     ) -> tuple[AddressedMemory, Fn, tuple[int, int]]:
-        """A fragment argument, its number in the buffer, and its rows and columns."""
+        """A fragment argument, its index in the buffer, and its rows and columns."""
         m, n, k = (constant_of(expr, first + i) for i in (1, 2, 3))
         place = AddressedMemory(self, expr.args[first])
         scope = place.buffer.scope
@@ -195,7 +198,7 @@ class MatrixCompiler(CallCompiler):
 
 
 def _elements(env: Env, place: AddressedMemory, index: Fn, sizes: tuple[int, int]) -> Array:
-    """Positions of a fragment's elements, as if the buffer were tiled with fragments row by row."""
+    """Positions of a fragment's elements; the buffer is tiled with fragments in row-major order."""
     view: TypedView = env[place.slot]
     rows, columns = sizes
     pitch = view.strides[-2] if len(view.strides) > 1 else columns

@@ -1,4 +1,4 @@
-"""What operations of GPUs are given: memory by address, constants; and whole warps to run them."""
+"""Operands of GPU operations: memory by address, constants; and checks for whole warps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 class AddressedMemory:
-    """Memory that an operation is given the address of."""
+    """Memory whose address is an operand of an operation."""
 
     def __init__(self, compiler: AccessCompiler, expr: Expr, offset: Expr | None = None) -> None:
         load = expr.args[0] if isinstance(expr, Call) and expr.op == "address_of" else None
@@ -36,11 +36,11 @@ class AddressedMemory:
         self._offset: Fn = (lambda env: 0) if offset is None else compiler.index(offset)
 
     def at(self, env: Env) -> Array:
-        """Positions of the element given, one per lane."""
+        """Position of the addressed element, per lane."""
         return np.broadcast_to(self._at(env) + self._offset(env), env[0])
 
     def read(self, env: Env, site: Site, where: Array, me: Array | None = None) -> Array:
-        """Elements at positions; `me`: their threads, where those are not the lanes'."""
+        """Read elements at positions; `me`: thread of each element, if not that of its lane."""
         view = self._inside(env, site, where)
         if view.shadow is not None:
             seen = view.shadow[where]
@@ -54,7 +54,7 @@ class AddressedMemory:
         return view.data[where]
 
     def write(self, env: Env, site: Site, where: Array, value: Any) -> None:
-        """Set elements at positions."""
+        """Write elements at positions."""
         view = self._inside(env, site, where)
         if env[1].levels:
             note(env, site, self.buffer.name, view, where, "write")
@@ -65,7 +65,7 @@ class AddressedMemory:
         view.data[where] = value
 
     def view(self, env: Env, site: Site, where: Array) -> TypedView:
-        """The view, once all positions are known to lie in it."""
+        """The view, after checking that all positions are inside it."""
         return self._inside(env, site, where)
 
     def _inside(self, env: Env, site: Site, where: Array) -> TypedView:
@@ -89,14 +89,14 @@ class AddressedMemory:
 
 
 def text(expr: Expr) -> str:
-    """A name in quotes."""
+    """The value of a string argument."""
     if not isinstance(expr, StringImm):
         raise ValueError("a name in quotes is missing")
     return expr.value
 
 
 def constant_of(expr: Call, position: int) -> int:
-    """A number that the operation wants to know when it is compiled."""
+    """The value of an argument that must be constant."""
     result = const_int(expr.args[position])
     if result is None:
         raise ValueError(f"argument {position + 1} is no constant")
@@ -104,7 +104,7 @@ def constant_of(expr: Call, position: int) -> int:
 
 
 def warps(env: Env, site: Site, name: str) -> int:
-    """How many warps are here; an error unless all of their threads are."""
+    """The number of active warps; an error unless all of their threads are active."""
     team: Team = env[1].team
     threads = env[2]
     whole = len(threads) % WARP == 0
@@ -128,6 +128,6 @@ def warps(env: Env, site: Site, name: str) -> int:
 
 
 def one_lane(env: Env, site: Site, name: str) -> Env:
-    """The first lanes of the warps here, which must be whole."""
+    """The environment of the first lane of each active warp; warps must be whole."""
     warps(env, site, name)
     return compress(env, np.arange(env[0]) % WARP == 0)

@@ -1,4 +1,4 @@
-"""The threads of one block while they run: who they are, what they wait for, what they did."""
+"""The threads of a running block: numbering, barriers, asynchronous copies, race detection."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Team:
     """All threads of a block, numbered along `threadIdx.x` first.
 
     Attributes:
-        extents: members along each axis, in the order of numbering.
-        count: all threads together.
+        extents: extent of each axis, in the order of numbering.
+        count: total number of threads.
         coordinates: per axis, the position of each thread.
-        warp, lane: of each thread; virtual threads stand in warps of their own.
-        existing: per warp, the bits of the lanes that there are.
-        due: whether all threads have waited for each other and `clock` does not know yet.
+        warp, lane: of each thread; virtual threads are in separate warps.
+        existing: per warp, the bit mask of existing lanes.
+        due: whether a barrier of all threads is pending, not yet applied to `clock`.
         ran: blocks of the program that have run since the last barrier of the whole block.
-        memory: what is allocated for all threads; allocations seen again use the same bytes.
+        memory: shared allocations; a repeated allocation reuses the same bytes.
     """
 
     def __init__(self, extents: dict[str, int], start: int) -> None:
@@ -57,31 +57,31 @@ class Team:
         self.due = False
 
     def begin(self) -> None:
-        """The next block: its threads know nothing of each other, and nothing is under way."""
+        """Begin the next block: reset synchronization, copies and barriers."""
         self.clock.join_all()
         self.memory.clear()
         self.copies, self.waits = Copies(), Waits()
         self.ran.clear()
 
     def name(self, thread: int) -> str:
-        """A thread by its coordinates."""
+        """Describe a thread by its coordinates."""
         at = [f"{key.split('#')[0]} = {int(c[thread])}" for key, c in self.coordinates.items()]
         return "thread " + ", ".join(at) if at else "the only thread"
 
     # ------------------------------------------------------------------------------- waiting
     def complete(self, env: Env) -> bool:
-        """Whether all threads are here."""
+        """Whether all threads are active."""
         lanes = env[0]
         return lanes == self.count or (lanes > self.count and len(np.unique(env[2])) == self.count)
 
     def meet(self, env: Env) -> None:
-        """A place where a barrier may stand, and does if all threads come here."""
+        """An implicit barrier, which takes effect only if all threads reach it."""
         if self.complete(env):
             self.due = True
             self.ran.clear()
 
     def barrier(self, env: Env, site: Site) -> None:
-        """A barrier in the program: all threads of the block have to reach it."""
+        """A barrier in the program, which all threads of the block have to reach."""
         if env[0] != self.count:
             here = np.zeros(self.count, bool)
             here[env[2]] = True
@@ -98,7 +98,7 @@ class Team:
         self.meet(env)
 
     def warp_barrier(self, env: Env, site: Site) -> None:
-        """A barrier of each warp here: all of its threads have to reach it."""
+        """A barrier of each active warp, which all of its threads have to reach."""
         here = np.zeros(self.count, bool)
         here[env[2]] = True
         for warp in np.unique(self.warp[env[2]]).tolist():
@@ -117,13 +117,13 @@ class Team:
             self.clock.join(members)
 
     def settle(self) -> None:
-        """Carry out a barrier of all that was only noted."""
+        """Apply a pending barrier to the clock."""
         if self.due:
             self.clock.join_all()
             self.due = False
 
     def check_begun(self, env: Env, site: Site, number: int, barrier: Barrier) -> None:
-        """An error unless the threads here have waited for who set the barrier up."""
+        """Check that the active threads have synchronized with the initialization of a barrier."""
         self.settle()
         who, when, there = barrier.begun
         known = self.clock.before(np.array(who), np.array(when), env[2])
@@ -136,7 +136,7 @@ class Team:
     def land(
         self, env: Env, ended: list[tuple[Copy, Array]], phase: BarrierPhase | None = None
     ) -> None:
-        """Copies have ended: only now their threads have written. `phase`: whose end told so."""
+        """Complete copies: their writes happen now. `phase`: the barrier phase that ended them."""
         for copy, mask in ended:
             threads = copy.threads[mask]
             if env[1].races:
@@ -159,10 +159,11 @@ class Team:
         me: Array | None = None,
         wide: bool = False,
     ) -> None:
-        """Note an access of memory that the threads share; an error if it races.
+        """Record an access to memory shared by the threads; an error if it races.
 
-        `me`: the thread of each element, where that is not the thread of its lane. `wide`: each
-        lane touches a vector, which may be the same for all of them.
+        Args:
+            me: the thread of each element, if not the thread of its lane.
+            wide: whether each lane accesses a vector, which may be the same for all lanes.
         """
         state: RunState = env[1]
         places = np.asarray(where)
@@ -185,7 +186,7 @@ class Team:
     def check(
         self, env: Env, site: Site, name: str, view: TypedView, flat: Array, me: Array, how: Touch
     ) -> None:
-        """The check for races alone, of accesses by given threads."""
+        """The race check alone, for accesses by the given threads."""
         self.settle()
         storage = view.storage
         cells = granules(view, flat)
@@ -239,7 +240,7 @@ class Team:
     def _in_flight(
         self, env: Env, site: Site, name: str, view: TypedView, flat: Array, me: Array, how: Touch
     ) -> None:
-        """An error where an element is still being copied to, or written while copied from."""
+        """Check that no element is accessed while a copy writes it, or written while it is read."""
         result = self.copies.meeting(view, flat, how)
         if result is None:
             return
@@ -273,7 +274,7 @@ class Team:
 
 
 def view_element(env: Env, name: str, view: TypedView, flat: int, lane: int) -> str:
-    """An element of a view by its coordinates, as a lane sees it."""
+    """Describe an element of a view by its indices, as seen by a lane."""
     slot = next((k for k, v in enumerate(env) if v is view), None)
     base = 0 if slot is None else int(pick(env[slot + 1], lane))
     return f"{name}[{coordinates(flat - base, view)}]"

@@ -1,10 +1,10 @@
-"""Races between the threads of a block: what each thread knows of the others, and who touched what.
+"""Race detection between the threads of a block with vector clocks.
 
-Two accesses race when neither happens before the other. The clock holds, for each thread, the last
-moment of every other thread that it has waited for; barriers and waits move it. Every element has
-its last writer, last reader and last atomic update with their moments; of several readers that did
-not wait for each other only the last moment is kept, and the warp if all were in one. What is found
-does not depend on the order in which the interpreter takes the threads.
+Two accesses race if neither happens before the other. The clock holds, for each thread, the latest
+moment of every other thread that it has synchronized with; barriers and waits advance it. Every
+element records its last write, last read and last atomic update with their moments. Of several
+unsynchronized readers only the last moment is kept, and their warp if they share one. The result
+does not depend on the order in which the interpreter runs the threads.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Array = np.ndarray[Any, Any]
 
 
 class Clock:
-    """Moments of the threads of one block.
+    """Vector clock of the threads of one block.
 
     Attributes:
-        now: the current moment; every wait begins a new one.
-        full: the last moment that all threads have waited for.
+        now: the current moment; every synchronization begins a new one.
+        full: the last moment that all threads have synchronized with.
     """
 
     def __init__(self, warps: Array, start: int) -> None:
@@ -29,11 +29,11 @@ class Clock:
         self.warps = warps
         self.now = start
         self.full = start - 1
-        self._seen: Array | None = None  # [me, other]: None when nobody knows more than `full`
+        self._seen: Array | None = None  # [me, other]; None if no thread knows more than `full`
 
     @property
     def seen(self) -> Array:
-        """The last moment of one thread (column) that another one (row) has waited for."""
+        """The last moment of one thread (column) that another one (row) has synchronized with."""
         if self._seen is None:
             self._seen = np.full((self.count, self.count), self.full)
         return self._seen
@@ -44,7 +44,7 @@ class Clock:
         self.now += 1
 
     def join(self, members: Array) -> None:
-        """A barrier of some threads: each now knows what any of them knew, and did."""
+        """A barrier of some threads: each then knows what any of them knew and did."""
         if len(members) == self.count:
             self.join_all()
             return
@@ -54,18 +54,18 @@ class Clock:
         self.now += 1
 
     def released(self, members: Array) -> Array:
-        """What `members` did and know, for a later `acquire`."""
+        """Release: the clock of `members`, for a later `acquire`."""
         known = self.seen[members].max(axis=0)
         known[members] = self.now
         self.now += 1
         return known
 
     def acquire(self, members: Array, known: Array) -> None:
-        """`members` have waited for what `released` gave."""
+        """Acquire: `members` have waited for a clock returned by `released`."""
         self.seen[members] = np.maximum(self.seen[members], known)
 
     def before(self, who: Array, when: Array, me: Array) -> Array:
-        """Whether what `who` did at the moments `when` happened before what `me` does now."""
+        """Whether accesses by `who` at the moments `when` happened before accesses by `me` now."""
         known = (when <= self.full) | (who == me)
         if self._seen is None or known.all():
             return known
@@ -73,7 +73,7 @@ class Clock:
         return known | (when <= self._seen[me, others])
 
     def before_all(self, when: Array, warp: Array, me: Array) -> Array:
-        """The same for all threads of a warp, or of the block (-1)."""
+        """The same for all threads of a warp, or of the block (warp -1)."""
         known = when <= self.full
         if self._seen is None or known.all():
             return known
@@ -85,7 +85,7 @@ class Clock:
 
 
 class Last:
-    """Per element: the last to do one thing, and since when others did it without waiting."""
+    """Per element: the last access of one kind, and of concurrent accesses the moment and warp."""
 
     def __init__(self, count: int) -> None:
         self.who: Array = np.zeros(count, np.int64)
@@ -99,7 +99,7 @@ class Last:
             setattr(self, name, np.repeat(value, times))
 
     def unordered(self, clock: Clock, cells: Array, me: Array) -> Array:
-        """Which touches of `cells` by `me` meet one that did not happen before."""
+        """Mask of accesses to `cells` by `me` that are unordered with a recorded access."""
         who, when, count = self.who[cells], self.when[cells], self.many[cells]
         bad = ~clock.before(who, when, me)
         if count.max(initial=0) > clock.full:
@@ -107,7 +107,7 @@ class Last:
         return bad
 
     def note(self, clock: Clock, cells: Array, me: Array, site: int) -> None:
-        """Remember touches; others that are not known to have happened before make a crowd."""
+        """Record accesses; recorded ones that did not happen before are marked as concurrent."""
         who, when = self.who[cells], self.when[cells]
         apart = ~clock.before(who, when, me)
         self.who[cells], self.when[cells], self.site[cells] = me, clock.now, site
@@ -124,13 +124,13 @@ class Last:
 
 
 class Meeting(NamedTuple):
-    """Two accesses of one element that race.
+    """Two racing accesses to one element.
 
     Attributes:
-        at: which of the accesses looked at is the second one.
-        how: what the first one did.
-        who: the thread that did it.
-        site: the number of its place in the program.
+        at: index of the second access among those checked.
+        how: kind of the first access.
+        who: thread of the first access.
+        site: number of its program location.
     """
 
     at: int
@@ -140,7 +140,7 @@ class Meeting(NamedTuple):
 
 
 class ThreadShadow:
-    """Who touched each granule of a storage that the threads of a block share."""
+    """The last accesses to each granule of a storage that the threads of a block share."""
 
     def __init__(self, count: int) -> None:
         self.last = {how: Last(count) for how in ("write", "read", "atomic")}
@@ -150,7 +150,7 @@ class ThreadShadow:
             last.repeat(times)
 
     def touch(self, clock: Clock, cells: Array, me: Array, how: str, site: int) -> Meeting | None:
-        """Remember the touches of one access, unless one races; then say with what."""
+        """Record an access, unless it races; then return the race."""
         against = {
             "read": ("write", "atomic"),
             "atomic": ("write", "read"),

@@ -1,7 +1,7 @@
-"""What the lanes of a warp give each other: shuffles and votes, on values of all threads at once.
+"""Warp shuffles and votes, on values of all threads at once.
 
-Numbers of threads count within the block; a warp is 32 of them in a row, fewer at the end of a
-block. The threads that a mask names have to be there, and all that are there have to be named.
+Threads are numbered within the block; a warp is 32 consecutive threads, fewer at the end of a
+block. All threads named by a mask must be active, and all active threads must be named.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ WARP = 32
 
 
 class Absent(Exception):
-    """A lane that an operation needs is not there: (thread that needs it, what it is)."""
+    """A lane that an operation needs is inactive: (thread that needs it, description)."""
 
 
 class WarpLanes:
-    """The threads that run an operation: warp and lane of each, and which lanes exist at all."""
+    """The threads that run an operation: warp and lane of each, and the existing lanes."""
 
     def __init__(self, warp: Array, lane: Array, existing: Array) -> None:
         self.warp, self.lane = warp, lane
@@ -28,7 +28,7 @@ class WarpLanes:
         np.bitwise_or.at(self.here, warp, 1 << lane)
 
     def check(self, mask: Any) -> None:
-        """All threads named by the mask of each thread are here, itself among them."""
+        """Check that all threads named by each thread's mask are active, including itself."""
         named = np.broadcast_to(np.asarray(mask).astype(np.int64), self.warp.shape)
         missing = named & self.existing[self.warp] & ~self.here[self.warp]
         if missing.any():
@@ -40,7 +40,7 @@ class WarpLanes:
             raise Absent(int(np.argmax(unnamed)), "its mask does not name itself")
 
     def shuffle(self, how: str, value: Array, by: Any, width: int) -> Array:
-        """The value of another lane: that numbered `by`, or as far up, down or across."""
+        """The value of another lane: number `by`, or at distance `by` up, down or across (xor)."""
         first = self.lane & ~(width - 1)
         if how == "index":
             source, inside = first + np.mod(by, width), np.ones(len(self.lane), bool)
@@ -63,11 +63,11 @@ class WarpLanes:
         return table[self.warp * WARP + source]
 
     def ballot(self, condition: Array) -> Array:
-        """Per thread, the lanes of its warp in which the condition holds."""
+        """Per thread, the bit mask of lanes of its warp in which the condition holds."""
         votes = np.zeros(len(self.existing), np.int64)
         np.bitwise_or.at(votes, self.warp, condition.astype(np.int64) << self.lane)
         return votes[self.warp]
 
     def active(self) -> Array:
-        """Per thread, the lanes of its warp that are here."""
+        """Per thread, the bit mask of active lanes of its warp."""
         return self.here[self.warp]
