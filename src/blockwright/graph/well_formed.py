@@ -119,7 +119,7 @@ class _Checker:
         self.visible.add(variable)
 
     def info(self, info: ir.Info | None, node: ir.Node) -> None:
-        """Check an annotation: sizes are nonnegative integers over bound symbols; device is valid."""
+        """Check an annotation: sizes are nonnegative integers of bound symbols; valid device."""
         if isinstance(info, ir.TupleInfo):
             for field in info.fields:
                 self.info(field, node)
