@@ -1,1 +1,1 @@
-"""Operators of the graph level, one row each: `blockwright.ops.table.OPERATORS`."""
+"""Graph-level operators, one row each; the table is `blockwright.ops.table.OPERATORS`."""

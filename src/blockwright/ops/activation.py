@@ -1,6 +1,6 @@
-"""Rarer activations; the common ones stand in `elementwise_unary`."""
+"""Less common activations; the common ones are in `elementwise_unary`."""
 
-# Rows are tables of short functions of scalar expressions; their types are said once, in the maker.
+# Rows are tables of short lambdas over scalar expressions; `unary` declares their types.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from blockwright.ops.elementwise_unary import unary
 from blockwright.ops.row import OpRow, Sample
 from blockwright.ops.samples import floats, special
 
-# Constants for which activations keep mean 0 and variance 1 from layer to layer.
+# Constants that preserve mean 0 and variance 1 from layer to layer.
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 
 
@@ -30,7 +30,7 @@ def _exponential(x: Any, slope: float, alpha: float) -> Any:
 
 
 def _log_sigmoid(x: Any) -> Any:
-    """min(x, 0) - log(1 + exp(-|x|)): the exponential never overflows."""
+    """min(x, 0) - log(1 + exp(-|x|)), in which the exponential cannot overflow."""
     tail = ir.call("log1p", ir.call("exp", -ir.call("abs", x)))
     return ir.minimum(x, _number(0, x)) - tail
 

@@ -1,7 +1,7 @@
-"""Adaptive pooling: each spatial axis cut into `output_size` parts.
+"""Adaptive pooling: each spatial axis is divided into `output_size` windows.
 
-Part o goes from ⌊o·size / n⌋ up to ⌈(o + 1)·size / n⌉; neighbours may share an element. When n
-divides the size, the parts are plain windows; otherwise shorter parts leave out the last taps.
+Window o covers ⌊o·size / n⌋ up to ⌈(o + 1)·size / n⌉ (exclusive); neighbors may share an element.
+If n divides the size, all windows are equal; otherwise the last taps of shorter windows are masked.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from blockwright.script.compute import Program
 
 
 class _Cut(msgspec.Struct, frozen=True):
-    """One axis of `extent` elements cut into `parts`.
+    """The division of an axis of `extent` elements into `parts` windows.
 
     Attributes:
-        exact: the parts are of equal size and share nothing.
-        longest: elements of the longest part, or a bound when the extent is symbolic.
+        exact: whether the windows are of equal size and disjoint.
+        longest: size of the longest window, or an upper bound if the extent is symbolic.
     """
 
     extent: ir.Expr
@@ -74,7 +74,7 @@ def _cut(ctx: OpContext, extent: ir.Expr, parts: int) -> _Cut:
 
 
 def _wanted(ctx: OpContext, attrs: Attrs, x: Letters) -> Letters:
-    """Result dimensions by letter; an `output_size` of None keeps an axis."""
+    """Result dimensions by letter; an `output_size` of None keeps the axis."""
     space = letters_of(len(x) - 2)
     given = attrs["output_size"]
     each = (given,) * len(space) if given is None or isinstance(given, int) else tuple(given)
@@ -187,7 +187,7 @@ def _row(rank: int, average: bool) -> OpRow:
         _overloads(word, rank),
         ("GlobalAveragePool",) if average else ("GlobalMaxPool",),
         _samples(rank, mean_case if average else pool_case),
-        f"{'Average' if average else 'Largest'} of `output_size` parts of each spatial axis.",
+        f"{'Average' if average else 'Maximum'} over `output_size` windows of each spatial axis.",
     )
 
 

@@ -1,18 +1,20 @@
-"""Scaled dot-product attention as plain blocks; rules fuse and tile them.
+"""Scaled dot-product attention as a sequence of blocks, which strategies fuse and tile.
 
-With `keys_at_once`, keys come in pieces of that many, each with a softmax of its own; what the
-pieces give is scaled by how much less their largest scores are than the largest of all, and added:
+With `keys_at_once`, keys are processed in blocks of that many (split-KV attention), each with its
+own softmax. Partial results are rescaled to the global maximum and added:
 
     M1[c] = max S[c, :];  P = exp(S - M1[c]);  L1[c] = sum P;  O1[c] = P V
     M = max M1;  F[c] = exp(M1[c] - M);  out = sum F O1 / sum F L1
 
-A schedule has to keep scores and powers of one piece, and of each piece a head's results for a row.
+A schedule then only keeps the scores and exponentials of one key block, and for each key block the
+partial results of a head for one row.
 
-Keys behind the query of a causal form are neutral in each step, written as a choice: a schedule can
-cut the loop over keys at the diagonal and drop what lies beyond, values that are NaN included.
+With a causal mask, keys behind the query contribute the neutral element of each step, by a
+selection. A schedule can thus cut the key loop at the diagonal and drop the rest, even if the
+dropped values are NaN.
 
-A query row that may attend to nothing gives 0: its largest score is -inf, which is replaced by 0
-before it is subtracted, so that all its powers are 0 and the guarded division leaves 0.
+A query row that may attend to no key yields 0: its maximum is -inf, which is replaced by 0 before
+the subtraction, so that all exponentials are 0 and the guarded division returns 0.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ def _check_pieces(ctx: OpContext, keys: ir.Expr, piece: Any) -> None:
 
 
 def _group(ctx: OpContext, heads: ir.Expr, kv_heads: ir.Expr) -> ir.Expr:
-    """Query heads that share one key head."""
+    """The number of query heads that share one key head."""
     if ctx.equal(heads, kv_heads):
         return ir.const(1, "int64")
     if not ctx.equal(ir.floormod(heads, kv_heads), ir.const(0, "int64")):
@@ -117,7 +119,7 @@ def _scale(attrs: Attrs, size: ir.Expr, dtype: ir.DType) -> ir.Expr:
 def _masked(
     score: Any, index: Sequence[Any], mask: Tensor | None, is_causal: bool, dtype: ir.DType
 ) -> Any:
-    """A score, -inf where attending is not allowed, with an additive mask added."""
+    """Apply the masks to a score: -inf where attending is not allowed, plus an additive mask."""
     nothing = ir.const(float("-inf"), dtype)
     if mask is not None:
         element: Any = at(mask, index)
@@ -139,7 +141,7 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
     group = _group(ctx, heads, k.shape[1])
     scale = _scale(attrs, size, inner)
     piece = attrs["keys_at_once"]
-    # Keys are counted by one axis, or by a piece and a position in it.
+    # Keys have one axis, or two: key block and position in the block.
     pieces = () if piece is None else (ir.floordiv(keys, piece),)
     each = keys if piece is None else ir.const(piece, "int64")
     names = (*_AXES[:3], *("c" for _ in pieces), "k")
@@ -160,7 +162,7 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
         return ir.call("exp_ftz", ir.sub(score, ir.select(ir.EQ(top, lowest), zero, top)))
 
     def causal(i: Any, j: Any, value: Any, neutral: float) -> Any:
-        """The value, or what changes nothing (-0.0 in a sum) for keys behind the query."""
+        """The value, or the neutral element (-0.0 in a sum) for keys behind the query."""
         return ir.select(j <= i, value, ir.const(neutral, inner)) if attrs["is_causal"] else value
 
     square = (*partial, each)

@@ -1,8 +1,8 @@
-"""The kinds of values that attributes of operators take, checked in one place before any rule.
+"""Kinds of values that operator attributes accept, checked before any deduction rule.
 
-An attribute means the same in every row that has it, so that kinds go by name; `_OF_ROW` has the
-exceptions. Where the default is None, None may be given. What values of the right kind mean (an
-axis within the rank, a layout of the right letters) is for the row's deduction to judge.
+An attribute has the same meaning in every row, so kinds are assigned by name; `_OF_ROW` holds the
+exceptions. None is accepted where it is the default. Whether a value of the right kind is valid (an
+axis within the rank, a layout with the right letters) is checked by the row's deduction.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _or_none(check: Check) -> Check:
 
 
 def _several(check: Check) -> Check:
-    """Sequences of values that pass a check."""
+    """A check for sequences whose elements all pass a check."""
 
     def checked(value: Any) -> bool:
         return isinstance(value, (list, tuple)) and all(map(check, cast("Sequence[Any]", value)))
@@ -83,7 +83,7 @@ def _one_or_more(check: Check) -> Check:
 
 
 class _Kind(NamedTuple):
-    """What the values of an attribute are, in words and as a check; `words` are all there are."""
+    """A kind of attribute value: description, check, and the complete list of words, if any."""
 
     wanted: str
     fits: Check
@@ -157,7 +157,7 @@ _OF_ROW: dict[tuple[str, str], _Kind] = {
 
 
 def check_attribute(row: OpRow, name: str, value: Any) -> None:
-    """Raise GraphError BW401 unless the value of an attribute is of the attribute's kind."""
+    """Raise GraphError BW401 unless an attribute value is of the attribute's kind."""
     default = row.attrs[name]
     if value is None and default is None:
         return

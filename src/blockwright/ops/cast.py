@@ -27,7 +27,7 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
 
 
 def convert(x: Array, dtype: Any) -> Array:
-    """Saturating float to integer, NaN to 0, anything to bool by `!= 0`, the rest as NumPy does."""
+    """Float to integer saturates (NaN to 0), bool is `!= 0`, the rest follows NumPy."""
     source, target = ir.dtype_of(x.dtype), ir.dtype_of(dtype)
     if target.is_bool:
         return np.asarray(x != 0)
@@ -74,6 +74,6 @@ ROWS: tuple[OpRow, ...] = (
             Sample((bools(3, 5),), {"dtype": "float32"}, 0.0),
             Sample((bools(5),), {"dtype": "int64"}, 0.0),
         ),
-        doc="Elements converted to another type; docs/semantics.md has the rounding.",
+        doc="Elements converted to another type; docs/semantics.md defines the rounding.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Normalisation by channels: batch norm with given statistics, group and instance norm, PReLU."""
+"""Normalization by channels: batch norm with given statistics, group and instance norm, PReLU."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from blockwright.script.compute import Program, Tensor
 def _deduce_channels(
     ctx: OpContext, infos: Sequence[ir.Info], low: int, high: int, axis: int
 ) -> tuple[ir.TensorInfo, list[ir.TensorInfo]]:
-    """The tensor and its vectors, which have an element per index of `axis`."""
+    """The tensor and its vector arguments, which have one element per index of `axis`."""
     x, *vectors = matches = tensors(ctx, infos, low, high)
     require_kind(ctx, same_dtype(ctx, matches), "float")
     for position, info in enumerate(vectors, 1):
@@ -113,7 +113,7 @@ def _batch_oracle(
 
 # ----------------------------------------------------------------------------- group, instance norm
 def _groups(ctx: OpContext, attrs: Attrs, channels: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
-    """Number of groups and channels of each; every channel is an instance of its own."""
+    """The number of groups and of channels per group; instance norm has a group per channel."""
     if ctx.name == "nn.instance_norm":
         return channels, as_dim(1)
     groups = attrs["num_groups"]
@@ -125,7 +125,7 @@ def _groups(ctx: OpContext, attrs: Attrs, channels: ir.Expr) -> tuple[ir.Expr, i
 
 
 def _reduced(ctx: OpContext, attrs: Attrs, rank: int) -> tuple[int, tuple[int, ...]]:
-    """The channel axis, and the spatial axes that are normalised over; the rest is batch."""
+    """The channel axis and the spatial axes to normalize over; the other axes are batch."""
     channel = normalize_axis(ctx, attrs["channel_axis"], rank)
     if attrs["axes"] is None:
         return channel, tuple(a for a in range(1, rank) if a != channel)
@@ -144,7 +144,7 @@ def _deduce_group(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.
 
 
 class _Grouped:
-    """Index bookkeeping: statistics have the batch axes and the group; sums run over the rest."""
+    """Index mapping: statistics are indexed by batch axes and group; sums run over the rest."""
 
     def __init__(self, ctx: OpContext, attrs: Attrs, x: Tensor) -> None:
         rank = len(x.shape)
@@ -166,7 +166,7 @@ class _Grouped:
         return tuple(out[a] for a in range(self.rank))
 
     def group_of(self, index: Sequence[Any]) -> tuple[Any, ...]:
-        """Index of the statistics that belong to an element."""
+        """Index of the statistics for an element."""
         group = ir.floordiv(index[self.channel], self.size)
         return (*(index[a] for a in self.batch), group)
 
@@ -316,7 +316,7 @@ ROWS: tuple[OpRow, ...] = (
             _case(floats(0, 3), *_vectors(3)),
             _case(floats(2, 3, 4, dtype="float16"), *_vectors(3, "float16"), absolute=1e-2),
         ),
-        "(x - mean) / sqrt(variance + epsilon) · gamma + beta with the statistics given.",
+        "(x - mean) / sqrt(variance + epsilon) · gamma + beta with the given statistics.",
     ),
     OpRow(
         "nn.group_norm",
@@ -336,7 +336,7 @@ ROWS: tuple[OpRow, ...] = (
             _case(floats(1, 4, 9, dtype="float16"), num_groups=2, absolute=2e-3),
         ),
         "Group norm: (x - mean) / sqrt(variance + epsilon) over the channels of each group and the "
-        "spatial axes; the first axis, and others that `axes` leave out, are batch.",
+        "spatial axes; the first axis, and others not listed in `axes`, are batch.",
     ),
     OpRow(
         "nn.instance_norm",
@@ -352,7 +352,7 @@ ROWS: tuple[OpRow, ...] = (
             _case(floats(2, 3, 9)),
             _case(floats(1, 4, 5, 3), channel_axis=3, epsilon=1e-2),
         ),
-        "Group norm with a group for each channel.",
+        "Group norm with one group per channel.",
     ),
     OpRow(
         "nn.prelu",

@@ -1,7 +1,7 @@
-"""What the operator families share: element types, broadcasting rows, shape arguments.
+"""Helpers shared by the operator families: element types, broadcasting, shape arguments.
 
-Types narrower than float32 are loaded, computed in float32 and rounded once at the end; sums of
-them are kept in float32. `widen` and `accumulator` are the only places that know this rule.
+Types narrower than float32 are computed in float32 and rounded once at the end; their sums are
+accumulated in float32. `widen` and `accumulator` are the only places that encode this rule.
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ Elementwise = Callable[..., Any]
 
 
 def as_dim(value: Any) -> ir.Expr:
-    """A dimension from an int or an expression."""
+    """Convert an int or expression to a dimension."""
     return ir.as_expr(value, I64)
 
 
 def accumulator(dtype: ir.DType) -> ir.DType:
-    """Type that sums and compositions over `dtype` are computed in."""
+    """The type in which sums and compositions over `dtype` are computed."""
     return FLOAT32 if dtype.is_float and dtype.bits < 32 else dtype
 
 
 def widen(value: Any) -> Any:
-    """An element in its computation type."""
+    """Convert an element to its computation type."""
     return ir.cast_to(value, accumulator(value.dtype))
 
 
 def unknown(infos: Sequence[ir.TensorInfo], dtype: ir.DType | None, rank: int) -> ir.TensorInfo:
-    """A result of which only the rank is known; it lives where the first argument lives."""
+    """A result of which only the rank is known, on the device of the first argument."""
     return ir.TensorInfo(None, dtype, rank, infos[0].device if infos else "")
 
 
 def result(
     infos: Sequence[ir.TensorInfo], shape: Sequence[ir.Expr], dtype: ir.DType | None
 ) -> ir.TensorInfo:
-    """A result of known shape; it lives where the first argument lives."""
+    """A result of known shape, on the device of the first argument."""
     return ir.TensorInfo(tuple(shape), dtype, device=infos[0].device if infos else "")
 
 
 def tensors(ctx: OpContext, infos: Sequence[ir.Info], low: int, high: int) -> list[ir.TensorInfo]:
-    """All arguments as tensors; raises unless there are between `low` and `high` of them."""
+    """All arguments as tensors; raises unless there are `low` to `high` of them."""
     if not low <= len(infos) <= high:
         wanted = str(low) if low == high else f"{low} to {high}"
         raise ctx.error(f"takes {wanted} tensor arguments, got {len(infos)}")
@@ -69,7 +69,7 @@ def tensors(ctx: OpContext, infos: Sequence[ir.Info], low: int, high: int) -> li
 
 
 def same_dtype(ctx: OpContext, infos: Sequence[ir.TensorInfo]) -> ir.DType | None:
-    """The one element type of the arguments; None when none is known."""
+    """The common element type of the arguments; None if none is known."""
     known = [info.dtype for info in infos if info.dtype is not None]
     for dtype in known[1:]:
         if dtype is not known[0]:
@@ -103,7 +103,7 @@ def require_kind(ctx: OpContext, dtype: ir.DType | None, kind: str) -> None:
 def broadcast_info(
     ctx: OpContext, infos: Sequence[ir.TensorInfo], dtype: ir.DType | None
 ) -> ir.TensorInfo:
-    """Annotation of an elementwise result; only the rank when some shape is unknown."""
+    """Annotation of an elementwise result; only the rank if some shape is unknown."""
     shapes = [info.shape for info in infos if info.shape is not None]
     if len(shapes) == len(infos):
         return result(infos, broadcast_shapes(ctx, shapes), dtype)
@@ -123,7 +123,7 @@ def inputs(ctx: OpContext, program: Program, infos: Sequence[ir.TensorInfo]) -> 
 
 
 def at(operand: Tensor, indices: Sequence[ir.Expr]) -> Any:
-    """Element of a broadcast operand for the result's element `indices`."""
+    """The element of a broadcast operand for element `indices` of the result."""
     return operand[broadcast_index(operand.shape, indices)]
 
 
@@ -138,9 +138,9 @@ def fold(
     axes: Sequence[str] = (),
     into: Into | None = None,
 ) -> Tensor:
-    """A reduction block, or the combiner's identity where there is surely nothing to combine.
+    """A reduction block, or the combiner's identity if the domain is known to be empty.
 
-    A reduction sets its first value at the first visit; over an empty domain there is none.
+    A reduction initializes the result in its first iteration, and an empty domain has none.
     """
     if any(ir.is_const_int(extent, 0) for extent in over):
         (identity,) = reducer_of(combiner, [dtype]).identity
@@ -151,7 +151,7 @@ def fold(
 
 
 def finish_rounded(program: Program, total: Tensor, dtype: ir.DType) -> ir.PrimFunc:
-    """The program that returns `total`, rounded when it was summed in a wider type."""
+    """The program that returns `total`, rounded if it was accumulated in a wider type."""
     if total.dtype is dtype:
         return program.finish([total])
     out = program.compute("out", total.shape, lambda *i: total[i], dtype)
@@ -185,7 +185,7 @@ def copy_program(
 def bordered(
     x: Tensor, index: Sequence[Any], width: Sequence[tuple[ir.Expr, ir.Expr]], value: ir.Expr
 ) -> ir.Expr:
-    """Element `index` of `x` with a border of `value`, (before, after) wide along each axis."""
+    """Element `index` of `x` padded with `value`, by (before, after) elements along each axis."""
     inside: list[ir.Expr] = []
     where: list[Any] = []
     for position, dim, (low, high) in zip(index, x.shape, width, strict=True):
@@ -198,7 +198,7 @@ def bordered(
 
 
 def scalar_constant(ctx: OpContext, value: Any, dtype: ir.DType) -> ir.Expr:
-    """A scalar attribute (number or index expression) as a constant of an element type."""
+    """Convert a scalar attribute (number or index expression) to an element type."""
     if isinstance(value, ir.Expr):
         return ir.cast_to(value, dtype)
     number: Any = value.item() if hasattr(value, "item") else value  # NumPy scalars
@@ -216,7 +216,7 @@ def scalar_constant(ctx: OpContext, value: Any, dtype: ir.DType) -> ir.Expr:
 
 
 def axes_of(ctx: OpContext, axis: Any, rank: int) -> tuple[int, ...]:
-    """An `axis` attribute (None for all, int or tuple) as sorted axes counted from the front."""
+    """An `axis` attribute (None for all, int or tuple) as sorted nonnegative axes."""
     if axis is None:
         return tuple(range(rank))
     given = (axis,) if isinstance(axis, int) else tuple(axis)
@@ -233,10 +233,11 @@ def axes_of(ctx: OpContext, axis: Any, rank: int) -> tuple[int, ...]:
 def shape_operand(
     ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs
 ) -> tuple[list[ir.TensorInfo], tuple[ir.Expr, ...] | None, int]:
-    """Tensor arguments, the wanted shape and its rank.
+    """Tensor arguments, the requested shape and its rank.
 
-    The shape is the attribute `shape` or a shape argument; deduction finds the argument among the
-    annotations, lowering in `attrs["shape_args"]`. None when only its rank (or -1) is known.
+    The shape is the attribute `shape` or a shape argument. Deduction finds the argument among the
+    annotations, lowering in `attrs["shape_args"]`. The shape is None if only its rank (or -1) is
+    known.
     """
     tensor_infos = [info for info in infos if isinstance(info, ir.TensorInfo)]
     shapes = [info for info in infos if isinstance(info, ir.ShapeInfo)]
@@ -257,20 +258,20 @@ def shape_operand(
 
 
 def require_shape(ctx: OpContext, shape: tuple[ir.Expr, ...] | None) -> tuple[ir.Expr, ...]:
-    """The wanted shape; raises when only its rank is known."""
+    """The requested shape; raises if only its rank is known."""
     if shape is None:
         raise ctx.error("the wanted shape is not known", "bind it with match_cast first")
     return shape
 
 
 def wide(array: Array) -> Array:
-    """An array for exact-enough reference arithmetic: float64 for floats, itself otherwise."""
+    """Widen an array for reference arithmetic: float64 for floats, unchanged otherwise."""
     dtype = ir.dtype_of(array.dtype)
     return array.astype(np.float64) if dtype.is_float else array
 
 
 def reference(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A NumPy meaning computed in float64 and rounded once to the first argument's type."""
+    """A NumPy oracle computed in float64 and rounded once to the first argument's type."""
 
     def oracle(*arrays: Array, **attrs: Any) -> Array:
         value = np.asarray(fn(*(wide(np.asarray(a)) for a in arrays), **attrs))

@@ -1,4 +1,4 @@
-"""Comparisons, logic, and choice between two tensors."""
+"""Comparisons, logical operators, and elementwise selection."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LOGIC = (
 
 def _comparison(name: str, short: str, node: type[Any], fn: Callable[..., Any]) -> OpRow:
     def body(a: Any, b: Any) -> Any:
-        if a.dtype.is_bool:  # an ordered comparison of single bits would read 1 as -1
+        if a.dtype.is_bool:  # an ordered comparison of single bits would interpret 1 as -1
             a, b = ir.cast_to(a, "int32"), ir.cast_to(b, "int32")
         return ir.compare(node, a, b)
 
@@ -78,7 +78,7 @@ def _logic(
         torch=(f"aten.{name}.default",),
         onnx=(onnx,),
         samples=_LOGIC,
-        doc="Logic; true is not zero.",
+        doc="Logical operator; nonzero elements are true.",
     )
 
 

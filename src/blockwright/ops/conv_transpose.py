@@ -1,18 +1,18 @@
-"""Transposed convolutions, one dense block per stride phase: no zero is put between elements.
+"""Transposed convolutions, one dense block per stride phase, without inserting zeros.
 
-Result position o = stride·q + r of phase r gets a tap k only if dilation·k ≡ r + before (mod
-stride). Those taps are every `step`-th one, with step = stride / gcd(stride, dilation), and they
-meet neighbouring input elements. So each phase is an ordinary convolution with a part of the
-kernel, and writes every stride-th position of the result:
+Result position o = stride·q + r of phase r has a contribution from tap k only if
+dilation·k ≡ r + before (mod stride). These are every `step`-th tap, with
+step = stride / gcd(stride, dilation), and they read adjacent input elements. So each phase is an
+ordinary convolution with a subset of the kernel that writes every stride-th result position:
 
     out[n, co, stride·q + r] = Σ padded[n, ci, q + first + j·gap] · W[ci, co, last - j·step]
 
 A phase without taps is 0. With several axes there is a block for each combination of their phases.
-Where the stride divides kernel and result and nothing is dilated, the phases of an axis have equal
-numbers of taps and positions, and r is an iterator: one block does all, a batch of products.
-Otherwise each block has a result of its own, and copies put these together: positions that are
-apart could be written by none of the ways in which products are done. Blocks that read one channel
-for a result are no products, and write where it belongs.
+If the stride divides kernel and result and the dilation is 1, the phases of an axis have equal
+numbers of taps and positions; then r is an iterator, and one block computes all phases as a batch
+of products. Otherwise each block has its own result, and copies interleave these: the schedules of
+matrix products cannot write strided positions. Depthwise blocks are not matrix products and write to the
+final positions directly.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ from blockwright.script.compute import Program, Tensor
 class OutputPhase(msgspec.Struct, frozen=True):
     """Result positions `stride`·q + `offset` along one axis, 0 ≤ q < `steps`.
 
-    Tap j of `taps` is kernel element `last` - j·`step`; it meets input element q + `first` +
-    j·`gap`, which may lie outside of the input. With a `count` it stands for that many phases,
-    r = 0, 1, …, and has what holds for the one of which first is least and last greatest.
+    Tap j of `taps` is kernel element `last` - j·`step` and reads input element q + `first` +
+    j·`gap`, which may lie outside of the input. If `count` > 1, it represents that many phases,
+    r = 0, 1, …, with the smallest `first` and the largest `last` of them.
     """
 
     offset: int
@@ -93,7 +93,7 @@ class OutputPhase(msgspec.Struct, frozen=True):
 
 
 class TransposedAxis(msgspec.Struct, frozen=True):
-    """One spatial axis: input and result extent, and the phases that write something."""
+    """One spatial axis: input and result extents, and the phases with any positions."""
 
     extent: ir.Expr
     size: ir.Expr
@@ -101,7 +101,7 @@ class TransposedAxis(msgspec.Struct, frozen=True):
     phases: tuple[OutputPhase, ...]
 
     def border(self, ctx: OpContext) -> tuple[ir.Expr, ir.Expr]:
-        """Elements before and after the input that some tap meets."""
+        """Padding before and after the input that the taps read."""
         before, after = 0, ZERO
         for phase in self.phases:
             if phase.taps == 0:
@@ -163,7 +163,7 @@ def _phase(window: Window, taps: int, offset: int, steps: ir.Expr) -> OutputPhas
 
 
 class _Call(msgspec.Struct, frozen=True):
-    """A call's geometry: layouts, groups, dimensions by letter, spatial axes."""
+    """Geometry of a call: layouts, groups, dimensions by letter, spatial axes."""
 
     layouts: Layouts
     groups: int
@@ -173,7 +173,7 @@ class _Call(msgspec.Struct, frozen=True):
 
     @property
     def depthwise(self) -> bool:
-        """Whether a result reads one channel: no products of matrices are in the blocks then."""
+        """Whether a result element reads a single channel, so blocks are no matrix products."""
         return self.groups > 1 and ir.is_const_int(self.x["C"], self.groups)
 
     @property
@@ -249,8 +249,10 @@ def _phase_block(
     *,
     whole: bool,
 ) -> None:
-    """The convolution that makes one combination of phases, in the `whole` result or in a tensor
-    of its own positions."""
+    """Add the convolution block of one combination of phases.
+
+    It writes to the final result if `whole`, otherwise to a tensor of its own positions.
+    """
     taps = {letter: as_dim(phase.taps) for letter, phase in phases.items()}
     steps: dict[str, Any] = {letter: phase.steps for letter, phase in phases.items()}
     shape = {**call.shape, **steps}
@@ -289,7 +291,7 @@ def _phase_block(
 def _put(
     program: Program, call: _Call, phases: Mapping[str, OutputPhase], part: Tensor, total: Tensor
 ) -> None:
-    """Copy the positions of a combination of phases to where they belong."""
+    """Copy the result of a combination of phases to its final positions."""
     letters = call.layouts.out
 
     def place(*index: Any) -> tuple[Any, ...]:
@@ -306,7 +308,7 @@ def _put(
 
 # ------------------------------------------------------------------------------------------ oracle
 def _oracle(x: Array, w: Array, **attrs: Any) -> Array:
-    """Every input element adds its multiple of the kernel to the result."""
+    """Scatter form: each input element adds its multiple of the kernel to the result."""
     rank = x.ndim - 2
     ctx, space = OpContext("conv_transpose"), letters_of(rank)
     layouts = layouts_of(ctx, attrs, rank)
@@ -380,7 +382,7 @@ def _row(rank: int) -> OpRow:
         (f"aten.conv_transpose{rank}d" + (".input" if rank > 1 else ".default"),),
         ("ConvTranspose",),
         _SAMPLES[rank],
-        f"Transposed convolution over {rank} spatial axes; kernel `I` is all input channels.",
+        f"Transposed convolution over {rank} spatial axes; kernel axis `I` has all input channels.",
     )
 
 

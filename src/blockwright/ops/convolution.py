@@ -1,12 +1,12 @@
-"""Convolutions over 1, 2 or 3 spatial axes: a border if there is padding, then one product block.
+"""Convolutions over 1, 2 or 3 spatial axes: a padding block if needed, then one product block.
 
     out[n, g·O + co, o…] = Σ padded[n, g·I + ci, o·stride + k·dilation …] · W[g·O + co, ci, k…]
 
-Every index is affine in the block's iterators: with groups, the group is an iterator of its own.
-Iterators stand in the order of the layouts: (n, g, co, o… | ci, k…) when channels come first,
-(n, o…, g, co | k…, ci) when they come last. Taps and channels within a group that have one value
-only are left out: a depthwise convolution has one channel iterator and reduces over the taps alone,
-a convolution with one tap is a matrix product.
+Every index is affine in the block's iterators; with groups, the group is a separate iterator.
+Iterators are in the order of the layouts: (n, g, co, o… | ci, k…) for channels first,
+(n, o…, g, co | k…, ci) for channels last. Tap and within-group channel iterators of extent 1 are
+omitted: a depthwise convolution has one channel iterator and reduces over the taps only, and a
+convolution with one tap is a matrix product.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Layouts(msgspec.Struct, frozen=True):
 
 
 def conv_attrs(rank: int, kernel: str) -> dict[str, Any]:
-    """Attributes that all convolutions of a rank have; `kernel` names its channel letters."""
+    """Attributes common to all convolutions of a rank; `kernel` has the kernel channel letters."""
     space = letters_of(rank)
     return {
         "strides": 1,
@@ -81,7 +81,7 @@ def conv_attrs(rank: int, kernel: str) -> dict[str, Any]:
 
 
 def layouts_of(ctx: OpContext, attrs: Attrs, rank: int) -> Layouts:
-    """The layouts of a call; the result has the input's unless `out_layout` says otherwise."""
+    """The layouts of a call; the result has the input layout unless `out_layout` is given."""
     space = letters_of(rank)
     data = checked_layout(ctx, attrs["data_layout"], "NC" + space)
     kernel = checked_layout(ctx, attrs["kernel_layout"], "OI" + space)
@@ -94,7 +94,7 @@ def out_type(attrs: Attrs, dtype: ir.DType | None) -> ir.DType | None:
 
 
 def groups_of(ctx: OpContext, attrs: Attrs, channels: ir.Expr, per_group: ir.Expr) -> int:
-    """The number of groups, which must cut `channels` into parts of `per_group`."""
+    """The number of groups; checks that it divides `channels` into `per_group` each."""
     groups = attrs["groups"]
     if not isinstance(groups, int) or groups < 1:
         raise ctx.error(f"groups={groups!r} is not a positive number")
@@ -106,7 +106,7 @@ def groups_of(ctx: OpContext, attrs: Attrs, channels: ir.Expr, per_group: ir.Exp
 def operands(
     ctx: OpContext, infos: Sequence[ir.Info], rank: int
 ) -> tuple[list[ir.TensorInfo], ir.DType | None]:
-    """Input and kernel, of `rank` + 2 axes and one element type."""
+    """Input and kernel annotations, of rank `rank` + 2 and with one element type."""
     matches = tensors(ctx, infos, 2, 2)
     dtype = same_dtype(ctx, matches)
     require_kind(ctx, dtype, "number")
@@ -146,14 +146,14 @@ def _windows(ctx: OpContext, attrs: Attrs, w: dict[str, Any]) -> dict[str, Windo
 
 # ---------------------------------------------------------------------------------- product block
 class ConvProduct(msgspec.Struct, frozen=True):
-    """The product block of a convolution: iterators by role, and where they lead.
+    """The product block of a convolution: iterators by role, and the index mapping.
 
-    Roles are `n`, `g` (group), `co`, `ci` (channels within the group), `o.` (result) and `k.`
-    (tap) along each spatial letter.
+    Roles are `n`, `g` (group), `co`, `ci` (channels within the group), `o.` (result position) and
+    `k.` (tap) along each spatial letter.
 
     Attributes:
         spatial, reduce: roles with their extents, in loop order.
-        of_x, of_w: channels in a group, of the input and of the result.
+        of_x, of_w: channels per group, of the input and of the result.
     """
 
     spatial: Roles
@@ -171,9 +171,9 @@ class ConvProduct(msgspec.Struct, frozen=True):
         return [role for role, _ in (*self.spatial, *self.reduce)]
 
     def place(self, index: Sequence[Any]) -> dict[str, Any]:
-        """Values of the roles, also of those that have one value only, and of the channels."""
+        """Values of all roles, including omitted ones (0), and of the full channel indices."""
         at: dict[str, Any] = dict.fromkeys(("g", "co", "ci", "kd", "kh", "kw"), ZERO)
-        at.update(zip(self.axes, index, strict=False))  # a place in the result has no taps
+        at.update(zip(self.axes, index, strict=False))  # a result index has no taps
         at["xc"] = ir.add(ir.mul(at["g"], self.of_x), at["ci"])
         at["oc"] = ir.add(ir.mul(at["g"], self.of_w), at["co"])
         return at
@@ -187,9 +187,9 @@ def product_of(
     of_x: ir.Expr,
     phases: Mapping[str, int] | None = None,
 ) -> ConvProduct:
-    """Iterators for a result of `shape` (by letter) and `taps` per spatial letter.
+    """The iterators for a result of `shape` (by letter) with `taps` per spatial letter.
 
-    A letter in `phases` gets an iterator of that extent beside the one over its positions.
+    Each letter in `phases` gets an additional iterator of that extent.
     """
     of_w = ir.floordiv(shape["C"], as_dim(groups))
     roles: dict[str, Roles] = {letter: [("o" + letter.lower(), shape[letter])] for letter in taps}
@@ -239,7 +239,7 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs, rank: i
 
     name = "out" if inner is dtype else "product"
     into: Into | None = None
-    if len(product.spatial) > rank + 2:  # the channels of the groups are one axis of the result
+    if len(product.spatial) > rank + 2:  # group and channel iterators share one result axis
 
         def place(*index: Any) -> tuple[Any, ...]:
             at = product.place(index)
@@ -283,14 +283,14 @@ def _lower_winograd(
 def product_block(
     program: Program, name: str, product: ConvProduct, term: Any, dtype: ir.DType, into: Into | None
 ) -> Tensor:
-    """The reduction; 0 where there is surely nothing to add."""
+    """The reduction block; 0 if the domain is known to be empty."""
     spatial, reduce = product.extents
     return fold(program, name, spatial, reduce, term, "sum", dtype, product.axes, into)
 
 
 # ------------------------------------------------------------------------------------------ oracle
 def channels_first(x: Array, layout: str, wanted: str) -> Array:
-    """The array with its axes in the order of `wanted`."""
+    """Transpose an array from `layout` to the axis order `wanted`."""
     return np.transpose(x, [layout.index(letter) for letter in wanted])
 
 
@@ -381,7 +381,7 @@ def _row(rank: int) -> OpRow:
         (f"aten.conv{rank}d.default",),
         ("Conv",),
         _SAMPLES[rank],
-        f"Convolution over {rank} spatial axes; padding is all befores, then all afters."
+        f"Convolution over {rank} spatial axes; padding lists all befores, then all afters."
         + (" `winograd` is the edge of Winograd's tiles, 0 for the direct sum." * (rank == 2)),
     )
 

@@ -1,4 +1,4 @@
-"""Tensors made from nothing but a shape: full, arange, and their likes."""
+"""Tensors created from a shape: full, zeros, ones, arange, and the `_like` variants."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from blockwright.script.compute import Program
 
 
 def _fill(ctx: OpContext, value: Any, dtype: ir.DType) -> ir.Expr:
-    """The filling element; any number fills a bool tensor by `!= 0`."""
+    """The fill element; for a bool tensor, any number is converted by `!= 0`."""
     if dtype.is_bool and not isinstance(value, ir.Expr):
         return ir.const(bool(value), dtype)
     return scalar_constant(ctx, value, dtype)
@@ -78,7 +78,7 @@ def _deduce_like(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.I
 
 
 def _lower_like(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
-    """The argument stays a parameter, though nothing of it but the shape is used."""
+    """Lower a `_like` operator; the argument stays a parameter, although only its shape is used."""
     program = Program(ctx.name)
     x = infos[0]
     dtype = _like_type(attrs, x)
@@ -170,7 +170,7 @@ def _made(name: str, value: Any, torch: tuple[str, ...]) -> tuple[OpRow, OpRow]:
             Sample((), {"shape": (0, 3), **sample}, 0.0),
             Sample((), {"shape": (2,), "dtype": "bool", **whole}, 0.0),
         ),
-        "A tensor of one repeated element.",
+        "A tensor filled with one element.",
     )
     alike = OpRow(
         f"{name}_like",
@@ -185,7 +185,7 @@ def _made(name: str, value: Any, torch: tuple[str, ...]) -> tuple[OpRow, OpRow]:
             Sample((floats(3, 5),), sample, 0.0),
             Sample((ints(1, 7),), {"dtype": "float32", **sample}, 0.0),
         ),
-        "The same with the shape of a tensor.",
+        "A tensor filled with one element, with the shape of another tensor.",
     )
     return created, alike
 
@@ -214,6 +214,6 @@ ROWS: tuple[OpRow, ...] = (
         ("aten.arange.default", "aten.arange.start", "aten.arange.start_step"),
         ("Range",),
         tuple(Sample((), attrs, 0.0) for attrs in _RANGES),
-        "begin, begin + step, … below end (above it for a negative step).",
+        "begin, begin + step, … while below end (above end for a negative step).",
     ),
 )

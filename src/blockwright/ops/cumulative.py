@@ -1,4 +1,4 @@
-"""Running sums and products along an axis: a loop within a block for each line of the tensor."""
+"""Cumulative sums and products along an axis: one block per line, with a loop inside the block."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
     require_kind(ctx, x.dtype, "number")
     if x.shape is None:
         return unknown(matches, x.dtype, x.rank)
-    if x.shape:  # a single number is its own sum, whatever the axis
+    if x.shape:  # a rank-0 tensor is its own sum, whatever the axis
         normalize_axis(ctx, attrs["axis"], x.rank)
     return result(matches, x.shape, x.dtype)
 
@@ -58,10 +58,10 @@ def _cumulative(
         if not x.shape:
             return program.finish([program.compute("out", (), lambda: x[()])])
         axis = normalize_axis(ctx, attrs["axis"], len(x.shape))
-        # As PyTorch: the running result is rounded to float32 only where it is stored.
+        # As in PyTorch, the running float32 result is rounded only where it is stored.
         inner = ir.dtype_of("float64") if dtype.name == "float32" else accumulator(dtype)
         out = program.alloc("out", x.shape, dtype)
-        total = ir.Buffer("total", inner, (ONE,))  # a line's result so far
+        total = ir.Buffer("total", inner, (ONE,))  # running result of a line
 
         def line(*around: Any) -> ir.Stmt:
             k = ir.Var("k", ZERO.dtype)
@@ -109,6 +109,6 @@ def _cumulative(
 
 
 ROWS: tuple[OpRow, ...] = (
-    _cumulative("cumsum", ir.add, 0, np.cumsum, "Sums of the elements so far along an axis."),
-    _cumulative("cumprod", ir.mul, 1, np.cumprod, "Products of the elements so far along an axis."),
+    _cumulative("cumsum", ir.add, 0, np.cumsum, "Cumulative sum along an axis."),
+    _cumulative("cumprod", ir.mul, 1, np.cumprod, "Cumulative product along an axis."),
 )

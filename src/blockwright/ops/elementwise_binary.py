@@ -1,8 +1,8 @@
 """Elementwise operators of two tensors, or of a tensor and a scalar attribute.
 
-Every row takes `scalar` (a number or an index expression) in place of one tensor, on the side that
-`scalar_side` names: `R.subtract(x, scalar=1.0, scalar_side="left")` is 1 - x. The scalar takes the
-tensor's element type, so that it never widens a result.
+Every row accepts `scalar` (a number or an index expression) in place of one tensor, on the side
+given by `scalar_side`: `R.subtract(x, scalar=1.0, scalar_side="left")` is 1 - x. The scalar is
+converted to the tensor's element type, so it never widens a result.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ SCALAR_ATTRS: dict[str, Any] = {"scalar": None, "scalar_side": "right"}
 
 
 def check_scalar(ctx: OpContext, attrs: Attrs) -> int:
-    """Number of tensor operands: 2, or 1 when a scalar attribute is the other."""
+    """Number of tensor operands: 2, or 1 if one operand is a scalar attribute."""
     if attrs["scalar_side"] not in ("left", "right"):
         raise ctx.error(f"scalar_side is {attrs['scalar_side']!r}", 'it is "left" or "right"')
     return 2 if attrs["scalar"] is None else 1
 
 
 def with_scalar(ctx: OpContext, attrs: Attrs, dtype: ir.DType, body: Body) -> Callable[..., Any]:
-    """`body` as a function of the tensor operands alone."""
+    """`body` as a function of the tensor operands only."""
     if attrs["scalar"] is None:
         return body
     other = scalar_constant(ctx, attrs["scalar"], dtype)
@@ -54,7 +54,7 @@ def with_scalar(ctx: OpContext, attrs: Attrs, dtype: ir.DType, body: Body) -> Ca
 
 
 def scalar_oracle(fn: Callable[[Any, Any], Any]) -> Callable[..., Array]:
-    """NumPy meaning of a binary row: the scalar joins as an array of the tensor's type."""
+    """NumPy oracle of a binary row; the scalar becomes an array of the tensor's type."""
 
     def oracle(*arrays: Array, scalar: Any, scalar_side: str) -> Array:
         if scalar is None:
@@ -67,7 +67,7 @@ def scalar_oracle(fn: Callable[[Any, Any], Any]) -> Callable[..., Array]:
 
 
 def rounded(fn: Callable[[Any, Any], Any]) -> Callable[[Array, Array], Array]:
-    """`fn` in float64 (integers as they are), rounded once to the operands' type."""
+    """`fn` in float64 (integers unchanged), rounded once to the operands' type."""
     return lambda a, b: np.asarray(fn(wide(a), wide(b))).astype(a.dtype)
 
 
@@ -87,8 +87,9 @@ def binary(
 ) -> OpRow:
     """A row for `out[i…] = body(a[i…], b[i…])` with broadcasting.
 
-    `special_body(scalar, dtype)` may give a cheaper body for a scalar right operand;
-    `keeps_divisor` is that of `TorchCall`.
+    Args:
+        special_body: may return a cheaper body for a scalar right operand, given (scalar, dtype).
+        keeps_divisor: as in `TorchCall`.
     """
 
     def deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
@@ -135,12 +136,12 @@ def _floats_differ_in_sign(a: Any, b: Any) -> Any:
 
 
 def _divisor(b: Any) -> Any:
-    """An integer that is divided by: the call fails where it is 0."""
+    """An integer divisor; the call fails if it is 0."""
     return b if ir.const_int(b) else ir.call("checked_divisor", b)
 
 
 def _remainder(a: Any, b: Any) -> Any:
-    """Sign of the divisor; exact for floats because `fmod` is."""
+    """Remainder with the sign of the divisor; exact for floats because `fmod` is."""
     if not a.dtype.is_float:
         return ir.floormod(a, _divisor(b))
     rest = ir.var("rest", a.dtype)
@@ -163,7 +164,7 @@ def _fmod(a: Any, b: Any) -> Any:
 
 
 def _power_of_scalar(scalar: Any, dtype: ir.DType) -> Body | None:
-    """Products and roots for the exponents that models use."""
+    """A body with products and roots for common exponents, or None."""
     small: dict[float, Callable[[Any], Any]] = {
         1: lambda x: x,
         2: lambda x: x * x,
@@ -188,16 +189,16 @@ def _power_of_scalar(scalar: Any, dtype: ir.DType) -> Body | None:
 
 
 def _above_zero(x: Any) -> Any:
-    """x, but +0 for -0 and +∞ for -∞, of which `pow` takes roots otherwise than `sqrt` does.
+    """x, with -0 replaced by +0 and -∞ by +∞, for which `pow` and `sqrt` differ.
 
-    PyTorch takes `pow` for float16, and `sqrt` for the other types.
+    PyTorch uses `pow` for float16, and `sqrt` for the other types.
     """
     zero, infinity = ir.const(0, x.dtype), ir.const(math.inf, x.dtype)
     return ir.select(ir.EQ(x, zero), zero, ir.select(ir.EQ(x, -infinity), infinity, x))
 
 
 def _whole_power(x: Any, exponent: int) -> Any:
-    """x to a whole power by squaring; large powers name what they square."""
+    """x to an integer power by squaring; for large powers, intermediate squares are let-bound."""
     if exponent < 2:
         return x if exponent else ir.const(1, x.dtype)
     root = _whole_power(x, exponent // 2)
@@ -225,7 +226,7 @@ def _bits(call: str, logical: Callable[[Any, Any], Any]) -> Body:
 
 
 def _present(a: Any, b: Any, chosen: Any) -> Any:
-    """`chosen` of two numbers; the other one where one is NaN."""
+    """`chosen` of two numbers, or the other operand if one is NaN."""
     if not a.dtype.is_float:
         return chosen
     rest = ir.select(ir.call("isnan", b), a, chosen)
@@ -313,7 +314,7 @@ ROWS: tuple[OpRow, ...] = (
         samples=(*_DIVIDING, *_EXACT),
         torch=("aten.floor_divide.default", "aten.floor_divide.Scalar"),
         keeps_divisor=True,
-        doc="Largest whole number not above a / b.",
+        doc="Largest integer not above a / b.",
     ),
     binary(
         "remainder",
@@ -325,14 +326,14 @@ ROWS: tuple[OpRow, ...] = (
             Sample((ints(5, low=1),), {"scalar": 7, "scalar_side": "left"}),
         ),
         torch=("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor"),
-        doc="a - b · floor(a / b): the sign of the divisor.",
+        doc="a - b · floor(a / b), with the sign of the divisor.",
     ),
     binary(
         "fmod",
         _fmod,
         lambda a, b: np.fmod(a, b),
         samples=(*_DIVIDING, *_EXACT),
-        doc="Remainder of the division towards zero: the sign of the dividend.",
+        doc="Remainder of the division toward zero, with the sign of the dividend.",
     ),
     binary(
         "power",
@@ -385,7 +386,7 @@ ROWS: tuple[OpRow, ...] = (
             Sample((floats(3, 5),), {"scalar": -0.0}),
             Sample((special(), special())),
         ),
-        doc="The size of a with the sign of b.",
+        doc="The magnitude of a with the sign of b.",
     ),
     binary(
         "fmin",
@@ -394,7 +395,7 @@ ROWS: tuple[OpRow, ...] = (
         kind="any",
         torch=("aten.fmin.default",),
         samples=_EXTREME,
-        doc="The smaller element; the other one where one is NaN.",
+        doc="The smaller element; the other one if one is NaN.",
     ),
     binary(
         "fmax",
@@ -403,7 +404,7 @@ ROWS: tuple[OpRow, ...] = (
         kind="any",
         torch=("aten.fmax.default",),
         samples=_EXTREME,
-        doc="The larger element; the other one where one is NaN.",
+        doc="The larger element; the other one if one is NaN.",
     ),
     binary(
         "minimum",
@@ -439,7 +440,7 @@ ROWS: tuple[OpRow, ...] = (
         ),
         onnx=("BitwiseAnd",),
         samples=_BITS,
-        doc="Bits in both.",
+        doc="Bitwise and.",
     ),
     binary(
         "bitwise_or",
@@ -455,7 +456,7 @@ ROWS: tuple[OpRow, ...] = (
         ),
         onnx=("BitwiseOr",),
         samples=_BITS,
-        doc="Bits in either.",
+        doc="Bitwise or.",
     ),
     binary(
         "bitwise_xor",
@@ -471,7 +472,7 @@ ROWS: tuple[OpRow, ...] = (
         ),
         onnx=("BitwiseXor",),
         samples=_BITS,
-        doc="Bits in one of the two.",
+        doc="Bitwise exclusive or.",
     ),
     binary(
         "left_shift",
@@ -486,7 +487,7 @@ ROWS: tuple[OpRow, ...] = (
             "aten.bitwise_left_shift.Scalar_Tensor",
         ),
         samples=_SHIFT,
-        doc="Bits moved up; amounts below the width.",
+        doc="Bits shifted left; shift amounts are below the bit width.",
     ),
     binary(
         "right_shift",
@@ -501,6 +502,6 @@ ROWS: tuple[OpRow, ...] = (
             "aten.bitwise_right_shift.Scalar_Tensor",
         ),
         samples=_SHIFT,
-        doc="Bits moved down, copying the sign.",
+        doc="Bits shifted right, arithmetically for signed integers.",
     ),
 )

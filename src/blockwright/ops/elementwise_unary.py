@@ -1,9 +1,9 @@
-"""Elementwise operators of one tensor: mathematics, rounding, activations.
+"""Elementwise operators of one tensor: mathematical functions, rounding, activations.
 
-Adding one is adding a row to a list at the end: name, body over a scalar expression, NumPy meaning.
+To add one, add a row to the list at the end: name, body over a scalar expression, NumPy oracle.
 """
 
-# Rows are tables of short functions of scalar expressions; their types are said once, in the maker.
+# Rows are tables of short lambdas over scalar expressions; `unary` declares their types.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def unary(
     torch_attrs: dict[str, str] | None = None,
     torch_types: Literal["promoted", "result"] = "promoted",
 ) -> OpRow:
-    """A row for `out[i…] = body(x[i…], **attrs)`; integers pass through rounding-like operators."""
+    """A row for `out[i…] = body(x[i…], **attrs)`; integers pass through rounding operators."""
 
     def deduce(ctx: OpContext, infos: Sequence[ir.Info], attributes: Attrs) -> ir.Info:
         (x,) = result = tensors(ctx, infos, 1, 1)
@@ -127,7 +127,7 @@ def _rounding(name: str, oracle: Callable[..., Any], onnx: tuple[str, ...]) -> O
         kind="number",
         onnx=onnx,
         samples=samples,
-        doc=f"`{name}` of each element; integers stay as they are.",
+        doc=f"`{name}` of each element; integers are unchanged.",
     )
 
 
@@ -192,7 +192,7 @@ def _hardsigmoid(x: Any) -> Any:
     return shifted / _number(6, x)
 
 
-_NEAR_ZERO = "1 + f(x) cancels for negative x: the error is one of 1, scaled by x"
+_NEAR_ZERO = "1 + f(x) cancels for negative x: the error is that of 1, scaled by x"
 _GELU = (
     Sample((floats(7, 17, low=-6, high=6),), absolute=2e-6, why=_NEAR_ZERO),
     Sample(
@@ -254,7 +254,7 @@ ROWS: tuple[OpRow, ...] = (
         onnx=("Neg",),
         torch=("aten.neg.default",),
         samples=_NUMBERS,
-        doc="Negated elements; unsigned ones wrap.",
+        doc="Negated elements; unsigned integers wrap around.",
     ),
     unary(
         "sign",
@@ -297,7 +297,7 @@ ROWS: tuple[OpRow, ...] = (
         reference(lambda x: np.clip(x, 0, 6)),
         kind="number",
         samples=_NUMBERS,
-        doc="x limited to [0, 6].",
+        doc="x clamped to [0, 6].",
     ),
     unary(
         "leaky_relu",
@@ -307,7 +307,7 @@ ROWS: tuple[OpRow, ...] = (
         torch_attrs={"negative_slope": "alpha"},
         onnx=("LeakyRelu",),
         samples=(*_PLAIN, Sample((floats(3, 5),), {"alpha": 0.3})),
-        doc="x where positive, else alpha · x.",
+        doc="x if positive, else alpha · x.",
     ),
     unary(
         "elu",
@@ -320,7 +320,7 @@ ROWS: tuple[OpRow, ...] = (
             Sample((floats(3, 5),), {"alpha": 0.3}),
             Sample((special(),), {"alpha": float("nan")}),
         ),
-        doc="alpha · (exp(x) - 1) where x is negative, else x.",
+        doc="alpha · (exp(x) - 1) if x is negative, else x.",
     ),
     unary(
         "gelu",
@@ -329,7 +329,7 @@ ROWS: tuple[OpRow, ...] = (
         attrs={"approximate": "none"},
         onnx=("Gelu",),
         samples=_GELU,
-        doc="x · Φ(x), exact or by tanh.",
+        doc="x · Φ(x), exact or with the tanh approximation.",
     ),
     unary(
         "silu",
@@ -357,14 +357,14 @@ ROWS: tuple[OpRow, ...] = (
         attrs={"beta": 1.0, "threshold": 20.0},
         onnx=("Softplus",),
         samples=(Sample((floats(7, 3, low=-30, high=30),)), Sample((floats(5),), {"beta": 2.0})),
-        doc="log(1 + exp(beta · x)) / beta, x itself beyond the threshold.",
+        doc="log(1 + exp(beta · x)) / beta; x above the threshold.",
     ),
     unary(
         "hardsigmoid",
         _hardsigmoid,
         reference(lambda x: np.clip(x + 3, 0, 6) / 6),
         samples=_PLAIN,
-        doc="(x + 3) / 6 limited to [0, 1].",
+        doc="(x + 3) / 6 clamped to [0, 1].",
     ),
     unary(
         "hardswish",
@@ -398,7 +398,7 @@ ROWS: tuple[OpRow, ...] = (
             Sample((ints(5),), {"max": 2}, 0.0),
             Sample((floats(3),), {}, 0.0),
         ),
-        doc="x limited to [min, max]; either may be absent. NaN stays.",
+        doc="x clamped to [min, max]; either bound may be absent. NaN is kept.",
     ),
     unary(
         "isnan",
@@ -433,7 +433,7 @@ ROWS: tuple[OpRow, ...] = (
         kind="bits",
         onnx=("BitwiseNot",),
         samples=(Sample((ints(5),)), Sample((values(True, False, dtype="bool"),))),
-        doc="Complement of the bits; of bool, not.",
+        doc="Bitwise complement; logical not for bool.",
     ),
     unary(
         "logical_not",

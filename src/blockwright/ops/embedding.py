@@ -1,7 +1,7 @@
-"""Reading elements at computed positions: take, embedding, gather, index.
+"""Gathers, reads at computed positions: take, embedding, gather, index.
 
-A position outside the table fails the call with BW708. `take` and `index` count negative positions
-from the end; `embedding` and `gather` take none.
+A position outside of the table fails the call with BW708. `take` and `index` count negative
+positions from the end; `embedding` and `gather` reject them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from blockwright.script.compute import Program
 
 
 def _position(value: Any, size: ir.Expr, *, from_end: bool) -> Any:
-    """An index element as a checked int64, counted from the end when it is negative and may be."""
+    """An index element as a checked int64; negative ones count from the end if `from_end`."""
     wide = ir.cast_to(value, I64)
     if from_end and value.dtype.kind != "uint":
         wide = ir.select(ir.compare(ir.LT, wide, ZERO), ir.add(wide, size), wide)
@@ -96,7 +96,7 @@ def _lower_gather(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) 
 
 
 def _indexed_axes(ctx: OpContext, attrs: Attrs, rank: int, count: int) -> tuple[int, ...]:
-    """The axes that the index tensors stand for; they must be neighbours."""
+    """The axes that the index tensors index; they must be adjacent."""
     given = attrs["axes"]
     axes = (
         tuple(range(count))
@@ -181,7 +181,7 @@ ROWS: tuple[OpRow, ...] = (
             Sample((floats(7), ints(0)), {}, 0.0),
             Sample((floats(7, 3), ints(5, low=0, high=7)), {"from_end": False}, 0.0),
         ),
-        "Slices along an axis at the given positions; `from_end`: negative ones are allowed.",
+        "Slices along an axis at the given positions; `from_end` allows negative positions.",
     ),
     OpRow(
         "embedding",
@@ -216,7 +216,7 @@ ROWS: tuple[OpRow, ...] = (
             Sample((floats(3, 5, 4), ints(3, 2, 4, low=0, high=5)), {"axis": -2}, 0.0),
             Sample((floats(5, 7), ints(3, 4, low=0, high=5)), {"axis": 0}, 0.0),
         ),
-        "Element i of the result is x at i with one coordinate replaced by indices[i].",
+        "Element i of the result is x[i] with one coordinate replaced by indices[i].",
     ),
     OpRow(
         "index",
@@ -244,6 +244,6 @@ ROWS: tuple[OpRow, ...] = (
                 0.0,
             ),
         ),
-        "NumPy indexing of neighbouring axes by integer tensors that broadcast together.",
+        "NumPy indexing of adjacent axes by integer tensors that broadcast together.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Matrix products: one reduction block each, so that schedules meet the plain loop nest."""
+"""Matrix products, each a single reduction block, so that schedules see the plain loop nest."""
 
 from __future__ import annotations
 
@@ -91,8 +91,11 @@ def _lower_matmul(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) 
 def _of_batch(
     shape: Sequence[ir.Expr], batch: Sequence[ir.Expr], lead: Sequence[ir.Expr]
 ) -> tuple[ir.Expr, ...]:
-    """Indices into an operand's batch axes. Of a batch of one each has the axis, as of any other:
-    a product is a contraction then, whatever the number."""
+    """Indices into the batch axes of an operand.
+
+    Batch axes of extent 1 are indexed by their iterator instead of 0, so that the product is a
+    contraction for any batch size.
+    """
     own = batch[len(batch) - len(shape) :]
     tail = lead[len(lead) - len(shape) :]
     repeated = broadcast_index(shape, lead)
@@ -186,7 +189,7 @@ ROWS: tuple[OpRow, ...] = (
             _case(ints(3, 5), ints(5, 7)),
             _case(ints(3, 5, dtype="int8"), ints(5, 7, dtype="int8"), out_dtype="int32"),
         ),
-        "Matrix product over the last two dimensions; leading ones broadcast.",
+        "Matrix product over the last two dimensions; leading dimensions broadcast.",
     ),
     OpRow(
         "linear",

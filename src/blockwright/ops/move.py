@@ -1,6 +1,6 @@
-"""Slicing, flipping, joining, splitting, repeating: blocks that load from elsewhere."""
+"""Slicing, flipping, concatenating, splitting, repeating: blocks that copy elements."""
 
-# Rows are tables of short functions of scalar expressions; their types are said once, in the maker.
+# Rows are tables of short lambdas over scalar expressions, whose types `OpRow` declares.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from blockwright.script.compute import Program, Tensor
 
 # ---------------------------------------------------------------------------- slicing, flipping
 def _clamped(ctx: OpContext, value: ir.Expr, low: ir.Expr, high: ir.Expr) -> ir.Expr:
-    """`value` limited to [low, high], without the limits that surely hold."""
+    """`value` clamped to [low, high], without bounds that provably hold."""
     if not ctx.analyzer.prove(ir.compare(ir.GE, value, low)):
         value = ir.maximum(value, low)
     if not ctx.analyzer.prove(ir.compare(ir.LE, value, high)):
@@ -51,7 +51,7 @@ def _clamped(ctx: OpContext, value: ir.Expr, low: ir.Expr, high: ir.Expr) -> ir.
 
 
 def _slice_bounds(ctx: OpContext, attrs: Attrs, size: ir.Expr) -> tuple[ir.Expr, ir.Expr, int]:
-    """Start, number of elements, step of a slice along a dimension of `size`."""
+    """Start, number of elements and step of a slice along a dimension of `size`."""
     step = attrs["step"]
     if not isinstance(step, int) or step < 1:
         raise ctx.error(f"step {step!r} is not a positive number", "use flip to walk backwards")
@@ -155,7 +155,7 @@ def _lower_flip(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) ->
 
 # --------------------------------------------------------------- joining, splitting, repeating
 def _joined(infos: Sequence[ir.Info]) -> list[ir.Info]:
-    """Arguments one by one, also when they come as one tuple."""
+    """The arguments, with tuples flattened."""
     return [f for i in infos for f in (i.fields if isinstance(i, ir.TupleInfo) else (i,))]
 
 
@@ -204,7 +204,7 @@ def _lower_concat(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) 
         for part, start in zip(parts, starts, strict=False)
         if not ir.is_const_int(part.shape[axis], 0)
     ]
-    if not filled:  # nothing to join; the result has no elements
+    if not filled:  # the result has no elements
         return program.finish([program.compute("out", shape, lambda *i: parts[0][i])])
     out = program.alloc("out", shape, parts[0].dtype)
     for part, start in filled:
@@ -218,7 +218,7 @@ def _lower_concat(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) 
 
 
 def _cuts(ctx: OpContext, attrs: Attrs, size: ir.Expr) -> list[ir.Expr]:
-    """Where the parts begin and end: equal sections for a number, else the inner boundaries."""
+    """Boundaries of the parts: equal sections for a number, else the given inner boundaries."""
     given = attrs["indices_or_sections"]
     if not isinstance(given, int):
         return [ZERO, *(as_dim(cut) for cut in given), size]
@@ -338,7 +338,7 @@ ROWS: tuple[OpRow, ...] = (
             (floats(7), {"begin": -9, "end": -1}),
             (floats(7), {"step": 3}),
         ),
-        "Elements begin, begin + step, … below end along an axis, limited as in Python.",
+        "Elements begin, begin + step, … below end along an axis, clamped as in Python.",
     ),
     OpRow(
         "slice_scatter",
@@ -354,7 +354,7 @@ ROWS: tuple[OpRow, ...] = (
             Sample((floats(3, 17), floats(3, 6)), {"axis": -1, "step": 3}, 0.0),
             Sample((ints(5), ints(2)), {"begin": 3}, 0.0),
         ),
-        "x with `part` at begin, begin + step, … along an axis.",
+        "x with `part` stored at begin, begin + step, … along an axis.",
     ),
     OpRow(
         "flip",
@@ -371,7 +371,7 @@ ROWS: tuple[OpRow, ...] = (
             (floats(3, 1, 5), {"axis": (0, 2)}),
             (floats(3, 5), {"axis": ()}),
         ),
-        "Elements in the opposite order along axes.",
+        "Elements in reverse order along axes.",
         TorchCall({"dims": "axis"}, empty_axes=True),
     ),
     OpRow(
@@ -389,7 +389,7 @@ ROWS: tuple[OpRow, ...] = (
             Sample((ints(3),), {}, 0.0),
             Sample((floats(0, 2), floats(3, 2)), {}, 0.0),
         ),
-        "Tensors joined along an axis.",
+        "Tensors concatenated along an axis.",
     ),
     OpRow(
         "split",
@@ -416,7 +416,7 @@ ROWS: tuple[OpRow, ...] = (
         ("aten.repeat_interleave.self_int",),
         (),
         exact((floats(3, 5), {"repeats": 2}), (floats(2, 3, 1), {"repeats": 3, "axis": 1})),
-        "Each element along an axis several times in a row.",
+        "Each element along an axis repeated several times in a row.",
     ),
     OpRow(
         "tril",

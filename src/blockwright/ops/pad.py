@@ -1,4 +1,4 @@
-"""Padding: a border of one value, or of elements of the tensor itself."""
+"""Padding with a constant or with elements of the tensor itself (reflect, replicate, circular)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _pad_width(ctx: OpContext, attrs: Attrs, rank: int) -> list[tuple[ir.Expr, i
 
 
 def _check_pad_fits(ctx: OpContext, attrs: Attrs, shape: Sequence[ir.Expr]) -> None:
-    """Elements that repeat come from the axis itself, which must have as many of them."""
+    """Check that the axis has enough elements to reflect or wrap around."""
     if attrs["pad_mode"] in ("constant", "replicate"):
         return
     spare = 1 if attrs["pad_mode"] == "reflect" else 0
@@ -71,7 +71,7 @@ def _deduce_pad(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.In
 
 
 def _mirrored(index: Any, size: ir.Expr, mode: str) -> ir.Expr:
-    """The place in an axis whose element stands at `index`, which may lie outside."""
+    """The position of the element that padding places at `index`, which may be out of range."""
     last = ir.sub(size, ONE)
     if mode == "circular":
         return ir.floormod(index, size)
@@ -126,6 +126,6 @@ ROWS: tuple[OpRow, ...] = (
             (floats(3, 1), {"pad_width": ((0, 2), (1, 3)), "pad_mode": "replicate"}),
             (floats(3, 2), {"pad_width": ((3, 1), (2, 2)), "pad_mode": "circular"}),
         ),
-        "A border (before, after) for each axis: one value, or elements of the axis itself.",
+        "Padding (before, after) for each axis: a constant, or elements of the axis itself.",
     ),
 )

@@ -1,8 +1,8 @@
-"""Pooling over 1, 2 or 3 spatial axes: a border if there is padding, then one reduction block.
+"""Pooling over 1, 2 or 3 spatial axes: a padding block if needed, then one reduction block.
 
-Windows are those of convolutions. With `ceil_mode` a last window may hang over the end. An average
-is the sum over a border of zeros, divided by the number of taps that count: those inside the input,
-or, with `count_include_pad`, inside the input and its padding.
+Windows are those of convolutions. With `ceil_mode` the last window may extend beyond the end. An
+average is the sum over zero-padded input, divided by the number of counted taps: those inside the
+input, or with `count_include_pad` those inside the input and its padding.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def pool_input(ctx: OpContext, infos: Sequence[ir.Info], rank: int, average: boo
 
 
 def lowest(dtype: ir.DType) -> ir.Expr:
-    """What every element is at least as large as."""
+    """The smallest value of a type: the identity of max."""
     return ir.const(float("-inf") if dtype.is_float else dtype.min_value, dtype)
 
 
@@ -84,12 +84,12 @@ class Steps(msgspec.Struct, frozen=True):
         """Result index and tap index by letter."""
         rank = len(self.layout)
         tap = dict.fromkeys(self.taps, ZERO)
-        tap.update(zip(self._long, index[rank:], strict=False))  # a result place has no taps
+        tap.update(zip(self._long, index[rank:], strict=False))  # a result index has no taps
         return by_letter(self.layout, index[:rank]), tap
 
     @property
     def _long(self) -> list[str]:
-        """Letters of windows with more than one tap; one at least."""
+        """Letters of windows with more than one tap; at least one letter."""
         return [k for k, size in self.taps.items() if not ir.is_const_int(size, 1)] or ["W"]
 
     def reduce(
@@ -104,7 +104,7 @@ class Steps(msgspec.Struct, frozen=True):
             *("o" + k.lower() if k in self.taps else k.lower() for k in self.layout),
             *("k" + k.lower() for k in self._long),
         ]
-        over = [self.taps.get(letter, ONE) for letter in self._long]  # an axis that stays has none
+        over = [self.taps.get(letter, ONE) for letter in self._long]  # kept axes have no taps
         return fold(
             program,
             name,
@@ -125,7 +125,7 @@ def pool_info(
     average: bool,
     shape: Callable[[OpContext, Attrs, Letters], Letters],
 ) -> ir.Info:
-    """What a pool gives; `shape` tells the result's dimensions by letter from the input's."""
+    """Result annotation of a pool; `shape` maps input dimensions to result dimensions by letter."""
     x = pool_input(ctx, infos, rank, average)
     data, out = pool_layouts(ctx, attrs, rank)
     if x.shape is None:
@@ -173,7 +173,7 @@ def _lower(
 
 
 def _counted(ctx: OpContext, attrs: Attrs, window: Window, extent: ir.Expr, step: Any) -> ir.Expr:
-    """Taps along one axis that the average counts, at a step."""
+    """Number of taps along one axis that an average counts, at a result position."""
     before, after = window.border(ctx, extent, attrs["ceil_mode"])
     padded = attrs["count_include_pad"]
     if ir.is_const_int(before, 0) and ir.is_const_int(after, 0):
@@ -307,8 +307,8 @@ def _row(rank: int, average: bool) -> OpRow:
         (f"aten.{word}_pool{rank}d.default",),
         ("AveragePool",) if average else ("MaxPool",),
         (*_window_samples(rank, case), *(_MORE[average] if rank == 2 else ())),
-        f"{'Average' if average else 'Largest'} of each window; windows are apart by their size "
-        "unless `strides` says otherwise.",
+        f"{'Average' if average else 'Maximum'} of each window; the default stride is the window "
+        "size.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Reductions over axes: sums, products, extremes, logic, positions of extremes, vector norms."""
+"""Reductions over axes: sums, products, extremes, logic, argmax and argmin, vector norms."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ AXIS: dict[str, Any] = {"axis": None, "keepdims": False}
 
 
 def given_axes(attrs: Attrs) -> Any:
-    """The reduced axes: `axes`, or `axis` of the operators that take one."""
+    """The reduced axes: `axes`, or `axis` for operators with a single axis."""
     return attrs["axes"] if "axes" in attrs else attrs["axis"]
 
 
@@ -55,7 +55,7 @@ def kept_shape(shape: Sequence[ir.Expr], axes: Sequence[int], keepdims: bool) ->
 def deduce_axes(
     ctx: OpContext, x: ir.TensorInfo, attrs: Attrs, dtype: ir.DType | None
 ) -> ir.TensorInfo:
-    """Annotation of a reduction over the axes that `attrs` names."""
+    """Annotation of a reduction over the axes in `attrs`."""
     axis, keep = given_axes(attrs), attrs["keepdims"]
     if x.shape is not None:
         return result([x], kept_shape(x.shape, axes_of(ctx, axis, x.rank), keep), dtype)
@@ -66,7 +66,7 @@ def deduce_axes(
 
 
 class ReductionAxes:
-    """Index bookkeeping of one reduction: where result indices and reduced ones meet."""
+    """Index mapping of one reduction between result indices, reduced indices and the input."""
 
     def __init__(self, shape: Sequence[ir.Expr], axes: Sequence[int], keepdims: bool) -> None:
         self.axes = tuple(axes)
@@ -76,7 +76,7 @@ class ReductionAxes:
         self.over = [shape[axis] for axis in axes]
 
     def full_index(self, indices: Sequence[Any]) -> tuple[Any, ...]:
-        """Index into the input from the result's indices followed by the reduced ones."""
+        """Index into the input from the result indices followed by the reduced ones."""
         spatial = list(indices[: len(self.shape)])
         reduced = list(indices[len(self.shape) :])
         out: list[Any] = []
@@ -90,7 +90,7 @@ class ReductionAxes:
         return tuple(out)
 
     def count(self, dtype: ir.DType) -> ir.Expr:
-        """Number of reduced elements as a number of the given type."""
+        """Number of reduced elements, in the given type."""
         total: ir.Expr = ONE
         for extent in self.over:
             total = ir.mul(total, extent)
@@ -99,7 +99,7 @@ class ReductionAxes:
     def run(
         self, program: Program, name: str, combiner: str, body: Callable[..., Any], dtype: ir.DType
     ) -> Tensor:
-        """The reduction block; without axes it is a copy. `body` gets an input index."""
+        """The reduction block; a copy if there are no axes. `body` receives an input index."""
         if not self.axes:
             return program.compute(name, self.shape, lambda *i: body(*i), dtype)
         return fold(
@@ -114,7 +114,7 @@ class ReductionAxes:
 
 
 def reduction_of(ctx: OpContext, x: Tensor, attrs: Attrs) -> ReductionAxes:
-    """The reduction an axes/keepdims pair asks for."""
+    """The reduction described by axes and keepdims attributes."""
     return ReductionAxes(x.shape, axes_of(ctx, given_axes(attrs), len(x.shape)), attrs["keepdims"])
 
 
@@ -122,7 +122,7 @@ def _result_type(attrs: Attrs, dtype: ir.DType | None) -> ir.DType | None:
     return dtype if attrs.get("dtype") is None else ir.dtype_of(attrs["dtype"])
 
 
-_LOGICAL = {"max": "any", "min": "all"}  # extremes of bools, which have no order of their own
+_LOGICAL = {"max": "any", "min": "all"}  # extremes of bools, which are not ordered
 
 
 def reduction(
@@ -139,7 +139,7 @@ def reduction(
     samples: tuple[Sample, ...] = (),
     doc: str = "",
 ) -> OpRow:
-    """A row for one combiner; `typed` rows take the element type of the sum as `dtype`."""
+    """A row for one combiner; `typed` rows accept the element type of the sum as `dtype`."""
 
     def deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
         (x,) = tensors(ctx, infos, 1, 1)
@@ -187,7 +187,7 @@ def _numpy_axis(axis: Any) -> Any:
 
 
 def _oracle(fn: Callable[..., Any]) -> Callable[..., Array]:
-    """Computed in float64; integers in the result type, which wraps."""
+    """An oracle computed in float64, or for integers in the result type, with wraparound."""
 
     def oracle(x: Array, *, axes: Any, keepdims: bool, dtype: Any = None) -> Array:
         target = x.dtype if dtype is None else ir.dtype_of(dtype).numpy()
@@ -222,9 +222,9 @@ def _deduce_position(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> 
 
 
 def _position_type(ctx: OpContext, over: Sequence[ir.Expr]) -> ir.DType:
-    """The narrowest type of positions: int32 where all surely fit, so that vectors hold more.
+    """The narrowest type for positions: int32 if all provably fit, for more vector lanes.
 
-    Over no elements the position is the largest int64; so there must be one at least.
+    The position over an empty domain is the largest int64, so the domain must also be nonempty.
     """
     total: ir.Expr = ONE
     for extent in over:
@@ -235,9 +235,10 @@ def _position_type(ctx: OpContext, over: Sequence[ir.Expr]) -> ir.DType:
 
 
 def _position(name: str, combiner: str, fn: Callable[..., Any], onnx: str) -> OpRow:
-    """The first position of an extreme: one reduction of pairs (element, position).
+    """A row for the first position of an extreme: one reduction of (element, position) pairs.
 
-    NaN counts as the extreme, as in NumPy. Over no elements the position is the largest integer.
+    NaN counts as the extreme, as in NumPy. Over an empty domain the position is the largest
+    integer.
     """
 
     def lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.PrimFunc:
@@ -296,7 +297,7 @@ def _deduce_norm(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.I
 
 
 def _norm_parts(order: float) -> tuple[str, Callable[[Any], Any], Callable[[Any], Any]]:
-    """Combiner, contribution of an element, and what is done to the combined value."""
+    """Combiner, contribution of an element, and final function of the combined value."""
 
     def number(value: float, like: Any) -> Any:
         return ir.const(value, like.dtype)
@@ -328,7 +329,7 @@ def _lower_norm(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) ->
     what = reduction_of(ctx, x, attrs)
     order = float(attrs["ord"])
     if order and all(ir.const_int(extent) == 1 for extent in what.over):
-        order = 1.0  # of one element: its size, which no power may push out of the type
+        order = 1.0  # the norm of one element is |x|; a power of it might overflow
     combiner, element, finish = _norm_parts(order)
     total = what.run(
         program, "total", combiner, lambda *i: element(widen(x[i])), accumulator(dtype)
@@ -402,7 +403,7 @@ ROWS: tuple[OpRow, ...] = (
         onnx=("ReduceSum",),
         torch=("aten.sum.default", "aten.sum.dim_IntList"),
         samples=(*_SUMS, *_WHOLE, Sample((bools(3, 5),), {"axes": 1, "dtype": "int64"})),
-        doc="Sum over axes; of bools and small integers in the type `dtype` names.",
+        doc="Sum over axes; `dtype` gives the result type for bools and small integers.",
     ),
     reduction(
         "mean",
@@ -413,7 +414,7 @@ ROWS: tuple[OpRow, ...] = (
         onnx=("ReduceMean",),
         torch=("aten.mean.default", "aten.mean.dim"),
         samples=_SUMS,
-        doc="Sum over axes by their size.",
+        doc="Mean over axes.",
     ),
     reduction(
         "prod",
@@ -433,7 +434,7 @@ ROWS: tuple[OpRow, ...] = (
         onnx=("ReduceMax",),
         torch=("aten.amax.default", "aten.max.default"),
         samples=_EXTREMES,
-        doc="Largest over axes; NaN if any is.",
+        doc="Maximum over axes; NaN if any element is NaN.",
     ),
     reduction(
         "min",
@@ -443,7 +444,7 @@ ROWS: tuple[OpRow, ...] = (
         onnx=("ReduceMin",),
         torch=("aten.amin.default", "aten.min.default"),
         samples=_EXTREMES,
-        doc="Smallest over axes; NaN if any is.",
+        doc="Minimum over axes; NaN if any element is NaN.",
     ),
     reduction(
         "any",

@@ -1,7 +1,7 @@
-"""Reshapes: which dimensions of two shapes of one size correspond, symbolic ones included.
+"""Reshapes: match the dimensions of two shapes with equal element count, including symbolic ones.
 
-A dimension is taken apart into an integer and a bag of symbolic factors, so that
-(b, s, 384) → (b, s, 12, 32) is seen to split the last dimension only, whatever b and s are.
+A dimension is factored into an integer and a multiset of symbolic factors, so that for
+(b, s, 384) → (b, s, 12, 32) only the last dimension is recognized as split, whatever b and s are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from blockwright.ops.row import OpContext, dims_text
 
 
 class SymbolicProduct:
-    """An integer times symbolic factors."""
+    """A product of an integer and symbolic factors."""
 
     def __init__(self, dims: Sequence[ir.Expr] = ()) -> None:
         self.number = 1
@@ -24,7 +24,7 @@ class SymbolicProduct:
             self.multiply(dim)
 
     def multiply(self, dim: ir.Expr) -> None:
-        """Times a dimension; products are taken apart."""
+        """Multiply by a dimension, factoring products."""
         if isinstance(dim, ir.IntImm):
             self.number *= dim.value
         elif isinstance(dim, ir.Mul):
@@ -43,7 +43,7 @@ class SymbolicProduct:
     def without(
         self, other: SymbolicProduct, ctx: OpContext
     ) -> tuple[list[ir.Expr], list[ir.Expr]]:
-        """Factors only here and only in `other`, after cancelling equal ones."""
+        """Factors only in `self` and only in `other`, after canceling equal ones."""
         mine, theirs = list(self.factors), list(other.factors)
         for factor in list(mine):
             match = next((f for f in theirs if f is factor or ctx.equal(f, factor)), None)
@@ -55,7 +55,7 @@ class SymbolicProduct:
         return mine, theirs
 
     def same(self, other: SymbolicProduct, ctx: OpContext) -> bool:
-        """Whether the two are surely equal."""
+        """Whether the two are provably equal."""
         mine, theirs = self.without(other, ctx)
         if not mine and not theirs:
             return self.number == other.number
@@ -65,7 +65,7 @@ class SymbolicProduct:
 def resolve(
     ctx: OpContext, shape: Sequence[ir.Expr], wanted: Sequence[ir.Expr]
 ) -> tuple[ir.Expr, ...]:
-    """The wanted shape with a -1 replaced; raises when the numbers of elements differ."""
+    """The requested shape with a -1 resolved; raises if the element counts differ."""
     holes = [i for i, d in enumerate(wanted) if ir.is_const_int(d, -1)]
     if len(holes) > 1:
         raise ctx.error("more than one dimension is -1")
@@ -99,7 +99,7 @@ Group = tuple[list[int], list[int]]
 
 
 def _groups(ctx: OpContext, source: Sequence[ir.Expr], target: Sequence[ir.Expr]) -> list[Group]:
-    """Smallest runs of source and target dimensions (without ones) with equal products."""
+    """Smallest runs of source and target dimensions, ignoring ones, with equal products."""
     ins = [i for i, d in enumerate(source) if not ir.is_const_int(d, 1)]
     outs = [i for i, d in enumerate(target) if not ir.is_const_int(d, 1)]
     groups: list[Group] = []
@@ -121,7 +121,7 @@ def _groups(ctx: OpContext, source: Sequence[ir.Expr], target: Sequence[ir.Expr]
             else:
                 right.append(outs.pop(0))
         groups.append((left, right))
-    if ins or outs:  # sizes agree as a whole only: one group of everything
+    if ins or outs:  # only the total sizes agree: one group of all dimensions
         return [(list(range(len(source))), list(range(len(target))))]
     return groups
 
@@ -129,12 +129,12 @@ def _groups(ctx: OpContext, source: Sequence[ir.Expr], target: Sequence[ir.Expr]
 def source_index(
     ctx: OpContext, source: Sequence[ir.Expr], target: Sequence[ir.Expr], indices: Sequence[Any]
 ) -> tuple[Any, ...]:
-    """Index into `source` of the element at `indices` of the same elements seen as `target`."""
+    """Index into `source` of the element at `indices` in the same data of shape `target`."""
     out: list[Any] = [ZERO] * len(source)
     for position, (a, b) in enumerate(zip(source, target, strict=False)):
         if not (ir.is_const_int(a, 1) and ir.is_const_int(b, 1)):
             break
-        out[position] = indices[position]  # 0 too, but it says which axis it is: a batch of one
+        out[position] = indices[position]  # also 0, but preserves which axis it is (a batch of 1)
     for left, right in _groups(ctx, source, target):
         linear: Any = indices[right[0]]
         for position in right[1:]:

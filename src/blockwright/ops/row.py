@@ -1,7 +1,7 @@
-"""The operator row: everything Blockwright knows of one graph operator, in one place.
+"""The operator row: the complete definition of a graph operator.
 
-The importers read `torch` and `onnx`, deduction reads `deduce`, lowering reads `lower`, the tests
-read `oracle` and `samples`, the docs read all of it. Adding an operator is adding a row.
+Importers read `torch` and `onnx`, deduction reads `deduce`, lowering reads `lower`, tests read
+`oracle` and `samples`, and the documentation reads everything. To add an operator, add a row.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ Attrs = Mapping[str, Any]
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One test case: argument arrays (or makers of arrays from a generator) and attributes.
+    """One test case: argument arrays (or functions that make them from a generator) and attributes.
 
-    `tolerance` is in units in the last place of the result type, argued in `why` when not 0–4.
-    `absolute` is added to it, for results that cancellation brings near zero.
+    Attributes:
+        tolerance: in units in the last place of the result type; `why` justifies values beyond 4.
+        absolute: added to the tolerance, for results near zero after cancellation.
     """
 
     args: tuple[Any, ...]
@@ -36,15 +37,15 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def dims_text(*dims: ir.Expr) -> str:
-    """Dimensions as a message names them: `n * 4, 384`."""
+    """Format dimensions for messages: `n * 4, 384`."""
     return ", ".join(ScriptPrinter().like(dim, dim.dtype) for dim in dims)
 
 
 class OpContext:
-    """What deduction and lowering may ask: facts about symbolic dimensions, and where they are.
+    """Context of deduction and lowering: facts about symbolic dimensions, and error messages.
 
     Attributes:
-        analyzer: knows the declared ranges of the function's symbols.
+        analyzer: has the declared ranges of the function's symbols.
         name: the operator's name, for messages.
     """
 
@@ -53,11 +54,11 @@ class OpContext:
         self.analyzer = analyzer or Analyzer()
 
     def equal(self, a: ir.Expr, b: ir.Expr) -> bool:
-        """Whether two dimensions are surely the same."""
+        """Whether two dimensions are provably equal."""
         return a is b or self.analyzer.prove_equal(a, b)
 
     def require_equal(self, a: ir.Expr, b: ir.Expr, what: str) -> None:
-        """Raise unless two dimensions are the same for all values of their symbols."""
+        """Raise unless two dimensions are equal for all values of their symbols."""
         if not self.equal(a, b):
             raise self.error(
                 f"{what}: {dims_text(a)} and {dims_text(b)} are not known to be equal",
@@ -69,26 +70,27 @@ class OpContext:
 
 
 class TorchCall(msgspec.Struct, frozen=True):
-    """How the PyTorch overloads of a row are turned into calls of it.
+    """How calls of a row's PyTorch overloads are converted to calls of the row.
 
-    Arguments of the overload that name an attribute set it; tensors, and the numbers that may stand
-    in for tensors, become operands in order; everything else must have its default value.
+    Overload arguments that name an attribute set it. Tensors, and numbers that may replace tensors,
+    become operands in order. All other arguments must have their default values.
 
     Attributes:
-        attrs: argument of the overload → attribute, where the names differ. `dim` also sets `axis`
-            or `axes`, and `keepdim` sets `keepdims`, without being listed.
-        types: the element type in which the operands enter the row.
+        attrs: overload argument → attribute, where the names differ. `dim` also sets `axis` or
+            `axes`, and `keepdim` sets `keepdims`, without being listed.
+        types: the element type to which operands are converted.
             "promoted": PyTorch's common type of the operands.
             "float": the same, but the default float type for integers and bools.
             "result": the type of the overload's result.
-            "own": each operand keeps its own.
+            "own": each operand keeps its own type.
             The result of the row is cast to the type of the overload's result.
-        bools: the row takes bools; without, they enter as integers.
-        keeps_divisor: a number on the right, or a tensor of one element, enters half precision
-            unrounded: the row computes in float32 and rounds its result only, as PyTorch's kernels
-            of products and quotients do. All other numbers are rounded to the operands' type first.
-        empty_axes: an empty `dim` reduces along no axis; without, along all of them.
-        needs_elements: PyTorch raises where a reduced axis has no elements.
+        bools: whether the row accepts bools; if not, they are converted to integers.
+        keeps_divisor: whether a number on the right, or a tensor of one element, is not rounded to
+            half precision: the row computes in float32 and rounds only its result, as PyTorch's
+            kernels for products and quotients do. All other numbers are first rounded to the
+            operands' type.
+        empty_axes: whether an empty `dim` reduces over no axis; if not, it reduces over all axes.
+        needs_elements: whether PyTorch raises if a reduced axis has no elements.
     """
 
     attrs: Mapping[str, str] = {}
@@ -110,16 +112,16 @@ class OpRow(msgspec.Struct, frozen=True):
     Attributes:
         name: as in `R.<name>`.
         args: names of the tensor arguments; a trailing "?" marks an optional one, "*" a list.
-        attrs: attribute name → default (the `REQUIRED` marker when there is none).
-        deduce: result annotation from argument annotations; raises GraphError when invalid.
+        attrs: attribute name → default, or `REQUIRED` if there is none.
+        deduce: result annotation from argument annotations; raises GraphError if invalid.
         lower: tensor program (inputs, then output) for given argument annotations; None for
             operators that only the graph level handles (views, shapes).
-        oracle: NumPy meaning: `oracle(*arrays, **attrs)`.
-        torch: overloads of PyTorch that are this operator. The importer has no other list of them.
-        onnx: names in ONNX that map to this operator directly.
+        oracle: NumPy reference: `oracle(*arrays, **attrs)`.
+        torch: PyTorch overloads that map to this operator; the importer has no other list.
+        onnx: ONNX operators that map to this operator directly.
         samples: test cases.
         doc: one or two sentences.
-        torch_call: how the overloads in `torch` are turned into calls of the row.
+        torch_call: how the overloads in `torch` are converted to calls of the row.
     """
 
     name: str
@@ -151,7 +153,7 @@ def tensor(ctx: OpContext, info: ir.Info, position: int) -> ir.TensorInfo:
 
 
 def known_shape(ctx: OpContext, info: ir.TensorInfo, position: int) -> tuple[ir.Expr, ...]:
-    """The argument's dimensions; raises when only the rank, or nothing, is known."""
+    """The argument's dimensions; raises if at most the rank is known."""
     if info.shape is None:
         raise ctx.error(
             f"argument {position} has no known shape", "give it a shape with match_cast first"
@@ -160,7 +162,7 @@ def known_shape(ctx: OpContext, info: ir.TensorInfo, position: int) -> tuple[ir.
 
 
 def known_dtype(ctx: OpContext, info: ir.TensorInfo, position: int) -> ir.DType:
-    """The argument's element type; raises when unknown."""
+    """The argument's element type; raises if unknown."""
     if info.dtype is None:
         raise ctx.error(f"argument {position} has no known element type")
     return info.dtype
@@ -195,7 +197,7 @@ def broadcast_index(shape: Sequence[ir.Expr], indices: Sequence[ir.Expr]) -> tup
 
 
 def normalize_axis(ctx: OpContext, axis: int, rank: int) -> int:
-    """`axis` counted from the front; raises when out of range."""
+    """`axis` counted from the front; raises if out of range."""
     if not -rank <= axis < rank:
         raise ctx.error(f"axis {axis} is out of range for rank {rank}")
     return axis % rank

@@ -1,4 +1,4 @@
-"""Makers of sample arrays: each is a function of a random generator, called by the tests."""
+"""Generators of sample arrays: each is a function of a random generator, called by the tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Maker = Callable[[np.random.Generator], Array]
 
 
 def floats(*shape: int, dtype: str = "float32", low: float = -3.0, high: float = 3.0) -> Maker:
-    """Uniform numbers."""
+    """Uniformly distributed floats."""
 
     def make(rng: np.random.Generator) -> Array:
         return np.asarray(rng.uniform(low, high, shape)).astype(ir.dtype_of(dtype).numpy())
@@ -23,7 +23,7 @@ def floats(*shape: int, dtype: str = "float32", low: float = -3.0, high: float =
 
 
 def ints(*shape: int, dtype: str = "int32", low: int = -9, high: int = 9) -> Maker:
-    """Uniform integers from `low` up to but not including `high`."""
+    """Uniformly distributed integers from `low` to `high` (exclusive)."""
 
     def make(rng: np.random.Generator) -> Array:
         return np.asarray(rng.integers(low, high, shape)).astype(dtype)
@@ -32,7 +32,7 @@ def ints(*shape: int, dtype: str = "int32", low: int = -9, high: int = 9) -> Mak
 
 
 def bools(*shape: int) -> Maker:
-    """Fair coins."""
+    """Random bools, True with probability 1/2."""
 
     def make(rng: np.random.Generator) -> Array:
         return np.asarray(rng.integers(0, 2, shape)).astype(np.bool_)
@@ -51,7 +51,7 @@ def values(*items: Any, dtype: str = "float32", shape: tuple[int, ...] | None = 
 
 
 def special(dtype: str = "float32") -> Maker:
-    """NaN, infinities, zeros of both signs, a denormal, the largest number, ordinary ones."""
+    """NaN, infinities, zeros of both signs, denormals, the largest numbers, ordinary numbers."""
     nan, inf = float("nan"), float("inf")
     tiny = {"float32": 1e-40, "float64": 5e-310, "float16": 1e-7}.get(dtype, 1e-39)
     huge = {"float32": 3.4e38, "float64": 1.7e308, "float16": 65504.0}.get(dtype, 3.3e38)
@@ -61,5 +61,5 @@ def special(dtype: str = "float32") -> Maker:
 
 
 def exact(*cases: tuple[Any, dict[str, Any]]) -> tuple[Sample, ...]:
-    """Samples of one tensor whose elements must come through unchanged."""
+    """Samples with one tensor argument whose results must be exact."""
     return tuple(Sample((array,), attrs, 0.0) for array, attrs in cases)

@@ -1,9 +1,9 @@
-"""Views, permuting and broadcasting: one block each that loads from a computed place.
+"""Views, permutation and broadcasting: one block each that loads from a computed position.
 
-`reshape`, `flatten`, `expand_dims` and `squeeze` only relabel elements; passes treat them as views.
+`reshape`, `flatten`, `expand_dims` and `squeeze` only change the shape; passes treat them as views.
 """
 
-# Rows are tables of short functions of scalar expressions; their types are said once, in the maker.
+# Rows are tables of short lambdas over scalar expressions, whose types `OpRow` declares.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _view(
     samples: tuple[Sample, ...],
     doc: str,
 ) -> OpRow:
-    """A row whose result has the same elements under the shape `rule` gives."""
+    """A row whose result has the same elements with the shape returned by `rule`."""
 
     def deduce(ctx: OpContext, infos: Sequence[ir.Info], attributes: Attrs) -> ir.Info:
         (x,) = matches = tensors(ctx, infos, 1, 1)
@@ -176,7 +176,7 @@ def _lower_permute(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs)
 def _broadcast_target(
     ctx: OpContext, shape: Sequence[ir.Expr], wanted: Sequence[ir.Expr]
 ) -> tuple[ir.Expr, ...]:
-    """The wanted shape with each -1 replaced by the dimension it keeps."""
+    """The requested shape with each -1 replaced by the dimension it keeps."""
     if len(wanted) < len(shape):
         raise ctx.error(f"{len(wanted)} dimensions wanted of a tensor of rank {len(shape)}")
     out = list(wanted)
@@ -235,7 +235,7 @@ ROWS: tuple[OpRow, ...] = (
             (floats(3, 0), {"shape": (0, 7)}),
             (ints(2, 3, 4, 5), {"shape": (6, -1, 2)}),
         ),
-        "The same elements in row-major order under another shape; one dimension may be -1.",
+        "The same elements in row-major order with another shape; one dimension may be -1.",
     ),
     _view(
         "flatten",
@@ -251,7 +251,7 @@ ROWS: tuple[OpRow, ...] = (
             (floats(2, 3, 1, 4), {"start": -3, "end": 2}),
             (floats(), {}),
         ),
-        "Neighbouring dimensions joined into one.",
+        "Adjacent dimensions merged into one.",
     ),
     _view(
         "expand_dims",
@@ -267,7 +267,7 @@ ROWS: tuple[OpRow, ...] = (
             (floats(3, 5), {"axis": (0, 2)}),
             (floats(), {"axis": 0}),
         ),
-        "Dimensions of size 1 put in at the axes of the result.",
+        "Dimensions of size 1 inserted at the given axes of the result.",
     ),
     _view(
         "squeeze",
@@ -280,7 +280,7 @@ ROWS: tuple[OpRow, ...] = (
         exact(
             (floats(1, 3, 1), {}), (floats(1, 3, 1), {"axis": -1}), (floats(1, 1), {"axis": (0, 1)})
         ),
-        "Dimensions of size 1 left out.",
+        "Dimensions of size 1 removed.",
     ),
     OpRow(
         "permute_dims",
@@ -297,7 +297,7 @@ ROWS: tuple[OpRow, ...] = (
             (floats(2, 3, 7), {"axes": (-1, 0, 1)}),
             (floats(), {}),
         ),
-        "Axes in another order; reversed by default.",
+        "Axes permuted; reversed by default.",
     ),
     OpRow(
         "broadcast_to",

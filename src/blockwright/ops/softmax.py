@@ -1,4 +1,4 @@
-"""Softmax and its logarithm: the maximum is subtracted first, so that nothing overflows."""
+"""Softmax and its logarithm; the maximum is subtracted first to avoid overflow."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
         return program.finish([out])
     power = program.compute("power", x.shape, lambda *i: ir.call("exp_ftz", shifted(i)), inner)
     total = what.run(program, "total", "sum", lambda *i: power[i], inner)
-    # 1 <= total <= number of elements: its reciprocal neither overflows nor is denormal
+    # 1 <= total <= number of elements: its reciprocal neither overflows nor is denormal.
     one = ir.const(1.0, inner)
     share = program.compute("share", what.shape, lambda *i: ir.truediv(one, total[i]), inner)
     out = program.compute("out", x.shape, lambda *i: ir.mul(power[i], share[row(i)]), dtype)
@@ -98,7 +98,7 @@ ROWS: tuple[OpRow, ...] = (
         ("aten.softmax.int", "aten._softmax.default"),
         ("Softmax",),
         _samples(0.0),
-        "exp(x) normalised to sum 1 along an axis.",
+        "exp(x) normalized to sum 1 along an axis.",
     ),
     OpRow(
         "log_softmax",

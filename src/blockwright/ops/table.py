@@ -1,4 +1,4 @@
-"""The operator table: the rows of all families under their names, in alphabetical order."""
+"""The operator table: the rows of all families by name, in alphabetical order."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ OPERATORS: dict[str, OpRow] = {
 
 
 def row(name: str) -> OpRow:
-    """The row of an operator."""
+    """Look up the row of an operator."""
     try:
         return OPERATORS[name]
     except KeyError:

@@ -1,8 +1,8 @@
-"""Windows that slide over spatial axes: layouts, sizes, borders. Convolutions and pools share them.
+"""Sliding windows over spatial axes, shared by convolutions and pools: layouts, sizes, padding.
 
-A layout is a string of letters, one per axis: `N` batch, `C` channels, `D`, `H`, `W` space; kernels
-have `O` and `I` for output and input channels. Any order of the letters is a layout. What concerns
-one spatial axis is a `Window`; everything here works for any number of them.
+A layout is a string with one letter per axis: `N` batch, `C` channels, `D`, `H`, `W` space; kernels
+have `O` and `I` for output and input channels. Any order of the letters is a layout. A `Window`
+describes one spatial axis; everything here works for any number of spatial axes.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Border = tuple[ir.Expr, ir.Expr]
 
 
 class Window(msgspec.Struct, frozen=True):
-    """A window along one spatial axis: `size` taps `dilation` apart, moved by `stride`.
+    """A window along one spatial axis: `size` taps spaced by `dilation`, moved by `stride`.
 
-    `before` and `after` elements of border are put around the axis.
+    The axis is padded with `before` and `after` elements.
     """
 
     size: ir.Expr
@@ -35,17 +35,18 @@ class Window(msgspec.Struct, frozen=True):
 
     @property
     def reach(self) -> ir.Expr:
-        """Elements from the first to the last tap, both included."""
+        """Number of elements from the first to the last tap, inclusive."""
         return ir.add(ir.mul(ir.sub(self.size, ONE), as_dim(self.dilation)), ONE)
 
     def steps(self, ctx: OpContext, extent: ir.Expr, ceil_mode: bool = False) -> ir.Expr:
-        """Number of positions on an axis of `extent` elements.
+        """Number of window positions on an axis of `extent` elements.
 
-        With `ceil_mode` a last window may hang over the end, if it starts inside or before it.
+        With `ceil_mode` the last window may extend beyond the end if it starts inside the axis or
+        in the padding before it.
         """
         begin = ir.add(extent, as_dim(self.before))
         room = ctx.analyzer.simplify(ir.sub(ir.add(begin, as_dim(self.after)), self.reach))
-        smallest = 1 - self.stride if ceil_mode else 0  # one window may hang over the end
+        smallest = 1 - self.stride if ceil_mode else 0  # the last window may extend beyond the end
         if isinstance(room, ir.IntImm) and room.value < smallest:
             sizes = f"{dims_text(self.reach)} elements do not fit into {dims_text(extent)} with "
             raise ctx.error(f"windows of {sizes}{self.before} + {self.after} of padding")
@@ -59,7 +60,7 @@ class Window(msgspec.Struct, frozen=True):
         return ctx.analyzer.simplify(ir.add(ir.minimum(hanging, last_start), ONE))
 
     def border(self, ctx: OpContext, extent: ir.Expr, ceil_mode: bool = False) -> Border:
-        """Elements to add before and after the axis so that no window leaves it."""
+        """Padding before and after the axis such that all windows stay inside."""
         after = as_dim(self.after)
         if ceil_mode:
             moved = ir.mul(ir.sub(self.steps(ctx, extent, True), ONE), as_dim(self.stride))
@@ -70,7 +71,7 @@ class Window(msgspec.Struct, frozen=True):
         return as_dim(self.before), after
 
     def at(self, step: Any, tap: Any) -> Any:
-        """Place of a tap on the axis with its border."""
+        """Position of a tap on the padded axis."""
         return ir.add(ir.mul(step, as_dim(self.stride)), ir.mul(tap, as_dim(self.dilation)))
 
 
@@ -81,7 +82,7 @@ def letters_of(rank: int) -> str:
 
 
 def checked_layout(ctx: OpContext, text: Any, letters: str) -> str:
-    """A layout attribute, which must have each of `letters` once."""
+    """Check that a layout attribute has each of `letters` exactly once."""
     if not isinstance(text, str) or sorted(text) != sorted(letters):
         raise ctx.error(
             f"layout {text!r} is no order of the letters of {letters}",
@@ -91,7 +92,7 @@ def checked_layout(ctx: OpContext, text: Any, letters: str) -> str:
 
 
 def by_letter(layout: str, items: Sequence[Any]) -> dict[str, Any]:
-    """What each letter stands for, from a sequence in the order of `layout`."""
+    """Map each letter to its item; items are in the order of `layout`."""
     return dict(zip(layout, items, strict=True))
 
 
@@ -101,7 +102,7 @@ def in_order(layout: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def numbers(ctx: OpContext, name: str, value: Any, rank: int, least: int) -> tuple[int, ...]:
-    """An attribute of one number per spatial axis; a single one counts for all."""
+    """An attribute with one number per spatial axis; a single number applies to all axes."""
     given = (value,) if isinstance(value, int) else tuple(cast("Sequence[Any]", value))
     if len(given) == 1:
         given *= rank
@@ -113,7 +114,8 @@ def numbers(ctx: OpContext, name: str, value: Any, rank: int, least: int) -> tup
 def padding_of(ctx: OpContext, value: Any, rank: int) -> list[tuple[int, int]]:
     """Padding before and after each axis.
 
-    One number for all sides, one per axis for both sides, or all before numbers, then all after.
+    The attribute is one number for all sides, one per axis for both sides, or all before numbers
+    followed by all after numbers.
     """
     given = (value,) if isinstance(value, int) else tuple(cast("Sequence[Any]", value))
     if len(given) != 2 * rank or rank == 0:
@@ -131,7 +133,7 @@ def padding_of(ctx: OpContext, value: Any, rank: int) -> list[tuple[int, int]]:
 def windows_of(
     ctx: OpContext, attrs: Attrs, sizes: Sequence[ir.Expr], strides: Any
 ) -> dict[str, Window]:
-    """One window per spatial letter from `padding`, `dilation` and the given strides."""
+    """One window per spatial letter, from the given strides, `padding` and `dilation`."""
     rank = len(sizes)
     steps = numbers(ctx, "strides", strides, rank, 1)
     gaps = numbers(ctx, "dilation", attrs["dilation"], rank, 1)
@@ -149,7 +151,7 @@ def with_border(
     border: Mapping[str, Border],
     value: ir.Expr,
 ) -> Tensor:
-    """`x` with a border of `value` along the axes named; `x` itself when all are 0 wide."""
+    """`x` padded with `value` along the named axes; `x` itself if all padding is 0."""
     width = [border.get(letter, (ZERO, ZERO)) for letter in layout]
     if all(ir.is_const_int(v, 0) for pair in width for v in pair):
         return x
@@ -162,7 +164,7 @@ def with_border(
 
 
 def numpy_windows(x: Array, sizes: Sequence[int], strides: Any, dilation: Any) -> Array:
-    """All windows of the trailing axes: (…, steps…) + (taps…), for the oracles."""
+    """All windows over the trailing axes: (…, positions…) + (taps…), for the oracles."""
     rank = len(sizes)
     strides, dilation = np.broadcast_to(strides, rank), np.broadcast_to(dilation, rank)
     reach = [(k - 1) * d + 1 for k, d in zip(sizes, dilation, strict=True)]

@@ -1,15 +1,15 @@
-"""Winograd's convolution F(m×m, 3×3): five steps, of which only one multiplies many times.
+"""Winograd convolution F(m×m, 3×3): four transforms around a batched matrix product.
 
-    U[i, j, ci, co] = (G g Gᵀ)[i, j]          of the filters g, once where weights are constant
+    U[i, j, ci, co] = (G g Gᵀ)[i, j]          of the filters g, once for constant weights
     V[i, j, p, ci]  = (Bᵀ d B)[i, j]          of the (m+2)² inputs d of tile p
     M[i, j, p, co]  = Σ over ci of V[i, j, p, ci] · U[i, j, ci, co]
     Y[p, i, j, co]  = (Aᵀ M A)[i, j]          the m² results of tile p
     out[n, h, w, co] = Y[tile of (n, h, w), h mod m, w mod m, co]
 
-Each transform is a pass over columns and one over rows, written as sums that share their parts.
-(m+2)² products take the place of 9·m²: 16 of 36 for m = 2, 36 of 144 for m = 4. The filter
-transform is computed in float64 and rounded once. Tiles reach over the border of the result where
-its size is no multiple of m; what lies there is computed from zeros and dropped.
+Each transform is one pass over columns and one over rows, written as sums with common
+subexpressions. (m+2)² multiplications replace 9·m²: 16 instead of 36 for m = 2, 36 instead of 144
+for m = 4. The filter transform is computed in float64 and rounded once. If m does not divide the
+result size, the last tiles extend beyond the result; the excess is computed from zeros and dropped.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from blockwright.script.compute import Program, Tensor
 
 TAPS = 3
 SIZES = (2, 4, 6)
-"""Edges of output tiles for which there are transforms."""
+"""Supported edges of output tiles."""
 
 _FLOAT64 = ir.dtype_of("float64")
 
 
 class _Line:
-    """One product of a transform with a vector: its values by name, and its results."""
+    """One product of a transform with a vector: let-bound intermediate values, and results."""
 
     def __init__(self, matrix: Matrix, vector: Sequence[ir.Expr], dtype: ir.DType) -> None:
         self.named: list[tuple[ir.Var, ir.Expr]] = []
@@ -51,7 +51,7 @@ def _floor(value: ir.Expr, size: int) -> ir.Expr:
 
 
 class _Tiles:
-    """Tiles of m×m results: how many, and where they lie. All tiles of a batch are one axis."""
+    """The tiling of the result into m×m tiles. All tiles of a batch share one axis."""
 
     def __init__(self, batch: ir.Expr, height: ir.Expr, width: ir.Expr, m: int) -> None:
         self.m = m
@@ -60,7 +60,7 @@ class _Tiles:
         self.count = ir.mul(ir.mul(batch, self.rows), self.columns)
 
     def at(self, p: ir.Expr) -> tuple[ir.Expr, ir.Expr, ir.Expr]:
-        """Image, row and column of tiles of tile p."""
+        """Image, tile row and tile column of tile p."""
         line = ir.floordiv(p, self.columns)
         return (
             ir.floordiv(line, self.rows),
@@ -69,7 +69,7 @@ class _Tiles:
         )
 
     def of(self, n: ir.Expr, h: ir.Expr, w: ir.Expr) -> ir.Expr:
-        """The tile that holds result (n, h, w)."""
+        """The tile that contains result (n, h, w)."""
         line = ir.add(ir.mul(n, self.rows), _floor(h, self.m))
         return ir.add(ir.mul(line, self.columns), _floor(w, self.m))
 
@@ -84,10 +84,10 @@ def winograd(
     out: str,
     padding: Sequence[tuple[int, int]],
 ) -> Tensor:
-    """The blocks of a 3×3 convolution with stride 1.
+    """Add the blocks of a 3×3 convolution with stride 1.
 
     Args:
-        m: edge of a tile of results, one of `SIZES`.
+        m: edge of an output tile, one of `SIZES`.
         data, kernel, out: layouts.
         padding: before and after the two spatial axes.
     """
@@ -130,7 +130,7 @@ def winograd(
 def _padded(
     program: Program, x: Tensor, data: str, padding: Sequence[tuple[int, int]], tiles: _Tiles
 ) -> Tensor:
-    """The input, channels last, with zeros wherever tiles reach; as it is where they do not."""
+    """The input in channels-last layout, zero-padded to the extent of the tiles."""
     size = dict(zip(data, x.shape, strict=True))
     reach = {
         "H": ir.add(ir.mul(tiles.rows, as_dim(tiles.m)), as_dim(TAPS - 1)),

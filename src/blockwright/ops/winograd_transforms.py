@@ -1,11 +1,11 @@
-"""Winograd's minimal filtering: the transforms of F(m, r), exact, as straight-line sums.
+"""Winograd's minimal filtering: exact transforms of F(m, r) as straight-line sums.
 
 A one-dimensional correlation of m results with a filter g of r taps over n = m + r - 1 inputs d is
 
     y = output · [(filter · g) ⊙ (input · d)]
 
-with three matrices of rational numbers that follow from n - 1 different points, and one at infinity
-(Cook-Toom). Two dimensions apply each of them to the rows and to the columns.
+with three rational matrices that are determined by n - 1 distinct points and one at infinity
+(Cook-Toom). In two dimensions each matrix is applied to rows and to columns.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import msgspec
 Matrix = tuple[tuple[Fraction, ...], ...]
 Row = dict[int, Fraction]
 
-# Points by their number. Pairs of opposites share half of the sums; dyadic fractions keep the
-# coefficients exact; and among these the ones with the smallest measured error of a convolution.
+# Interpolation points by count. Opposite pairs share half of the sums; dyadic fractions keep the
+# coefficients exact; among these, the points with the smallest measured convolution error.
 _POINTS = {
     3: ("0", "1", "-1"),
     5: ("0", "5/8", "-5/8", "3/2", "-3/2"),
@@ -30,7 +30,7 @@ _POINTS = {
 
 
 class Transforms(msgspec.Struct, frozen=True):
-    """The matrices of F(m, r).
+    """The matrices of F(m, r), with n = m + r - 1.
 
     Attributes:
         input: n × n.
@@ -45,7 +45,7 @@ class Transforms(msgspec.Struct, frozen=True):
 
 @functools.cache
 def transforms(m: int, r: int) -> Transforms:
-    """Transforms for m results of r taps; m + r - 2 points must be known, so 3, 5 or 7."""
+    """Transforms for m results of r taps; m + r - 2 must be 3, 5 or 7, with known points."""
     if m + r - 2 not in _POINTS:
         raise ValueError(f"no points for F({m}, {r})")
     points = [Fraction(p) for p in _POINTS[m + r - 2]]
@@ -74,15 +74,15 @@ def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
 
 
 class Sums:
-    """Products of one matrix with vectors, as sums that share what rows or columns have in common.
+    """Products of one matrix with vectors, as sums with common subexpressions.
 
-    Two rows that agree up to signs are the sum and the difference of two parts; two columns that
-    agree up to signs let the sum and the difference of two inputs stand for them.
+    Two rows that agree up to signs become the sum and the difference of two partial sums. Two
+    columns that agree up to signs are replaced by the sum and the difference of two inputs.
 
     Args:
-        matrix: what the vectors are multiplied with.
-        number: makes a constant of a coefficient.
-        name: gives an intermediate value a name, so that it is computed once.
+        matrix: the matrix.
+        number: converts a coefficient to a constant.
+        name: binds an intermediate value to a name, so that it is computed once.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Sums:
         ]
 
     def _sum(self, row: Row, values: dict[int, Any]) -> Any:
-        """A linear combination; a term with the coefficient 1 comes first, else a positive one."""
+        """A linear combination; starts with a term of coefficient 1, else with a positive one."""
         order = sorted(row, key=lambda k: (row[k] != 1, row[k] < 0, k))
         total: Any = None
         for k in order:
@@ -129,7 +129,7 @@ class Sums:
 
 
 def operations(matrix: Matrix) -> int:
-    """Additions in a product with the matrix; a multiplication counts with its addition."""
+    """Number of additions in a product with the matrix; a multiply-add counts as one addition."""
 
     class Count(msgspec.Struct):
         total: int = 0
@@ -158,7 +158,7 @@ def _columns(rows: list[Row], width: int) -> dict[int, Row]:
 
 
 def _opposites(vectors: dict[int, Row]) -> list[tuple[int, int]]:
-    """Disjoint pairs of vectors that agree up to signs, with equal and opposite elements both."""
+    """Disjoint pairs of vectors that agree up to signs, with some signs equal and some opposite."""
     pairs: list[tuple[int, int]] = []
     free = list(vectors)
     while free:
@@ -175,7 +175,7 @@ def _opposites(vectors: dict[int, Row]) -> list[tuple[int, int]]:
 
 
 def _replace_pair(rows: list[Row], a: int, b: int) -> None:
-    """Let column a stand for the sum of two inputs and column b for their difference."""
+    """Replace columns a and b by the columns for the sum and the difference of the two inputs."""
     for row in rows:
         if a in row:
             factor = row.pop(a)
