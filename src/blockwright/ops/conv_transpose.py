@@ -11,8 +11,8 @@ A phase without taps is 0. With several axes there is a block for each combinati
 If the stride divides kernel and result and the dilation is 1, the phases of an axis have equal
 numbers of taps and positions; then r is an iterator, and one block computes all phases as a batch
 of products. Otherwise each block has its own result, and copies interleave these: the schedules of
-matrix products cannot write strided positions. Depthwise blocks are not matrix products and write to the
-final positions directly.
+matrix products cannot write strided positions. Depthwise blocks are not matrix products and write
+to the final positions directly.
 """
 
 from __future__ import annotations
