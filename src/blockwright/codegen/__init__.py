@@ -1,1 +1,1 @@
-"""From flat loops to native code: LLVM text, objects, shared libraries, artefacts."""
+"""Generate native code from flat loops: LLVM text, objects, shared libraries, artefacts."""

@@ -1,7 +1,7 @@
-"""How many bytes a buffer takes, where only a call knows: never fewer than it has elements for.
+"""Emit byte sizes of dynamically shaped buffers, with saturating arithmetic.
 
-A product that 63 bits do not hold becomes the largest size that is asked for, which no machine has,
-so that the call ends in BW720 instead of in memory that is too small.
+A product that overflows 63 bits saturates to a size that no machine can allocate, so the call fails
+with BW720 instead of allocating too little memory.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _KEPT = {E.Max: "smax", E.Min: "smin"}
 
 
 def byte_size(c: ExprEmitter, buffer: Buffer) -> Value:
-    """The size of a buffer in bytes, rounded up to the alignment."""
+    """Emit the size of a buffer in bytes, rounded up to the alignment."""
     return _size(c, scratch_allocator.byte_count(buffer))
 
 
 def _size(c: ExprEmitter, expr: Expr) -> Value:
-    """A size; factors and summands are at least 0, but for what a maximum cuts off."""
+    """Emit a size expression. Factors and addends are nonnegative, except under a maximum."""
     if expr.dtype.bits < 64:
         return c.index(expr)
     match expr:

@@ -1,4 +1,4 @@
-"""Lowered tensor programs to LLVM modules."""
+"""Generate LLVM modules from lowered tensor programs."""
 
 from __future__ import annotations
 
@@ -41,19 +41,20 @@ from blockwright.support.stack import deep
 from blockwright.target import Target
 
 _VERY_LARGE = 2_000_000
-"""Characters of text from which on only the short list of passes is affordable: the others take
-seconds for each such module. What it leaves out (moving loads out of loops) can cost half of the
-speed, so no kernel of the rules should be as long."""
+"""Size of a module's text in characters from which only the short list of passes is run, because
+the full pipeline takes seconds for each such module. The short list omits loop-invariant code
+motion of loads, among others, which can halve the speed, so kernels of strategies should be
+smaller."""
 
 
 class FunctionCode(msgspec.Struct, frozen=True):
     """LLVM text of one function of a program.
 
     Attributes:
-        name: of the function; symbol: of its code; entry: what the library exports, if anything.
-        text: the module; pipeline: how it is optimised.
-        parameters: argument names of the entry; written: which of them it writes.
-        results: names of what it allocates, or is given memory for.
+        name: function name; symbol: symbol of its code; entry: exported symbol, if any.
+        text: the LLVM module; pipeline: its optimization pipeline.
+        parameters: argument names of the entry; written: positions of the arguments it writes.
+        results: names of the results that it allocates or is given memory for.
     """
 
     name: str
@@ -67,12 +68,12 @@ class FunctionCode(msgspec.Struct, frozen=True):
 
 
 def symbol_of(name: str) -> str:
-    """The linker's name of a function's code; the prefix keeps clear of the C library's names."""
+    """The symbol of a function's code; the prefix avoids clashes with the C library."""
     return f"bw.{name}"
 
 
 def options_of(func: PrimFunc, target: Target) -> Options:
-    """Numerical freedoms from the function's attributes."""
+    """Floating-point and aliasing options from the function's attributes."""
     contract = func.attrs.get(FP_CONTRACT, "on")
     if contract not in ("on", "off"):
         raise BuildError(f"tir.fp_contract is {contract!r}", code="BW620", help='use "on" or "off"')
@@ -93,10 +94,10 @@ def emit_function(
     callees: Mapping[str, str] | None = None,
     written: Sequence[int] = (),
 ) -> FunctionCode:
-    """The LLVM module of one function and, unless it is private, its entry.
+    """Emit the LLVM module of one function and, unless it is private, its entry.
 
-    Arguments: `callees` maps names of functions it may call to their symbols; `written` are the
-    positions of buffer parameters that it writes.
+    Arguments: `callees` maps names of functions that it may call to their symbols; `written` holds
+    the positions of the buffer parameters that it writes.
     """
     module = ModuleEmitter(target)
     convention = calling_convention(func)
@@ -138,7 +139,7 @@ def emit_function(
 
 
 def written_parameters(module: IRModule) -> dict[str, frozenset[int]]:
-    """Positions of the buffer parameters each function writes, itself or through its callees."""
+    """Positions of the buffer parameters that each function writes, directly or through callees."""
     functions = {n: f for n, f in module.functions.items() if isinstance(f, PrimFunc)}
     known: dict[str, frozenset[int]] = {}
 
@@ -147,7 +148,7 @@ def written_parameters(module: IRModule) -> dict[str, frozenset[int]]:
             return known[name]
         if name in active:
             raise BuildError(
-                f"functions call each other in a circle: {' → '.join(active)}",
+                f"recursive calls between functions: {' → '.join(active)}",
                 code="BW621",
                 help="tensor programs cannot recurse",
             )
@@ -203,7 +204,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*\Z")
 
 
 def check_name(name: str) -> None:
-    """Raises BW622 for a name that cannot be a symbol."""
+    """Raise BW622 for a name that cannot be a symbol."""
     if not _NAME.match(name):
         raise BuildError(
             f"function name {name!r} cannot be exported",

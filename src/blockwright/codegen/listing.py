@@ -1,8 +1,8 @@
-"""Assembly text as people read it: a function's own code without the calling convention around it.
+"""Extract a function's own code from an assembly listing, without its calling convention.
 
-A compiled unit also holds the exported entry, which checks the arguments of a call, and everything
-that only the entry uses: the texts of its errors and the names of types. That is a few hundred
-lines for a kernel of ten.
+A compiled unit also contains the exported entry, which checks call arguments, and everything that
+only the entry uses, such as error messages and type names. That is a few hundred lines for a kernel
+of ten.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BETWEEN = re.compile(r"^\s*\.(?:globl|weak|hidden|p2align|type|cfi_sections)\b|
 
 
 class _Piece(msgspec.Struct):
-    """The lines of one symbol, and the directive of the section that it lies in."""
+    """The lines of one symbol, and the directive of its section."""
 
     name: str
     section: str
@@ -31,9 +31,9 @@ class _Piece(msgspec.Struct):
 
 
 def own_code(assembly: str, symbol: str) -> str:
-    """The code of `symbol` with the functions and the data that it refers to.
+    """The code of `symbol` and of the functions and data that it references.
 
-    The complete text where the optimizer left no code under that name.
+    Returns the complete text when the optimizer has removed the symbol.
     """
     pieces = _pieces(assembly.splitlines())
     names = {piece.name.strip('"'): piece for piece in pieces}
@@ -64,7 +64,7 @@ def _listing(pieces: Iterable[_Piece]) -> Iterable[str]:
 
 
 def _pieces(lines: Iterable[str]) -> list[_Piece]:
-    """Cut a text into its symbols; labels between a function's label and its size belong to it."""
+    """Split a text into symbols; labels between a function's label and its size belong to it."""
     pieces: list[_Piece] = []
     functions: set[str] = set()
     section, before = "\t.text", list[str]()

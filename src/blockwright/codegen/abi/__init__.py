@@ -1,1 +1,1 @@
-"""Entries of compiled functions: argument checks, symbols, results."""
+"""Entries of compiled functions: argument checks, symbolic sizes, results."""

@@ -1,6 +1,6 @@
-"""Writes artefacts: one file that is a shared library, with weights and a description inside.
+"""Write artefacts: shared libraries that contain weights and a description.
 
-The format's constants belong to `blockwright.runtime.artefact`, which reads it.
+The constants of the format are in `blockwright.runtime.artefact`, which reads it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def write_artefact(
     metadata: Metadata,
     weights: Sequence[DataSegment] = (),
 ) -> int:
-    """Links and saves an artefact; the file appears complete or not at all.
+    """Link and save an artefact. The file is written atomically.
 
-    Arguments: `weights` are written from where they lie, each under its symbol. Returns the size
-    in bytes. Raises: BuildError from the linker; ArtefactError (BW805) when writing fails.
+    Arguments: `weights` are written without an intermediate copy, each under its symbol. Returns
+    the size in bytes. Raises: BuildError from the linker; ArtefactError (BW805) when writing fails.
     """
     description = msgspec.json.encode(metadata)
     note = Note(NOTE_OWNER, NOTE_KIND, Header(FORMAT_VERSION).pack())
@@ -47,7 +47,7 @@ def write_artefact(
     offset, size = image.symbols[METADATA_SYMBOL]
     total = image.size + Trailer.SIZE
     image.patch(image.notes[NOTE_OWNER], Header(FORMAT_VERSION, total, offset, size).pack())
-    target = Path(os.path.realpath(path))  # a link stays, and leads to what is written
+    target = Path(os.path.realpath(path))  # write through a symbolic link instead of replacing it
     temporary: str | None = None
     try:
         if target.exists() and not target.is_file() and not target.is_dir():
@@ -76,6 +76,6 @@ def write_artefact(
 
 
 def _write_all(handle: int, data: memoryview) -> None:
-    """Writes everything; one system call moves at most about 2 GiB."""
+    """Write all data; one system call writes at most about 2 GiB."""
     while len(data):
         data = data[os.write(handle, data) :]

@@ -1,4 +1,4 @@
-"""Argument checks of an entry: each one a test, and cold code that formats and raises the error."""
+"""Argument checks of an entry: each is a test and cold code that formats and raises the error."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _OTHER_SIZE = "pass that size, or compile for a symbolic one (dynamic_shapes of 
 
 
 def _conversion(dtype: DType) -> str:
-    """What to do about an argument of another type."""
+    """The remedy for an argument of another type."""
     if dtype.lanes == 1:
         return f"convert the tensor to {dtype} first"
     return f"pass a DLPack tensor of {dtype.lanes} lanes; NumPy and PyTorch have no such type"
 
 
 class Checker:
-    """Writes checks into an entry; `begin` says which argument the next ones are about."""
+    """Emits checks into an entry; `begin` sets the argument that the next checks refer to."""
 
     def __init__(self, e: FunctionEmitter, function: str) -> None:
         self.e, self.function = e, function
@@ -40,11 +40,11 @@ class Checker:
         self.subject, self._label = f"{label} of {self.function}", None
 
     def begin_named(self, label: Value) -> None:
-        """The same where only the caller of the checks knows the label."""
+        """As `begin`, with a label that is only known at run time."""
         self._label = label
 
     def require(self, holds: Value, code: str, message: str, help: str, *numbers: Value) -> None:
-        """Raises unless `holds`; `message` is a printf format for i64 and string `numbers`."""
+        """Raise unless `holds`; `message` is a printf format for i64 and string `numbers`."""
         e = self.e
         good, bad = e.fresh("ok"), e.fresh("bad")
         e.branch_if(holds, good, bad, likely=True)
@@ -55,13 +55,13 @@ class Checker:
     def require_about(
         self, subject: str, holds: Value, code: str, message: str, help: str, *numbers: Value
     ) -> None:
-        """The same with another subject."""
+        """As `require`, with another subject."""
         before, self.subject = self.subject, subject
         self.require(holds, code, message, help, *numbers)
         self.subject = before
 
     def _fail(self, code: str, message: str, *numbers: Value) -> None:
-        """Raises about the subject."""
+        """Emit an error about the current subject."""
         if self._label is None:
             self.fail(f"{code}: {plain(self.subject)}: {message}", code, *numbers)
         else:
@@ -69,7 +69,7 @@ class Checker:
             self.fail(f"{code}: {about}: {message}", code, self._label, *numbers)
 
     def fail(self, format: str, code: str, *numbers: Value) -> None:
-        """Formats, raises, returns."""
+        """Emit code that formats a message, raises it and returns."""
         e = self.e
         size = int_const(_MESSAGE_SIZE)
         e.call(
@@ -86,8 +86,8 @@ class Checker:
 
     # ---------------------------------------------------------------- checks
     def count(self, given: Value, names: Sequence[str], results: int) -> Value:
-        """As many arguments as there are parameters, or memory for all results behind them;
-        whether it is so."""
+        """Check the argument count: one per parameter, optionally followed by memory for all
+        results. Returns whether that memory is present."""
         e = self.e
         fine = e.compare("eq", given, int_const(len(names), "i32"))
         lent = e.compare("eq", given, int_const(len(names) + results, "i32"))
@@ -107,12 +107,12 @@ class Checker:
         return lent
 
     def _kind_name(self, slot: Value) -> Value:
-        """Name of what an argument is, for messages."""
+        """The kind of an argument, for messages."""
         self.e.module.add_global_once("bw_kind_name", _KIND_NAME_IR)
         return self.e.call_local("ptr", "bw_kind_name", self.e.load("i32", slot, 8))
 
     def tensor(self, slot: Value, buffer: Buffer) -> tuple[Value, list[Value]]:
-        """The tensor of a packed value, of the buffer's type and rank, and its extents."""
+        """Check a packed value against the buffer's type and rank; return tensor and extents."""
         e = self.e
         tensor = e.call_local("ptr", "bw_tensor_of", slot)
         self.is_tensor(tensor, slot, buffer)
@@ -123,7 +123,7 @@ class Checker:
         return tensor, [e.load("i64", e.offset(shape, 8 * a), 8) for a in range(buffer.ndim)]
 
     def data(self, tensor: Value, extents: Sequence[Value], buffer: Buffer) -> Value:
-        """Where its elements begin."""
+        """Check alignment and presence of the tensor's data; return the data pointer."""
         data = self.e.call_local("ptr", "bw_tensor_data", tensor)
         self.aligned(data, extents, buffer)
         self.present(data, extents)
@@ -154,7 +154,7 @@ class Checker:
         e.label(good)
 
     def fits(self, value: Value, dtype: DType) -> None:
-        """An integer argument lies in the range of its parameter; calls pass 63 bits and a sign."""
+        """Check that an integer fits its parameter's type; calls pass signed 64-bit integers."""
         if dtype.bits >= 64 and dtype.kind == "int":
             return
         e = self.e
@@ -248,7 +248,7 @@ class Checker:
         )
 
     def present(self, data: Value, extents: Sequence[Value]) -> None:
-        """There is memory: an address below the first page is an offset from no memory at all."""
+        """Check that the tensor has memory: an address in the first page is an offset from null."""
         e = self.e
         fine = e.compare("uge", e.convert("ptrtoint", data, "i64"), int_const(_FIRST_PAGE))
         for extent in extents:
@@ -263,7 +263,7 @@ class Checker:
     def extent(
         self, axis: int, found: Value, expected: Value, text: str, code: str = "BW704"
     ) -> None:
-        """Dimension `axis` has the expected size, which the program writes as `text`."""
+        """Check that dimension `axis` has the expected size, which the program writes as `text`."""
         fine = self.e.compare("eq", found, expected)
         fixed = text.lstrip("-").isdigit()
         said = "%lld" if fixed else f"{plain(text)} = %lld"
@@ -277,11 +277,11 @@ class Checker:
         )
 
     def disjoint(self, a: tuple[Value, Value], b: tuple[Value, Value], other: str) -> None:
-        """Two ranges of memory (start, bytes) do not meet."""
+        """Check that two memory ranges (start, bytes) do not overlap."""
         self.require(self.apart(a, b), "BW706", f"{OVERLAPS} {plain(other)}", ONE_COPY)
 
     def apart(self, a: tuple[Value, Value], b: tuple[Value, Value]) -> Value:
-        """Whether two ranges of memory (start, bytes) do not meet."""
+        """Whether two memory ranges (start, bytes) are disjoint."""
         e = self.e
         (start_a, size_a), (start_b, size_b) = a, b
         low_a, low_b = (e.convert("ptrtoint", s, "i64") for s in (start_a, start_b))
@@ -294,7 +294,7 @@ class Checker:
 
 
 def shape_text(buffer: Buffer) -> str:
-    """A buffer's shape as the program writes it."""
+    """A buffer's shape as it is written in the program."""
     return f"({', '.join(extent_text(d) for d in buffer.shape)})"
 
 
@@ -307,12 +307,12 @@ def extent_text(extent: Node) -> str:
 
 
 def plain(text: str) -> str:
-    """Text for a printf format."""
+    """Escape text for a printf format."""
     return text.replace("%", "%%")
 
 
 def _name_table(function: str, names: dict[int, str], fallback: str, operand: str) -> str:
-    """A function that maps numbers to texts."""
+    """Emit a function that maps integers to strings."""
     lines: list[str] = []
     cases: list[str] = []
     blocks: list[str] = []

@@ -1,12 +1,13 @@
-"""The entry of a compiled function: takes packed arguments apart, checks them, calls the code.
+"""The entry of a compiled function: unpacks arguments, checks them and calls the code.
 
-Every check is compiled in, so an artefact is safe to call from any language without this package.
-Order: how many arguments, kind, type, rank, device, extents, layout, then the symbolic sizes and
-overlap. Messages read "BW704: argument 2 `mask` of f: expected …, got …" and end with a remedy.
+All checks are compiled in, so an artefact is safe to call from any language without this package.
+They run in this order: argument count, kind, type, rank, device, extents, layout, then symbolic
+sizes and overlap. Messages read "BW704: argument 2 `mask` of f: expected …, got …" and end with a
+remedy.
 
-Results are new tensors where the caller passes the parameters alone. Where memory for all results
-follows them, the code writes there and the entry returns nothing: such a call makes no objects.
-That memory is checked like an argument that is written ("result 1 `out` of f").
+If the caller passes only the parameters, results are new tensors. If memory for all results
+follows them, the code writes there and the entry returns nothing; such a call creates no objects.
+That memory is checked like a written argument ("result 1 `out` of f").
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from blockwright.ir.attributes import NOALIAS
 from blockwright.support import BuildError
 
 ENTRY_TICKS = "tir.entry_ticks"
-"""Attribute of a function whose entry reads the clock: the first elements of the last result are
-the times when it was entered, when the arguments were checked, and when the results were there."""
+"""Attribute of a function whose entry reads the clock. The first elements of the last result get the
+times on entry, after the argument checks, and after the allocation of results."""
 
 ENTRY_READINGS = 3
 
@@ -45,7 +46,7 @@ ENTRY_READINGS = 3
 def emit_entry(
     module: ModuleEmitter, func: PrimFunc, name: str, symbol: str, written: Sequence[int]
 ) -> None:
-    """Adds `__tvm_ffi_<name>` to a module that defines `symbol`."""
+    """Add `__tvm_ffi_<name>` to a module that defines `symbol`."""
     module.add_global_once("bw.inline", ffi.INLINE_IR)
     params = [("ptr", "self"), ("ptr", "args"), ("i32", "count"), ("ptr", "result")]
     e = FunctionEmitter(module, SYMBOL_PREFIX + name, "i32", params, "nounwind")
@@ -77,7 +78,7 @@ class _Entry:
             self.e.params[2], [_name(p) for p in self.inputs], len(self.outputs)
         )
         mapped = dict(self.convention.buffers)
-        # Scalars first: an extent may be one of them.
+        # Scalars first: an extent may refer to one of them.
         for position, param in sorted(enumerate(self.inputs), key=lambda item: item[1] in mapped):
             slot = self.e.offset(self.e.params[1], ANY_SIZE * position)
             self.check.begin(self.label[param])
@@ -118,12 +119,12 @@ class _Entry:
                 f"{ENTRY_TICKS} of {self.name} needs a last result of int64, of "
                 f"{ENTRY_READINGS} elements or more",
                 code="BW619",
-                help="leave the attribute out: only profiles set it",
+                help="remove the attribute: it is for profiling only",
             )
         return self.e.call("i64", "bw_clock")
 
     def _keep(self, ticks: Sequence[Value | None]) -> None:
-        """Stores readings at the beginning of the last result."""
+        """Store clock readings at the beginning of the last result."""
         for place, tick in enumerate(ticks):
             if tick is not None:
                 start = self.data[self.convention.outputs[-1][0]]
@@ -164,7 +165,7 @@ class _Entry:
         return types.cast(e, wide, DType("int", 64), dtype)
 
     def _overlap(self) -> None:
-        """Whatever is written must not share memory with another argument."""
+        """Check that written memory does not overlap any other argument."""
         if self.func.attrs.get(NOALIAS, True) is False:
             return
         passed = [(i, p, b) for i, (p, b) in enumerate(self.convention.buffers) if p in self.data]
@@ -218,7 +219,7 @@ class _Entry:
         return [e.phi("ptr", [(m, after_ours), (nothing, after_theirs)]) for m in result]
 
     def _require_sizes(self, shapes: Sequence[Sequence[Value]]) -> None:
-        """Sizes of results that are computed, such as `n - 2`, are not negative."""
+        """Check that computed result sizes, such as `n - 2`, are not negative."""
         for (param, buffer), extents in zip(self.convention.outputs, shapes, strict=True):
             for axis, (dim, extent) in enumerate(zip(buffer.shape, extents, strict=True)):
                 if not isinstance(dim, (IntImm, Var)):
@@ -229,7 +230,7 @@ class _Entry:
                     )
 
     def _take_outputs(self, shapes: Sequence[Sequence[Value]]) -> list[Value]:
-        """The memory that the caller has for the outputs."""
+        """The memory that the caller passes for the results."""
         results = LentResults(self.e, self.check, self.symbols)
         taken: list[Value] = []
         for number, (param, buffer) in enumerate(self.convention.outputs):
@@ -246,7 +247,7 @@ class _Entry:
         return taken
 
     def _allocate_outputs(self, shapes: Sequence[Sequence[Value]]) -> list[Value]:
-        """Fresh tensors for the outputs; the ones made are released when a later one fails."""
+        """Allocate tensors for the results; earlier ones are released when a later one fails."""
         e = self.e
         result: list[Value] = []
         for (param, buffer), extents in zip(self.convention.outputs, shapes, strict=True):
@@ -285,7 +286,7 @@ class _Entry:
 
 
 def _is_compact(buffer: Buffer) -> bool:
-    """Whether the strides are those of a row-major buffer without gaps."""
+    """Whether the strides are those of a dense row-major buffer."""
     expected: Expr = build.const(1, "int64")
     for extent, stride in zip(reversed(buffer.shape), reversed(buffer.strides), strict=True):
         if not structural_equal(build.cast_to(stride, "int64"), expected):

@@ -1,4 +1,4 @@
-"""Memory that callers have for results: checked like arguments that are written.
+"""Checks of caller-provided result memory, as for written arguments.
 
     if count == inputs + results:        # lent
         data = the caller's memory, of the type, shape and layout of the result
@@ -6,8 +6,8 @@
     else:
         data = new tensors
 
-Results of one type and shape share the code of their checks, and pairs are compared in loops: a
-model that decodes has dozens of either.
+Results of the same type and shape share the code of their checks, and overlaps are tested in loops:
+a decoder model has dozens of results.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from blockwright.codegen.llvm.values import Value, int_const
 from blockwright.ir import Buffer
 
 _ROW = 24
-"""Bytes of a row of the table of ranges: the argument's label, its start, its size."""
+"""Bytes per row of the range table: label, start, size."""
 
 
 class LentResults:
-    """Writes the checks into an entry, and the functions that they call into its module."""
+    """Emits the checks into an entry, and the functions they call into its module."""
 
     def __init__(self, e: FunctionEmitter, check: Checker, symbols: Symbols) -> None:
         self.e, self.check, self.symbols = e, check, symbols
         self._known: dict[tuple[str, ...], str] = {}
 
     def take(self, slot: Value, label: str, buffer: Buffer, shape: Sequence[Value]) -> Value:
-        """Where the memory in an argument's slot begins; the entry returns when it does not fit.
+        """The data pointer of the result in an argument slot; the entry returns on a mismatch.
 
         Arguments: `shape` holds the extents of the result.
         """
@@ -53,7 +53,7 @@ class LentResults:
     def _function(
         self, buffer: Buffer, texts: Sequence[tuple[str, str]], shape: Sequence[Value]
     ) -> str:
-        """`i32 @name(slot, label, place of the data, extents that are no constants …)`."""
+        """Emit `i32 @name(slot, label, pointer to the data pointer, dynamic extents …)`."""
         name = f"bw.result.{len(self._known)}"
         params = [("ptr", "slot"), ("ptr", "label"), ("ptr", "place")]
         params += [("i64", f"n{a}") for a, value in enumerate(shape) if not _is_constant(value)]
@@ -74,7 +74,8 @@ class LentResults:
         return name
 
     def apart(self, rows: Sequence[tuple[str, Value, Value]], results: int) -> None:
-        """None of the last `results` ranges (label, start, bytes) meets any before it."""
+        """Check that none of the last `results` ranges (label, start, bytes) overlaps an earlier
+        one."""
         e = self.e
         table = e.stack(_ROW * len(rows), 8)
         for number, (label, start, size) in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Symbolic sizes at a function's entry: bound by extents, solved, compared, bounded."""
+"""Symbolic sizes at a function's entry: bind them to extents, solve, compare, check bounds."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _INT64 = DType("int", 64)
 
 
 class Symbols:
-    """Values of variables, and extents that are still to be compared."""
+    """Values of symbolic variables, and extents still to be compared."""
 
     def __init__(self, e: FunctionEmitter, check: Checker) -> None:
         self.e, self.check = e, check
-        self.context = FunctionContext(e, Options(), Sorts(frozenset()))  # only sizes here
+        self.context = FunctionContext(e, Options(), Sorts(frozenset()))  # sizes only, no values
         self.known = self.context.variables
         self._expressions = ExprEmitter(self.context)
         self._origin: dict[Var, str] = {}
@@ -34,7 +34,7 @@ class Symbols:
         self._solved: set[Var] = set()
 
     def bind_shape(self, buffer: Buffer, extents: Sequence[Value], tensor: Value) -> None:
-        """Constant extents are compared, new symbols bound, known ones compared."""
+        """Compare constant extents and known symbols; bind new symbols."""
         for axis, (extent, result) in enumerate(zip(buffer.shape, extents, strict=True)):
             self._bind(axis, extent, result)
 
@@ -53,14 +53,14 @@ class Symbols:
             self._pending.append((self.check.subject, axis, extent, found))
 
     def expectation(self, extent: Expr) -> tuple[str, str]:
-        """What an extent that is known must be, in words, and the code of the rule."""
+        """The expected value of a known extent, as text, and the error code of a mismatch."""
         if not isinstance(extent, Var):
             return extent_text(extent), "BW704"
         return f"`{extent.name}` (from {self._origin.get(extent, 'a scalar argument')})", "BW709"
 
     def bind_strides(self, buffer: Buffer, extents: Sequence[Value], tensor: Value) -> None:
-        """Strides in elements; a tensor without them is compact. A stride that leads to no second
-        element may be any: NumPy gives those of an empty array as 0."""
+        """Bind and compare strides in elements; a tensor without strides is compact. The stride of
+        an axis with fewer than two elements may be anything: NumPy reports 0 for empty arrays."""
         e = self.e
         empty = self._is_empty(extents)
         table = e.load("ptr", e.offset(tensor, 32), 8)
@@ -89,7 +89,7 @@ class Symbols:
         return empty
 
     def solve(self) -> None:
-        """Variables that only occur as `a * n + b` in an extent."""
+        """Solve for variables that occur only in extents of the form `a * n + b`."""
         for subject, axis, extent, result in self._pending:
             unknown = [v for v in collect(extent, Var) if v not in self.known]
             if len(unknown) != 1:
@@ -124,7 +124,7 @@ class Symbols:
         self._solved.add(var)
 
     def check_expressions(self) -> None:
-        """Extents such as `2 * n`, once all symbols are known."""
+        """Compare extents such as `2 * n`, once all symbols are known."""
         for subject, axis, extent, result in self._pending:
             self.check.subject = subject
             self._require_known(extent)
@@ -132,7 +132,7 @@ class Symbols:
             self.check.extent(axis, result, self.index(extent), extent_text(extent))
 
     def require_divisors(self, subject: str, axis: int, extent: Expr) -> None:
-        """An extent such as `6 // n` divides by no 0."""
+        """Check that an extent such as `6 // n` does not divide by 0."""
         for holds in nonzero_divisors([extent]):
             if any(structural_equal(holds, other) for other in self._nonzero):
                 continue
@@ -158,7 +158,7 @@ class Symbols:
             )
 
     def check_bounds(self, attrs: Mapping[str, Any], symbols: Sequence[Var]) -> None:
-        """Declared bounds of the symbolic sizes; those that are solved for may be negative."""
+        """Check declared bounds of symbolic sizes; sizes that were solved for may be negative."""
         e = self.e
         for var in symbols:
             value = self.index(var)
@@ -177,13 +177,13 @@ class Symbols:
                 self.check.require_about(subject, fine, "BW708", text, remedy, value)
 
     def value(self, var: Var) -> Value:
-        """A symbol as the function takes it."""
+        """The value of a symbol, in the type that the function expects."""
         if var not in self.known:
             self._require_known(var)
         return self.known[var]
 
     def index(self, expr: Expr) -> Value:
-        """An integer expression of known symbols, 64 bits wide."""
+        """An integer expression over known symbols, in 64 bits."""
         self._require_known(expr)
         return self._expressions.index(expr)
 

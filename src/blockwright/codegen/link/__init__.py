@@ -1,1 +1,1 @@
-"""Object files linked into shared libraries (ELF)."""
+"""Link object files into shared libraries (ELF)."""

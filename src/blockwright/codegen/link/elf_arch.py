@@ -1,8 +1,8 @@
-"""What the linker must know about a processor: its relocations, stubs and page size, as a table.
+"""Processor descriptions for the linker: relocations, PLT stubs and page size.
 
 A relocation is a formula over the usual quantities of the ELF specifications (S symbol address,
-A addend, P place, G slot in the global offset table, GOT its start) and a way to store the value.
-A further processor adds one `Architecture` with its table; the linker itself does not change.
+A addend, P place, G slot in the global offset table, GOT its start) and a rule to store the value.
+To support another processor, add an `Architecture`; the linker itself does not change.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Formula(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RelocationRule:
-    """`width` is the field's size in bytes; `relaxable` lets the linker drop the table slot."""
+    """`width` is the field size in bytes; with `relaxable`, the linker may omit the GOT slot."""
 
     name: str
     formula: Formula
@@ -36,8 +36,10 @@ class RelocationRule:
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """`relax(code, at)` rewrites the instruction whose field is at `at` so that it addresses its
-    target directly instead of loading the address from a slot; `can_relax` says whether it may."""
+    """A processor supported by the linker.
+
+    `relax(code, at)` rewrites the instruction with its field at `at` to address its target directly
+    instead of loading the address from a GOT slot; `can_relax` tests whether that is possible."""
 
     name: str
     machine: int
@@ -53,7 +55,7 @@ class Architecture:
 
 
 def store(buffer: bytearray, at: int, value: int, rule: RelocationRule, symbol: str) -> None:
-    """Stores a relocated value; BW665 when it does not fit the field."""
+    """Store a relocated value; BW665 when it does not fit the field."""
     limit = 1 << (8 * rule.width - 1)
     if rule.width == 8:
         struct.pack_into("<Q", buffer, at, value & 0xFFFFFFFFFFFFFFFF)
@@ -74,7 +76,7 @@ def _x86_stub(place: int, slot: int) -> bytes:
 
 
 def _x86_can_relax(code: memoryview, at: int) -> bool:
-    """`mov slot(%rip), %reg`, or `call *slot(%rip)`."""
+    """Whether the instruction is `mov slot(%rip), %reg` or `call *slot(%rip)`."""
     if at < 2:
         return False
     return code[at - 2] == 0x8B or (code[at - 2] == 0xFF and code[at - 1] == 0x15)

@@ -1,4 +1,4 @@
-"""The tables the loader reads: dynamic entries, symbol hash, notes; and what may be imported."""
+"""Tables for the dynamic loader: dynamic section, symbol hash, notes; and the allowed imports."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TVMFFITensorFromDLPack TVMFFITensorFromDLPackVersioned
 """.split()
 
 DEFAULT_IMPORTS = frozenset([*_LIBC, *_LIBM, *(name + "f" for name in _LIBM), *_FFI])
-"""What generated code may leave undefined: the C library, its mathematics, and the FFI."""
+"""Symbols that generated code may leave undefined: the C library, its math library, and the FFI."""
 
 
 def hash_table(names: Sequence[bytes]) -> bytes:
@@ -55,7 +55,7 @@ def hash_table(names: Sequence[bytes]) -> bytes:
 
 
 def string_table(names: Iterable[str]) -> tuple[bytearray, dict[str, int]]:
-    """A string table and each name's place in it."""
+    """A string table, and the offset of each name in it."""
     table, places = bytearray(b"\0"), {"": 0}
     for name in names:
         if name not in places:
@@ -65,17 +65,17 @@ def string_table(names: Iterable[str]) -> tuple[bytearray, dict[str, int]]:
 
 
 def pack_note(owner: str, kind: int, contents: bytes) -> bytes:
-    """One ELF note; names and contents are padded to four bytes."""
+    """One ELF note; name and contents are padded to 4 bytes."""
     name = owner.encode() + b"\0"
     head = struct.pack("<III", len(name), len(contents), kind)
     return head + name + bytes(-len(name) % 4) + contents + bytes(-len(contents) % 4)
 
 
 def eh_frame_header(address: int, eh_frame: int) -> bytes:
-    """The unwinder's entry point, without a search table: it scans the frames instead."""
+    """The unwinder's entry point, without a search table, so that it scans the frames."""
     return struct.pack("<BBBBi", 1, 0x1B, 0xFF, 0xFF, eh_frame - address - 4)
 
 
 def pack_dynamic(entries: Iterable[tuple[int, int]]) -> bytes:
-    """The dynamic section: pairs of tag and value, closed by a null entry."""
+    """The dynamic section: (tag, value) pairs, terminated by a null entry."""
     return b"".join(struct.pack("<QQ", tag, value) for tag, value in (*entries, (DT_NULL, 0)))

@@ -1,4 +1,4 @@
-"""Writes a planned library: arranges sections, builds the loader's tables, applies relocations."""
+"""Write a planned library: place sections, build the loader's tables, apply relocations."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _fill(section: Section, data: bytes | bytearray) -> None:
 
 
 class Emitter:
-    """Turns one plan into a file; the methods run in the order in which they stand."""
+    """Turns a plan into a file; the methods run in the order of their definition."""
 
     def __init__(self, plan: LinkPlan) -> None:
         self.plan, self.arch, self.options = plan, plan.arch, plan.options
@@ -101,7 +101,7 @@ class Emitter:
         return self.finish(front)
 
     def arrange(self) -> None:
-        """Sorts input sections into output areas."""
+        """Assign input sections to output areas."""
         for name, section in self.made.items():
             self.areas[name].sections.append(section)
         for item in self.plan.objects:
@@ -117,7 +117,7 @@ class Emitter:
         }
 
     def _end_frames(self) -> None:
-        """Frames must follow each other without padding and end with a zero length."""
+        """Make frames contiguous, without padding, and terminate them with a zero length."""
         frames = self.areas[".eh_frame"].sections
         if not frames:
             self.areas[".eh_frame_hdr"].sections.clear()
@@ -129,7 +129,7 @@ class Emitter:
         frames.append(end)
 
     def size_tables(self) -> None:
-        """Builds the tables whose size must be known before addresses are."""
+        """Build the tables whose sizes must be known before addresses are assigned."""
         plan, options, result = self.plan, self.options, self.made
         exported = sorted({*options.exports, *(item.symbol for item in plan.segments)})
         self.dynamic_symbols = [*plan.imports, *exported]
@@ -176,7 +176,7 @@ class Emitter:
         return out
 
     def fill_tables(self, front: bytearray) -> None:
-        """Writes input sections and all generated tables except relocations."""
+        """Write input sections and all generated tables except relocations."""
         result, plan = self.made, self.plan
         rows = [bytes(SYM.size)]
         for name in self.dynamic_symbols:
@@ -206,7 +206,7 @@ class Emitter:
         return SYM.pack(name, binding << 4 | symbol.type, 0, index, symbol.address, symbol.size)
 
     def relocate(self, front: bytearray) -> None:
-        """Applies every relocation; those that depend on the load address go to the loader."""
+        """Apply all relocations; those that depend on the load address are left to the loader."""
         self.dynamic: list[tuple[int, int, int]] = []
         got = self.made[".got"].address
         for index, target in self.plan.slots.values():
@@ -223,7 +223,7 @@ class Emitter:
     def _absolute(
         self, front: bytearray, place: int, target: Symbol, addend: int, kind: int
     ) -> None:
-        """A full address stored in data: known only to the loader unless a plain number."""
+        """Store a full address in data; unless it is a plain number, the loader relocates it."""
         if target.absolute:
             struct.pack_into("<Q", front, place, (target.value + addend) & (1 << 64) - 1)
         elif target.defined:
@@ -257,7 +257,7 @@ class Emitter:
         store(front, place, base + item.addend - origin, rule, target.name)
 
     def finish(self, front: bytearray) -> Image:
-        """Headers, build identity, data segments, symbol table and section headers."""
+        """Write headers, build ID, data segments, symbol table and section headers."""
         layout, note = self.layout, self.made[".note"].address
         digest = hashlib.sha256(front).digest()[:20]
         front[note + 16 : note + 36] = digest
@@ -283,7 +283,7 @@ class Emitter:
         return image
 
     def _tail(self, at: int) -> tuple[bytes, int]:
-        """Symbol table, names and section headers, to stand at `at`; and the headers' place."""
+        """Symbol table, names and section headers, for offset `at`; and the headers' offset."""
         known = (STT_NOTYPE, STT_OBJECT, STT_FUNC)
         local: list[Symbol] = []
         other: list[Symbol] = []
@@ -310,14 +310,14 @@ class Emitter:
         return body.ljust(headers - at, b"\0") + table, headers
 
     def _kept(self, symbol: Symbol) -> bool:
-        """Whether a symbol stands for a place in this library (the chosen one, if repeated)."""
+        """Whether the symbol is defined in this library (for duplicates: is the chosen one)."""
         if symbol.section is None or id(symbol.section) not in self.places:
             return False
         return symbol.binding == STB_LOCAL or self.plan.symbols[symbol.name] is symbol
 
 
 def _area_of(section: Section, owner: str) -> str:
-    """The output section an input section belongs to; empty when it is dropped."""
+    """The output section of an input section; empty when it is dropped."""
     name = section.name
     if section.flags & SHF_TLS:
         raise BuildError(f"{owner}: thread-local section {name} is unsupported", code="BW662")

@@ -1,8 +1,8 @@
-"""Where everything goes in a shared library, and how the finished bytes reach a file.
+"""Layout of a shared library, and the assembly of its bytes into a file.
 
-Areas are output sections; each holds input sections in order. Up to the end of the initialised
-data, file offset and address are equal, which keeps every computation simple; only the data
-segments after the zero-initialised memory have an address ahead of their offset.
+Areas are output sections; each holds input sections in order. Up to the end of the initialized
+data, file offsets equal addresses, which simplifies all computations. Only the data segments after
+the zero-initialized memory have addresses that differ from their offsets.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def align_up(value: int, alignment: int) -> int:
 class DataSegment(msgspec.Struct, frozen=True, eq=False):
     """A large constant: `symbol` is its exported name, `data` any contiguous buffer.
 
-    The buffer is written to the file from where it lies; it must not change until then.
+    The buffer is written to the file without a copy; it must not change before that.
     """
 
     symbol: str
@@ -41,7 +41,7 @@ class DataSegment(msgspec.Struct, frozen=True, eq=False):
 
 
 class Area:
-    """One output section: a name and flags, and the input sections it is made of."""
+    """One output section: name, flags, and its input sections."""
 
     def __init__(
         self, name: str, type_: int, flags: int, *, entry: int = 0, link: str = "", info: int = 0
@@ -56,7 +56,7 @@ class Area:
         return self.address + self.size
 
     def place(self, address: int, offset: int) -> None:
-        """Gives the area and its sections their addresses; `offset` belongs to `address`."""
+        """Assign addresses to the area and its sections; `offset` corresponds to `address`."""
         start = align_up(address, max((s.align for s in self.sections), default=1))
         self.address, self.offset = start, offset + start - address
         for section in self.sections:
@@ -66,8 +66,8 @@ class Area:
 
 
 class SegmentLayout:
-    """Areas in the order of their segments: constants, code, after-relocation constants, data,
-    and the data segments mapped from the end of the file."""
+    """Areas in the order of their segments: constants, code, data that is read-only after
+    relocation, writable data, and data segments mapped from the end of the file."""
 
     def __init__(self, page: int, groups: tuple[tuple[Area, ...], ...]) -> None:
         self.page = page
@@ -79,7 +79,7 @@ class SegmentLayout:
         return [area for group in groups for area in group]
 
     def used(self) -> list[Area]:
-        """The areas that hold something, in file order."""
+        """The nonempty areas, in file order."""
         return [area for area in self.areas() if area.sections]
 
     def place(self) -> None:
@@ -98,7 +98,7 @@ class SegmentLayout:
             area.place(at, offset)
 
     def program_headers(self) -> list[bytes]:
-        """Segments the loader maps, and the marks it needs."""
+        """Headers of the loadable segments and of the other segments the loader requires."""
         out: list[bytes] = []
         for group, flags in (
             (self.constants, PF_R),
@@ -143,7 +143,7 @@ class Digest(Protocol):
 
 
 class Image:
-    """A finished library: pieces of the file in order, none of them copied together.
+    """A finished library: the pieces of the file in order, without copying them together.
 
     Attributes:
         size: bytes of the whole file.
@@ -163,11 +163,11 @@ class Image:
         self.size = offset + len(view)
 
     def patch(self, offset: int, data: bytes) -> None:
-        """Overwrites bytes of the front, such as the contents of a note."""
+        """Overwrite bytes of the front, such as the contents of a note."""
         self._pieces[0][1][offset : offset + len(data)] = data
 
     def chunks(self) -> Iterable[memoryview]:
-        """The file's bytes in order, gaps included."""
+        """The bytes of the file in order, including gaps."""
         at = 0
         for offset, view in self._pieces:
             if offset > at:
@@ -176,7 +176,7 @@ class Image:
             at = offset + len(view)
 
     def write(self, file: Sink, *digests: Digest) -> None:
-        """Writes the library to an open binary file and feeds `digests` with the same bytes."""
+        """Write the library to an open binary file and feed `digests` with the same bytes."""
         for chunk in self.chunks():
             file.write(chunk)
             for digest in digests:

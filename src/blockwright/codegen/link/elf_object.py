@@ -1,7 +1,7 @@
-"""Reads relocatable ELF objects: sections, symbols and relocations as plain records.
+"""Read relocatable ELF objects: sections, symbols and relocations as plain records.
 
-Only what a static linker needs is kept. The reader trusts LLVM to write well-formed objects, yet
-checks the header, because objects also come back from an on-disk cache.
+Only the parts that a static linker needs are kept. Objects written by LLVM are assumed to be well
+formed, but headers are checked, because objects may also come from the on-disk cache.
 """
 
 from __future__ import annotations
@@ -84,15 +84,15 @@ def _text(table: memoryview, offset: int) -> str:
 
 
 def machine_of(image: bytes | bytearray | memoryview) -> int:
-    """The machine number of the processor that an object is for."""
+    """The ELF machine number of an object."""
     return int(EHDR.unpack_from(memoryview(image).cast("B"))[2])
 
 
 def read_object(image: bytes | bytearray | memoryview, name: str) -> ObjectFile:
-    """Reads one relocatable object.
+    """Read one relocatable object.
 
-    Arguments: `image` is the whole file, `name` is used in error messages.
-    Raises: BuildError (BW660) when the image is no little-endian 64-bit relocatable object.
+    Arguments: `image` is the whole file; `name` is used in error messages.
+    Raises: BuildError (BW660) unless the image is a little-endian 64-bit relocatable object.
     """
     view = memoryview(image).cast("B")
     if len(view) < EHDR.size or bytes(view[:6]) != b"\x7fELF\x02\x01":
@@ -135,9 +135,9 @@ def _read_symbols(
         if index == SHN_COMMON or type_ == STT_TLS:
             what = "a common symbol" if index == SHN_COMMON else "thread-local"
             raise BuildError(
-                f"{name}: symbol '{text}' is {what}, which the linker does not place",
+                f"{name}: symbol '{text}' is {what}, which the linker does not support",
                 code="BW662",
-                help="give the global an initialiser and keep it shared between threads",
+                help="initialize the global and share it between threads",
             )
         section = sections.get(index)
         if type_ == STT_SECTION and section is not None:

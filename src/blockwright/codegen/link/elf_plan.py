@@ -1,7 +1,7 @@
-"""The linker's decisions: which definition each reference means and what each relocation needs.
+"""The linker's decisions: symbol resolution, and the GOT slots and stubs each relocation needs.
 
-Nothing here knows an address yet. The result says how large every generated table will be, so
-that the layout can be fixed before contents are written.
+Addresses are not known at this stage. The plan determines the size of every generated table, so
+that the layout can be computed before contents are written.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from blockwright.codegen.link.elf_object import (
 from blockwright.support import BuildError
 
 _FAR = 1 << 30
-"""Data segments larger than this together are addressed through the global offset table."""
+"""Total size of data segments, in bytes, from which they are addressed through the GOT."""
 
 
 class Note(msgspec.Struct, frozen=True):
-    """A note near the start of the file, found by readers that load nothing."""
+    """A note near the start of the file, for readers that do not load the library."""
 
     owner: str
     kind: int
@@ -43,10 +43,10 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class LinkOptions(msgspec.Struct, frozen=True):
-    """How to link.
+    """Options of the linker.
 
     Attributes:
-        exports: names other code may look up; all other symbols become local.
+        exports: names that other code may look up; all other symbols become local.
         soname: the library's own name, or None.
         needed: libraries to load first; imports are bound to them.
         imports: names that may stay undefined.
@@ -61,17 +61,17 @@ class LinkOptions(msgspec.Struct, frozen=True):
 
 
 def synthetic(name: str, align: int = 8) -> Section:
-    """A section made by the linker; its contents come later."""
+    """A section created by the linker; its contents are set later."""
     return Section(name, SHT_PROGBITS, SHF_ALLOC, align, 0, memoryview(b""))
 
 
 class LinkPlan:
-    """Symbols, imports, table slots and call stubs of one library.
+    """Symbols, imports, GOT slots and call stubs of one library.
 
     Attributes:
-        imports: names left to the loader; slots and stubs: index and target, by target identity.
-        relaxed: relocations (by identity) whose instruction addresses its target directly.
-        dynamic_count: how many relocations the loader will apply.
+        imports: symbols left to the loader; slots and stubs: (index, target), by target identity.
+        relaxed: relocations (by identity) whose instructions address their targets directly.
+        dynamic_count: number of relocations that the loader applies.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class LinkPlan:
         return section
 
     def define(self) -> None:
-        """Collects global definitions: a strong one replaces weak ones, two strong ones clash."""
+        """Collect global definitions: a strong one overrides weak ones; two strong ones clash."""
         owners: dict[str, str] = {}
         for item in self.objects:
             for symbol in item.symbols:
@@ -144,14 +144,14 @@ class LinkPlan:
         )
 
     def resolve(self, symbol: Symbol) -> Symbol:
-        """The definition a reference means, or one shared undefined symbol per import."""
+        """The definition of a referenced symbol, or one shared undefined symbol per import."""
         if symbol.binding == STB_LOCAL:
             return symbol
         result = self.symbols.get(symbol.name)
         return result if result is not None else self.imports.setdefault(symbol.name, symbol)
 
     def scan(self) -> None:
-        """Decides per relocation whether it needs a slot, a stub, or the loader's help."""
+        """Decide whether each relocation needs a GOT slot, a stub, or a dynamic relocation."""
         for item in self.objects:
             for section in item.sections:
                 if section.type == SHT_NOTE:
@@ -197,7 +197,7 @@ class LinkPlan:
             self._slot(target)
         elif rule.formula in (Formula.RELATIVE, Formula.TABLE_OFFSET) and target.section is None:
             raise BuildError(
-                f"{where}: '{target.name}' is used as if defined in this library",
+                f"{where}: '{target.name}' is undefined, but addressed as a local symbol",
                 code="BW663",
                 help="define it, or declare it without hidden visibility and dso_local",
             )

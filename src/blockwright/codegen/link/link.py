@@ -1,12 +1,12 @@
-"""Links relocatable objects into one shared library, in memory, without an external linker.
+"""Link relocatable objects into one shared library, in memory, without an external linker.
 
-The library has the usual four loadable parts (headers and constants, code, data that becomes
-read-only after relocation, writable data) and a fifth for data segments: large constants such as
-packed weights, page-aligned so that the loader maps them from the file and copies nothing.
-Symbols between objects are resolved here; what stays undefined is bound by the loader at load
-time, never lazily. Section headers and a symbol table are kept so that profilers and debuggers
-name the kernels. Code in a library may outlive every handle to it (pool threads, deleters of
-returned tensors), hence libraries are marked as never to be unloaded.
+The library has the usual four loadable segments (headers and constants, code, data that becomes
+read-only after relocation, writable data) and a fifth for large constants such as packed weights.
+The fifth is page-aligned, so the loader maps it from the file without copying. Symbols between
+objects are resolved here; the loader binds the remaining ones at load time, not lazily. Section
+headers and a symbol table are kept, so that profilers and debuggers show kernel names. Library code
+may outlive every handle to the library (pool threads, deleters of returned tensors), so libraries
+are marked as not unloadable.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ def link(
     segments: Sequence[DataSegment] = (),
     numbers: Mapping[str, int] = MappingProxyType({}),
 ) -> Image:
-    """Links position-independent objects into a shared library.
+    """Link position-independent objects into a shared library.
 
     Arguments: `objects` are (name for messages, ELF bytes); `segments` are large constants, each
-    exported under its symbol; `numbers` are values of further symbols, such as addresses in the
-    process that is to load the library. Requires: objects compiled with relocation model "pic".
+    exported under its symbol; `numbers` are values of additional absolute symbols, such as
+    addresses in the process that loads the library. Requires: objects compiled with relocation
+    model "pic".
     Raises: BuildError with BW660 damaged object, BW661 duplicate symbol, BW662 unsupported
     relocation or section, BW663 undefined symbol, BW664 missing export, BW665 out of range,
     BW666 mixed or unsupported processor.
