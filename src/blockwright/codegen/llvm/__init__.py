@@ -1,1 +1,1 @@
-"""LLVM code generation for expressions, statements and calls."""
+"""Generate LLVM code for expressions, statements and calls."""

@@ -1,7 +1,7 @@
-"""Reads and writes of buffers: scalars, contiguous vectors, gathers and scatters, under masks.
+"""Emit buffer loads and stores: scalars, contiguous vectors, gathers and scatters, with masks.
 
-A vector access promises no more alignment than the buffer and its index prove, hence programs may
-be given any array whose elements are aligned.
+A vector access claims only the alignment that the buffer and its index prove, so programs accept
+any array whose elements are aligned.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def flatten_index(access: BufferLoad | BufferStore) -> Expr:
-    """One position from the indices of a load or store, by the buffer's strides."""
+    """The flat index of a load or store, from its indices and the buffer's strides."""
     buffer, indices = access.buffer, access.indices
     if not indices:
         return build.const(0, "int64")
@@ -62,7 +62,7 @@ def flatten_index(access: BufferLoad | BufferStore) -> Expr:
 
 
 def address(c: ExprEmitter, access: BufferLoad | BufferStore) -> Value:
-    """The address of an element, or of the first one of a vector."""
+    """The address of an element, or of the first element of a vector."""
     flat = flatten_index(access)
     while isinstance(flat, (E.Ramp, E.Broadcast)):
         flat = flat.base if isinstance(flat, E.Ramp) else flat.value
@@ -70,7 +70,7 @@ def address(c: ExprEmitter, access: BufferLoad | BufferStore) -> Value:
 
 
 def _place(c: ExprEmitter, buffer: Buffer, index: Expr) -> tuple[Value, int]:
-    """Address and alignment of the element at a scalar or vector position."""
+    """Address and known alignment of the element at a scalar or vector index."""
     memory = c.context.memory(buffer)
     nbytes = buffer.dtype.nbytes * buffer.dtype.lanes
     pointer = c.e.offset(memory.pointer, c.index(index), nbytes)
@@ -80,7 +80,7 @@ def _place(c: ExprEmitter, buffer: Buffer, index: Expr) -> tuple[Value, int]:
 
 
 def _mask(c: ExprEmitter, predicate: Expr | None, lanes: int) -> Value | None:
-    """The condition of an access: its own and that of the code around it."""
+    """The mask of an access: its own predicate and the mask of the surrounding code."""
     mask = c.mask
     if predicate is not None and integers.constant_of(predicate) != 1:
         own = c.value(predicate)
@@ -108,7 +108,7 @@ def _to_memory(e: FunctionEmitter, value: Value, dtype: DType) -> Value:
 
 
 def load(c: ExprEmitter, expr: BufferLoad) -> Value:
-    """The value of an element or a vector; lanes outside the mask give zero."""
+    """Emit the load of an element or a vector; inactive lanes are zero."""
     e, dtype, flat = c.e, expr.dtype, flatten_index(expr)
     type_ = types.memory_type(dtype)
     if isinstance(flat, E.Broadcast):
@@ -137,7 +137,7 @@ def load(c: ExprEmitter, expr: BufferLoad) -> Value:
 
 
 def _guarded_load(c: ExprEmitter, buffer: Buffer, flat: Expr, type_: str, mask: Value) -> Value:
-    """A scalar read within masked vector code: it happens when any lane wants it."""
+    """A scalar load within masked vector code, executed if any lane is active."""
 
     def read() -> Value:
         with c.scope():
@@ -148,13 +148,13 @@ def _guarded_load(c: ExprEmitter, buffer: Buffer, flat: Expr, type_: str, mask: 
     return c.e.choose(wanted, read, lambda: Value(type_, "zeroinitializer"))
 
 
-_NEAR = 4  # strides up to here: as many contiguous loads and shuffles cost less than a gather
+_NEAR = 4  # largest stride at which this many contiguous loads and shuffles beat a gather
 
 
 def _every(
     c: ExprEmitter, buffer: Buffer, ramp: E.Ramp, stride: int, type_: str, mask: Value | None
 ) -> Value:
-    """Every `stride`-th element: contiguous loads that stay between the first and the last one."""
+    """Load every `stride`-th element with contiguous loads that stay within the accessed range."""
     _whole_elements(buffer)
     e, lanes = c.e, ramp.lanes
     last = (lanes - 1) * stride
@@ -218,10 +218,10 @@ def _fetch(c: ExprEmitter, buffer: Buffer, indices: Sequence[Expr]) -> None:
 
 
 def _in_register(buffer: Buffer, ramp: E.Ramp) -> bool:
-    """Whether a vector is one of the whole vectors that a private array consists of.
+    """Whether the vector is one of the whole vectors that make up a private array.
 
-    Such an array becomes registers when all its accesses are whole vectors. Under a mask the other
-    lanes are read and written back as they are, which no other thread can see.
+    LLVM promotes such an array to registers when all its accesses are whole vectors. Under a mask,
+    the inactive lanes are read and written back unchanged, which no other thread can observe.
     """
     base, size = integers.constant_of(ramp.base), integers.constant_of(buffer.shape[0])
     if buffer.scope != "local" or len(buffer.shape) != 1 or base is None or size is None:
@@ -243,7 +243,7 @@ def _whole_elements(buffer: Buffer) -> None:
     if buffer.dtype.lanes > 1:
         raise BuildError(
             f"buffer {buffer.name} of {buffer.dtype} is indexed by a vector that is "
-            "no contiguous ramp",
+            "not a contiguous ramp",
             code="BW614",
             help="use a buffer of single elements",
         )
@@ -264,7 +264,7 @@ def _gather(
 
 
 def store(c: ExprEmitter, stmt: BufferStore) -> None:
-    """Writes an element or a vector; lanes outside the mask stay as they are."""
+    """Emit the store of an element or a vector; inactive lanes keep their contents."""
     e, buffer, flat = c.e, stmt.buffer, flatten_index(stmt)
     expected = buffer.dtype.with_lanes(buffer.dtype.lanes * flat.dtype.lanes)
     source = stmt.value
@@ -324,8 +324,10 @@ def _store_one(
 
 
 def _store_apart(c: ExprEmitter, buffer: Buffer, ramp: E.Ramp, value: Value) -> None:
-    """Lane by lane: a core stores them no faster by one instruction, and some take twice as long.
-    Addresses are steps from the first one, which the instruction would want in a vector."""
+    """Store a vector with a constant or variable stride, lane by lane.
+
+    A scatter instruction is no faster, and on some cores takes twice as long. It would also need
+    all addresses in a vector; here each one is an offset from the first or previous one."""
     e, nbytes = c.e, buffer.dtype.nbytes
     pointer, align = _place(c, buffer, ramp.base)
     align = min(align, nbytes)
@@ -339,7 +341,7 @@ def _store_apart(c: ExprEmitter, buffer: Buffer, ramp: E.Ramp, value: Value) -> 
 
 
 def _end_of_lanes(predicate: Expr | None) -> E.LT | None:
-    """The condition where it lets pass the lanes before an end: first + lane < end."""
+    """The predicate if it activates the lanes before an end: first + lane < end; else None."""
     if not isinstance(predicate, E.LT) or not isinstance(predicate.a, E.Ramp):
         return None
     if not isinstance(predicate.b, E.Broadcast) or predicate.a.dtype.kind != "int":
@@ -348,9 +350,9 @@ def _end_of_lanes(predicate: Expr | None) -> E.LT | None:
 
 
 def _store_first(c: ExprEmitter, buffer: Buffer, ramp: E.Ramp, value: Value, test: E.LT) -> None:
-    """The lanes before an end, on a machine without registers for masks: there a store under a mask
-    takes as long as ten others (Zen 3). A known number of lanes is stored in parts of powers of
-    two, and an unknown one that turns out to be all of them as a whole."""
+    """Store the lanes before an end on a target without mask registers, where a masked store takes
+    as long as ten ordinary ones (Zen 3). A known number of lanes is stored in power-of-two parts;
+    for an unknown number, a test selects a whole-vector store where all lanes are active."""
     e, lanes = c.e, ramp.lanes
     assert isinstance(test.a, E.Ramp)  # `_end_of_lanes`
     assert isinstance(test.b, E.Broadcast)

@@ -1,4 +1,4 @@
-"""Atomic updates: one instruction where the machine's operation is ours, else compare and swap."""
+"""Emit atomic updates: an `atomicrmw` where its semantics match, else a compare-and-swap loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIGNED = {"atomic_min": "min", "atomic_max": "max"}
 
 
 def update(c: ExprEmitter, expr: Call, pointer: Value) -> Value:
-    """Replaces the element at `pointer`; the old value. Order with other memory is not implied."""
+    """Update the element at `pointer` and return the old value, with monotonic ordering."""
     operand = expr.args[1]
     dtype = operand.dtype
     if dtype.lanes > 1 or dtype.is_handle or dtype.nbytes * 8 != _memory_bits(dtype):
@@ -41,9 +41,9 @@ def _memory_bits(dtype: DType) -> int:
 
 
 def _instruction(name: str, dtype: DType) -> str | None:
-    """The operation of `atomicrmw` that means the same, for elements that memory holds as they are.
+    """The equivalent `atomicrmw` operation for elements that are stored unchanged in memory.
 
-    Its float minima and maxima are others than ours: they drop a NaN, or may.
+    Its float minima and maxima do not match, because they drop or may drop NaN.
     """
     if dtype.is_bool:
         return None
@@ -55,7 +55,7 @@ def _instruction(name: str, dtype: DType) -> str | None:
 
 
 def _compare_and_swap(c: ExprEmitter, expr: Call, pointer: Value, value: Value) -> Value:
-    """Computes the new element until nobody has changed the old one meanwhile."""
+    """Recompute the new element until the old one was not changed concurrently."""
     e, dtype = c.e, expr.args[1].dtype
     memory, bits, align = types.memory_type(dtype), f"i{dtype.nbytes * 8}", dtype.nbytes
     before, again, done = e.block, e.fresh("swap"), e.fresh("swapped")

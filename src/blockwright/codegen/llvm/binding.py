@@ -1,9 +1,9 @@
-"""The only module that touches llvmlite, which it loads at first use.
+"""The only module that uses llvmlite, which it imports lazily.
 
-Programs arrive tiled, unrolled and vectorised, so the standard pipeline runs without its loop
-vectoriser and unroller ("host"). That costs little on functions of usual size, and loops that
-nobody scheduled gain much: invariant loads leave them, sums stay in registers. Very large functions
-take a short list of passes instead ("kernel").
+Programs arrive tiled, unrolled and vectorized, so the standard pipeline runs without its loop
+vectorizer and unroller ("host"). That costs little for functions of usual size and helps loops
+without a schedule: invariant loads are hoisted and sums stay in registers. Very large functions use
+a short list of passes instead ("kernel").
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from blockwright.support import BuildError
 from blockwright.target import Target, host_cpu_name
 
 EMITTER_VERSION = 2
-"""Raised whenever the same program gives different code; part of the cache key."""
+"""Incremented whenever the same program produces different code; part of the cache key."""
 
 Pipeline = Literal["kernel", "host"]
 
@@ -31,20 +31,20 @@ def _binding() -> Any:
 
 
 def llvm_version() -> str:
-    """Version of LLVM and of the library around it."""
+    """Version of LLVM and of llvmlite."""
     import llvmlite
 
     return f"{'.'.join(map(str, _binding().llvm_version_info))}/{llvmlite.__version__}"
 
 
 def cpu_name(target: Target) -> str:
-    """The processor name LLVM understands."""
+    """The processor name in LLVM's notation."""
     return host_cpu_name() if target.cpu == "native" else target.cpu
 
 
 @functools.lru_cache(maxsize=16)
 def machine(triple: str, cpu: str, features: str) -> Any:
-    """A target machine for position-independent code, optimising."""
+    """An optimizing target machine for position-independent code."""
     binding = _binding()
     return binding.Target.from_triple(triple).create_target_machine(
         cpu=cpu, features=features, opt=3, reloc="pic", codemodel="small"
@@ -52,7 +52,7 @@ def machine(triple: str, cpu: str, features: str) -> Any:
 
 
 def parse(text: str, what: str) -> Any:
-    """LLVM text as a verified module."""
+    """Parse and verify LLVM text."""
     try:
         module = _binding().parse_assembly(text)
         module.verify()
@@ -66,7 +66,7 @@ def parse(text: str, what: str) -> Any:
 
 
 def optimise(module: Any, target_machine: Any, pipeline: Pipeline) -> None:
-    """Runs the middle end in place."""
+    """Run the optimization pipeline in place."""
     binding = _binding()
     options = binding.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = options.slp_vectorization = False
@@ -89,7 +89,7 @@ def optimise(module: Any, target_machine: Any, pipeline: Pipeline) -> None:
 def compile_object(
     text: str, triple: str, cpu: str, features: str, pipeline: Pipeline, what: str
 ) -> bytes:
-    """LLVM text to a relocatable object."""
+    """Compile LLVM text to a relocatable object."""
     module, target_machine = _optimised(text, triple, cpu, features, pipeline, what)
     return bytes(target_machine.emit_object(module))
 
@@ -97,7 +97,7 @@ def compile_object(
 def compile_assembly(
     text: str, triple: str, cpu: str, features: str, pipeline: Pipeline, what: str
 ) -> str:
-    """LLVM text to assembly, for people to read."""
+    """Compile LLVM text to assembly for display."""
     module, target_machine = _optimised(text, triple, cpu, features, pipeline, what)
     return str(target_machine.emit_assembly(module))
 

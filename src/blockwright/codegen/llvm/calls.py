@@ -1,4 +1,4 @@
-"""Builtin operations: one row or method each, from the name to LLVM code."""
+"""Emit builtin operations: one table row or method per operation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ for _row in (
 
 
 def call(c: ExprEmitter, expr: Call) -> Value:
-    """The value of a builtin call."""
+    """Emit a builtin call and return its value."""
     method = _METHODS.get(expr.op)
     if expr.op in _ON_INTEGERS and not expr.args[0].dtype.is_int and not expr.args[0].dtype.is_bool:
         raise BuildError(
@@ -88,7 +88,7 @@ def _elementwise_int(c: ExprEmitter, expr: Call, dtype: DType, args: list[Value]
 
 
 def _power(c: ExprEmitter, args: list[Value], exponent: Expr) -> Value:
-    """Small whole powers are products; they round at most twice."""
+    """Expand small integer powers to products, which round at most twice."""
     while isinstance(exponent, E.Broadcast):
         exponent = exponent.value
     known = exponent.value if isinstance(exponent, FloatImm) else None
@@ -158,12 +158,12 @@ def _likely(c: ExprEmitter, expr: Call) -> Value:
 
 
 def _assume(c: ExprEmitter, expr: Call) -> Value:
-    """A promise to the compiler, which needs no code."""
+    """A hint for the compiler; emits no code."""
     return int_const(0, "i32")
 
 
 def _undef(c: ExprEmitter, expr: Call) -> Value:
-    """Any value will do; zero is the same on every run."""
+    """An arbitrary value; zero, so that results are reproducible."""
     return c.value(const(0, expr.dtype))
 
 
@@ -180,7 +180,7 @@ def _reinterpret(c: ExprEmitter, expr: Call) -> Value:
 
 # -------------------------------------------------------------------- reductions
 def _reduce(c: ExprEmitter, expr: Call) -> Value:
-    """Lanes combined by halves: a fixed order, the same on every machine."""
+    """Reduce lanes in a tree: a fixed order, the same on every machine."""
     dtype = expr.args[0].dtype
     value = c.value(expr.args[0])
     kind = expr.op.removeprefix("vector_reduce_")
@@ -252,7 +252,7 @@ def _constant_data(c: ExprEmitter, expr: Call) -> Value:
 
 
 def constant_symbol(name: str) -> str:
-    """The linker's name of a constant of the program."""
+    """The symbol of a constant of the program."""
     return f"bw.const.{name}"
 
 
@@ -281,9 +281,9 @@ def _call_extern(c: ExprEmitter, expr: Call) -> Value:
 
 
 def _call_llvm(c: ExprEmitter, expr: Call) -> Value:
-    """An LLVM intrinsic by its full name; `i1` constants are written as bool.
+    """Call an LLVM intrinsic by its full name; write its `i1` constants as bool.
 
-    Classic programs look an identifier up, and give the number of its types, which is no operand.
+    Classic TIR uses an intrinsic identifier and a type count, which is not an operand.
     """
     name, *rest = expr.args
     if isinstance(name, Call) and name.op == "llvm_lookup_intrinsic_id":
@@ -319,7 +319,7 @@ def _call_packed(c: ExprEmitter, expr: Call) -> Value:
 
 
 def _print(c: ExprEmitter, expr: Call) -> Value:
-    """Values separated by blanks, then a newline, on standard output."""
+    """Print values separated by spaces, then a newline, to standard output."""
     formats: list[str] = []
     args: list[Value] = []
     for arg in expr.args:
@@ -336,7 +336,7 @@ def _print(c: ExprEmitter, expr: Call) -> Value:
         formats.append(lanes[0] if len(lanes) == 1 else f"[{', '.join(lanes)}]")
     text = c.e.module.string(" ".join(formats) + "\n")
     c.e.call("i32", "printf", text, *args, variadic="ptr")
-    c.e.call("i32", "fflush", Value("ptr", "null"))  # in order with what the caller prints
+    c.e.call("i32", "fflush", Value("ptr", "null"))  # keep the order with the caller's output
     return int_const(0, "i32")
 
 
@@ -362,7 +362,7 @@ def _ret(c: ExprEmitter, expr: Call) -> Value:
 
 
 def _jump(c: ExprEmitter, expr: Call) -> Value:
-    """break and continue of the innermost loop; memory taken inside it is given back first."""
+    """break and continue of the innermost loop; memory acquired inside it is released first."""
     if not c.e.loops:
         raise BuildError(
             f"{expr.op} outside a serial loop",

@@ -1,4 +1,4 @@
-"""What is known while one LLVM function is being written."""
+"""State of the code generator for the current LLVM function."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from blockwright.codegen.llvm.nontemporal_unaligned import Shifted
 
 MAX_STACK_BYTES = 64 * 1024
-"""Fixed-size memory of one function beyond this comes from the scratch list."""
+"""Limit on fixed-size stack memory of one function; larger buffers use scratch memory."""
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Where element 0 of a buffer is, what its address is surely a multiple of, and the buffer
-    whose memory it belongs to (None: unknown); different known roots never overlap."""
+    """Memory of a buffer: the address of element 0, its known alignment, and the root buffer that
+    it belongs to (None: unknown). Different known roots never overlap."""
 
     pointer: Value
     align: int
@@ -32,13 +32,13 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 class Options(msgspec.Struct, frozen=True):
-    """Numerical freedoms of a function.
+    """Floating-point and aliasing options of a function.
 
     Attributes:
         contract: products and sums may be fused.
-        nnan: values are never NaN, so that min and max need one instruction.
+        nnan: values are never NaN, so min and max need one instruction.
         noalias: buffer parameters do not overlap.
-        vector_bits: the widest vectors the function uses.
+        vector_bits: width of the widest vectors in the function.
     """
 
     contract: bool = True
@@ -48,11 +48,11 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Ahead(msgspec.Struct):
-    """Loads or stores whose lines are fetched for a later value of a loop variable.
+    """Prefetch state: accesses whose cache lines are prefetched for a later loop iteration.
 
     Attributes:
-        loaded: what is loaded now anyway.
-        fetched: places of lines that are fetched already.
+        loaded: places that the current iteration loads anyway.
+        fetched: places of lines that are already prefetched.
     """
 
     var: Var
@@ -64,13 +64,13 @@ class Ahead(msgspec.Struct):
 
 
 class SharedAhead(msgspec.Struct):
-    """Loads that a loop repeats, which are fetched for a later iteration of the loop around it.
+    """Prefetch state: loads repeated by a loop, prefetched for a later outer iteration.
 
     Attributes:
-        var, distance: of the loop around.
-        loop, count: the loop that fetches a share in each of its iterations, and how many it has.
-        lengths: iterations of the loops inside of it, where known.
-        fetched: what is fetched already, by the innermost loop.
+        var, distance: variable of the outer loop, and the prefetch distance in its iterations.
+        loop, count: variable and trip count of the loop whose iterations share the prefetches.
+        lengths: trip counts of the loops inside of it, where known.
+        fetched: loads that are already prefetched, by the innermost loop.
     """
 
     var: Var
@@ -83,20 +83,20 @@ class SharedAhead(msgspec.Struct):
 
 @dataclasses.dataclass
 class FunctionContext:
-    """State of the function being written; a parallel loop's body gets its own.
+    """State of the function being emitted; the body of a parallel loop has its own.
 
     Attributes:
-        variables, buffers: what is in scope; nonnegative: variables known to be >= 0.
-        sorts: tells indices, whose arithmetic does not overflow, from values.
-        cleanups: code that every way out must run, innermost last.
-        loop_depths: how many cleanups there were when each open loop began.
+        variables, buffers: names in scope; nonnegative: variables known to be >= 0.
+        sorts: distinguishes indices, whose arithmetic does not overflow, from values.
+        cleanups: code to run on every exit, innermost last.
+        loop_depths: number of cleanups at the start of each open loop.
         callees: symbol of each function of the program, by name.
-        parallel_count: numbers the bodies of parallel loops.
-        poll: in a host program, where it keeps the time of the next look for signals.
-        streamed: buffers whose lines are written past the caches (`codegen.streams`).
-        shifted: stores whose vectors are moved to lines (`codegen.streams_shifted`).
-        loops: variables of the loops around; ahead, shared: what loads fetch for later
-            iterations; written: what stores do.
+        parallel_count: counter for naming the bodies of parallel loops.
+        poll: in a host program, the address of the time of the next check for signals.
+        streamed: buffers written with non-temporal stores (`nontemporal`).
+        shifted: stores whose vectors are realigned to cache lines (`nontemporal_unaligned`).
+        loops: variables of the enclosing loops; ahead, shared: prefetch state of loads;
+            written: prefetch state of stores.
     """
 
     e: FunctionEmitter
@@ -145,22 +145,22 @@ class FunctionContext:
             ) from None
 
     def alignment(self, memory: Memory, index: Expr | None, nbytes: int) -> int:
-        """What the address of an access is surely a multiple of."""
+        """The known alignment of the address of an access."""
         step = 0 if index is None else multiple_of(index) * nbytes
         return math.gcd(memory.align, step) if step else memory.align
 
     def run_cleanups(self, down_to: int = 0) -> None:
-        """Emits pending cleanups, innermost first, without forgetting them."""
+        """Emit pending cleanups, innermost first, and keep them pending."""
         for cleanup in reversed(self.cleanups[down_to:]):
             cleanup()
 
     def leave(self, code: Value) -> None:
-        """Returns from the function with a status."""
+        """Emit a return with a status, after all cleanups."""
         self.run_cleanups()
         self.e.ret(code)
 
     def check(self, status: Value) -> None:
-        """Leaves with `status` when it is not 0."""
+        """Return with `status` when it is not 0."""
         failed = self.e.compare("ne", status, int_const(0, "i32"))
         with self.e.guarded(failed, likely=False):
             self.leave(status)

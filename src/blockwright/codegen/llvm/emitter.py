@@ -1,8 +1,8 @@
-"""A small typed emitter of LLVM text: values carry their type, one method per kind of instruction.
+"""A small typed emitter of LLVM text: values carry their types; one method per instruction kind.
 
-Text is far cheaper to make than a tree of instruction objects, and LLVM parses it fast. Nothing
-outside this room sees it. A `FunctionEmitter` appends to the current block; memory of fixed size
-goes to the entry block, where LLVM promotes it to registers.
+Text is far cheaper to create than a tree of instruction objects, and LLVM parses it fast. It is
+private to code generation. A `FunctionEmitter` appends to the current block; fixed-size stack
+memory is allocated in the entry block, where LLVM can promote it to registers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from blockwright.target import Target
 
 
 class LoopTargets(msgspec.Struct):
-    """Where `continue` and `break` of the loop being emitted go."""
+    """Targets of `continue` and `break` in the loop being emitted."""
 
     latch: str
     exit: str
@@ -44,7 +44,7 @@ class ModuleEmitter:
         self._nodes: dict[str, str] = {}
 
     def declare(self, name: str, result: str, params: str, attributes: str = "nonlazybind") -> None:
-        """Declares an external function once."""
+        """Declare an external function once."""
         if name not in self._declarations:
             self._declarations[name] = f"declare {result} @{name}({params}) {attributes}"
 
@@ -52,15 +52,15 @@ class ModuleEmitter:
         self.declare(name, result, params, "")
 
     def external_data(self, symbol: str) -> None:
-        """Declares a constant that the linker places."""
+        """Declare a constant that the linker provides."""
         self._declarations.setdefault(symbol, f'@"{symbol}" = external constant i8, align 64')
 
     def add_global_once(self, name: str, text: str) -> None:
-        """A global that several places of the module ask for by name."""
+        """Add a global definition once, under its name."""
         self._declarations.setdefault(name, text)
 
     def string(self, text: str) -> Value:
-        """A pointer to a null-terminated string, shared between equal texts."""
+        """A pointer to a null-terminated string; equal strings are shared."""
         data = text.encode() + b"\0"
         name = self._strings.get(data)
         if name is None:
@@ -74,7 +74,8 @@ class ModuleEmitter:
         return Value("ptr", name)
 
     def loop_metadata(self, *, unroll: int | None) -> str:
-        """A distinct loop node; loops are unrolled and vectorised by our own passes, not here."""
+        """A distinct loop node that disables LLVM's vectorizer, and its unroller unless `unroll`
+        is given."""
         number = len(self._metadata)
         first = "llvm.loop.unroll.disable" if unroll is None else "llvm.loop.unroll.count"
         count = "" if unroll is None else f", i32 {unroll}"
@@ -86,7 +87,7 @@ class ModuleEmitter:
         return f"!{number}"
 
     def branch_weights(self, *, likely: bool) -> str:
-        """Odds of a branch that is hardly ever, or nearly always, taken."""
+        """Branch weights of a very likely or very unlikely branch."""
         text = (
             '!{!"branch_weights", i32 2000, i32 1}'
             if likely
@@ -95,18 +96,18 @@ class ModuleEmitter:
         return self._node(text)
 
     def nontemporal(self) -> str:
-        """The mark of an access to what is not used again soon."""
+        """The metadata node of non-temporal accesses."""
         return self._node("!{i32 1}")
 
     def _node(self, text: str) -> str:
-        """The metadata node that holds `text`."""
+        """The metadata node with the contents `text`."""
         if text not in self._nodes:
             self._nodes[text] = f"!{len(self._metadata)}"
             self._metadata.append(f"{self._nodes[text]} = {text}")
         return self._nodes[text]
 
     def attributes(self, text: str) -> str:
-        """The attribute group holding `text`."""
+        """The attribute group with the contents `text`."""
         number = self._attributes.setdefault(text, len(self._attributes))
         return f"#{number}"
 
@@ -127,7 +128,7 @@ class ModuleEmitter:
 
 
 class FunctionEmitter:
-    """Instructions of one function. `terminated` says that the current block is closed."""
+    """Emits the instructions of one function. `terminated`: the current block is closed."""
 
     def __init__(
         self,
@@ -164,13 +165,13 @@ class FunctionEmitter:
             self._lines.append(f"  {text}")
 
     def emit(self, type_: str, text: str) -> Value:
-        """An instruction with a result."""
+        """Emit an instruction with a result."""
         name = f"%{self.fresh()}"
         self.line(f"{name} = {text}")
         return Value(type_, name)
 
     def finish(self) -> None:
-        """Closes the function and adds it to the module."""
+        """Close the function and add it to the module."""
         lines = [self._head, "entry:", *self._entry, *self._lines, "}"]
         self.module.add_function("\n".join(lines))
 
@@ -203,7 +204,7 @@ class FunctionEmitter:
     def choose(
         self, condition: Value, then: Callable[[], Value], otherwise: Callable[[], Value]
     ) -> Value:
-        """A value from one of two branches; only the taken one runs."""
+        """The value of one of two branches; only the taken one executes."""
         yes, no, join = self.fresh("then"), self.fresh("else"), self.fresh("join")
         self.branch_if(condition, yes, no)
         self.label(yes)
@@ -220,7 +221,7 @@ class FunctionEmitter:
     def either(
         self, condition: Value, then: Callable[[], None], otherwise: Callable[[], None]
     ) -> None:
-        """One of two branches; the first one is expected."""
+        """Emit two branches; the first one is the likely one."""
         yes, no, join = self.fresh("likely"), self.fresh("else"), self.fresh("join")
         self.branch_if(condition, yes, no, likely=True)
         for name, run in ((yes, then), (no, otherwise)):
@@ -231,7 +232,7 @@ class FunctionEmitter:
 
     @contextmanager
     def guarded(self, condition: Value, *, likely: bool | None = None) -> Generator[None]:
-        """Code that runs only when `condition` holds."""
+        """Emit code that executes only if `condition` holds."""
         body, join = self.fresh("do"), self.fresh("od")
         self.branch_if(condition, body, join, likely=likely)
         self.label(body)
@@ -243,7 +244,7 @@ class FunctionEmitter:
     def counted(
         self, low: Value, high: Value, *, nonempty: bool, unroll: int | None = None
     ) -> Generator[Value]:
-        """A loop over [low, high), tested at the bottom; yields the induction value."""
+        """Emit a loop over [low, high), tested at the bottom; yields the induction variable."""
         head, latch, done = self.fresh("loop"), self.fresh("latch"), self.fresh("done")
         before = self.block
         if nonempty:
@@ -269,11 +270,11 @@ class FunctionEmitter:
         self.label(done)
 
     def empty_registers(self) -> None:
-        """Keep what lives in vector registers in memory from here to where it is used next.
+        """Force values out of vector registers here, until their next use.
 
-        Where a value lives from before a loop to behind it, LLVM may leave it a register that the
-        loop needs, and pass a sum through memory in each iteration. An instruction of no bytes that
-        is said to overwrite all registers leaves no such value.
+        LLVM may keep a value that is live across a loop in a register that the loop needs, and
+        spill an accumulator in each iteration instead. An empty inline assembly statement that
+        clobbers all vector registers prevents that.
         """
         target = self.module.target
         name = {"x86_64": "xmm", "aarch64": "v"}.get(target.arch)
@@ -306,19 +307,19 @@ class FunctionEmitter:
         return self.convert("bitcast", value, type_)
 
     def intrinsic(self, name: str, result: str, *args: Value, flags: str = "") -> Value:
-        """Calls `llvm.<name>`, with fast-math flags; the full name with its suffixes is given."""
+        """Call `llvm.<name>` with fast-math flags; `name` includes the overload suffixes."""
         full = f"llvm.{name}"
         self.module.declare_intrinsic(full, result, ", ".join(a.type for a in args))
         call = f"call {flags} {result}" if flags else f"call {result}"
         return self.emit(result, f"{call} @{full}({', '.join(a.typed for a in args)})")
 
     def overloaded(self, name: str, *args: Value, flags: str = "") -> Value:
-        """An intrinsic whose result and only overload is the type of the first argument."""
+        """Call an intrinsic whose result type and only overload is the first argument's type."""
         full = f"{name}.{suffix(args[0].type)}"
         return self.intrinsic(full, args[0].type, *args, flags=flags)
 
     def call(self, result: str, name: str, *args: Value, variadic: str = "") -> Value:
-        """A call of a C function; `variadic` holds its fixed parameter types."""
+        """Call a C function; `variadic` holds the types of its fixed parameters."""
         types = f"{variadic}, ..." if variadic else ", ".join(a.type for a in args)
         self.module.declare(name, result, types)
         called = f"{result} ({types})" if variadic else result
@@ -329,7 +330,7 @@ class FunctionEmitter:
         return self.emit(result, f"call {called} @{name}({listed})")
 
     def call_local(self, result: str, name: str, *args: Value) -> Value:
-        """A call of a function defined in this module."""
+        """Call a function defined in this module."""
         return self.emit(result, f'call {result} @"{name}"({", ".join(a.typed for a in args)})')
 
     # ---------------------------------------------------------------- vectors
@@ -368,7 +369,7 @@ class FunctionEmitter:
         )
 
     def per_lane(self, function: Callable[..., Value], *args: Value) -> Value:
-        """Applies a scalar function to each lane."""
+        """Apply a scalar function to each lane."""
         lanes = lanes_of(args[0].type)
         if lanes == 1:
             return function(*args)
@@ -382,13 +383,13 @@ class FunctionEmitter:
 
     # ---------------------------------------------------------------- memory
     def stack(self, nbytes: int, align: int = 64) -> Value:
-        """Fixed-size memory of this function, made in the entry block."""
+        """Fixed-size stack memory, allocated in the entry block."""
         name = f"%{self.fresh('m')}"
         self._entry.append(f"  {name} = alloca [{nbytes} x i8], align {align}")
         return Value("ptr", name)
 
     def offset(self, pointer: Value, index: Value | int, nbytes: int = 1) -> Value:
-        """`pointer` moved by `index` units of `nbytes`."""
+        """`pointer` advanced by `index` units of `nbytes`."""
         if isinstance(index, int):
             if index == 0:
                 return pointer
@@ -404,7 +405,7 @@ class FunctionEmitter:
         return self.emit(type_, f"load {type_}, {pointer.typed}, align {align}")
 
     def prefetch(self, pointer: Value, index: Value, nbytes: int) -> None:
-        """Fetches a line into the second-level cache; there may be nothing at its address."""
+        """Prefetch a line into the second-level cache; its address may be unmapped."""
         at = self.emit("ptr", f"getelementptr [{nbytes} x i8], {pointer.typed}, {index.typed}")
         self.module.declare_intrinsic("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
         self.line(f"call void @llvm.prefetch.p0({at.typed}, i32 0, i32 2, i32 1)")

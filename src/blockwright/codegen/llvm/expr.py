@@ -1,8 +1,8 @@
-"""Expressions to LLVM values.
+"""Emit expressions as LLVM values.
 
-Sharing is kept: a node met twice within a statement is computed once, also across the branches of
-lazy choices, where it was computed before them. `mask` is the condition under which lanes of the
-current vector code are wanted; memory is read under it.
+A shared node is computed once per statement, also across the branches of lazy selections if it was
+computed before them. `mask` holds the active lanes of the current vector code; memory is accessed
+under it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _COMPARE: dict[type[E.CompareOp], tuple[str, str]] = {
 
 
 def reads_memory(expr: Expr) -> bool:
-    """Whether evaluating the expression may touch memory or have an effect."""
+    """Whether evaluating the expression may access memory or have a side effect."""
     return any(
         isinstance(node, BufferLoad)
         or (isinstance(node, E.Call) and op_row(node.op).kind != "pure")
@@ -46,7 +46,7 @@ def reads_memory(expr: Expr) -> bool:
 
 
 class ExprEmitter:
-    """Computes expressions in the current block of a context."""
+    """Emits expressions into the current block of a context."""
 
     table: ClassVar[dict[str, Callable[[Any, Any], Value]]] = {}
 
@@ -57,12 +57,12 @@ class ExprEmitter:
         self.mask: Value | None = None
 
     def forget(self) -> None:
-        """Starts a new statement: memory may have changed, and so may the block."""
+        """Start a new statement: memory and the current block may have changed."""
         self._known = [{}]
 
     @contextmanager
     def scope(self, mask: Value | None = None) -> Generator[None]:
-        """Results found inside are not valid outside."""
+        """A scope whose cached values are not valid outside of it."""
         outer = self.mask
         self._known.append({})
         self.mask = mask if mask is not None else outer
@@ -93,7 +93,7 @@ class ExprEmitter:
         return result
 
     def index(self, expr: Expr) -> Value:
-        """An integer expression as 64-bit position; the indices in it do not overflow."""
+        """An integer expression as a 64-bit index; the indices in it do not overflow."""
         outer, self._nsw = self._nsw, True
         result = self.value(expr)
         self._nsw = outer
@@ -120,7 +120,7 @@ class ExprEmitter:
 
     # ---------------------------------------------------------------- arithmetic
     def _chain(self, expr: E.BinaryOp) -> Value:
-        """Left-deep chains without recursion: they can be thousands of operators long."""
+        """Emit left-deep chains without recursion: they can be thousands of operators long."""
         spine: list[E.BinaryOp] = []
         node: Expr = expr
         while isinstance(node, E.BinaryOp) and not any(node in k for k in self._known):
@@ -150,11 +150,11 @@ class ExprEmitter:
         return integers.divide(self.e, kind, a, b, dtype, divisor, positive)
 
     def _never_overflows(self, expr: Expr) -> bool:
-        """Whether an integer takes part in a position as an index; values wrap around there too."""
+        """Whether this is index arithmetic within a buffer index; values may wrap around there."""
         return self._nsw and expr.dtype.kind == "int" and self.context.sorts.is_index(expr)
 
     def float_op(self, op: str, a: Value, b: Value) -> Value:
-        """fadd, fsub, fmul or fdiv with the function's contraction rule."""
+        """fadd, fsub, fmul or fdiv with the function's contraction option."""
         return self.e.binary(op, a, b, "contract" if self.context.options.contract else "")
 
     def _float_binary(self, kind: type[E.BinaryOp], a: Value, b: Value, dtype: DType) -> Value:
@@ -171,7 +171,8 @@ class ExprEmitter:
         return self._float_remainder(kind, a, b)
 
     def _float_remainder(self, kind: type[E.BinaryOp], a: Value, b: Value) -> Value:
-        """Remainder with the sign of the divisor (FloorMod) or dividend (Mod), and its quotient."""
+        """Remainder with the sign of the divisor (FloorMod) or dividend (Mod), or the floored
+        quotient (FloorDiv)."""
         from_c = "fmodf" if element_of(a.type) == "float" else "fmod"
         scalar = element_of(a.type)
 
@@ -195,22 +196,22 @@ class ExprEmitter:
         return signed.where(y.test("one", 0.0), x / y).v
 
     def extremum(self, order: str, a: Value, b: Value) -> Value:
-        """Min or max; NaN if either is NaN, in at most three instructions, two with masked lanes.
+        """Min or max; NaN if either is NaN. At most three instructions, two with mask registers.
 
-        Only `b` is looked at for NaN beside the instruction, which gives `a` where it meets one: in
-        a reduction that is the new element, and the result so far waits for nothing more.
+        Only `b` is tested for NaN separately; the instruction itself returns `a` when one operand
+        is NaN. In a reduction `b` is the new element, so the test is not on the loop-carried chain.
         """
         e = self.e
         for operand in (a, b):
             if is_nan_const(operand):
                 return operand
-        # Constants are not NaN from here on.
+        # Remaining constants are not NaN.
         first = e.compare(order, a, b)
         if self.context.options.nnan or not a.text.startswith("%"):
-            return e.select(first, a, b)  # when a is no NaN, the select already gives b's
+            return e.select(first, a, b)  # if a is not NaN, the select returns a NaN in b
         if not b.text.startswith("%"):
             return e.select(e.compare(order, b, a), b, a)
-        # Lanes that are NaN are masked: `b` stays.
+        # Mask off lanes with NaN in `b`, which keep `b`.
         if e.module.target.cheap_predication and lanes_of(a.type) > 1:
             taken = e.select(e.compare(order, b, a), b, a)
             return e.select(e.compare("ord", b, b), taken, b)
@@ -234,7 +235,7 @@ class ExprEmitter:
     on_EQ = on_NE = on_LT = on_LE = on_GT = on_GE = _compare
 
     def _lane_mask(self, ramp: E.Ramp, bound: Expr) -> Value | None:
-        """base + lane < bound as lane < bound - base: one comparison of small numbers."""
+        """Emit base + lane < bound as lane < bound - base: one comparison of 32-bit lanes."""
         if not isinstance(bound, E.Broadcast) or integers.constant_of(ramp.stride) != 1:
             return None
         if ramp.dtype.kind != "int" or not self.context.sorts.is_index(ramp):
@@ -283,7 +284,7 @@ class ExprEmitter:
         return self.e.select(condition, self.value(expr.true_value), self.value(expr.false_value))
 
     def lazy(self, condition: Expr, yes: Expr, no: Expr) -> Value:
-        """if_then_else: a branch when a side reads memory; lane masks on vectors."""
+        """if_then_else: a branch if a side reads memory; masked lanes for vectors."""
         if isinstance(condition, E.Broadcast):
             condition = condition.value
         test = self.value(condition)

@@ -2,12 +2,13 @@
 
 A compiled function is `i32 @__tvm_ffi_NAME(ptr self, ptr args, i32 num_args, ptr result)`, the
 packed C ABI of apache-tvm-ffi (its `c_api.h`): `args` points to 16-byte values {i32 type index,
-i32 zero, i64 payload}; the function returns 0 and writes one such value to `result`, or raises an
-error and returns -1. Two texts are offered: `INLINE_IR` goes into every module that takes arguments
-apart, `runtime_ir()` is compiled once and linked into each library.
+i32 zero, i64 payload}. The function returns 0 and writes one such value to `result`, or raises an
+error and returns -1. `INLINE_IR` is added to every module that unpacks arguments; `runtime_ir()` is
+compiled once and linked into each library.
 
-Errors are raised as standard Python kinds with a message "BW7xx: what\\nhelp: remedy", so that they
-read well through plain `tvm_ffi`; `blockwright.runtime` turns them into its own classes.
+Errors are raised as standard Python exception kinds with a message "BW7xx: what\\nhelp: remedy", so
+that they are readable through plain `tvm_ffi`; `blockwright.runtime` converts them to its own
+classes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ ANY_SIZE = 16
 ANY_TYPE, ANY_VALUE = 0, 8
 OBJECT_HEADER_SIZE = 24
 TENSOR_DLTENSOR = OBJECT_HEADER_SIZE
-"""A tensor object is its header followed by a DLTensor."""
+"""Offset of the DLTensor in a tensor object, after the object header."""
 
 # Byte offsets in a DLTensor.
 DL_DATA, DL_DEVICE_TYPE, DL_DEVICE_ID, DL_NDIM, DL_DTYPE = 0, 8, 12, 16, 20
@@ -55,25 +56,26 @@ _SPECIAL = {
 def dlpack_dtype(name: str) -> int:
     """The 32-bit word of a DLPack data type: code, bits, lanes.
 
-    `dlpack_dtype("float32")` is 0x00012002. Raises BuildError (BW670) for a name DLPack lacks.
+    `dlpack_dtype("float32")` is 0x00012002. Raises BuildError (BW670) for types without a DLPack
+    code.
     """
     if name in _SPECIAL:
         code, bits = _SPECIAL[name]
         return code | bits << 8 | 1 << 16
     result = re.fullmatch(r"(int|uint|float|bfloat|complex)(\d+)(?:x(\d+))?", name)
     if result is None:
-        raise BuildError(f"data type '{name}' cannot cross a call", code="BW670")
+        raise BuildError(f"data type '{name}' cannot be passed in a call", code="BW670")
     return _CODES[result[1]] | int(result[2]) << 8 | int(result[3] or 1) << 16
 
 
 def error_kind(code: str) -> str:
-    """The Python exception kind that plain users of the FFI see for an error code."""
+    """The Python exception kind of an error code for users of the plain FFI."""
     kinds = {"BW701": "TypeError", "BW702": "TypeError", "BW703": "TypeError"}
     return kinds.get(code) or ("ValueError" if code.startswith("BW7") else "RuntimeError")
 
 
 def c_string(text: str) -> tuple[int, str]:
-    """A zero-terminated LLVM string constant: its size and its `c"..."` form."""
+    """The size and the `c"..."` form of a null-terminated LLVM string constant."""
     data = text.encode() + b"\0"
     plain = (chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in data)
     return len(data), 'c"' + "".join(plain) + '"'
@@ -89,10 +91,10 @@ declare i32 @bw_poll(ptr)
 declare i32 @bw_parallel_for(ptr, ptr, i64)
 declare i32 @bw_num_threads()
 """
-"""What a module declares to use `runtime_ir()` and the thread pool."""
+"""Declarations that a module needs to use `runtime_ir()` and the thread pool."""
 
 INLINE_IR = """
-; The DLTensor of a packed value, or null when it is no tensor.
+; The DLTensor of a packed value, or null when it is not a tensor.
 define internal ptr @bw_tensor_of(ptr %any) alwaysinline {
   %type = load i32, ptr %any, align 8
   %vp = getelementptr i8, ptr %any, i64 8
@@ -154,26 +156,26 @@ yes:
   ret i1 true
 }
 """
-"""Internal helpers for modules that read arguments."""
+"""Internal helper functions for modules that unpack arguments."""
 
 
 def runtime_ir() -> str:
-    """Helpers with one copy per library, as a module: fresh results, tuples, errors.
+    """A module of helpers, one copy per library: result tensors, tuples, errors.
 
-    - `i32 @bw_tensor_alloc(ptr shape, i32 ndim, i32 dtype, ptr out)`: a fresh row-major tensor in
-      host memory, data aligned to 64 bytes, owned by the FFI object written to `out`. Returns 0, or
-      raises BW720 (kind MemoryError) and returns -1. Elements are not initialised. Of tensors from
-      4 MiB, the last that was released waits for one of its size.
-    - `void @bw_return_tensor(ptr result, ptr object)`: hands a tensor object to the caller.
+    - `i32 @bw_tensor_alloc(ptr shape, i32 ndim, i32 dtype, ptr out)`: allocates a row-major tensor
+      in host memory with data aligned to 64 bytes, owned by the FFI object written to `out`.
+      Returns 0, or raises BW720 (kind MemoryError) and returns -1. Elements are uninitialized. The
+      most recently released tensor of 4 MiB or more is cached for the next one of its size.
+    - `void @bw_return_tensor(ptr result, ptr object)`: returns a tensor object to the caller.
     - `i32 @bw_return_tuple(ptr result, ptr values, i32 count)`: returns an array of packed values;
-      the array holds its own references, those in `values` are released.
+      the array holds its own references, and those in `values` are released.
     - `i32 @bw_raise(ptr kind, ptr message)`: raises and returns -1.
-    - `void @bw_results_idle(i32 idle)`, exported: no memory waits for results while it is 1
+    - `void @bw_results_idle(i32 idle)`, exported: while it is 1, no result memory is cached
       (`blockwright.runtime.reclaim`).
-    - `i64 @bw_clock()`: nanoseconds of the monotonic clock.
-    - `i32 @bw_poll(ptr due)`: between the kernels of a long call, lets the caller's signal handlers
-      run. `due` holds 0 at first. Returns 0, or -1 when a handler raised; that exception stays
-      where the caller's interpreter keeps it, and the kind of ours says so.
+    - `i64 @bw_clock()`: monotonic clock in nanoseconds.
+    - `i32 @bw_poll(ptr due)`: lets the caller's signal handlers run between the kernels of a long
+      call. `due` is initially 0. Returns 0, or -1 when a handler raised; that exception stays in
+      the caller's interpreter, and the raised error kind refers to it.
     """
     return _RUNTIME_IR + results_ir()
 
@@ -211,8 +213,8 @@ define hidden i64 @bw_clock() {
   ret i64 %now
 }
 
-; A check takes the interpreter's lock, which another thread may hold for milliseconds: so one in
-; 50 ms, told by the coarse clock (6), which costs a few nanoseconds to read.
+; A check takes the interpreter lock, which another thread may hold for milliseconds. It is done once
+; per 50 ms by the coarse clock (6), which takes a few nanoseconds to read.
 define hidden i32 @bw_poll(ptr %due) {
 entry:
   %now = call i64 @bw.rt.now(i32 6)
@@ -235,8 +237,8 @@ fine:
   ret i32 0
 }
 
-; Without a backtrace: to find one, the FFI reads the debug information of everything loaded, which
-; takes a second in a process that has torch.
+; No backtrace: to compute one, the FFI reads the debug information of all loaded libraries, which
+; takes a second in a process that has loaded torch.
 define hidden i32 @bw_raise(ptr %kind, ptr %message) cold noinline {
   %k = alloca [2 x i64], align 8
   %m = alloca [2 x i64], align 8

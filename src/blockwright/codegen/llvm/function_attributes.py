@@ -7,8 +7,8 @@ from blockwright.codegen.llvm.emitter import ModuleEmitter
 
 
 def function_attributes(module: ModuleEmitter, options: Options) -> str:
-    """The attribute group of a kernel. Vectors as wide as the program's are kept whole: several
-    processors' tuning would otherwise split 512-bit operations in two."""
+    """The attribute group of a kernel. Requests vectors as wide as the program's: the tuning of
+    several processors would otherwise split 512-bit operations in two."""
     parts = ["nounwind", '"frame-pointer"="none"']
     if options.vector_bits >= 512:
         parts += ['"prefer-vector-width"="512"', '"min-legal-vector-width"="512"']

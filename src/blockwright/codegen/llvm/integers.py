@@ -1,7 +1,7 @@
-"""Integer division, bounds and shifts that never trap and never give undefined values.
+"""Emit integer division, bounds and shifts that never trap and have no undefined results.
 
-Division by zero gives 0, the most negative number divided by -1 wraps, as in NumPy. Where the
-operands' signs are known, the cheap unsigned forms are used.
+Division by zero returns 0, and the smallest integer divided by -1 wraps, as in NumPy. Where the
+operands are known to be nonnegative, the cheaper unsigned forms are used.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from blockwright.ir import expr as E
 
 
 def constant_of(expr: Expr) -> int | None:
-    """The value of an integer constant, scalar or repeated."""
+    """The value of an integer constant, scalar or broadcast; None for other expressions."""
     while isinstance(expr, E.Broadcast):
         expr = expr.value
     return expr.value if isinstance(expr, IntImm) else None
 
 
 def nonnegative(expr: Expr, known: Container[Var], sorts: Sorts) -> bool:
-    """Whether an integer is surely >= 0, given variables known to be.
+    """Whether an integer is known to be >= 0, given the nonnegative variables `known`.
 
-    Sums and products of indices are not negative where their operands are not, because index
-    arithmetic does not overflow; those of values may wrap around, and only ranges tell.
+    Sums and products of nonnegative indices are nonnegative, because index arithmetic does not
+    overflow. Those of values may wrap around, so their ranges decide.
     """
     stack = [expr]
     while stack:
@@ -59,13 +59,13 @@ def nonnegative(expr: Expr, known: Container[Var], sorts: Sorts) -> bool:
 
 
 def _keeps_number(node: E.Cast) -> bool:
-    """Whether a cast between integers gives the same number for those that are not negative."""
+    """Whether an integer cast preserves all nonnegative values."""
     old, new = node.value.dtype, node.type
     return (old.is_int or old.is_bool) and new.max_value >= old.max_value
 
 
 def _range_of(expr: Expr, known: Container[Var], sorts: Sorts) -> tuple[int, int]:
-    """Least and greatest number that a value may be, by the types it comes from."""
+    """Bounds of a value, derived from the types of its operands."""
     type_ = expr.dtype.element
     whole = (type_.min_value, type_.max_value)
     if isinstance(expr, IntImm):
@@ -86,7 +86,7 @@ def _range_of(expr: Expr, known: Container[Var], sorts: Sorts) -> tuple[int, int
 
 
 def multiple_of(expr: Expr) -> int:
-    """A number that surely divides an integer expression (0 divides only 0)."""
+    """A known divisor of an integer expression (0 divides only 0)."""
     if isinstance(expr, IntImm):
         return abs(expr.value)
     if isinstance(expr, (E.Add, E.Sub)):
@@ -115,7 +115,7 @@ def divide(
 ) -> Value:
     """FloorDiv, FloorMod, Div or Mod of integers.
 
-    `divisor` is the second operand when it is a constant; `positive`: both operands are >= 0.
+    `divisor` is the second operand if it is constant; `positive`: both operands are >= 0.
     """
     wants_quotient = op in (E.FloorDiv, E.Div)
     if dtype.kind == "uint" or positive:
@@ -163,7 +163,7 @@ def _general(e: FunctionEmitter, op: type[E.BinaryOp], a: Value, b: Value) -> Va
     if op in (E.FloorMod, E.Mod):
         if op is E.FloorMod:
             rest = e.select(adjust, e.binary("add", rest, safe), rest)
-        return rest  # by 0 and by -1 the substitute 1 leaves 0
+        return rest  # for divisors 0 and -1, the substitute 1 leaves remainder 0
     quotient = e.binary("sdiv", a, safe)
     if op is E.FloorDiv:
         quotient = e.select(adjust, e.binary("sub", quotient, one), quotient)
@@ -174,7 +174,7 @@ def _general(e: FunctionEmitter, op: type[E.BinaryOp], a: Value, b: Value) -> Va
 def shift(
     e: FunctionEmitter, left: bool, a: Value, b: Value, dtype: DType, amount: int | None
 ) -> Value:
-    """A shift; amounts of the type's width or more push everything out."""
+    """A shift; amounts of the type's width or more shift all bits out."""
     signed = dtype.kind == "int"
     op = "shl" if left else ("ashr" if signed else "lshr")
     if amount is not None and 0 <= amount < dtype.bits:
@@ -188,7 +188,7 @@ def shift(
 def power(
     e: FunctionEmitter, base: Value, exponent: Value, dtype: DType, known: int | None
 ) -> Value:
-    """base ** exponent by squaring, wrapping; the exponent is not negative."""
+    """base ** exponent by repeated squaring, wrapping; the exponent must be nonnegative."""
     one = int_const(1, base.type)
     result = one
     bits = dtype.bits if known is None else max(known.bit_length(), 0)

@@ -1,15 +1,15 @@
-"""Stores under a mask of one lane that is known, as scalar stores.
+"""Replace masked stores whose constant mask has a single active lane by scalar stores.
 
-A workaround: for AVX-512, LLVM (22.1 at least) folds a truncation into the masked store behind it,
-and replaces the store by a scalar one where the mask is a constant with one lane set. It forgets
-the truncation then, so that the store writes as many bytes as the value had before::
+A workaround: for AVX-512, LLVM (at least 22.1) folds a truncation into the following masked store,
+and replaces the store by a scalar one if the mask is a constant with one active lane. It then drops
+the truncation, so that the store writes as many bytes as the untruncated value had::
 
     call void @llvm.masked.store.v16i8.p0(<16 x i8> %t, ptr align 1 %p, <16 x i1> <i1 true, …>)
 
     %lane.0 = extractelement <16 x i8> %t, i64 0
     store i8 %lane.0, ptr %p, align 1
 
-Masks may become constants in LLVM's own passes, so this follows them.
+Masks may become constants in LLVM's own passes, so this runs after them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _STORE = re.compile(
 
 
 def may_narrow(text: str) -> bool:
-    """Whether LLVM text stores integers under masks at all."""
+    """Whether LLVM text contains masked integer stores."""
     return _NARROW.search(text) is not None
 
 
 def with_scalar_stores(text: str) -> str:
-    """Optimised LLVM text in which no integer is stored under a constant mask of one lane."""
+    """Optimized LLVM text without integer stores under a constant single-lane mask."""
     return _STORE.sub(_replacement(), text)
 
 

@@ -1,17 +1,17 @@
-"""Elementwise mathematical functions as polynomials on vectors of any length.
+"""Elementwise math functions as polynomial approximations on vectors of any length.
 
-LLVM's own intrinsics for these become one library call per lane. The functions here stay in vector
-registers. NaN and infinities come out as IEEE 754 and C have them, denormal results are kept,
-except by exp_ftz. Bounds in units in the last place, against the exact result, over all numbers:
+LLVM's own intrinsics for these become one library call per lane; the functions here stay in vector
+registers. NaN and infinities follow IEEE 754 and C. Denormal results are preserved, except by
+exp_ftz. Error bounds in units in the last place against the exact result, over all inputs:
 
     f32  exp, exp2, log 1 · tanh 2.6 · sigmoid 2.5 · erf 1.2 · sin, cos 0.6 · tan 1.4 · pow, exp10,
          expm1, log1p, log2, log10, sinh, cosh 0.51 · sqrt 0.5 · rsqrt 1.5
          exp_ftz 2.3 from -2 to 2, 5.5 elsewhere
     f64  exp 1 · log 2 · sigmoid 2.5 · sqrt 0.5 · rsqrt 1.5
 
-rsqrt is 1 / sqrt x, both rounded.
+rsqrt is 1 / sqrt x, with both operations rounded.
 
-Everything else is called lane by lane in the C library, openly.
+All other functions are calls of the C library, lane by lane.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from blockwright.codegen.llvm.real import (
 from blockwright.codegen.llvm.values import Value, element_of, lanes_of
 
 _LN2_HI, _LN2_LO = 0.693359375, -2.12194440e-4
-_ZERO = -88.0  # the nearest multiple of ln 2 is the -127th, and 2^-127 is taken as 0
+_ZERO = -88.0  # nearest to -127 ln 2; 2^-127 is flushed to 0
 # e^r = 1 + r + r² q(r) on |r| <= ln 2 / 2; relative error 3.2e-9
 _EXP = (
     0.4999999403953552,
@@ -43,7 +43,7 @@ _EXP = (
     0.00836884044110775,
     0.001382300048135221,
 )
-# the same with one term less; relative error 1.1e-7
+# As _EXP with one term fewer; relative error 1.1e-7
 _EXP_SHORT = (0.4999922811985016, 0.16667115688323975, 0.04189055413007736, 0.008312476798892021)
 # 2^f = 1 + f p(f) on |f| <= 1/2; relative error 4e-9
 _EXP2 = (
@@ -96,16 +96,16 @@ def exp(x: Real) -> Real:
 
 
 def exp_ftz(x: Real) -> Real:
-    """e^x, where results below the least normal number may be 0, and those above 2^127 infinite.
+    """e^x; results below the least normal number may be 0, those above 2^127 infinite.
 
-    What softmax needs, whose powers count beside a largest one of 1.
+    Sufficient for softmax, whose exponentials are relative to a maximum of 1.
     """
     return _exp_flushed(x.at_most(89.0), _EXP_SHORT)
 
 
 def _exp_flushed(x: Real, coefficients: tuple[float, ...]) -> Real:
-    """The same of x up to 89. The multiple n of ln 2 is taken off in one step, from which an error
-    of 2e-9 n remains."""
+    """`exp_ftz` for x up to 89. The multiple n of ln 2 is subtracted in one step, which leaves an
+    error of 2e-9 n."""
     x = x.at_least(-104.5 if has_scale_by(x) else _ZERO)
     n, scaled = _nearest(x, 1.0 / math.log(2.0), flushed=True)
     r = fma(n, -math.log(2.0), x)
@@ -121,11 +121,11 @@ def exp2(x: Real) -> Real:
 
 
 def _below(x: Real, limit: float) -> Real:
-    """No more than a limit, from which on results overflow.
+    """Clamp x to the limit from which results overflow.
 
-    Not needed where vectors are scaled by floats: far beyond the limit the remainder of a division
-    by log 2 is far off, and may be infinite or NaN, but the polynomial is positive or NaN whatever
-    it is, and both become infinite when they are scaled by so much or by infinity.
+    Unnecessary with scaling by floats (`scale_by`): far beyond the limit the reduced argument is
+    wrong, infinite or NaN, but the polynomial is then positive or NaN, and scaling by such a large
+    power or by infinity still makes the result infinite.
     """
     return x if has_scale_by(x) else x.at_most(limit)
 
@@ -133,10 +133,10 @@ def _below(x: Real, limit: float) -> Real:
 def _nearest(
     x: Real, factor: float = 1.0, *, flushed: bool = False
 ) -> tuple[Real, Callable[[Real], Real]]:
-    """The whole number n that is nearest to x * factor, and the function that multiplies by 2^n.
+    """The integer n nearest to x * factor, and a function that multiplies by 2^n.
 
-    `flushed`: the product may be 0 where 2^n is less than the least normal number; n is at least
-    -127 then.
+    With `flushed`, the product may be 0 where 2^n is below the least normal number; n must be at
+    least -127.
     """
     if has_scale_by(x):
         n = (x if factor == 1.0 else x * factor).unary("rint")
@@ -149,7 +149,7 @@ def _nearest(
 
 
 def log(x: Real) -> Real:
-    """The natural logarithm."""
+    """Natural logarithm."""
     tiny = x.test("olt", 2.0**-126)
     bits = (x * 2.0**23).where(tiny, x).bits()
     k = (bits - 0x3F3504F3) >> 23
@@ -172,13 +172,13 @@ def _expm1_negative(x: Real) -> Real:
 
 
 def tanh(x: Real) -> Real:
-    """-m / (m + 2) with m = e^(-2|x|) - 1: no cancellation anywhere."""
+    """-m / (m + 2) with m = e^(-2|x|) - 1, which has no cancellation."""
     m = _expm1_negative(abs(x) * -2.0)
     return (-m / (m + 2.0)).with_sign_of(x)
 
 
 def sigmoid(x: Real) -> Real:
-    """1 / (1 + e^-x), with e^-|x| so that small results keep their precision."""
+    """1 / (1 + e^-x), computed with e^-|x| so that small results keep their precision."""
     decay = double.exp(-abs(x)) if x.is_double else exp(-abs(x))
     return x.const(1.0).where(x.test("oge", 0.0), decay) / (decay + 1.0)
 
@@ -197,7 +197,7 @@ def rsqrt(x: Real) -> Real:
 
 
 def _through_double(function: Callable[..., Real]) -> Callable[..., Real]:
-    """A single-precision function computed in double precision."""
+    """Compute a single-precision function in double precision."""
 
     def apply(*args: Real) -> Real:
         return function(*(a.convert("double") for a in args)).convert("float")
@@ -213,7 +213,8 @@ def _circular(which: str) -> Callable[[Real], Real]:
     core = _through_double(apply)
 
     def guarded(x: Real) -> Real:
-        # Beyond this, reduction by two parts of pi is not enough; the C library has more.
+        # Above this limit, range reduction with pi in two parts is too inaccurate for this code;
+        # the C library is accurate.
         small = abs(x).test("ult", 2.0**38)
         e, lanes = x.e, lanes_of(x.v.type)
         every = small if lanes == 1 else e.intrinsic(f"vector.reduce.and.v{lanes}i1", "i1", small)
@@ -223,7 +224,7 @@ def _circular(which: str) -> Callable[[Real], Real]:
 
 
 def _exp10(x: Real) -> Real:
-    # log2(10) in two parts, the first exact in the product with a number from single precision
+    # log2(10) in two parts; the product of the first with a single-precision number is exact
     high = float.fromhex("0x1.A934F08p1")
     n, whole = nearest(x.at_most(400.0).at_least(-400.0) * high)
     x = x.at_most(400.0).at_least(-400.0)
@@ -263,14 +264,14 @@ NAMES = frozenset({*_SINGLE, *_INTRINSICS, *_LIBRARY, "nextafter"})
 
 
 def library(e: FunctionEmitter, name: str, args: list[Value]) -> Value:
-    """The C library's function, lane by lane."""
+    """Call the C library's function lane by lane."""
     element = element_of(args[0].type)
     symbol = name + ("f" if element == "float" else "")
     return e.per_lane(lambda *lanes: e.call(element, symbol, *lanes), *args)
 
 
 def _nextafter(x: Real, y: Real) -> Real:
-    """The neighbour of x towards y: bit patterns of one sign are ordered as integers."""
+    """The neighbor of x towards y: bit patterns of one sign are ordered as integers."""
     e = x.e
     bits = x.bits()
     away = e.compare("eq", x.test("ogt", 0.0), x.test("olt", y))
@@ -282,7 +283,7 @@ def _nextafter(x: Real, y: Real) -> Real:
 
 
 def apply(e: FunctionEmitter, name: str, args: list[Value]) -> Value:
-    """`name` of `NAMES` applied to float or double values of equal type."""
+    """Apply the function `name` (from `NAMES`) to float or double values of equal type."""
     element = element_of(args[0].type)
     assert element in ("float", "double")
     if name in _INTRINSICS:

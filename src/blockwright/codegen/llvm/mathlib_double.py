@@ -1,7 +1,7 @@
-"""Double-precision cores: exp, log, log2, and what single precision borrows from them.
+"""Double-precision kernels: exp, log, log2, and the kernels that single precision shares.
 
-Errors: exp and log stay below 2 ulp of a double. Single-precision functions computed through a
-double core and rounded once are right to 0.51 ulp.
+Errors: exp and log stay below 2 ulp of a double. Single-precision functions that are computed in
+double precision and rounded once are accurate to 0.51 ulp.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HALF_PI = (float.fromhex("0x1.921FB54442D18p0"), float.fromhex("0x1.1A62633145C
 
 
 def exp(x: Real) -> Real:
-    """e^x: x = n ln 2 + r with |r| <= ln 2 / 2, then the Taylor sum to r^13."""
+    """e^x: with x = n ln 2 + r and |r| <= ln 2 / 2, the Taylor series of e^r to r^13."""
     x = x.at_most(710.0).at_least(-746.0)
     n, whole = nearest(x, 1.0 / math.log(2.0))
     r = fma(n, -_LN2_LO, fma(n, -_LN2_HI, x))
@@ -35,7 +35,7 @@ def exp2(x: Real) -> Real:
 
 
 def _split(x: Real) -> tuple[Real, Real]:
-    """Exponent k and s = (m-1)/(m+1) of x = 2^k m, m in [sqrt 1/2, sqrt 2), for x > 0."""
+    """Exponent k and s = (m-1)/(m+1), where x = 2^k m and m is in [sqrt 1/2, sqrt 2); x > 0."""
     tiny = x.test("olt", 2.0**-1022)
     bits = (x * 2.0**54).where(tiny, x).bits()
     k = (bits - 0x3FE6A09E667F3BCD) >> 52
@@ -45,7 +45,7 @@ def _split(x: Real) -> tuple[Real, Real]:
 
 
 def special_log(x: Real, result: Real) -> Real:
-    """Puts -inf at 0, NaN below, and lets infinity and NaN through."""
+    """Set the result to -inf at 0 and NaN below; propagate infinity and NaN."""
     inside = x.e.binary("and", x.test("ogt", 0.0), x.test("olt", math.inf))
     edge = x.const(math.nan).where(x.test("olt", 0.0), x)
     edge = x.const(-math.inf).where(x.test("oeq", 0.0), edge)
@@ -53,7 +53,7 @@ def special_log(x: Real, result: Real) -> Real:
 
 
 def log(x: Real) -> Real:
-    """The natural logarithm."""
+    """Natural logarithm."""
     k, s = _split(x)
     s2 = s * s
     tail = fma(s * s2, polynomial(s2, _ATANH), k * _LN2_LO)
@@ -61,7 +61,7 @@ def log(x: Real) -> Real:
 
 
 def log2(x: Real) -> Real:
-    """The binary logarithm; exact for powers of two."""
+    """Binary logarithm; exact for powers of two."""
     k, s = _split(x)
     s2 = s * s
     natural = fma(s * s2, polynomial(s2, _ATANH), s * 2.0)
@@ -69,7 +69,7 @@ def log2(x: Real) -> Real:
 
 
 def log1p(x: Real) -> Real:
-    """log(1 + x): what rounding 1 + x lost is put back to first order."""
+    """log(1 + x), with a first-order correction of the rounding error of 1 + x."""
     u = x + 1.0
     lost = (x - (u - 1.0)) / u
     result = log(u) + lost
@@ -78,13 +78,13 @@ def log1p(x: Real) -> Real:
 
 
 def expm1(x: Real) -> Real:
-    """e^x - 1, good to single precision: a short series where the difference would cancel."""
+    """e^x - 1, accurate to single precision: a short series avoids cancellation near 0."""
     near = abs(x).test("olt", 2.0**-18)
     return fma(x * x, 0.5, x).where(near, exp(x) - 1.0).with_sign_of(x)
 
 
 def sinh(x: Real) -> Real:
-    """(e^x - e^-x) / 2, good to single precision."""
+    """(e^x - e^-x) / 2, accurate to single precision."""
     grown = exp(x)
     near = abs(x).test("olt", 2.0**-9)
     return fma(x * x * x, 1.0 / 6.0, x).where(near, (grown - 1.0 / grown) * 0.5)
@@ -96,7 +96,7 @@ def cosh(x: Real) -> Real:
 
 
 def sin_cos(x: Real) -> tuple[Real, Real]:
-    """Both, good to single precision, for |x| below 2^40: reduced by pi/2 in two parts."""
+    """Sine and cosine, accurate to single precision for |x| < 2^40; pi/2 is in two parts."""
     n, quadrant = nearest(x, 2.0 / math.pi)
     r = fma(n, -_HALF_PI[1], fma(n, -_HALF_PI[0], x))
     r2 = r * r
@@ -113,7 +113,7 @@ def sin_cos(x: Real) -> tuple[Real, Real]:
 
 
 def power(x: Real, y: Real) -> Real:
-    """x^y for operands that came from single precision, with the special values of IEEE 754."""
+    """x^y for operands from single precision, with the special values of IEEE 754."""
     e, magnitude = x.e, abs(x)
     result = exp2(y * log2(magnitude))
     whole = y.test("oeq", y.unary("trunc"))

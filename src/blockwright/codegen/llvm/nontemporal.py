@@ -1,4 +1,4 @@
-"""Stores past the caches: loops annotated `nontemporal_stores` get a second form.
+"""Non-temporal stores: loops annotated `nontemporal_stores` get a second form with them.
 
     if B is at a line of memory, and is large enough:
         for i in …: B[i] = …          # whole vectors stored past the caches
@@ -6,8 +6,8 @@
     else:
         for i in …: B[i] = …
 
-Such stores are not ordered among others: each thread waits for its own before it reports that its
-part is done.
+Non-temporal stores are weakly ordered: each thread fences its own before it reports completion of
+its part. This module also emits the prefetches of annotated loops.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from blockwright.codegen.llvm.stmt import StmtEmitter
 
 LINE = 64
-"""Bytes that a processor writes to memory at once."""
+"""Bytes of a cache line, the unit of writes to memory."""
 
 _LEAST = 16
-"""Bytes of the smallest vector that has such a store."""
+"""Bytes of the smallest vector with a non-temporal store."""
 
 
 def streamed_buffers(loop: For) -> Iterator[Buffer]:
@@ -70,7 +70,7 @@ def streamed_buffers(loop: For) -> Iterator[Buffer]:
 
 
 def choose(compiler: StmtEmitter, loop: For) -> None:
-    """Emits an annotated loop: both forms, with the test that chooses between them."""
+    """Emit an annotated loop in both forms, with the test that selects one."""
     smallest = _number(loop, NONTEMPORAL_STORES)
     rest = {key: value for key, value in loop.annotations.items() if key != NONTEMPORAL_STORES}
     plain, context = loop.replace(annotations=rest), compiler.context
@@ -102,7 +102,7 @@ def _number(loop: For, key: str) -> int:
         raise BuildError(
             f"loop {loop.loop_var.name}: {problem}",
             code="BW636",
-            help="take the annotation off, or annotate a serial or parallel loop with a number",
+            help="remove the annotation, or annotate a serial or parallel loop with a number",
         )
     return int(value)
 
@@ -113,9 +113,10 @@ def asks_for_registers(loop: For) -> bool:
 
 @contextmanager
 def reading_ahead(context: FunctionContext, loop: For) -> Generator[None]:
-    """The body of a loop, which fetches for later iterations of the loop around if it is asked to.
+    """Set up prefetching in the body of a loop that is annotated for it.
 
-    Loops around are known by their variables, outermost first.
+    `context.loops` holds the variables of enclosing loops, outermost first; prefetch distances
+    refer to iterations of the innermost enclosing loop.
     """
     outer, context.ahead = context.ahead, None
     shared, written = context.shared, context.written
@@ -145,8 +146,8 @@ def _from_zero(loop: For) -> bool:
 
 
 def fetch_ahead(context: FunctionContext, buffer: Buffer, index: Expr) -> Sequence[Expr]:
-    """Indices of what is to be fetched beside a load, one in each line; none where that is nothing
-    new: what is loaded now, or lies within a line of what is fetched."""
+    """Indices to prefetch at a load, one per cache line. Empty when the line is loaded by the
+    current iteration or already prefetched."""
     if context.shared is not None:
         share = _share(context, context.shared, buffer, index)
         if share:
@@ -155,7 +156,7 @@ def fetch_ahead(context: FunctionContext, buffer: Buffer, index: Expr) -> Sequen
 
 
 def fetch_written(context: FunctionContext, buffer: Buffer, index: Expr) -> Sequence[Expr]:
-    """Indices of what is to be fetched beside a store, which later ones write."""
+    """Indices to prefetch at a store, because later iterations write them."""
     return _later(context.written, buffer, index)
 
 
@@ -179,7 +180,7 @@ def _later(ahead: Ahead | None, buffer: Buffer, index: Expr) -> Sequence[Expr]:
 def _share(
     context: FunctionContext, shared: SharedAhead, buffer: Buffer, index: Expr
 ) -> Sequence[Expr]:
-    """The lines that this iteration fetches, its share of what `index` runs through."""
+    """The lines that this iteration prefetches: its share of the lines that `index` covers."""
     inner = context.loops[-1]
     length = shared.lengths.get(inner)
     if length is None or buffer.scope not in ("", "global") or (buffer, inner) in shared.fetched:
@@ -194,7 +195,7 @@ def _share(
     later = build.add(shared.var, const(shared.distance, shared.var.dtype))
     begin = substitute(index, {shared.var: later, inner: const(0, inner.dtype)})
     done = build.add(build.mul(shared.loop, const(length, shared.loop.dtype)), inner)
-    # All of it in one iteration where their number is not known: it may be one.
+    # With an unknown trip count, one iteration prefetches everything: there may be only one.
     rounded = build.add(shared.count, const(step - 1, shared.count.dtype))
     share = simplify(build.floordiv(rounded, shared.count))
     largest, line = const_int(share) or step, max(1, LINE // buffer.dtype.nbytes)
@@ -207,7 +208,8 @@ def _first(index: Expr) -> Expr:
 
 
 def _place(buffer: Buffer, index: Expr) -> tuple[Buffer, str, int]:
-    """A place in a buffer: what moves, as text of the canonical form, and a number of elements."""
+    """A place in a buffer: the variable part of the index as canonical text, and the constant part
+    in elements."""
     moved = simplify(index)
     still = 0
     if isinstance(moved, Add) and (number := const_int(moved.b)) is not None:
@@ -216,13 +218,13 @@ def _place(buffer: Buffer, index: Expr) -> tuple[Buffer, str, int]:
 
 
 def _large(buffer: Buffer, least: int) -> bool:
-    """Whether a buffer is large enough, or may be."""
+    """Whether the buffer has at least, or may have, the given number of bytes."""
     size = scratch_allocator.constant_bytes(buffer)
     return size is None or size >= least
 
 
 def _fits(compiler: StmtEmitter, buffers: list[Buffer], least: int) -> Value | None:
-    """Whether all buffers begin at a line and are large enough; None when that is known."""
+    """Whether all buffers are line-aligned and large enough; None when that is known to hold."""
     e, context = compiler.e, compiler.context
     tests: list[Value] = []
     for buffer in buffers:
@@ -249,7 +251,7 @@ def _streaming(compiler: StmtEmitter, loop: For, buffers: list[Buffer]) -> None:
         context.buffers[buffer] = msgspec.structs.replace(memory, align=aligned)
     context.streamed = outer.union(buffers)
     apart = loop.kind is ForKind.PARALLEL and not context.inside_parallel
-    if not apart:  # a parallel loop has a function of its own, which fences itself
+    if not apart:  # the function of a parallel loop's body has fences of its own
         fence_at_exit(context)
     compiler.on_For(loop)
     if not apart:
@@ -261,9 +263,9 @@ def _streaming(compiler: StmtEmitter, loop: For, buffers: list[Buffer]) -> None:
 
 
 def fence_at_exit(context: FunctionContext) -> None:
-    """Every way out waits until what was stored past the caches is in memory."""
+    """Add a cleanup that waits, on every exit, for the completion of non-temporal stores."""
     if context.module.target.arch != "x86_64":
-        context.cleanups.append(lambda: None)  # elsewhere such stores are ordered like others
+        context.cleanups.append(lambda: None)  # on other targets, such stores are ordered normally
         return
 
     def fence() -> None:
@@ -274,6 +276,7 @@ def fence_at_exit(context: FunctionContext) -> None:
 
 
 def whole(value: Value, align: int) -> bool:
-    """Whether a vector fills lines, or even parts of one, so that it can pass the caches by."""
+    """Whether a vector fills whole lines or an aligned power-of-two part of one, so that a
+    non-temporal store of it is possible."""
     size = nbytes_of(value.type)
     return size >= _LEAST and size & (size - 1) == 0 and align % min(size, LINE) == 0

@@ -1,15 +1,15 @@
-"""Rows that begin within a line of memory: vectors are moved to lines and stored past the caches.
+"""Non-temporal stores to unaligned rows: vectors are realigned to cache lines in registers.
 
     for c in …: row[16 * c : 16 * c + 16] = v      # the row begins k elements behind a line
 
     for c in …: line c = the last k elements of the v before, and the first 16 - k of v
     the line after = the last k elements of the last v
 
-A store past the caches fills a whole line, and rows of an odd length do not begin at one. The two
-lines of a row that it shares with its neighbours are stored in part, and not past the caches. What
-moves the elements is one instruction of AVX-512. With AVX2 they go by halves of a line: each vector
-is turned by k lanes, and its last ones wait for the next. Elsewhere such rows are stored as they
-are.
+A non-temporal store fills a whole line, and rows of an odd length do not begin at one. The two
+lines that a row shares with its neighbors are written with masked, ordinary stores. With AVX-512,
+one permute instruction combines two vectors into a line. With AVX2 the code works on half lines:
+each vector is rotated by k lanes, and its last lanes are held for the next store. On other targets
+such rows are stored without realignment.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ from blockwright.ir import expr as E
 if TYPE_CHECKING:
     from blockwright.codegen.llvm.expr import ExprEmitter
 
-_WIDE, _NARROW = 16, 8  # floats of a line, and of half of one
-_FEWEST = 4  # vectors of a row, below which its ends are most of it
+_WIDE, _NARROW = 16, 8  # floats per line, and per half line
+_FEWEST = 4  # minimum number of vectors per row; shorter rows consist mostly of their ends
 
 
 class Shifted(msgspec.Struct):
-    """The stores of one loop to a row. What is said of lines holds for halves of them with AVX2.
+    """The stores of one loop to a row. With AVX2, a line here means a half line.
 
     Attributes:
-        stores: in order, each a vector behind the one before.
-        lanes: of a vector, which fills a line.
-        behind: bytes from a line to the beginning of the row.
-        order: which elements of the vector before, and of this one, make a line.
-        held: memory of the vector before.
-        first: whether the loop is in its first iteration; known inside of it.
+        stores: in order; each stores the vector after the previous one.
+        lanes: lanes of a vector, which fills a line.
+        behind: bytes from the start of a line to the start of the row.
+        order: the permutation that builds a line from the previous and the current vector.
+        held: memory that holds the previous vector.
+        first: whether this is the first iteration of the loop; set inside of it.
     """
 
     stores: tuple[BufferStore, ...]
@@ -75,7 +75,7 @@ class Shifted(msgspec.Struct):
     first: Value | None = None
 
     def store(self, c: ExprEmitter, stmt: BufferStore, value: Value, pointer: Value) -> None:
-        """Stores the line that a vector completes."""
+        """Store the line that a vector completes."""
         e, line_bytes = c.e, 4 * self.lanes
         value = self._turned(c, value)
         line = self._line(c, e.load(value.type, self.held, line_bytes), value)
@@ -96,25 +96,25 @@ class Shifted(msgspec.Struct):
         e.label(done)
 
     def finish(self, c: ExprEmitter, pointer: Value) -> None:
-        """Stores what is left of the last vector; `pointer`: behind what the loop has stored."""
+        """Store the rest of the last vector; `pointer` is the end of the row stored so far."""
         held = c.e.load(vector("float", self.lanes), self.held, 4 * self.lanes)
         self._store_part(c, self._line(c, held, held), self._place(c, pointer), "ult")
 
     def _turned(self, c: ExprEmitter, value: Value) -> Value:
-        """A vector whose lanes stand where they will in lines, where that takes two steps."""
+        """The vector rotated to its lanes in lines, on targets that need two steps (AVX2)."""
         if self.lanes == _WIDE:
             return value
         return c.e.intrinsic("x86.avx2.permps", value.type, value, self.order)
 
     def _line(self, c: ExprEmitter, before: Value, value: Value) -> Value:
-        """Of two vectors that are `_turned`."""
+        """Combine two vectors that are `_turned` into a line."""
         if self.lanes == _WIDE:
             name = "x86.avx512.vpermi2var.ps.512"
             return c.e.intrinsic(name, value.type, before, self.order, value)
         return c.e.select(self._lanes_of_row(c, "ult"), before, value)
 
     def _lanes_of_row(self, c: ExprEmitter, which: str) -> Value:
-        """A mask of the lanes of a line from where the row begins on ("uge"), or before ("ult")."""
+        """A mask of the lanes of a line at or after the row's start ("uge"), or before ("ult")."""
         count = c.e.splat(_elements(c, self.behind), self.lanes)
         return c.e.compare(which, lane_consts(range(self.lanes), "i32"), count)
 
@@ -122,7 +122,7 @@ class Shifted(msgspec.Struct):
         return c.e.offset(pointer, c.e.binary("sub", int_const(0), self.behind))
 
     def _store_part(self, c: ExprEmitter, line: Value, place: Value, which: str) -> None:
-        """Stores the lanes that are the row's ("uge"), or of the line after, those that are."""
+        """Store the row's lanes of its first line ("uge"), or of the line after its end ("ult")."""
         e, name = c.e, f"llvm.masked.store.{suffix(line.type)}.p0"
         mask = self._lanes_of_row(c, which)
         e.module.declare_intrinsic(name, "void", f"{line.type}, ptr, {mask.type}")
@@ -131,7 +131,7 @@ class Shifted(msgspec.Struct):
 
 
 def begin(c: ExprEmitter, loop: For) -> list[Shifted]:
-    """What is made ready before a loop, for each row that it stores off lines."""
+    """Set up realignment before a loop, for each row that it stores unaligned."""
     return [_ready(c, loop, stores) for stores in _rows(c, loop)]
 
 
@@ -139,7 +139,7 @@ def begin(c: ExprEmitter, loop: For) -> list[Shifted]:
 def moving(
     context: FunctionContext, rows: Sequence[Shifted], index: Value, low: Value
 ) -> Generator[None]:
-    """The body of the loop, whose variable is `index` and begins with `low`."""
+    """The body of the loop with variable `index`, whose first value is `low`."""
     outer = context.shifted
     if rows:
         first = context.e.compare("eq", index, low)
@@ -151,11 +151,11 @@ def moving(
 
 
 def end(c: ExprEmitter, loop: For, rows: Sequence[Shifted], low: Value, high: Value) -> None:
-    """What is left of each row behind the loop."""
+    """Store the rest of each row after the loop."""
     if not rows:
         return
     behind = build.add(loop.min, loop.extent)
-    c.forget()  # what the loop has computed, which may have run no iteration
+    c.forget()  # values computed in the loop are invalid here: it may have run no iteration
     with c.e.guarded(c.e.compare("slt", low, high)), c.scope():
         for row in rows:
             row.finish(c, _pointer(c, row.stores[0], loop.loop_var, behind))
@@ -173,7 +173,7 @@ def _ready(c: ExprEmitter, loop: For, stores: tuple[BufferStore, ...]) -> Shifte
 
 
 def _lanes(context: FunctionContext) -> int:
-    """Of the vectors that are moved; 0 where there are no instructions for it."""
+    """Lanes of a realigned vector; 0 on targets without the instructions."""
     target = context.module.target
     return _WIDE if target.cheap_predication else _NARROW if target.has("avx2") else 0
 
@@ -183,19 +183,19 @@ def _elements(c: ExprEmitter, nbytes: Value) -> Value:
 
 
 def _pointer(c: ExprEmitter, store: BufferStore, var: Var, at: Expr) -> Value:
-    """Where a store begins when the loop is at a value."""
+    """The address of a store when the loop variable has a given value."""
     index = substitute(_base(store), {var: build.cast_to(at, var.type)})
     return c.e.offset(c.context.memory(store.buffer).pointer, c.index(index), 4)
 
 
 def _rows(c: ExprEmitter, loop: For) -> Iterator[tuple[BufferStore, ...]]:
-    """Stores that fill a row from its beginning on, vector by vector, and not surely at lines."""
+    """Stores that fill a row contiguously, vector by vector, and may be unaligned."""
     context, lanes = c.context, _lanes(c.context)
     count = integers.constant_of(loop.extent)
     if not context.streamed or not lanes or c.mask is not None:
         return
     if jumps(loop.body):
-        return  # each vector completes the line of the one before: none may be left out
+        return  # no store may be skipped: each vector completes the line of the previous one
     straight = [s for s in _straight(loop.body) if isinstance(s, BufferStore)]
     everywhere = collect(loop.body, BufferStore)
     for buffer in dict.fromkeys(s.buffer for s in straight if s.buffer in context.streamed):
@@ -214,7 +214,7 @@ def _rows(c: ExprEmitter, loop: For) -> Iterator[tuple[BufferStore, ...]]:
 
 
 def _straight(stmt: Stmt) -> Iterator[Stmt]:
-    """Statements that each iteration runs once."""
+    """Statements that every iteration executes exactly once."""
     if isinstance(stmt, SeqStmt):
         for part in stmt.seq:
             yield from _straight(part)
@@ -225,7 +225,7 @@ def _straight(stmt: Stmt) -> Iterator[Stmt]:
 
 
 def _is_vector(store: BufferStore, lanes: int) -> bool:
-    """Whether a store fills so many neighbouring elements, with floats."""
+    """Whether the store writes `lanes` contiguous floats without a mask."""
     (index,) = store.indices
     return (
         isinstance(index, E.Ramp)
@@ -244,7 +244,7 @@ def _base(store: BufferStore) -> Expr:
 
 
 def _side_by_side(stores: tuple[BufferStore, ...], loop: For, lanes: int) -> bool:
-    """Whether vectors follow each other, and those of an iteration the last one's."""
+    """Whether the vectors are contiguous within an iteration and across iterations."""
     first, after = _base(stores[0]), build.add(loop.loop_var, 1)
     known = Analyzer()
 

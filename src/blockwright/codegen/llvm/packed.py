@@ -1,8 +1,8 @@
-"""Calls of functions known to the FFI by name, from compiled code.
+"""Emit calls of functions that are registered with the FFI by name.
 
-The function is looked up at its first call and kept. A buffer is passed as a tensor object that
-views it, valid until the call returns. A function that is missing, or raises, makes the caller
-return its error.
+The function is looked up at its first call and cached. A buffer is passed as a tensor object that
+views it, valid until the call returns. If a function is missing or raises, the calling function
+returns the error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def call(c: ExprEmitter, name: str, args: Sequence[Expr], result: DType) -> Value:
-    """Calls the global function `name`; numbers come back as `result`, other results are freed."""
+    """Call the global function `name`; numbers are returned as `result`, other results freed."""
     e = c.e
     values = e.stack(ffi.ANY_SIZE * (len(args) + 1), 16)
     objects: list[Value] = []
@@ -86,7 +86,7 @@ def _pack(c: ExprEmitter, slot: Value, arg: Expr, objects: list[Value]) -> None:
 
 
 def _tensor_object(c: ExprEmitter, place: Expr, objects: list[Value]) -> Value:
-    """A tensor object over a buffer; those made before it are released when it cannot be made."""
+    """A tensor object that views a buffer; if that fails, earlier objects are released."""
     e = c.e
     view, rank = _tensor_view(c, place)
     e.module.add_global_once("bw_view_object", _VIEW_IR)
@@ -156,7 +156,7 @@ def _unpack(c: ExprEmitter, answer: Value, result: DType) -> Value:
     return types.cast(e, e.load("i64", slot, 8), DType("int", 64), result)
 
 
-# Copies a DLTensor, shape and strides behind it, into a managed tensor that owns only itself.
+# Copies a DLTensor, followed by its shape and strides, into a managed tensor that owns only itself.
 _VIEW_IR = r"""
 define internal void @bw_view_delete(ptr %managed) {
   call void @free(ptr %managed)

@@ -1,11 +1,11 @@
-"""Parallel loops: the body becomes a function of its own, run by the thread pool.
+"""Parallel loops: outline the body into a function that the thread pool runs.
 
     parallel for i in range(n): body(A, s, i)
     →  context = {A, s};  status = bw_parallel_for(@f.task, context, n)
        @f.task(context, begin, end) = @f.body(A, s, begin, end)
 
-The task function unpacks the context and calls the body function, whose pointer parameters can be
-marked as not overlapping; memory loaded from a structure cannot.
+The task function unpacks the context and calls the body function. Pointer parameters of the body
+can be marked `noalias`; pointers loaded from a structure cannot.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from blockwright.ir import Buffer, DType, For, Var, collect
 
 
 def emit_parallel(outer: StmtEmitter, loop: For) -> None:
-    """Replaces a parallel loop by a call of the pool."""
+    """Replace a parallel loop by a call of the thread pool."""
     context = outer.context
     nodes = (loop.body, loop.min)
     result = [v for node in nodes for v in collect(node, Var) if v in context.variables]
@@ -37,7 +37,7 @@ def emit_parallel(outer: StmtEmitter, loop: For) -> None:
 
 
 def _slots(variables: Sequence[Var], buffers: Sequence[Buffer]) -> list[tuple[str, int]]:
-    """LLVM type and place of each captured value: pointers first, then variables."""
+    """LLVM type and offset of each captured value (pointers, then variables); the total size."""
     slots: list[tuple[str, int]] = []
     offset = 0
     for dtype in [*(DType("handle", 64) for _ in buffers), *(v.dtype for v in variables)]:
@@ -98,7 +98,7 @@ def _emit_body(
                 index = e.binary("add", low, index, "nsw")
             inner.variables[loop.loop_var] = index
             inner.loop_depths.append(len(inner.cleanups))
-            jumps = e.loops.pop()  # a task cannot leave the loop it belongs to
+            jumps = e.loops.pop()  # break and continue must not target this loop
             with nontemporal.reading_ahead(inner, loop):
                 compiler.run(loop.body)
             e.loops.append(jumps)

@@ -1,7 +1,7 @@
-"""Floating-point values with operators, so that numerical code in this room reads as formulas.
+"""Floating-point values with operators, so that numerical code here reads as formulas.
 
-`fma(a, b, c)` is the only place where a product and a sum may be rounded once; `+` and `*` are
-never reassociated or contracted, which the error terms of the mathematical functions rely on.
+`fma(a, b, c)` is the only operation that may round a product and a sum once. `+` and `*` are never
+reassociated or contracted; the error bounds of the math functions depend on that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Number = int | float
 
 
 class Whole(msgspec.Struct, frozen=True):
-    """An integer vector of the same lanes as the floats it came from."""
+    """An integer vector with the same number of lanes as its float vector."""
 
     e: FunctionEmitter
     v: Value
@@ -64,11 +64,11 @@ class Whole(msgspec.Struct, frozen=True):
         return self.e.compare("eq", self.v, self._other(x))
 
     def to_real(self, like: Real) -> Real:
-        """The same numbers as floats."""
+        """Convert the numbers to floats."""
         return Real(self.e, self.e.convert("sitofp", self.v, like.v.type))
 
     def as_real(self, like: Real) -> Real:
-        """The same bits as floats."""
+        """Reinterpret the bits as floats."""
         return Real(self.e, self.e.bitcast(self.v, like.v.type))
 
 
@@ -116,7 +116,7 @@ class Real(msgspec.Struct, frozen=True):
         return self.unary("fabs")
 
     def unary(self, name: str) -> Real:
-        """An intrinsic that every target has as an instruction: fabs, sqrt, floor, rint, …"""
+        """An intrinsic that is one instruction on every target: fabs, sqrt, floor, rint, …"""
         return Real(self.e, self.e.overloaded(name, self.v))
 
     def with_sign_of(self, x: Real) -> Real:
@@ -127,11 +127,11 @@ class Real(msgspec.Struct, frozen=True):
         return self.e.compare(predicate, self.v, self.operand(x))
 
     def where(self, condition: Value, otherwise: Real | Number) -> Real:
-        """This value where the condition holds, else the other."""
+        """This value where the condition holds, else the other value."""
         return Real(self.e, self.e.select(condition, self.v, self.operand(otherwise)))
 
     def at_most(self, limit: float) -> Real:
-        """The smaller of this and the limit; NaN stays NaN."""
+        """The minimum of this value and the limit; NaN stays NaN."""
         bound = self.const(limit)
         return bound.where(bound.test("olt", self), self)
 
@@ -140,7 +140,7 @@ class Real(msgspec.Struct, frozen=True):
         return bound.where(bound.test("ogt", self), self)
 
     def pick(self, lanes: Sequence[int]) -> Real:
-        """A vector of some of the lanes."""
+        """A vector of the given lanes."""
         return Real(self.e, self.e.shuffle(self.v, self.v, lanes))
 
     def bits(self) -> Whole:
@@ -148,7 +148,7 @@ class Real(msgspec.Struct, frozen=True):
         return Whole(self.e, self.e.bitcast(self.v, vector(width, lanes_of(self.v.type))))
 
     def convert(self, element: str) -> Real:
-        """The same numbers as `float` or `double`."""
+        """Convert the numbers to `float` or `double`."""
         if element_of(self.v.type) == element:
             return self
         op = "fpext" if element == "double" else "fptrunc"
@@ -157,7 +157,7 @@ class Real(msgspec.Struct, frozen=True):
 
 
 def fma(a: Real, b: Real | Number, c: Real | Number) -> Real:
-    """a * b + c, rounded once where the processor can."""
+    """a * b + c, rounded once if the target has the instruction."""
     values = (a.v, a.operand(b), a.operand(c))
     return Real(a.e, a.e.overloaded("fmuladd", *values))
 
@@ -171,11 +171,11 @@ def polynomial(x: Real, coefficients: tuple[float, ...]) -> Real:
 
 
 def nearest(x: Real, factor: float = 1.0) -> tuple[Real, Whole]:
-    """The nearest integer to x * factor as a float and as an integer, for numbers below 2^21
+    """The integer nearest to x * factor, as a float and as an integer, for results below 2^21
     (double: 2^50).
 
-    Adding 1.5 * 2^mantissa pushes the fraction out; the integer then stands in the low bits. No
-    conversion instruction is involved, for which NaN would be undefined.
+    Adding 1.5 * 2^mantissa rounds the fraction off and leaves the integer in the low bits. This
+    avoids conversion instructions, which are undefined for NaN.
     """
     magic = x.const(1.5 * 2.0 ** (52 if x.is_double else 23))
     shifted = x + magic if factor == 1.0 else fma(x, factor, magic)
@@ -183,10 +183,10 @@ def nearest(x: Real, factor: float = 1.0) -> tuple[Real, Whole]:
 
 
 def nearest_power(x: Real, factor: float) -> tuple[Real, Real]:
-    """The nearest integer n to x * factor, at least -127, and 2^n, which is 0 for -127.
+    """The integer n nearest to x * factor, at least -127, and 2^n, which is 0 for -127.
 
-    The exponent's bias is a part of the number that is added, so that the low bits of the sum
-    are those of the exponent.
+    The added number includes the exponent bias, so that the low bits of the sum are the exponent
+    field of 2^n.
     """
     bias, shift = _exponent(x)
     magic = x.const(1.5 * 2.0**shift + bias)
@@ -195,41 +195,42 @@ def nearest_power(x: Real, factor: float) -> tuple[Real, Real]:
 
 
 def scale(x: Real, n: Real, whole: Whole) -> Real:
-    """x * 2^n, with n as `nearest` gives it, where results may overflow or be denormal: one
-    instruction, or two steps, the first of which stays in the range of normal exponents."""
+    """x * 2^n with n from `nearest`; results may overflow or be denormal.
+
+    One instruction, or two multiplications, the first of which stays in the normal range."""
     if _has_scaling(x):
         name = f"ldexp.{suffix(x.v.type)}.{suffix(whole.v.type)}"
         return Real(x.e, x.e.intrinsic(name, x.v.type, x.v, whole.v))
     away, (bias, shift) = (512 if x.is_double else 64), _exponent(x)
-    low = x.e.compare("slt", n.bits().v, int_const(0, whole.v.type))  # a sign, which needs no test
+    low = x.e.compare("slt", n.bits().v, int_const(0, whole.v.type))  # the sign bit of n
     added = x.e.select(low, *(int_const(bias + by, whole.v.type) for by in (away, -away)))
     rest = x.const(2.0**-away).where(low, 2.0**away)
     return x * ((whole + Whole(x.e, added)) << shift).as_real(x) * rest
 
 
 _SCALED_LANES = (4, 8, 16)
-"""Single-precision vectors that AVX-512 scales by whole numbers that are floats."""
+"""Lanes of single-precision vectors with an AVX-512 instruction that scales by a float exponent."""
 
-_CURRENT_ROUNDING = 4  # as an operand of instructions: the mode that is set
+_CURRENT_ROUNDING = 4  # instruction operand: use the current rounding mode
 
 
 def has_scale_by(x: Real) -> bool:
-    """Whether `scale_by` is one instruction for each register that `x` fills."""
+    """Whether `scale_by` is one instruction per register of `x`."""
     lanes = lanes_of(x.v.type)
     fits = lanes in _SCALED_LANES or lanes % _SCALED_LANES[-1] == 0
     return _has_scaling(x) and lanes > 1 and fits
 
 
 def scale_by(x: Real, n: Real) -> Real:
-    """`scale` by a whole number that is a float; where `has_scale_by` says so.
+    """`scale` by an integer in float format; requires `has_scale_by`.
 
-    LLVM has no operation for it, but that of the processor, which takes one register.
+    LLVM has only a target-specific intrinsic for it, which takes one register.
     """
     lanes, largest = lanes_of(x.v.type), _SCALED_LANES[-1]
     if lanes > largest:
         front, back = range(lanes - largest), range(lanes - largest, lanes)
         low, high = (scale_by(x.pick(part), n.pick(part)) for part in (front, back))
-        wide = high.pick([*range(largest), *[0] * (lanes - 2 * largest)])  # as long as the other
+        wide = high.pick([*range(largest), *[0] * (lanes - 2 * largest)])  # pad to equal lengths
         return Real(x.e, x.e.shuffle(low.v, wide.v, range(lanes)))
     every = int_const((1 << lanes) - 1, f"i{max(lanes, 8)}")
     rounding = (int_const(_CURRENT_ROUNDING, "i32"),) if lanes == largest else ()
@@ -242,5 +243,5 @@ def _has_scaling(x: Real) -> bool:
 
 
 def _exponent(like: Real) -> tuple[int, int]:
-    """What is added to an exponent, and where it stands."""
+    """The exponent bias, and the position of the exponent field."""
     return (1023, 52) if like.is_double else (127, 23)

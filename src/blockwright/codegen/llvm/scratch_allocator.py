@@ -1,11 +1,11 @@
-"""Temporary memory of compiled functions: a free list per library, and the plan that uses it.
+"""Scratch memory of compiled functions: a lock-free cache of blocks per library, and its plan.
 
-`ptr @bw_scratch_acquire(i64 bytes)` gives memory aligned to 64 bytes (null when there is none),
-`void @bw_scratch_release(ptr)` takes it back. `void @bw_scratch_idle(i32 idle)`, exported, frees
-what waits when `idle` is 1 (`blockwright.runtime.reclaim`). Sizes are rounded up to powers of two;
-freed blocks wait in 32 slots per size, taken and filled by single atomic exchanges. There is no
-lock, so any thread, and a child after `fork`, can use it at any moment; in steady state nothing is
-allocated.
+`ptr @bw_scratch_acquire(i64 bytes)` returns memory aligned to 64 bytes, or null when the system has
+none; `void @bw_scratch_release(ptr)` releases it. `void @bw_scratch_idle(i32 idle)`, exported,
+frees cached blocks when `idle` is 1 (`blockwright.runtime.reclaim`). Sizes are rounded up to powers
+of two. Free blocks are cached in 32 slots per size, which are emptied and filled by single atomic
+exchanges. Without a lock, any thread, and a child after `fork`, can use the cache at any time. In
+steady state nothing is allocated.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from blockwright.ir import (
 
 ALIGNMENT = 64
 _SPREAD_CLASS = 16
-"""Blocks beyond 2 to this power begin at `_PLACE` in a page: neither where arguments mostly begin,
-nor where results do (`bw_tensor_alloc` says why)."""
+"""Blocks larger than 2 to this power begin at offset `_PLACE` in a page, away from the usual offsets
+of arguments and results (see `bw_tensor_alloc` for the reason)."""
 
 _PLACE = 1088
 _SMALL_GLOBAL = 4096
-"""A buffer of global scope up to this size lives on the stack."""
+"""Size in bytes up to which a buffer of global scope is placed on the stack."""
 
 
 def scratch_ir() -> str:
-    """The free list as one LLVM module."""
+    """The allocator as one LLVM module."""
     text = _SCRATCH_IR.replace("{SPREAD_FROM}", str(1 << _SPREAD_CLASS))
     return text.replace("{SPREAD_CLASS}", str(_SPREAD_CLASS + 1)).replace("{PLACE}", str(_PLACE))
 
 
 class Slot(msgspec.Struct):
-    """A planned allocation: it starts where `after` ends, or at the start of the block."""
+    """A planned allocation; it starts at the end of `after`, or at the start of the block."""
 
     buffer: Buffer
     after: Buffer | None
 
 
 def constant_bytes(buffer: Buffer) -> int | None:
-    """Size of a buffer when its shape is constant."""
+    """Size of a buffer in bytes if its shape is constant."""
     size = buffer.dtype.nbytes * buffer.dtype.lanes
     for extent in buffer.shape:
         if not isinstance(extent, IntImm):
@@ -62,7 +62,7 @@ def constant_bytes(buffer: Buffer) -> int | None:
 
 
 def on_stack(buffer: Buffer, used: int) -> bool:
-    """Whether a buffer gets fixed memory in the frame, `used` bytes of which are taken."""
+    """Whether a buffer fits the stack frame, of which `used` bytes are taken."""
     size = constant_bytes(buffer)
     if size is None or used + size > MAX_STACK_BYTES:
         return False
@@ -79,7 +79,7 @@ def byte_count(buffer: Buffer) -> Expr:
 
 
 def stack_plan(body: Node) -> set[Buffer]:
-    """Buffers allocated in a function that live in its frame, in order, while there is room."""
+    """Buffers placed in the function's stack frame: in program order, while there is room."""
     used, chosen = 0, set[Buffer]()
     for allocate in _allocates(body):
         if on_stack(allocate.buffer, used):
@@ -89,9 +89,9 @@ def stack_plan(body: Node) -> set[Buffer]:
 
 
 def block_plan(body: Node, on_stack: set[Buffer], known: set[Var]) -> list[Slot]:
-    """Allocations whose size is known at entry: one block serves them all.
+    """Plan the allocations whose sizes are known at entry; they share one block.
 
-    Nested ones follow each other; those of disjoint lifetime share memory.
+    Nested allocations follow each other; allocations with disjoint lifetimes share memory.
     """
     slots: list[Slot] = []
     planned: set[Buffer] = set()
@@ -116,7 +116,7 @@ def block_plan(body: Node, on_stack: set[Buffer], known: set[Var]) -> list[Slot]
 
 
 def _allocates(body: Node) -> Iterator[Allocate]:
-    """Allocations of this function, without those of its parallel loops."""
+    """Allocations of this function, excluding those in its parallel loops."""
     stack = [body]
     while stack:
         node = stack.pop()

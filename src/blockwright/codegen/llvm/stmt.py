@@ -1,4 +1,4 @@
-"""Statements to LLVM code."""
+"""Emit statements as LLVM code."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ from blockwright.ir.annotations import LLVM_UNROLL
 from blockwright.support import BuildError, coded_message
 
 ParallelEmit = Callable[["StmtEmitter", For], None]
-_DIGITS = 20  # of an int64 with its sign
+_DIGITS = 20  # of an int64, including the sign
 
 
 class StmtEmitter:
-    """Writes statements at the end of a context's function."""
+    """Emits statements into a context's function."""
 
     table: ClassVar[dict[str, Callable[[Any, Any], None]]] = {}
 
@@ -62,7 +62,7 @@ class StmtEmitter:
 
     # ---------------------------------------------------------------- function bodies
     def function_body(self, body: Stmt, inner: Callable[[], None] | None = None) -> None:
-        """A whole body: memory whose size is known is taken first and given back at every exit."""
+        """Emit a function body: acquire memory of known size first and release it on every exit."""
         self._stack = scratch_allocator.stack_plan(body)
         slots = scratch_allocator.block_plan(body, self._stack, set(self.context.variables))
         if slots:
@@ -102,7 +102,7 @@ class StmtEmitter:
         return self.e.overloaded("smax", a, b)
 
     def _acquire(self, nbytes: Value) -> Value:
-        """Scratch memory until the matching cleanup; leaves with an error when there is none."""
+        """Acquire scratch memory, released by a cleanup; return an error if there is none."""
         block = self.e.call("ptr", "bw_scratch_acquire", nbytes)
         missing = self.e.compare("eq", block, Value("ptr", "null"))
         with self.e.guarded(missing, likely=False):
@@ -114,8 +114,7 @@ class StmtEmitter:
     def raise_error(
         self, kind: str, text: str, numbers: Sequence[Value] = (), unsigned: Sequence[bool] = ()
     ) -> None:
-        """Raises through the FFI and leaves the function; with numbers of 64 bits, the text is a
-        format."""
+        """Raise through the FFI and return; with 64-bit `numbers`, the text is a printf format."""
         strings = self.context.module
         if numbers:
             places = iter("%llu" if flag else "%lld" for flag in unsigned)
@@ -140,7 +139,7 @@ class StmtEmitter:
 
     # ---------------------------------------------------------------- statements
     def run(self, stmt: Stmt) -> None:
-        """Emits one statement; nothing after a jump."""
+        """Emit one statement, unless the current block is already terminated by a jump."""
         if self.e.terminated:
             return
         self.expressions.forget()
@@ -268,7 +267,7 @@ class StmtEmitter:
         self.run(stmt.body)
 
     def _allocate_now(self, stmt: Allocate) -> None:
-        """Memory whose size is known only here."""
+        """Acquire memory whose size is only known here."""
         pointer = self._acquire(byte_size(self.expressions, stmt.buffer))
         self.context.buffers[stmt.buffer] = Memory(
             pointer, scratch_allocator.ALIGNMENT, stmt.buffer
@@ -298,20 +297,21 @@ class StmtEmitter:
 
 
 def void(_: Value) -> None:
-    """Drops a value; cleanups return nothing."""
+    """Discard a value, because cleanups return None."""
 
 
 def _copies(loop: For) -> int | None:
-    """How many iterations LLVM is to write out at once; a word, such as "disable", asks for none.
+    """The unroll count for LLVM; None for no annotation or for a word such as "disable".
 
-    Raises BuildError BW636 for what is neither.
+    Raises BuildError BW636 for any other value.
     """
     asked = loop.annotations.get(LLVM_UNROLL)
     if asked is None or isinstance(asked, str):
         return None
     if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
         raise BuildError(
-            f"loop {loop.loop_var.name}: {LLVM_UNROLL!r} is a number of iterations, not {asked!r}",
+            f"loop {loop.loop_var.name}: {LLVM_UNROLL!r} must be a number of iterations, not "
+            f"{asked!r}",
             code="BW636",
             help="annotate the number of copies, such as 4, or unroll the loop",
         )

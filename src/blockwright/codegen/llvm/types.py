@@ -1,9 +1,9 @@
-"""How IR types look in LLVM, and conversions between them.
+"""LLVM types of IR types, and conversions between them.
 
-A bool is i1 as a value and one byte in memory. bfloat16 and the 8-bit floats are carried as the
-integers of their bits and computed in single precision: their conversions are a few integer
-instructions that round to nearest even on every processor, keep denormals and need no library.
-float16 is LLVM's half, computed in single precision too and rounded after each operation.
+A bool is i1 as a value and one byte in memory. bfloat16 and the 8-bit floats are represented by
+integers with their bits, and computed in single precision. Their conversions are a few integer
+instructions that round to nearest even on every processor, preserve denormals and need no library.
+float16 is LLVM's half; it is computed in single precision too and rounded after each operation.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def constant(value: float | int, dtype: DType) -> Value:
 
 # -------------------------------------------------------------------- narrow floats
 def widen(e: FunctionEmitter, value: Value, dtype: DType) -> Value:
-    """A narrow float as single precision; exact."""
+    """Convert a narrow float to single precision, exactly."""
     lanes = dtype.lanes
     single = vector("float", lanes)
     if dtype.kind == "float":
@@ -94,7 +94,7 @@ def widen(e: FunctionEmitter, value: Value, dtype: DType) -> Value:
 
 
 def narrow(e: FunctionEmitter, value: Value, dtype: DType) -> Value:
-    """Single precision rounded to a narrow float, to nearest even."""
+    """Round single precision to a narrow float, to nearest even."""
     if dtype.kind == "float":
         return e.convert("fptrunc", value, value_type(dtype))
     integers = vector("i32", lanes_of(value.type))
@@ -110,7 +110,7 @@ def narrow(e: FunctionEmitter, value: Value, dtype: DType) -> Value:
 
 
 def _narrow8(e: FunctionEmitter, bits: Value, dtype: DType) -> Value:
-    """Rounds single-precision bits to an 8-bit float; what is too large becomes inf or NaN."""
+    """Round single-precision bits to an 8-bit float; too large values become inf or NaN."""
     mantissa, bias = (3, 7) if "e4m3" in dtype.kind else (2, 15)
     shift = 23 - mantissa
     sign = _with(e, "and", bits, 0x80000000)
@@ -150,7 +150,7 @@ def _with(e: FunctionEmitter, op: str, value: Value, mask: int) -> Value:
 
 
 def _to_odd(e: FunctionEmitter, value: Value) -> Value:
-    """Double to single, rounded to odd: rounding once more to a narrow type is then exact."""
+    """Round double to single precision, to odd; a second rounding to a narrow type is then exact."""
     single = vector("float", lanes_of(value.type))
     near = e.convert("fptrunc", value, single)
     back = Real(e, e.convert("fpext", near, value.type))
@@ -164,7 +164,7 @@ def _to_odd(e: FunctionEmitter, value: Value) -> Value:
 
 # -------------------------------------------------------------------- casts
 def cast(e: FunctionEmitter, value: Value, old: DType, new: DType) -> Value:
-    """A conversion: floats to integers truncate and saturate (NaN gives 0), integers wrap."""
+    """A conversion: floats to integers truncate and saturate (NaN becomes 0), integers wrap."""
     if old is new:
         return value
     if old.is_handle or new.is_handle:

@@ -1,4 +1,4 @@
-"""LLVM values and types as text: a value carries its type, constants are exact."""
+"""LLVM values and types as text; values carry their types, and constants are exact."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Value(msgspec.Struct, frozen=True):
-    """An LLVM value: its type and the text that names it."""
+    """An LLVM value: its type and its text."""
 
     type: str
     text: str
@@ -20,7 +20,7 @@ class Value(msgspec.Struct, frozen=True):
 
 
 def vector(element: str, lanes: int) -> str:
-    """The type of `lanes` elements; one lane is the element itself."""
+    """The type of a vector of `lanes` elements; for one lane, the element type itself."""
     return element if lanes == 1 else f"<{lanes} x {element}>"
 
 
@@ -33,7 +33,7 @@ def lanes_of(type_: str) -> int:
 
 
 def nbytes_of(type_: str) -> int:
-    """Bytes of a number or a vector of numbers; 0 for elements that are no whole bytes."""
+    """Size in bytes of a number or vector; 0 for elements smaller than a byte."""
     element = element_of(type_)
     sizes = {"float": 4, "double": 8, "half": 2, "bfloat": 2, "ptr": 8}
     size = sizes.get(element) or int(element.removeprefix("i")) // 8
@@ -55,7 +55,7 @@ def int_const(value: int, type_: str = "i64") -> Value:
 
 
 def float_const(value: float, type_: str) -> Value:
-    """A floating constant, exact: LLVM reads the bit pattern (of a double for `float`)."""
+    """An exact floating-point constant: LLVM reads the bit pattern (of a double for `float`)."""
     element = element_of(type_)
     if element == "half":
         text = f"0xH{struct.unpack('<H', _half_bytes(value))[0]:04X}"
@@ -66,7 +66,7 @@ def float_const(value: float, type_: str) -> Value:
 
 
 def is_nan_const(value: Value) -> bool:
-    """Whether the value is a floating constant, or one in all lanes, that is NaN."""
+    """Whether the value is a floating-point constant, scalar or splat, that is NaN."""
     if value.text.startswith("%") or "0x" not in value.text:
         return False
     digits = value.text.rstrip(")").rpartition("0x")[2]
@@ -94,7 +94,7 @@ def _splat(type_: str, text: str) -> str:
 
 
 def lane_consts(values: Sequence[int], element: str) -> Value:
-    """A constant vector of different integers; of one, a scalar."""
+    """A constant vector of the given integers; a scalar for a single one."""
     if len(values) == 1:
         return Value(element, str(values[0]))
     items = ", ".join(f"{element} {v}" for v in values)

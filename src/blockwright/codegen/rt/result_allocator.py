@@ -1,21 +1,21 @@
-"""Memory of result tensors, as LLVM text: part of the module `ffi_ir.runtime_ir()`.
+"""Memory of result tensors, as LLVM text: a part of the module of `ffi.runtime_ir()`.
 
-A tensor's header, shape and data share one block. Small blocks come from the C library and go back
-to it; of large ones, the last that was released waits for a result of its size.
+A tensor's header, shape and data share one block. Small blocks are allocated and freed with the C
+library. Of large blocks, the most recently released one is cached for a result of the same size.
 """
 
 from __future__ import annotations
 
-_SPREAD_FROM = 1 << 16  # bytes of a result that has a place of its own in a page
-_PLACE = 2112  # about the middle; temporary memory begins at a quarter (`codegen.scratch`)
-_HUGE_FROM = 4 << 20  # bytes; below, glibc keeps what was freed for the next call
-_OFFERED_FROM = 256 << 20  # bytes of memory that nobody uses, which others may want
+_SPREAD_FROM = 1 << 16  # bytes from which a result begins at a chosen offset in a page
+_PLACE = 2112  # about the middle of a page; scratch memory begins at a quarter
+_HUGE_FROM = 4 << 20  # bytes from which blocks are cached; glibc itself keeps smaller freed ones
+_OFFERED_FROM = 256 << 20  # bytes from which a cached block is offered back to the system
 
 
 def results_ir() -> str:
-    """`bw_tensor_alloc` and `bw_results_idle`, which `runtime_ir` describes.
+    """`bw_tensor_alloc` and `bw_results_idle`, described in `runtime_ir`.
 
-    The text calls `bw_raise`, which the rest of that module defines.
+    The text calls `bw_raise`, which is defined in the rest of that module.
     """
     text = _RESULTS_IR.replace("{HUGE_FROM}", str(_HUGE_FROM))
     text = text.replace("{OFFERED_FROM}", str(_OFFERED_FROM))
@@ -32,9 +32,9 @@ declare { i64, i1 } @llvm.umul.with.overflow.i64(i64, i64)
 @bw.rt.full = private constant [84 x i8]
   c"BW720: no memory for a result tensor\0Ahelp: use smaller inputs or free other tensors\00"
 
-; Memory that the C library maps anew at each call comes in huge pages where the system has them: a
-; kernel that writes it once would spend most of its time on page faults otherwise. The last such
-; block that was released waits for a result of its size.
+; Large blocks come in huge pages where the system has them, because a kernel that writes freshly
+; mapped memory once would otherwise spend most of its time on page faults. The most recently
+; released large block is cached for a result of the same size.
 @bw.rt.kept = internal global ptr null, align 8
 @bw.rt.idle = internal global i32 0, align 4
 
@@ -71,10 +71,9 @@ small:
   ret i32 %rcs
 }
 
-; The block stays in memory, as the C library and the allocators of other engines keep what is used
-; again. Very large ones are offered back (MADV_FREE), by whole huge pages, which would be split
-; otherwise: that takes as long as writing tens of megabytes. The first page stays, with the block's
-; size at byte 48.
+; The block stays allocated, as the C library and other allocators keep memory for reuse. Very large
+; blocks are offered back (MADV_FREE) in whole huge pages, because splitting huge pages takes as
+; long as writing tens of megabytes. The first page is kept: it holds the block's size at byte 48.
 define internal void @bw.rt.release(ptr %m, i64 %need) {
   %large = icmp uge i64 %need, {HUGE_FROM}
   br i1 %large, label %huge, label %small
@@ -118,9 +117,9 @@ define void @bw_results_idle(i32 %idle) {
 }
 
 ; A DLManagedTensor (64 bytes), its shape and strides, and its data share one allocation. Large data
-; begins at {PLACE} in a page. A load waits for an earlier store whose address agrees in the last
-; twelve bits, and large arrays mostly begin with a page: a result that lay there too, a little
-; behind an argument, would make each read of the argument wait for a write of the result.
+; begins at offset {PLACE} in a page, to avoid 4K aliasing: a load waits for an earlier store whose
+; address has the same low 12 bits. Large arrays mostly begin at a page boundary. If a result did
+; too, slightly behind an argument, each read of the argument would wait for a write of the result.
 define internal void @bw.rt.delete(ptr %managed) {
   %sizep = getelementptr i8, ptr %managed, i64 48
   %need = load i64, ptr %sizep, align 8

@@ -1,26 +1,26 @@
-"""The fork/join thread pool, as LLVM text that every library carries.
+"""The fork/join thread pool, as LLVM text that is linked into every library.
 
-One call, `i32 @bw_parallel_for(ptr fn, ptr ctx, i64 num_tasks)`, runs tasks 0..num_tasks-1 through
-`i32 fn(ptr ctx, i64 begin, i64 end)` and returns the first non-zero result (an error raised
-through the FFI moves to the calling thread), after which remaining tasks are skipped.
-`i32 @bw_num_threads()` tells how many threads a call may use.
+`i32 @bw_parallel_for(ptr fn, ptr ctx, i64 num_tasks)` runs tasks 0..num_tasks-1 by calls of
+`i32 fn(ptr ctx, i64 begin, i64 end)` and returns the first nonzero result, after which remaining
+tasks are skipped; an error raised through the FFI moves to the calling thread.
+`i32 @bw_num_threads()` returns how many threads a call may use.
 
-- Each thread owns a contiguous share of the tasks, in up to eight chunks; a thread that has
-  finished its share takes chunks of others. The caller takes part and waits only for threads that
-  have joined, so one that the system has not scheduled yet delays nobody. One that has joined and
-  lost its processor to another program is moved to the caller's, which the caller has no use for.
-  One that is about to join on the caller's processor moves to another one first.
+- Each thread owns a contiguous share of the tasks, in up to eight chunks. A thread that has
+  finished its share steals chunks of others. The caller takes part, and waits only for threads that
+  have joined, so a worker that is not scheduled yet delays nothing. A joined worker that is
+  descheduled in favor of another program is migrated to the waiting caller's processor. A worker
+  that is about to join on the caller's processor moves to another one first.
 - A call with one task, within a parallel region, or while another thread's region is running, runs
-  in the calling thread. Nobody queues: concurrent callers already keep the processors busy.
+  in the calling thread. Calls do not queue: concurrent callers already keep the processors busy.
 - Idle threads spin for a bounded time (50 us unless set), then sleep on a futex.
-- One pool per process: the library loaded first registers its pool with the FFI under a versioned
-  name, in its initialiser, which the loader runs under its lock. Later libraries find it there.
+- There is one pool per process. The library loaded first registers its pool with the FFI under a
+  versioned name, in its initializer, which the loader runs under its lock. Later libraries use it.
 - Threads start at the first parallel call and block signals, so that the main thread gets them. A
-  child made by `fork` starts its own.
+  forked child starts its own threads.
 
-The state of a region is one 64-bit word, the gate: epoch in the upper half, then an open bit, a bit
-that says the caller sleeps, and the number of joined threads. Joining is a compare-exchange on the
-open gate, hence a late thread can never touch a finished region.
+The state of a region is one 64-bit word, the gate. Its upper half is the epoch; its lower half is
+an open bit, a bit that says the caller sleeps, and the number of joined threads. A thread joins by
+a compare-exchange on the open gate, so a late thread never accesses a finished region.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ POOL_NAME = "blockwright.thread_pool.v1"
 MAX_THREADS = 512
 DEFAULT_SPIN_US = 50
 LOOK_AGAIN_US = 500
-"""How long a caller sleeps before it looks again whether the system runs those it waits for."""
+"""How long a caller sleeps before it checks again for descheduled workers."""
 
 
 class PoolTarget(msgspec.Struct, frozen=True):
-    """What the pool must know of an architecture: system call numbers and the spin hint."""
+    """The pool's parameters of an architecture: system call numbers and the spin hint."""
 
     futex: int
     getaffinity: int

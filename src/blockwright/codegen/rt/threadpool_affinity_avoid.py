@@ -1,10 +1,10 @@
-"""Threads of one region on processors of their own, as LLVM text.
+"""Keep workers off the caller's processor, as LLVM text.
 
-Where other programs keep all processors busy, the system may put a worker on the processor of the
-caller and leave it there, as no other one is less loaded: the two take turns, and the region takes
-as long as on one thread. A worker that finds itself there when it is about to join moves away
-first: it allows itself all processors it was given, but for that one. There it shares with another
-program at worst.
+While other programs keep all processors busy, the system may schedule a worker on the caller's
+processor and leave it there, because no other one is less loaded. The two then alternate, and the
+region takes as long as on one thread. A worker that is about to join and runs on the caller's
+processor removes that processor from its affinity mask first. At worst it then shares another
+processor with another program.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ declare i32 @memcmp(ptr, ptr, i64)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
-; The processors this thread may use; none when there are more than the set has bits.
+; The affinity mask of this thread; all zero when the system has more processors than the mask bits.
 define internal void @bw.tp.allowed(ptr %set) {
   call void @llvm.memset.p0.i64(ptr %set, i8 0, i64 128, i1 false)
   %bytes = call i64 (i64, ...) @syscall(i64 {GETAFFINITY}, i32 0, i64 128, ptr %set)
   ret void
 }
 
-; What a worker was given, and what it has chosen of it: all, at first.
+; Initializes a worker's given and chosen masks: at first it chooses all processors it was given.
 define internal void @bw.tp.born(ptr %given, ptr %chosen) {
   call void @bw.tp.allowed(ptr %given)
   call void @llvm.memcpy.p0.p0.i64(ptr %chosen, ptr %given, i64 128, i1 false)
   ret void
 }
 
-; Moves this thread away from a processor; whether there is another one. What somebody else has
-; allowed it since it chose is what it is given from then on.
+; Moves this thread away from a processor; returns whether that worked. If the mask was changed
+; externally since the last choice, the changed mask becomes the given one.
 define internal i1 @bw.tp.leave(i32 %cpu, ptr %given, ptr %chosen) noinline {
 entry:
   %now = alloca [16 x i64], align 64

@@ -1,9 +1,8 @@
-"""Help for a thread that the system does not run, as LLVM text.
+"""Migrate a descheduled worker to the waiting caller's processor, as LLVM text.
 
-A worker whose processor the system has given to another program keeps its chunk, and everybody
-waits: for milliseconds, where the work takes microseconds. The caller has a processor, and nothing
-to do on it: it moves the worker there, and sleeps. When the region is over the worker goes back to
-where it was, and its set of allowed processors is what it was.
+A worker whose processor runs another program keeps its chunk, and all others wait: milliseconds for
+work of microseconds. The caller has a processor and is idle, so it moves the worker there and
+sleeps. After the region the worker returns to its previous processor and affinity mask.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 PULL_IR = r"""
 @bw.tp.saved = internal global [16 x i64] zeroinitializer, align 64
 
-; Nanoseconds for which a thread has run so far.
+; CPU time of a thread in nanoseconds.
 define internal i64 @bw.tp.ran(i32 %number) {
   %ts = alloca [2 x i64], align 8
   store i64 0, ptr %ts, align 8
@@ -28,7 +27,7 @@ define internal i64 @bw.tp.ran(i32 %number) {
   ret i64 %t
 }
 
-; Whether a thread did not run at all for about a microsecond.
+; Whether a thread used no CPU time during about a microsecond.
 define internal i1 @bw.tp.stuck(i32 %number) {
 entry:
   %before = call i64 @bw.tp.ran(i32 %number)
@@ -45,7 +44,7 @@ out:
   ret i1 %same
 }
 
-; Lets a thread run on one processor only; returns 0 when that worked.
+; Restricts a thread to one processor; returns 0 on success.
 define internal i64 @bw.tp.only(i32 %number, i32 %cpu) {
 entry:
   %mask = alloca [16 x i64], align 8
@@ -69,8 +68,8 @@ set:
   ret i64 %rc
 }
 
-; Moves a worker that is inside and does not run to this processor; returns its number, or 0. Only
-; the holder of the busy flag gets here.
+; Moves a joined, descheduled worker to this processor; returns its index, or 0. The caller must
+; hold the busy flag.
 define internal i32 @bw.tp.pull() noinline {
 entry:
   %started = load i32, ptr @bw.tp.started, align 4
@@ -119,7 +118,7 @@ move:
   ret i32 %result
 }
 
-; Moves a worker back to the processor where it joined, and allows all it had.
+; Moves a worker back to the processor where it joined, and restores its affinity mask.
 define internal void @bw.tp.put_back(i32 %t) noinline {
 entry:
   %t64 = zext i32 %t to i64

@@ -1,19 +1,19 @@
-"""The core of the thread pool, as LLVM text: the region, its gate, sharing out work, waiting.
+"""The core of the thread pool, as LLVM text: the region and its gate, work sharing, waiting.
 
-See `blockwright.codegen.rt.threadpool` for what it does and why.
+See `blockwright.codegen.rt.threadpool` for the design.
 """
 
 from __future__ import annotations
 
 CORE_IR = r"""
-; The region in progress. Bytes of the job: 0 fn, 8 ctx, 16 tasks per share, 24 shares with one task
-; more, 32 number of shares (i32), 36 first failure (i32), 40 its error object, 48 the processor of
-; the caller (i32).
+; The current region. Offsets in the job: 0 fn, 8 ctx, 16 tasks per share, 24 number of shares with
+; an additional task, 32 number of shares (i32), 36 first failure (i32), 40 its error object, 48 the
+; processor of the caller (i32).
 @bw.tp.gate = internal global [16 x i64] zeroinitializer, align 128
 @bw.tp.job = internal global [16 x i64] zeroinitializer, align 128
-; A line per thread: 0 chunks taken of its share; of workers also 8 the system's number (i32), 12
-; the processor where it joined (i32), 16 whether it is inside (i32), 24 the processors that it was
-; given (a pointer).
+; One line per thread: 0 chunks taken from its share; for workers also 8 the thread ID (i32), 12 the
+; processor where it joined (i32), 16 whether it has joined (i32), 24 a pointer to its given
+; affinity mask.
 @bw.tp.next = internal global [{MAX_THREADS} x [8 x i64]] zeroinitializer, align 128
 @bw.tp.sleepers = internal global [32 x i32] zeroinitializer, align 128
 @bw.tp.busy = internal global [32 x i32] zeroinitializer, align 128
@@ -21,7 +21,7 @@ CORE_IR = r"""
 @bw.tp.started = internal global i32 0, align 4
 @bw.tp.spin = internal global i64 {SPIN_NS}, align 8
 
-; Version and entry points of this library's own pool, and the pool in use.
+; Version and entry points of this library's own pool, and a pointer to the pool in use.
 @bw.tp.table = internal constant [3 x ptr] [
   ptr inttoptr (i64 1 to ptr), ptr @bw.tp.parallel_for, ptr @bw.tp.num_threads], align 8
 @bw.tp.current = internal global ptr @bw.tp.table, align 8
@@ -67,13 +67,13 @@ define internal i64 @bw.tp.now() {
   ret i64 %t
 }
 
-; private futex wait: returns when woken, or at once when the word no longer holds %value
+; Private futex wait: returns when woken, or at once if the word does not hold %value.
 define internal void @bw.tp.wait(ptr %word, i32 %value) {
   %r = call i64 (i64, ...) @syscall(i64 {FUTEX}, ptr %word, i64 128, i32 %value, ptr null)
   ret void
 }
 
-; the same for %ns nanoseconds at most
+; As bw.tp.wait, for at most %ns nanoseconds.
 define internal void @bw.tp.wait_for(ptr %word, i32 %value, i64 %ns) {
   %ts = alloca [2 x i64], align 8
   store i64 0, ptr %ts, align 8
@@ -88,8 +88,8 @@ define internal void @bw.tp.wake(ptr %word, i32 %count) noinline {
   ret void
 }
 
-; Spins until (*word & mask) != value, or the time is over; returns the last word read. The clock is
-; read once per 64 hints, so that a change is seen within a few nanoseconds.
+; Spins until (*word & mask) != value or the spin time is over; returns the last word read. The
+; clock is read once per 64 hints, so that a change is seen within a few nanoseconds.
 define internal i32 @bw.tp.poll(ptr %word, i32 %mask, i32 %value) {
 entry:
   %limit = load atomic i64, ptr @bw.tp.spin monotonic, align 8
@@ -121,7 +121,7 @@ out:
   ret i32 %w
 }
 
-; Records the first failure of a region and takes its error object out of this thread.
+; Records the first failure of a region and takes its error object from this thread.
 define internal void @bw.tp.fail(i32 %rc) noinline {
   %error = alloca ptr, align 8
   store ptr null, ptr %error, align 8
@@ -145,7 +145,7 @@ out:
   ret void
 }
 
-; Runs chunks: those of this thread's own share first, then what others have left.
+; Runs chunks: first those of this thread's own share, then the remaining ones of other shares.
 define internal void @bw.tp.work(i64 %thread) {
 entry:
   %fnp = getelementptr i8, ptr @bw.tp.job, i64 0
@@ -214,7 +214,7 @@ out:
 declare i64 @llvm.umin.i64(i64, i64)
 declare i32 @llvm.smin.i32(i32, i32)
 
-; A worker thread; its argument holds the epoch it was born in (upper half) and its number.
+; A worker thread. Its argument holds the epoch of its creation (upper half) and its index.
 define internal ptr @bw.tp.worker(ptr %arg) {
 entry:
   %bits = ptrtoint ptr %arg to i64
@@ -356,7 +356,7 @@ out:
   ret i32 %rc
 }
 
-; Writes the region, opens the gate with a new epoch, wakes sleepers.
+; Writes the region, opens the gate with a new epoch, and wakes sleeping workers.
 define internal void @bw.tp.publish(ptr %fn, ptr %ctx, i64 %n, i64 %parts) {
 entry:
   %base = udiv i64 %n, %parts
@@ -406,7 +406,7 @@ out:
   ret void
 }
 
-; Waits until all threads that joined have left: spins for the bounded time, then sleeps.
+; Waits until all joined threads have left: spins for the bounded time, then sleeps.
 define internal void @bw.tp.join() noinline {
 entry:
   br label %loop
@@ -445,7 +445,7 @@ out:
   ret void
 }
 
-; Spins until nobody is joined; returns how many still are when the time is over.
+; Spins until no thread is joined; returns how many still are when the spin time is over.
 define internal i32 @bw.tp.drained() {
 entry:
   br label %again

@@ -1,6 +1,6 @@
-"""How many threads to use, as LLVM text: environment, processor affinity, control-group quota.
+"""The default thread count, as LLVM text: environment, processor affinity, control-group quota.
 
-The rule is repeated in `blockwright.runtime.threads` for processes that have loaded no library yet.
+`blockwright.runtime.threads` implements the same rule for processes without a loaded library.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ declare i64 @llvm.smax.i64(i64, i64)
 @bw.tp.pair = private constant [8 x i8] c"%ld %ld\00"
 @bw.tp.one = private constant [4 x i8] c"%ld\00"
 
-; How many threads to use: as set, else from the environment, else processors and quota.
+; The thread count: the setting, else the environment, else processors within the quota.
 define internal i32 @bw.tp.num_threads() {
 entry:
   %set = load atomic i32, ptr @bw.tp.threads monotonic, align 4
@@ -96,7 +96,7 @@ limit:
   ret i32 %result
 }
 
-; The smallest processor quota (rounded up) of this process' control groups and their parents.
+; The smallest processor quota (rounded up) of this process's control groups and their ancestors.
 define internal i64 @bw.tp.quota() noinline {
 entry:
   %line = alloca [512 x i8], align 1
@@ -142,7 +142,7 @@ walk:
   br label %next
 }
 
-; The smallest quota from one group up to the root; shortens %path as it goes.
+; The smallest quota of a group and its ancestors; shortens %path in the process.
 define internal i64 @bw.tp.walk(ptr %path, i1 %v2) {
 entry:
   br label %loop
@@ -197,7 +197,7 @@ none:
   ret i64 {MAX_THREADS}
 }
 
-; Reads up to two numbers from a file; returns how many it found.
+; Reads up to two numbers from a file; returns how many were read.
 define internal i32 @bw.tp.numbers(ptr %name, ptr %format, ptr %a, ptr %b) {
 entry:
   %file = call ptr @fopen(ptr %name, ptr @bw.tp.read)

@@ -1,4 +1,4 @@
-"""The slow parts of the thread pool, as LLVM text: thread start, registration, settings."""
+"""The cold code of the thread pool, as LLVM text: thread creation, registration, settings."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ declare i32 @TVMFFIFunctionCreate(ptr, ptr, ptr, ptr)
 declare i32 @TVMFFIFunctionCall(ptr, ptr, i32, ptr)
 declare void @TVMFFIErrorSetRaisedFromCStr(ptr, ptr)
 
-; Starts threads until %wanted (the caller included) exist; returns how many do. Only the holder of
-; the busy flag gets here. When the system refuses, the pool settles for what it has.
+; Starts threads until %wanted (including the caller) exist; returns how many do. The caller must
+; hold the busy flag. If the system cannot create more threads, the pool keeps those it has.
 define internal i32 @bw.tp.start(i32 %wanted) noinline {
 entry:
   %mask = alloca [16 x i64], align 8
@@ -27,7 +27,7 @@ fill:
   %filled = icmp eq i64 %w1, 16
   br i1 %filled, label %block, label %fill
 block:
-  ; all but those a thread raises against itself: ILL, TRAP, ABRT, BUS, FPE, SEGV
+  ; all signals but those a thread raises synchronously: ILL, TRAP, ABRT, BUS, FPE, SEGV
   store i64 -1273, ptr %mask, align 8
   %m0 = call i32 @pthread_sigmask(i32 2, ptr %mask, ptr %saved)
   %gate = load atomic i64, ptr @bw.tp.gate monotonic, align 8
@@ -59,7 +59,7 @@ out:
   ret i32 %n1
 }
 
-; In a child after fork only the calling thread exists: forget the workers and any open region.
+; After fork, only the calling thread exists in the child: forget the workers and any open region.
 define internal void @bw.tp.child() {
   store atomic i64 0, ptr @bw.tp.gate monotonic, align 8
   store atomic i32 0, ptr @bw.tp.sleepers monotonic, align 4
@@ -80,7 +80,7 @@ define internal void @bw.tp.child() {
 @llvm.global_ctors = appending global [1 x { i32, ptr, ptr }]
   [{ i32, ptr, ptr } { i32 65535, ptr @bw.tp.init, ptr null }]
 
-; Registers a global function, without replacing one that exists; returns 0 when it did.
+; Registers a global function unless the name is taken; returns 0 on success.
 define internal i32 @bw.tp.register(ptr %name, i64 %size, ptr %call) {
 entry:
   %key = alloca [2 x i64], align 8
@@ -112,7 +112,7 @@ out:
   ret i32 %result
 }
 
-; The table of the registered pool, or null when there is none yet.
+; The table of the registered pool; null when no pool is registered.
 define internal ptr @bw.tp.find() {
 entry:
   %key = alloca [2 x i64], align 8
@@ -138,7 +138,7 @@ out:
   ret ptr %table
 }
 
-; Runs when the library is loaded. Whoever registers first owns the process' pool.
+; Runs when the library is loaded. The library that registers first owns the process's pool.
 define internal void @bw.tp.init() {
 entry:
   %there = call ptr @bw.tp.find()
@@ -182,7 +182,7 @@ define internal i32 @bw.tp.f_get(ptr %self, ptr %args, i32 %n, ptr %result) {
   ret i32 0
 }
 
-; The only argument when it is an integer from 0 to %limit, else -1.
+; The only argument if it is an integer from 0 to %limit, else -1.
 define internal i64 @bw.tp.argument(ptr %args, i32 %n, i64 %limit) {
 entry:
   %single = icmp eq i32 %n, 1
