@@ -37,8 +37,9 @@ from blockwright.ir.attributes import NOALIAS
 from blockwright.support import BuildError
 
 ENTRY_TICKS = "tir.entry_ticks"
-"""Attribute of a function whose entry reads the clock. The first elements of the last result get the
-times on entry, after the argument checks, and after the allocation of results."""
+"""Attribute of a function whose entry reads the clock. It stores the times on entry,
+after the argument checks and after the allocation of results to the first elements of the last
+result."""
 
 ENTRY_READINGS = 3
 

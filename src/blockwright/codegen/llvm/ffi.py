@@ -213,8 +213,8 @@ define hidden i64 @bw_clock() {
   ret i64 %now
 }
 
-; A check takes the interpreter lock, which another thread may hold for milliseconds. It is done once
-; per 50 ms by the coarse clock (6), which takes a few nanoseconds to read.
+; A check takes the interpreter lock, which another thread may hold for milliseconds. It is
+; done once per 50 ms by the coarse clock (6), which takes a few nanoseconds to read.
 define hidden i32 @bw_poll(ptr %due) {
 entry:
   %now = call i64 @bw.rt.now(i32 6)

@@ -30,8 +30,8 @@ from blockwright.ir import (
 
 ALIGNMENT = 64
 _SPREAD_CLASS = 16
-"""Blocks larger than 2 to this power begin at offset `_PLACE` in a page, away from the usual offsets
-of arguments and results (see `bw_tensor_alloc` for the reason)."""
+"""Blocks larger than 2 to this power begin at offset `_PLACE` in a page, away from the usual
+offsets of arguments and results (see `bw_tensor_alloc` for the reason)."""
 
 _PLACE = 1088
 _SMALL_GLOBAL = 4096
