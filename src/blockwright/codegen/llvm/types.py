@@ -150,7 +150,7 @@ def _with(e: FunctionEmitter, op: str, value: Value, mask: int) -> Value:
 
 
 def _to_odd(e: FunctionEmitter, value: Value) -> Value:
-    """Round double to single precision, to odd; a second rounding to a narrow type is then exact."""
+    """Round double to single precision, to odd, so that rounding again to a narrow type is exact."""
     single = vector("float", lanes_of(value.type))
     near = e.convert("fptrunc", value, single)
     back = Real(e, e.convert("fpext", near, value.type))
