@@ -150,7 +150,7 @@ def _with(e: FunctionEmitter, op: str, value: Value, mask: int) -> Value:
 
 
 def _to_odd(e: FunctionEmitter, value: Value) -> Value:
-    """Round double to single precision, to odd, so that rounding again to a narrow type is exact."""
+    """Round double to single precision, to odd; rounding again to a narrow type is then exact."""
     single = vector("float", lanes_of(value.type))
     near = e.convert("fptrunc", value, single)
     back = Real(e, e.convert("fpext", near, value.type))
