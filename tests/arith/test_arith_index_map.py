@@ -92,6 +92,59 @@ def test_every_element_goes_and_comes_back(index_map: IndexMap, shape: tuple[int
         assert bool(empty.value) == (place not in reached)
 
 
+MAPS = {
+    "tile": lambda i, j: (i // 4, i % 4, j),
+    "tile inside out": lambda i, j: (i % 4, i // 4, j),
+    "shift": lambda i, j: (i + 3, j + 1),
+    "tile with a shift": lambda i, j: ((i + 2) // 4, (i + 2) % 4, j),
+    "reverse": lambda i, j: (9 - i, j),
+    "swap": lambda i, j: (j, i),
+    "fuse": lambda i, j: (i * 10 + j,),
+    "fuse and tile": lambda i, j: ((i * 10 + j) // 4, (i * 10 + j) % 4),
+    "split the other": lambda i, j: (j // 3, i, j % 3),
+    "constants": lambda i, j: (i, const(7), j, const(0)),
+}
+SIZES: tuple[Expr, ...] = (
+    const(1), const(2), const(5), N, ir.minimum(N, 1), ir.minimum(N, 2), ir.minimum(N - 3, 1),
+    N % 2, N // 9, N % 3 + 1,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_inverse_shape_and_padding_agree_at_every_size(name: str) -> None:
+    """Also where a size is one element or none, whose index is a constant to the analyzer."""
+    known = Analyzer()
+    known.bind_bounds(N, low=0, high=9)
+    index_map, inverted = IndexMap((I0, J), MAPS[name](I0, J)), 0
+
+    def value(expr: Expr, at: dict[ir.Var, int]) -> int:
+        number = Analyzer().simplify(ir.substitute(expr, {v: const(n) for v, n in at.items()}))
+        assert isinstance(number, ir.IntImm)
+        return number.value
+
+    for shape in itertools.product(SIZES, SIZES):
+        try:
+            inverse, padding = index_map.non_surjective_inverse(shape, known)
+        except IterMapError:
+            continue
+        inverted += 1
+        box = index_map.map_shape(shape, known)
+        for n in (0, 1, 3, 4, 9):
+            points = itertools.product(*(range(value(s, {N: n})) for s in shape))
+            want = {
+                tuple(value(e, {I0: i, J: j}) for e in index_map.final): (i, j) for i, j in points
+            }
+            if len(want) > 30:
+                continue
+            back: dict[tuple[int, ...], tuple[int, ...]] = {}
+            for place in itertools.product(*(range(value(s, {N: n})) for s in box)):
+                at = {**dict(zip(inverse.initial, place, strict=True)), N: n}
+                if not value(padding, at):
+                    back[place] = tuple(value(e, at) for e in inverse.final)
+            assert back == want, (texts(shape), n)
+    assert inverted > 10
+
+
 def test_loops_in_terms_of_bindings() -> None:
     sizes = {I0: (0, 3), J: (0, 14), K: (2, 5)}
     iters = {v: Range(const(a), const(b)) for v, (a, b) in sizes.items()}

@@ -268,3 +268,38 @@ def main(a: T.handle, b: T.handle, c: T.handle):
         bw.interpret(sch.func, a, b, c)
         np.testing.assert_array_equal(b, a)
         np.testing.assert_array_equal(c, a)
+
+
+@pytest.mark.parametrize("size", ["T.min(n, 1)", "n // 9", "n % 2", "T.min(n, 3)"])
+@pytest.mark.parametrize("step", ["block", "buffer"])
+def test_a_tile_larger_than_the_domain_adds_nothing(size: str, step: str) -> None:
+    func = from_source(f"""
+@T.prim_func(index_dtype="int64")
+def main(a: T.handle, c: T.handle):
+    T.func_attr({{"tir_var_upper_bound": {{"n": 9}}, "tir_var_lower_bound": {{"n": 0}}}})
+    n = T.int64()
+    A = T.match_buffer(a, (n,), "float32")
+    C = T.match_buffer(c, (), "float32")
+    B = T.alloc_buffer(({size},), "float32")
+    for i in range({size}):
+        with T.block("B"):
+            vi = T.axis.spatial({size}, i)
+            B[vi] = A[vi]
+    for k in range({size}):
+        with T.block("C"):
+            vk = T.axis.reduce({size}, k)
+            with T.init():
+                C[()] = T.float32(0)
+            C[()] = C[()] + B[vk]
+""")
+    sch = Schedule(func)
+    if step == "block":
+        sch.transform_block_layout("C", lambda i: (i // 4, i % 4))
+    else:
+        sch.transform_layout("B", ("write", 0), lambda i: (i // 4, i % 4), pad_value=0.0)
+    for n in (0, 1, 2, 4, 9):
+        a = np.arange(1, n + 1, dtype=np.float32)
+        want, got = np.full((), 7, np.float32), np.full((), 7, np.float32)
+        bw.interpret(func, a, want)
+        bw.interpret(sch.func, a, got)
+        assert got == want

@@ -13,7 +13,9 @@ from blockwright.arith.itermap import require_iter_map
 from blockwright.arith.itermark import IterMapError, IterMapResult, IterMark, IterSum
 from blockwright.ir import (
     GE,
+    LE,
     LT,
+    NE,
     Expr,
     Range,
     Var,
@@ -96,6 +98,11 @@ class IndexMap(msgspec.Struct, frozen=True, eq=False):
             for k, size in enumerate(shape)
             if _at_most_one(size, analyzer)
         }
+        if sizes:
+            bounds = {var: analyzer.const_bounds(size) for size, var in sizes.items()}
+            analyzer = analyzer.copy()
+            for var, (low, _) in bounds.items():
+                analyzer.bind_bounds(var, low=low, high=1)
         domains = self.domains([sizes.get(size, size) for size in shape])
         result: list[Expr] = []
         for index in self.final:
@@ -132,7 +139,9 @@ class IndexMap(msgspec.Struct, frozen=True, eq=False):
             if const_int(size) is None:
                 known.learn(compare(GE, size, 1))
         inverse = _inverted(self, result, shape, final_shape, known)
-        return inverse, _padding(inverse, shape, final_shape, known)
+        padding = _padding(inverse, shape, final_shape, known)
+        single = _single(inverse, result, shape, final_shape, analyzer)
+        return inverse, logical_or(padding, single)
 
 
 def _at_most_one(size: Expr, analyzer: Analyzer) -> bool:
@@ -184,6 +193,30 @@ def _padding(
     outside: Expr = const(False, BOOL)
     for value, size in zip(inverse.final, shape, strict=True):
         outside = logical_or(outside, logical_or(compare(LT, value, 0), compare(GE, value, size)))
+    return inner.simplify(outside)
+
+
+def _single(
+    inverse: IndexMap,
+    result: IterMapResult,
+    shape: Sequence[Expr],
+    final_shape: Sequence[Expr],
+    analyzer: Analyzer,
+) -> Expr:
+    """Where axes of at most one element have none: beside their constant index, or all if empty.
+
+    `(i,)` → `(i + 3,)` for one element has the final shape (4,), of which only 3 is an element.
+    """
+    inner = analyzer.copy()
+    for var, domain in _ranges(inverse.initial, final_shape).items():
+        inner.bind(var, domain)
+    outside: Expr = const(False, BOOL)
+    for var, item in zip(inverse.initial, result.indices, strict=True):
+        if not item.args:
+            outside = logical_or(outside, compare(NE, var, cast_to(item.base, var.type)))
+    for value, size in zip(inverse.final, shape, strict=True):
+        if const_int(size) is None and const_int(value) is not None:
+            outside = logical_or(outside, compare(LE, size, 0))
     return inner.simplify(outside)
 
 
