@@ -1,7 +1,7 @@
-"""The error codes on one page, generated from the table.
+"""Generate the page of error codes, `docs/errors.md`, from the table in `codes`.
 
-`python -m blockwright.support.error_page > docs/errors.md` renews the page; a test checks that the
-page and the table agree.
+Run `python -m blockwright.support.error_page > docs/errors.md` to update the page; a test checks
+that it agrees with the table.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ _INTRO = """# Error codes
 
 Generated from the table of codes (`python -m blockwright.support.error_page`); do not edit.
 
-An error prints its code, `error[BW317]`, and carries it as `error.code`. The message names what is
-wrong in the program at hand, and mostly what to do instead; the code stands for the rule.
-`blockwright explain BW317` prints its line of this page and, for many schedule errors, a schedule
-that is refused and one that is not. `BLOCKWRIGHT_TRACEBACK=full` keeps the scheduler's own frames
-in tracebacks."""
+An error prints its code as `error[BW317]` and stores it in `error.code`. The code identifies the
+kind of error; the message describes the error in the program at hand and usually suggests a fix.
+`blockwright explain BW317` prints the entry of this page and, for many schedule errors, an example
+of a rejected schedule and a corrected one. Set `BLOCKWRIGHT_TRACEBACK=full` to keep the scheduler's
+internal frames in tracebacks."""
 
 
 def page_text() -> str:
-    """The page."""
+    """Return the text of the page."""
     lines = [_INTRO]
     for digit, family in FAMILIES.items():
         title = family[0].upper() + family[1:]
-        lines += ["", f"## BW{digit}xx: {title}", "", "| code | rule |", "|---|---|"]
+        lines += ["", f"## BW{digit}xx: {title}", "", "| code | meaning |", "|---|---|"]
         lines += [f"| {c} | {rule} |" for c, rule in CODES.items() if c[2] == digit]
     return "\n".join(lines) + "\n"
 
