@@ -1,4 +1,4 @@
-"""Blockwright: a machine-learning compiler in Python. Names are loaded at first use (PEP 562)."""
+"""Blockwright, a machine-learning compiler. Public names are imported on first use (PEP 562)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from blockwright.support.garbage import few_collections
 
 __version__ = "0.1.0"
 
-# Public name → module that defines it. Nothing heavy is imported until a name is used.
+# Public name → module that defines it.
 _EXPORTS: dict[str, str] = {
     "ArgumentError": "blockwright.support",
     "ArtefactError": "blockwright.support",
@@ -49,10 +49,10 @@ _MODULES = frozenset({"ir", "tir", "script", "testing"})
 
 
 class _Package(ModuleType):
-    """A package whose public functions may share a name with a room (`bw.build`, `build/`).
+    """Package in which a function and a subpackage may share a name (`bw.build`, `build/`).
 
-    Importing a room binds it as an attribute of the package; the function keeps the name instead,
-    and the room stays reachable by `import` and `from ... import`.
+    Importing a subpackage would bind it as an attribute of the package. The attribute stays the
+    function; the subpackage remains reachable by `import` and `from ... import`.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -65,7 +65,7 @@ sys.modules[__name__].__class__ = _Package
 
 def __getattr__(name: str) -> Any:
     if name in _EXPORTS:
-        with few_collections:  # modules stay
+        with few_collections:  # modules are never freed
             value = getattr(importlib.import_module(_EXPORTS[name]), name)
         globals()[name] = value
         return value

@@ -1,4 +1,4 @@
-"""Tensor programs under their classic address: `bw.tir.Schedule` and its companions."""
+"""Names of the tensor level as in TVM: `bw.tir.Schedule`, `bw.tir.PrimFunc`, ..."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_thread_counts_say_what_limits_them(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delenv("BLOCKWRIGHT_NUM_THREADS", raising=False)
     monkeypatch.setattr("blockwright.runtime.threads.num_threads", lambda: 2)
     text = values(doctor.probe_threads())["threads"]
-    assert text == "2 (8 processors, 3 allowed by affinity, control group's quota 2)"
+    assert text == "2 (8 processors, 3 allowed by affinity, cgroup quota 2)"
 
 
 def test_more_threads_than_processors_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,7 +140,7 @@ def test_a_compiled_model_has_no_stages(blockwright: Run, compiled: Path, option
     done = blockwright("show", compiled, option, "schedule")
     assert done.status == 2
     assert "error[BW916]" in done.err
-    assert "give the model it was made from" in done.err
+    assert "give the source model" in done.err
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_show_one_kernel(blockwright: Run, script: Path) -> None:
     assert names
     one = blockwright("show", script, "--kernel", names[0])
     assert one.status == 0, one.err
-    assert f"# {names[0]}: rule " in one.out
+    assert f"# {names[0]}: strategy " in one.out
     wrong = blockwright("show", script, "--kernel", "absent")
     assert wrong.status == 2
     assert "error[BW905]" in wrong.err

@@ -44,7 +44,7 @@ def check(
         model = bw.compile(Product(fn, w), (example,))
     else:
         model = bw.compile(Product(fn, None), (example, w))
-    assert f": rule {rule}" in model.show("schedule")
+    assert f": strategy {rule}" in model.show("schedule")
     for x in (example, torch.rand(left, generator=random), example + 1000):
         exact = fn(x.double(), w.double())
         got = model(x) if constant else model(x, w)
@@ -101,7 +101,7 @@ def test_winograd_convolutions() -> None:
     w = torch.randn(64, 512, 3, 3, generator=random)
     exact = conv3x3(x.double(), w.double())
     model = bw.compile(Product(conv3x3, w), (x,))
-    assert ": rule winograd" in model.show("schedule")
+    assert ": strategy winograd" in model.show("schedule")
     # Added one after another, the channels make it 4e-6.
     assert error(model(x), exact) <= max(4 * error(conv3x3(x, w), exact), 1.2e-6)
 

@@ -1,1 +1,1 @@
-"""What users import; `blockwright/__init__` loads these names at first use."""
+"""Public API: compile, validate, verify. `blockwright` imports these names on first use."""

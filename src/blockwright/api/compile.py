@@ -1,4 +1,4 @@
-"""`bw.compile`: a model in, an executable out."""
+"""`bw.compile`: compile a model to an executable."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from blockwright.verify import require_solvers
 
 Progress = Callable[[str, int, int], None]
 EFFORTS = ("none",)
-_LARGE = 50  # modules from which a model surely has kernels for several processes
+_LARGE = 50  # torch submodules above which the worker processes are started early
 OPTIONS = ("disabled_strategies", "instruments", "log_queries", "sanitize", "stages", "winograd")
 KINDS = "pass a torch module, an exported program or an IR module"
 
@@ -52,33 +52,34 @@ def compile(
     progress: Progress | None = None,
     options: dict[str, Any] | None = None,
 ) -> CompiledModel:
-    """Compile a model to native code, once for all shapes it declares.
+    """Compile a model to native code, once for all shapes that it declares.
 
     Arguments:
         model: `torch.export.ExportedProgram`, `torch.nn.Module` (exported here with
             `example_inputs` and `dynamic_shapes`), `ir.IRModule` with a graph function "main", or a
             graph function.
         target: `bw.Target` or its name.
-        dynamic_shapes: as for `torch.export.export`. With an exported program, what it was exported
-            with: dimensions are then called by the names of their `Dim`.
-        effort: "none" constructs schedules from rules; nothing is searched.
-        verify: true: each schedule that the rules make is proved to compute what its program does
-            (see `bw.verify`), and the verdicts are `proofs` of what is returned; one that is
-            refuted is an error. "prove": so is one that cannot be decided.
+        dynamic_shapes: as for `torch.export.export`. For an exported program, pass the value that
+            it was exported with; dimensions then get the names of their `Dim`.
+        effort: "none": strategies construct the schedules without search.
+        verify: True: prove that each schedule of a strategy preserves the meaning of its program
+            (see `bw.verify`); the result's `proofs` holds the verdicts, and a refuted schedule is
+            an error. "prove": an undecided schedule is an error too.
         progress: called with (stage, finished, total).
-        options: `disabled_strategies` (names of schedule strategies to leave out), `winograd`
-            (False: compute all convolutions directly), `instruments` (called after every pass with
-            name, before, after), `log_queries` (True: `context.queries` holds every arithmetic
-            query of the compilation that was not proved), `sanitize` (checks in the compiled code,
-            as for `bw.build`). With BLOCKWRIGHT_DUMP_DIR set, the module after every pass is
-            written there.
+        options: `disabled_strategies` (names of strategies to skip), `winograd` (False: compute
+            all convolutions directly), `instruments` (functions called after every pass with name,
+            before, after), `log_queries` (True: record every arithmetic query of the compilation
+            that was not proved in `context.queries`), `sanitize` (checks in the compiled code, as
+            for `bw.build`). If BLOCKWRIGHT_DUMP_DIR is set, the module after every pass is written
+            to that directory.
 
     Raises:
-        ImporterError: operators that are not covered, all at once.
-        OptionError: BW901 unknown effort, BW902 a model of another kind, BW908 a torch module
-            without a sequence of example inputs, BW926 no solvers, BW927 no such `verify`, BW928
-            no such option or rule.
-        BuildError: BW643 a schedule is refuted, BW644 not proved; and as for `bw.build`.
+        ImporterError: unsupported operators, all listed in one error.
+        OptionError: BW901 unknown effort, BW902 unsupported kind of model, BW908 a torch module
+            without a sequence of example inputs, BW926 solvers not installed, BW927 invalid
+            `verify`, BW928 unknown option or strategy.
+        BuildError: BW643 a schedule was refuted, BW644 a schedule was not proved; also the errors
+            of `bw.build`.
     """
     if effort not in EFFORTS:
         raise OptionError(
@@ -86,7 +87,7 @@ def compile(
             code="BW901",
             help="schedules are constructed, not searched",
         )
-    asked: Any = verify  # an array would be compared element by element
+    asked: Any = verify  # check the type first: an array would compare element by element
     if not isinstance(asked, (int, str)) or asked not in (False, True, "prove"):
         raise OptionError(
             f"verify cannot be {verify!r}", code="BW927", help='use True, False or "prove"'
@@ -118,14 +119,14 @@ def compile(
     _check_options(settings)
     machine = Target(target)
     context = PassContext(machine, settings, settings.get("instruments", ()), progress)
-    if not settings.get("log_queries"):  # which are asked while schedules are made
+    if not settings.get("log_queries"):  # cached schedules would issue no queries
         context.compile_cache = CompileCache()
     with constants.reserved(_weight_bytes(model)):
         return _compile(model, example_inputs, dynamic_shapes, context, verify)
 
 
 def with_current_names(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, with current names for those that options and strategies had earlier."""
+    """Return the options with former names of options and strategies replaced by current ones."""
     settings = {FORMER_OPTIONS.get(name, name): value for name, value in options.items()}
     disabled: Any = settings.get("disabled_strategies")
     if isinstance(disabled, (list, tuple, set, frozenset)):
@@ -137,7 +138,7 @@ def with_current_names(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_options(settings: dict[str, Any]) -> None:
-    """Options and rules that there are not are refused, not passed over."""
+    """Raise OptionError BW928 for unknown options or strategies, and for invalid values."""
     _check_names("option", settings, OPTIONS)
     rules = settings.get("disabled_strategies", ())
     if isinstance(rules, str):
@@ -153,7 +154,7 @@ def _check_options(settings: dict[str, Any]) -> None:
         'write ["name"]',
     )
     _check_stages(settings.get("stages", STAGES))
-    _check_names("schedule rule", rules, [rule.name for rule in STRATEGIES])
+    _check_names("strategy", rules, [rule.name for rule in STRATEGIES])
     for name in ("log_queries", "winograd"):
         require_kind(
             settings.get(name, False),
@@ -175,7 +176,7 @@ def _check_options(settings: dict[str, Any]) -> None:
 
 
 def _check_stages(stages: Any) -> None:
-    """Stages are pairs of a name and passes, which are pairs of a name and a function."""
+    """Check that each stage is a pair (name, passes), and each pass a pair (name, function)."""
 
     def is_pair(value: Any) -> bool:
         result = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else ()
@@ -202,9 +203,9 @@ def _check_names(what: str, given: Iterable[Any], known: Sequence[str]) -> None:
             close = get_close_matches(str(name), known, 1)
             remedy = f"did you mean {close[0]!r}? " if close else ""
             raise OptionError(
-                f"there is no {what} {name!r}",
+                f"unknown {what} {name!r}",
                 code="BW928",
-                help=f"{remedy}there are: {', '.join(known)}",
+                help=f"{remedy}choose from: {', '.join(known)}",
             )
 
 
@@ -232,7 +233,7 @@ def _compile(
         lowered = run_pipeline(imported, context, settings.get("stages", STAGES))
         if not isinstance(lowered["main"], ir.PrimFunc):
             raise OptionError(
-                "after the stages main still is a graph function",
+                "main is still a graph function after the last stage",
                 code="BW928",
                 help="keep the stage DynShapeAwareMemoryPlanning",
             )
@@ -251,7 +252,7 @@ def _compile(
 
 
 def _weight_bytes(model: Any) -> int:
-    """Of a torch module or exported program; packed, they take about as much."""
+    """Bytes of a model's weights, which approximate the size of the packed weights."""
     result: Any = getattr(model, "state_dict", dict)
     held: Any = result() if callable(result) else result
     return sum(int(getattr(value, "nbytes", 0)) for value in held.values())
@@ -260,7 +261,7 @@ def _weight_bytes(model: Any) -> int:
 def import_model(
     model: Any, example_inputs: Sequence[Any] | None = None, dynamic_shapes: Any = None
 ) -> ir.IRModule:
-    """The graph-level module of a model of any supported kind."""
+    """Convert a model of any supported kind to a graph-level module."""
     if isinstance(model, (ir.IRModule, ir.GraphFunction)) and (wrong := field_problems(model)):
         raise ValidationError.collect(wrong)
     if isinstance(model, ir.GraphFunction):
@@ -330,7 +331,7 @@ def _export(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: An
     for place, value in enumerate(pytree.tree_leaves(example_inputs)):
         if isinstance(value, torch.Tensor):
             require_storage(value, f"example input {place + 1}")
-    # The exporter takes one tensor given twice for one input; the model's callers will not.
+    # Clone the inputs: the exporter would merge two inputs that are the same tensor.
     distinct = pytree.tree_map_only(torch.Tensor, torch.clone, example_inputs)
     warn_of_training(model)
     modes = [(module, module.training) for module in model.modules()]
@@ -343,9 +344,9 @@ def _export(model: Any, example_inputs: Sequence[Any] | None, dynamic_shapes: An
         raise ImporterError(
             f"PyTorch could not export the model: {error}",
             code="BW509",
-            help="torch.export.export refuses it in the same way: change the "
-            "model, or dynamic_shapes, until it takes them",
+            help="torch.export.export fails with the same error: change the "
+            "model or dynamic_shapes until the export succeeds",
         ) from error
-    finally:  # the caller's model stays in the mode it was in
+    finally:  # restore training or evaluation mode
         for module, training in modes:
             module.training = training

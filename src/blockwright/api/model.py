@@ -1,4 +1,4 @@
-"""The result of a compilation: an executable that remembers how it came to be."""
+"""`CompiledModel`: an executable with the intermediate programs and traces of its compilation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from blockwright.runtime.threads import num_threads
 from blockwright.support import ArgumentError, OptionError
 from blockwright.support.kinds import require_kind
 
-# What `show` calls a stage → the pass after which the module is shown.
+# Stage name of `show` → pass whose output it shows.
 SHOWN = {
     "graph": "graph",
     "layout": "channels_last",
@@ -50,7 +50,7 @@ SHOWN = {
     "host": "lower_host",
 }
 
-# The passes whose decisions stand before what `show` gives of a stage.
+# Stage name of `show` → passes whose decisions it prints above the program.
 DECIDED = {
     "layout": ("channels_last",),
     "programs": ("choose_winograd", "choose_key_pieces", "fuse_ops"),
@@ -62,9 +62,9 @@ class CompiledModel(Executable):
 
     Attributes:
         context: notes, schedule traces and timings of the compilation.
-        stages: pass name → module after it ("graph" is the imported model).
+        stages: pass name → module after that pass ("graph" is the imported model).
         library: the built module (`source`, object names); lowered: the module it was built from.
-        proofs: the verdict on each schedule, when the compilation was to be verified.
+        proofs: the verdict on each schedule if compiled with `verify`, otherwise None.
     """
 
     def __init__(
@@ -85,13 +85,14 @@ class CompiledModel(Executable):
         super().__init__(library.loaded(), describe(imported, lowered, context))
 
     def show(self, stage: str = "schedule", kernel: str | None = None) -> str:
-        """Text of a stage: graph, layout, programs, schedule, packed, host, lowered, llvm or asm.
+        """Return a stage as text: graph, layout, programs, schedule, packed, host, lowered, llvm
+        or asm.
 
-        "layout" gives the graph with its layout changes, after what was decided for each region;
-        "programs" the fused programs, after the methods chosen for convolutions.
-        "schedule" gives, per kernel, the rule and why none before it applied, its trace as Python
-        and the scheduled program. "asm" shows the code of the kernels themselves;
-        `library.source("asm", kernel, complete=True)` also the entries that check arguments.
+        "layout" shows the decision for each region and the graph with its layout changes.
+        "programs" shows the algorithms chosen for convolutions and the fused programs. "schedule"
+        shows for each kernel its strategy, why earlier strategies did not apply, the trace as
+        Python and the scheduled program. "asm" shows the code of the kernels;
+        `library.source("asm", kernel, complete=True)` adds the entries that check arguments.
         """
         require_kind(stage, str, "a stage is a name", OptionError, "BW904", 'write show("asm")')
         require_kind(
@@ -122,7 +123,7 @@ class CompiledModel(Executable):
         for name, trace in self.context.traces.items():
             if kernel is None or kernel == name:
                 func = module[name]
-                parts.append(f"# {name}: rule {func.attrs.get('schedule_strategy')}")
+                parts.append(f"# {name}: strategy {func.attrs.get('schedule_strategy')}")
                 refusals = self.context.refusals.get(name, ())
                 parts += [f"#   not {rule}: {reason}" for rule, reason in refusals]
                 notes = (n for n in self.context.notes if n.startswith(f"{name}: "))
@@ -138,18 +139,19 @@ class CompiledModel(Executable):
         return "\n".join(parts)
 
     def profile(self, *inputs: Any, repeat: int = 5, roofline: Roofline | None = None) -> Profile:
-        """Times every part of a call, `repeat` times after one call to warm up.
+        """Time every part of a call, `repeat` times after one warm-up call.
 
         `print(profile)` shows a table; `profile.save_trace(path)` writes a trace for viewers. The
-        first profile builds a second host program, which reads the clock between kernels; all
-        kernels come from the object cache. Calls of the model itself take turns with the timed
-        ones: their time is the latency that the parts are held against.
+        first profile builds a second host program that reads the clock between kernels; the
+        kernels come from the object cache. Timed calls alternate with calls of the uninstrumented
+        model, whose mean time is the reported latency.
 
-        Beside the measured time stands what the cost model expects, with all data where an earlier
-        call leaves it (`blockwright.cost.estimate`). Kernels are held against `roofline`. Without
-        one this process measures the machine, once for each number of threads; where the machine
-        drifts, hand in `bw.measure_roofline()`.
-        Raises: ArgumentError like a call; OptionError (BW906) for a `repeat` below 1.
+        The profile also has the time that the cost model predicts for each kernel, with all data
+        in the caches where an earlier call leaves it (`blockwright.cost.estimate`), and compares
+        each kernel with `roofline`. By default, this process measures the machine once per number
+        of threads; if the machine's speed drifts, pass a fresh `bw.measure_roofline()`.
+
+        Raises: ArgumentError as for a call; OptionError (BW906) if `repeat` is less than 1.
         """
         if repeat < 1:
             raise OptionError(f"repeat must be at least 1, got {repeat}", code="BW906")
@@ -180,11 +182,12 @@ class CompiledModel(Executable):
         )
 
     def estimate(self, *inputs: Any) -> float:
-        """Seconds that the cost model expects the kernels of a call with inputs of these shapes to
-        take. Nothing is run: only shapes are looked at. `profile` has the figures of every kernel,
-        beside what it took.
-        Raises: ArgumentError (BW701, BW704) for another number of inputs, or shapes that do
-            not fit.
+        """Predict the time in seconds that the kernels of a call take, with the cost model.
+
+        Runs nothing and uses only the shapes of the inputs. `profile` shows the prediction for
+        each kernel beside its measured time.
+
+        Raises: ArgumentError (BW701, BW704) if the number of inputs or a shape does not fit.
         """
         parameters = self.signature.parameters
         if len(inputs) != len(parameters):
@@ -207,7 +210,7 @@ class CompiledModel(Executable):
         return sum(call.predicted for call in self._calls(stored)) * 1e-9
 
     def _timed_function(self) -> NativeFunction:
-        """The model with clocks inside; built when it is first asked for."""
+        """Return the model instrumented with clock readings; built on first use."""
         if self._timed is None:
             functions = dict(self.lowered.functions)
             functions["main"] = instrument_host(self.lowered["main"])
@@ -226,7 +229,7 @@ class CompiledModel(Executable):
         return self._timed
 
     def _timed_call(self, timed: NativeFunction, inputs: tuple[Any, ...]) -> TimedRun:
-        """One call, done like those of users, with its readings."""
+        """Call the instrumented model like a user would, and return its clock readings."""
         start = perf_counter_ns()
         *results, ticks = timed(*(inputs if self._usual else self._orders.stored(inputs)))
         if not self._usual:
@@ -235,7 +238,7 @@ class CompiledModel(Executable):
         return TimedRun(start, np.asarray(ticks).tolist(), end)
 
     def _calls(self, shapes: Sequence[tuple[int, ...]]) -> list[KernelCall]:
-        """The kernel calls for arguments of these shapes, with their work but without times."""
+        """Return the kernel calls for arguments of these shapes, with work but without times."""
         host: ir.PrimFunc = self.lowered["main"]
         declared = [tuple(size_text(d) for d in buffer.shape) for buffer in host.buffers]
         values = bind_symbols(list(zip(declared, shapes, strict=False)))
@@ -261,8 +264,8 @@ class CompiledModel(Executable):
         return out
 
     def _kernel_call(self, name: str, sizes: dict[ir.Var, ir.Expr]) -> KernelCall:
-        """Work is counted on the program before scheduling, which keeps the symbols; the schedule
-        is what the cost model looks at."""
+        """Count the work on the unscheduled program, which still has its symbols; predict the
+        time from the scheduled one."""
         func: ir.PrimFunc = self.lowered[name]
         earlier = [m.functions[name] for m in self.stages.values() if name in m.functions]
         plain = [f for f in earlier if isinstance(f, ir.PrimFunc) and not f.attrs.get(IS_SCHEDULED)]
@@ -275,18 +278,20 @@ class CompiledModel(Executable):
         )
 
     def save(self, path: str | os.PathLike[str]) -> int:
-        """Write the artefact: one shared library with code, weights and description.
+        """Write the artefact, one shared library with code, weights and metadata, and return its
+        size in bytes.
 
-        It loads with `bw.load` in a base install, and with `tvm_ffi.load_module` without
-        Blockwright when its name ends in `.so`. Returns the size in bytes.
-        Raises: ArtefactError (BW805) when the file cannot be written; nothing is left behind.
+        `bw.load` loads it in a base install. If the name ends in `.so`, `tvm_ffi.load_module` loads
+        it without Blockwright.
+
+        Raises: ArtefactError (BW805) if the file cannot be written; no partial file remains.
         """
         require_path(path, 'write model.save("model.bwx")')
         return self.library.save(path, self.metadata)
 
 
 def describe(imported: ir.IRModule, lowered: ir.IRModule, context: PassContext) -> Metadata:
-    """The description that an artefact carries."""
+    """Build the metadata that an artefact stores."""
     host: ir.PrimFunc = lowered["main"]
     count = int(host.attrs[NUM_OUTPUTS])
     check_module_attributes(imported, count)
@@ -325,7 +330,7 @@ def describe(imported: ir.IRModule, lowered: ir.IRModule, context: PassContext) 
 
 
 def _parameter(buffer: ir.Buffer, order: tuple[int, ...]) -> Parameter:
-    """The shape as users count it; the buffer's is the stored one."""
+    """Describe a parameter by its logical shape; the buffer has the stored (permuted) shape."""
     stored: tuple[Any, ...] = tuple(size_text(d) for d in buffer.shape)
     shape = tuple(stored[order.index(axis)] for axis in range(len(order))) if order else stored
     return Parameter(buffer.name, "tensor", buffer.dtype.name, shape, order=order)

@@ -1,7 +1,8 @@
-"""Attributes of a module that say how its arguments and results lie and nest.
+"""Check the module attributes that describe layout and nesting of arguments and results.
 
-Importers write them, and compiled models rest on them: `input_orders` and `output_orders` are the
-orders of stored axes, `inputs_tree` and `outputs_tree` how values nest, `constants` arrays by name.
+Importers write these attributes and compiled models rely on them: `input_orders` and
+`output_orders` are orders of stored axes, `inputs_tree` and `outputs_tree` describe nested containers, `constants`
+maps names to arrays.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from blockwright.support import ValidationError
 def check_module_attributes(module: ir.IRModule, count: int | None = None) -> None:
     """Raise ValidationError BW252 for an attribute that does not fit the function "main".
 
-    Arguments: `count` is the number of results, once it is known.
+    Arguments: `count` is the number of results, or None if it is not known yet.
     """
     attrs, main = module.attrs, module.functions.get("main")
     if not isinstance(main, ir.GraphFunction):
@@ -65,7 +66,7 @@ def _require(holds: bool, name: str, what: str) -> None:
 
 
 def _is_order(order: Any, rank: int = -1) -> bool:
-    """Whether something numbers axes from 0, of that rank where it is known; () states none."""
+    """Whether `order` is empty or a permutation of the axes; `rank` < 0 means unknown rank."""
     if not isinstance(order, (list, tuple)):
         return False
     axes = cast("Sequence[Any]", order)

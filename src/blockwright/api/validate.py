@@ -1,4 +1,4 @@
-"""`bw.validate`: every problem of a program, from both levels, in one error."""
+"""`bw.validate`: check graph functions and tensor programs; one error lists all problems."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ def validate(
     func_or_module: ir.PrimFunc | ir.GraphFunction | ir.IRModule,
     target: str | Target | None = None,
 ) -> None:
-    """Check everything that must hold of a program; `build` does so before it builds.
+    """Check that a program is valid. `build` runs the same checks.
 
-    It is well formed; loop nests bind block iterators soundly; what is read has been written;
-    iterations that run at the same time do not meet; kernels are consistent, their threads see
-    what they read; views keep what they demand; the machine offers what the program names and asks
-    for. See the modules of `analysis` for each rule. A rule that can neither be proved nor refuted
-    for a program is taken to hold, except demands on layout.
+    Checks well-formedness, bindings of block iterators, reads of uninitialized elements, races
+    between concurrent iterations, consistency and data sharing of GPU kernels, constraints of
+    views, and the features and limits of the target. The modules of `analysis` document each rule.
+    A rule that can be neither proved nor refuted is assumed to hold, except layout constraints.
 
     Arguments:
         func_or_module: a tensor program, a graph function, or a module of both.
-        target: a `Target` or its name; without it what depends on the machine is left out.
+        target: a `Target` or its name; None skips the checks that depend on the machine.
 
     Raises:
         ValidationError: lists all problems of all functions.
-        OptionError: BW902 for anything that is no program.
+        OptionError: BW902 for any other object.
     """
     given: Any = func_or_module
     if isinstance(given, ir.Node) and (wrong := field_problems(given)):
@@ -67,9 +66,9 @@ def validate(
 
 
 def unknown_bounds(function: ir.PrimFunc | ir.GraphFunction) -> list[Diagnostic]:
-    """Declared bounds of names that are no symbol of a function.
+    """Report declared bounds for names that are not symbols of the function.
 
-    Asked of what users hand in alone: functions that passes make may keep those of their callers.
+    Checked for user input only: functions created by passes may keep the bounds of their callers.
     """
     names = {v.name for v in ir.collect(function, ir.Var)}
     return [
@@ -79,7 +78,7 @@ def unknown_bounds(function: ir.PrimFunc | ir.GraphFunction) -> list[Diagnostic]
 
 
 def _pipelines(function: ir.PrimFunc) -> list[Diagnostic]:
-    """What is illegal about the pipelines that annotations ask for."""
+    """Report errors in the software pipelines that annotations request."""
     try:
         with_pipelines(function)
     except ScheduleError as error:

@@ -1,7 +1,7 @@
-"""What users type: `blockwright compile | run | show | doctor`.
+"""Command-line interface: `blockwright compile | run | show | doctor | explain`.
 
-Importing this room loads typer and nothing of the compiler, so that `--help` answers at once; every
-command loads what it needs when it runs.
+Importing this package loads typer but no part of the compiler, so that `--help` responds at once.
+Each command imports what it needs when it runs.
 """
 
 from blockwright.cli.app import main

@@ -1,4 +1,4 @@
-"""The commands and their options; each hands over to the file of its name."""
+"""Commands and their options; each command calls the module with its name."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ app = typer.Typer(
 
 MODEL_HELP = (
     "A torch.export file (.pt2; loading it needs torch), package.module:name of an exported "
-    "program or IR module (or a function returning one), or a .py script that holds an "
-    "@I.ir_module (script.py:name when it holds several)."
+    "program or IR module (or a function returning one), or a .py script that defines an "
+    "@I.ir_module (script.py:name if it defines several)."
 )
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
 TargetName = Annotated[
@@ -69,13 +69,13 @@ def compile_command(
         bool,
         typer.Option(
             "--verify",
-            help="Prove every schedule right, and show the verdicts; one that "
-            "is refuted is an error.",
+            help="Prove that every schedule is correct and show the verdicts; a "
+            "refuted schedule is an error.",
         ),
     ] = False,
     prove: Annotated[
         bool,
-        typer.Option("--prove", help="As --verify; a schedule that is not proved is an error."),
+        typer.Option("--prove", help="Like --verify, but an unproved schedule is an error too."),
     ] = False,
     debug: Debug = False,
 ) -> None:
@@ -91,25 +91,27 @@ def run_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL.bwx", help="A compiled model.")],
     inputs: Annotated[
         list[str] | None,
-        typer.Option("--input", metavar="NAME=FILE.npy", help="An argument from a file; repeat."),
+        typer.Option(
+            "--input", metavar="NAME=FILE.npy", help="Read an argument from a file; repeatable."
+        ),
     ] = None,
     random: Annotated[
         list[str] | None,
         typer.Option(
             "--random",
             metavar="NAME=SHAPE[:DTYPE]",
-            help="An argument of random numbers, such as ids=2x16:int64; repeat. Floats are "
-            "standard normal, integers 0 or 1.",
+            help="Fill an argument with random numbers, such as ids=2x16:int64; repeatable. "
+            "Floats are standard normal, integers 0 or 1.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of the random arguments.", min=0)] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the random arguments.", min=0)] = 0,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="DIR", help="Save results here as .npy files."),
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Run a compiled model on arrays from files, or on random ones."""
+    """Run a compiled model on arrays from files or on random arrays."""
     with command_session(debug):
         from blockwright.cli.run import run_model
 
@@ -120,7 +122,9 @@ def run_command(
 def show_command(
     model: Annotated[
         str,
-        typer.Argument(metavar="MODEL|MODEL.bwx", help="As for compile, or a compiled model."),
+        typer.Argument(
+            metavar="MODEL|MODEL.bwx", help="A model as for compile, or a compiled model."
+        ),
     ],
     stage: Annotated[
         str | None,
@@ -128,16 +132,16 @@ def show_command(
             "--stage",
             metavar="STAGE",
             help="graph, layout, programs, schedule, packed, host, lowered, llvm or asm; default: "
-            "schedule. A compiled model shows signature, target and memory plan instead.",
+            "schedule. For a compiled model: its signature, target and memory plan.",
         ),
     ] = None,
     kernel: Annotated[
-        str | None, typer.Option("--kernel", metavar="NAME", help="Only this kernel.")
+        str | None, typer.Option("--kernel", metavar="NAME", help="Show only this kernel.")
     ] = None,
     target: TargetName = "native",
     debug: Debug = False,
 ) -> None:
-    """Show a model at any stage of its compilation, or describe a compiled one."""
+    """Show a model at a stage of its compilation, or describe a compiled model."""
     with command_session(debug):
         from blockwright.cli.show import show_model
 
@@ -157,10 +161,10 @@ def doctor_command(debug: Debug = False) -> None:
 
 @app.command("explain")
 def explain_command(
-    code: Annotated[str, typer.Argument(metavar="CODE", help="As errors print it: BW317.")],
+    code: Annotated[str, typer.Argument(metavar="CODE", help="An error code, such as BW317.")],
     debug: Debug = False,
 ) -> None:
-    """Say what an error code stands for, and where to read on."""
+    """Explain an error code and refer to its documentation."""
     with command_session(debug):
         from blockwright.cli.explain import explain
 
@@ -168,9 +172,9 @@ def explain_command(
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """The entry point of the `blockwright` program; ends the process.
+    """Entry point of the `blockwright` program; exits the process.
 
-    Exit status: 0 done, 1 `doctor` found a fault, 2 an error or wrong use, 130 interrupted,
-    141 the reader of our output went away.
+    Exit status: 0 success, 1 `doctor` found a fault, 2 an error or wrong usage, 130 interrupted,
+    141 the output pipe was closed.
     """
     app(args=None if args is None else list(args), prog_name="blockwright")

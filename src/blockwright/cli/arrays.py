@@ -1,4 +1,4 @@
-"""Arguments of `run` from text, and results to lines and files."""
+"""Parse the arguments of `run`, and print or save its results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHAPE = re.compile(r"(\d+(x\d+)*)?\Z")
 
 
 def read_inputs(given: Sequence[str], parameters: Sequence[Parameter]) -> dict[str, Array]:
-    """Arrays of `NAME=FILE.npy` texts. Raises: OptionError BW920, BW921, BW924."""
+    """Load the arrays of `NAME=FILE.npy` options. Raises: OptionError BW920, BW921, BW924."""
     known = {p.name: p for p in parameters}
     result: dict[str, Array] = {}
     for text in given:
@@ -42,10 +42,9 @@ def read_inputs(given: Sequence[str], parameters: Sequence[Parameter]) -> dict[s
 def random_inputs(
     given: Sequence[str], parameters: Sequence[Parameter], seed: int, taken: Mapping[str, Any]
 ) -> dict[str, Array]:
-    """Arrays of `NAME=SHAPE[:DTYPE]` texts; the type defaults to the parameter's.
+    """Create the arrays of `NAME=SHAPE[:DTYPE]` options; the default type is the parameter's.
 
-    Raises: OptionError BW920 malformed, BW922 a type that does not exist, BW924 no such
-    argument or one given already.
+    Raises: OptionError BW920 malformed, BW922 unknown type, BW924 unknown or duplicate argument.
     """
     known = {p.name: p for p in parameters}
     generator = np.random.default_rng(seed)
@@ -66,7 +65,7 @@ def random_inputs(
             result[name] = _random(generator, sizes, dtype)
         except (MemoryError, ValueError, OverflowError) as error:
             raise OptionError(
-                f"--random {text}: there is no memory for such an array",
+                f"--random {text}: not enough memory for the array",
                 code="BW920",
                 help="use smaller sizes",
             ) from error
@@ -104,9 +103,9 @@ def _dtype(name: str) -> np.dtype[Any]:
         dtype = None
     if dtype is None or dtype.kind not in "biufV" or dtype.fields is not None:
         raise OptionError(
-            f"there is no element type {name!r}",
+            f"unknown element type {name!r}",
             code="BW922",
-            help="such as float32, bfloat16, int64, bool",
+            help="use float32, bfloat16, int64 or bool, for example",
         )
     return dtype
 
@@ -118,7 +117,7 @@ def _random(generator: np.random.Generator, shape: tuple[int, ...], dtype: np.dt
 
 
 def _retyped(array: Array, name: str) -> Array:
-    """`.npy` files keep only the width of types NumPy does not know; the model knows the type."""
+    """Restore types unknown to NumPy: `.npy` files store only their width."""
     if array.dtype.kind != "V" or array.dtype.fields is not None:
         return array
     dtype = _dtype(name)
@@ -126,7 +125,7 @@ def _retyped(array: Array, name: str) -> Array:
 
 
 def flatten(results: Any, names: Sequence[str]) -> Iterator[tuple[str, Array]]:
-    """(name, array) of every result; nested ones are named by their place, such as "0.hidden"."""
+    """Yield (name, array) for each result; nested results get path names such as "0.hidden"."""
     pairs = list(_leaves(results, ""))
     for position, (place, array) in enumerate(pairs):
         fallback = names[position] if position < len(names) else f"result_{position}"
@@ -148,7 +147,7 @@ def _leaves(value: Any, place: str) -> Iterator[tuple[str, Array]]:
 
 
 def statistics(array: Array) -> str:
-    """Type, shape and spread on one line."""
+    """Format type, shape, minimum, mean and maximum on one line."""
     head = f"{array.dtype.name}[{', '.join(map(str, array.shape))}]"
     if array.size == 0:
         return f"{head}  empty"

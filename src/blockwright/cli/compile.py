@@ -1,4 +1,4 @@
-"""`blockwright compile`: a model in, an artefact out."""
+"""`blockwright compile`: compile a model and save the artefact."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def compile_model(
     dump_dir: Path | None,
     verify: Verify,
 ) -> None:
-    """Compile the model `text` names, save it at `path`, say what it took and what was proved.
+    """Compile the model that `text` names, save it at `path`, and print times and verdicts.
 
-    Raises: OptionError (BW9xx) for arguments; what `bw.compile` and `save` raise.
+    Raises: OptionError (BW9xx) for invalid arguments; the errors of `bw.compile` and `save`.
     """
     if not path.absolute().parent.is_dir():
         raise OptionError(
@@ -74,9 +74,9 @@ def _summarise(compiled: bw.CompiledModel, loading: float, seconds: float) -> No
 
 @contextlib.contextmanager
 def progress_display() -> Generator[Report]:
-    """Bars on standard error, gone when done; lines in a log.
+    """Show progress on standard error: temporary bars on a terminal, lines otherwise.
 
-    One bar follows the stages of the pipeline; others show what happens inside long ones.
+    One bar shows the stage of the pipeline; others show progress within long stages.
     """
     console = errors()
     if not console.is_terminal:
@@ -102,7 +102,7 @@ def progress_display() -> Generator[Report]:
 
 
 def _report_lines(console: Console) -> Report:
-    """A line when a stage starts, and one when it is through."""
+    """Return a function that prints a line when a stage starts and when it ends."""
     started: set[str] = set()
 
     def report(stage: str, done: int, total: int) -> None:
@@ -114,10 +114,9 @@ def _report_lines(console: Console) -> Report:
 
 
 class PassDump:
-    """An instrument that writes the program after every pass: `DIR/NN-passname.py`.
+    """Instrument that writes the program after every pass to `DIR/NN-passname.py`.
 
-    `00-import.py` is the program before the first pass. Files of an earlier run are removed, so
-    that the folder tells one story.
+    `00-import.py` is the program before the first pass. Files of an earlier run are removed.
     """
 
     def __init__(self, folder: Path) -> None:

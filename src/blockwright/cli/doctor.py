@@ -1,7 +1,7 @@
-"""`blockwright doctor`: what this machine and this installation offer, and whether they work.
+"""`blockwright doctor`: report on the machine and the installation, and check that they work.
 
-Every probe is a function that returns findings; one that raises becomes a finding itself, so that
-a broken part never hides the others.
+Each probe is a function that returns lines of the report. An exception in a probe becomes a line
+too, so that one broken part does not hide the others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MARKS = {"ok": ("ok  ", "green"), "note": ("note", "yellow"), "broken": ("FAIL"
 class CheckLine(msgspec.Struct, frozen=True):
     """One line of the report.
 
-    `state` "broken" is for what compiling or running needs; `remedy` says what to do about it.
+    The state "broken" marks something that compiling or running requires; `remedy` is the fix.
     """
 
     name: str
@@ -48,7 +48,7 @@ Probe = Callable[[], list[CheckLine]]
 
 
 def examine() -> bool:
-    """Run all probes and print what they find; whether everything required works."""
+    """Run all probes and print their lines. Returns whether everything required works."""
     console = output()
     healthy = True
     for probe in PROBES:
@@ -64,7 +64,7 @@ def examine() -> bool:
 
 
 def findings(probe: Probe) -> list[CheckLine]:
-    """What a probe finds; a finding too when it raises."""
+    """Run a probe; an exception becomes a line of state "broken"."""
     try:
         return probe()
     except BlockwrightError as error:
@@ -80,7 +80,7 @@ def _title(probe: Probe) -> str:
 
 
 def probe_python() -> list[CheckLine]:
-    """Interpreter, system, and ourselves."""
+    """Check the Python interpreter and the operating system."""
     version = f"{platform.python_version()} at {sys.executable}"
     python = CheckLine("python", version)
     if sys.version_info < _MINIMUM:
@@ -95,7 +95,7 @@ def probe_python() -> list[CheckLine]:
 
 
 def probe_packages() -> list[CheckLine]:
-    """Packages that must import, then those that may be absent."""
+    """Check that required packages can be imported, and list the optional ones."""
     result: list[CheckLine] = []
     for name in REQUIRED:
         try:
@@ -121,7 +121,7 @@ def probe_packages() -> list[CheckLine]:
 
 
 def probe_llvm() -> list[CheckLine]:
-    """The code generator's library."""
+    """Report the LLVM version."""
     from blockwright.codegen.llvm.binding import llvm_version
 
     llvm, _, binding = llvm_version().partition("/")
@@ -129,7 +129,7 @@ def probe_llvm() -> list[CheckLine]:
 
 
 def probe_processor() -> list[CheckLine]:
-    """What code for this machine may use."""
+    """Report features, vector registers and caches of the native target."""
     from blockwright.target import Target, host_cpu_name
 
     target = Target("native")
@@ -163,13 +163,15 @@ def probe_processor() -> list[CheckLine]:
     ]
     if target.arch == "x86_64" and not target.fma:
         result.append(
-            CheckLine("fma", "absent: products and sums round apart, and run slower", "note")
+            CheckLine(
+                "fma", "absent: products and sums are rounded separately and run slower", "note"
+            )
         )
     return result
 
 
 def probe_threads() -> list[CheckLine]:
-    """How many threads a call may use, and what limits them."""
+    """Report the thread count and what limits it."""
     from blockwright.runtime import threads
 
     allowed, present = len(os.sched_getaffinity(0)), os.cpu_count() or 1
@@ -181,13 +183,13 @@ def probe_threads() -> list[CheckLine]:
     if chosen is not None:
         reasons.append(f"{threads.ENVIRONMENT}={chosen}")
     elif used < allowed:
-        reasons.append(f"control group's quota {used}")
+        reasons.append(f"cgroup quota {used}")
     result = [CheckLine("threads", f"{used} ({', '.join(reasons)})")]
     if used > allowed:
         result.append(
             CheckLine(
                 "threads",
-                f"more than the {allowed} allowed processors: calls wait",
+                f"more threads than the {allowed} allowed processors: threads wait for each other",
                 "note",
                 f"unset {threads.ENVIRONMENT}",
             )
@@ -196,14 +198,14 @@ def probe_threads() -> list[CheckLine]:
 
 
 def probe_cache() -> list[CheckLine]:
-    """The directory of compiled objects. Compiling works without; it only takes longer."""
+    """Check the directory of compiled objects. Compilation works without it but is slower."""
     from blockwright.build.cache import DEFAULT_LIMIT, cache_directory
 
     folder = cache_directory()
     if folder is None:
         empty = os.environ.get("BLOCKWRIGHT_CACHE_DIR") == ""
-        reason = "BLOCKWRIGHT_CACHE_DIR is empty" if empty else "there is no home directory"
-        remedy = "" if empty else "set BLOCKWRIGHT_CACHE_DIR to a folder of yours"
+        reason = "BLOCKWRIGHT_CACHE_DIR is empty" if empty else "no home directory"
+        remedy = "" if empty else "set BLOCKWRIGHT_CACHE_DIR to a writable directory"
         return [CheckLine("object cache", f"off ({reason})", "note", remedy)]
     files = [path.stat().st_size for path in folder.glob("*/*.o")]
     filled = f"{folder}: {len(files)} objects, {size(sum(files))} of {size(DEFAULT_LIMIT)}"
@@ -211,16 +213,16 @@ def probe_cache() -> list[CheckLine]:
         return [
             CheckLine(
                 "object cache",
-                f"{folder} is not writable: nothing is kept",
+                f"{folder} is not writable: nothing is cached",
                 "note",
-                "set BLOCKWRIGHT_CACHE_DIR to a folder of yours",
+                "set BLOCKWRIGHT_CACHE_DIR to a writable directory",
             )
         ]
     return [CheckLine("object cache", filled)]
 
 
 def _writable(folder: Path) -> bool:
-    """Whether files can be made in the folder, or in the nearest parent that exists."""
+    """Whether files can be created in the folder, or in its nearest existing parent."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     try:
@@ -232,7 +234,7 @@ def _writable(folder: Path) -> bool:
 
 @contextmanager
 def _no_object_cache() -> Generator[None]:
-    """So that the trial compiles rather than finds what an earlier one left."""
+    """Disable the object cache, so that the trial compiles."""
     before = os.environ.get("BLOCKWRIGHT_CACHE_DIR")
     os.environ["BLOCKWRIGHT_CACHE_DIR"] = ""
     try:
@@ -244,7 +246,7 @@ def _no_object_cache() -> Generator[None]:
 
 
 def probe_compile_and_run() -> list[CheckLine]:
-    """A tiny program through lowering, code generation, linking, loading and a call."""
+    """Compile, link, load and call a tiny program."""
     import numpy as np
 
     from blockwright.build import build
@@ -261,7 +263,7 @@ def probe_compile_and_run() -> list[CheckLine]:
         return [
             CheckLine(
                 "compile and run",
-                "the compiled program gave a wrong answer",
+                "the compiled program returned a wrong result",
                 "broken",
                 "please report the processor and the versions above",
             )

@@ -1,8 +1,8 @@
-"""From what stands on the command line to a model that `bw.compile` takes.
+"""Load the model that a command-line argument names.
 
 model.pt2               an exported program saved by torch.export.save; loading it needs torch
 package.module:name     an exported program or IR module, or a function that returns one
-script.py[:name]        an `@I.ir_module` of a script, which is run to get it
+script.py[:name]        an `@I.ir_module` defined by a script, which is executed
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ KINDS = "a .pt2 file, package.module:name, or script.py"
 
 
 def load_model(text: str) -> Any:
-    """The model that `text` names: an exported program, an IR module or a graph function.
+    """Load the model that `text` names: an exported program, an IR module or a graph function.
 
-    Raises: OptionError: BW902 no known kind of model, BW910 no such file, BW911 torch is missing,
-    BW912 no such name in it, BW918 loading it failed, BW913 a script without a module or with
-    several, BW914 a module without a graph function "main".
+    Raises: OptionError: BW902 unknown kind of model, BW910 file not found, BW911 torch not
+    installed, BW912 unknown name in the module, BW913 not exactly one module in the script, BW914
+    no graph function "main", BW918 loading failed.
     """
     script = _SCRIPT.match(text)
     if script is not None:
@@ -76,7 +76,7 @@ def _from_export(path: Path) -> Any:
 def _from_spec(text: str) -> Any:
     name, _, attribute = text.partition(":")
     if os.getcwd() not in sys.path:
-        # An installed program starts without the working directory, `python -m` with it.
+        # Console scripts lack the working directory in sys.path; `python -m` adds it.
         sys.path.insert(0, os.getcwd())
     module = _guarded(lambda: importlib.import_module(name), f"{name} cannot be imported")
     value: Any = module
@@ -97,7 +97,7 @@ def _from_script(path: Path, name: str | None) -> Any:
     if name is not None:
         if name not in result:
             raise OptionError(
-                f"{path} has no {name!r}",
+                f"{path} does not define {name!r}",
                 code="BW912",
                 help=f"names: {', '.join(result) or 'none'}",
             )
@@ -107,19 +107,19 @@ def _from_script(path: Path, name: str | None) -> Any:
         return next(iter(modules.values()))
     if not modules:
         raise OptionError(
-            f"{path} holds no @I.ir_module",
+            f"{path} defines no @I.ir_module",
             code="BW913",
-            help=f"to call a function of it, give {path}:name",
+            help=f"to call a function that returns one, give {path}:name",
         )
     raise OptionError(
-        f"{path} holds several modules: {', '.join(modules)}",
+        f"{path} defines several modules: {', '.join(modules)}",
         code="BW913",
         help=f"choose one: {path}:{next(iter(modules))}",
     )
 
 
 def _run_script(path: Path) -> ModuleType:
-    """The script as a module, with its own folder in reach as when Python runs it."""
+    """Run the script as a module, with its directory in `sys.path` as when Python runs it."""
     name = f"blockwright_script_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -132,14 +132,14 @@ def _run_script(path: Path) -> ModuleType:
 
 
 def _made(value: Any, text: str) -> Any:
-    """The value itself, or what it returns when it is a function."""
+    """Return the value, or the result of calling it if it is a function or class."""
     if inspect.isroutine(value) or isinstance(value, (type, functools.partial)):
         return _guarded(cast("Callable[[], Any]", value), f"calling {text} failed")
     return value
 
 
 def _guarded(action: Callable[[], Made], what: str) -> Made:
-    """Runs code of the user's; what it raises becomes one line with the place in their file."""
+    """Run user code; an exception becomes an OptionError with the source location."""
     try:
         return action()
     except BlockwrightError:

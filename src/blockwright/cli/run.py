@@ -17,7 +17,7 @@ def run_model(
 ) -> None:
     """Call the model once; print shapes and statistics of its results, and save them.
 
-    Raises: OptionError (BW92x) for arguments; what `load` and the call raise.
+    Raises: OptionError (BW92x) for invalid arguments; the errors of `load` and of the call.
     """
     executable = load(path)
     parameters = executable.signature.parameters

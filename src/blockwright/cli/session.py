@@ -1,4 +1,4 @@
-"""What commands share: how errors, interrupts and closed pipes end them, where text goes."""
+"""Shared by all commands: exit status on errors and interrupts, and console output."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from rich.text import Text
 from blockwright.support import BlockwrightError
 
 ERROR, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
-# Colouring a text of megabytes takes longer than making it.
+# Characters above which text is not highlighted: highlighting takes longer than compiling.
 _MOST_HIGHLIGHTED = 400_000
 
 
 @contextmanager
 def command_session(debug: bool) -> Generator[None]:
-    """Ends a command the way a shell expects, whatever happens inside.
+    """Context manager that turns errors and interrupts into an exit status.
 
-    Errors of ours are printed with code and remedy, without a traceback unless `debug`. Any other
-    exception is a defect and keeps its traceback.
+    A `BlockwrightError` is printed with its code and help, and with a traceback only if `debug`.
+    Any other exception is an internal error and keeps its traceback.
     """
     try:
         yield
@@ -39,30 +39,30 @@ def command_session(debug: bool) -> Generator[None]:
         sys.stderr.write("interrupted\n")
         raise typer.Exit(INTERRUPTED) from None
     except BrokenPipeError:
-        # Python flushes standard output once more as it exits; that must not fail again.
+        # Python flushes standard output again at exit, which must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(PIPE_CLOSED) from None
 
 
 class _Console(Console):
-    """A console that leaves closed pipes to `command_session`."""
+    """Console that leaves the handling of closed pipes to `command_session`."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
 def output() -> Console:
-    """Standard output: styled on a terminal, plain and never wrapped otherwise."""
+    """Console for standard output: styled on a terminal, otherwise plain and never wrapped."""
     return _Console(highlight=False, soft_wrap=True)
 
 
 def errors() -> Console:
-    """Standard error, likewise."""
+    """Console for standard error, styled in the same way."""
     return _Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def print_error(error: BlockwrightError) -> None:
-    """Every diagnostic of an error, with codes and remedies marked."""
+    """Print every diagnostic of an error, with codes and help highlighted."""
     text = Text(str(error))
     text.highlight_regex(r"error\[BW\d+\]", "bold red")
     text.highlight_regex(r"(?m)^  (help|note):", "bold cyan")
@@ -70,7 +70,7 @@ def print_error(error: BlockwrightError) -> None:
 
 
 def print_code(text: str, lexer: str) -> None:
-    """Program text: coloured on a terminal, exactly as it is elsewhere."""
+    """Print program text: highlighted on a terminal, otherwise unchanged."""
     console = output()
     if not text.endswith("\n"):
         text += "\n"
@@ -81,7 +81,7 @@ def print_code(text: str, lexer: str) -> None:
 
 
 def size(count: int) -> str:
-    """A number of bytes for people: "512 B", "3.4 KiB", "86.7 MiB"."""
+    """Format a number of bytes: "512 B", "3.4 KiB", "86.7 MiB"."""
     if count < 1024:
         return f"{count} B"
     value, unit = count / 1024, "KiB"

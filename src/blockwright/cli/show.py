@@ -1,4 +1,4 @@
-"""`blockwright show`: a model at a stage of its compilation, or what a compiled one says."""
+"""`blockwright show`: print a stage of a compilation, or the metadata of a compiled model."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ _LEXERS = {"llvm": "llvm", "asm": "gas"}
 
 
 def show_model(text: str, stage: str | None, kernel: str | None, target: str) -> None:
-    """Print what was asked for.
+    """Print a stage of a model, or the metadata of a compiled model.
 
-    Raises: OptionError: BW904 no such stage, BW916 a stage of a compiled model; what loading and
-    compiling raise.
+    Raises: OptionError: BW904 unknown stage, BW916 a stage of a compiled model; the errors of
+    loading and compiling.
     """
     if text.endswith((".bwx", ".so")):
         if stage is not None or kernel is not None:
             raise OptionError(
-                f"{text} is compiled: it holds machine code, and no stages of its making",
+                f"{text} is compiled: it contains machine code but no compilation stages",
                 code="BW916",
-                help="give the model it was made from, as for compile; without --stage and "
-                "--kernel its signature, target and memory plan are shown",
+                help="give the source model, as for compile; without --stage and "
+                "--kernel, show prints the signature, target and memory plan",
             )
         describe(read_metadata(text))
         return
@@ -39,14 +39,14 @@ def _stage_text(text: str, stage: str, kernel: str | None, target: str) -> str:
 
     machine = bw.Target(target)
     model = load_model(text)
-    if stage == "graph":  # there before anything is compiled, even for a model that cannot be
+    if stage == "graph":  # available even if the model cannot be compiled
         module = import_model(model)
         return module.script() if kernel is None else module[kernel].script()
     return bw.compile(model, target=machine).show(stage, kernel)
 
 
 def describe(metadata: Metadata) -> None:
-    """Signature, target and memory plan of a compiled model."""
+    """Print signature, target and memory plan of a compiled model."""
     console = output()
     main = next(f for f in metadata.functions if f.name == metadata.main)
     lines = [

@@ -1,4 +1,4 @@
-"""What this machine does at most, measured: arithmetic in registers, and streams of memory."""
+"""Measure this machine's peak arithmetic throughput and memory bandwidth."""
 
 from __future__ import annotations
 

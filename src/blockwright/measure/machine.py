@@ -1,4 +1,4 @@
-"""The roofline of this machine, from short measurements: about half a second, programs included."""
+"""Measure the roofline of this machine in about half a second, including compilation."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from blockwright.runtime.roofline import Roofline
 from blockwright.runtime.threads import num_threads, set_num_threads
 from blockwright.target import Target, last_cache_bytes
 
-_CALLS = 8  # of each program; the fastest counts, since everything else on the machine only delays
-_BEYOND = 4  # times the last-level cache: nothing of so much is left there from the last pass
+_CALLS = 8  # per program; the fastest counts, because other load only adds time
+_BEYOND = 4  # array size as a multiple of the last-level cache, so that no data stays cached
 
 
 def measure_roofline(threads: int | None = None) -> Roofline:
-    """Measures arithmetic and memory, in turns, with so many threads; by default with as many as
-    compiled functions use.
+    """Measure arithmetic throughput and memory bandwidth with `threads` threads.
 
-    Machines that are shared or warm drift: a figure that is to be held against the limit needs one
-    that was measured beside it.
+    The default is the thread count of compiled functions. The speed of shared or hot machines
+    drifts: measure the roofline next to the time that it is compared with.
     """
     before = num_threads()
     count = threads or before
@@ -37,7 +36,7 @@ def measure_roofline(threads: int | None = None) -> Roofline:
     finally:
         set_num_threads(before)
     peak, *reads, plain, past = speeds
-    # A copy takes the time of its reads and that of its writes: what is left is for the writes.
+    # The time of a copy is that of its reads plus that of its writes; subtract the reads.
     copied = 2.0 / max(plain, past)
     writes = 1.0 / max(copied - 1.0 / reads[-1], 0.1 / reads[-1])
     return Roofline(count, peak, tuple(zip(sizes, reads, strict=True)), writes)
@@ -45,12 +44,12 @@ def measure_roofline(threads: int | None = None) -> Roofline:
 
 @functools.cache
 def known_roofline(threads: int) -> Roofline:
-    """The roofline as measured when this process first asked for so many threads."""
+    """Return the roofline for a number of threads, measured once per process."""
     return measure_roofline(threads)
 
 
 def _fastest(calls: list[tuple[Callable[[], Any], float]]) -> list[float]:
-    """Amount per second of each call's fastest run; all of them take turns."""
+    """Return the amount per second of each call's fastest run. The calls are interleaved."""
     best = [float("inf")] * len(calls)
     for _ in range(_CALLS):
         for place, (call, _amount) in enumerate(calls):

@@ -1,10 +1,9 @@
-"""Programs that measure the machine, compiled like every other: vector width and instructions are
-those that our kernels use.
+"""Programs that measure the machine, compiled with the vector width and instructions of kernels.
 
-Arithmetic: as many independent FMA chains as hide the latency of one, nothing loaded or stored
-inside the loop. Memory: sums over an array of a given size, read over and over, each task its own
-part; a small array stays in the caches, and the figure is then theirs. Streams: what is read goes
-to another array, with plain stores or with such as pass the caches by.
+Arithmetic: enough independent FMA chains to hide their latency, without loads or stores in the
+loop. Memory: repeated sums over an array, of which each task reads a part; an array that fits a
+cache measures the bandwidth of that cache. Streams: copies from one array to another, with plain or
+non-temporal stores.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from blockwright.script.ir import from_source
 from blockwright.target import Target
 
 _CHAINS = 12
-_ROUNDS = 1 << 15  # about a millisecond: no longer than what it is compared with
+_ROUNDS = 1 << 15  # about a millisecond, similar to the kernels it is compared with
 _TASKS = 8  # per thread, so that threads finish together
 
-# The sum of all chains is the result, so that none of them can be left out.
+# Return the sum of all chains, so that none is eliminated as dead code.
 _KEEP = """
             for lane in T.vectorized(LANES):
                 with T.block("clear"):
@@ -58,7 +57,7 @@ def peak(x: T.Buffer((LANES,), "float32"), out: T.Buffer((TASKS, LANES), "float3
                             acc[vc, vl] = T.fma(acc[vc, vl], x[vl], x[vl])
 """
 
-_READ_BYTES = 1 << 26  # read by one call at least, so that starting the threads does not count
+_READ_BYTES = 1 << 26  # minimum bytes per call, so that thread start-up is negligible
 
 _READ = """
 @T.prim_func
@@ -101,8 +100,10 @@ def stream(x_: T.handle, y_: T.handle):
 
 
 def peak_call(threads: int, target: str | Target = "native") -> tuple[Callable[[], Any], float]:
-    """A call that runs the chains on `threads` threads, and the operations it does: what the
-    instructions of a target can do, of this machine's by default."""
+    """Return a function that runs the FMA chains on `threads` threads, and its operation count.
+
+    The code uses the instructions of `target`, by default those of this machine.
+    """
     lanes = _lanes(target)
     tasks = threads * _TASKS
     words = {"LANES": lanes, "TASKS": tasks, "CHAINS": _CHAINS, "ROUNDS": _ROUNDS}
@@ -113,7 +114,7 @@ def peak_call(threads: int, target: str | Target = "native") -> tuple[Callable[[
 
 
 def read_call(threads: int, size: int) -> tuple[Callable[[], Any], float]:
-    """A call that reads about `size` bytes again and again, and the bytes it reads in all."""
+    """Return a function that reads about `size` bytes repeatedly, and the total bytes it reads."""
     lanes = _lanes()
     steps = max(1, round(size / (4 * lanes * _CHAINS * threads)))
     once = 4 * lanes * _CHAINS * steps * threads
@@ -128,10 +129,9 @@ def read_call(threads: int, size: int) -> tuple[Callable[[], Any], float]:
 def stream_call(
     threads: int, read: int, written: int, *, nontemporal: bool
 ) -> tuple[Callable[[], Any], float]:
-    """A call that reads and writes so many bytes once, and the bytes it moves.
+    """Return a function that reads and writes the given bytes once, and the bytes it moves.
 
-    Arguments: `read` is a multiple of `written`, or 0; with `nontemporal` the stores leave the
-    caches alone.
+    Arguments: `read` is a multiple of `written`, or 0; `nontemporal` selects non-temporal stores.
     """
     lanes, reads = _lanes(), read // written
     tasks = threads * _TASKS
@@ -151,10 +151,10 @@ def stream_call(
 
 
 def _lines(*shape: int) -> np.ndarray:
-    """Zeros that begin at a line of memory, in the middle of a page.
+    """Allocate zeros at the middle of a page.
 
-    Stores and later loads whose addresses agree in the last twelve bits wait for each other. NumPy
-    places large arrays at the beginning of a page.
+    A load waits for an earlier store whose address agrees in the last 12 bits (4 KiB aliasing), and
+    NumPy places large arrays at the beginning of a page.
     """
     count = int(np.prod(shape))
     room = np.zeros(count + 2048, "float32")

@@ -1,4 +1,4 @@
-"""Diagnostics and errors: the lowest room. It knows nothing about the IR it reports on."""
+"""Diagnostics and exceptions. The lowest layer: independent of the IR."""
 
 from blockwright.support.diagnostics import (
     Diagnostic,

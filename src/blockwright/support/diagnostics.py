@@ -1,7 +1,7 @@
-"""Diagnostic records: what went wrong, where in the source, and what to do about it.
+"""Diagnostic records: error code, message, source span and suggested fix.
 
-A record holds facts only. Rendering to text happens in `render_diagnostics`, so that a terminal,
-a notebook and a test can each show the same record in their own way.
+Records hold data only; `render_diagnostics` turns them into text. Terminals, notebooks and tests
+can thus present the same record differently.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import msgspec
 
 @lru_cache(maxsize=8)
 def _lines(text: str) -> list[str]:
-    """Kept, because a parser asks for a line at every node."""
+    """Split a text into lines. Cached because the parser reads a line for every node."""
     return text.splitlines()
 
 
 class SourceFile(msgspec.Struct, frozen=True, eq=False):
-    """The text a program was parsed from; `first_line` is where `text` starts in the file."""
+    """Text that a program was parsed from. `first_line` is the line of the file where it starts."""
 
     name: str
     text: str
     first_line: int = 1
 
     def line(self, number: int) -> str:
-        """The text of line `number`, counted as the file counts it; empty when out of range."""
+        """Return the text of line `number` of the file, or "" if it is out of range."""
         lines = _lines(self.text)
         index = number - self.first_line
         return lines[index] if 0 <= index < len(lines) else ""
@@ -47,7 +47,7 @@ class Span(msgspec.Struct, frozen=True, eq=False):
 
 
 class LateText:
-    """A text that is written when somebody reads it: refusals are many, readers are few."""
+    """Text that is formatted lazily, because most rejections are never printed."""
 
     def __init__(self, write: Callable[[], str]) -> None:
         self._write = write
@@ -56,11 +56,11 @@ class LateText:
         return self._write()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return str, (str(self),)  # what it is written from need not travel
+        return str, (str(self),)  # pickle the text, not the objects it is formatted from
 
 
 class Diagnostic(msgspec.Struct, frozen=True, eq=False):
-    """One problem: a stable code, one sentence, and optionally place, remedy and further notes."""
+    """One problem: a stable code, a message, and optionally a span, a suggested fix and notes."""
 
     code: str
     message: str
@@ -70,7 +70,7 @@ class Diagnostic(msgspec.Struct, frozen=True, eq=False):
 
 
 def _excerpt(span: Span) -> list[str]:
-    """The source line with a caret run below it."""
+    """Return the source line and a line of carets that underlines the span."""
     text = span.source.line(span.line)
     if not text:
         return []
@@ -81,7 +81,7 @@ def _excerpt(span: Span) -> list[str]:
 
 
 def render_diagnostics(diagnostics: Sequence[Diagnostic]) -> str:
-    """Plain text for a list of diagnostics, in source order as given."""
+    """Render diagnostics as plain text, in the given order."""
     out: list[str] = []
     for item in diagnostics:
         where = f"{item.span.location()}: " if item.span is not None else ""

@@ -1,6 +1,6 @@
-"""The exception hierarchy. Every error a user can meet is a `BlockwrightError` with a stable code.
+"""Exception hierarchy. Every error that reaches users is a `BlockwrightError` with a stable code.
 
-`blockwright.support.codes` says what each code stands for.
+`blockwright.support.codes` lists the codes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _CODED = re.compile(r"\A\s*(BW\d{3}): (.*?)(?:\nhelp: (.*))?\s*\Z", re.DOTALL)
 
 
 def coded_message(text: str) -> tuple[str, str, str | None] | None:
-    """Code, message and remedy of a text such as "BW704: ...\\nhelp: ..."; None without a code."""
+    """Parse "BW704: ...\\nhelp: ..." into code, message and help; None if the text has no code."""
     result = _CODED.match(text)
     return (result[1], result[2], result[3]) if result else None
 
@@ -25,8 +25,8 @@ class BlockwrightError(Exception):
 
     Attributes:
         code: stable identifier such as ``"BW701"``.
-        help: what to do instead, when there is something to say.
-        diagnostics: every problem found; at least one.
+        help: a suggested fix, or None.
+        diagnostics: all problems found; at least one.
     """
 
     default_code = "BW000"
@@ -54,13 +54,13 @@ class BlockwrightError(Exception):
 
     @classmethod
     def collect(cls, diagnostics: Sequence[Diagnostic]) -> Self:
-        """One exception for several problems; its code is the first problem's."""
+        """Combine several problems into one exception with the code of the first."""
         first = diagnostics[0]
         return cls(first.message, code=first.code, help=first.help, diagnostics=diagnostics)
 
 
 class BlockwrightWarning(UserWarning):
-    """Something a user should know of a result that is right; `code` is as of an error."""
+    """Warning about a correct result; `code` is a stable identifier as in `BlockwrightError`."""
 
     def __init__(self, message: str, *, code: str, help: str) -> None:
         self.code = code
@@ -77,37 +77,37 @@ def _warning(message: str, code: str, help: str) -> BlockwrightWarning:
 
 
 class ScriptError(BlockwrightError):
-    """A program text that does not parse."""
+    """A script could not be parsed."""
 
     default_code = "BW100"
 
 
 class IRError(BlockwrightError):
-    """A node used in a way that has no meaning, such as comparing expressions with `==`."""
+    """Invalid use of an IR node, such as comparing expressions with `==`."""
 
     default_code = "BW200"
 
 
 class ValidationError(BlockwrightError):
-    """A program that is not well formed; lists all problems."""
+    """A program is not well formed; lists all problems."""
 
     default_code = "BW210"
 
 
 class ScheduleError(BlockwrightError):
-    """An illegal schedule step; the program stays as it was."""
+    """A schedule step is illegal; the program is unchanged."""
 
     default_code = "BW300"
 
 
 class GraphError(BlockwrightError):
-    """A graph function or operator call that is not valid."""
+    """A graph function or operator call is invalid."""
 
     default_code = "BW400"
 
 
 class ImporterError(BlockwrightError):
-    """A model that cannot be imported; lists all uncovered operators."""
+    """A model cannot be imported; lists all unsupported operators."""
 
     default_code = "BW500"
 
@@ -119,30 +119,30 @@ class BuildError(BlockwrightError):
 
 
 class TargetError(BlockwrightError):
-    """An unknown target or one this machine cannot serve."""
+    """A target is unknown, or this machine cannot run its code."""
 
     default_code = "BW650"
 
 
 class ArgumentError(BlockwrightError, TypeError, ValueError):
-    """A compiled function was called with arguments it cannot take."""
+    """A compiled function was called with invalid arguments."""
 
     default_code = "BW700"
 
 
 class InterpretError(BlockwrightError):
-    """The reference interpreter found an out-of-bounds, uninitialised or failed assertion."""
+    """The reference interpreter found an error, such as an out-of-bounds access or a race."""
 
     default_code = "BW750"
 
 
 class ArtefactError(BlockwrightError):
-    """A saved artefact that is damaged, from a newer version, or for another processor."""
+    """A saved artefact is damaged, from a newer version, or for another processor."""
 
     default_code = "BW800"
 
 
 class OptionError(BlockwrightError, ValueError):
-    """A command-line or API option outside its allowed values."""
+    """A command-line or API option has an invalid value."""
 
     default_code = "BW900"

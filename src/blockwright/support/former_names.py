@@ -1,4 +1,4 @@
-"""Former names of options, strategies and annotations, which are still accepted."""
+"""Former names of options, strategies and annotations that are still accepted."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Fewer garbage collections while a great many objects are made that stay.
+"""Raise the garbage collector's threshold during a compilation.
 
-Python looks for cycles after every few hundred new objects, and from time to time among all objects
-of the process. A compilation makes some million nodes, nearly all of which live to its end: without
-care, an eighth of its time is spent looking at them, and at the modules of PyTorch, again and
-again.
+Python searches for cycles after every few hundred new objects, and occasionally among all objects
+of the process. A compilation creates about a million nodes, nearly all of which live until its end. By
+default, an eighth of its time is spent scanning these nodes and the modules of PyTorch repeatedly.
 """
 
 from __future__ import annotations
@@ -13,13 +12,14 @@ import threading
 from contextlib import ContextDecorator
 
 _OBJECTS = 1_000_000
-"""After so many new objects there is a collection still: memory stays bounded."""
+"""Collection threshold in new objects; finite, so that memory stays bounded."""
 
 
 class FewCollections(ContextDecorator):
-    """Collections are rare until the last of the blocks under way, in any thread, ends.
+    """Context manager and decorator that raises the collection threshold.
 
-    Where the caller has switched collections off, or made them rarer still, this changes nothing.
+    The threshold is restored when the last active block, in any thread, ends. If the caller has
+    disabled collections or set a higher threshold, nothing changes.
     """
 
     def __init__(self) -> None:
@@ -43,4 +43,4 @@ class FewCollections(ContextDecorator):
 
 
 few_collections = FewCollections()
-"""The process has one collector, so there is one of these: `with few_collections:`."""
+"""The only instance, because a process has one collector: `with few_collections:`."""

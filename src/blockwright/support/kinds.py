@@ -1,4 +1,4 @@
-"""Checks that an argument of a public function is of the kind that it takes."""
+"""Type checks for arguments of public functions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def require_kind(
     code: str,
     help: str,
 ) -> None:
-    """Raise `error` unless `value` is an instance of `kinds`; True and False are no numbers."""
+    """Raise `error` unless `value` is an instance of `kinds`. A bool does not count as an int."""
     listed = kinds if isinstance(kinds, tuple) else (kinds,)
     if int in listed:
-        listed = (*listed, numbers.Integral)  # those of NumPy too
+        listed = (*listed, numbers.Integral)  # includes NumPy integers
     if not isinstance(value, listed) or (isinstance(value, bool) and bool not in listed):
         raise error(f"{what}, not {type(value).__name__}", code=code, help=help)

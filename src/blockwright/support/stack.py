@@ -1,13 +1,13 @@
-"""A larger stack for deep programs, taken when the caller's is used up.
+"""Run deeply recursive functions on a larger stack.
 
-Programs are trees, and most passes walk them by recursion: a sum of 3,000 terms or a chain of 3,000
-nested statements needs more frames than Python allows by default, and more stack than the thread of
-the caller may have. A function marked `@deep` runs in the caller's thread as long as that suffices.
-When it ends in a RecursionError it is called again in a thread of its own with `BYTES` of stack,
-where `FRAMES` frames are allowed; what is deeper than that is refused with BW001.
+Programs are trees, and most passes traverse them recursively: a sum of 3,000 terms or 3,000 nested
+statements needs more frames than Python allows by default, and possibly more stack than the calling
+thread has. A function decorated with `@deep` first runs in the calling thread. If it raises
+RecursionError, it is called again in a new thread with `BYTES` of stack and up to `FRAMES` frames.
+Deeper recursion is rejected with BW001.
 
-A marked function must be one that can be called twice: it computes a result from its arguments, or
-takes back what it did when it raises. (`in_room` takes the larger stack at once, for the others.)
+A decorated function may run twice, so it must be pure or undo its effects when it raises. Other
+functions use `in_room`, which switches to the larger stack immediately.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from typing import Any, ParamSpec, TypeVar
 from blockwright.support.errors import BlockwrightError
 
 FRAMES = 100_000
-"""Python frames that a deep call may have."""
+"""Maximum number of Python frames of a deep call."""
 
 BYTES = 512 << 20
-"""Stack of a deep call; only what it touches becomes memory.
+"""Stack size of a deep call in bytes; only touched pages are committed.
 
-A frame whose caller is C code, such as `__call__`, takes up to 1 KiB of C stack, one that is called
-by `sorted` up to 5 KiB.
+A frame called from C code, such as `__call__`, uses up to 1 KiB of C stack; one called from
+`sorted` uses up to 5 KiB.
 """
 
 _COMMON = 5_000
-"""A recursion limit up to which the stack of an ordinary thread (8 MiB) suffices.
+"""Largest recursion limit for which the stack of an ordinary thread (8 MiB) suffices.
 
-Where the limit is higher, because the user or another deep call has raised it, Python might
-overflow the C stack before it raises RecursionError: deep calls take the larger stack at once.
+Above it (the user or another deep call raised the limit), Python might overflow the C stack before
+it raises RecursionError, so deep calls switch to the larger stack immediately.
 """
 
 P = ParamSpec("P")
@@ -44,12 +44,12 @@ R = TypeVar("R")
 
 _lock = threading.Lock()
 _rooms: set[int] = set()
-"""Threads that have the larger stack."""
+"""Identifiers of the threads with the larger stack."""
 _limit_before: list[int] = []
 
 
 def deep(function: Callable[P, R]) -> Callable[P, R]:
-    """Call the function with a larger stack when the caller's does not suffice."""
+    """Decorator: rerun the function on a larger stack if it raises RecursionError."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -57,16 +57,16 @@ def deep(function: Callable[P, R]) -> Callable[P, R]:
             try:
                 return function(*args, **kwargs)
             except RecursionError:
-                pass  # called again below, without the frames of the attempt
+                pass  # retry outside the handler, so that the failed frames are released
         return in_room(function, *args, **kwargs)
 
     return call
 
 
 def in_room(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """The function's result, computed with the larger stack.
+    """Call the function on the larger stack and return its result.
 
-    Raises: BlockwrightError BW001 for what is nested too deeply even so.
+    Raises: BlockwrightError BW001 if the program is nested too deeply even for that stack.
     """
     if has_room():
         return function(*args, **kwargs)
@@ -84,19 +84,19 @@ def in_room(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R
         raise BlockwrightError(
             f"the program is nested too deeply: more than {FRAMES:,} calls for one walk",
             code="BW001",
-            help="give intermediate results names or buffers of their own",
+            help="assign intermediate results to variables or buffers",
         ) from error.with_traceback(None)
     finally:
         errors.clear()
 
 
 def has_room() -> bool:
-    """Whether this thread has the larger stack, so that a RecursionError is final here."""
+    """Whether this thread has the larger stack. If so, a RecursionError is final."""
     return threading.get_ident() in _rooms
 
 
 def start(thread: threading.Thread) -> None:
-    """Start a thread with a stack as large as the caller's."""
+    """Start a thread with the same stack size as the calling thread."""
     if has_room():
         _start(thread, BYTES)
     else:
@@ -104,7 +104,7 @@ def start(thread: threading.Thread) -> None:
 
 
 def _run(call: Callable[[], Any], results: list[Any], errors: list[BaseException]) -> None:
-    """Body of a thread with the larger stack."""
+    """Thread body: run the call under the raised recursion limit and store its outcome."""
     me = threading.get_ident()
     with _lock:
         if not _rooms:
@@ -113,7 +113,7 @@ def _run(call: Callable[[], Any], results: list[Any], errors: list[BaseException
         _rooms.add(me)
     try:
         results.append(call())
-    except BaseException as error:  # noqa: BLE001  raised again in the caller's thread
+    except BaseException as error:  # noqa: BLE001  re-raised in the calling thread
         errors.append(error)
     finally:
         with _lock:
@@ -139,7 +139,7 @@ def _start(thread: threading.Thread, size: int) -> None:
 
 
 def _wait(thread: threading.Thread) -> None:
-    """Wait for the thread's end; what interrupts the caller, such as Ctrl-C, interrupts it too."""
+    """Join the thread. An interrupt of the caller, such as Ctrl-C, is forwarded to it."""
     try:
         thread.join()
     except BaseException as error:

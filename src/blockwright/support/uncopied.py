@@ -1,4 +1,4 @@
-"""Objects that hold loaded code: they cannot be pickled, and a copy would be the object itself."""
+"""Base class of objects that hold loaded code: not picklable, and copied by reference."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from blockwright.support.errors import BlockwrightError
 
 
 class Uncopied:
-    """Base of classes whose objects are neither pickled nor copied in depth."""
+    """Base class that rejects pickling and deep copies; a shallow copy is the object itself."""
 
     __slots__ = ()
     instead: ClassVar[str] = "save the model, and load it where it is needed: model.save, bw.load"
