@@ -120,6 +120,6 @@ def test_unwritable_results(tmp_path: Path) -> None:
 
 
 def test_random_arguments_that_no_memory_holds() -> None:
-    with pytest.raises(OptionError, match="no memory") as caught:
+    with pytest.raises(OptionError, match="not enough memory") as caught:
         random_inputs(["ids=99999999999x999999"], PARAMETERS, 0, {})
     assert caught.value.code == "BW920"

@@ -1,8 +1,8 @@
 """Check the module attributes that describe layout and nesting of arguments and results.
 
 Importers write these attributes and compiled models rely on them: `input_orders` and
-`output_orders` are orders of stored axes, `inputs_tree` and `outputs_tree` describe nested containers, `constants`
-maps names to arrays.
+`output_orders` are orders of stored axes, `inputs_tree` and `outputs_tree` describe nested
+containers, `constants` maps names to arrays.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Raise the garbage collector's threshold during a compilation.
 
 Python searches for cycles after every few hundred new objects, and occasionally among all objects
-of the process. A compilation creates about a million nodes, nearly all of which live until its end. By
-default, an eighth of its time is spent scanning these nodes and the modules of PyTorch repeatedly.
+of the process. A compilation creates about a million nodes, nearly all of which live until its end.
+By default, an eighth of its time is spent scanning these nodes and the modules of PyTorch
+repeatedly.
 """
 
 from __future__ import annotations
