@@ -53,7 +53,7 @@ B[tx] = S[63 - tx]  # 2
     assert error.code == "BW761"
     assert "S[63] is read here by thread threadIdx.x = 0" in str(error)
     assert "written by thread threadIdx.x = 63" in str(error)
-    assert "no barrier is between them" in str(error)
+    assert "without a barrier between them" in str(error)
 
 
 def test_missing_barrier_before_the_next_store() -> None:

@@ -87,9 +87,9 @@ def test_a_call_or_the_options_may_decide() -> None:
 @pytest.mark.parametrize(
     ("piece", "why"),
     [
-        (1000, r"65536 keys do not come in several pieces of 1000"),
-        (65536, r"do not come in several pieces of 65536"),
-        (0, r"keys_at_once=0 is no positive number of keys"),
+        (1000, r"65536 keys cannot be split into several blocks of 1000"),
+        (65536, r"cannot be split into several blocks of 65536"),
+        (0, r"keys_at_once=0 is not a positive number of keys"),
         (True, r"keys_at_once is True, which is not an integer"),
     ],
 )

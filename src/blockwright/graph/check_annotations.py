@@ -182,7 +182,7 @@ class Deduced:
         if whole is None:
             return None
         if not isinstance(whole, ir.TupleInfo):
-            self._problem("BW417", f"{info_text(whole)} is no tuple to take a field of", where)
+            self._problem("BW417", f"{info_text(whole)} is not a tuple", where)
             return None
         if not 0 <= value.index < len(whole.fields):
             self._problem("BW417", f"field {value.index} of a tuple of {len(whole.fields)}", where)
@@ -208,7 +208,7 @@ class Deduced:
             if signature is not None and not isinstance(
                 signature, (ir.CallableInfo, ir.ObjectInfo)
             ):
-                self._problem("BW415", f"{info_text(signature)} is no function to call", node)
+                self._problem("BW415", f"{info_text(signature)} is not a function", node)
                 return None
             callee = signature if isinstance(signature, ir.CallableInfo) else None
         if len(infos) != len(matches):

@@ -77,7 +77,7 @@ def _one_device(call: ir.GraphCall, infos: Sequence[ir.Info | None] | None) -> N
     if len(result) > 1:
         name = call.op.name if isinstance(call.op, ir.OpRef) else "the function"
         raise GraphError(
-            f"{name}: its arguments lie on different devices: {', '.join(result)}",
+            f"{name}: its arguments are on different devices: {', '.join(result)}",
             code="BW401",
             help="annotate one device for all of them",
         )

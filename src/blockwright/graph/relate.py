@@ -36,10 +36,10 @@ def device_problem(info: ir.Info, target: str | None) -> tuple[str, str] | None:
     kind = kind_of_device(info.device)
     if kind is None:
         known = ", ".join(sorted({k for k in _KINDS.values() if k}))
-        return f"there is no device {info.device!r}", f"devices: {known}, also with a number"
+        return f"unknown device {info.device!r}", f"devices: {known}, also with a number"
     if target is not None and kind != target:
         return (
-            f"device {info.device!r} is not the target, which is a {target}",
+            f"device {info.device!r} does not match the target {target}",
             "leave the device out of annotations, and move tensors to the target before a call",
         )
     return None
@@ -59,11 +59,11 @@ def impossible_size(info: ir.Info) -> str | None:
     for dim in info.shape:
         value = ir.const_int(dim)
         if not dim.dtype.is_int or (value is not None and value < 0):
-            return "a size is an integer, at least 0"
+            return "a size must be an integer of at least 0"
         if value is None and divides_by_zero(dim):
             return "a size divides by 0"
         total *= max(_factor(dim) if value is None else value, 1)
-    return f"{total} bytes are more than there can be" if total > _MOST_BYTES else None
+    return f"{total} bytes exceed the maximum size of a tensor" if total > _MOST_BYTES else None
 
 
 def _factor(dim: ir.Expr) -> int:

@@ -43,7 +43,7 @@ def _callee(call: ir.GraphCall, module: ir.IRModule) -> ir.PrimFunc:
     target = call.args[0] if call.args else None
     if not isinstance(target, ir.GlobalVar):
         raise GraphError(
-            "the first argument of call_tir names a tensor program of the module", code="BW415"
+            "the first argument of call_tir must name a tensor program of the module", code="BW415"
         )
     if target.name not in module:
         raise GraphError(f"no function {target.name!r} in the module", code="BW415")
@@ -112,9 +112,7 @@ class _TirCall:
             if index == -1:
                 fresh.append(info)
             elif type(index) is not int or not 0 <= index < len(args) or index in overwritten:
-                raise self.error(
-                    f"inplace index {index!r} is no argument, or is one twice", "BW403"
-                )
+                raise self.error(f"inplace index {index!r} is out of range or repeated", "BW403")
             else:
                 overwritten[index] = info
         return fresh, overwritten
@@ -168,7 +166,7 @@ class _TirCall:
                 raise self.error(
                     f"the arguments do not determine {', '.join(missing)}",
                     "BW412",
-                    "use the symbol alone as a dimension of some argument, or make it "
+                    "use the symbol as a whole dimension of some argument, or make it "
                     "a scalar parameter and pass it in tir_vars",
                 )
             expected = self.inserted(dim)
@@ -242,7 +240,7 @@ def require_plain(
     for buffer in buffers:
         if buffer.scope != "global":
             raise GraphError(
-                f"buffer {buffer.name} of {name} lives in {buffer.scope!r}; values of "
+                f"buffer {buffer.name} of {name} is in scope {buffer.scope!r}; values of "
                 "a graph are global",
                 code="BW416",
             )
@@ -260,19 +258,19 @@ def require_plain(
                 raise GraphError(
                     f"{name} writes {buffer.name}, which the call passes as an argument",
                     code="BW416",
-                    help="write to a buffer of its own, and make that the result; "
-                    "around a call that takes an address, state T.reads and T.writes",
+                    help="write to a separate buffer and make it the result; "
+                    "around a call with an address argument, declare T.reads and T.writes",
                 )
             if buffer in uses.unstated:
                 raise GraphError(
-                    f"{name} gives the address of {buffer.name}, an argument, to a "
+                    f"{name} passes the address of argument {buffer.name} to a "
                     "call that may write there",
                     code="BW416",
                     help="put the call into a block with T.reads and T.writes",
                 )
         elif buffer not in uses.written and buffer not in uses.handed_on:
             raise GraphError(
-                f"{name} does not write {buffer.name}, which the call takes for a result",
+                f"{name} does not write {buffer.name}, which the call uses as a result",
                 code="BW416",
             )
     if not overwritten:
@@ -288,9 +286,9 @@ def _require_written(callee: ir.PrimFunc, results: int) -> None:
     for problem in coverage_problems(func, visits(func, kernels(func))):
         if any(r.buffer in own for b in problem.guilty for r in _reads(b)):
             raise GraphError(
-                f"{callee.name}: {problem.message}; a result holds nothing before",
+                f"{callee.name}: {problem.message}; results are uninitialized",
                 code="BW416",
-                help="pass what it reads as an argument, and write to a result of its own",
+                help="pass the values read as an argument, and write to a separate result",
             )
 
 

@@ -72,7 +72,7 @@ class _Checker:
                     "BW253",
                     f"two parameters are called {name}",
                     function,
-                    "arguments are given by name, too; rename one",
+                    "arguments can be passed by name; rename one",
                 )
             names = [s.name for s in self.symbols]
             for name in sorted({n for n in names if names.count(n) > 1}):
@@ -138,7 +138,7 @@ class _Checker:
             self.problem("BW250", f"{info_text(info)} states ndim={ndim}", node)
         kind = info.dtype if isinstance(info, ir.TensorInfo) else None
         if kind is not None and (kind.is_handle or not kind.is_scalar):
-            self.problem("BW251", f"{info_text(info)}: elements of a tensor are numbers", node)
+            self.problem("BW251", f"{info_text(info)}: elements of a tensor must be numbers", node)
         for symbol in dict.fromkeys(s for dim in dims or () for s in ir.free_vars(dim)):
             if symbol.dtype not in _SIZES:
                 text = f"size {symbol.name} is {symbol.dtype}: sizes are int64 or int32"
@@ -170,7 +170,7 @@ class _Checker:
                 "BW226",
                 f"symbol {name} is not bound by any parameter or match_cast",
                 node,
-                "let it stand alone as a dimension of a parameter",
+                "use it as a whole dimension of a parameter",
             )
         return not missing
 

@@ -140,7 +140,7 @@ class AccessCompiler(ExprCompiler):
     def _known(self, buffer: Buffer) -> int:
         if buffer not in self.slots:
             raise InterpretError(
-                f"buffer {buffer.name} is used where nothing declares it",
+                f"buffer {buffer.name} is used but not declared",
                 code="BW757",
                 span=buffer.span,
                 help="make it a parameter, or allocate it in an enclosing block",
@@ -336,7 +336,7 @@ def _check_agreed(env: Env, site: Site, name: str, held: Any, new: Any) -> None:
         raise site.error(
             env,
             "BW761",
-            f"race: an element of {name} is written here with two values by lanes of a warp",
+            f"race: lanes of a warp write two different values to an element of {name} here",
             lane,
             "let the lanes write different elements",
         )
@@ -348,10 +348,9 @@ def _check_apart(env: Env, site: Site, name: str, where: Any) -> None:
         raise site.error(
             env,
             "BW761",
-            f"race: threads that have the same term of the reduction "
-            f"update an element of {name} here",
+            f"race: threads with the same term of the reduction update an element of {name} here",
             0,
-            "let each thread have terms of its own, or results of its own",
+            "give each thread its own terms or its own results",
         )
 
 
@@ -421,7 +420,7 @@ def unwritten(
         "BW752",
         f"{name}[{index}] is read before it is written",
         lane,
-        "write the element first, or give the reduction an init",
+        "write the element first, or add an init to the reduction",
     )
 
 
@@ -438,7 +437,7 @@ def note(env: Env, site: Site, name: str, view: TypedView, where: Any, how: Touc
     level, first = met
     text = (
         f"race: an element of {name} is {DID[how]} here while another iteration of the "
-        f"parallel loop {level.name} touches it too"
+        f"parallel loop {level.name} also accesses it"
     )
     error = site.error(
         env,

@@ -41,7 +41,7 @@ class AtomicCompiler(AccessCompiler):
         update = BufferStore(place.buffer, new, place.indices, span=expr.span)
         if self.sharers(place.buffer.scope) and expr is not self.evaluated:
             raise InterpretError(
-                f"the result of this {expr.op} is used by threads that do not each call it",
+                f"the result of this {expr.op} is used by threads that do not execute it",
                 code="BW757",
                 span=expr.span,
                 help="bind loops around it to all axes of the kernel",

@@ -93,7 +93,7 @@ class BlockCompiler(HardwareCompiler):
             fresh = MemoryBlock.fresh(nbytes, size, len(env[1].levels))
         except (MemoryError, ValueError):  # NumPy counts bytes in 63 bits
             raise InterpretError(
-                f"there is no memory for buffer {buffer.name}, which takes {nbytes} bytes",
+                f"out of memory: buffer {buffer.name} needs {nbytes} bytes",
                 code="BW720",
                 span=buffer.span,
                 help="use smaller inputs",
@@ -132,8 +132,8 @@ class BlockCompiler(HardwareCompiler):
                     raise site.error(
                         env,
                         "BW757",
-                        f"{buffer.name} is allocated for all threads of "
-                        "a block where not all of them are",
+                        f"{buffer.name} is allocated for all threads "
+                        "of a block, but not all of them execute the allocation",
                         help="allocate it outside of the condition",
                     )
                 return 1, 0
@@ -196,13 +196,13 @@ class BlockCompiler(HardwareCompiler):
                 raise site.error(
                     env,
                     "BW758",
-                    f"buffer {buffer.name} starts at different parts of "
+                    f"buffer {buffer.name} starts at different offsets within "
                     "an element for different threads",
                 )
             view = TypedView(storage, buffer.dtype, phase, sizes, steps)
             env[slot], env[slot + 1] = view, base
             if (np.max(base) + view.reach()) * element + phase > len(storage.raw):
-                text = f"buffer {buffer.name} of shape {sizes} ends outside the memory it is on"
+                text = f"buffer {buffer.name} of shape {sizes} ends outside of its memory"
                 raise site.error(env, "BW751", text)
             if buffer.data_alignment > element and storage.owned:
                 starts = np.atleast_1d(start)
@@ -286,7 +286,7 @@ class BlockCompiler(HardwareCompiler):
                 raise site.error(
                     env,
                     "BW755",
-                    f"block iterator {name} gets a value outside its "
+                    f"block iterator {name} has a value outside its "
                     f"domain [{start}, {start + count})",
                     lane,
                     "guard the block with a predicate (T.where)",

@@ -79,7 +79,7 @@ class CallCompiler(AtomicCompiler):
 
         if expr.op == "ret" and self.launch is not None:
             raise InterpretError(
-                "a kernel is left in the middle",
+                "a kernel returns early",
                 code="BW757",
                 span=self.here,
                 help="guard the rest of the statements with `if`",
@@ -190,7 +190,7 @@ class CallCompiler(AtomicCompiler):
                 raise site.error(
                     env,
                     "BW757",
-                    f"no Python function {name!r} is known to this run",
+                    f"no Python function {name!r} is registered for this run",
                     help=f"pass packed={{{name!r}: function}} to interpret, or "
                     "register it with interp.register_packed",
                 )
@@ -256,7 +256,7 @@ def _outside_kernels(env: Env, site: Site, name: str) -> None:
             env,
             "BW757",
             f"a kernel calls {name!r}",
-            help="a kernel calls nothing; write out what the function does",
+            help="kernels cannot call functions; inline the function's body",
         )
 
 

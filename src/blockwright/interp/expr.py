@@ -224,7 +224,7 @@ class ExprCompiler:
     def _var(self, expr: Var) -> Fn:
         if expr not in self.defined:
             raise InterpretError(
-                f"variable {expr.name} is used where nothing defines it",
+                f"variable {expr.name} is used but not defined",
                 code="BW757",
                 span=expr.span,
                 help="pass it as a scalar parameter or as a dimension of a buffer",
@@ -279,7 +279,7 @@ class ExprCompiler:
                 raise site.error(
                     env,
                     "BW767",
-                    f"an index leaves 64 bits: a product of {np.max(left)} and {np.max(right)}",
+                    f"an index overflows 64 bits: a product of {np.max(left)} and {np.max(right)}",
                 )
             return left * right
 
@@ -428,7 +428,7 @@ class ExprCompiler:
         return self._pure(expr, row)
 
     def _effect(self, expr: Call) -> Fn:
-        known = "it has no meaning here" if expr.op in OPS else "no such row exists"
+        known = "it is not supported here" if expr.op in OPS else "it does not exist"
         raise InterpretError(
             f"the interpreter cannot run operation {expr.op!r}: {known}",
             code="BW757",

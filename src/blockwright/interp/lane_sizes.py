@@ -19,8 +19,8 @@ def agreed(env: Env, size: Any, buffer: Buffer) -> Any:
     if len(size) and np.all(size == size[0]):
         return int(size[0])
     raise InterpretError(
-        f"buffer {buffer.name} has different sizes in different threads, and "
-        "not in a block without blocks inside",
+        f"buffer {buffer.name} has different sizes in different threads, "
+        "which is supported only in blocks without nested blocks",
         code="BW757",
         span=buffer.span,
         help="allocate the largest size",

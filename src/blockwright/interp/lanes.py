@@ -87,9 +87,9 @@ class Limit:
         self.left -= max(count, 0)
         if self.left < 0:
             raise InterpretError(
-                "the run takes more iterations of loops than it may",
+                "the run exceeds its limit on loop iterations",
                 code="BW757",
-                help="allow more of them, or take smaller sizes",
+                help="raise the limit, or use smaller sizes",
             )
 
 
@@ -314,9 +314,9 @@ def run_step(env: Env, body: Fn) -> bool:
             raise site.error(
                 env,
                 "BW757",
-                "some threads leave the loop here, others go on in it and wait for each other",
+                "some threads leave the loop here while others continue it and synchronize",
                 0,
-                "let the condition not depend on the thread",
+                "use a condition that does not depend on the thread",
             ) from None
         return isinstance(jump, Continue)
     return True

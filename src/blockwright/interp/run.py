@@ -206,7 +206,7 @@ def interpret(
         raise InterpretError(
             f"{what} is a {type(func).__name__}; the interpreter runs tensor programs",
             code="BW757",
-            help="lower a graph function first; of a schedule pass its .func",
+            help="lower a graph function first; for a schedule, pass its .func",
         )
     if order is not None and order != "reverse" and not isinstance(order, int):
         raise InterpretError(f'order={order!r} is not None, "reverse" or a seed', code="BW760")
@@ -279,7 +279,7 @@ def _match_arguments(
         raise InterpretError(
             f"{func.name} takes {len(wanted)} arguments ({names}), got {len(args)}",
             code="BW701",
-            help="outputs are passed too: arrays to be written",
+            help="pass outputs too, as arrays to be written",
         )
     arrays: list[Array] = []
     values: dict[Var, Any] = {}
@@ -372,7 +372,7 @@ def _bind_symbols(
     for var in (*compiled.scalars, *compiled.symbols):
         if var not in values:
             raise InterpretError(
-                f"{func.name}: nothing binds {var.name}",
+                f"{func.name}: {var.name} is not bound by any argument",
                 code="BW701",
                 help=f"pass {var.name}=… to interpret",
             )

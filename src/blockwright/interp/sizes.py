@@ -38,7 +38,7 @@ def evaluate(expr: ir.Expr, sizes: Mapping[str, int]) -> int:
                 raise InterpretError(f"{expr!r} divides by zero", code="BW754")
             return _OPERATIONS[type(expr)](a, b)
         case _:
-            raise InterpretError(f"{expr!r} is no size", code="BW757")
+            raise InterpretError(f"{expr!r} is not a size", code="BW757")
 
 
 def index_limits(func: ir.PrimFunc, sizes: Mapping[str, int]) -> dict[ir.Buffer, int]:

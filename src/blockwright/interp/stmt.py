@@ -198,7 +198,7 @@ class StmtCompiler(LaunchCompiler):
                 raise site.error(
                     env,
                     "BW757",
-                    f"{node.var.name} points to another place in each thread",
+                    f"{node.var.name} points to a different address in each thread",
                     help="write the address where it is used",
                 )
             env[slot] = per_lane(env, value, vector)

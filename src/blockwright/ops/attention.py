@@ -66,11 +66,11 @@ def _check_pieces(ctx: OpContext, keys: ir.Expr, piece: Any) -> None:
         return
     length = ir.const_int(keys)
     if isinstance(piece, bool) or not isinstance(piece, int) or piece < 1:
-        raise ctx.error(f"keys_at_once={piece!r} is no positive number of keys")
+        raise ctx.error(f"keys_at_once={piece!r} is not a positive number of keys")
     if length is None or length % piece != 0 or length == piece:
         raise ctx.error(
-            f"{dims_text(keys)} keys do not come in several pieces of {piece}; leave "
-            "keys_at_once out, or give a part of them that divides them"
+            f"{dims_text(keys)} keys cannot be split into several blocks of {piece}; omit "
+            "keys_at_once, or use a proper divisor of the number of keys"
         )
 
 

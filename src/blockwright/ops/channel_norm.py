@@ -120,7 +120,7 @@ def _groups(ctx: OpContext, attrs: Attrs, channels: ir.Expr) -> tuple[ir.Expr, i
     if not isinstance(groups, int) or groups < 1:
         raise ctx.error(f"num_groups={groups!r} is not a positive number")
     if not ctx.equal(ir.floormod(channels, as_dim(groups)), ZERO):
-        raise ctx.error(f"{dims_text(channels)} channels do not fall into {groups} groups")
+        raise ctx.error(f"{dims_text(channels)} channels are not divisible into {groups} groups")
     return as_dim(groups), ctx.analyzer.simplify(ir.floordiv(channels, as_dim(groups)))
 
 
@@ -131,7 +131,7 @@ def _reduced(ctx: OpContext, attrs: Attrs, rank: int) -> tuple[int, tuple[int, .
         return channel, tuple(a for a in range(1, rank) if a != channel)
     axes = axes_of(ctx, attrs["axes"], rank)
     if channel in axes:
-        raise ctx.error(f"axis {channel} is the channel axis; `axes` name the others")
+        raise ctx.error(f"axis {channel} is the channel axis; `axes` must not include it")
     return channel, axes
 
 

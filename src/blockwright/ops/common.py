@@ -226,7 +226,7 @@ def axes_of(ctx: OpContext, axis: Any, rank: int) -> tuple[int, ...]:
             raise ctx.error(f"axis {item} is out of range for rank {rank}")
         out.add(item % rank)
     if len(out) != len(given):
-        raise ctx.error(f"axes {given} name one axis twice")
+        raise ctx.error(f"axes {given} contain one axis twice")
     return tuple(sorted(out))
 
 
@@ -260,7 +260,7 @@ def shape_operand(
 def require_shape(ctx: OpContext, shape: tuple[ir.Expr, ...] | None) -> tuple[ir.Expr, ...]:
     """The requested shape; raises if only its rank is known."""
     if shape is None:
-        raise ctx.error("the wanted shape is not known", "bind it with match_cast first")
+        raise ctx.error("the requested shape is unknown", "bind it with match_cast first")
     return shape
 
 

@@ -122,7 +122,7 @@ def _result_size(ctx: OpContext, extent: ir.Expr, window: Window, extra: int) ->
     rest = ir.add(window.reach, as_dim(extra - window.before - window.after))
     size = ctx.analyzer.simplify(ir.add(moved, rest))
     if isinstance(size, ir.IntImm) and size.value < 0 and not ir.is_const_int(extent, 0):
-        raise ctx.error(f"the padding {window.before} + {window.after} cuts the whole result off")
+        raise ctx.error(f"the padding {window.before} + {window.after} removes the whole result")
     return size
 
 
@@ -130,7 +130,7 @@ def _axis(ctx: OpContext, extent: ir.Expr, window: Window, extra: int) -> Transp
     size = _result_size(ctx, extent, window, extra)
     taps = ir.const_int(window.size)
     if taps is None:
-        raise ctx.error("the kernel's size is symbolic", "give it a constant size")
+        raise ctx.error("the kernel size is symbolic", "use a constant kernel size")
     stride = window.stride
     whole = ctx.analyzer.prove_equal(ir.floormod(size, as_dim(stride)), ZERO)
     if stride > 1 and window.dilation == 1 and taps % stride == 0 and whole and window.before >= 0:

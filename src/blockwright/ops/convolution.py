@@ -125,7 +125,7 @@ def _deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs, rank: int) -
     groups = groups_of(ctx, attrs, x["C"], w["I"])
     if groups > 1 and not ctx.equal(ir.floormod(w["O"], as_dim(groups)), ZERO):
         counts = f"{dims_text(w['O'])} output channels"
-        raise ctx.error(f"{counts} do not fall into {groups} groups")
+        raise ctx.error(f"{counts} are not divisible into {groups} groups")
     shape = result_dims(ctx, attrs, x, w)
     return result(matches, in_order(layouts.out, shape), out_type(attrs, dtype))
 
@@ -266,15 +266,15 @@ def _lower_winograd(
     ) == (1, 1)
     if size not in SIZES or not plain or attrs["groups"] != 1 or not data.dtype.is_float:
         raise ctx.error(
-            f"winograd={size!r} is for floating-point convolutions of one group with stride and "
-            f"dilation 1, and tiles of {', '.join(map(str, SIZES))}"
+            f"winograd={size!r} requires a floating-point convolution of one group with stride and "
+            f"dilation 1, and a tile size of {', '.join(map(str, SIZES))}"
         )
     if not all(ir.is_const_int(w[letter], TAPS) for letter in "HW"):
-        raise ctx.error("winograd is for 3 by 3 kernels")
+        raise ctx.error("winograd requires 3 by 3 kernels")
     if any(ir.is_const_int(w[letter], 1) for letter in "IO"):
-        raise ctx.error("winograd is for more than one channel, in the input and in the result")
+        raise ctx.error("winograd requires more than one channel in the input and in the result")
     if out_type(attrs, data.dtype) is not accumulator(data.dtype):
-        raise ctx.error("winograd is for types that are not summed in a wider one")
+        raise ctx.error("winograd requires a type that accumulates without widening")
     padding = padding_of(ctx, attrs["padding"], 2)
     out = winograd(program, size, data, weight, layouts.data, layouts.kernel, layouts.out, padding)
     return program.finish([out], {"compute_pattern": str(Pattern.OutputEwiseFusible)})

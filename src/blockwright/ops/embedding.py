@@ -106,7 +106,7 @@ def _indexed_axes(ctx: OpContext, attrs: Attrs, rank: int, count: int) -> tuple[
     if len(axes) != count or count > rank or not axes:
         raise ctx.error(f"{count} index tensors for axes {axes} of rank {rank}")
     if axes != tuple(range(axes[0], axes[0] + count)):
-        raise ctx.error(f"indexed axes {axes} are not neighbours", "permute_dims first")
+        raise ctx.error(f"indexed axes {axes} are not adjacent", "permute_dims first")
     return axes
 
 

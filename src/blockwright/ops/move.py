@@ -54,7 +54,7 @@ def _slice_bounds(ctx: OpContext, attrs: Attrs, size: ir.Expr) -> tuple[ir.Expr,
     """Start, number of elements and step of a slice along a dimension of `size`."""
     step = attrs["step"]
     if not isinstance(step, int) or step < 1:
-        raise ctx.error(f"step {step!r} is not a positive number", "use flip to walk backwards")
+        raise ctx.error(f"step {step!r} is not a positive number", "use flip for reverse order")
     ends: list[ir.Expr] = []
     for value, default in ((attrs["begin"], ZERO), (attrs["end"], size)):
         if value is None:
@@ -169,7 +169,7 @@ def _deduce_concat(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir
         )
     ranks = {t.rank for t in matches if t.rank >= 0}
     if len(ranks) > 1 or ranks == {0}:
-        raise ctx.error(f"ranks {sorted(ranks)} cannot be joined")
+        raise ctx.error(f"tensors of ranks {sorted(ranks)} cannot be concatenated")
     shapes = [t.shape for t in matches if t.shape is not None]
     if len(shapes) < len(matches):
         return unknown(matches, matches[0].dtype, next(iter(ranks), -1))
@@ -224,7 +224,7 @@ def _cuts(ctx: OpContext, attrs: Attrs, size: ir.Expr) -> list[ir.Expr]:
         return [ZERO, *(as_dim(cut) for cut in given), size]
     if given < 1 or not ctx.equal(ir.floormod(size, as_dim(given)), ZERO):
         raise ctx.error(
-            f"dimension {dims_text(size)} is not known to fall into {given} equal parts"
+            f"dimension {dims_text(size)} is not known to be divisible into {given} equal parts"
         )
     part = ctx.analyzer.simplify(ir.floordiv(size, as_dim(given)))
     return [ctx.analyzer.simplify(ir.mul(part, as_dim(n))) for n in range(given)] + [size]

@@ -156,7 +156,7 @@ def known_shape(ctx: OpContext, info: ir.TensorInfo, position: int) -> tuple[ir.
     """The argument's dimensions; raises if at most the rank is known."""
     if info.shape is None:
         raise ctx.error(
-            f"argument {position} has no known shape", "give it a shape with match_cast first"
+            f"argument {position} has no known shape", "declare its shape with match_cast first"
         )
     return info.shape
 

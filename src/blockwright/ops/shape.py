@@ -103,7 +103,7 @@ def _flat_shape(ctx: OpContext, x: ir.TensorInfo, attrs: Attrs) -> tuple[ir.Expr
     start = normalize_axis(ctx, attrs["start"], len(shape))
     end = normalize_axis(ctx, attrs["end"], len(shape))
     if start > end:
-        raise ctx.error(f"start {start} is behind end {end}")
+        raise ctx.error(f"start {start} is greater than end {end}")
     return (*shape[:start], SymbolicProduct(shape[start : end + 1]).expr(), *shape[end + 1 :])
 
 
@@ -178,7 +178,9 @@ def _broadcast_target(
 ) -> tuple[ir.Expr, ...]:
     """The requested shape with each -1 replaced by the dimension it keeps."""
     if len(wanted) < len(shape):
-        raise ctx.error(f"{len(wanted)} dimensions wanted of a tensor of rank {len(shape)}")
+        raise ctx.error(
+            f"cannot broadcast a tensor of rank {len(shape)} to {len(wanted)} dimensions"
+        )
     out = list(wanted)
     for offset, dim in enumerate(reversed(shape)):
         position = len(wanted) - 1 - offset
@@ -187,7 +189,7 @@ def _broadcast_target(
         elif not ir.is_const_int(dim, 1):
             ctx.require_equal(dim, out[position], f"dimension {position} does not broadcast")
     if any(ir.is_const_int(d, -1) for d in out):
-        raise ctx.error("-1 names a dimension that the tensor does not have")
+        raise ctx.error("-1 is used for a dimension that the tensor does not have")
     return tuple(out)
 
 

@@ -85,7 +85,7 @@ def checked_layout(ctx: OpContext, text: Any, letters: str) -> str:
     """Check that a layout attribute has each of `letters` exactly once."""
     if not isinstance(text, str) or sorted(text) != sorted(letters):
         raise ctx.error(
-            f"layout {text!r} is no order of the letters of {letters}",
+            f"layout {text!r} is not a permutation of the letters {letters}",
             f"give each axis one letter, as in {letters!r}",
         )
     return text
@@ -107,7 +107,7 @@ def numbers(ctx: OpContext, name: str, value: Any, rank: int, least: int) -> tup
     if len(given) == 1:
         given *= rank
     if len(given) != rank or not all(isinstance(v, int) and v >= least for v in given):
-        raise ctx.error(f"{name}={value!r} must be {rank} numbers from {least} on")
+        raise ctx.error(f"{name}={value!r} must be {rank} numbers of at least {least}")
     return given
 
 

@@ -104,15 +104,15 @@ class CopyCompiler(CallCompiler):
             raise site.error(
                 env,
                 "BW757",
-                "threads use different barriers at once",
-                help="put each use under a condition of its own",
+                "threads use different barriers at the same time",
+                help="put each use under a separate condition",
             )
         barrier = team.waits.barriers.get(int(at[0]))
         if barrier is None:
             raise site.error(
                 env,
                 "BW765",
-                f"barrier {int(at[0])} has not been told how many threads it counts",
+                f"barrier {int(at[0])} has no thread count",
                 help="T.ptx_init_barrier_thread_count(barrier, threads)",
             )
         if env[1].races:
@@ -189,7 +189,7 @@ class CopyCompiler(CallCompiler):
                     "BW765",
                     text,
                     lane,
-                    "let all threads that it counts arrive before any of them waits",
+                    "make all counted threads arrive before any of them waits",
                 )
             team.settle()
             numbers: list[int] = np.unique(barrier.waited[env[2]]).tolist()

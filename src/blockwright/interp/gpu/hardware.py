@@ -51,7 +51,7 @@ class HardwareCompiler(MatrixCompiler, CopyCompiler):
             if expr.op == "tvm_storage_sync":
                 return lambda env: 0
             raise InterpretError(
-                f"{expr.op} stands in no kernel",
+                f"{expr.op} is used outside of a kernel",
                 code="BW757",
                 span=expr.span or self.here,
                 help="bind loops around it to thread axes",
@@ -61,7 +61,7 @@ class HardwareCompiler(MatrixCompiler, CopyCompiler):
             return compile_(expr)
         except (IndexError, ValueError) as error:
             raise InterpretError(
-                f"{expr.op} has not the arguments it takes: {error}",
+                f"{expr.op} has invalid arguments: {error}",
                 code="BW757",
                 span=expr.span or self.here,
             ) from None
@@ -75,7 +75,7 @@ class HardwareCompiler(MatrixCompiler, CopyCompiler):
         if not scope.startswith("shared"):
             raise InterpretError(
                 f"a barrier for {scope!r}: blocks of a kernel run one after "
-                "another and do not wait for each other",
+                "another and do not synchronize",
                 code="BW757",
                 span=site.span,
                 help='write T.tvm_storage_sync("shared"), or begin a new kernel',
@@ -97,7 +97,7 @@ class HardwareCompiler(MatrixCompiler, CopyCompiler):
             expr.op.removeprefix("tvm_warp_shuffle")
         ]
         if width not in (1, 2, 4, 8, 16, 32):
-            raise ValueError(f"the width {width} is no power of two up to 32")
+            raise ValueError(f"the width {width} is not a power of two up to 32")
         name = expr.op
 
         def shuffle(env: Env) -> Any:
@@ -144,5 +144,5 @@ def _checked(
             "BW764",
             f"{env[1].team.name(int(env[2][lane]))} runs {name}, but {what}",
             lane,
-            "let all threads of the warp that the mask names run the operation together",
+            "make all threads of the warp named by the mask run the operation together",
         ) from None

@@ -30,7 +30,9 @@ class MatrixCompiler(CallCompiler):
         to, source = AddressedMemory(self, *expr.args[3:5]), AddressedMemory(self, *expr.args[5:7])
         site, size = self.site(expr), source.dtype.nbytes
         if number not in (1, 2, 4) or to.dtype is not source.dtype or (transposed and size != 2):
-            raise ValueError("1, 2 or 4 matrices, of one type; of 16 bits to be transposed")
+            raise ValueError(
+                "expected 1, 2 or 4 matrices of one type, with 16-bit elements if transposed"
+            )
         row = 16 // size
 
         def load(env: Env) -> int:
@@ -67,7 +69,7 @@ class MatrixCompiler(CallCompiler):
             or b.dtype.bits != bits
         ):
             known = "m16n8 by k4, k8 (32 bits), k8, k16 (16 bits), k16, k32 (8 bits), row by col"
-            raise ValueError(f"the interpreter multiplies {known}; not {shape} of {types}")
+            raise ValueError(f"the interpreter supports {known}; not {shape} of {types}")
         layouts = fragments.left(depth, bits), fragments.right(depth, bits), fragments.result()
         site, kind = self.site(expr), c.dtype
 
@@ -106,7 +108,7 @@ class MatrixCompiler(CallCompiler):
     def _mma_store(self, expr: Call) -> Fn:
         """`T.mma_store(type, m, n, to, from, offset, stride)`: store a 16 × 16 result."""
         if [constant_of(expr, k) for k in (0, 1)] != [16, 16]:
-            raise ValueError("results have 16 × 16 elements")
+            raise ValueError("the result must have 16 × 16 elements")
         to, source = AddressedMemory(self, expr.args[2]), AddressedMemory(self, *expr.args[3:5])
         stride, table, site = self.index(expr.args[5]), fragments.square(), self.site(expr)
 

@@ -24,7 +24,7 @@ class AddressedMemory:
         load = expr.args[0] if isinstance(expr, Call) and expr.op == "address_of" else None
         if not isinstance(load, BufferLoad) or load.buffer.dtype.lanes > 1:
             raise InterpretError(
-                "the operation takes the address of an element of a buffer",
+                "the operation requires the address of a buffer element",
                 code="BW757",
                 span=expr.span or compiler.here,
                 help="write A.data or T.address_of(A[i, j])",
@@ -91,7 +91,7 @@ class AddressedMemory:
 def text(expr: Expr) -> str:
     """The value of a string argument."""
     if not isinstance(expr, StringImm):
-        raise ValueError("a name in quotes is missing")
+        raise ValueError("a string argument is missing")
     return expr.value
 
 
@@ -99,7 +99,7 @@ def constant_of(expr: Call, position: int) -> int:
     """The value of an argument that must be constant."""
     result = const_int(expr.args[position])
     if result is None:
-        raise ValueError(f"argument {position + 1} is no constant")
+        raise ValueError(f"argument {position + 1} is not constant")
     return result
 
 
@@ -119,9 +119,9 @@ def warps(env: Env, site: Site, name: str) -> int:
         raise site.error(
             env,
             "BW764",
-            f"{name} is run by {int(lanes[partial])} threads of a warp, and takes all {WARP}",
+            f"{name} is run by {int(lanes[partial])} threads of a warp, but requires all {WARP}",
             int(np.argmax(team.warp[threads] == partial)),
-            "let the condition not depend on the lane; bind a multiple of 32 threads "
+            "use a condition that does not depend on the lane; bind a multiple of 32 threads "
             "to threadIdx.x",
         )
     return len(threads) // WARP

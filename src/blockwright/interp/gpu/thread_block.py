@@ -92,8 +92,7 @@ class Team:
                 f"{int(here.sum())} of {self.count} threads reach this barrier; "
                 f"{self.name(missing)} does not",
                 0,
-                "put the barrier where the condition around it has ended: all threads of the "
-                "block wait here for each other",
+                "move the barrier out of the condition: all threads of the block synchronize here",
             )
         self.meet(env)
 
@@ -111,7 +110,7 @@ class Team:
                     f"{int(here[members].sum())} of the {len(members)} threads of a "
                     f"warp reach this barrier; {self.name(missing)} does not",
                     0,
-                    "put the barrier where the condition around it has ended",
+                    "move the barrier out of the condition",
                 )
             self.settle()
             self.clock.join(members)
@@ -228,11 +227,11 @@ class Team:
             f"race: {element} is {DID[how]} here by {self.name(me)} and {DID[first]} by "
             f"{self.name(other)}"
         )
-        text += ", at the same place" if same else ", and no barrier is between them"
+        text += ", at the same place" if same else ", without a barrier between them"
         help = (
-            "let the threads touch different elements, or use an atomic operation"
+            "make the threads access different elements, or use an atomic operation"
             if same
-            else 'let the threads wait for each other in between: T.tvm_storage_sync("shared")'
+            else 'synchronize the threads in between: T.tvm_storage_sync("shared")'
         )
         error = site.error(env, "BW761", text, lane, help)
         return error if same else with_first(error, there, DID[first], f" by {self.name(other)}")
@@ -250,9 +249,11 @@ class Team:
         element = view_element(env, name, view, int(flat[at]), lane)
         text = (
             f"{element} is {DID[how]} by {self.name(int(me[at]))} while the asynchronous copy "
-            f"begun by {self.name(thread)} may still be under way"
+            f"begun by {self.name(thread)} may still be in flight"
         )
-        help = "wait for the copy (T.ptx_commit_group, T.ptx_wait_group), then for the threads"
+        help = (
+            "wait for the copy (T.ptx_commit_group, T.ptx_wait_group), then synchronize the threads"
+        )
         error = site.error(env, "BW763", text, lane, help)
         second = Diagnostic("BW763", "the copy begins here", began.span)
         raise InterpretError(
