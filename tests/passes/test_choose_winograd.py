@@ -135,10 +135,10 @@ def test_one_kernel_takes_batches_of_any_size(size: str, shape: tuple[int, int, 
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "size": ({"winograd": 5}, "tiles of 2, 4, 6"),
+    "size": ({"winograd": 5}, "tile size of 2, 4, 6"),
     "stride": ({"winograd": 2, "strides": 2}, "stride and dilation 1"),
     "kernel": ({"winograd": 2, "kernel": 5}, "3 by 3"),
-    "type": ({"winograd": 2, "dtype": "float16"}, "summed in a wider one"),
+    "type": ({"winograd": 2, "dtype": "float16"}, "accumulates without widening"),
     "channels": ({"winograd": 2, "shape": (1, 6, 6, 1)}, "more than one channel"),
 }
 

@@ -90,7 +90,7 @@ def test_a_run_with_a_limit_of_iterations() -> None:
     limit = Limit(20)
     for _ in range(2):
         interpret(func, *arrays, limit=limit)
-    with pytest.raises(InterpretError, match="more iterations") as caught:
+    with pytest.raises(InterpretError, match="limit on loop iterations") as caught:
         interpret(func, *arrays, limit=limit)
     assert caught.value.code == "BW757"
 
