@@ -84,7 +84,7 @@ def test_kernels_and_overhead_are_held_against_the_latency() -> None:
     assert found.overhead_seconds == pytest.approx(0.87e-6)
     assert found.cover == pytest.approx((59 + 0.87) / 60)
     assert "kernels 98.5% and overhead 1.5% of a timed call's 0.060 ms" in str(found)
-    assert "a call without clocks takes 0.060 ms" in str(found)
+    assert "an uninstrumented call takes 0.060 ms" in str(found)
 
 
 def test_shares_are_of_one_whole_also_where_reading_clocks_costs_much() -> None:

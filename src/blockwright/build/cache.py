@@ -96,7 +96,7 @@ def _warn_once(directory: Path, error: OSError) -> None:
     """Warn, once per process, that the directory is not writable."""
     if directory not in _warned:
         _warned.add(directory)
-        message = f"compiled objects cannot be kept in {directory}: {error.strerror or error}"
+        message = f"compiled objects cannot be cached in {directory}: {error.strerror or error}"
         remedy = "set BLOCKWRIGHT_CACHE_DIR to a writable folder, or empty to disable it"
         warnings.warn(BlockwrightWarning(message, code="BW667", help=remedy), stacklevel=3)
 

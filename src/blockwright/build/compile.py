@@ -58,7 +58,7 @@ class Compiled(msgspec.Struct, frozen=True, eq=False):
         """The linked library. Raises: BuildError BW666 when the target cannot be linked."""
         if self.image is None:
             raise BuildError(
-                f"no library can be linked for {self.target.name}",
+                f"cannot link a library for {self.target.name}",
                 code="BW666",
                 help="read its code with source(), or link compiled.objects elsewhere",
             )
@@ -84,7 +84,7 @@ def compile_lowered(
     """
     if target.kind != "cpu":
         raise BuildError(
-            f"no library can be linked for {target.name}", code="BW602", help="choose a CPU target"
+            f"cannot link a library for {target.name}", code="BW602", help="choose a CPU target"
         )
     units = emit_units(module, target)
     texts: list[tuple[str, str, llvm.Pipeline]] = [(u.name, u.text, u.pipeline) for u in units]

@@ -204,7 +204,7 @@ def as_module(program: PrimFunc | IRModule) -> IRModule:
         raise BuildError(
             f"cannot build a {type(program).__name__}",
             code="BW606",
-            help="pass a tensor program or a module of them; of a schedule its .func or .mod",
+            help="pass a tensor program or a module of them; for a schedule, its .func or .mod",
         )
     return program
 
@@ -252,7 +252,7 @@ def build(
     require_kind(
         sanitize,
         (tuple, list, set, frozenset),
-        "sanitize is a list of names",
+        "sanitize must be a list of names",
         OptionError,
         "BW917",
         'write sanitize=["bounds"]',

@@ -70,7 +70,7 @@ class ProofJob(msgspec.Struct, frozen=True, array_like=True, tag="prove"):
         programs = [from_source(text, name=self.what) for text in (self.before, self.after)]
         if tuple(map(structural_hash, programs)) != self.hashes:
             raise BuildError(
-                f"the text of {self.what} is read as another program",
+                f"the text of {self.what} does not parse back to the same program",
                 code="BW642",
                 help="please report the program",
             )

@@ -37,7 +37,7 @@ class _Worker:
         if body is None:
             status = self.process.wait()
             raise BuildError(
-                f"the worker ended with status {status} while it worked on {job.what}",
+                f"the worker ended with status {status} while it processed {job.what}",
                 code="BW641",
                 help="compile again; if it happens again, please report the program",
             )

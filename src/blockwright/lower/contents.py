@@ -1,4 +1,4 @@
-"""Cached queries about expression contents, because passes repeat them at every level of a tree."""
+"""Cached properties of expressions, which passes query at every level of a tree."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ class _Checks(Analysed):
             product = mul(cast_to(node.a, "float64"), cast_to(node.b, "float64"))
             largest = const(float(_LARGEST), "float64")
             fine = all_of([compare(E.LT, product, largest), compare(E.GE, product, -largest)])
-            checks.append(statement(Check(fine, guards, "BW718: an index leaves 64 bits")))
+            checks.append(statement(Check(fine, guards, "BW718: an index overflows 64 bits")))
         return checks
 
     def _bounds(

@@ -77,7 +77,7 @@ class _Unroll(Mutator):
             return self._expand(node, count) if copies <= step else node
         if copies > self.limit:
             raise BuildError(
-                f"unrolling loop {node.loop_var.name} gives {copies} statements, more "
+                f"unrolling loop {node.loop_var.name} produces {copies} statements, more "
                 f"than {self.limit}",
                 code="BW633",
                 help="unroll a smaller loop, or raise unroll_limit",

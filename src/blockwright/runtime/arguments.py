@@ -222,8 +222,8 @@ class NativeFunction(Uncopied):
     def _adapt(self, index: int, value: Any, everything: bool) -> tuple[Any, Any]:
         """The value to pass for one argument, and the copy made of it, if any.
 
-        With `everything`, arguments are copied regardless of their layout. Memory for results is
-        not: it is the arguments overlapping it that are copied.
+        With `everything`, arguments are copied regardless of their layout, but memory for results
+        is not: if it overlaps arguments, those are copied.
         """
         if self._is_result(index):
             everything = False
@@ -247,7 +247,7 @@ class NativeFunction(Uncopied):
         number: Any = cast("Any", value).item() if isinstance(value, np.generic) else value
         if isinstance(number, int) and not -(2**63) <= number < 2**63:
             raise ArgumentError(
-                f"{self._label(index)} is {number}, more than calls can pass",
+                f"{self._label(index)} is {number}, which does not fit 64 bits",
                 code="BW702",
                 help="pass such a number in an array of one element",
             )
@@ -266,7 +266,7 @@ class NativeFunction(Uncopied):
         special = DLPACK_KINDS.get(dtype.name)
         if special is None and (dtype.kind not in "biufc" or dtype.char in "gG"):  # long double
             raise ArgumentError(
-                f"{self._label(index)} has NumPy data type {dtype}, which compiled code lacks",
+                f"{self._label(index)} has unsupported NumPy data type {dtype}",
                 code="BW703",
                 help="convert it to a number type first, with .astype(...)",
             )

@@ -198,7 +198,7 @@ class Profile(msgspec.Struct, frozen=True):
             f"of a timed call's {whole * 1e3:.3f} ms"
         )
         if self.latency:
-            notes.append(f"a call without clocks takes {self.latency * 1e3:.3f} ms")
+            notes.append(f"an uninstrumented call takes {self.latency * 1e3:.3f} ms")
         line = self.roofline
         if line is not None:
             notes.append(

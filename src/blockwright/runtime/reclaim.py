@@ -26,8 +26,8 @@ released, now and when results are freed later; with 0, caching resumes. Librari
 versions lack the hooks."""
 
 _held: list[_Held] = []
-"""Without a lock, because garbage collection may enter here at any point. Whoever removes an entry
-releases it."""
+"""Without a lock, because garbage collection may enter here at any point. The code that removes an
+entry releases it."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

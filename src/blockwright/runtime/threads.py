@@ -20,8 +20,9 @@ _pending: dict[str, int] = {}
 def set_num_threads(count: int) -> None:
     """Set how many threads a compiled function may use, including the calling thread.
 
-    With 1, calls run entirely on the calling thread, whose affinity and number are then up to the
-    caller; calls may run concurrently. With more, all callers share the pool's threads.
+    With 1, calls run entirely on the calling thread, so the caller controls the number and the
+    affinity of threads, and may make concurrent calls. With more, all callers share the pool's
+    threads.
 
     Arguments: `count` from 1 to 512, or 0 for the default: the environment variable
     BLOCKWRIGHT_NUM_THREADS, else the number of processors available to this process.
@@ -74,7 +75,7 @@ def environment_threads() -> int | None:
         return None
     if not text.isdecimal() or not 1 <= int(text) <= MAX_THREADS:
         raise OptionError(
-            f"{ENVIRONMENT}={text!r} is not a number of threads",
+            f"{ENVIRONMENT}={text!r} is not a valid thread count",
             code="BW903",
             help=f"set an integer from 1 to {MAX_THREADS}, or unset it",
         )

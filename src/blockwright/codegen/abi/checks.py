@@ -215,7 +215,7 @@ class Checker:
         self.require(
             fine,
             "BW705",
-            "expected memory of the CPU (device type 1), got type %lld",
+            "expected CPU memory (device type 1), got device type %lld",
             "move the tensor to the CPU first",
             e.convert("sext", result, "i64"),
         )

@@ -37,9 +37,8 @@ from blockwright.ir.attributes import NOALIAS
 from blockwright.support import BuildError
 
 ENTRY_TICKS = "tir.entry_ticks"
-"""Attribute of a function whose entry reads the clock. It stores the times on entry,
-after the argument checks and after the allocation of results to the first elements of the last
-result."""
+"""Attribute of a function whose entry reads the clock. It stores the times on entry, after the
+argument checks and after the allocation of results in the first elements of the last result."""
 
 ENTRY_READINGS = 3
 
@@ -195,7 +194,7 @@ class _Entry:
                 raise BuildError(
                     f"result {buffer.name} of {self.name} has strides",
                     code="BW671",
-                    help="leave the strides out, or pass it as an argument that is written",
+                    help="remove the strides, or make the result a written argument",
                 )
         for param, buffer in self.convention.outputs:
             for axis, extent in enumerate(buffer.shape):

@@ -2,7 +2,7 @@
 
     if count == inputs + results:        # lent
         data = the caller's memory, of the type, shape and layout of the result
-        no result meets an argument or another result
+        check that no result overlaps an argument or another result
     else:
         data = new tensors
 

@@ -50,7 +50,7 @@ def call(c: ExprEmitter, expr: Call) -> Value:
     if expr.op in mathlib.NAMES:
         return _elementwise(c, expr)
     raise BuildError(
-        f"operation {expr.op!r} has no code on this target",
+        f"operation {expr.op!r} is not supported on this target",
         code="BW601",
         help="lower it to operations of ir.op first",
     )

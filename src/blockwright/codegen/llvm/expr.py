@@ -84,7 +84,7 @@ class ExprEmitter:
         method = self.table.get(type(expr).__name__)
         if method is None:
             raise BuildError(
-                f"no code for {type(expr).__name__}",
+                f"cannot generate code for {type(expr).__name__}",
                 code="BW601",
                 help="lower the function before building it",
             )

@@ -213,8 +213,7 @@ def _circular(which: str) -> Callable[[Real], Real]:
     core = _through_double(apply)
 
     def guarded(x: Real) -> Real:
-        # Above this limit, range reduction with pi in two parts is too inaccurate for this code;
-        # the C library is accurate.
+        # Above this limit, reduction by pi in two parts is not accurate enough.
         small = abs(x).test("ult", 2.0**38)
         e, lanes = x.e, lanes_of(x.v.type)
         every = small if lanes == 1 else e.intrinsic(f"vector.reduce.and.v{lanes}i1", "i1", small)

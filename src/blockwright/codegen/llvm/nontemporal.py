@@ -1,7 +1,7 @@
 """Non-temporal stores: loops annotated `nontemporal_stores` get a second form with them.
 
-    if B is at a line of memory, and is large enough:
-        for i in …: B[i] = …          # whole vectors stored past the caches
+    if B is line-aligned and large enough:
+        for i in …: B[i] = …          # whole vectors with non-temporal stores
         fence                         # at the end of each thread's part
     else:
         for i in …: B[i] = …

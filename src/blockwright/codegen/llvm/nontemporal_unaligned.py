@@ -1,9 +1,9 @@
 """Non-temporal stores to unaligned rows: vectors are realigned to cache lines in registers.
 
-    for c in …: row[16 * c : 16 * c + 16] = v      # the row begins k elements behind a line
+    for c in …: row[16 * c : 16 * c + 16] = v      # k elements after a line start
 
-    for c in …: line c = the last k elements of the v before, and the first 16 - k of v
-    the line after = the last k elements of the last v
+    for c in …: line c = the last k elements of the previous v, and the first 16 - k of v
+    final line = the last k elements of the last v
 
 A non-temporal store fills a whole line, and rows of an odd length do not begin at one. The two
 lines that a row shares with its neighbors are written with masked, ordinary stores. With AVX-512,

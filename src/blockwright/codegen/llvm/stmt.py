@@ -146,7 +146,7 @@ class StmtEmitter:
         method = self.table.get(type(stmt).__name__)
         if method is None:
             raise BuildError(
-                f"no code for {type(stmt).__name__}",
+                f"cannot generate code for {type(stmt).__name__}",
                 code="BW601",
                 help="lower the function before building it",
             )
@@ -207,7 +207,7 @@ class StmtEmitter:
             return
         if stmt.kind not in (ForKind.SERIAL, ForKind.PARALLEL):
             raise BuildError(
-                f"no code for a {stmt.kind.value} loop",
+                f"cannot generate code for a {stmt.kind.value} loop",
                 code="BW601",
                 help="lower the function before building it",
             )

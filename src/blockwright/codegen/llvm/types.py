@@ -41,7 +41,7 @@ def _element(dtype: DType) -> str:
         return "ptr"
     if dtype.is_int and dtype.bits not in (8, 16, 32, 64):
         raise BuildError(
-            f"{dtype} has no code on this target",
+            f"{dtype} is not supported on this target",
             code="BW610",
             help="use an integer type of at most 64 bits"
             if dtype.bits > 64

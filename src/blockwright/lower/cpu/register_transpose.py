@@ -1,6 +1,6 @@
 """Transpose square tiles in registers: replace strided gathers by row loads and shuffles.
 
-Before, with rows of A lying S elements apart::
+Before, with rows of A at a stride of S elements::
 
     for i in T.unroll(4):
         B[T.Ramp(b + i * R, 1, 4)] = A[T.Ramp(a + i, S, 4)]       # gathers
@@ -9,10 +9,10 @@ After::
 
     r0 = A[T.Ramp(a, 1, 4)]                                       # rows of A
     r1, r2, r3 = A[T.Ramp(a + S, 1, 4)], …
-    u0 = T.shuffle([r0, r1], [0, 4, 2, 6])                        # pairs of neighbours change sides
+    u0 = T.shuffle([r0, r1], [0, 4, 2, 6])                        # transpose 2 x 2 blocks
     u1 = T.shuffle([r0, r1], [1, 5, 3, 7])
     u2, u3 = …                                                    # of r2 and r3
-    t0 = T.shuffle([u0, u2], [0, 1, 4, 5])                        # and pairs of pairs
+    t0 = T.shuffle([u0, u2], [0, 1, 4, 5])                        # then blocks of 2 x 2
     …
     B[T.Ramp(b, 1, 4)] = t0
     B[T.Ramp(b + R, 1, 4)] = t1
@@ -66,7 +66,8 @@ _MOST_NAMED = 160
 Further tiles are transposed into local buffers."""
 
 NEAR = 4
-"""Stride in elements up to which loads and shuffles within one vector cost as little."""
+"""Largest stride, in elements, of gathers that are kept: code generation turns them into contiguous
+loads and shuffles, which cost as little as a transpose."""
 
 
 def transpose_tiles(func: PrimFunc, context: LowerContext) -> PrimFunc:

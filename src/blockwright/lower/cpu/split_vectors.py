@@ -13,7 +13,7 @@ After::
 A remainder is split into powers of two: 24 lanes become 16 and 8. LLVM would otherwise round odd
 lengths up to a power of two and go through memory.
 Only stores are split, and only when every operation of the value works lane by lane and the value
-reads nothing of the stored buffer but the stored elements themselves.
+reads no elements of the stored buffer except the stored ones.
 """
 
 from __future__ import annotations
