@@ -191,7 +191,7 @@ def test_code_for_other_processors_can_be_read(cache: ObjectCache) -> None:
 
 
 def test_recursion_and_bad_names_are_refused(cache: ObjectCache) -> None:
-    with pytest.raises(BuildError, match="in a circle"):
+    with pytest.raises(BuildError, match="recursive calls"):
         compiled([host(["main"])], cache)
     with pytest.raises(BuildError, match="cannot be exported"):
         compiled([flat_scale("two words", 1.0)], cache)
