@@ -1,4 +1,4 @@
-"""Tensor intrinsics: what `tensorize` puts in the place of a computation it recognises."""
+"""Tensor intrinsics: the pattern and implementation pairs that `tensorize` applies."""
 
 from blockwright.intrin.register_tile import outer_product_name
 from blockwright.intrin.registry import TensorIntrin

@@ -1,9 +1,9 @@
-"""Register tiles: `C[i, j] += A[i, 0] * B[0, j]` on rows × columns accumulators.
+"""Outer-product register tiles: `C[i, j] += A[i, 0] * B[0, j]` on rows x columns accumulators.
 
 Names are `outer_product_<rows>x<columns>_<type>`, for example `outer_product_6x16_float32`. The
-implementation is written out row by row, a row being one vector operation; how rows map to machine
-registers, and whether product and sum are one instruction, is the code generator's business. A tile
-covers one step of the contraction, no loop.
+implementation is unrolled over rows, with one vector operation per row. The code generator decides
+how rows map to machine registers and whether multiply and add form one FMA. A tile covers one step
+of the reduction axis; it has no loop.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _NAME = re.compile(r"outer_product_(\d+)x(\d+)_(float16|float32|float64)\Z")
 
 
 def outer_product_name(rows: int, columns: int, dtype: str = "float32") -> str:
-    """The name under which the tile is known."""
+    """Return the intrinsic name of a register tile."""
     return f"outer_product_{rows}x{columns}_{dtype}"
 
 
 def outer_product(name: str) -> TensorIntrin | None:
-    """The intrinsic of a name of this family."""
+    """Return the intrinsic for a name of this family; None for other names."""
     match = _NAME.match(name)
     if match is None:
         return None

@@ -1,7 +1,8 @@
-"""Tensor intrinsics: a meaning and an implementation, both tensor programs on the same buffers.
+"""Registry of tensor intrinsics: a meaning and an implementation, both tensor programs.
 
-`tensorize` replaces a computation that matches the meaning by the implementation. Families make
-intrinsics from their names on demand, so that a trace that names one replays anywhere.
+Both programs have the same buffer parameters. `tensorize` replaces a computation that matches the
+meaning with the implementation. Families build intrinsics from their names on demand, so that a
+trace that names one replays in any process.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ Family = Callable[[str], "TensorIntrin | None"]
 
 
 class TensorIntrin(msgspec.Struct, frozen=True, eq=False):
-    """A named pair of programs.
+    """A tensor intrinsic: a named pair of programs.
 
     Attributes:
-        name: what `tensorize` is given.
-        meaning: loops around one block with one store; says what is computed.
-        implementation: its root block's body takes the place of what matched.
+        name: the name passed to `tensorize`.
+        meaning: the computation to match: loops around one block with one store.
+        implementation: the program whose root block body replaces the matched computation.
     """
 
     name: str
@@ -38,10 +39,11 @@ class TensorIntrin(msgspec.Struct, frozen=True, eq=False):
     def register(
         name: str, meaning: ir.PrimFunc, implementation: ir.PrimFunc, override: bool = False
     ) -> TensorIntrin:
-        """Make an intrinsic known by its name.
+        """Register an intrinsic under a name.
 
         Raises:
-            IRError: the name is taken, or the programs' parameters do not agree.
+            IRError: the name is taken, the parameters of the programs differ, or the meaning is not
+                loops around one block with one store.
         """
         if name in TensorIntrin._known and not override:
             raise IRError(
@@ -57,10 +59,10 @@ class TensorIntrin(msgspec.Struct, frozen=True, eq=False):
 
     @staticmethod
     def get(name: str) -> TensorIntrin:
-        """The intrinsic of a name, made by its family when it is not registered.
+        """Return the intrinsic of a name; a family creates it if it is not registered.
 
         Raises:
-            IRError: nobody knows the name.
+            IRError: the name is unknown.
         """
         result = TensorIntrin._known.get(name)
         if result is not None:
@@ -73,17 +75,17 @@ class TensorIntrin(msgspec.Struct, frozen=True, eq=False):
         raise IRError(
             f"no tensor intrinsic {name!r}",
             code="BW220",
-            help=f"registered: {known}; TensorIntrin.register makes one known",
+            help=f"registered: {known}; TensorIntrin.register adds one",
         )
 
     @staticmethod
     def add_family(family: Family) -> None:
-        """Let `family` make intrinsics from names; it returns None for names not its own."""
+        """Add a function that builds intrinsics from names; it returns None for other names."""
         TensorIntrin._families.append(family)
 
 
 def _check(intrin: TensorIntrin) -> None:
-    """Parameters agree in number, rank and type, and the meaning is one store in loops."""
+    """Require matching parameters (count, ranks, types) and a meaning with a single store."""
     a, b = intrin.meaning.buffers, intrin.implementation.buffers
     same = len(a) == len(b) and all(
         x.ndim == y.ndim and x.dtype is y.dtype for x, y in zip(a, b, strict=True)
@@ -92,7 +94,7 @@ def _check(intrin: TensorIntrin) -> None:
         raise IRError(
             f"tensor intrinsic {intrin.name!r}: meaning and implementation take different buffers",
             code="BW248",
-            help="same number, ranks and types in the same order",
+            help="use the same number, ranks and types of buffers in the same order",
         )
     leaves = ir.blocks(intrin.meaning.root.body)
     if len(leaves) != 1 or not isinstance(leaves[0].body, ir.BufferStore):

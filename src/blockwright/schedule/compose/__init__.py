@@ -1,4 +1,4 @@
-"""Composite scheduling: tiles by notation, axes by name, zooming, rules made of primitives."""
+"""Composite scheduling: tiling notation, axes by name, zoom, composite rules."""
 
 from blockwright.schedule.compose.axes import Axes
 from blockwright.schedule.compose.methods import Compose

@@ -1,4 +1,4 @@
-"""Axes by name: the loops around a block, and the iterators they drive."""
+"""Look up the loops around a block by loop name or iterator name."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from blockwright.support import ScheduleError
 
 
 class UnknownAxis(ScheduleError, AttributeError):
-    """A missing axis, asked for as an attribute; `hasattr` works as on anything else."""
+    """An axis looked up as an attribute does not exist; an `AttributeError`, for `hasattr`."""
 
 
 class Axes:
     """Loops by name, outermost first: `axes.i0`, `axes["i0"]`, or `i0, j0 = axes`.
 
     Args:
-        loops: the loops by name in order; names that occur twice are left to `aliases`.
+        loops: the loops with unique names, by name, outermost first.
+        where: description of the block or nest, for error messages.
         aliases: other names, such as those of block iterators.
-        where: whose axes they are, for errors.
-        unclear: names that more than one loop has.
+        order: all loops, outermost first; default: those in `loops`.
+        unclear: ambiguous names, shared by several loops.
     """
 
     def __init__(
@@ -48,9 +49,9 @@ class Axes:
             return result
         if name in self._unclear:
             raise ScheduleError(
-                f"several loops around {self._where} are called {name!r}",
+                f"several loops around {self._where} are named {name!r}",
                 code="BW303",
-                help="take the one you mean from get_loops",
+                help="select one of the loops that get_loops returns",
             )
         known = ", ".join([*self._loops, *sorted(self._aliases)]) or "none"
         raise ScheduleError(
@@ -85,10 +86,10 @@ class Axes:
 def axes_of(
     realize: ir.BlockRealize | None, block: ir.Block, loops: Mapping[LoopRV, ir.For]
 ) -> Axes:
-    """The axes of a block.
+    """Build the axes of a block.
 
-    An axis has the name of its loop; the name of a block iterator will do where the iterator is
-    bound to one loop and nothing else, and no loop has that name.
+    An axis is named after its loop. A block iterator bound to exactly one loop variable is an alias
+    for that loop, unless a loop has the same name.
     """
     named: dict[str, LoopRV] = {}
     unclear: set[str] = set()

@@ -1,4 +1,4 @@
-"""What is common to a schedule and to its zoomed parts: handles, axes, composite calls."""
+"""Methods shared by `Schedule` and `Zoom`: handle lookup, axes, composite steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from blockwright.support.kinds import require_kind
 
 
 class Compose(Facade):
-    """The methods of the primitives, and those that are made of them."""
+    """The methods of the primitives, and composite methods built from them."""
 
     _session: Session
 
@@ -32,12 +32,12 @@ class Compose(Facade):
     @overload
     def get(self, handle: ExprRV) -> int: ...
     def get(self, handle: Handle) -> ir.Block | ir.For | int:
-        """The node that a handle stands for now, or the number that was drawn."""
+        """Return the current node of a block or loop handle, or the sampled number."""
         if not isinstance(handle, (BlockRV, LoopRV, ExprRV)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ScheduleError(
                 f"get: expected a handle, got {handle!r}",
                 code="BW304",
-                help="give it one handle of this schedule",
+                help="pass a handle of this schedule",
             )
         entry = self._session.entry(handle, "get")
         state = self._session.state(entry.function, "get")
@@ -47,14 +47,14 @@ class Compose(Facade):
         return state.block(handle) if isinstance(handle, BlockRV) else state.loop(handle)
 
     def alive(self, handle: Handle) -> bool:
-        """Whether a handle still stands for something."""
+        """Whether a handle is still valid."""
         require_kind(
             handle,
             (BlockRV, LoopRV, ExprRV),
             "alive: expected a handle",
             ScheduleError,
             "BW304",
-            "give it one handle of this schedule",
+            "pass a handle of this schedule",
         )
         result = self._session.entries.get(handle)
         return result is not None and not isinstance(result.target, (StaleHandle, SampledLocation))
@@ -62,9 +62,9 @@ class Compose(Facade):
     # ------------------------------------------------------------------ axes
     @ends_at_call
     def loops(self, block: BlockRV | str) -> Axes:
-        """The loops around a block by name: `sch.loops("C").i`.
+        """Return the loops around a block by name: `sch.loops("C").i`.
 
-        The name of a block iterator will do where the iterator is bound to one loop alone.
+        The name of a block iterator also works if the iterator is bound to exactly one loop.
         """
         handle = self._block(block)
         result = {loop: self.get(loop) for loop in self.get_loops(handle)}
@@ -77,11 +77,11 @@ class Compose(Facade):
 
     @ends_at_call
     def axis(self, block: BlockRV | str, name: str) -> LoopRV:
-        """The loop of this name around a block, or the one that an iterator of this name is."""
+        """Return the loop around a block with this name, or the loop bound to this iterator."""
         require_kind(
             name,
             str,
-            "axis: the name of a loop is text",
+            "axis: the name of a loop must be a string",
             ScheduleError,
             "BW304",
             'write sch.axis("C", "i")',
@@ -92,13 +92,13 @@ class Compose(Facade):
     @ends_at_call
     @composite
     def tile(self, block: BlockRV | str, notation: str, /, **sizes: Size) -> Axes:
-        """Split, reorder and fuse the loops of a block, written as the nest they shall become.
+        """Split, reorder and fuse the loops of a block into the nest given by a notation.
 
         Args:
             block: the block, or its name.
-            notation: the axes there are, an arrow, and the new nest, outermost loop first; see
+            notation: the existing axes, an arrow, and the new nest, outermost loop first; see
                 `blockwright.schedule.compose.notation`.
-            sizes: of factors by name; of each axis, one may be left out.
+            sizes: sizes of factors by name; one factor per axis may be omitted.
 
         Before::
 
@@ -126,7 +126,7 @@ class Compose(Facade):
         require_kind(
             notation,
             str,
-            "tile: the notation is text",
+            "tile: the notation must be a string",
             ScheduleError,
             "BW304",
             'write sch.tile("C", "i j -> i0 j0 i1 j1", i1=16, j1=8)',
@@ -145,16 +145,19 @@ class Compose(Facade):
         preserve_unit_loops: bool = False,
         index: int = -1,
     ) -> None:
-        """Let a consumer use each tile where it has just been produced.
+        """Move a consumer into a loop of its producer, so that it uses each tile once produced.
 
-        The counterpart of `compute_at`, which makes a tile where it is about to be used. Another
-        name for the step `reverse_compute_at`, under which it stands in traces.
+        An alias of `reverse_compute_at`, the name recorded in traces. The counterpart of
+        `compute_at`, which moves a producer into a loop of its consumers.
         """
         self.reverse_compute_at(block, loop, preserve_unit_loops, index)
 
     # ------------------------------------------------------------------ steps
     def as_one_call(self, text: str) -> AbstractContextManager[None]:
-        """Steps taken inside count as one call of this text; when one fails, none is taken."""
+        """Return a context that records its steps as one call with this text.
+
+        If a step fails, all steps of the context are undone.
+        """
         return self._session.composite(text)
 
     def _block(self, block: BlockRV | str) -> BlockRV:

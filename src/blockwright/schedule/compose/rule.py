@@ -1,4 +1,4 @@
-"""Composite rules: functions that take several steps and stand in the trace as one call.
+"""Composite rules: functions that apply several steps and appear in the trace as one call.
 
     @composite
     def stage(sch: Schedule, block: BlockRV, buffer: str, scope: str, at: LoopRV) -> BlockRV:
@@ -6,8 +6,8 @@
         sch.compute_at(copy, at)
         return copy
 
-The trace shows `# sch.stage(...)` and below it the primitives; replay takes the primitives. When
-one of them is refused, the program is as it was before the call, and the error names the call.
+The trace shows `# sch.stage(...)`, followed by the primitives; replay runs the primitives. If one
+of them fails, the program is restored to its state before the call, and the error names the call.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ScheduleT = TypeVar("ScheduleT", bound="Compose")
 def composite(
     rule: Callable[Concatenate[ScheduleT, P], ResultT],
 ) -> Callable[Concatenate[ScheduleT, P], ResultT]:
-    """Make one call of a function that takes steps; it may be called like a method, `rule(sch)`."""
+    """Decorator: record the steps of `rule(sch, ...)` as one call, undone as a whole on failure."""
 
     @functools.wraps(rule)
     def call(sch: ScheduleT, /, *args: P.args, **kwargs: P.kwargs) -> ResultT:

@@ -1,4 +1,4 @@
-"""tile: the nest of a block, written as the nest it shall become."""
+"""tile: rebuild the loop nest of a block from a notation of the new nest."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from blockwright.schedule.compose.methods import Compose
 
 Size = int | ir.Expr
-"""Of a factor: a number, a drawn number, a symbol, or an expression of them."""
+"""The size of a factor: a number, a sampled number, a symbol, or an expression of them."""
 
 
 class _Cut(msgspec.Struct, frozen=True):
-    """One axis and what becomes of it: loops fused into it first, then its factors."""
+    """One axis: the loops fused into it, if any, and the factors it is split into."""
 
     name: str
     fused: tuple[str, ...]
@@ -37,7 +37,7 @@ class _Cut(msgspec.Struct, frozen=True):
 
 
 def tile(sch: Compose, block: BlockRV, axes: Axes, text: str, sizes: Mapping[str, Size]) -> Axes:
-    """Fuse, split, reorder and fuse again until the nest of the block is as written."""
+    """Transform the nest of a block to match a notation: fuse, split, reorder, and fuse again."""
     notation = read_notation(text)
     cuts = _cuts(notation, axes)
     _require_known_sizes(notation, cuts, sizes)
@@ -56,7 +56,7 @@ def tile(sch: Compose, block: BlockRV, axes: Axes, text: str, sizes: Mapping[str
 
 
 def _cuts(notation: Notation, axes: Axes) -> list[_Cut]:
-    """What becomes of each axis on the left."""
+    """Return the fused loops and the factors of each axis on the left."""
     matches: list[_Cut] = []
     open_groups = 0
     for item in notation.left:
@@ -70,7 +70,7 @@ def _cuts(notation: Notation, axes: Axes) -> list[_Cut]:
     _require_axes(notation, matches, axes)
     if open_groups > 1:
         raise wrong(
-            notation.text, "only one fused loop may go without a name", "write f=(i j) to name it"
+            notation.text, "only one fused loop may be unnamed", "write f=(i j) to name it"
         )
     names = [cut.name for cut in matches if cut.name]
     factors = factors_of(notation, names, sole=len(matches) == 1)
@@ -85,7 +85,7 @@ def _cuts(notation: Notation, axes: Axes) -> list[_Cut]:
         raise wrong(
             notation.text,
             f"{', '.join(loose)} belongs to no axis on the left",
-            f"begin its name with that of its axis ({', '.join(names)}), or name the "
+            f"start its name with the name of its axis ({', '.join(names)}), or list the "
             "factors: i=(a b) -> a b",
         )
     for cut in result:
@@ -96,13 +96,13 @@ def _cuts(notation: Notation, axes: Axes) -> list[_Cut]:
             raise wrong(
                 notation.text,
                 f"{what} {name} is missing on the right",
-                "every axis on the left has a factor on the right",
+                "give every axis on the left a factor on the right",
             )
     return result
 
 
 def _require_axes(notation: Notation, cuts: Sequence[_Cut], axes: Axes) -> None:
-    """Every axis on the left exists, and is named once."""
+    """Require that every axis on the left exists and is named once."""
     seen: dict[LoopRV, str] = {}
     for name in (n for cut in cuts for n in cut.fused or (cut.name,)):
         first = seen.setdefault(axes[name], name)
@@ -115,13 +115,13 @@ def _require_axes(notation: Notation, cuts: Sequence[_Cut], axes: Axes) -> None:
 def _require_known_sizes(
     notation: Notation, cuts: Sequence[_Cut], sizes: Mapping[str, Size]
 ) -> None:
-    """Sizes are given for factors, and for all but at most one of each axis."""
+    """Require that sizes name factors, and that at most one factor per axis has no size."""
     factors = {f for cut in cuts for f in cut.factors}
     for name in sizes:
         if name not in factors:
             raise wrong(
                 notation.text,
-                f"{name}= is a size for no factor",
+                f"{name}= is not the size of a factor",
                 f"factors: {' '.join(f for cut in cuts for f in cut.factors)}",
             )
     for cut in cuts:
@@ -131,20 +131,20 @@ def _require_known_sizes(
             raise wrong(
                 notation.text,
                 f"axis {equation(cut, sizes)}: the sizes of "
-                f"{', '.join(unknown)} are missing, and only one can follow from the rest",
+                f"{', '.join(unknown)} are missing, and only one size can be inferred",
                 f"give all but one of them: with {'=…, '.join(rest)}=… the call leaves "
-                f"only {free} free, which becomes what is left of the axis",
+                f"only {free}, whose size is inferred",
             )
 
 
 def equation(cut: _Cut, sizes: Mapping[str, Size]) -> str:
-    """An axis as the product of its factors, with the sizes that are given."""
+    """Format an axis as the product of its factors, with the given sizes."""
     parts = [f if f not in sizes else f"({f}={sizes[f]})" for f in cut.factors]
     return f"{cut.name or ' '.join(cut.fused)} = {' * '.join(parts)}"
 
 
 def fused_name(group: Group) -> str:
-    """The name of the loop that a group on the right becomes."""
+    """Return the name of the fused loop of a group on the right."""
     plain = "_".join(group.parts) + ("_fused" if len(group.parts) > 1 else "")
     return group.name or plain
 
@@ -158,7 +158,7 @@ class _Nest:
         self.named: dict[str, LoopRV] = {}
 
     def fuse(self, loops: list[LoopRV], name: str) -> None:
-        """Fuse loops where the first of them stands; others between them go inside."""
+        """Fuse loops at the position of the first one; move loops between them inside."""
         at = [self.order.index(loop) for loop in loops]
         if at != list(range(at[0], at[0] + len(at))):
             first, last = min(at), max(at)
@@ -172,7 +172,7 @@ class _Nest:
         self.named[name] = fused
 
     def cut(self, notation: Notation, loop: LoopRV, cut: _Cut, sizes: Mapping[str, Size]) -> None:
-        """Split one loop into its factors, by their names."""
+        """Split a loop into its named factors."""
         called = self.sch.get(loop).loop_var.name
         if cut.factors == (called,) and called not in sizes:
             self.named[called] = loop
@@ -189,7 +189,7 @@ class _Nest:
     def _require_enough(
         self, notation: Notation, loop: LoopRV, cut: _Cut, sizes: Mapping[str, Size]
     ) -> None:
-        """Where every size is a number, together they cover the axis."""
+        """Require that the product of the sizes covers the axis, if all are numbers."""
         extent = ir.const_int(self.sch.get(loop).extent)
         numbers = [n for f in cut.factors if isinstance(n := sizes.get(f), int)]
         product = prod(numbers)
@@ -203,12 +203,12 @@ class _Nest:
         raise wrong(
             notation.text,
             f"axis {equation(cut, sizes)} is {product}, the axis has {extent} iterations",
-            f"leave out the size of {leave}, or add a factor without a size",
+            f"omit the size of {leave}, or add a factor without a size",
             code="BW318",
         )
 
     def reorder(self, notation: Notation) -> None:
-        """Bring the loops on the right into their order; the others keep their places."""
+        """Put the loops on the right into their order; the others keep their positions."""
         names = notation.results()
         chosen = [self.named[name] for name in names if name != REST]
         others = [loop for loop in self.order if loop not in chosen]
@@ -222,7 +222,7 @@ class _Nest:
             self.order = order
 
     def result(self, notation: Notation, where: str) -> Axes:
-        """The loops on the right, by name and in their order."""
+        """Return the loops on the right by name, in order."""
         matches: dict[str, LoopRV] = {}
         for item in notation.right:
             if isinstance(item, Group):

@@ -1,4 +1,4 @@
-"""zoom: the inner problem of a block or loop, as a schedule of its own."""
+"""zoom: schedule the inside of a block or loop as a schedule of its own."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from blockwright.support import ScheduleError
 
 
 class Zoom(Compose, Shown):
-    """The part of a schedule inside a block or loop; everything outside is out of sight.
+    """A view of a schedule restricted to the inside of a block or loop.
 
-    Names are looked up inside, `get_loops` gives the loops inside, printing shows the inside. In a
-    loop, what `cache_read` and `cache_write` copy is copied in each iteration. Steps are taken on
-    the schedule itself and stand in its trace; handles work inside and outside.
+    Names resolve to blocks inside, `get_loops` returns the loops inside, and printing shows the
+    inside. In a zoomed loop, `cache_read` and `cache_write` place their copies inside the loop, so
+    that each iteration copies its part. Steps apply to the outer schedule and are recorded in its
+    trace; handles are valid inside and outside.
 
         with sch.zoom(sch.loops("C").j0) as inner:
             inner.cache_read("C", "A", "local")
@@ -33,7 +34,7 @@ class Zoom(Compose, Shown):
 
     Args:
         outer: the schedule, or a zoomed part of it.
-        target: a loop, or a block that holds blocks; a block by its name, too.
+        target: a loop, or a block (or the name of a block) that contains blocks.
     """
 
     def __init__(self, outer: Compose, target: BlockRV | LoopRV | str) -> None:
@@ -45,7 +46,7 @@ class Zoom(Compose, Shown):
         node = outer.get(handle)
         if isinstance(node, ir.Block) and not self._state().tree.child_blocks(node):
             self._state().fail(
-                f"block {node.name} holds no blocks: there is nothing inside to schedule",
+                f"block {node.name} contains no blocks: there is nothing inside to schedule",
                 code="BW307",
                 guilty=[node],
                 help="zoom into one of its loops, or blockize them first",
@@ -57,23 +58,23 @@ class Zoom(Compose, Shown):
     def __exit__(self, *exc: object) -> None:
         return None
 
-    # ------------------------------------------------------------------ what is in sight
+    # ------------------------------------------------------------------ view
     @property
     def node(self) -> ir.Block | ir.For:
-        """The block or loop as it is now."""
+        """The current node of the block or loop."""
         return self._outer.get(self.target)
 
     @property
     def steps(self) -> tuple[Instruction, ...]:
-        """The steps taken since the zoom."""
+        """The steps applied to the schedule since the zoom."""
         return tuple(self._session.steps[self._start :])
 
     def text(self) -> str:
-        """The text of the inside; `show` prints it."""
+        """Return the inside as script text, which `show` prints."""
         return script(self.node)
 
     def zoom(self, target: BlockRV | LoopRV | str) -> Zoom:
-        """A part of this part."""
+        """Zoom further, into a block or loop of this part."""
         handle = self.get_block(target) if isinstance(target, str) else target
         self._require_inside("zoom", handle)
         return Zoom(self, handle)
@@ -84,7 +85,7 @@ class Zoom(Compose, Shown):
 
     def _inside(self, handle: Handle) -> bool:
         if not isinstance(handle, (BlockRV, LoopRV)):
-            return True  # numbers and symbols are nowhere
+            return True  # numbers and symbols have no position
         return self._state().tree.is_below(self._outer.get(handle), self.node)
 
     def _require_inside(self, step: str, handle: Handle) -> None:
@@ -100,12 +101,12 @@ class Zoom(Compose, Shown):
             f"{kind} {name} lies outside the zoomed part",
             code="BW308",
             guilty=[node],
-            help="take this step on the schedule itself",
+            help="apply this step to the schedule itself",
         )
 
     # ------------------------------------------------------------------ steps
     def _run(self, record: Primitive) -> Any:
-        """Take a step whose handles lie inside; of what it returns, give what lies inside."""
+        """Apply a step whose handles lie inside; return only the result handles inside."""
         if isinstance(record, GetBlock):
             return self._find(record.name)
         for handle in used_handles(record):
@@ -119,7 +120,7 @@ class Zoom(Compose, Shown):
         return result
 
     def _find(self, name: str) -> BlockRV:
-        """The block of this name inside, reached so that the trace can be replayed."""
+        """Return the block of this name inside, by queries that a trace can replay."""
         state, inside = self._state(), self.node
         named = [b for b in state.tree.blocks if b.name == name and state.tree.is_below(b, inside)]
         if not named and isinstance(inside, ir.Block) and inside.name == name:
@@ -138,7 +139,7 @@ class Zoom(Compose, Shown):
         return self._descend(self.target, named[0])
 
     def _descend(self, start: BlockRV | LoopRV, wanted: ir.Block) -> BlockRV:
-        """The handle of a block below another: query by query, from child to child."""
+        """Return the handle of a block below `start`, by `get_child_blocks` on each level."""
         tree = self._state().tree
         for child in self._outer.get_child_blocks(start):
             node = self._outer.get(child)
@@ -149,7 +150,7 @@ class Zoom(Compose, Shown):
         raise AssertionError(wanted.name)
 
     def _copy(self, record: CacheRead | CacheWrite, loop: LoopRV) -> BlockRV:
-        """A copy that is made in each iteration of the zoomed loop."""
+        """Cache a buffer and move the copy into the zoomed loop."""
         name = record.method
         with self.as_one_call(call_text(record, short_value)), explained(f"zoom: {name}"):
             copy: BlockRV = self._outer._run(record)

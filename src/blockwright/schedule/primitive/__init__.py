@@ -1,4 +1,4 @@
-"""The primitives, one file each; this list is all that must know of a new one."""
+"""The list of schedule primitives, one file each; a new primitive is added here only."""
 
 from blockwright.schedule.engine.record import Primitive
 from blockwright.schedule.primitive.add_unit_loop import AddUnitLoop

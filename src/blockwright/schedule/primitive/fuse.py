@@ -1,4 +1,4 @@
-"""fuse: a nest of loops becomes one loop."""
+"""fuse: fuse a loop nest into one loop."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from blockwright.schedule.rewrite.loops import factors, loop_names, simplified_b
 
 
 class Fuse(Primitive, frozen=True, eq=False):
-    """Fuse loops nested directly in one another into one loop.
+    """Fuse perfectly nested loops into one loop.
 
     Args:
         loops: the loops, outermost first.
-        preserve_unit_iters: let loops that run once take part in the new loop's name and value.
-        name: of the new loop; the default joins the names of the loops.
+        preserve_unit_iters: include loops of extent 1 in the name and the index expressions of the
+            fused loop.
+        name: name of the fused loop; default: the names of the loops, joined.
 
     Requires:
     - each loop is the only statement of the one before it;
-    - all are serial and carry no annotation;
-    - no bound depends on an outer one of the loops, or is loaded from what the loops write; bounds
-      of inner loops can be evaluated where an outer one does not run (BW350).
+    - all are serial and have no annotations;
+    - no bound depends on an outer loop of the nest, or is loaded from memory that the loops write;
+      bounds of inner loops are safe to evaluate even if an outer loop has no iterations (BW350).
 
     Before::
 
@@ -68,7 +69,7 @@ class Fuse(Primitive, frozen=True, eq=False):
             state.fail(
                 "no loops are given",
                 code="BW304",
-                help="give the loops from outer to inner, as get_loops lists them",
+                help="pass the loops from outer to inner, in the order of get_loops",
             )
         loops = [state.loop(handle) for handle in self.loops]
         for loop in loops:
@@ -79,8 +80,8 @@ class Fuse(Primitive, frozen=True, eq=False):
                 "the loops are not given outermost first, without gaps",
                 code="BW310",
                 guilty=loops,
-                help=f"the nest is {', '.join(f.loop_var.name for f in path)}: name all of "
-                "them in this order, or reorder those between away first",
+                help=f"the nest is {', '.join(f.loop_var.name for f in path)}: pass all of "
+                "them in this order, or reorder the loops in between first",
             )
         analyzer = state.loop_facts(loops[0])
         self._independent(state, loops)
@@ -126,15 +127,15 @@ class Fuse(Primitive, frozen=True, eq=False):
                     f"a bound of loop {loop.loop_var.name} depends on an outer one",
                     code="BW350",
                     guilty=[loop],
-                    help="only loops of independent ranges fuse: fuse those "
-                    "outside or inside of this one",
+                    help="only loops with independent ranges can be fused: fuse the loops "
+                    "outside this one, or those inside it",
                 )
             seen.add(loop.loop_var)
 
 
 def _type_of_all(loops: list[ir.For], extents: Sequence[ir.Expr]) -> ir.DType:
-    """The type of the fused loop: that of the loops, or 64 bits where one of them has these or the
-    product of constant extents needs them."""
+    """Return the type of the fused loop variable: the widest of the loops, or int64 if the product
+    of the constant extents does not fit it."""
     dtype = max((f.loop_var.type for f in loops), key=lambda t: t.bits)
     known = [ir.const_int(e) or 1 for e in extents]
     return dtype if math.prod(known) <= dtype.max_value else ir.dtype_of("int64")

@@ -1,4 +1,4 @@
-"""get_block: a handle for a block by its name."""
+"""get_block: look up a block by name."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from blockwright.schedule.engine.state import StepResult, StepState
 
 
 class GetBlock(Primitive, frozen=True, eq=False):
-    """A handle for the block of this name.
+    """Return a handle for the block of this name.
 
     Args:
         name: the block's name; the implicit root block is "root".
-        func_name: in which function of a module; otherwise the one worked on.
+        func_name: function of the module to search; default: the current function.
 
     Requires:
     - exactly one block has the name.
@@ -59,7 +59,7 @@ class GetBlock(Primitive, frozen=True, eq=False):
                 f"{len(result)} blocks are named {self.name!r}",
                 code="BW303",
                 guilty=result,
-                help="reach the one you mean through get_child_blocks, get_producers or "
+                help="select one of them with get_child_blocks, get_producers or "
                 "get_consumers",
             )
         return StepResult(state.func, results=(result[0],))

@@ -1,4 +1,4 @@
-"""get_child_blocks: handles for the blocks directly below a block or loop."""
+"""get_child_blocks: return handles for the blocks directly below a block or loop."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from blockwright.schedule.engine.state import StepResult, StepState
 
 
 class GetChildBlocks(Primitive, frozen=True, eq=False):
-    """The blocks below a block or loop, without those inside other blocks, in program order.
+    """Return the blocks directly below a block or loop, in program order.
+
+    Blocks nested in another of these blocks are not included.
 
     Args:
-        block_or_loop: where to look.
+        block_or_loop: the block or loop to search.
     """
 
     method: ClassVar[str] = "get_child_blocks"

@@ -1,4 +1,4 @@
-"""get_consumers: handles for the blocks of the same scope that read what a block writes."""
+"""get_consumers: return handles for the consumers of a block in the same scope."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from blockwright.schedule.engine.state import StepResult, StepState
 
 
 class GetConsumers(Primitive, frozen=True, eq=False):
-    """The blocks of the same scope that read what a block writes, in program order.
+    """Return the blocks of the same scope that read what a block writes, in program order.
 
     Args:
-        block: the block in the middle.
+        block: the producer.
     """
 
     method: ClassVar[str] = "get_consumers"

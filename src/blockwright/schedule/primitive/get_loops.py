@@ -1,4 +1,4 @@
-"""get_loops: handles for the loops around a block."""
+"""get_loops: return handles for the loops around a block."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from blockwright.schedule.engine.state import StepResult, StepState
 
 
 class GetLoops(Primitive, frozen=True, eq=False):
-    """The loops around a block within its scope, outermost first.
+    """Return the loops around a block within its scope, outermost first.
 
     Args:
         block: the block.

@@ -1,4 +1,4 @@
-"""get_output_blocks: handles for the blocks that write what outlives their scope."""
+"""get_output_blocks: return handles for the blocks that write the outputs of a scope."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from blockwright.schedule.engine.state import StepResult, StepState
 
 
 class GetOutputBlocks(Primitive, frozen=True, eq=False):
-    """The blocks directly inside a scope that write a buffer the scope does not allocate.
+    """Return the blocks directly inside a scope that write a buffer the scope does not allocate.
 
     Args:
-        scope_block: the block whose children are looked at.
+        scope_block: the block whose children are searched.
     """
 
     method: ClassVar[str] = "get_output_blocks"

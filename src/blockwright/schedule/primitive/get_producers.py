@@ -1,4 +1,4 @@
-"""get_producers: handles for the blocks of the same scope that write what a block reads."""
+"""get_producers: return handles for the producers of a block in the same scope."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from blockwright.schedule.engine.state import StepResult, StepState
 
 
 class GetProducers(Primitive, frozen=True, eq=False):
-    """The blocks of the same scope that write what a block reads, in program order.
+    """Return the blocks of the same scope that write what a block reads, in program order.
 
     Args:
-        block: the block in the middle.
+        block: the consumer.
     """
 
     method: ClassVar[str] = "get_producers"

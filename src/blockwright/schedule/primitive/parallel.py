@@ -1,4 +1,4 @@
-"""parallel: iterations of a loop run at the same time on several threads."""
+"""parallel: run the iterations of a loop on several threads."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from blockwright.schedule.legality.checks import require_parallel, require_unbou
 
 
 class Parallel(Primitive, frozen=True, eq=False):
-    """Let the iterations of a loop run on several threads.
+    """Parallelize a loop across the threads of the pool.
 
     Args:
         loop: the loop.
 
     Requires:
-    - the loop is neither bound to a thread axis nor inside of such a loop (BW312);
-    - everything below the loop happens in blocks that are complete, reductions, updates, or nothing
-      but atomic updates by one operation per buffer, whose results nobody uses;
+    - the loop is neither bound to a thread axis nor inside such a loop (BW312);
+    - all statements below the loop are in blocks that are complete, reductions, updates, or consist
+      of atomic updates only, with one operation per buffer and unused results;
     - the loop drives no reduction iterator, unless the update is atomic (`atomic_update`);
-    - iterations write different elements, or buffers that live inside the loop, or meet in atomic
-      updates only;
-    - no iteration reads what another one writes.
+    - iterations write different elements, or buffers allocated inside the loop, or conflict in
+      atomic updates only;
+    - no iteration reads what another iteration writes.
 
     Before::
 

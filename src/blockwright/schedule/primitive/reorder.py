@@ -1,4 +1,4 @@
-"""reorder: loops of one nest change places."""
+"""reorder: reorder the loops of a nest."""
 
 from __future__ import annotations
 
@@ -23,30 +23,33 @@ from blockwright.schedule.rewrite.distribution import beside, loose_chain, requi
 
 
 class Reorder(Primitive, frozen=True, eq=False):
-    """Put loops of one nest into the given order; other loops of the nest keep their places.
+    """Reorder loops of one nest; other loops of the nest keep their positions.
 
-    Statements that stand beside one of these loops, inside another, get loops of their own before
-    or after the nest (the loop is *distributed*): the nest alone is reordered.
+    If the nest is imperfect, the outer loop is distributed: sibling statements of an inner loop get
+    their own copy of the loops before or after the nest, and only the nest is reordered.
 
     Args:
         ordered_loops: the loops, the new outermost first.
 
     Requires:
     - the loops lie on one path, with no block or condition between them (BW310);
-    - where other statements stand beside them, the loops outside are serial and not annotated
-      (BW312), and the blocks of these statements and those of the nest meet in an element that one
-      of them writes only within one iteration of these loops (BW316);
-    - no bound of a loop uses a loop that would come inside it, or is loaded from what the loops
-      write; where that loop may not run, the bound can be evaluated all the same (BW350);
-    - no parallel loop would come inside one that is bound to a thread axis (BW312);
-    - every block inside is complete, a reduction, an update or nothing but atomic updates, and
-      reads in an iteration only what is written in the same one or before the nest; its iterators
-      are bound by an iterator map of all loops, or of the nest alone for each iteration of the
-      loops around it, as those of a tile that `compute_at` computes again for each of its readers;
-    - the loops run each instance of a reduction with initial value once; those that number its
-      elements and its terms together, as parts of a fused loop do, keep their order (BW316);
-    - where loops that reduce change places among each other, the block combines by a builtin
-      reducer or the one it declares (BW330); floating-point sums are then added in another order.
+    - distributed loops are serial and not annotated (BW312); if a sibling statement and the nest
+      access the same element and one of them writes it, both accesses are in the same iteration
+      of the distributed loops (BW316);
+    - no bound of a loop uses a loop that would move inside it, or is loaded from memory that the
+      loops write; if a loop that moves inside may have no iterations, the bound is still safe to
+      evaluate (BW350);
+    - no parallel loop would move inside a loop that is bound to a thread axis (BW312);
+    - every block inside is complete, a reduction, an update, or consists of atomic updates only,
+      and reads in an iteration only values written in the same iteration or before the nest. Its
+      iterators are bound by an iterator map of all loops; a map of the nest alone for each
+      iteration of the outer loops is also accepted, as for a tile that `compute_at` recomputes for
+      each reader;
+    - the loops run each instance of a reduction with an initial value once; loops that drive
+      spatial and reduction iterators together, such as parts of a fused loop, keep their relative
+      order (BW316);
+    - if the relative order of reduction loops changes, the block uses a builtin or declared
+      reducer (BW330); floating-point sums are then accumulated in another order.
 
     Before::
 
@@ -82,7 +85,7 @@ class Reorder(Primitive, frozen=True, eq=False):
             state.fail(
                 "no loops are given",
                 code="BW304",
-                help="give the loops in their new order, outermost first",
+                help="pass the loops in their new order, outermost first",
             )
         wanted = [state.loop(handle) for handle in self.ordered_loops]
         path = loose_chain(state, wanted)
@@ -98,10 +101,10 @@ class Reorder(Primitive, frozen=True, eq=False):
         for loop in reversed(order):
             if seen and any(ir.uses_var(e, seen) for e in (loop.min, loop.extent)):
                 state.fail(
-                    f"the bounds of loop {loop.loop_var.name} use a loop that would come inside it",
+                    f"the bounds of loop {loop.loop_var.name} use a loop that would move inside it",
                     code="BW350",
                     guilty=[loop],
-                    help="keep that loop outside of this one",
+                    help="keep that loop outside this one",
                 )
             seen.add(loop.loop_var)
         blocks = require_compact_flow(state, path[-1], atomic=True)
@@ -130,7 +133,7 @@ class Reorder(Primitive, frozen=True, eq=False):
 
 
 def _require_outside_of_kernels(state: StepState, order: Sequence[ir.For]) -> None:
-    """No parallel loop comes inside one that is bound to a thread axis."""
+    """Reject a parallel loop inside a loop that is bound to a thread axis."""
     bound: ir.For | None = None
     for loop in order:
         if loop.thread is not None:
@@ -140,12 +143,12 @@ def _require_outside_of_kernels(state: StepState, order: Sequence[ir.For]) -> No
 
 
 def _outer(path: list[ir.For], order: Sequence[ir.For], loop: ir.For) -> list[ir.For]:
-    """Loops around a loop that come inside of it."""
+    """Return the loops outside `loop` that move inside it."""
     return [f for f in path[: path.index(loop)] if f in order[order.index(loop) :]]
 
 
 def _trimmed(path: list[ir.For], order: list[ir.For]) -> tuple[list[ir.For], list[ir.For]]:
-    """Both without the loops at either end that stay where they are."""
+    """Drop the loops at both ends whose positions do not change from `path` and `order`."""
     changed = [k for k, (a, b) in enumerate(zip(path, order, strict=True)) if a is not b]
     part = slice(changed[0], changed[-1] + 1)
     return path[part], order[part]

@@ -1,4 +1,4 @@
-"""split: one loop becomes a nest of loops."""
+"""split: split a loop into a loop nest."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from blockwright.schedule.rewrite.loops import loop_names, simplified_bindings
 
 
 class Split(Primitive, frozen=True, eq=False):
-    """Split a loop into as many loops as there are factors, the first one outermost.
+    """Split a loop into one loop per factor, the first factor outermost.
 
     Args:
         loop: the loop.
-        factors: extents of the new loops; one may be None and is then chosen so that the product
-            covers the loop. Where the product may exceed the extent, blocks get a predicate, or an
-            `if` where theirs, or a bound, divides or loads and could fail there.
-        preserve_unit_iters: keep loops that run once.
-        disable_predication: leave the predicate out; the product must then provably not exceed
-            the extent.
-        names: of the new loops; the default numbers them after the loop.
+        factors: extents of the new loops. One may be None; it is inferred so that the product
+            covers the extent. If the product may exceed the extent, the blocks get a predicate. If
+            their own predicate or a bound divides or loads and could fail in the padded
+            iterations, an `if` guards them instead.
+        preserve_unit_iters: keep loops of extent 1.
+        disable_predication: emit no predicate; the factors must then provably divide the extent.
+        names: names of the new loops; default: the name of the loop with a number appended.
 
     Requires:
-    - the loop is serial and not annotated, and does not write what its bounds are loaded from
-      (BW350);
+    - the loop is serial and not annotated, and does not write the memory its bounds are loaded
+      from (BW350);
     - at most one factor is None;
-    - symbolic factors are sizes of the program, provably positive by their stated range
-      (`tir_var_lower_bound`); that one divides an extent is stated by an assertion at the head
-      of the program, such as `assert n % t == 0, "t divides n"`;
-    - without None, the product covers the extent.
+    - symbolic factors are size symbols of the program, provably positive by their declared range
+      (`tir_var_lower_bound`); an assertion at the head of the program declares that a factor
+      divides an extent, for example `assert n % t == 0, "t divides n"`;
+    - if no factor is None, the product covers the extent.
 
     Before::
 
@@ -95,17 +95,16 @@ class Split(Primitive, frozen=True, eq=False):
                     f"provably cover the extent of loop {name}, {expr_text(loop.extent)}",
                     code="BW318",
                     guilty=[loop],
-                    help=f"split({name}, [{outer}]) finds the factor that covers it",
+                    help=f"split({name}, [{outer}]) infers the outer factor",
                 )
         if not exact and self.disable_predication:
             state.fail(
-                f"the factors {_product(self.factors)} do not divide loop "
-                f"{loop.loop_var.name} of {expr_text(loop.extent)} provably and predication "
-                "is disabled",
+                f"the factors {_product(self.factors)} do not provably divide the extent of loop "
+                f"{loop.loop_var.name}, {expr_text(loop.extent)}, and predication is disabled",
                 code="BW318",
                 guilty=[loop],
-                help="give factors that divide the extent, or leave "
-                "disable_predication out: a predicate then guards the end",
+                help="use factors that divide the extent, or omit "
+                "disable_predication: a predicate then guards the tail",
             )
         edit = Edit(state)
         kept = [
@@ -131,7 +130,7 @@ class Split(Primitive, frozen=True, eq=False):
         return edit.finish(*fresh.values())
 
     def _open(self) -> int:
-        """How many factors are left to be found."""
+        """Return the number of factors to infer."""
         return sum(factor is None for factor in self.factors)
 
     def _extents(self, state: StepState, loop: ir.For, analyzer: Analyzer) -> list[ir.Expr]:
@@ -141,14 +140,14 @@ class Split(Primitive, frozen=True, eq=False):
                 f"{expr_text(loop.extent)} has many solutions",
                 code="BW304",
                 guilty=[loop],
-                help="give numbers for all factors but one, as in [None, 4]",
+                help="pass numbers for all factors but one, for example [None, 4]",
             )
         if not self.factors:
             state.fail(
                 "no factors are given",
                 code="BW304",
                 guilty=[loop],
-                help="give the factors from outer to inner, as in [None, 4]",
+                help="pass the factors from outer to inner, for example [None, 4]",
             )
         dtype = loop.loop_var.type
         given = [
@@ -165,7 +164,7 @@ class Split(Primitive, frozen=True, eq=False):
     def _factor(
         state: StepState, loop: ir.For, factor: int | ir.Expr, analyzer: Analyzer
     ) -> ir.Expr:
-        """A factor in the type of the loop."""
+        """Return a factor, cast to the type of the loop variable."""
         dtype = loop.loop_var.type
         value = ir.as_expr(factor, None)
         used = ir.free_vars(value)
@@ -173,7 +172,7 @@ class Split(Primitive, frozen=True, eq=False):
         foreign = [v.name for v in used if v not in known]
         if foreign:
             state.fail(
-                f"{foreign[0]} in a factor is no size of the program",
+                f"{foreign[0]} in a factor is not a size symbol of the program",
                 code="BW304",
                 guilty=[loop],
                 help="declare it as a scalar parameter",
@@ -183,7 +182,7 @@ class Split(Primitive, frozen=True, eq=False):
                 "a symbolic factor is not provably positive",
                 code="BW318",
                 guilty=[loop],
-                help='state its range in "tir_var_lower_bound"',
+                help='declare its lower bound in "tir_var_lower_bound"',
             )
         high = analyzer.const_bounds(value)[1]
         if value.dtype.bits > dtype.bits and (high is None or high > dtype.max_value):
@@ -192,7 +191,7 @@ class Split(Primitive, frozen=True, eq=False):
                 f"{loop.loop_var.name} of type {dtype}",
                 code="BW318",
                 guilty=[loop],
-                help=f'state its range in "tir_var_upper_bound", or declare it as {dtype}',
+                help=f'declare its upper bound in "tir_var_upper_bound", or use type {dtype}',
             )
         return ir.cast_to(value, dtype)
 

@@ -1,4 +1,4 @@
-"""transform_layout: the elements of a buffer in another order; gaps hold a known value."""
+"""transform_layout: change the layout of a buffer; padding holds a known value."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ from blockwright.schedule.rewrite.relayout import relayout
 
 
 class TransformLayout(Primitive, frozen=True, eq=False):
-    """Store a buffer so that element `i` lies at `index_map(i)`.
+    """Change the layout of a buffer: element `i` moves to `index_map(i)`.
 
     Args:
         block: a block that reads or writes the buffer.
         buffer: ("read" | "write", position) or a name.
-        index_map: from old indices to new ones, one to one. `IndexMap.AXIS_SEPARATOR` among the
-            results starts a new physical axis.
-        pad_value: what elements of the new shape hold that no old index reaches: a number, or a
-            function from new indices to one. None: there are no such elements.
-        assume_injective_transform: the map is one to one although no iterator map shows it; this is
-            not believed but tried on every index, so sizes must be constants.
+        index_map: injective map from old indices to new indices. `IndexMap.AXIS_SEPARATOR` among
+            the results starts a new physical axis.
+        pad_value: value of the elements of the new shape that no old index maps to: a number, or a
+            function from new indices to a value. None: there is no padding.
+        assume_injective_transform: accept a map whose injectivity no iterator map proves. The map
+            is checked by enumerating every index, so sizes must be constants.
 
-    With padding, a block that writes the buffer one element per iterator runs over the new shape
-    and writes the padding as well; for other producers a block behind them writes it, in the
-    innermost parallel or thread-bound loop whose iterations have a buffer each.
+    With padding, a block that writes the buffer one element per iterator iterates over the new
+    shape and writes the padding as well. For other producers, a new block after them writes the
+    padding, in the innermost parallel or thread-bound loop whose iterations have private buffers.
 
     Requires:
-    - the buffer is allocated in the program, not a parameter, whose padding would be the caller's
-      to write (BW321);
-    - the map takes an index per dimension, is one to one and leads to no negative index (BW324);
-    - without a pad value the map is onto; with one its inverse is known, and the value is no
-      expression that reads memory (BW324);
-    - every use of the buffer is an element access: no view (`match_buffer`), no address, no vector
-      (BW324); no alignment of its strides is stated (BW328).
+    - the buffer is allocated in the program; the padding of a parameter would have to be written
+      by the caller (BW321);
+    - the map has one parameter per dimension, is injective and produces no negative index (BW324);
+    - without a pad value the map is surjective; with a pad value its inverse is known, and the
+      value does not read memory (BW324);
+    - every use of the buffer is an element access: no view (`match_buffer`), address or vector
+      access (BW324); the buffer has no stride alignment (BW328).
 
     Before::
 
@@ -105,7 +105,7 @@ class TransformLayout(Primitive, frozen=True, eq=False):
         require_elements(state, owner, buffer)
         if buffer in alignments(owner):
             state.fail(
-                f"the alignment of {buffer.name}'s strides is stated, which are about to change",
+                f"{buffer.name} has a stride alignment, and the step would change its strides",
                 code="BW328",
                 guilty=[buffer],
                 help="use storage_align after transform_layout",
@@ -133,8 +133,11 @@ class TransformLayout(Primitive, frozen=True, eq=False):
     def _mapping(
         self, state: StepState, block: ir.Block, owner: ir.Block, buffer: ir.Buffer
     ) -> tuple[IndexMap, tuple[ir.Expr, ...]]:
-        """The map over the buffer's type of index, and the shape that holds its results, wherever
-        the owner of the buffer runs: loops around the block say nothing of other accesses."""
+        """Return the map over the buffer's index type, and the shape that holds its results.
+
+        Both are valid anywhere in the block that owns the buffer. Facts from the loops around
+        `block` are not used, because they do not apply to other accesses.
+        """
         dtype = ir.widest_type(buffer.shape)
         mapping = with_index_type(self.index_map, dtype)
         if len(mapping.initial) != buffer.ndim:
@@ -143,8 +146,8 @@ class TransformLayout(Primitive, frozen=True, eq=False):
                 f"{buffer.ndim} dimensions",
                 code="BW324",
                 guilty=[block],
-                help="give the map one parameter per dimension of the buffer, as "
-                "in lambda i, j: (j, i)",
+                help="give the map one parameter per dimension of the buffer, for "
+                "example lambda i, j: (j, i)",
             )
         analyzer = state.analyzer(owner.body)
         domains = mapping.domains(buffer.shape)
@@ -155,17 +158,17 @@ class TransformLayout(Primitive, frozen=True, eq=False):
                 f"the index map is not one to one: {why}",
                 code="BW324",
                 guilty=[block],
-                help="map each element to a place of its own; with "
-                "assume_injective_transform=True every index is tried",
+                help="map each element to a different index; "
+                "assume_injective_transform=True checks the map by enumerating every index",
             )
         shape: list[ir.Expr] = []
         for span in spans(mapping.final, domains, analyzer):
             if span is None or not analyzer.prove(ir.GE(*ir.match_types(span[0], 0))):
                 state.fail(
-                    "the index map leads to negative indices, or to indices without a known end",
+                    "the index map leads to negative indices, or to indices without a known bound",
                     code="BW324",
                     guilty=[block],
-                    help="let the map lead to indices from 0 to an end known from the shape",
+                    help="use a map whose results are nonnegative and bounded by the shape",
                 )
             shape.append(analyzer.simplify(span[1] + 1))
         return mapping, tuple(shape)
@@ -179,7 +182,10 @@ class TransformLayout(Primitive, frozen=True, eq=False):
         mapping: IndexMap,
         shape: tuple[ir.Expr, ...],
     ) -> tuple[IndexMap, ir.Expr] | None:
-        """The inverse and where it has no value; None when every new element has an old one."""
+        """Return the inverse map and the condition under which it is undefined (padding).
+
+        None if every new element has an old one.
+        """
         analyzer = state.analyzer(owner.body)
         try:
             inverse, outside = mapping.non_surjective_inverse(buffer.shape, analyzer)
@@ -190,7 +196,7 @@ class TransformLayout(Primitive, frozen=True, eq=False):
             if places is not None and places[0].size == full:
                 return None
             state.fail(
-                f"the inverse of the map, which says where padding is, is not known: "
+                f"the inverse of the map, which locates the padding, is not known: "
                 f"{error.reason}",
                 code="BW324",
                 guilty=[block],
@@ -203,12 +209,12 @@ class TransformLayout(Primitive, frozen=True, eq=False):
             fresh, old = (", ".join(map(expr_text, s)) for s in (shape, buffer.shape))
             zero = "0.0" if buffer.dtype.is_float else "0"
             state.fail(
-                f"the new shape ({fresh}) has elements that no element of {buffer.name} is "
-                f"mapped to, whose shape is ({old}): the call must say what they hold",
+                f"the new shape ({fresh}) has padding: no element of {buffer.name}, of shape "
+                f"({old}), maps to it, and the call does not give its value",
                 code="BW324",
                 guilty=[block, buffer],
                 help=f"transform_layout(…, index_map, pad_value={zero}) pads with {zero}: "
-                f"{who_pads(state, owner, buffer)}; or take sizes in the map that divide "
+                f"{who_pads(state, owner, buffer)}; or use sizes in the map that divide "
                 f"those of {buffer.name}",
             )
         if isinstance(self.pad_value, IndexMap):
@@ -218,7 +224,7 @@ class TransformLayout(Primitive, frozen=True, eq=False):
             )
             if wrong:
                 state.fail(
-                    f"pad_value must be a function of the {len(shape)} new indices, which "
+                    f"pad_value must be a function of the {len(shape)} new indices that "
                     "reads no memory",
                     code="BW324",
                     guilty=[block],
@@ -227,7 +233,7 @@ class TransformLayout(Primitive, frozen=True, eq=False):
         return inverse, outside
 
     def _pad_values(self, fresh: ir.Buffer) -> IndexMap:
-        """What padding holds, as a function of the new indices."""
+        """Return the value of the padding as a function of the new indices."""
         dtype = ir.widest_type(fresh.shape)
         if isinstance(self.pad_value, IndexMap):
             typed = with_index_type(IndexMap(self.pad_value.initial, ()), dtype)

@@ -1,4 +1,4 @@
-"""unroll: iterations of a loop are written out one after the other."""
+"""unroll: mark a loop for full unrolling."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from blockwright.schedule.legality.checks import require_unbound
 
 
 class Unroll(Primitive, frozen=True, eq=False):
-    """Let the iterations of a loop be written out one after the other.
+    """Unroll a loop fully.
 
     Args:
         loop: the loop.
@@ -58,7 +58,7 @@ class Unroll(Primitive, frozen=True, eq=False):
                 f"loop {loop.loop_var.name} has no constant extent",
                 code="BW354",
                 guilty=[loop],
-                help="split a constant factor off and unroll that",
+                help="split the loop by a constant factor and unroll the inner loop",
             )
         edit = Edit(state)
         edit.replace(loop, loop.replace(kind=ir.ForKind.UNROLLED))

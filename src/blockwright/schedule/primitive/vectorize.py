@@ -1,4 +1,4 @@
-"""vectorize: iterations of a loop become lanes of vectors."""
+"""vectorize: map the iterations of a loop to vector lanes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from blockwright.schedule.legality.checks import require_concurrent, require_unb
 
 
 class Vectorize(Primitive, frozen=True, eq=False):
-    """Let the iterations of a loop become lanes of vector operations.
+    """Vectorize a loop: its iterations become the lanes of vector operations.
 
     Args:
         loop: the loop.
@@ -22,11 +22,12 @@ class Vectorize(Primitive, frozen=True, eq=False):
     Requires:
     - the loop is not bound to a thread axis (BW312);
     - the extent is a constant;
-    - everything below the loop happens in blocks that are complete, reductions or updates;
+    - all statements below the loop are in blocks that are complete, reductions or updates;
     - the loop drives no reduction iterator, and iterations write different elements; or it is the
-      innermost loop of a reduction, builtin or declared, whose initial value stands elsewhere
-      (`decompose_reduction`): then the lanes are combined, floating-point sums in another order;
-    - no iteration reads what another one writes.
+      innermost loop of a reduction with a builtin or declared reducer whose initial value is
+      decomposed (`decompose_reduction`). Then the lanes are combined by a horizontal reduction,
+      which accumulates floating-point sums in another order;
+    - no iteration reads what another iteration writes.
 
     Before::
 
@@ -64,7 +65,7 @@ class Vectorize(Primitive, frozen=True, eq=False):
                 f"loop {loop.loop_var.name} has no constant extent",
                 code="BW354",
                 guilty=[loop],
-                help="split a constant factor off and vectorize that",
+                help="split the loop by a constant factor and vectorize the inner loop",
             )
         if not combines_lanes(state, loop):
             require_concurrent(state, loop, "vectorized")
@@ -74,7 +75,7 @@ class Vectorize(Primitive, frozen=True, eq=False):
 
 
 def combines_lanes(state: StepState, loop: ir.For) -> bool:
-    """Whether all iterations of an innermost loop combine into one element, or one tuple."""
+    """Whether all iterations of an innermost loop reduce into one element or one tuple."""
     realize = loop.body
     if not isinstance(realize, ir.BlockRealize) or realize.block.init is not None:
         return False

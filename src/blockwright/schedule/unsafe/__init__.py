@@ -1,8 +1,8 @@
-"""The unsafe namespace: steps that may change what the program means, one file each.
+"""The list of unsafe primitives, which may change the meaning of a program, one file each.
 
-They are written `sch.unsafe.<step>(...)`, in a trace too, so that a reader sees where a schedule
-stopped being checked. Each says in its docstring what the caller vouches for. They still refuse
-what would leave no well-formed program.
+They are written `sch.unsafe.<step>(...)`, also in traces, so that a reader sees which steps are
+unchecked. The docstring of each states what the caller must guarantee. They still reject
+steps that would make the program ill-formed.
 """
 
 from blockwright.schedule.engine.record import UnsafePrimitive

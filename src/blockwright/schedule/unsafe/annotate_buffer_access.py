@@ -1,4 +1,4 @@
-"""unsafe.annotate_buffer_access: a block states whatever region it is told."""
+"""unsafe.annotate_buffer_access: set an access region of a block without checking it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from blockwright.schedule.primitive import annotate_buffer_access as checked
 
 
 class AnnotateBufferAccess(UnsafePrimitive, frozen=True, eq=False):
-    """State the region of a buffer in a block's signature, without a look at the block's body.
+    """Set the region of a buffer in a block's signature without checking it against the body.
 
-    The caller vouches that the block touches nothing outside the region, and, when it writes, all
-    of it. It holds until a later step changes the body of the block. A region that leaves out what
-    the body touches fails the "full" check of `Schedule` and of `bw.validate`.
+    The caller guarantees that the block accesses nothing outside the region and, for a write
+    region, that it writes all of it. The region lasts until a later step changes the body of the
+    block. A region that does not cover the accesses of the body fails the "full" check of
+    `Schedule` and of `bw.validate`.
 
     Args:
         block: the block.
         buffer_index: position of the region, or the buffer's name.
         buf_type: "read" or "write".
-        gen_new_ranges: from the block's iterators to one entry per dimension: an index, or a pair
-            of start and end. In the flat form of a trace each dimension is `..., start, end`.
+        gen_new_ranges: function from the block's iterators to one entry per dimension: an index, or
+            a pair of start and end. In the flat form of a trace each dimension is
+            `..., start, end`.
 
-    Requires: the function takes each iterator and gives an entry per dimension (BW304).
+    Requires: the function has one parameter per iterator and returns one entry per dimension
+    (BW304).
 
     Before::
 

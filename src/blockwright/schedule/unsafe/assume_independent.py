@@ -1,4 +1,4 @@
-"""unsafe.assume_independent: a loop runs in parallel or in lanes on the caller's word."""
+"""unsafe.assume_independent: parallelize or vectorize a loop without a dependence check."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _KINDS = {"parallel": ir.ForKind.PARALLEL, "vectorized": ir.ForKind.VECTORIZED}
 
 
 class AssumeIndependent(UnsafePrimitive, frozen=True, eq=False):
-    """Run the iterations of a loop in any order although that is not proved.
+    """Parallelize or vectorize a loop without proving that its iterations are independent.
 
-    The caller vouches that no iteration touches what another one writes, for instance because the
-    positions of a scatter are all different.
+    The caller guarantees that no iteration accesses an element that another iteration writes, for
+    example because the indices of a scatter are all different.
 
     Args:
         loop: the loop.
@@ -61,7 +61,7 @@ class AssumeIndependent(UnsafePrimitive, frozen=True, eq=False):
         kind = _KINDS.get(self.kind)
         if kind is None:
             state.fail(
-                f"{self.kind!r} is no kind of loop whose order is free",
+                f"kind={self.kind!r} is not a loop kind for independent iterations",
                 code="BW304",
                 help=f"use {' or '.join(map(repr, _KINDS))}",
             )

@@ -1,4 +1,4 @@
-"""unsafe.drop_predicate: a block runs wherever its loops take it."""
+"""unsafe.drop_predicate: remove the predicate of a block."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from blockwright.schedule.engine.state import StepResult, StepState
 
 
 class DropPredicate(UnsafePrimitive, frozen=True, eq=False):
-    """Take the predicate away from a block.
+    """Remove the predicate of a block.
 
-    The caller vouches that it always holds, for instance because a symbolic extent is in truth a
-    multiple of a tile. Where it does not hold, the block would run outside its domain.
+    The caller guarantees that it always holds, for example because a symbolic extent is always a
+    multiple of the tile size. If it does not hold, the block runs outside its domain.
 
     Args:
         block: the block.

@@ -1,4 +1,4 @@
-"""unsafe.hide_buffer_access: a block's signature no longer tells of some accesses."""
+"""unsafe.hide_buffer_access: remove access regions from the signature of a block."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from blockwright.schedule.engine.state import StepResult, StepState
 
 
 class HideBufferAccess(UnsafePrimitive, frozen=True, eq=False):
-    """Leave regions out of the signature of a block, so that later steps do not see them.
+    """Remove regions from the signature of a block, so that later steps do not see them.
 
-    The caller vouches that no later step would have been refused for their sake. A program with a
-    hidden access fails the "full" check of `Schedule` and of `bw.validate`, which compare a
+    The caller guarantees that later steps are legal in spite of the hidden accesses. A program with
+    a hidden access fails the "full" check of `Schedule` and of `bw.validate`, which compare the
     signature with the body.
 
     Args:
         block: the block.
         buf_type: "read" or "write".
-        buf_index_array: positions among its read or write regions.
+        buf_index_array: positions among the block's read or write regions.
 
     Requires: the positions exist (BW320).
 
@@ -62,7 +62,7 @@ class HideBufferAccess(UnsafePrimitive, frozen=True, eq=False):
         block = state.block(self.block)
         if self.buf_type not in ("read", "write"):
             state.fail(
-                f"buf_type={self.buf_type!r} is neither kind of access",
+                f"buf_type={self.buf_type!r} is not a kind of access",
                 code="BW304",
                 help='use "read" or "write"',
             )
@@ -72,8 +72,8 @@ class HideBufferAccess(UnsafePrimitive, frozen=True, eq=False):
             if not 0 <= position < len(regions):
                 names = ", ".join(r.buffer.name for r in regions) or "nothing"
                 state.fail(
-                    f"block {block.name} has {len(regions)} {self.buf_type} regions, there "
-                    f"is no number {position}",
+                    f"block {block.name} has {len(regions)} {self.buf_type} regions; position "
+                    f"{position} does not exist",
                     code="BW320",
                     guilty=[block],
                     help=f"it {self.buf_type}s: {names}",

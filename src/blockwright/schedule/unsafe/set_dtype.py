@@ -1,4 +1,4 @@
-"""unsafe.set_dtype: a buffer stores its elements in another type."""
+"""unsafe.set_dtype: change the element type of a buffer."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from blockwright.support import IRError
 
 
 class SetDtype(UnsafePrimitive, frozen=True, eq=False):
-    """Store the buffer a block writes in another type; stores and loads convert.
+    """Change the element type of a buffer; stores and loads convert.
 
-    The caller vouches that the results are still good enough: values are rounded to the new type.
+    Values are rounded to the new type; the caller guarantees that the results are still accurate
+    enough.
 
     Args:
         block: a block that writes the buffer.
         buffer_index: position among the block's write regions, or the buffer's name.
         dtype: the new element type, such as "float16".
 
-    Requires: the buffer is allocated in the program (BW321) and used element by element (BW359);
-    the type is a scalar one (BW304).
+    Requires: the buffer is allocated in the program (BW321) and accessed element by element
+    (BW359); the type is scalar (BW304).
 
     Before::
 
@@ -85,15 +86,15 @@ class SetDtype(UnsafePrimitive, frozen=True, eq=False):
             stored = None
         if stored is None or not stored.is_scalar or stored.kind == "handle":
             state.fail(
-                f"{self.dtype!r} is no type that an element can have",
+                f"dtype={self.dtype!r} is not a scalar element type",
                 code="BW304",
-                help='such as "float16", "bfloat16", "int8"',
+                help='use a type such as "float16", "bfloat16" or "int8"',
             )
         return stored
 
 
 class _Convert(Forwarding):
-    """Another buffer in place of one, with conversions at its accesses; notes changed blocks."""
+    """Replace a buffer by one of another type, convert at accesses, and record changed blocks."""
 
     def __init__(self, old: ir.Buffer, stored: ir.DType, forward: dict[ir.Block, ir.Block]) -> None:
         super().__init__(forward)
