@@ -69,9 +69,7 @@ def _cuts(notation: Notation, axes: Axes) -> list[_Cut]:
             matches.append(_Cut(item.name or "", item.parts, ()))
     _require_axes(notation, matches, axes)
     if open_groups > 1:
-        raise wrong(
-            notation.text, "only one fused loop may be unnamed", "write f=(i j) to name it"
-        )
+        raise wrong(notation.text, "only one fused loop may be unnamed", "write f=(i j) to name it")
     names = [cut.name for cut in matches if cut.name]
     factors = factors_of(notation, names, sole=len(matches) == 1)
     loose = factors.get("", [])

@@ -1,4 +1,4 @@
-"""add_unit_loop: a loop that runs once, as a place to move other blocks to."""
+"""add_unit_loop: insert a loop of extent 1 around a block or loop."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from blockwright.schedule.engine.state import StepResult, StepState
 
 
 class AddUnitLoop(Primitive, frozen=True, eq=False):
-    """Put a loop that runs once around a block or loop.
+    """Insert a loop of extent 1 around a block or loop, for example as a target of `compute_at`.
 
     Args:
-        block_or_loop: what goes inside.
+        block_or_loop: the block or loop to wrap.
 
     Requires:
     - it is not the root block.

@@ -1,4 +1,4 @@
-"""annotate: a key and value on a block or loop."""
+"""annotate: add an annotation to a block or loop."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ from blockwright.schedule.rewrite.pipeline_annotations import asked_plan
 
 
 class Annotate(Primitive, frozen=True, eq=False):
-    """Put a key and value on a block or loop.
+    """Add an annotation, a key and a value, to a block or loop.
 
     Args:
-        block_or_loop: where.
+        block_or_loop: the block or loop to annotate.
         ann_key: the key.
         ann_val: a number, string, expression, or lists and mappings of them.
 
     Requires:
-    - the key is not there yet;
-    - `nontemporal_stores` is a number of bytes, on a serial or parallel loop (BW304): results of at
-      least that size, written below the loop and not read there, are stored past the caches;
-      so is `prefetch_read` a number of iterations of the loop around, for which reads are fetched
-      before they are due, `prefetch_write` one for lines that are written, and `register_pressure`,
-      which is 1: other values leave vector registers;
-    - stages and orders of a software pipeline, once both are there, are those of a legal one (see
-      `software_pipeline`; BW304, BW312, BW313, BW370, BW371).
+    - the block or loop has no annotation of this key yet;
+    - cache and register hints are on a serial or parallel loop and have a valid value (BW304).
+      `nontemporal_stores` is a number of bytes: results of at least that size that are written
+      below the loop and not read there use non-temporal stores. `prefetch_read` is a number of
+      iterations of the enclosing loop by which reads are prefetched ahead; `prefetch_write` is the
+      same for lines that are written. `register_pressure` is 1: values that the loop does not use
+      are spilled before it;
+    - once both the stages and the order of a software pipeline are annotated, they describe a
+      legal pipeline (see `software_pipeline`; BW304, BW312, BW313, BW370, BW371).
 
     Before::
 
@@ -76,7 +77,7 @@ class Annotate(Primitive, frozen=True, eq=False):
                 f"{key!r} is annotated already",
                 code="BW319",
                 guilty=[node],
-                help=f'unannotate(…, "{key}") first, or take another key',
+                help=f'unannotate(…, "{key}") first, or use another key',
             )
         if key in CACHE_HINTS:
             problem = cache_hint_problem(node, key, self.ann_val)
@@ -96,7 +97,7 @@ class Annotate(Primitive, frozen=True, eq=False):
                     problem,
                     code="BW304",
                     guilty=[node],
-                    help="storage_align and annotate_buffer_access give these annotations",
+                    help="use storage_align or annotate_buffer_access to set this annotation",
                 )
         if isinstance(node, ir.For) and {PIPELINE_STAGE, PIPELINE_ORDER} <= values.keys():
             asked_plan(state, node, values)
@@ -106,7 +107,7 @@ class Annotate(Primitive, frozen=True, eq=False):
 def with_annotations(
     state: StepState, node: ir.Block | ir.For, values: dict[str, Any]
 ) -> StepResult:
-    """The step that gives a block or loop other annotations."""
+    """Return the step that replaces the annotations of a block or loop."""
     edit = Edit(state)
     if isinstance(node, ir.Block):
         edit.replace_block(node, node.replace(annotations=values))

@@ -1,4 +1,4 @@
-"""annotate_buffer_access: a block states more of a buffer than its body reads."""
+"""annotate_buffer_access: set the access region of a buffer in a block's signature."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ from blockwright.schedule.legality.buffers import accessed_buffer, region_of, wi
 
 
 class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
-    """State the region of a buffer in a block's signature by hand.
+    """Set the region of a buffer in a block's signature explicitly.
 
-    The annotation "explicit_read_region" keeps a region that is read: a step that finds the
-    signature anew, because it changes the body, widens what it finds by that region, and a copy
-    made by `cache_read` inherits it. It ends where the block no longer reads the buffer; the buffer
-    keeps its layout as long (BW366). A region that leaves something out, or claims writes that do
-    not happen, can make later steps change what the program means; it takes the method of the same
-    name in the `unsafe` namespace.
+    The annotation "explicit_read_region" preserves a read region: a step that changes the body and
+    recomputes the signature widens the computed region by it, and a copy made by `cache_read`
+    inherits it. It is dropped when the block no longer reads the buffer. Until then the layout of
+    the buffer cannot change (BW366). A region that omits accesses, or claims writes that do not
+    happen, can make later steps change the meaning of the program; the method of the same name in
+    the `unsafe` namespace accepts such a region.
 
     Args:
         block: the block.
         buffer_index: position of the region, or the buffer's name.
         buf_type: "read" or "write".
-        gen_new_ranges: from the block's iterators to one entry per dimension: an index, or a pair
-            of start and end. In the flat form of a trace each dimension is `..., start, end`.
+        gen_new_ranges: function from the block's iterators to one entry per dimension: an index, or
+            a pair of start and end. In the flat form of a trace each dimension is
+            `..., start, end`.
 
     Requires:
-    - the function takes each iterator and gives an entry per dimension (BW304);
-    - read: the region holds all that the body reads (BW366);
-    - written: the region holds exactly what the body may write (BW366).
+    - the function has one parameter per iterator and returns one entry per dimension (BW304);
+    - read: the region covers everything the body reads (BW366);
+    - write: the region equals the region the body may write (BW366).
 
     Before::
 
@@ -78,10 +79,10 @@ class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
         if not any(r.buffer is region.buffer for r in stated):
             state.fail(
                 f"the body of block {block.name} does not {self.buf_type} "
-                f"{region.buffer.name} itself, its signature says so",
+                f"{region.buffer.name}; only its signature does",
                 code="BW366",
                 guilty=[block],
-                help="vouch for the ranges in the unsafe namespace",
+                help="use unsafe.annotate_buffer_access, which does not check the ranges",
             )
         real = region_of(stated, region.buffer)
         known = state.signature_facts(block)
@@ -90,10 +91,10 @@ class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
         if not _holds(region, real, known):
             state.fail(
                 f"block {block.name} {self.buf_type}s more of {region.buffer.name} than the "
-                "ranges hold",
+                "ranges cover",
                 code="BW366",
                 guilty=[real, block],
-                help="widen them, or vouch for them in the unsafe namespace",
+                help="widen them, or use unsafe.annotate_buffer_access, which does not check them",
             )
         if self.buf_type == "write" and not _holds(real, region, known):
             state.fail(
@@ -101,12 +102,12 @@ class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
                 "does not write",
                 code="BW366",
                 guilty=[real, block],
-                help="narrow them, or vouch for them in the unsafe namespace",
+                help="narrow them, or use unsafe.annotate_buffer_access, which does not check them",
             )
         return with_region(state, block, region, self.buf_type)
 
     def new_region(self, state: StepState) -> tuple[ir.Block, ir.BufferRegion]:
-        """The block, and the region that it shall state."""
+        """Return the block and its new region."""
         block = state.block(self.block)
         state.realize(block)
         if self.buf_type not in ("read", "write"):
@@ -121,12 +122,12 @@ class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
         dims = len(given.final) // 2
         if len(given.initial) != len(block.iter_vars) or dims != buffer.ndim:
             state.fail(
-                f"gen_new_ranges takes {len(given.initial)} iterators and gives {dims} "
+                f"gen_new_ranges takes {len(given.initial)} iterators and returns {dims} "
                 f"ranges; block {block.name} has {len(block.iter_vars)} iterators, "
                 f"{buffer.name} {buffer.ndim} dimensions",
                 code="BW304",
                 guilty=[block],
-                help="take one parameter per iterator; give a (begin, end) pair "
+                help="take one parameter per iterator; return a (begin, end) pair "
                 "or an index per dimension",
             )
         dtype = ir.widest_type([it.var for it in block.iter_vars])
@@ -143,7 +144,7 @@ class AnnotateBufferAccess(Primitive, frozen=True, eq=False):
 
 
 def _holds(outer: ir.BufferRegion, inner: ir.BufferRegion, known: Analyzer) -> bool:
-    """Whether a region holds another, or the part of it inside the buffer."""
+    """Whether `outer` contains `inner`, or the part of `inner` inside the buffer."""
     wanted = (inner.region, clip_region(inner, known).region)
     return any(covers(outer.region, box, known) for box in wanted)
 
@@ -151,7 +152,7 @@ def _holds(outer: ir.BufferRegion, inner: ir.BufferRegion, known: Analyzer) -> b
 def with_region(
     state: StepState, block: ir.Block, region: ir.BufferRegion, kind: str
 ) -> StepResult:
-    """The step that puts a region in place of the one of the same buffer."""
+    """Return the step that replaces the region of the same buffer in a block's signature."""
 
     def replaced(regions: tuple[ir.BufferRegion, ...]) -> tuple[ir.BufferRegion, ...]:
         return tuple(region if r.buffer is region.buffer else r for r in regions)

@@ -1,4 +1,4 @@
-"""atomic_update: the update of a reduction becomes an atomic operation."""
+"""atomic_update: turn the update of a reduction into an atomic operation."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ class AtomicUpdate(Primitive, frozen=True, eq=False):
     """Make the update of a reduction atomic, so that its loops may run in parallel.
 
     Args:
-        block: the update, as `decompose_reduction` leaves it.
+        block: the update block that `decompose_reduction` produces.
 
     Requires:
-    - the block has no initial value of its own (BW338): of many threads, none is the first;
-    - its one statement combines an element with something else by +, *, min, max, and, or (BW338);
-    - the type has the operation, and other threads see the buffer (BW338).
+    - the block has no initial value (BW338), because no thread is the first to run;
+    - its only statement combines an element with another value by +, *, min, max, and, or (BW338);
+    - the operation is supported for the element type, and the storage scope of the buffer is
+      visible to other threads (BW338).
 
-    Float sums may then differ from run to run, as the order of their terms does; the step stands in
-    the trace, and so the program has asked for it.
+    Floating-point sums may then differ from run to run, because the order of their terms does. The
+    step is recorded in the trace, so the program opts in to this explicitly.
 
     Before::
 
@@ -79,7 +80,7 @@ class AtomicUpdate(Primitive, frozen=True, eq=False):
                 code="BW338",
                 guilty=[block],
                 help=f"decompose_reduction({block.name}, loop) at "
-                f"{_loops(state, block)} first; then make the update that it leaves "
+                f"{_loops(state, block)} first; then make the remaining update "
                 "atomic",
             )
         call = _atomic(state, block)
@@ -98,11 +99,11 @@ _OPERATIONS = {
     "any": "atomic_or",
     "all": "atomic_and",
 }
-"""Builtin reducer → the atomic operation that takes its step."""
+"""Builtin reducer → the equivalent atomic operation."""
 
 
 def _atomic(state: StepState, block: ir.Block) -> ir.Call:
-    """The atomic operation that means the same as the block's store."""
+    """Return the atomic operation equivalent to the block's store."""
     result = find_update(block)
     store = block.body
     if isinstance(result, NoReduction) or not isinstance(store, ir.BufferStore):
@@ -124,7 +125,7 @@ def _atomic(state: StepState, block: ir.Block) -> ir.Call:
     if name is None:
         state.fail(
             f"the update of {buffer.name} in block {block.name} does not combine the "
-            "element with something else by +, *, min, max, and, or",
+            "element with another value by +, *, min, max, and, or",
             code="BW338",
             guilty=[block],
             help=_otherwise(state, block),
@@ -135,15 +136,15 @@ def _atomic(state: StepState, block: ir.Block) -> ir.Call:
             problem,
             code="BW338",
             guilty=[block],
-            help="accumulate in a buffer whose type has the operation, or rfactor the reduction",
+            help="accumulate in a buffer of a type with this operation, or rfactor the reduction",
         )
     if not takes_atomics(buffer.scope):
         state.fail(
-            f"{buffer.name} lies in {buffer.scope!r}, which no other thread sees",
+            f"{buffer.name} is in scope {buffer.scope!r}, which is private to a thread",
             code="BW338",
             guilty=[block],
             help=f'set_scope("{block.name}", "{buffer.name}", "global") or "shared" first, '
-            "which all threads see",
+            "which all threads share",
         )
     return ir.Call(name, (result.elements[0], result.terms[0]), buffer.dtype)
 
@@ -154,7 +155,7 @@ def _loops(state: StepState, block: ir.Block) -> str:
 
 
 def _otherwise(state: StepState, block: ir.Block) -> str:
-    """What runs a reduction in parallel when its update is no atomic operation."""
+    """Suggest how to parallelize a reduction whose update cannot be atomic."""
     stores = ir.collect(block.body, ir.BufferStore)
     form = "each store in a block of its own" if len(stores) > 1 else "it as B[i] = B[i] + x"
     realize = state.tree.realize(block)

@@ -1,4 +1,4 @@
-"""bind: iterations of a loop become the members of a thread axis."""
+"""bind: bind a loop to a GPU thread axis."""
 
 from __future__ import annotations
 
@@ -23,29 +23,31 @@ from blockwright.schedule.legality.cross_thread import driven_terms, require_com
 
 
 class Bind(Primitive, frozen=True, eq=False):
-    """Let the iterations of a loop be run by the threads or blocks along an axis.
+    """Bind a loop to a thread axis: its iterations run on the threads or blocks along the axis.
 
     Args:
         loop: the loop.
         thread_axis: blockIdx.x, .y or .z, threadIdx.x, .y or .z, or vthread.x, .y or .z.
 
     Requires:
-    - the axis exists (BW304); the loop is serial, without annotations, from 0 (BW312); or it is
-      bound already and is given another axis, where no loop inside or around it is on the same axis
-      (BW381), and no buffer that each member of that axis has a copy of lives outside it (BW312);
-    - no loop inside is parallel: a kernel has no threads but those of its axes (BW312);
-    - other loops of the same kernel on this axis have the same extent (BW380);
-    - everything below the loop happens in blocks that are complete, reductions, updates, or nothing
-      but atomic updates by one operation per buffer, whose results nobody uses (BW314);
-    - the loop drives no reduction iterator (BW317), unless the update is atomic, or the axis is one
-      of threadIdx, the block is a reduction (or its update) by a commutative reducer, of which the
-      loop drives reduction iterators only, and its results lie in "global" or "shared" memory: then
-      the threads combine their terms, and a sum of floats is rounded in another order;
-    - iterations write different elements (BW317), or buffers in a scope of which each member of the
-      axis has its own copy ("local" for threads, "shared" for blocks), or meet in atomic updates;
-    - no iteration reads what another one writes (BW316);
-    - of two loops on one axis, one inside the other, whose members share the work: the blocks in
-      the inner one do not depend on the outer, and write only what the members share (BW381).
+    - the axis exists (BW304); the loop is serial, has no annotations and starts at 0 (BW312). A
+      loop that is already bound can be rebound to another axis if no loop inside or around it is
+      bound to its current axis (BW381), and no buffer that is private to the members of that axis
+      is allocated outside it (BW312);
+    - no loop inside is parallel: a kernel has no threads other than those of its axes (BW312);
+    - other loops of the same kernel bound to this axis have the same extent (BW380);
+    - all statements below the loop are in blocks that are complete, reductions, updates, or consist
+      of atomic updates only, with one operation per buffer and unused results (BW314);
+    - the loop drives no reduction iterator (BW317), unless the update is atomic. On a threadIdx
+      axis it may also drive a reduction (or its update): the reducer is commutative, the loop
+      drives reduction iterators only, and the results are in "global" or "shared" memory. Then the
+      threads combine their partial results, and floating-point sums are rounded in another order;
+    - iterations write different elements (BW317), or buffers in a scope that is private to each
+      member of the axis ("local" for threads, "shared" for blocks), or conflict in atomic updates
+      only;
+    - no iteration reads what another iteration writes (BW316);
+    - if nested loops are bound to the same axis, the blocks in the inner loop do not depend on the
+      outer loop, and write only buffers that the members of the axis share (BW381).
 
     Before::
 
@@ -118,30 +120,28 @@ class Bind(Primitive, frozen=True, eq=False):
 def _unbound(
     state: StepState, loop: ir.For, tag: str
 ) -> tuple[StepState, ir.For, dict[ir.Block, ir.Block]]:
-    """The program with a bound loop run serially instead, that loop in it, and what has become of
-    the blocks around the loop."""
+    """Make a bound loop serial; return the new state, the loop in it, and the replaced blocks."""
     others = _same_axis_below(loop, tag)
     above = _same_axis_above(state, loop, tag)
     if others or above is not None:
         state.fail(
-            f"loop {loop.loop_var.name} is bound to {tag}, as a loop inside or around it is "
-            "too: members of the axis share that work, and would not on another axis",
+            f"loop {loop.loop_var.name} is bound to {tag}, and so is a loop inside or around it: "
+            "the members of the axis share that work, and would not on another axis",
             code="BW381",
             guilty=[loop, *others, *([] if above is None else [above])],
-            help="bind it to the axis wanted in the first place",
+            help="bind the loop to the desired axis from the start",
         )
     for block in state.tree.child_blocks(loop):
         for region in (*block.reads, *block.writes):
             buffer = region.buffer
             if not shares(buffer.scope, tag) and _outlives(state, buffer, loop):
                 state.fail(
-                    f"each member of {tag} has a copy of {buffer.name} of its own, in "
-                    f"{buffer.scope!r}, which lives outside of loop {loop.loop_var.name}: "
-                    "on another axis the copies would be others",
+                    f"each member of {tag} has a private copy of {buffer.name}, in "
+                    f"{buffer.scope!r}, allocated outside loop {loop.loop_var.name}: "
+                    "another axis would have different copies",
                     code="BW312",
                     guilty=[loop, state.tree.realize(block)],
-                    help="bind the loop before set_scope gives each member a copy of "
-                    f"{buffer.name}",
+                    help=f"bind the loop before set_scope makes each copy of {buffer.name} private",
                 )
     serial = loop.replace(kind=ir.ForKind.SERIAL, thread=None)
     edit = Edit(state)
@@ -152,14 +152,14 @@ def _unbound(
 
 
 def _outlives(state: StepState, buffer: ir.Buffer, loop: ir.For) -> bool:
-    """Whether a buffer that blocks in a loop use is allocated outside of the loop."""
+    """Whether a buffer that blocks in a loop use is allocated outside the loop."""
     inside = {b for block in ir.blocks(loop.body) for b in block.alloc_buffers}
     inside |= {node.buffer for node in ir.collect(loop.body, ir.Allocate)}
     return buffer not in inside
 
 
 def _same_axis_above(state: StepState, loop: ir.For, tag: str) -> ir.For | None:
-    """The loop around this one that is bound to the axis already; virtual threads may nest."""
+    """Return a loop around this one that is bound to the same axis; virtual threads may nest."""
     if tag in VIRTUAL_AXES:
         return None
     for above in state.tree.ancestors(loop):
@@ -173,33 +173,37 @@ def _same_axis_above(state: StepState, loop: ir.For, tag: str) -> ir.For | None:
 
 
 def _same_axis_below(loop: ir.For, tag: str) -> list[ir.For]:
-    """Loops in this one that are bound to the axis already."""
+    """Return the loops inside this one that are bound to the same axis."""
     if tag in VIRTUAL_AXES:
         return []
     return [f for f in ir.loops(loop.body) if f.thread is not None and f.thread.thread_tag == tag]
 
 
 def _require_shared_work(state: StepState, loop: ir.For, outer: ir.For, tag: str) -> None:
-    """Every member of the axis did all iterations; now each does one, and all see the results."""
+    """Require that binding an inner loop to the axis of an outer loop preserves its results.
+
+    Before, each member of the axis ran all iterations of the inner loop. After, each member runs
+    one of them, and all members read the results.
+    """
     for block in require_compact_flow(state, loop):
         realize = state.tree.realize(block)
         values = [*realize.iter_values, realize.predicate]
         if _depends(state, block, values, outer.loop_var):
-            names = f"loop {outer.loop_var.name} and stands in loop {loop.loop_var.name}"
+            names = f"loop {outer.loop_var.name} and is in loop {loop.loop_var.name}"
             state.fail(
                 f"block {block.name} depends on {names}: with both on {tag}, a member of "
-                "the axis cannot do another one's part",
+                "the axis cannot run the iterations of another",
                 code="BW381",
                 guilty=[loop, outer, realize],
-                help=f"bind loop {loop.loop_var.name} or {outer.loop_var.name} to another "
-                f"axis than {tag}",
+                help=f"bind loop {loop.loop_var.name} or {outer.loop_var.name} to an axis "
+                f"other than {tag}",
             )
         for region in block.writes:
             if not shares(region.buffer.scope, tag):
                 state.fail(
-                    f"block {block.name} writes {region.buffer.name} in "
-                    f"{region.buffer.scope!r}, of which each member of {tag} has its own "
-                    f"copy, in loop {loop.loop_var.name} of loop {outer.loop_var.name}",
+                    f"block {block.name} writes {region.buffer.name} in scope "
+                    f"{region.buffer.scope!r}, which is private to each member of {tag}, "
+                    f"in loop {loop.loop_var.name} inside loop {outer.loop_var.name}",
                     code="BW381",
                     guilty=[loop, outer, realize],
                     help=f'set_scope("{block.name}", "{region.buffer.name}", "shared"), or '
@@ -221,7 +225,7 @@ def _require_shared_work(state: StepState, loop: ir.For, outer: ir.For, tag: str
 
 
 def _depends(state: StepState, block: ir.Block, values: list[ir.Expr], var: ir.Var) -> bool:
-    """Whether a block's instances depend on a loop, also through iterators of blocks around it."""
+    """Whether a block depends on a loop variable, directly or through enclosing blocks."""
     wanted: set[ir.Var] = {var}
     above = [s for s in state.tree.ancestors(block) if isinstance(s, ir.BlockRealize)]
     for realize in reversed(above[1:]):
@@ -232,14 +236,14 @@ def _depends(state: StepState, block: ir.Block, values: list[ir.Expr], var: ir.V
 
 
 def _require_one_extent(state: StepState, func: ir.PrimFunc, loop: ir.For, tag: str) -> None:
-    """All loops of the kernel on one axis agree, once this one is bound."""
+    """Require that all loops of the kernel bound to one axis have the same extent."""
     if tag in VIRTUAL_AXES:
         return
     after = state.following(func)
     bound = after.tree.loops[loop.loop_var]
     others = [axis for axis in map(axis_of, after.tree.order) if axis and axis.tag == tag]
     if len(others) == 1:
-        return  # this one
+        return  # only this loop
     kernel = kernel_at(kernels(func), after.tree, bound)
     assert kernel is not None
     analyzer = after.facts()
@@ -256,15 +260,15 @@ def _require_one_extent(state: StepState, func: ir.PrimFunc, loop: ir.For, tag: 
 
 
 def _to_one_extent(loop: ir.For, wanted: ir.Expr, tag: str) -> str:
-    """What gives a loop the extent of its axis."""
+    """Suggest how to give a loop the extent of its axis."""
     name, size = loop.loop_var.name, expr_text(wanted)
     others = [a for a in AXES if a[:-1] == tag[:-1] and a != tag]
     have, want = ir.const_int(loop.extent), ir.const_int(wanted)
     elsewhere = f"or bind it to another axis, such as {others[0]}"
     if have is not None and want is not None and have % want:
         return (
-            f"give both loops one extent before they are bound: where one was split by {want}, "
-            f"split {name}'s loop by {want} too, or fuse {name} with a loop around it and split "
-            f"that by {want}; {elsewhere}"
+            f"give both loops the same extent before binding: if one was split by {want}, "
+            f"split loop {name} by {want} too, or fuse {name} with a loop around it and split "
+            f"the result by {want}; {elsewhere}"
         )
     return f"split({name}, [None, {size}]) and bind the inner loop to {tag}, {elsewhere}"

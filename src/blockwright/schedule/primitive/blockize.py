@@ -1,4 +1,4 @@
-"""blockize: a loop nest becomes a block of its own."""
+"""blockize: wrap a loop nest, or several blocks, in a new block."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from blockwright.schedule.rewrite.split_iterators import (
 
 
 class Blockize(Primitive, frozen=True, eq=False):
-    """Put a loop and all below it, or several blocks with the loops around each, into a new block.
+    """Wrap a loop and everything below it, or several blocks with their own loops, in a new block.
 
     Args:
-        target: a loop, whose blocks become inner blocks; or blocks that stand side by side. Buffers
-            that only several blocks in the new one use move into it where each of its instances
-            fills what it reads.
-        preserve_unit_iters: keep outer iterators that have one value.
+        target: a loop, whose blocks become inner blocks; or adjacent blocks. A buffer that only
+            blocks inside the new block use is moved into it if each instance of the new block
+            writes what it reads.
+        preserve_unit_iters: keep outer iterators of extent 1.
 
     Requires:
-    - the blocks are complete, reductions or updates, and no other stands between blocks given;
-    - several blocks bind an outer loop that they share alike, and a reduction among them is
+    - the blocks are complete, reductions or updates, and no other block is between the given ones;
+    - several blocks bind a shared outer loop in the same way, and a reduction among them is
       complete inside the new block;
-    - each of its bindings divides into an outer part that the loops outside drive and an inner
-      part that the loops inside drive;
-    - a condition that involves both concerns one binding.
+    - each iterator binding divides into an outer part driven by the loops outside the new block
+      and an inner part driven by the loops inside;
+    - a predicate that involves both parts involves a single binding.
 
     Before::
 
@@ -101,11 +101,11 @@ class Blockize(Primitive, frozen=True, eq=False):
 def blockized(
     state: StepState, edit: Edit, loop: ir.For, preserve_unit_iters: bool
 ) -> tuple[ir.BlockRealize, ir.Block]:
-    """Replace a loop by the realize of a new block around it; the realize and the block."""
+    """Replace a loop with a new block around it; return the block realize and the block."""
     below = require_only_blocks(state, loop)
     if len(below) != 1:
         state.fail(
-            f"{len(below)} blocks stand below loop {loop.loop_var.name}, not one",
+            f"{len(below)} blocks are below loop {loop.loop_var.name}, not one",
             code="BW310",
             guilty=[loop, *map(state.tree.realize, below)],
             help="choose a loop around one block",
@@ -154,7 +154,7 @@ def _outer_init(
     limits: list[Bound],
     analyzer: Analyzer,
 ) -> ir.Stmt | None:
-    """The initial value over the inner spatial iterators, for the outer block."""
+    """Return the init of the outer block: a nest of the inner spatial iterators; None if none."""
     if block.init is None:
         return None
     spatial = [it for it in inner if it.iter_type is not ir.IterType.REDUCE]

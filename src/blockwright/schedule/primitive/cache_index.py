@@ -1,4 +1,4 @@
-"""cache_index: index computations of a block looked up in buffers filled beforehand."""
+"""cache_index: precompute the read indices of a block into lookup buffers."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ from blockwright.schedule.legality.kept_values import Unmarked, as_index, inside
 
 
 class CacheIndex(Primitive, frozen=True, eq=False):
-    """Compute the indices at which a block reads once, into buffers, and look them up.
+    """Precompute the indices at which a block reads into buffers, and load them from there.
 
-    Indices that are an iterator or a constant stay, as do those of writes, those that read
-    memory or divide by something else than a constant, and parts of indices that may be numbers
-    that their type does not have.
+    Not precomputed: write indices; indices that are a plain iterator or a constant; indices that
+    read memory or divide by a non-constant; and subexpressions whose value may overflow their type.
 
     Args:
-        block: the block, without blocks inside.
+        block: the block, without inner blocks.
         storage_scope: scope of the buffers.
-        cse_thresh: 0 takes whole indices; n > 0 takes the largest parts of indices that occur more
+        cse_thresh: 0 caches whole indices; n > 0 caches the largest subexpressions that occur more
             than n times.
 
     Requires:
@@ -40,7 +39,7 @@ class CacheIndex(Primitive, frozen=True, eq=False):
     - the threshold is not negative (BW304);
     - iterators that the indices use start at 0 (BW350).
 
-    Returns: the blocks that fill the buffers; none when no index is computed.
+    Returns: the blocks that fill the buffers; empty if no index is cached.
 
     Before::
 
@@ -92,14 +91,14 @@ class CacheIndex(Primitive, frozen=True, eq=False):
                 f"cse_thresh must not be negative, got {self.cse_thresh}",
                 code="BW304",
                 guilty=[block],
-                help="0 takes whole indices, n > 0 parts that occur more than n times",
+                help="0 caches whole indices, n > 0 subexpressions that occur more than n times",
             )
         if state.tree.child_blocks(block):
             state.fail(
-                f"block {block.name} has blocks inside, whose indices are theirs",
+                f"block {block.name} has inner blocks, to which the indices belong",
                 code="BW362",
                 guilty=[block],
-                help="name one of them: "
+                help="choose one of them: "
                 + ", ".join(b.name for b in state.tree.child_blocks(block)),
             )
         sorts = ir.Sorts(ir.value_variables(state.func))
@@ -122,7 +121,7 @@ class CacheIndex(Primitive, frozen=True, eq=False):
         return edit.finish(*created)
 
     def _chosen(self, block: ir.Block, outside: set[ir.Var], exact: Unmarked) -> list[ir.Expr]:
-        """Expressions to keep, each once, in order of occurrence."""
+        """Return the expressions to cache, without duplicates, in order of occurrence."""
         iters = {it.var for it in block.iter_vars}
         counts: list[tuple[ir.Expr, int]] = []
         for whole in _read_indices(block):
@@ -141,7 +140,7 @@ class CacheIndex(Primitive, frozen=True, eq=False):
         often = [e for e, count in counts if count > self.cse_thresh]
         if self.cse_thresh == 0:
             return often
-        # A part that only occurs inside another chosen part as often is no entry of its own.
+        # Drop a subexpression that occurs only inside other chosen expressions.
         inner = [p for e in often for p in list(_parts(e))[1:]]
         count_of = {id(e): count for e, count in counts}
         return [
@@ -153,7 +152,7 @@ class CacheIndex(Primitive, frozen=True, eq=False):
     def _cached(
         self, state: StepState, edit: Edit, block: ir.Block, expr: ir.Expr, number: int, at: ir.Stmt
     ) -> tuple[ir.Expr, ir.Block]:
-        """The look-up that stands for an index, and the block that computes it beforehand."""
+        """Insert the block that computes an index; return the lookup expression and the block."""
         used = [it for it in block.iter_vars if ir.uses_var(expr, it.var)]
         for it in used:
             if not ir.is_const_int(it.dom.min, 0):
@@ -161,7 +160,7 @@ class CacheIndex(Primitive, frozen=True, eq=False):
                     f"iterator {it.var.name} of {block.name} does not start at 0",
                     code="BW350",
                     guilty=[it, block],
-                    help="transform_block_layout first, to iterators from 0",
+                    help="use transform_block_layout first, to iterators that start at 0",
                 )
         name = fresh_name(state, f"index_var_{number}")
         around = state.analyzer(state.scope(block).body)
@@ -182,7 +181,7 @@ class CacheIndex(Primitive, frozen=True, eq=False):
 
 
 def _outnumbers(expr: ir.Expr, often: list[ir.Expr], count_of: dict[int, int]) -> bool:
-    """Whether an expression occurs more often than within the chosen ones that hold it."""
+    """Whether an expression also occurs outside the chosen expressions that contain it."""
     inside = 0
     for other in often:
         if other is not expr:
@@ -192,7 +191,7 @@ def _outnumbers(expr: ir.Expr, often: list[ir.Expr], count_of: dict[int, int]) -
 
 
 def _read_indices(block: ir.Block) -> Iterator[ir.Expr]:
-    """Indices of the loads in a block, as often as they occur."""
+    """Yield the indices of all loads in a block, with duplicates."""
     stack: list[ir.Node] = [block.body]
     while stack:
         node = stack.pop(0)
@@ -202,7 +201,7 @@ def _read_indices(block: ir.Block) -> Iterator[ir.Expr]:
 
 
 def _parts(expr: ir.Expr) -> Iterator[ir.Expr]:
-    """An expression and all it is made of, the largest first."""
+    """Yield an expression and its subexpressions in preorder."""
     yield expr
     for child in expr.children():
         if isinstance(child, ir.Expr):
@@ -210,7 +209,7 @@ def _parts(expr: ir.Expr) -> Iterator[ir.Expr]:
 
 
 def _is_computed(expr: ir.Expr, iters: set[ir.Var], outside: set[ir.Var]) -> bool:
-    """Whether an index is worth a buffer, and can be computed apart from the block's body."""
+    """Whether an index is worth caching and can be computed outside the block's body."""
     plain = isinstance(expr, (ir.Var, ir.IntImm)) or (
         isinstance(expr, ir.Cast) and isinstance(expr.value, (ir.Var, ir.IntImm))
     )
@@ -228,12 +227,15 @@ def _is_computed(expr: ir.Expr, iters: set[ir.Var], outside: set[ir.Var]) -> boo
 
 
 def _is_stored_exactly(expr: ir.Expr, exact: Unmarked) -> bool:
-    """Whether memory of its type holds an index expression; a whole index lies in a dimension."""
+    """Whether an index expression is stored without overflow in memory of its type.
+
+    Whole indices always fit, because they are within a dimension.
+    """
     return expr.dtype.bits == 64 or exact.fits(expr)
 
 
 def _replaced(block: ir.Block, found: list[tuple[ir.Expr, ir.Expr]], exact: Unmarked) -> ir.Block:
-    """The block with expressions in the indices of its loads replaced."""
+    """Replace expressions in the load indices of a block with lookups."""
     parts = [(e, as_index(load, exact.sorts)) for e, load in found if _is_stored_exactly(e, exact)]
 
     def part(index: ir.Expr) -> ir.Expr:

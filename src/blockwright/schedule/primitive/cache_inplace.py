@@ -1,4 +1,4 @@
-"""cache_inplace: a block updates a copy of a buffer, which is read before and stored afterwards."""
+"""cache_inplace: let a block update a cached copy of a buffer, copied in and copied back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from blockwright.schedule.rewrite.copies import accessed_box, anchor, concurrent
 
 
 class CacheInplace(Primitive, frozen=True, eq=False):
-    """Let a block that changes a buffer in place work on a copy in another storage scope.
+    """Let a block that updates a buffer in place work on a copy in another storage scope.
 
     Args:
         block: a block that reads and writes the buffer.
@@ -36,15 +36,15 @@ class CacheInplace(Primitive, frozen=True, eq=False):
         storage_scope: scope of the copy.
 
     Requires:
-    - the block reads and writes the buffer, which is used in blocks only (BW313, BW320);
-    - what the block touches, in one iteration of the loops that it shares with other users of the
-      buffer, has been written before it, unless the buffer is an input that nobody wrote
-      (BW322, BW323), and no block inside it gives elements their first values (BW362);
-    - these loops are serial, or the block fills the box that it writes, and they may run as they
-      do with the copies in them (BW317);
-    - what is updated atomically gets no copy in a scope of one thread (BW338).
+    - the block reads and writes the buffer, and the buffer is used in blocks only (BW313, BW320);
+    - the elements that the block accesses, in one iteration of the loops that it shares with other
+      users of the buffer, are written before it, unless the buffer is an input without a writer
+      (BW322, BW323); no inner block initializes elements (BW362);
+    - these loops are serial, or the block writes all of its bounding box; parallel, vectorized and
+      bound loops stay legal with the copies inside (BW317);
+    - a buffer with atomic updates is not cached in a thread-private scope (BW338).
 
-    Returns: the block that reads into the copy, and the block that stores it.
+    Returns: the block that copies in, and the block that copies back.
 
     Before::
 
@@ -96,18 +96,19 @@ class CacheInplace(Primitive, frozen=True, eq=False):
                 code="BW320",
                 guilty=[block],
                 help=f'cache_read("{block.name}", "{buffer.name}", '
-                f'"{self.storage_scope}") copies what is only read',
+                f'"{self.storage_scope}") copies a buffer that is only read',
             )
         require_seen(state, [block], buffer, self.storage_scope)
         for inner in ir.blocks(block.body):
             starts = inner.init is not None or all(r.buffer is not buffer for r in inner.reads)
             if starts and any(r.buffer is buffer for r in inner.writes):
                 state.fail(
-                    f"block {inner.name} inside {block.name} gives {buffer.name} its first "
-                    "values, so there may be nothing to copy in",
+                    f"block {inner.name} inside {block.name} initializes {buffer.name}, "
+                    "so there may be no values to copy in",
                     code="BW362",
                     guilty=[inner],
-                    help="cache_write that block, or copy in place what the blocks inside update",
+                    help="cache_write that block, or cache_inplace the inner blocks that update "
+                    "the buffer",
                 )
         scope = state.scope(block)
         require_in_blocks(state, scope, buffer)
@@ -127,8 +128,10 @@ class CacheInplace(Primitive, frozen=True, eq=False):
     def _read(
         self, state: StepState, edit: Edit, block: ir.Block, at: ir.Stmt, cache: ir.Buffer
     ) -> tuple[ir.Block, Sequence[ir.Range]]:
-        """The copy of all that the block touches, so that storing it changes nothing else; and the
-        box of that."""
+        """Insert the block that copies in; return it and the box that it copies.
+
+        The box covers everything the block accesses, so that copying back changes nothing else.
+        """
         buffer = accessed_buffer(state, block, self.read_buffer_index, "read")
         scope = state.scope(block)
         needs = [(block, region_of(r, buffer)) for r in (block.reads, block.writes)]
@@ -143,8 +146,7 @@ class CacheInplace(Primitive, frozen=True, eq=False):
                 f"nothing writes {buffer.name} before block {block.name} reads it",
                 code="BW322",
                 guilty=[state.realize(block)],
-                help=f"let a block before it write the values of {buffer.name} that "
-                "it goes on from",
+                help=f"write the initial values of {buffer.name} in a block before it",
             )
         box = accessed_box(state, scope, needs, whole_box(state, scope, buffer, "touch"))
         whole, result = copy_nest(
@@ -168,7 +170,7 @@ class CacheInplace(Primitive, frozen=True, eq=False):
         cache: ir.Buffer,
         copied: Sequence[ir.Range],
     ) -> ir.Block:
-        """The copy back of the box that the block writes, of which no more than was copied in."""
+        """Insert the block that copies back the box that the block writes, within `copied`."""
         buffer = accessed_buffer(state, block, self.read_buffer_index, "read")
         scope = state.scope(block)
         own = [(block, region_of(block.writes, buffer))]
@@ -177,12 +179,11 @@ class CacheInplace(Primitive, frozen=True, eq=False):
         fixed = state.tree.loops_above(at)
         if together and not flow.is_exact(fixed, *own[0], state.analyzer(at)):
             state.fail(
-                f"block {block.name} does not fill the box of {buffer.name} that would be "
-                f"stored, while iterations of {together[0].loop_var.name} run at the same "
-                "time",
+                f"block {block.name} does not write all of the box of {buffer.name} that would "
+                f"be stored, and iterations of {together[0].loop_var.name} run concurrently",
                 code="BW317",
                 guilty=[state.realize(block), together[0]],
-                help=f"take cache_inplace before loop {together[0].loop_var.name} is made "
+                help=f"use cache_inplace before loop {together[0].loop_var.name} is made "
                 f"{together[0].kind.value}, or let block {block.name} write all of that "
                 "box",
             )
@@ -202,8 +203,8 @@ class CacheInplace(Primitive, frozen=True, eq=False):
 
 
 def _has_values(state: StepState, block: ir.Block, buffer: ir.Buffer) -> bool:
-    """Whether the caller, a block before, or the initial value of one around gave values to a
-    buffer that a block goes on from."""
+    """Whether the buffer has values before a block that updates it: from the caller, from an
+    earlier block, or from the init of an enclosing block."""
     if home(state, buffer) is None and buffer not in state.func.outputs:
         return True
     around = (b for b in state.tree.ancestors(block) if isinstance(b, ir.Block))

@@ -1,4 +1,4 @@
-"""cache_read: consumers read a copy of a buffer."""
+"""cache_read: let consumers read a cached copy of a buffer."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ class CacheRead(Primitive, frozen=True, eq=False):
         block: a consumer.
         read_buffer_index: position among its read regions, or the buffer's name.
         storage_scope: scope of the copy.
-        consumer_blocks: who reads the copy; default: every reader in the block's scope.
+        consumer_blocks: the blocks that read the copy; default: every reader in the block's scope.
 
     Requires:
-    - blocks of the scope that write the buffer stand before the consumers (BW323); in a scope
-      inside of another block, blocks before that one have written all that it states (BW323);
-    - what is copied has been written: what the consumers read of the buffer, or, when producers and
-      consumers share loops, what they read in one iteration of these (BW323);
-    - consumers stand under the loops that the first of them shares with a producer, and do not
+    - blocks of the scope that write the buffer precede the consumers (BW323); in a nested scope,
+      blocks before the enclosing block have written its whole read region (BW323);
+    - the copied region has been written. It is the region that the consumers read, or, if producers
+      and consumers share loops, the region they read in one iteration of these loops (BW323);
+    - all consumers are inside the loops that the first of them shares with a producer, and do not
       write the buffer themselves (BW323);
-    - loops around that are parallel, vectorized or bound may run so with the copy in them (BW317);
+    - enclosing parallel, vectorized and bound loops stay legal with the copy inside (BW317);
     - the buffer is used in blocks only (BW313).
 
-    Returns: the copying block, placed behind the producers, or first in the scope.
+    Returns: the copying block, placed after the producers, or first in the scope.
 
     Before::
 
@@ -104,7 +104,7 @@ class CacheRead(Primitive, frozen=True, eq=False):
                     "written, and cannot read a copy",
                     code="BW323",
                     guilty=[state.realize(consumer)],
-                    help="name other consumers in consumer_blocks"
+                    help="pass other consumers in consumer_blocks"
                     + or_inplace(state, consumer, buffer),
                 )
         if not consumers:
@@ -112,8 +112,8 @@ class CacheRead(Primitive, frozen=True, eq=False):
                 f"no block would read the copy of {buffer.name}",
                 code="BW322",
                 guilty=[block],
-                help="name consumers that come after the writer and read the "
-                "buffer, or leave consumer_blocks out",
+                help="pass consumers that come after the writer and read the "
+                "buffer, or omit consumer_blocks",
             )
         name = fresh_name(state, f"{buffer.name}_{self.storage_scope.replace('.', '_')}")
         cache = ir.Buffer(name, buffer.dtype, buffer.shape, scope=self.storage_scope)
@@ -146,7 +146,7 @@ class CacheRead(Primitive, frozen=True, eq=False):
         producers: list[ir.Block],
         consumers: list[ir.Block],
     ) -> ir.Stmt:
-        """The statement before which the copy stands."""
+        """Return the statement before which to insert the copy."""
         if not producers:
             return first_of(scope)
         result = map(state.realize, producers)
@@ -159,7 +159,7 @@ class CacheRead(Primitive, frozen=True, eq=False):
                     "outside the loops that its producer shares with the other consumers",
                     code="BW323",
                     guilty=[state.realize(consumer)],
-                    help="name in consumer_blocks only those in one loop: ["
+                    help="pass only consumers in the same loop in consumer_blocks: ["
                     + ", ".join(
                         c.name for c in consumers if state.tree.is_below(state.realize(c), around)
                     )
@@ -171,7 +171,7 @@ class CacheRead(Primitive, frozen=True, eq=False):
 def require_all_in(
     state: StepState, chosen: list[ir.Block], readers: list[ir.Block], buffer: ir.Buffer
 ) -> None:
-    """The blocks named as consumers all read the buffer in the scope."""
+    """Require that the chosen consumers all read the buffer in the scope."""
     for block in chosen:
         if block not in readers:
             names = ", ".join(b.name for b in readers) or "none"
@@ -184,7 +184,7 @@ def require_all_in(
 
 
 def buffer_name(consumers: list[ir.Block], producers: list[ir.Block]) -> str:
-    """The buffer between producers and consumers, for a message."""
+    """Return the names of the buffers that producers write and consumers read, for messages."""
     written = {r.buffer for p in producers for r in p.writes}
     return ", ".join(
         dict.fromkeys(r.buffer.name for c in consumers for r in c.reads if r.buffer in written)

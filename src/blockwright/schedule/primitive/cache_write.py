@@ -1,4 +1,4 @@
-"""cache_write: a block writes into a copy that is stored back afterwards."""
+"""cache_write: let a block write a cached copy of a buffer, copied back afterwards."""
 
 from __future__ import annotations
 
@@ -28,23 +28,24 @@ from blockwright.schedule.rewrite.copies import accessed_box, anchor, concurrent
 
 
 class CacheWrite(Primitive, frozen=True, eq=False):
-    """Let a block write into another storage scope, and copy the result back behind it.
+    """Let a block write a copy in another storage scope, and copy the result back after it.
 
     Args:
-        block: a block that writes the buffer; others of the scope that do write the copy too.
+        block: a block that writes the buffer; other writers in the scope write the copy too.
         write_buffer_index: position among its write regions, or the buffer's name.
         storage_scope: scope of the copy.
         consumer_blocks: blocks that read the copy instead of the buffer; default: none.
 
     Requires:
-    - the writers read no value of the buffer that they have not written (BW323), and no sum of
-      theirs, or of blocks inside of them, goes on from earlier visits of the scope (BW314);
-    - what they write is a whole box, or, when they share loops with readers of the buffer, a whole
-      box in each iteration of these (BW323);
-    - `consumer_blocks`, and readers between the writers, stand behind a writer and read only what
-      it has written (BW323);
-    - loops around that are parallel, vectorized or bound may run so with the copy in them (BW317);
-    - what is updated atomically gets no copy in a scope of one thread (BW338);
+    - the writers read only elements of the buffer that they have written (BW323); no reduction of
+      theirs, or of blocks inside them, accumulates onto values from earlier executions of the
+      scope (BW314);
+    - they write all of a box, or, if they share loops with readers of the buffer, all of a box in
+      each iteration of these loops (BW323);
+    - `consumer_blocks`, and readers between the writers, follow a writer and read only what the
+      writers before them have written (BW323);
+    - enclosing parallel, vectorized and bound loops stay legal with the copy inside (BW317);
+    - a buffer with atomic updates is not cached in a thread-private scope (BW338);
     - the buffer is used in blocks only (BW313).
 
     Returns: the block that copies back.
@@ -126,8 +127,10 @@ class CacheWrite(Primitive, frozen=True, eq=False):
     def _consumers(
         self, state: StepState, scope: ir.Block, makers: list[ir.Block], buffer: ir.Buffer
     ) -> list[ir.Block]:
-        """The blocks that shall read the copy, and those between writers, which must; each finds
-        there what it reads."""
+        """Return the readers of the copy: the chosen consumers, and all readers between writers.
+
+        Fails if one of them reads elements that the writers before it have not written.
+        """
         chosen = list(dict.fromkeys(state.block(h) for h in self.consumer_blocks or ()))
         result = readers(state, scope, buffer)
         require_all_in(state, chosen, result, buffer)
@@ -152,8 +155,11 @@ def _require_reached_copy(
     users: list[ir.Block],
     buffer: ir.Buffer,
 ) -> None:
-    """A loop that holds the copy may run no iteration, or another statement decide whether the copy
-    runs: what is written before, and read after or outside of the scope, would not be copied."""
+    """Require that the copy runs whenever its result is read.
+
+    If a loop around the copy may have no iterations, or a condition guards it, elements written
+    before it and read after it or outside the scope would not be copied back.
+    """
     analyzer = state.analyzer()
     decide = set(state.tree.deciding(at, scope))
     for above in state.tree.ancestors(at):
@@ -169,31 +175,32 @@ def _require_reached_copy(
             continue
         outside = [b for b in makers if not state.tree.is_below(state.realize(b), above)]
         late = [b for b in users if not state.tree.is_below(state.realize(b), above)]
-        stays = buffer not in scope.alloc_buffers  # what calls the scope sees it
+        stays = buffer not in scope.alloc_buffers  # visible outside the scope
         if outside and (late or stays):
             state.fail(
-                f"the copy of {buffer.name} stands {where}; block {outside[0].name} writes "
+                f"the copy of {buffer.name} is {where}; block {outside[0].name} writes "
                 "it before, and "
                 + (f"block {late[0].name} reads it after" if late else "it is read outside"),
                 code="BW323",
                 guilty=[above, state.realize(outside[0]), *map(state.realize, late[:1])],
-                help="take cache_write before the writers are taken apart "
-                "(double_buffer, software_pipeline, decompose_padding)",
+                help="use cache_write before the writers are split up by "
+                "double_buffer, software_pipeline or decompose_padding",
             )
 
 
 def require_own_values(
     state: StepState, scope: ir.Block, makers: list[ir.Block], buffer: ir.Buffer
 ) -> None:
-    """What the writers read of the buffer, the writers before them have written in this visit."""
+    """Require that writers read only elements that earlier writers wrote in the same execution of
+    the scope."""
     for maker in makers:
         if state.data_flow(scope).continued(maker):
             state.fail(
-                f"block {maker.name} goes on with the sums of earlier visits of its scope, "
-                "which a copy made in each visit does not hold",
+                f"block {maker.name} accumulates onto results of earlier executions of its scope, "
+                "which a copy made in each execution does not contain",
                 code="BW314",
                 guilty=[state.realize(maker)],
-                help="take the step before the reduction is put into a block of its own, or "
+                help="apply the step before the reduction is wrapped in a block, or "
                 "decompose_reduction first",
             )
     require_no_readback(state, makers[0], buffer)
@@ -205,7 +212,7 @@ def require_own_values(
 def require_written(
     state: StepState, scope: ir.Block, makers: list[ir.Block], reader: ir.Block, buffer: ir.Buffer
 ) -> None:
-    """The writers before a block have written all that it reads."""
+    """Require that the writers before a block have written all that it reads."""
     flow = state.data_flow(scope)
     region = region_of(reader.reads, buffer)
     before = [b for b in makers if flow.position[b] < flow.position[reader]]
@@ -216,6 +223,6 @@ def require_written(
             "not written",
             code="BW323",
             guilty=[state.realize(reader), *map(state.realize, makers)],
-            help="leave that block out of consumer_blocks, or write all of the "
+            help="remove that block from consumer_blocks, or write all of the "
             "buffer before it is read",
         )

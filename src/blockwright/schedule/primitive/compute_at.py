@@ -1,4 +1,4 @@
-"""compute_at: a producer moves to where its consumers need it."""
+"""compute_at: move a producer into a loop of its consumers."""
 
 from __future__ import annotations
 
@@ -34,30 +34,30 @@ from blockwright.schedule.rewrite.move import (
 
 
 class ComputeAt(Primitive, frozen=True, eq=False):
-    """Move a producer into a loop around its consumers; it then computes only what an iteration
-    of that loop needs.
+    """Move a producer into a loop around its consumers.
 
-    The buffer keeps its shape in the program. Lowering (`compact_buffers`) shrinks what only
-    iterations of the loop use to the box of one; `explain_compute_at` says what that will be.
+    The producer then computes only what one iteration of that loop needs. The buffer keeps its
+    shape in the program. If it is used only inside the loop, lowering (`compact_buffers`) shrinks
+    it to the box that one iteration uses; `explain_compute_at` reports that box.
 
     Args:
         block: the producer.
         loop: a loop around all consumers of the block.
-        preserve_unit_loops: keep loops that run once.
-        index: place among the statements of the loop: -1 the last legal one, -2 the first.
+        preserve_unit_loops: keep loops of extent 1.
+        index: position among the statements of the loop: -1 the last legal one, -2 the first.
 
     Requires:
-    - block and loop stand in one scope, with only loops in between (BW310, BW351);
-    - the block is idempotent: complete, or a reduction that its loops run from the initial value
-      on, and nobody else updates what it writes (BW314, BW315); it may then be run again, as
-      happens where iterations of the loop need overlapping parts (halos);
-    - the terms of a reduction whose combination needs their order run in it (BW330);
+    - block and loop are in one scope, with only loops in between (BW310, BW351);
+    - the block is idempotent: complete, or a reduction that its loops run starting at the initial
+      value, and no other block updates its result (BW314, BW315). It may then be recomputed, which
+      happens if iterations of the loop need overlapping parts (halos);
+    - the terms of a reduction whose reducer is order-dependent stay in order (BW330);
     - it writes no output of the scope, and all its consumers are inside the loop (BW322);
-    - its loops and predicate run all points of a box (BW356, BW361);
-    - nothing it reads is written between its old place and the new one, counting all iterations
+    - its loops and predicate cover all points of a box (BW356, BW361);
+    - nothing it reads is written between its old and its new position, counting all iterations
       of loops around only one of them (BW316);
-    - in loops it shares with its consumers, before and after, they find all that they read (BW316),
-      and parallel iterations each have a buffer of their own or disjoint parts (BW317).
+    - consumers still read only elements that are written in the loops they share with the block
+      (BW316); parallel iterations have private buffers or use disjoint parts (BW317).
 
     Before::
 
@@ -114,7 +114,7 @@ def computed_at(
     preserve_unit_loops: bool = False,
     index: int = -1,
 ) -> StepResult:
-    """The program with the block computed in the loop; fails where that is not legal."""
+    """Return the step that computes the block in the loop; fails if it is not legal."""
     flow = require_movable(state, block, loop)
     realize = state.tree.realize(block)
     if flow.is_output(block):
@@ -131,15 +131,14 @@ def computed_at(
             f"nothing reads what block {block.name} writes",
             code="BW322",
             guilty=[realize],
-            help="move the other side: reverse_compute_at brings a consumer to its producer's loop",
+            help="use reverse_compute_at, which moves a consumer into a loop of its producer",
         )
     for carried in flow.carried_readers(block):
         state.fail(
             f"block {carried.name} reads what block {block.name} wrote in an earlier iteration",
             code="BW316",
             guilty=[state.tree.realize(carried), realize],
-            help="move the block before the loop is pipelined, or give the reader a copy "
-            "of its own",
+            help="move the block before the loop is pipelined, or give the reader a private copy",
         )
     for consumer in consumers:
         if not state.tree.is_below(state.tree.realize(consumer), loop):
@@ -166,7 +165,10 @@ def computed_at(
 
 
 def _needed_when(state: StepState, consumers: list[ir.Block], loop: ir.For) -> ir.Expr | None:
-    """A condition on the loop and those around it without which no consumer runs; None for none."""
+    """Return the conditions on `loop` and its outer loops that all consumers share; None if none.
+
+    If the result does not hold, no consumer runs.
+    """
     around = {f.loop_var for f in [*state.tree.loops_above(loop), loop]}
     below = {f.loop_var for f in ir.collect(loop.body, ir.For)}
     shared: list[ir.Expr] = []
@@ -187,14 +189,14 @@ def _needed_when(state: StepState, consumers: list[ir.Block], loop: ir.For) -> i
 def needed_domains(
     state: StepState, flow: BlockScope, block: ir.Block, loop: ir.For, consumers: list[ir.Block]
 ) -> Domains:
-    """What the consumers read in one iteration of the loop, as domains of the block's iterators."""
+    """Return the domains of the block's iterators that one iteration of the loop reads."""
     around = [*state.tree.loops_above(loop), loop]
     analyzer = state.analyzer(loop.body)
     iterators = {it.var: it.dom for it in block.iter_vars}
     result: Domains = {}
     whole: set[ir.Var] = set()
     for write in block.writes:
-        # What threads share on the chip they fill together: one copy serves all of them.
+        # Threads fill a shared-memory buffer cooperatively: one copy serves all of them.
         fixed = [f for f in around if not fills_together(f, write.buffer)]
         for consumer in consumers:
             for read in consumer.reads:
@@ -209,7 +211,7 @@ def needed_domains(
 
 
 def _around_all(state: StepState, block: ir.Block, consumers: Sequence[ir.Block]) -> str:
-    """Loops that hold all readers of a block, or what gives them one."""
+    """Suggest a loop that contains all readers of a block, or a way to create one."""
     above = [state.tree.loops_above(c) for c in consumers]
     common = [f for f in above[0] if all(f in other for other in above[1:])]
     names = " and ".join(c.name for c in consumers)
@@ -217,7 +219,7 @@ def _around_all(state: StepState, block: ir.Block, consumers: Sequence[ir.Block]
         steps = {f'compute_at("{block.name}", {called(state, f)})': f for f in common}
         result = legal(state, steps)
         good = [steps[s] for s in result] or common
-        which = f"choose a loop around all that read it ({names}): {loop_names(good)}"
+        which = f"choose a loop around all its readers ({names}): {loop_names(good)}"
         return f"{which}; the innermost: {result[-1]}" if result else which
     created = ", ".join(r.buffer.name for r in block.writes)
     shared = one_loop(state, consumers, f'compute_at("{block.name}", loop)')
@@ -225,7 +227,7 @@ def _around_all(state: StepState, block: ir.Block, consumers: Sequence[ir.Block]
     return (
         f"{apart}; make them share one: {shared}"
         if shared
-        else f"{apart}, and none of their loops merge as they are: first bring them into one loop "
-        "by splits that give outer loops of one length, and merge; or leave block "
+        else f"{apart}, and none of their loops can be merged: first split them into outer loops "
+        "of equal extent and merge these; or leave block "
         f"{block.name} where it is"
     )

@@ -1,4 +1,4 @@
-"""compute_inline: a producer's expression replaces the loads of its result."""
+"""compute_inline: inline a producer into its consumers."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from blockwright.schedule.rewrite.motion import (
 
 
 class ComputeInline(Primitive, frozen=True, eq=False):
-    """Replace every load of a block's result by the block's expression, and drop the block.
+    """Inline a producer: replace every load of its result with its expression, and drop the block.
 
     Args:
         block: the producer.
 
     Requires:
-    - the block is complete and its body is one store (BW314, BW360); its predicate only keeps
-      iterators in their domains (BW356);
-    - the element says which instance wrote it: the indices of the store are a one-to-one map of
-      the iterators, such as the iterators themselves, or `vi // 8, vi % 8` (BW324);
-    - what it writes lives in the scope (BW322), and is read element by element (BW359), later
-      (BW316), and only where the block has written (BW323);
-    - where other blocks write parts of the same buffer, each consumer reads nothing but what this
-      block writes, or nothing of it (BW322);
+    - the block is complete and its body is one store (BW314, BW360); its predicate only bounds
+      iterators to their domains (BW356);
+    - the store indices are an injective map of the iterators, for example the iterators themselves
+      or `vi // 8, vi % 8`, so that an element determines the instance that wrote it (BW324);
+    - the buffer it writes is allocated in the scope (BW322), is read element by element (BW359),
+      after the block (BW316), and only at elements that the block has written (BW323);
+    - if other blocks write parts of the same buffer, each consumer reads only what this block
+      writes, or nothing of it (BW322);
     - nothing it reads is written before its last consumer has run (BW316).
 
     Before::
@@ -92,8 +92,8 @@ class ComputeInline(Primitive, frozen=True, eq=False):
                 f"block {block.name} writes an output of the scope",
                 code="BW322",
                 guilty=[realize],
-                help="inline its producers instead, or take "
-                "reverse_compute_inline to put the block into its producer",
+                help="inline its producers instead, or use "
+                "reverse_compute_inline to inline the block into its producer",
             )
         require_alone(state, scope, block)
         at = [ir.Var(f"at{k}", i.dtype) for k, i in enumerate(store.indices)]
@@ -126,7 +126,8 @@ class ComputeInline(Primitive, frozen=True, eq=False):
         buffer: ir.Buffer,
         readers: list[ir.Block],
     ) -> None:
-        """What the readers read of a buffer with several writers, the block alone has written."""
+        """Require that the readers of a buffer with several writers read only what the block
+        writes."""
         for reader in readers:
             region = next(r for r in reader.reads if r.buffer is buffer)
             if not flow.covers([block], reader, region):
@@ -134,15 +135,15 @@ class ComputeInline(Primitive, frozen=True, eq=False):
                     f"block {reader.name} reads parts of {buffer.name} that other blocks write",
                     code="BW322",
                     guilty=[*map(state.tree.realize, (reader, block))],
-                    help="inline the consumer with reverse_compute_inline, or cut it where "
-                    "the parts meet",
+                    help="inline the consumer with reverse_compute_inline, or split it at "
+                    "the border of the parts",
                 )
 
     @staticmethod
     def _reads_well(
         state: StepState, flow: BlockScope, block: ir.Block, reader: ir.Block, buffer: ir.Buffer
     ) -> None:
-        """The reader would find the same value by computing it where it reads it."""
+        """Require that the reader computes the same value if it evaluates the expression itself."""
         guilty = [state.tree.realize(reader), state.tree.realize(block)]
         require_element_reads(state, reader, buffer)
         if flow.position[reader] < flow.position[block]:
@@ -160,8 +161,8 @@ class ComputeInline(Primitive, frozen=True, eq=False):
                 f"{block.name} does not write",
                 code="BW323",
                 guilty=guilty,
-                help="write all that is read first, or compute_at the block in "
-                "place of inlining it",
+                help="write all that is read first, or use compute_at on the block "
+                "instead of inlining it",
             )
         around = neighbours(state, flow, block, state.tree.realize(reader))
         earlier = [b for b in around if flow.position[b] < flow.position[block]]
@@ -176,9 +177,10 @@ def iterators_of(
     indices: Sequence[ir.Expr],
     outputs: Sequence[ir.Expr],
 ) -> dict[ir.Var, ir.Expr]:
-    """The iterators of a block in terms of `outputs`, which stand for its `indices` of a buffer.
+    """Invert the indices of an access: return each iterator as an expression of `outputs`.
 
-    Fails unless the indices are a one-to-one map of the iterators.
+    `outputs` are the values of the `indices`. Fails unless the indices are an injective map of the
+    iterators.
     """
     own = {it.var: it.dom for it in block.iter_vars}
     shape = access.buffer.shape
@@ -199,8 +201,8 @@ def iterators_of(
                         f"{access.buffer.name}",
                         code="BW324",
                         guilty=[it for it in block.iter_vars if it.var is var],
-                        help="drop the iterator, or use compute_at, which needs "
-                        "no value per element",
+                        help="drop the iterator, or use compute_at, which does not "
+                        "need one value per element",
                     )
                 result.setdefault(var, dom.min)
             return result
@@ -223,24 +225,24 @@ def _inverse(
         return inverse_map(indices, own, outputs, analyzer)
     except IterMapError as problem:
         state.fail(
-            f"the indices of {access.buffer.name} in block {block.name} are no one-to-one "
+            f"the indices of {access.buffer.name} in block {block.name} are not a one-to-one "
             f"map of its iterators: {problem.message}",
             code="BW324",
             guilty=[state.tree.realize(block), access],
-            help="index by each iterator once, as in B[vi, vj]; otherwise "
-            "compute_at brings the block to the reader",
+            help="index by each iterator once, as in B[vi, vj]; or use compute_at to move "
+            "the block to its reader",
         )
 
 
 def single_store(state: StepState, block: ir.Block) -> ir.BufferStore:
-    """The store that is the whole body of a block."""
+    """Return the store that is the whole body of a block; fails for other bodies."""
     if not isinstance(block.body, ir.BufferStore) or block.init is not None:
         state.fail(
             f"the body of block {block.name} is not a single store",
             code="BW360",
             guilty=[state.tree.realize(block)],
-            help="only one store per instance can be put in place of a read; "
-            "compute_at moves the block as it is",
+            help="only a single store per instance can be inlined; "
+            "compute_at moves the block unchanged",
         )
     if any(view.buffer is block.body.buffer for view in block.match_buffers):
         state.fail(
@@ -254,20 +256,20 @@ def single_store(state: StepState, block: ir.Block) -> ir.BufferStore:
 
 
 def element_store(state: StepState, block: ir.Block) -> ir.BufferStore:
-    """The same, where it stores one element."""
+    """Return the store that is the whole body of a block; fails unless it stores one element."""
     store = single_store(state, block)
     if store.predicate is not None or any(not i.dtype.is_scalar for i in store.indices):
         state.fail(
             f"block {block.name} stores vectors to {store.buffer.name}, not elements",
             code="BW359",
             guilty=[state.tree.realize(block)],
-            help="inline before the block is written with vectors, or use compute_at",
+            help="inline before the block uses vector stores, or use compute_at",
         )
     return store
 
 
 def require_element_reads(state: StepState, reader: ir.Block, buffer: ir.Buffer) -> None:
-    """A block uses a buffer only through scalar loads."""
+    """Require that a block uses a buffer only through scalar loads."""
     for node in ir.walk(reader):
         through_view = isinstance(node, ir.MatchBufferRegion) and node.source.buffer is buffer
         wide = (
@@ -285,13 +287,13 @@ def require_element_reads(state: StepState, reader: ir.Block, buffer: ir.Buffer)
                 f"block {reader.name} uses {buffer.name} as a whole, not element by element",
                 code="BW359",
                 guilty=[state.tree.realize(reader)],
-                help="inline before the consumer is tensorized or calls on the "
-                "whole buffer, or use compute_at",
+                help="inline before the consumer is tensorized or passes the "
+                "whole buffer to a call, or use compute_at",
             )
 
 
 class _Inline(AccessRewrite):
-    """Loads become expressions."""
+    """Replace loads of a buffer with the inlined expression."""
 
     def __init__(
         self,
@@ -314,7 +316,7 @@ class _Inline(AccessRewrite):
         return ir.substitute(copied_expr(self.template), mapping)
 
     def rewrite_BufferStore(self, node: ir.BufferStore) -> Any:
-        new = self.descend(node)  # a load may stand in several places of the value
+        new = self.descend(node)  # the value may contain a load several times
         return new if new is node else self.clean(new).map_children(_own_lets)
 
 

@@ -1,4 +1,4 @@
-"""decompose_padding: a constant is filled in first, then values without a condition."""
+"""decompose_padding: split a padding block into a constant fill and an unconditional copy."""
 
 from __future__ import annotations
 
@@ -20,29 +20,28 @@ from blockwright.schedule.legality.try_remedies import called, legal
 from blockwright.schedule.rewrite.loops import resized
 
 Bounds = dict[ir.Var, tuple[ir.Expr, ir.Expr]]
-"""Iterator → where its values start, and where they end."""
+"""Iterator → first value and end (exclusive)."""
 
 
 class DecomposePadding(Primitive, frozen=True, eq=False):
     """Split a block that writes `if_then_else(inside, value, constant)` in two.
 
-    A new block in front of the loop writes the constant everywhere; the block itself keeps to the
-    points that are inside and writes the value. Its loops shrink where each bounds one iterator;
-    other conditions become its predicate.
+    A new block before the loop writes the constant everywhere. The original block runs only at the
+    inside points and writes the value. If a loop drives one bounded iterator, its range shrinks;
+    other conditions become the predicate of the block.
 
     Args:
-        block: a block that pads.
-        loop: one above it, before which the constant is written.
+        block: a padding block.
+        loop: a loop above it, before which the constant is written.
 
     Requires:
-    - the loop is above the block, with nothing but loops and statement lists between (BW310,
-      BW351);
-    - the block is one store of a choice between a value and one that reads no memory, on a
-      condition over its iterators and sizes (BW333);
+    - the loop is above the block, with only loops and statement lists in between (BW310, BW351);
+    - the block is one store that selects between a value and an expression that reads no memory,
+      by a condition over its iterators and sizes (BW333);
     - the block is complete (BW314), and no block in the loop reads elements of its result before
       the iteration that writes them (BW323);
-    - no parallel or thread-bound loop from that one on has, in each iteration, the written buffer
-      for itself (BW317).
+    - the written buffer is not private to the iterations of a parallel or thread-bound loop, from
+      `loop` inwards (BW317).
 
     Returns: the block that writes the constant.
 
@@ -100,7 +99,7 @@ class DecomposePadding(Primitive, frozen=True, eq=False):
                 f"block {block.name} is not complete: {why}",
                 code="BW314",
                 guilty=[realize],
-                help="take the step on the block that only copies and pads",
+                help="apply the step to the block that only copies and pads",
             )
         inside = above[above.index(loop) :]
         straight = _require_straight(state, block, loop, inside)
@@ -124,7 +123,7 @@ class DecomposePadding(Primitive, frozen=True, eq=False):
 
 
 def _choice(state: StepState, block: ir.Block) -> tuple[ir.BufferStore, ir.Expr, ir.Expr, ir.Expr]:
-    """The store of a padding block: its condition, the value where it holds, the one elsewhere."""
+    """Return the store of a padding block, its condition, the inside value and the constant."""
     store = block.body
     value = store.value if isinstance(store, ir.BufferStore) else None
     parts: tuple[ir.Expr, ...] = ()
@@ -135,7 +134,7 @@ def _choice(state: StepState, block: ir.Block) -> tuple[ir.BufferStore, ir.Expr,
     plain = isinstance(store, ir.BufferStore) and store.predicate is None
     if not parts or not plain or block.init is not None or block.match_buffers:
         state.fail(
-            f"{block.name} is no single store of if_then_else(inside, value, constant)",
+            f"block {block.name} is not a single store of if_then_else(inside, value, constant)",
             code="BW333",
             guilty=[block],
             help="write the padding as one block: P[...] = "
@@ -147,10 +146,11 @@ def _choice(state: StepState, block: ir.Block) -> tuple[ir.BufferStore, ir.Expr,
         condition, yes, no = _negated(condition), no, yes
     if _reads(no) or _reads(condition):
         state.fail(
-            f"what {block.name} writes outside, or where that is, depends on memory",
+            f"the padding value of block {block.name}, or the condition, depends on memory",
             code="BW333",
             guilty=[block],
-            help="one of the two values must read nothing, and the condition be over iterators",
+            help="one of the two values must not read memory, and the condition must be over "
+            "iterators",
         )
     return store, condition, yes, no
 
@@ -165,7 +165,11 @@ _OPPOSITE: dict[type[ir.Expr], type[ir.CompareOp]] = {
 
 
 def _negated(condition: ir.Expr) -> ir.Expr:
-    """The opposite, with negation pushed to comparisons (of integers: NaN has no opposite)."""
+    """Negate a condition and push the negation into integer comparisons.
+
+    Floating-point comparisons keep an explicit negation, because NaN makes both a comparison and
+    its opposite false.
+    """
     if isinstance(condition, ir.Or):
         return ir.logical_and(_negated(condition.a), _negated(condition.b))
     if isinstance(condition, ir.Not):
@@ -178,15 +182,18 @@ def _negated(condition: ir.Expr) -> ir.Expr:
 def _require_straight(
     state: StepState, block: ir.Block, loop: ir.For, inside: list[ir.For]
 ) -> bool:
-    """Whether the block is all that the loop holds. Fails where something else than loops decides
-    what runs, or where a block in the loop would see the constant."""
+    """Whether the loop contains only the block, in perfectly nested loops.
+
+    Fails if a statement other than a loop controls the block, or if a block in the loop would
+    read the constant too late.
+    """
     for node in state.tree.deciding(state.realize(block), loop):
         state.fail(
             f"a statement between loop {loop.loop_var.name} and block {block.name} "
             "decides what runs",
             code="BW351",
             guilty=[node],
-            help="choose a loop inside of that statement",
+            help="choose a loop inside that statement",
         )
     variables = {f.loop_var for f in state.tree.loops_above(block)}
     for inner in inside:
@@ -195,7 +202,7 @@ def _require_straight(
                 f"the extent of loop {inner.loop_var.name} depends on another loop",
                 code="BW350",
                 guilty=[inner],
-                help="choose a loop further outside, around the one that the extent depends on",
+                help="choose a loop further out, around the one that the extent depends on",
             )
     require_shared(state, inside, block.writes[0].buffer, "a constant that is written before")
     require_constant_first(state, block, loop)
@@ -209,7 +216,7 @@ def _require_straight(
 def _filled(
     state: StepState, block: ir.Block, store: ir.BufferStore, inside: list[ir.For]
 ) -> tuple[ir.Stmt, ir.Block]:
-    """The block that writes the constant, under copies of the loops."""
+    """Build the block that writes the constant, in copies of the loops."""
     realize = state.realize(block)
     loops = {f.loop_var: ir.Var(f"{f.loop_var.name}_pad", f.loop_var.type) for f in inside}
     fresh = {it.var: ir.Var(it.var.name, it.var.type) for it in block.iter_vars}
@@ -225,7 +232,7 @@ def _filled(
 
 
 def _bounds(state: StepState, block: ir.Block, condition: ir.Expr) -> tuple[Bounds, list[ir.Expr]]:
-    """The values of iterators for which parts of a condition hold, and the other parts."""
+    """Split a condition into bounds of single iterators and the remaining conjuncts."""
     analyzer = state.analyzer(block)
     iters = {it.var: it.dom for it in block.iter_vars}
     for it in block.iter_vars:
@@ -248,7 +255,7 @@ def _bounds(state: StepState, block: ir.Block, condition: ir.Expr) -> tuple[Boun
 def _bound(
     part: ir.Expr, iters: set[ir.Var], analyzer: Analyzer
 ) -> tuple[ir.Var, ir.Expr | None, ir.Expr | None] | None:
-    """A comparison as a bound of one iterator: (iterator, first value, end)."""
+    """Convert a comparison into a bound of one iterator: (iterator, first value, end)."""
     used = [v for v in dict.fromkeys(ir.free_vars(part)) if v in iters]
     if len(used) != 1 or type(part) not in (ir.LT, ir.LE, ir.GT, ir.GE):
         return None
@@ -276,7 +283,7 @@ def _shrunk(
     bounds: Bounds,
     rest: list[ir.Expr],
 ) -> ir.Stmt:
-    """The nest over points inside: shorter loops where they run through one bounded iterator."""
+    """Build the nest over the inside points: shrink loops that drive one bounded iterator."""
     realize = state.realize(block)
     analyzer = state.analyzer(inside[0])
     values = list(realize.iter_values)
@@ -310,7 +317,7 @@ def _shrunk(
 
 
 def _border_at(state: StepState, block: ir.Block) -> str:
-    """What each loop of a padding block means for the nest that writes the border."""
+    """Suggest loops for `decompose_padding`, with the part of the border each one fills."""
     above = state.tree.loops_above(block)
     text = f'choose one of get_loops("{block.name}"): {state.loops_of(block)}'
     ways = {f'decompose_padding("{block.name}", {called(state, f)})': f for f in above}
@@ -318,9 +325,9 @@ def _border_at(state: StepState, block: ir.Block) -> str:
     if not result:
         return text
     out, *rest = [ways[way].loop_var.name for way in result]
-    whole = f"{result[0]} writes the border in a nest before loop {out}, all of {block.name}"
+    whole = f"{result[0]} fills all of {block.name} with the constant in a nest before loop {out}"
     inner = (
-        f"; at {', '.join(rest)} a part of it before that loop, in each iteration of those "
+        f"; at {', '.join(rest)} it fills a part before that loop, in each iteration of the loops "
         "around it"
         if rest
         else ""

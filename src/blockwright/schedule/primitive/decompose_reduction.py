@@ -1,4 +1,4 @@
-"""decompose_reduction: the initial value in a block of its own."""
+"""decompose_reduction: split a reduction into an init block and an update block."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from blockwright.schedule.legality.try_remedies import called, calls, legal
 
 
 class DecomposeReduction(Primitive, frozen=True, eq=False):
-    """Move a block's initial value in front of a loop.
+    """Move the initial value of a reduction into a new block before a loop.
 
     Args:
-        block: a block with an `init`.
-        loop: a loop above it.
+        block: a reduction with an `init`.
+        loop: a loop above it, before which the initial value is set.
 
     Requires:
-    - the block has an initial value and is a reduction; the loop stands above it (BW331, BW310);
-    - no loop outside of `loop` binds a reduction iterator, and none from it on binds both kinds
-      (BW331, BW364);
+    - the block has an initial value and is a reduction; the loop is above it (BW331, BW310);
+    - no loop outside `loop` drives a reduction iterator, and no loop from it inwards drives both
+      spatial and reduction iterators (BW331, BW364);
     - each instance runs once (BW315);
-    - from the loop to the block there are only loops (BW351); their extents, and the conditions
+    - there are only loops between the loop and the block (BW351); their extents, and the conditions
       of the predicate, do not mix spatial loops with reduction loops (BW350, BW364);
     - no block in `loop` reads elements of the result before the iteration that sets their initial
-      value, or writes elements that an initial value of a later iteration reads (BW323).
+      value, or writes elements that the initial value of a later iteration reads (BW323).
 
-    The loops above the initial value are serial copies without annotations. A reduction that runs
-    zero times has the initial value as result, before this step as after it.
+    The loops around the new block are serial copies without annotations. A reduction without
+    iterations still results in the initial value.
 
-    Returns: the block that initialises. The given block keeps its handle and becomes the update.
+    Returns: the init block. The given block keeps its handle and becomes the update.
 
     Before::
 
@@ -84,8 +84,8 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
                 f"{block.name} has no initial value",
                 code="BW331",
                 guilty=[block],
-                help="name the block with T.init(); if this one is the update that an "
-                "earlier decompose_reduction left, it is done",
+                help="choose a block with T.init(); an update that an earlier "
+                "decompose_reduction produced needs no further step",
             )
         loops = state.tree.loops_above(block)
         if all(above is not loop for above in loops):
@@ -101,7 +101,7 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
         for above in outside:
             if above in reducing:
                 state.fail(
-                    f"loop {above.loop_var.name} outside of {loop.loop_var.name} binds a "
+                    f"loop {above.loop_var.name} outside {loop.loop_var.name} binds a "
                     "reduction iterator",
                     code="BW331",
                     guilty=[above, block],
@@ -123,7 +123,7 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
     def _init_nest(
         self, state: StepState, block: ir.Block, loops: list[ir.For]
     ) -> tuple[ir.Stmt, ir.Block]:
-        """The spatial iterators under copies of their loops, with the predicate they state."""
+        """Build the init block over the spatial iterators, in copies of their loops."""
         assert block.init is not None
         realize = state.realize(block)
         renamed: dict[ir.Var, ir.Var] = {
@@ -134,7 +134,7 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
         fresh: dict[ir.Var, ir.Expr] = {}
         for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
             if it.iter_type is ir.IterType.REDUCE:
-                fresh[it.var] = it.dom.min  # the initial value is that of the first step
+                fresh[it.var] = it.dom.min  # the init runs at the first reduction step
                 continue
             fresh[it.var] = var = ir.Var(it.var.name, it.var.type)
             iters.append(it.replace(var=var))
@@ -154,7 +154,7 @@ class DecomposeReduction(Primitive, frozen=True, eq=False):
 
 
 def _further_out(state: StepState, block: ir.Block, loop: ir.For, above: ir.For) -> str:
-    """What to choose in place of a loop inside of one that drives the reduction."""
+    """Suggest a legal loop instead of one inside a reduction loop."""
     at = f'decompose_reduction("{block.name}", {called(state, above)})'
     ways = legal(state, [at])
     around = state.tree.loops_above(block)
@@ -169,7 +169,7 @@ def _mentions(expr: ir.Expr, loops: list[ir.For]) -> bool:
 
 
 def reduction_loops(state: StepState, block: ir.Block, loops: list[ir.For]) -> list[ir.For]:
-    """Loops that bind reduction iterators; fails when one binds both kinds."""
+    """Return the loops that drive reduction iterators; fails if one also drives spatial ones."""
     realize = state.realize(block)
     reducing: list[ir.For] = []
     for loop in loops:
@@ -191,34 +191,34 @@ def reduction_loops(state: StepState, block: ir.Block, loops: list[ir.For]) -> l
 
 
 def require_reduction(state: StepState, block: ir.Block) -> None:
-    """The block is a reduction to its scope: one writer, results apart from reduction iterators."""
+    """Require that the block is a reduction in its scope."""
     flow = state.flow_at(block)
     if flow.kind(block) is not BlockKind.REDUCTION:
         why = flow.why_other(block) or "it has no reduction iterator and initial value"
         state.fail(
-            f"block {block.name} is no reduction: {why}",
+            f"block {block.name} is not a reduction: {why}",
             code="BW331",
             guilty=[state.realize(block)],
-            help="take the step on a block with T.init() and reduction iterators",
+            help="apply the step to a block with T.init() and reduction iterators",
         )
 
 
 def _require_straight(state: StepState, block: ir.Block, loop: ir.For) -> None:
-    """Between loop and block there are only loops, so that nothing else decides what runs."""
+    """Require that only loops are between the loop and the block: no control flow."""
     for node in state.tree.deciding(state.realize(block), loop):
         state.fail(
             f"a statement between loop {loop.loop_var.name} and block {block.name} "
             "decides what runs",
             code="BW351",
             guilty=[node],
-            help="choose a loop inside of that statement",
+            help="choose a loop inside that statement",
         )
 
 
 def _require_separate(
     state: StepState, block: ir.Block, inside: list[ir.For], reducing: list[ir.For]
 ) -> None:
-    """Spatial loops and conditions on them stand on their own when reduction loops are gone."""
+    """Require that spatial loops and their conditions do not depend on reduction loops."""
     gone = {n.loop_var for n in inside if n in reducing}
     kept = {n.loop_var for n in state.tree.loops_above(block)} - gone
     for loop in inside:
@@ -228,7 +228,7 @@ def _require_separate(
                 f"the extent of loop {loop.loop_var.name} depends on a reduction loop",
                 code="BW350",
                 guilty=[loop, block],
-                help="choose a loop further inside, or split off the reduction "
+                help="choose a loop further in, or split off the reduction "
                 "loop that the extent depends on",
             )
     for condition in ir.conditions(state.realize(block).predicate):

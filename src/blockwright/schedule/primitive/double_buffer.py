@@ -1,4 +1,4 @@
-"""double_buffer: a buffer is filled for the next iteration while this one is used."""
+"""double_buffer: fill a buffer for the next iteration while the current one is used."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from blockwright.schedule.rewrite.pipeline_annotations import prefetch_plan
 
 
 class DoubleBuffer(Primitive, frozen=True, eq=False):
-    """Give a buffer two versions, of which one is filled for the next iteration while the other one
-    is used.
+    """Double-buffer a buffer: fill one copy for the next iteration while the other one is used.
 
     This is `software_pipeline` with two stages: the statement that fills the buffer, together with
-    those of the same iteration that it needs, runs one iteration ahead of the rest. The loop is the
-    innermost one around the block in which other statements use the buffer. The annotation of the
-    classic system, `double_buffer_scope` on the block with the position of a write region, does the
-    same before a build; on a block in a software pipeline it asks for two versions at least.
+    the statements of the same iteration that it depends on, runs one iteration ahead of the rest.
+    The loop is the innermost one around the block in which other statements use the buffer.
+
+    TVM's annotation `double_buffer_scope`, on the block with the position of a write region, has
+    the same effect at build time. On a block in a software pipeline it requests at least two
+    copies of the buffer.
 
     Args:
         block: the block that fills the buffer.
         buffer_index: position among the block's write regions, or the buffer's name.
 
     Requires:
-    - the block writes such a buffer (BW320), and other statements of a loop around it use it
+    - the block writes the buffer (BW320), and other statements of a loop around it use the buffer
       (BW322);
     - the pipeline is legal, as in `software_pipeline` (BW312, BW313, BW370, BW371).
 

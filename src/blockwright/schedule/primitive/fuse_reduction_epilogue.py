@@ -1,4 +1,4 @@
-"""fuse_reduction_epilogue: what is combined with a finished reduction becomes its first term."""
+"""fuse_reduction_epilogue: fold an epilogue into the initial value of a reduction."""
 
 from __future__ import annotations
 
@@ -26,29 +26,32 @@ from blockwright.schedule.rewrite.motion import (
 
 
 class FuseReductionEpilogue(Primitive, frozen=True, eq=False):
-    """Start a reduction from what an epilogue would combine with its result.
+    """Fold an epilogue into a reduction: use its other operand as the initial value.
 
     Args:
         reduction_block: the reduction.
-        epilogue_block: a block that combines the result with other values, as the reduction
-            combines its terms: a bias added to a sum, a bound of a maximum.
+        epilogue_block: a block that combines the result with another value by the reducer of the
+            reduction: for example a bias added to a sum, or a lower bound of a maximum.
 
-    Requires, else BW337:
-    - the first block is a reduction of one element that starts from the neutral value, and only
-      the epilogue reads its result, which is allocated in the scope and of the epilogue's type;
-    - the epilogue is complete, one store, reads the result at its own iterators, each once, and
-      combines it by the reduction's own combination with values free of it, or copies it;
-    - in every iteration of the loops they share the reduction is finished before the epilogue;
-    - the reduction reaches every element that the epilogue computes, and the epilogue its whole
-      domain (BW356, BW361);
-    - nothing in between touches what the epilogue writes or changes what it reads.
+    Requires, otherwise BW337:
+    - the first block is a reduction of one element that starts from the identity value. Only the
+      epilogue reads its result, which is allocated in the scope and has the epilogue's type;
+    - the epilogue is complete and a single store. It reads the result at its own iterators, each
+      used once, and either copies the result or combines it by the same reducer with values that
+      do not depend on it;
+    - in every iteration of the shared loops, the reduction is finished before the epilogue;
+    - the reduction covers every element that the epilogue computes, and the epilogue runs on its
+      whole domain (BW356, BW361);
+    - no statement in between accesses what the epilogue writes, or changes what it reads.
 
-    Why no other epilogue: `max(a + b, 0)` is not `max(a, 0) + max(b, 0)`, so a function of the
-    result cannot act on partial results; and a factor would have to be distributed over the terms,
-    which changes floats (even by powers of two, where results overflow or are denormal). Such a
-    block stays apart: `reverse_compute_at` brings it to where its element is finished.
+    Other epilogues are rejected: a general function of the result cannot be applied to partial
+    results, as `max(a + b, 0)` is not `max(a, 0) + max(b, 0)`. A factor would have to be
+    distributed over the terms, which changes floating-point results (even for powers of two, if
+    results overflow or are denormal). Use `reverse_compute_at` for such a block, which moves it to
+    the iteration that finishes its element.
 
-    The first term comes first, not last: the order of floating-point additions changes.
+    The epilogue's value is added first instead of last, so the order of floating-point additions
+    changes.
 
     Before::
 
@@ -98,8 +101,8 @@ class FuseReductionEpilogue(Primitive, frozen=True, eq=False):
                 f"blocks {block.name} and {epilogue.name} are not two blocks of one scope",
                 code="BW337",
                 guilty=[block, epilogue],
-                help="give the reduction first and the block that reads its "
-                "result second, both of one scope",
+                help="pass the reduction first and the block that reads its "
+                "result second, both in one scope",
             )
         fuse = _Fuse(state, state.data_flow(scope), block, epilogue)
         fuse.check_flow()
@@ -123,57 +126,58 @@ class _Fuse:
         self.guilty = [state.realize(b) for b in (block, epilogue)]
         if flow.kind(block) is not BlockKind.REDUCTION:
             why = flow.why_other(block) or "it has no initial value"
-            self.fail(f"block {block.name} is no reduction: {why}")
+            self.fail(f"block {block.name} is not a reduction: {why}")
         self.reduction: Reduction = reduction_of(state, block)
         self.result, *more = self.reduction.elements
         if more:
-            self.fail(f"block {block.name} reduces a tuple, of which an epilogue sees parts only")
+            self.fail(f"block {block.name} reduces a tuple, and an epilogue reads only one part")
         require_complete(state, flow, epilogue)
         require_implied_predicate(state, epilogue)
         require_everywhere(state, epilogue)
         self.store = single_store(state, epilogue)
         if self.store.buffer.dtype is not self.result.dtype:
             self.fail(
-                f"{self.result.buffer.name} holds {self.result.dtype}, the epilogue's "
-                f"{self.store.buffer.name} {self.store.buffer.dtype}, so partial results "
+                f"{self.result.buffer.name} has type {self.result.dtype}, the epilogue's "
+                f"{self.store.buffer.name} has {self.store.buffer.dtype}, so partial results "
                 "would be rounded differently"
             )
         if not self.reduction.starts_neutral:
             self.fail(
-                f"block {block.name} does not start from the neutral value, which would be lost"
+                f"block {block.name} does not start from the identity value, and its initial "
+                "value would be lost"
             )
 
     def fail(self, rule: str, help: str | None = None) -> NoReturn:
         self.state.fail(rule, code="BW337", guilty=self.guilty, help=help or self._apart())
 
     def _apart(self) -> str:
-        """Where the epilogue finds finished elements."""
+        """Suggest a loop at which the epilogue reads finished elements."""
         loops = reversed(self.state.tree.loops_above(self.block))
         way = first_legal(
             self.state,
             (f'reverse_compute_at("{self.epilogue.name}", {called(self.state, f)})' for f in loops),
         )
         if not way:
-            return "keep the block apart: no loop of the reduction takes it as it is"
+            return "keep the block separate: it cannot move into a loop of the reduction as it is"
         result = ", ".join(r.buffer.name for r in self.block.writes)
         return (
-            f"keep the block apart, and bring it to where its elements are finished: {way}; "
-            f"{result} stays in the program, but lowering keeps of it only what an iteration "
-            "touches"
+            f"keep the block separate, and move it to where its elements are finished: {way}; "
+            f"{result} stays in the program, but lowering shrinks it to what one iteration "
+            "accesses"
         )
 
-    # ------------------------------------------------------------------ who sees what, and when
+    # ------------------------------------------------------------------ dataflow
     def check_flow(self) -> None:
-        """The result goes from the reduction to the epilogue and nowhere else, finished."""
+        """Require that the epilogue is the only reader of the result, and reads it finished."""
         buffer = self.result.buffer
         if home(self.state, buffer) is not self.flow.block:
-            self.fail(f"{buffer.name} outlives the scope", "then both blocks are needed")
+            self.fail(f"{buffer.name} outlives the scope", "keep both blocks")
         for other in (*self.flow.readers.get(buffer, ()), *self.flow.writers.get(buffer, ())):
             if other not in (self.block, self.epilogue):
                 self.guilty.append(self.state.realize(other))
                 self.fail(
                     f"block {other.name} uses {buffer.name} too",
-                    "the result without the epilogue is needed there; keep both",
+                    "keep both blocks, because it needs the result without the epilogue",
                 )
         require_in_blocks(self.state, self.flow.block, buffer)
         require_element_reads(self.state, self.epilogue, buffer)
@@ -189,7 +193,7 @@ class _Fuse:
             )
 
     def check_quiet(self) -> None:
-        """Setting the result, and reading the other operands, may happen earlier."""
+        """Require that the result may be written, and the other operands read, earlier."""
         low, high = (self.flow.position[b] for b in (self.block, self.epilogue))
         around = [
             outermost_own(self.state, self.block, self.epilogue),
@@ -213,11 +217,11 @@ class _Fuse:
             if uses or (early and not covered):
                 name = next(iter(uses | early)).name
                 self.guilty.append(here)
-                self.fail(f"block {other.name} touches {name}, which would happen in another order")
+                self.fail(f"block {other.name} accesses {name}, and the order would change")
 
     # ------------------------------------------------------------------ the new reduction
     def fused(self) -> tuple[ir.Block, ir.Expr]:
-        """The reduction that starts from the epilogue's values, and its predicate."""
+        """Build the reduction that starts from the epilogue's values, and its predicate."""
         at, predicate = self._iterators()
         term = self._first_term()
         first = self.reduction.initial[0] if term is None else ir.substitute(term, at)
@@ -228,7 +232,7 @@ class _Fuse:
         return with_signature(result, self.state.signature_facts(self.block)), predicate
 
     def _iterators(self) -> tuple[dict[ir.Var, ir.Expr], ir.Expr]:
-        """The epilogue's iterators over those of the reduction; which points have values."""
+        """Return the epilogue's iterators in terms of the reduction's, and the new predicate."""
         realize = self.state.realize(self.block)
         analyzer = self.state.initial_facts(realize)
         for it in self.block.iter_vars:
@@ -252,7 +256,7 @@ class _Fuse:
         whole = covers(have, [it.dom for it in self.epilogue.iter_vars], analyzer)
         if not whole:
             self.fail(
-                f"block {self.block.name} does not reach every element that block "
+                f"block {self.block.name} does not cover every element that block "
                 f"{self.epilogue.name} computes"
             )
         values = {
@@ -267,8 +271,10 @@ class _Fuse:
         return at, predicate
 
     def _first_term(self) -> ir.Expr | None:
-        """What the epilogue combines with the result, by the combination of the reduction; None
-        when it copies the result."""
+        """Return the value that the epilogue combines with the result; None if it copies it.
+
+        Several operands are combined by the reducer.
+        """
         old = ir.Var("result", self.result.dtype)
         load = next(
             n for n in ir.collect(self.store.value, ir.BufferLoad) if n.buffer is self.result.buffer
@@ -289,7 +295,7 @@ class _Fuse:
         return result
 
     def _parts(self, value: ir.Expr, result: ir.Var) -> Iterator[tuple[ir.Expr, ir.Expr]]:
-        """The operand of a combination that holds the result, and the other one."""
+        """Yield (operand that contains the result, other operand) of a reducer application."""
         reducer = self.reduction.reducer
         (left,), (right,) = reducer.lhs, reducer.rhs
         for captured in match_all(reducer.result, [value], {}, ()):
@@ -306,23 +312,23 @@ class _Fuse:
         scaled = isinstance(self.store.value, (ir.Mul, ir.Div))
         why = (
             (
-                "a factor would have to be distributed over the terms, which changes the result of "
-                "floats"
+                "a factor would have to be distributed over the terms, which changes "
+                "floating-point results"
             )
             if scaled
             else (
-                "it would act on partial results; max(a + b, 0), for one, is not "
+                "it would be applied to partial results; max(a + b, 0), for example, is not "
                 "max(a, 0) + max(b, 0)"
             )
         )
         self.fail(
             f"block {self.epilogue.name} does not combine the result by {name}, the "
-            f"combination of the reduction: {why}"
+            f"reducer of the reduction: {why}"
         )
 
 
 class _Replace(ir.Mutator):
-    """Loads of one buffer become a variable."""
+    """Replace the loads of one buffer by a variable."""
 
     def __init__(self, buffer: ir.Buffer, variable: ir.Var) -> None:
         super().__init__()

@@ -59,7 +59,6 @@ class GetBlock(Primitive, frozen=True, eq=False):
                 f"{len(result)} blocks are named {self.name!r}",
                 code="BW303",
                 guilty=result,
-                help="select one of them with get_child_blocks, get_producers or "
-                "get_consumers",
+                help="select one of them with get_child_blocks, get_producers or get_consumers",
             )
         return StepResult(state.func, results=(result[0],))

@@ -1,4 +1,4 @@
-"""horizontal_fuse: independent loops become ranges of one loop."""
+"""horizontal_fuse: fuse independent adjacent loops into disjoint ranges of one loop."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from blockwright.schedule.rewrite.loops import moved, resized, times_run
 
 
 class HorizontalFuse(Primitive, frozen=True, eq=False):
-    """Let loops that have nothing to do with one another run as disjoint ranges of one loop.
+    """Fuse independent loops into one loop whose disjoint ranges run their iterations.
 
-    The new loop has the sum of the extents; each of its ranges runs the iterations of one of the
-    loops. The blocks may do quite different work. Where the loops are parallel, or are made so
-    afterwards, one launch does the work of several, and small kernels fill the machine together.
+    The extent of the new loop is the sum of the extents; each range runs the iterations of one
+    loop. The loops may do unrelated work. If they are parallel, or the fused loop is made parallel,
+    one launch does the work of several, so that small kernels fill the machine together.
 
     Args:
-        loops: two loops or more, standing side by side, in program order.
+        loops: two or more adjacent loops, in program order.
 
     Requires:
-    - the loops stand in one sequence of statements (BW310), and are of one kind without
-      annotations: serial, parallel, or bound to one axis of thread blocks (BW312);
-    - all that they do, and what stands between them, happens in blocks (BW313);
-    - no block below one of them touches what a block below another one, or between them, writes
-      (BW372), nor do their bounds read what one of them writes (BW350).
+    - the loops are in one sequence of statements (BW310) and of one kind without annotations:
+      serial, parallel, or bound to the same blockIdx axis (BW312);
+    - all statements in and between the loops are in blocks (BW313);
+    - no block in one loop accesses what a block in another loop, or between them, writes (BW372);
+      their bounds do not read what one of them writes (BW350).
 
-    What divides or loads in bounds and predicates gets an `if` around it.
+    Bounds and predicates that divide or load are guarded by an `if`.
 
     Before::
 
@@ -129,13 +129,13 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
                 "give two loops or more, each once",
                 code="BW304",
                 guilty=loops,
-                help="one loop of each nest, in program order",
+                help="pass one loop of each nest, in program order",
             )
         parents = {state.tree.parent.get(f) for f in loops}
         parent = parents.pop()
         if parents or not isinstance(parent, ir.SeqStmt):
             state.fail(
-                "the loops do not stand side by side",
+                "the loops are not adjacent: they are in different statement sequences",
                 code="BW310",
                 guilty=loops,
                 help="choose loops of one sequence, such as the outermost ones",
@@ -145,7 +145,7 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
                 "the loops are not given in program order",
                 code="BW310",
                 guilty=loops,
-                help="give the loops as they stand, first nest first",
+                help="pass the loops in program order, first nest first",
             )
         return parent
 
@@ -172,14 +172,14 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
                 "thread blocks",
                 code="BW312",
                 guilty=loops,
-                help="take horizontal_fuse on serial loops, and parallel or bind on the "
+                help="use horizontal_fuse on serial loops, and parallel or bind on the "
                 "loop "
-                "that it gives",
+                "that it returns",
             )
 
 
 def _independent(state: StepState, loops: list[ir.For], between: list[ir.Stmt]) -> None:
-    """No two of the loops, and no loop and a statement that it passes, share what one writes."""
+    """Require that no two loops conflict, nor a loop and a statement that it moves past."""
     flow = state.flow_at(loops[0])
     groups = [state.tree.child_blocks(f) for f in loops]
     groups.append([b for s in between for b in state.tree.child_blocks(s)])

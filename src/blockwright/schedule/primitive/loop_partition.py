@@ -1,4 +1,4 @@
-"""loop_partition: the range of a loop is cut into pieces, each run by a loop of its own."""
+"""loop_partition: partition the range of a loop into several consecutive loops."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from blockwright.schedule.rewrite.loops import moved, simplified_bindings
 
 
 class LoopPartition(Primitive, frozen=True, eq=False):
-    """Cut the range of a loop into pieces that run one after the other.
+    """Partition the range of a loop into several loops that run one after the other.
 
-    The order of everything stays, so nothing about dependences is asked. Predicates that hold on a
-    whole piece are dropped there; that is what cutting off a border is for. In the pieces that
-    take no first step of a reduction its initial value is left out.
+    The execution order does not change, so dependences are not checked. Predicates that always
+    hold in a piece are dropped there, which is the purpose of peeling a border. Pieces that do not
+    run the first step of a reduction drop its initial value.
 
     Args:
         loop: the loop.
-        factors: how many iterations each piece takes, in order; one may be None and takes what the
-            others leave. Without None, a last piece takes what is left, if that may be something.
-        preserve_unit_iters: keep loops that run once.
+        factors: the number of iterations of each piece, in order. One may be None: it gets the
+            remaining iterations. Without None, an extra last piece runs the remaining iterations,
+            unless there are provably none.
+        preserve_unit_iters: keep loops of extent 1.
 
     Requires:
-    - the loop is serial and not annotated, and does not write what its bounds are loaded from
-      (BW350);
-    - the pieces provably do not take more than there is;
-    - parallel loops inside share no buffer that each of their iterations had for itself (BW317).
+    - the loop is serial and not annotated, and does not write the memory its bounds are loaded
+      from (BW350);
+    - the sum of the factors provably does not exceed the extent (BW318);
+    - a buffer private to each iteration of an inner parallel loop stays private (BW317).
 
     Before::
 
@@ -105,7 +106,7 @@ class LoopPartition(Primitive, frozen=True, eq=False):
             )
         edit = Edit(state)
         edit.replace(loop, ir.seq(result))
-        if late:  # an update reads what a reduction only writes
+        if late:  # an update reads the buffer that a reduction only writes
             edit.refresh_signatures()
         step = edit.finish(*fresh)
         return with_own_buffers(state, loop, step)
@@ -118,14 +119,14 @@ class LoopPartition(Primitive, frozen=True, eq=False):
                 "more than one factor is None",
                 code="BW304",
                 guilty=[loop],
-                help="give numbers for all pieces but one, as in [1, None, 1]",
+                help="pass numbers for all pieces but one, for example [1, None, 1]",
             )
         if not self.factors:
             state.fail(
                 "no factors are given",
                 code="BW304",
                 guilty=[loop],
-                help="say how many iterations each piece takes, as in [1, None, 1]",
+                help="pass the number of iterations of each piece, for example [1, None, 1]",
             )
         sizes = [
             None if f is None else ir.cast_to(ir.as_expr(f, None), dtype) for f in self.factors
@@ -137,7 +138,7 @@ class LoopPartition(Primitive, frozen=True, eq=False):
                     "a symbolic factor is not provably positive",
                     code="BW318",
                     guilty=[loop],
-                    help='state its range in "tir_var_lower_bound"',
+                    help='declare its lower bound in "tir_var_lower_bound"',
                 )
         left = analyzer.simplify(ir.cast_to(loop.extent, dtype) - taken)
         smallest = ir.const(1 if None in self.factors else 0, dtype)
@@ -146,7 +147,7 @@ class LoopPartition(Primitive, frozen=True, eq=False):
                 f"the factors may take more iterations than loop {loop.loop_var.name} has",
                 code="BW318",
                 guilty=[loop],
-                help="give smaller factors, or state a lower bound of the extent",
+                help="use smaller factors, or declare a lower bound of the extent",
             )
         if None not in self.factors and not analyzer.prove_equal(left, ir.const(0, dtype)):
             sizes.append(None)
@@ -160,7 +161,7 @@ class LoopPartition(Primitive, frozen=True, eq=False):
 
 
 def _named(stmt: ir.Stmt, suffix: str) -> ir.Stmt:
-    """The statement with blocks named after the piece they belong to."""
+    """Append a suffix to the names of all blocks in a statement."""
 
     def change(node: ir.Node) -> ir.Node | None:
         return node.replace(name=node.name + suffix) if isinstance(node, ir.Block) else None
@@ -169,7 +170,7 @@ def _named(stmt: ir.Stmt, suffix: str) -> ir.Stmt:
 
 
 def _without_late_start(stmt: ir.Stmt, analyzer: Analyzer) -> ir.Stmt:
-    """The statement with reductions as updates where they never take their first step."""
+    """Turn reductions that never run their first step into updates, without an init."""
     if isinstance(stmt, ir.For):
         inner = analyzer.copy()
         inner.bind(stmt.loop_var, stmt.dom)

@@ -1,4 +1,4 @@
-"""merge: loops of several nests become one loop that runs the bodies one after the other."""
+"""merge: fuse adjacent loop nests into one nest that runs their bodies one after the other."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from blockwright.schedule.rewrite.loops import simplified_bindings
 
 
 class Merge(Primitive, frozen=True, eq=False):
-    """Merge loops of nests that stand side by side, together with the loops around them up to
-    the statement that holds the nests.
+    """Merge adjacent loop nests (loop fusion in the classic sense), down to the given loops.
 
-    The merged loops count as those of the first nest do; a nest that starts elsewhere, such as a
-    piece that `loop_partition` made, keeps its distance.
+    The outer loops of each nest are merged too, up to the sequence that contains the nests. The
+    merged loops have the bounds of the first nest. A nest with other start values, such as a piece
+    of `loop_partition`, keeps its offset.
 
     Args:
         loops: one loop of each nest, in program order.
 
     Requires:
-    - the nests stand in one sequence of statements, and what stands between them touches no
-      element that they write, and writes none that they touch;
-    - from the nest's outermost loop down to the given one each loop is the only statement of the
-      one before it, and all are serial and not annotated;
-    - loops of the same depth have the same number of iterations, which is not loaded from what the
+    - the nests are in one sequence of statements; statements between them do not access elements
+      that the nests write, or write elements that the nests access (BW316);
+    - from the outermost loop of each nest down to the given one, the loops are perfectly nested,
+      serial and not annotated (BW310);
+    - loops of the same depth have the same extent (BW355), which is not loaded from memory that the
       nests write (BW350);
-    - where two blocks of different nests touch an element that one of them writes, they do so in
-      one iteration of the merged loops.
+    - if two blocks of different nests access the same element and one of them writes it, they do so
+      in the same iteration of the merged loops (BW316).
 
     Before::
 
@@ -82,9 +82,9 @@ class Merge(Primitive, frozen=True, eq=False):
     def apply(self, state: StepState) -> StepResult:
         if len(self.loops) < 2:
             state.fail(
-                "at least two loops are merged",
+                "merge needs at least two loops",
                 code="BW304",
-                help="give one loop of each nest that shall become one",
+                help="pass one loop of each nest to merge",
             )
         loops = [state.loop(handle) for handle in self.loops]
         nests = _nests(state, loops)
@@ -110,15 +110,15 @@ class Merge(Primitive, frozen=True, eq=False):
 
 
 def _nests(state: StepState, loops: Sequence[ir.For]) -> list[list[ir.For]]:
-    """For each loop the loops from the statement that holds all nests down to it."""
+    """Return, for each loop, its nest: the loops below the common sequence down to it."""
     above = [list(state.tree.ancestors(loop)) for loop in loops]
     common = next((a for a in above[0] if all(a in other for other in above[1:])), None)
     if not isinstance(common, ir.SeqStmt):
         state.fail(
-            "the loops do not stand in nests side by side",
+            "the loops are not in adjacent nests",
             code="BW310",
             guilty=loops,
-            help="merge joins different nests; fuse joins loops of one",
+            help="merge joins different nests; fuse joins the loops of one nest",
         )
     nests: list[list[ir.For]] = []
     for loop, path in zip(loops, above, strict=True):
@@ -126,11 +126,11 @@ def _nests(state: StepState, loops: Sequence[ir.For]) -> list[list[ir.For]]:
         for node in path[: path.index(common)]:
             if not isinstance(node, ir.For):
                 state.fail(
-                    f"a loop around {loop.loop_var.name} holds other statements too, or a "
-                    "block stands between the loops",
+                    f"a loop around {loop.loop_var.name} contains other statements too, or a "
+                    "block is between the loops",
                     code="BW310",
                     guilty=[loop],
-                    help="merge the loops outside first",
+                    help="merge the outer loops first",
                 )
             nest.append(node)
         for each in nest:
@@ -142,13 +142,13 @@ def _nests(state: StepState, loops: Sequence[ir.For]) -> list[list[ir.For]]:
             "the loops are not given in program order, one of each nest",
             code="BW310",
             guilty=loops,
-            help="give one loop of each nest, first nest first",
+            help="pass one loop of each nest, first nest first",
         )
     return nests
 
 
 def _from_to(state: StepState, nests: list[list[ir.For]]) -> list[ir.Stmt]:
-    """The statements from the first nest to the last."""
+    """Return the statements from the first nest to the last."""
     parent = state.tree.parent[nests[0][0]]
     assert isinstance(parent, ir.SeqStmt)
     first, last = (parent.seq.index(nests[k][0]) for k in (0, -1))
@@ -161,11 +161,11 @@ def _same_bounds(state: StepState, nests: list[list[ir.For]]) -> None:
     for nest in nests[1:]:
         if len(nest) != len(first):
             state.fail(
-                f"loop {nest[-1].loop_var.name} stands {len(nest)} deep in its nest, loop "
-                f"{first[-1].loop_var.name} {len(first)} deep",
+                f"loop {nest[-1].loop_var.name} is at depth {len(nest)} of its nest, loop "
+                f"{first[-1].loop_var.name} at depth {len(first)}",
                 code="BW310",
                 guilty=[first[-1], nest[-1]],
-                help="give loops of the same depth",
+                help="pass loops of the same depth",
             )
         renamed: dict[ir.Var, ir.Expr] = {}
         for mine, theirs in zip(first, nest, strict=True):
@@ -188,7 +188,7 @@ def _shifted(
     renamed: Mapping[ir.Var, ir.Expr],
     running: Mapping[ir.Var, ir.Expr] | None = None,
 ) -> ir.Expr:
-    """What a loop of another nest counts where the one of the first nest counts `var`."""
+    """Return the value of a loop of another nest when the loop of the first nest is at `var`."""
     dtype = theirs.loop_var.type
     low = ir.substitute(mine.min, dict(running or {}))
     late = ir.substitute(theirs.min, dict(renamed)) - ir.cast_to(low, dtype)
@@ -198,7 +198,7 @@ def _shifted(
 def _over(
     state: StepState, edit: Edit, nest: list[ir.For], first: list[ir.For], fresh: list[ir.Var]
 ) -> ir.Stmt:
-    """The body of a nest over the merged loops."""
+    """Rewrite the body of a nest in terms of the merged loops."""
     renamed: dict[ir.Var, ir.Expr] = {}
     if all(_starts_alike(mine, theirs) for mine, theirs in zip(first, nest, strict=True)):
         for theirs, var in zip(nest, fresh, strict=True):
@@ -218,13 +218,13 @@ def _over(
 
 
 def _starts_alike(mine: ir.For, theirs: ir.For) -> bool:
-    """Whether two loops start at one number."""
+    """Whether two loops start at the same constant."""
     start = ir.const_int(mine.min)
     return start is not None and start == ir.const_int(theirs.min)
 
 
 def _around(state: StepState, loop: ir.For) -> str:
-    """A loop with the blocks that it runs."""
+    """Format a loop with its blocks, for messages."""
     names = ", ".join(b.name for b in state.tree.child_blocks(loop))
     return f"{loop.loop_var.name} (block {names})"
 
@@ -234,7 +234,7 @@ def _bounds(loop: ir.For) -> str:
 
 
 def _place(state: StepState, flow: BlockScope, nests: list[list[ir.For]]) -> list[ir.For]:
-    """The nest at whose place the merged one may stand: the first, or else the last."""
+    """Return the nest at whose position the merged nest can go: the first, or else the last."""
     holder = state.tree.parent[nests[0][0]]
     assert isinstance(holder, ir.SeqStmt)
     tops = [nest[0] for nest in nests]
@@ -242,7 +242,7 @@ def _place(state: StepState, flow: BlockScope, nests: list[list[ir.For]]) -> lis
     result: list[ir.For] | None = None
     obstacle: ir.Stmt = tops[0]
     for nest, order in ((nests[0], parts), (nests[-1], parts[::-1])):
-        passed: list[ir.Stmt] = []  # statements that the next nest has to move past
+        passed: list[ir.Stmt] = []  # statements that the next nest must move past
         free = True
         for part in order:
             if part not in tops:
@@ -256,18 +256,18 @@ def _place(state: StepState, flow: BlockScope, nests: list[list[ir.For]]) -> lis
         who = " and ".join(f"block {b.name}" for b in state.tree.child_blocks(obstacle))
         over = f" (loop {obstacle.loop_var.name})" if isinstance(obstacle, ir.For) else ""
         state.fail(
-            f"{who or 'a statement'}{over} stands between the nests and touches what they "
-            "write, or they what it writes",
+            f"{who or 'a statement'}{over} is between the nests and conflicts with them: one "
+            "accesses what the other writes",
             code="BW316",
             guilty=[obstacle, *tops],
-            help="give a loop of that statement to merge too, or bring it out of the way "
-            "first (compute_at, reverse_compute_at)",
+            help="merge a loop of that statement as well, or move it away first "
+            "(compute_at, reverse_compute_at)",
         )
     return result
 
 
 def _conflict(state: StepState, a: ir.Stmt, b: ir.Stmt) -> bool:
-    """Whether two statements may not change places."""
+    """Whether two statements cannot be reordered."""
     if not all(isinstance(s, (ir.For, ir.BlockRealize)) for s in (a, b)):
         return True
     for stmt in (a, b):

@@ -1,4 +1,4 @@
-"""software_pipeline: statements of several iterations of a loop run side by side."""
+"""software_pipeline: overlap the statements of several iterations of a loop."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ from blockwright.schedule.rewrite.pipeline_stages import plan
 
 
 class SoftwarePipeline(Primitive, frozen=True, eq=False):
-    """Let a loop begin an iteration before the earlier ones have ended.
+    """Software-pipeline a loop: start an iteration before the previous ones have finished.
 
-    The body is cut into its statements. Statement `k` runs in stage `stages[k]`: at one time the
-    loop runs the statement for the iteration that was begun `stages[k]` steps ago, in the sequence
-    that `orders` gives. A prologue fills the pipeline and an epilogue empties it; in between stands
-    the loop, which keeps its variable: the last stage is at iteration `i`, earlier stages ahead.
+    The loop body is divided into its statements. In each step of the pipelined loop, statement `k`
+    runs for the iteration that started `stages[k]` steps ago; `orders` gives the order of the
+    statements within a step. A prologue fills the pipeline and an epilogue drains it. The loop in
+    between keeps its variable `i`: the last stage runs iteration `i`, earlier stages run ahead.
 
-    A buffer that carries values from one stage to another gets as many versions as iterations use
-    it at once, used in turn; each version holds what one iteration needs. Where other loops stand
-    around, the pipeline becomes a block that allocates these buffers, so that iterations of the
-    outer loops share nothing.
+    A buffer that carries values between stages gets one copy per iteration in flight
+    (multi-buffering), used in rotation; each copy holds what one iteration needs. If there are
+    outer loops, the pipeline becomes a block that allocates these buffers, so that iterations of
+    the outer loops share nothing.
 
-    The program is rewritten here, at the step, and not by a pass that reads annotations: it can be
-    printed, interpreted and compared, and what would be illegal is refused where it is asked for.
-    The annotations of the classic system, `software_pipeline_stage` and `software_pipeline_order`,
-    are checked by the same rules when the second one is set, and again before a build, which takes
-    this step for them.
+    The step itself rewrites the program, instead of a later pass that reads annotations: the result
+    can be printed, interpreted and compared, and an illegal pipeline is rejected at the step.
+    TVM's annotations `software_pipeline_stage` and `software_pipeline_order` are checked by the
+    same rules when the second one is set, and again before a build, which applies this step for
+    them.
 
-    Steps that need to know what a block does on its whole domain (compute_at, parallel, …) come
-    before this one: afterwards a block stands in up to three places.
+    Steps that analyze a block on its whole domain (compute_at, parallel, …) must come before this
+    one: afterwards a block occurs in up to three places.
 
     Args:
         loop: the loop; serial, without annotations. Its extent may be symbolic, and smaller than
             the number of stages.
-        stages: a stage for each statement of the body, the first one being 0.
-        orders: the place of each statement among those that run at one time, all different;
-            program order when not given.
+        stages: the stage of each statement of the body; the first stage is 0.
+        orders: the position of each statement within a step, all different; default: program
+            order.
 
     Requires:
-    - one entry per statement, none negative, no place twice (BW304);
-    - all that the loop does happens in blocks (BW313), which do not write what its bounds are
+    - one entry per statement, none negative, no position twice (BW304);
+    - all statements of the loop are in blocks (BW313), which do not write the memory its bounds are
       loaded from (BW350);
-    - what a statement needs from another one of the same iteration comes earlier: in an earlier
-      stage, or in the same stage and earlier in `orders` (BW370); effects such as printing, and
-      assertions, keep their order (BW370);
-    - a value that one iteration leaves to a later one is there when that runs; a buffer that would
-      be overwritten too early is allocated in the block around the loop, used in the loop only and
-      written by every iteration before it is read, so that it can have versions (BW371);
-    - where versions get a block of their own, the loops around it that drive a reduction inside
-      surely run (BW365).
+    - a statement runs after the statements of the same iteration that it depends on: in a later
+      stage, or in the same stage and later in `orders`; effects such as printing, and assertions,
+      keep their order (BW370);
+    - loop-carried values are written before the later iteration reads them. A buffer that would be
+      overwritten too early is allocated in the block around the loop, used in the loop only and
+      written by every iteration before it is read, so that it can be multi-buffered (BW371);
+    - if the copies need a block of their own, the loops around it that drive a reduction inside
+      provably run at least once (BW365).
 
     Before::
 

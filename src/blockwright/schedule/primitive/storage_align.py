@@ -1,4 +1,4 @@
-"""storage_align: rows of a buffer start at chosen distances."""
+"""storage_align: pad the stride of a buffer dimension to an alignment plus an offset."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from blockwright.schedule.primitive.annotate import with_annotations
 
 
 class StorageAlign(Primitive, frozen=True, eq=False):
-    """Make the stride of a dimension `offset` modulo `factor`, with gaps where they are needed.
+    """Pad the stride of a dimension so that it equals `offset` modulo `factor`.
 
-    The demand stands in the annotation `buffer_dim_align` of the block and holds for the buffer as
-    it is when memory is laid out, after it has shrunk to the part that is used.
+    The alignment is recorded in the annotation `buffer_dim_align` of the block. It applies when
+    memory is laid out, after the buffer has been shrunk to the part that is used.
 
     Args:
         block: a block that writes the buffer.
         buffer_index: position among its write regions, or the buffer's name.
         axis: dimension whose stride is aligned; negative counts from the last.
-        factor: elements of which the stride is a multiple, apart from the offset; at least 1.
-        offset: what is added to the multiple, such as 1 against conflicts between memory banks.
+        factor: alignment of the stride minus `offset`, in elements; at least 1.
+        offset: elements added to the aligned stride, for example 1 to avoid bank conflicts.
 
     Requires:
-    - the buffer is allocated in the program, not a parameter (BW321), and states no strides
+    - the buffer is allocated in the program, not a parameter (BW321), and has no explicit strides
       (BW328);
     - the axis exists, the factor is at least 1 (BW304);
-    - the buffer is not handed to calls by its address, nor viewed with fixed strides, where the
-      distance between rows is agreed with someone else (BW328).
+    - the address of the buffer is not passed to calls, and no view of it has fixed strides, because
+      these depend on the distance between rows (BW328).
 
     Before::
 
@@ -81,7 +81,7 @@ class StorageAlign(Primitive, frozen=True, eq=False):
         owner = require_home(state, block, buffer)
         if not -buffer.ndim <= self.axis < buffer.ndim:
             state.fail(
-                f"{buffer.name} has {buffer.ndim} dimensions, there is no axis {self.axis}",
+                f"axis {self.axis} is out of range: {buffer.name} has {buffer.ndim} dimensions",
                 code="BW304",
                 guilty=[block],
                 help="axes count from 0; negative ones count from the last",
@@ -91,7 +91,7 @@ class StorageAlign(Primitive, frozen=True, eq=False):
                 f"factor must be at least 1, got {self.factor}",
                 code="BW304",
                 guilty=[block],
-                help="give the number of elements that the stride shall be a multiple of",
+                help="pass the number of elements to align the stride to",
             )
         require_layout_free(state, owner, buffer)
         index = next(k for k, r in enumerate(block.writes) if r.buffer is buffer)

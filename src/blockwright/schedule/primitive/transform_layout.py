@@ -196,8 +196,7 @@ class TransformLayout(Primitive, frozen=True, eq=False):
             if places is not None and places[0].size == full:
                 return None
             state.fail(
-                f"the inverse of the map, which locates the padding, is not known: "
-                f"{error.reason}",
+                f"the inverse of the map, which locates the padding, is not known: {error.reason}",
                 code="BW324",
                 guilty=[block],
                 help="build the map from sums, // and % of the indices by "
