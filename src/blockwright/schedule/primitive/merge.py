@@ -33,7 +33,7 @@ class Merge(Primitive, frozen=True, eq=False):
     - the nests are in one sequence of statements; statements between them do not access elements
       that the nests write, or write elements that the nests access (BW316);
     - from the outermost loop of each nest down to the given one, the loops are perfectly nested,
-      serial and not annotated (BW310);
+      serial and not annotated (BW310, BW312);
     - loops of the same depth have the same extent (BW355), which is not loaded from memory that the
       nests write (BW350);
     - if two blocks of different nests access the same element and one of them writes it, they do so

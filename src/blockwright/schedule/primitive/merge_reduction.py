@@ -1,4 +1,4 @@
-"""merge_reduction: an initial value that stands in a block of its own goes back into the update."""
+"""merge_reduction: merge an init block back into the update block of a reduction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from blockwright.schedule.rewrite.motion import require_alone
 
 
 class MergeReduction(Primitive, frozen=True, eq=False):
-    """Put the initial value that one block sets back into the block that updates it.
+    """Merge the block that sets initial values into the block that updates them.
 
     The inverse of `decompose_reduction`.
 
@@ -27,16 +27,16 @@ class MergeReduction(Primitive, frozen=True, eq=False):
         init: the block that sets the initial values.
         update: the block that updates them.
 
-    Requires, else BW336:
-    - both stand in one scope, the first is complete, the second an update without initial value,
-      each in loops alone;
+    Requires, otherwise BW336:
+    - both are in one scope, each under loops only; the first is complete, the second is an update
+      without an initial value;
     - the first stores exactly the elements that the second updates, at its own iterators, in every
-      iteration of the loops they share, which drive no reduction;
-    - the loops of the update reach each of its instances once and in serial order where they
-      reduce, the first step of every element is that of the first values of its reduction
-      iterators, and where there is no step, one of these iterators has an empty domain;
-    - nothing between the two blocks, and nothing else in the own loops of the update, touches the
-      elements or changes what the initial values are made of.
+      iteration of the shared loops, which drive no reduction;
+    - the loops of the update run each instance once, reduction loops in serial order. The first
+      step of every element is at the first values of its reduction iterators; if an element has no
+      step, one of these iterators has an empty domain;
+    - no block between the two, and no other block in the non-shared loops of the update, accesses
+      the elements or changes the operands of the initial values.
 
     Before::
 
@@ -78,10 +78,10 @@ class MergeReduction(Primitive, frozen=True, eq=False):
         scope = state.scope(update)
         if state.scope(init) is not scope:
             state.fail(
-                f"blocks {init.name} and {update.name} stand in different scopes",
+                f"blocks {init.name} and {update.name} are in different scopes",
                 code="BW336",
                 guilty=[init, update],
-                help="merge before one of them is put into a block of its own",
+                help="merge before one of them is wrapped in a block",
             )
         merge = _Merge(state, scope, init, update)
         value = merge.initial()
@@ -103,7 +103,7 @@ class _Merge:
         self.realize = state.realize(update)
         if init is update or self.flow.kind(update) is not BlockKind.UPDATE:
             self.fail(
-                f"block {update.name} is no update whose initial value stands elsewhere",
+                f"block {update.name} is not an update with a separate initial value",
                 self.flow.why_other(update),
             )
         require_complete(state, self.flow, init)
@@ -122,17 +122,16 @@ class _Merge:
             code="BW336",
             guilty=[self.state.tree.realize(b) for b in (self.init, self.update)],
             help=help
-            or "give the block that sets each element once and, after it, "
-            "the one that updates it, each in its own loops, as decompose_reduction "
-            "leaves them",
+            or "pass the block that sets each element once and then the block that updates it, "
+            "each in its own loops, as decompose_reduction creates them",
         )
 
     def _in_loops_alone(self, block: ir.Block) -> None:
         if any(self.state.tree.deciding(self.state.realize(block), self.scope)):
-            self.fail(f"block {block.name} stands in a statement that decides what runs")
+            self.fail(f"block {block.name} is in a statement that decides what runs")
 
     def initial(self) -> ir.Stmt:
-        """The stores of the first block over the iterators of the second."""
+        """Rewrite the stores of the init block over the iterators of the update."""
         body = self.init.body
         parts = body.seq if isinstance(body, ir.SeqStmt) else (body,)
         stores = [s for s in parts if isinstance(s, ir.BufferStore) and s.predicate is None]
@@ -146,14 +145,14 @@ class _Merge:
             analyzer.bind(it.var, it.dom)
         steps = {f.loop_var for f in self.reducing}
         steps |= {it.var for it in self.update.iter_vars if it.iter_type is ir.IterType.REDUCE}
-        analyzer = analyzer.without_empty(steps)  # the initial value is set without a step too
+        analyzer = analyzer.without_empty(steps)  # the init also applies if there is no step
         result: list[ir.Stmt] = []
         for store in stores:
             place = self._place(store.buffer)
             at = iterators_at(self.init, store.indices, place, analyzer)
             if at is None:
                 self.fail(
-                    f"the iterators of block {self.init.name} do not follow from the "
+                    f"the iterators of block {self.init.name} are not determined by the "
                     f"element of {store.buffer.name} that block {self.update.name} "
                     "updates",
                     help="index it by plain iterators",
@@ -162,7 +161,7 @@ class _Merge:
         return ir.seq(result)
 
     def _place(self, buffer: ir.Buffer) -> tuple[ir.Expr, ...]:
-        """The one element of a buffer that an instance of the update touches."""
+        """Return the indices of the only element of a buffer that an update instance accesses."""
         result = [a for a in ir.accesses(self.update.body) if a.buffer is buffer]
         iters = {it.var for it in self.update.iter_vars if it.iter_type is not ir.IterType.REDUCE}
         first = result[0] if result else None
@@ -176,24 +175,25 @@ class _Merge:
         plain = all(v in known for i in first.indices for v in ir.free_vars(i))
         if not plain or not all(ir.structural_equal(a.indices, first.indices) for a in result):
             self.fail(
-                f"an instance of block {self.update.name} touches several elements of {buffer.name}"
+                f"an instance of block {self.update.name} accesses several elements of "
+                f"{buffer.name}"
             )
         return first.indices
 
-    # ------------------------------------------------------------------ when the update begins
+    # ------------------------------------------------------------------ first step of the update
     def check_steps(self) -> None:
-        """Every element sees its reduction from the first step on, once, in serial order."""
+        """Require that every element runs all steps of its reduction once, in serial order."""
         for loop in self.reducing:
             name = loop.loop_var.name
             if any(loop is c for c in self.common):
                 self.fail(
                     f"loop {name} around both blocks reduces, so the initial value is set "
-                    "anew in each of its iterations"
+                    "again in each of its iterations"
                 )
             if loop.kind not in (ir.ForKind.SERIAL, ir.ForKind.UNROLLED):
                 self.fail(
                     f"reduction loop {name} is {loop.kind.value}",
-                    help="merge before loops are vectorized or run at the same time",
+                    help="merge before loops are vectorized or parallelized",
                 )
         domains = {f.loop_var: f.dom for f in self.own}
         predicate = None if ir.is_const_int(self.realize.predicate) else self.realize.predicate
@@ -205,7 +205,11 @@ class _Merge:
         self._check_empty(analyzer)
 
     def _check_first(self, analyzer: Analyzer) -> None:
-        """With all reduction loops at their start, the reduction iterators have first values."""
+        """Require that the first step of every element is at the first reduction iterator values.
+
+        That is: with all reduction loops at their start, the reduction iterators have their first
+        values, and the predicate holds.
+        """
         known = analyzer.copy()
         reducing = {f.loop_var for f in self.reducing}
         for loop in self.own:
@@ -214,7 +218,7 @@ class _Merge:
         start = {f.loop_var: f.min for f in self.reducing}
         reduced = [it for it in self.update.iter_vars if it.iter_type is ir.IterType.REDUCE]
         for extent in (*(f.extent for f in self.reducing), *(it.dom.extent for it in reduced)):
-            known.learn(ir.GT(extent, ir.const(0, extent.dtype)))  # there is a step at all
+            known.learn(ir.GT(extent, ir.const(0, extent.dtype)))  # assume at least one step
         pairs = zip(self.update.iter_vars, self.realize.iter_values, strict=True)
         for it, value in pairs:
             if it.iter_type is ir.IterType.REDUCE:
@@ -228,10 +232,10 @@ class _Merge:
             if ir.uses_var(condition, reducing) and not known.prove(
                 ir.substitute(condition, start)
             ):
-                self.fail("a condition of the predicate may leave the first step of an element out")
+                self.fail("a condition of the predicate may skip the first step of an element")
 
     def _check_empty(self, analyzer: Analyzer) -> None:
-        """Where a reduction loop does not run, the domain of a reduction iterator is empty."""
+        """Require that an empty reduction loop implies an empty reduction iterator domain."""
         reduced = [it for it in self.update.iter_vars if it.iter_type is ir.IterType.REDUCE]
         for loop in self.reducing:
             empty = analyzer.copy()
@@ -246,9 +250,9 @@ class _Merge:
                     "has an empty domain; the initial value would be lost"
                 )
 
-    # ------------------------------------------------------------------ what is set and updated
+    # ------------------------------------------------------------------ elements
     def check_same_elements(self) -> None:
-        """In every iteration of the common loops both blocks reach the same elements."""
+        """Require that both blocks cover the same elements in each shared loop iteration."""
         at = self.common[-1].body if self.common else self.scope.body
         analyzer = facts_at(self.state.tree, at)
         for buffer in self.written:
@@ -257,18 +261,18 @@ class _Merge:
                 region = next(r for r in block.writes if r.buffer is buffer)
                 if not self.flow.is_exact(self.common, block, region, analyzer):
                     self.fail(
-                        f"block {block.name} may leave out some of the elements of "
+                        f"block {block.name} may skip some of the elements of "
                         f"{buffer.name} between the first and the last one"
                     )
                 box = self.flow.region_under(self.common, block, region, analyzer)
                 boxes.append(clip_region(box.region, buffer.shape, analyzer))
             begun, updated = boxes
             if not covers(begun, updated, analyzer) or not covers(updated, begun, analyzer):
-                self.fail(f"the two blocks reach different elements of {buffer.name}")
+                self.fail(f"the two blocks cover different elements of {buffer.name}")
 
-    # ------------------------------------------------------------------ what happens in between
+    # ------------------------------------------------------------------ blocks in between
     def check_quiet(self) -> None:
-        """No other block sees the elements too early, or changes what the value is made of."""
+        """Require that no other block accesses the elements too early or changes init operands."""
         low, high = (self.flow.position[b] for b in (self.init, self.update))
         own = outermost_own(self.state, self.update, self.init)
         sources = {r.buffer for r in self.init.reads}
@@ -285,10 +289,10 @@ class _Merge:
             if touched or changed:
                 name = next(iter(touched | changed)).name
                 self.state.fail(
-                    f"block {other.name} touches {name} before the initial value would be set",
+                    f"block {other.name} accesses {name} before the initial value would be set",
                     code="BW336",
                     guilty=[here, self.realize],
-                    help=f"move block {other.name} away from between the two first "
+                    help=f"move block {other.name} out from between the two first "
                     "(compute_at, "
                     "reverse_compute_at), or leave the reduction "
                     "decomposed",

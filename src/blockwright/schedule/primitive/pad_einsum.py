@@ -1,4 +1,4 @@
-"""pad_einsum: a contraction on a domain rounded up to whole tiles."""
+"""pad_einsum: pad the iteration domain of a contraction to multiples of the tile sizes."""
 
 from __future__ import annotations
 
@@ -19,32 +19,31 @@ from blockwright.schedule.rewrite.einsum_padding import (
 
 
 class PadEinsum(Primitive, frozen=True, eq=False):
-    """Round the iterators of a contraction up to multiples, with padded copies around it.
+    """Pad the iterator extents of a contraction to multiples, through padded copies of its buffers.
 
     Args:
         block: a block under loops of its own, such as a matrix product or a convolution.
-        padding: per iterator, what its extent becomes a multiple of; 1 leaves it.
-        mode: what padded elements of the operands hold: "zero", or "clamp" for the nearest
-            element that exists (no branch when reading, unless there may be none: then 0).
+        padding: per iterator, the number whose multiple its extent becomes; 1 for no padding.
+        mode: the value of padded operand elements: "zero", or "clamp" for the nearest existing
+            element (read without a branch, unless the operand may be empty: then 0).
 
     Requires:
-    - each iterator is run by a plain loop of its own, and there is no predicate (BW322);
-    - the block is one element-wise update that fills one buffer: plain iterators index it, one per
-      dimension and running through it, padded spatial ones among them; nothing read is written
-      (BW323, BW326);
-    - padded iterators are used in indices and nowhere else: a condition or a value such as
-      `i * A[i]` would see points that do not exist (BW326). In reads they may stand within an
-      index, such as `h + rh` of a convolution, that does not become negative and whose greatest
-      value is known (BW326);
-    - a reduction iterator is padded in mode "zero" where its padded terms add nothing: the
-      block is a sum of products of loads, and each factor is indexed by the iterator (for
-      integers one factor is enough; a float that is not padded may be infinite, and zero times
-      infinity is no number) (BW326); in mode "clamp" it is a maximum or minimum, which an element
-      taken twice does not change, and the iterator stands as whole indices (BW326);
-    - in mode "zero" the block divides no integers by what it reads (BW326).
+    - each iterator is driven by a plain loop of its own, and there is no predicate (BW322);
+    - the block is one element-wise update that writes all of one buffer: the indices are plain
+      iterators, one per dimension, that run through it, including the padded spatial iterators.
+      It reads no buffer that it writes (BW323, BW326);
+    - padded iterators are used in indices only: a condition, or a value such as `i * A[i]`, would
+      be evaluated at points that do not exist (BW326). Read indices may be expressions of them,
+      such as `h + rh` of a convolution, that are nonnegative and have a known maximum (BW326);
+    - in mode "zero", the padded terms of a reduction iterator must add nothing: the block is a sum
+      of products of loads, and each factor is indexed by the iterator. For integers one such factor
+      is enough; an unpadded float may be infinite, and zero times infinity is NaN (BW326). In mode
+      "clamp", the block is a maximum or minimum, which a repeated element does not change, and the
+      iterator occurs as a whole index only (BW326);
+    - in mode "zero", the block does not divide integers by values it reads (BW326).
 
-    Returns: the blocks that copy operands, then the one that copies the result back, for those
-    that padding concerns.
+    Returns: the blocks that copy padded operands, then the block that copies the result back if
+    it is padded.
 
     Before::
 
@@ -111,7 +110,8 @@ class PadEinsum(Primitive, frozen=True, eq=False):
         block = state.block(self.block)
         loops = trivial_loops(state, block, self.method)
         self._check(state, block)
-        analyzer = state.analyzer(nest_of(state, block, loops))  # buffers and loops stand outside
+        # Facts that hold outside the nest, where buffers are allocated and the copies run.
+        analyzer = state.analyzer(nest_of(state, block, loops))
         padded: dict[ir.Var, tuple[ir.Expr, ir.Expr]] = {}
         for it, unit in zip(block.iter_vars, self.padding, strict=True):
             old = it.dom.extent
@@ -130,8 +130,8 @@ class PadEinsum(Primitive, frozen=True, eq=False):
                 f"{len(block.iter_vars)} iterators",
                 code="BW304",
                 guilty=[block],
-                help="give for each iterator the multiple its extent is padded to, 1 "
-                "for none, as in [16, 16, 1]",
+                help="pass for each iterator the multiple its extent is padded to, 1 "
+                "for no padding, for example [16, 16, 1]",
             )
         if self.mode not in ("zero", "clamp"):
             state.fail(
@@ -146,21 +146,25 @@ class PadEinsum(Primitive, frozen=True, eq=False):
                 f"{block.name} is more than one update of one buffer",
                 code="BW360",
                 guilty=[block],
-                help="take the step before blocks are combined, on a block with "
+                help="apply the step before blocks are combined, to a block with "
                 "one update such as a matrix product",
             )
         require_no_readback(state, block, store.buffer)
         computed = (store.value, *(() if block.init is None else (block.init,)))
         if self.mode == "zero" and any(_may_trap(n) for part in computed for n in ir.walk(part)):
             state.fail(
-                "an integer is divided by what is read, which would be zero in the padding",
+                "an integer is divided by a value that is read, which would be zero in the padding",
                 code="BW326",
                 guilty=[block],
                 help='use mode="clamp"',
             )
 
     def _check_padded(self, state: StepState, block: ir.Block, padded: set[ir.Var]) -> None:
-        """Padded iterators are plain indices only; padded terms are neutral; results separate."""
+        """Check the uses of padded iterators.
+
+        They occur in indices only, padded terms do not change a reduction, and padded results are
+        separate elements.
+        """
         store = block.body
         assert isinstance(store, ir.BufferStore)
         for it in block.iter_vars:
@@ -171,17 +175,17 @@ class PadEinsum(Primitive, frozen=True, eq=False):
                     f"iterator {it.var.name} is used other than in an index",
                     code="BW326",
                     guilty=[block],
-                    help="reindex or compute that part in a block of its own",
+                    help="reindex the buffer, or compute that part in a separate block",
                 )
             if it.iter_type is ir.IterType.SPATIAL:
                 if not any(index is it.var for index in store.indices):
                     state.fail(
-                        f"iterator {it.var.name} is no index of {store.buffer.name}: its "
+                        f"iterator {it.var.name} is not an index of {store.buffer.name}: its "
                         "padded points would write existing elements",
                         code="BW326",
                         guilty=[block],
-                        help="pad the iterators that index the output by "
-                        "themselves, and give 1 for this one",
+                        help="pad only iterators that are plain indices of the "
+                        "output, and pass 1 for this one",
                     )
                 continue
             neutral = (
@@ -192,7 +196,7 @@ class PadEinsum(Primitive, frozen=True, eq=False):
             if not neutral:
                 state.fail(
                     f"reduction iterator {it.var.name} cannot be padded: the padded terms "
-                    "would count",
+                    "would change the result",
                     code="BW326",
                     guilty=[block],
                     help='pad sums of products with mode="zero", in which every factor '
@@ -201,8 +205,7 @@ class PadEinsum(Primitive, frozen=True, eq=False):
 
 
 def _beside_indices(block: ir.Block, var: ir.Var) -> bool:
-    """Whether an iterator occurs in a block other than as a whole index of the store or in an
-    index of a load."""
+    """Whether an iterator is used other than as a whole store index or inside a load index."""
     inside = 0
     result = 0
     for part in (block.body, *(() if block.init is None else (block.init,))):
@@ -216,10 +219,10 @@ def _beside_indices(block: ir.Block, var: ir.Var) -> bool:
 
 
 def _adds_nothing(state: StepState, block: ir.Block, var: ir.Var) -> bool:
-    """Whether zero operands where `var` is padded make a zero term of a sum."""
+    """Whether the block is a sum whose terms are zero at padded values of `var`."""
     reduction = reduction_of(state, block)
     if reduction.name != "sum" or not reduction.starts_neutral:
-        return False  # from -0.0 a zero term would make 0.0
+        return False  # adding a zero term would change -0.0 to 0.0
     (term,) = reduction.terms
     factors: list[ir.Expr] = []
     open_ones = [term]
@@ -237,21 +240,21 @@ def _adds_nothing(state: StepState, block: ir.Block, var: ir.Var) -> bool:
 
 
 def _repeats(block: ir.Block, var: ir.Var) -> bool:
-    """Whether terms of the last element, taken again where `var` is padded, change nothing: the
-    block is a maximum or minimum, and the iterator stands as a whole index only."""
+    """Whether repeating the last element at padded values of `var` does not change the result: the
+    block is a maximum or minimum, and the iterator occurs as a whole index only."""
     store = block.body
     value = store.value if isinstance(store, ir.BufferStore) else None
     if not isinstance(value, (ir.Max, ir.Min)):
         return False
     assert isinstance(store, ir.BufferStore)
     sides = [isinstance(e, ir.BufferLoad) and e.buffer is store.buffer for e in (value.a, value.b)]
-    own = sum(a.buffer is store.buffer for a in accesses_in(value))  # a term must not use it again
+    own = sum(a.buffer is store.buffer for a in accesses_in(value))  # the term must not read it
     result = sum(n is var for n in occurrences(value))
     plain = sum(i is var for a in accesses_in(value) for i in a.indices)
     return sum(sides) == own == 1 and result == plain
 
 
 def _may_trap(node: ir.Node) -> bool:
-    """An integer division by something else than a constant."""
+    """Whether a node is an integer division by a non-constant."""
     divides = isinstance(node, (ir.Div, ir.Mod, ir.FloorDiv, ir.FloorMod))
     return divides and node.dtype.is_int and not ir.is_const_int(node.b)

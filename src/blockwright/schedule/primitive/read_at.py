@@ -1,4 +1,4 @@
-"""read_at: in each iteration of a loop, one block copies what the loop's body reads of a buffer."""
+"""read_at: copy the region of a buffer that a loop iteration reads, in one block."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from blockwright.schedule.rewrite.move import body_parts
 
 
 class ReadAt(Primitive, frozen=True, eq=False):
-    """Copy what a loop's body reads of a buffer at the start of the body, in one block.
+    """Copy the region of a buffer that a loop body reads, in one block at the start of the body.
 
-    The block moves a whole box; how it does so is left to a later step on its inner loops, which
-    the annotation `auto_copy` invites.
+    The block copies a whole box. The annotation `auto_copy` marks it for a later step, which
+    schedules its inner loops.
 
     Args:
-        loop: where the copy is made.
+        loop: the loop in which the copy is made.
         block: a consumer below the loop.
         read_buffer_index: position among its read regions, or the buffer's name.
         storage_scope: scope of the copy.
 
     Requires:
-    - the block stands below the loop, in the same scope (BW310);
-    - no block below the loop writes the buffer, and blocks before it have written the box that is
-      read in one iteration (BW323);
-    - the extents of the loops around do not depend on one another (BW350);
-    - loops around that are parallel, vectorized or bound may run so with the copy in them (BW317);
+    - the block is below the loop, in the same scope (BW310);
+    - no block below the loop writes the buffer, and blocks before the loop have written the box
+      that one iteration reads (BW323);
+    - the extents of the enclosing loops do not depend on one another (BW350);
+    - enclosing parallel, vectorized and bound loops stay legal with the copy inside (BW317);
     - the buffer is used in blocks only (BW313).
 
     Returns: the copying block. All blocks below the loop read the copy.
@@ -103,10 +103,10 @@ class ReadAt(Primitive, frozen=True, eq=False):
         if rivals:
             state.fail(
                 f"block {rivals[0].name} below loop {loop.loop_var.name} writes "
-                f"{buffer.name}: a copy would not follow",
+                f"{buffer.name}: a copy would be stale",
                 code="BW323",
                 guilty=[state.realize(rivals[0]), loop],
-                help=f"choose a loop of {block.name} that does not hold "
+                help=f"choose a loop of {block.name} that does not contain "
                 f"{rivals[0].name}" + or_inplace(state, rivals[0], buffer),
             )
         fixed = [*state.tree.loops_above(loop), loop]
@@ -135,11 +135,11 @@ class ReadAt(Primitive, frozen=True, eq=False):
 
 
 def blocks_below(state: StepState, loop: ir.For, block: ir.Block) -> list[ir.Block]:
-    """The blocks of a loop's scope below it, of which the given one is one."""
+    """Return the blocks below a loop, in its scope; fails unless the given block is among them."""
     below = state.tree.child_blocks(loop)
     if block not in below:
         state.fail(
-            f"block {block.name} does not stand below loop {loop.loop_var.name}",
+            f"block {block.name} is not below loop {loop.loop_var.name}",
             code="BW310",
             guilty=[state.realize(block), loop],
             help=f'choose one of get_loops("{block.name}"): {state.loops_of(block)}',

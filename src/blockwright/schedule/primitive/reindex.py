@@ -1,4 +1,4 @@
-"""reindex: a copy of a buffer laid out by the iterators that access it."""
+"""reindex: access a buffer through a copy indexed by the block's iterators."""
 
 from __future__ import annotations
 
@@ -51,18 +51,17 @@ class Reindex(Primitive, frozen=True, eq=False):
     - the block accesses the buffer element by element (BW359), always at the same indices, which
       depend on its iterators and sizes only; these iterators start at 0, and there are no inner
       blocks (BW325, BW350, BW362);
-    - the block states no alignment of the strides of a buffer that it writes (BW328);
-    - the outermost loop around the block holds no other block that writes the buffer, nor, when
+    - the block declares no stride alignment for a buffer that it writes (BW328);
+    - the outermost loop around the block contains no other block that writes the buffer, nor, if
       the block writes it, one that reads it (BW323);
-    - read: the indices are inside the buffer on the whole domain and divide by no 0, and what they
-      name has been written; this needs proof when the block does not run on its whole domain, or
-      reads under a condition (BW361, BW363);
-    - written: the indices are one to one in the spatial iterators, the block runs on its whole
-      domain (BW325, BW361), is the only writer in the scope, and does not read the buffer
-      (BW323).
+    - read: on the whole domain, the indices are inside the buffer, do not divide by 0, and refer to
+      written elements. This needs proof if the block does not run on its whole domain, or reads
+      under a condition (BW361, BW363);
+    - write: the indices are injective in the spatial iterators, the block runs on its whole domain
+      (BW325, BW361), is the only writer in the scope, and does not read the buffer (BW323).
 
-    Returns: the copying block: behind the last block before that writes the buffer, or before all
-    blocks but other copies (read), or behind the block (write).
+    Returns: the copying block. A read copy is placed after the last earlier writer of the buffer,
+    or, without one, before all blocks other than copies; a write copy is placed after the block.
 
     Before::
 
@@ -115,24 +114,25 @@ def reindexed(
     storage_scope: str = "global",
     index_map: IndexMap | None = None,
 ) -> StepResult:
-    """The step that puts a copy between a block and a buffer.
+    """Return the step that puts a copy between a block and a buffer.
 
     Args:
-        block, buffer: the block, which reads or writes the buffer at one place per instance.
-        kind: "read" or "write", how the block uses the buffer.
-        name: of the copy.
-        storage_scope: where the copy lives.
-        index_map: from all iterators of the block to the indices of the copy; default: the
+        block: the block, which accesses one element of the buffer per instance.
+        buffer: the buffer.
+        kind: "read" or "write": how the block uses the buffer.
+        name: name of the copy.
+        storage_scope: storage scope of the copy.
+        index_map: map from all iterators of the block to the indices of the copy; default: the
             iterators that the block indexes the buffer with.
     """
     scope = state.scope(block)
     written = kind == "write"
     if not written and any(r.buffer is buffer for r in block.writes):
         state.fail(
-            f"block {block.name} writes {buffer.name}, which it reads: the copy would not follow",
+            f"block {block.name} reads and writes {buffer.name}: the copy would be stale",
             code="BW323",
             guilty=[state.realize(block)],
-            help=f"take {state.step_name} on a block that only reads {buffer.name}"
+            help=f"apply {state.step_name} to a block that only reads {buffer.name}"
             + or_inplace(state, block, buffer),
         )
     indices = _indices(state, block, buffer)
@@ -188,7 +188,7 @@ def reindexed(
 
 
 def _first_behind_copies(scope: ir.Block, last: ir.Stmt) -> ir.Stmt:
-    """The first statement of a scope that is no copy such as those made before, or `last`."""
+    """Return the first statement of a scope that is not a copy nest, at the latest `last`."""
     statements = scope.body.seq if isinstance(scope.body, ir.SeqStmt) else (scope.body,)
     for statement in statements:
         stores = [block.body for block in ir.blocks(statement)]
@@ -207,7 +207,7 @@ def _mapped(
     used: list[ir.IterVar],
     index_map: IndexMap,
 ) -> tuple[ir.Expr, ...]:
-    """The indices of the copy, over the iterators of the block; each instance has a place."""
+    """Return the indices of the copy as an injective function of the block's iterators."""
     if len(index_map.initial) != len(block.iter_vars):
         state.fail(
             f"the map takes {len(index_map.initial)} iterators, {block.name} has "
@@ -218,7 +218,7 @@ def _mapped(
         )
     dtype = ir.widest_type([it.var for it in block.iter_vars])
     mapping = with_index_type(index_map, dtype)
-    analyzer = state.analyzer(state.scope(block).body)  # the copy stands outside of the loops
+    analyzer = state.analyzer(state.scope(block).body)  # the copy is outside the loops
     for it in used:
         analyzer.bind(it.var, it.dom)
     places = mapping.apply([it.var for it in block.iter_vars], analyzer)
@@ -226,11 +226,11 @@ def _mapped(
     for it in block.iter_vars:
         if it.var not in inside and any(ir.uses_var(e, it.var) for e in places):
             state.fail(
-                f"the map uses iterator {it.var.name}, which does not choose the element of "
+                f"the map uses iterator {it.var.name}, which is not in the indices of "
                 f"{buffer.name}",
                 code="BW324",
                 guilty=[it, block],
-                help="use the iterators in the buffer's indices only",
+                help="use only iterators that the buffer's indices use",
             )
     why = why_not_injective(places, {it.var: it.dom for it in used}, analyzer)
     if why:
@@ -238,7 +238,7 @@ def _mapped(
             f"the index map is not one to one: {why}",
             code="BW324",
             guilty=[block],
-            help="map each element to a place of its own",
+            help="map each element to a different index",
         )
     return places
 
@@ -246,17 +246,17 @@ def _mapped(
 def _extents(
     state: StepState, block: ir.Block, used: list[ir.IterVar], places: tuple[ir.Expr, ...]
 ) -> tuple[ir.Expr, ...]:
-    """The smallest shape that holds the places."""
+    """Return the smallest shape that contains the indices."""
     analyzer = state.analyzer(state.scope(block).body)
     domains = {it.var: it.dom for it in used}
     shape: list[ir.Expr] = []
     for span in spans(places, domains, analyzer):
         if span is None or not analyzer.prove(ir.GE(*ir.match_types(span[0], 0))):
             state.fail(
-                "the index map leads to negative indices, or to indices without a known end",
+                "the index map leads to negative indices, or to indices without a known bound",
                 code="BW324",
                 guilty=[block],
-                help="let the map lead to indices from 0 to an end known from "
+                help="use a map whose results are nonnegative and bounded by "
                 "the iterators' extents",
             )
         shape.append(analyzer.simplify(span[1] + 1))
@@ -266,10 +266,10 @@ def _extents(
 def _indices(state: StepState, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.Expr, ...]:
     if state.tree.child_blocks(block):
         state.fail(
-            f"block {block.name} has blocks inside, whose accesses are theirs",
+            f"block {block.name} has inner blocks, to which the accesses belong",
             code="BW362",
             guilty=[block],
-            help="name one of them: " + ", ".join(b.name for b in state.tree.child_blocks(block)),
+            help="choose one of them: " + ", ".join(b.name for b in state.tree.child_blocks(block)),
         )
     require_elements(state, block, buffer)
     result = accesses_to(block.body, buffer)
@@ -280,7 +280,7 @@ def _indices(state: StepState, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.E
             f"{block.name} does not access {buffer.name} by elements",
             code="BW359",
             guilty=[block],
-            help="take the step before the block is tensorized, while it accesses single elements",
+            help="apply the step before the block is tensorized, while it accesses single elements",
         )
     first = result[0].indices
     if any(not ir.structural_equal(other.indices, first) for other in result[1:]):
@@ -302,8 +302,8 @@ def _indices(state: StepState, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.E
                 )
                 if loads
                 else (
-                    f"take {state.step_name} before the block moves into others whose loops or "
-                    "iterators index it"
+                    f"apply {state.step_name} before the block is nested in blocks whose loops or "
+                    "iterators index the buffer"
                 )
             )
             state.fail(
@@ -318,7 +318,7 @@ def _indices(state: StepState, block: ir.Block, buffer: ir.Buffer) -> tuple[ir.E
                 f"iterator {it.var.name} of {block.name} does not start at 0",
                 code="BW350",
                 guilty=[it, block],
-                help="transform_block_layout first, to iterators from 0",
+                help="use transform_block_layout first, to iterators that start at 0",
             )
     return first
 
@@ -334,15 +334,15 @@ def _check_sharers(
                 f"block {other.name} uses {buffer.name} too, in the same loops",
                 code="BW323",
                 guilty=[state.realize(other), state.realize(block)],
-                help="reindex before blocks share loops",
+                help="reindex before the blocks share loops",
             )
 
 
 def _check_alignment(state: StepState, block: ir.Block, buffer: ir.Buffer) -> None:
-    """The block states no alignment of the buffer's strides: the copy has other dimensions."""
+    """Reject a block that declares a stride alignment: the copy has other dimensions."""
     if any(block.writes[index].buffer is buffer for index, _ in align_rows(block)):
         state.fail(
-            f"block {block.name} states an alignment of the strides of {buffer.name}, and "
+            f"block {block.name} declares a stride alignment for {buffer.name}, and "
             "would write a copy of another layout",
             code="BW328",
             guilty=[state.realize(block)],
@@ -365,7 +365,7 @@ def _check_written(
             f"the indices of {buffer.name} use a reduction iterator",
             code="BW325",
             guilty=[block],
-            help="an output is indexed by spatial iterators alone; use cache_write for this one",
+            help="use cache_write: reindex needs an output indexed by spatial iterators only",
         )
     why = why_not_injective(indices, spatial, state.analyzer(state.scope(block).body))
     if why:
@@ -380,13 +380,13 @@ def _check_written(
 def _require_readable(
     state: StepState, block: ir.Block, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]
 ) -> None:
-    """The elements at the indices exist and are known on the whole domain of the block."""
+    """Require that the elements at the indices exist and are written, on the whole domain."""
     conditional = any(
         isinstance(n, _CHOICES) or (isinstance(n, ir.Call) and n.op == "if_then_else")
         for n in ir.walk(block)
     )
     scope = state.scope(block)
-    analyzer = state.analyzer(scope.body)  # the copy stands outside of the loops
+    analyzer = state.analyzer(scope.body)  # the copy is outside the loops
     used = [any(ir.uses_var(index, it.var) for index in indices) for it in block.iter_vars]
     some = all(
         analyzer.prove(ir.GE(it.dom.extent, ir.const(1, it.var.type)))
@@ -394,7 +394,7 @@ def _require_readable(
         if not index
     )
     if some and not conditional and reached(state, block):
-        return  # the block itself reads them all
+        return  # the block itself reads all of them
     for it, index in zip(block.iter_vars, used, strict=True):
         if index:
             analyzer.bind(it.var, it.dom)
@@ -415,7 +415,7 @@ def _require_readable(
                 "guard an index may lie outside it",
                 code="BW363",
                 guilty=[block],
-                help="pad the buffer in a block of its own first, so that each read lies inside",
+                help="pad the buffer in a separate block first, so that each read is inside",
             )
     flow = state.data_flow(scope)
     region = region_of(block.reads, buffer)
@@ -423,7 +423,7 @@ def _require_readable(
     own = [(w, region_of(w.writes, buffer)) for w in makers]
     domains = {it.var: it.dom for it in block.iter_vars}
     beside = state.analyzer(outermost(state, block, scope))
-    box = relax_region(region, domains, beside).region  # on the whole domain, visited or not
+    box = relax_region(region, domains, beside).region  # on the whole domain
     held = is_held(state, scope, buffer, [], box, own, [], ir.const(True, "bool"), beside)
     stated = whole_box(state, scope, buffer, "read")
     if not held or not (makers or covers(stated, clip_box(box, buffer.shape, beside), beside)):

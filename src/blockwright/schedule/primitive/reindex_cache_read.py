@@ -1,4 +1,4 @@
-"""reindex_cache_read: a copy of what a block reads, in a layout given by its iterators."""
+"""reindex_cache_read: read a buffer through a copy with a layout chosen by an index map."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from blockwright.schedule.primitive.reindex import reindexed
 
 
 class ReindexCacheRead(Primitive, frozen=True, eq=False):
-    """Read a buffer through a copy laid out as a function of the block's iterators says.
+    """Read a buffer through a copy whose layout is a function of the block's iterators.
 
     Args:
         block: a block that reads one element of the buffer per instance.
         read_buffer_index: position among its read regions, or the buffer's name.
         storage_scope: scope of the copy.
-        index_map: from all iterators of the block to the indices of the copy; it uses only those
-            that choose the element.
+        index_map: map from all iterators of the block to the indices of the copy; it uses only
+            iterators that occur in the indices of the buffer.
 
     Requires:
     - the block reads the buffer element by element (BW359), always at the same indices, which
       depend on its iterators and sizes only; these iterators start at 0, and there are no inner
       blocks (BW325, BW350, BW362);
-    - the map takes each iterator, uses none that does not choose the element, is one to one, and
-      leads to no negative index (BW324);
-    - the outermost loop around the block holds no block that writes the buffer (BW323);
-    - the indices are inside the buffer on the whole domain, and what they name has been written;
-      this needs proof when the block does not run on its whole domain, or reads under a condition
-      (BW361, BW363).
+    - the map has one parameter per iterator, uses only iterators in the indices of the buffer, is
+      injective, and produces no negative index (BW324);
+    - the outermost loop around the block contains no block that writes the buffer (BW323);
+    - on the whole domain, the indices are inside the buffer and refer to written elements. This
+      needs proof if the block does not run on its whole domain, or reads under a condition (BW361,
+      BW363).
 
-    Returns: the copying block, before the block; its iterators are those of the block that choose
-    the element, in their order.
+    Returns: the copying block, placed before the block. Its iterators are the block's iterators
+    that occur in the indices of the buffer, in the same order.
 
     Before::
 

@@ -1,4 +1,4 @@
-"""reindex_cache_write: a copy of what a block writes, in a layout given by its iterators."""
+"""reindex_cache_write: write a buffer through a copy with a layout chosen by an index map."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from blockwright.schedule.primitive.reindex import reindexed
 
 
 class ReindexCacheWrite(Primitive, frozen=True, eq=False):
-    """Write a buffer through a copy laid out as a function of the block's iterators says.
+    """Write a buffer through a copy whose layout is a function of the block's iterators.
 
     Args:
         block: a block that writes one element of the buffer per instance.
         write_buffer_index: position among its write regions, or the buffer's name.
         storage_scope: scope of the copy.
-        index_map: from all iterators of the block to the indices of the copy; it uses only those
-            that choose the element.
+        index_map: map from all iterators of the block to the indices of the copy; it uses only
+            iterators that occur in the indices of the buffer.
 
     Requires:
-    - the block writes the buffer element by element (BW359), always at the same indices, which
-      depend on its iterators and sizes only, are one to one in the spatial iterators and free of
-      others; these iterators start at 0, there are no inner blocks, and the block runs on its
-      whole domain (BW325, BW350, BW361, BW362);
-    - the block states no alignment of the buffer's strides (BW328);
-    - the map takes each iterator, uses none that does not choose the element, is one to one, and
-      leads to no negative index (BW324);
+    - the block writes the buffer element by element (BW359), always at the same indices. The
+      indices are an injective function of spatial iterators and sizes; these iterators start at 0,
+      there are no inner blocks, and the block runs on its whole domain (BW325, BW350, BW361,
+      BW362);
+    - the block declares no stride alignment for the buffer (BW328);
+    - the map has one parameter per iterator, uses only iterators in the indices of the buffer, is
+      injective, and produces no negative index (BW324);
     - the block is the only writer in the scope, does not read the buffer, and the outermost loop
-      around it holds no block that does (BW323).
+      around it contains no block that does (BW323).
 
-    Returns: the block that copies back, behind the block.
+    Returns: the block that copies back, placed after the block.
 
     Before::
 

@@ -1,4 +1,4 @@
-"""reorder_block_iter_var: the iterators of a block change places."""
+"""reorder_block_iter_var: permute the iterators of a block."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from blockwright.schedule.engine.state import StepResult, StepState
 
 
 class ReorderBlockIterVar(Primitive, frozen=True, eq=False):
-    """Put the iterators of a block into another order; what the program computes stays.
+    """Permute the iterators of a block; the computation does not change.
 
     Args:
         block: the block.
-        new_order: for each new place the number of the iterator that goes there.
+        new_order: for each new position, the position of the old iterator.
 
     Requires:
-    - `new_order` names each iterator of the block once.
+    - `new_order` is a permutation of the iterator positions (BW304).
 
     Before::
 
@@ -58,7 +58,7 @@ class ReorderBlockIterVar(Primitive, frozen=True, eq=False):
                 f"iterators of block {block.name} once",
                 code="BW304",
                 guilty=[realize],
-                help=f"give the numbers 0 to {count - 1} in the new order",
+                help=f"pass the numbers 0 to {count - 1} in the new order",
             )
         if list(self.new_order) == list(range(count)):
             return StepResult(state.func)

@@ -1,4 +1,4 @@
-"""reverse_compute_at: a consumer moves to where its producers are."""
+"""reverse_compute_at: move a consumer into a loop of its producers."""
 
 from __future__ import annotations
 
@@ -34,28 +34,30 @@ from blockwright.schedule.rewrite.move import (
 
 
 class ReverseComputeAt(Primitive, frozen=True, eq=False):
-    """Move a consumer into a loop around its producers; it then handles what an iteration of
-    that loop produces.
+    """Move a consumer into a loop around its producers.
+
+    The consumer then processes what one iteration of that loop produces.
 
     Args:
         block: the consumer.
-        loop: a loop around producers of the block; other producers stand before the loop.
-        preserve_unit_loops: keep loops that run once.
-        index: place among the statements of the loop: -1 the last legal one, -2 the first.
+        loop: a loop around producers of the block; other producers are before the loop.
+        preserve_unit_loops: keep loops of extent 1.
+        index: position among the statements of the loop: -1 the last legal one, -2 the first.
 
     Requires:
-    - block and loop stand in one scope, with only loops in between (BW310, BW351);
-    - the block is complete or a reduction, and its loops reach its whole domain (BW314, BW315,
+    - block and loop are in one scope, with only loops in between (BW310, BW351);
+    - the block is complete or a reduction, and its loops cover its whole domain (BW314, BW315,
       BW361); afterwards each instance still runs, terms of a reduction once (BW358, BW315);
     - some producers are inside the loop, all others before it (BW322);
-    - what an iteration produces tells which instances can run in it: the index is a one-to-one
-      map of iterators, or the whole dimension is produced (BW358);
-    - the results are complete in each iteration: the loop drives no reduction of a producer, and
-      halos that other iterations produce are not read (BW316);
-    - the terms of a reduction whose combination needs their order run in it (BW330);
-    - nothing between the two places uses what the block writes, or writes what it reads (BW316).
+    - the region that an iteration produces determines the instances that run in it: the index is an
+      injective map of iterators, or the whole dimension is produced (BW358);
+    - the inputs are complete in each iteration: the loop drives no reduction of a producer, and
+      the block does not read halos that other iterations produce (BW316);
+    - the terms of a reduction whose reducer is order-dependent stay in order (BW330);
+    - no statement between the old and the new position uses what the block writes, or writes what
+      it reads (BW316).
 
-    The additions of a reduction that moves are made in the order of the producers' loops.
+    A moved reduction accumulates in the order of the producers' loops.
 
     Before::
 
@@ -120,7 +122,7 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
     def _producers(
         state: StepState, flow: BlockScope, block: ir.Block, loop: ir.For
     ) -> list[ir.Block]:
-        """The producers inside the loop; the others must come before it."""
+        """Return the producers inside the loop; fails unless the others come before it."""
         realize = state.tree.realize(block)
         inside = set(state.tree.child_blocks(loop))
         producers = flow.producers(block)
@@ -130,8 +132,8 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
                 f"no block of the scope writes what block {block.name} reads",
                 code="BW322",
                 guilty=[realize],
-                help="move its consumers instead, or bring the block itself to a "
-                "consumer: compute_at",
+                help="move its consumers instead, or use compute_at to move the block "
+                "itself to a consumer",
             )
         for producer in producers:
             late = result and flow.position[producer] > flow.position[result[0]]
@@ -147,7 +149,7 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
 
     @staticmethod
     def _undisturbed(state: StepState, flow: BlockScope, block: ir.Block, loop: ir.For) -> None:
-        """Nobody writes what the block reads, or uses what it writes, between the two places."""
+        """Require no conflicting accesses between the old and the new position of the block."""
         around = neighbours(state, flow, block, loop)
         here = flow.position[block]
         first = min(flow.position[b] for b in state.tree.child_blocks(loop))
@@ -161,7 +163,7 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
     def _domains(
         state: StepState, flow: BlockScope, block: ir.Block, loop: ir.For, producers: list[ir.Block]
     ) -> Domains:
-        """What the producers write in one iteration, as domains of the consumer's iterators."""
+        """Return the domains of the consumer's iterators that one iteration produces inputs for."""
         fixed = [*state.tree.loops_above(loop), loop]
         analyzer = state.analyzer(loop.body)
         iterators = {it.var: it.dom for it in block.iter_vars}
@@ -178,9 +180,8 @@ class ReverseComputeAt(Primitive, frozen=True, eq=False):
                 narrow(result, var, rng, analyzer)
             if unclear:
                 state.fail(
-                    f"which instances of block {block.name} an iteration of loop "
-                    f"{loop.loop_var.name} can run does not follow from its index of "
-                    f"{read.buffer.name}",
+                    f"the index of {read.buffer.name} in block {block.name} does not determine "
+                    f"which instances an iteration of loop {loop.loop_var.name} can run",
                     code="BW358",
                     guilty=[state.tree.realize(block), loop],
                     help="choose a loop in which the whole dimension is produced",
@@ -194,8 +195,10 @@ def _reached(
     iterators: Domains,
     analyzer: Analyzer,
 ) -> tuple[Domains, bool]:
-    """Domains in which a block reads what any of its producers made, and whether some dimension
-    that is not made as a whole tells nothing of an iterator."""
+    """Return the iterator domains that read what any producer wrote, and whether some are unknown.
+
+    They are unknown if a dimension that is not written as a whole does not determine an iterator.
+    """
     result: Domains = {}
     free: set[ir.Var] = set()
     hulls: list[ir.Range] = []
@@ -218,7 +221,7 @@ def _is_whole(rng: ir.Range, dim: ir.Expr, analyzer: Analyzer) -> bool:
 
 
 def _elsewhere(state: StepState, block: ir.Block, producer: ir.Block, loop: ir.For) -> str:
-    """Where a block can go when the loop chosen does not hold what it reads."""
+    """Suggest where to move a block if the chosen loop does not contain a producer."""
     name = loop.loop_var.name
     what = ", ".join(
         dict.fromkeys(
@@ -233,20 +236,20 @@ def _elsewhere(state: StepState, block: ir.Block, producer: ir.Block, loop: ir.F
         ),
     )
     why = (
-        f"what of {what} an iteration of {name} produces would decide what of block "
-        f"{block.name} it runs, and block {producer.name} stands outside of it"
+        f"the part of {what} that an iteration of {name} produces determines the instances of "
+        f"block {block.name} that it runs, and block {producer.name} is outside the loop"
     )
-    ways = [f"{result[-1]} goes with block {producer.name}"] if result else []
+    ways = [f"{result[-1]} moves it to block {producer.name}"] if result else []
     others = [b for b in state.tree.child_blocks(loop) if b is not block][:1]
     shared = one_loop(state, [*others, block], f'get_loops("{block.name}")') if others else ""
     if shared:
         merged = shared.rsplit(", then ", 1)[0]
-        ways.append(f"{merged} brings it beside block {others[0].name}")
+        ways.append(f"{merged} moves it next to block {others[0].name}")
     return (
         why
         + "; "
         + (
             "; or ".join(ways)
-            or f"bring both into one loop first, or leave block {block.name} where it is"
+            or f"move both into one loop first, or leave block {block.name} where it is"
         )
     )

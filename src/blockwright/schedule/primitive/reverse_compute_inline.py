@@ -1,4 +1,4 @@
-"""reverse_compute_inline: a consumer's expression is applied where its producer stores."""
+"""reverse_compute_inline: inline a consumer into its producer."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ from blockwright.schedule.rewrite.motion import (
 
 
 class ReverseComputeInline(Primitive, frozen=True, eq=False):
-    """Apply a consumer's expression to the value its producer stores, and drop the consumer.
+    """Inline a consumer: apply its expression to the value its producer stores, and drop the block.
 
     Args:
         block: the consumer.
 
     Requires:
-    - the block and its producers are complete, each with one store as body (BW314, BW360): a
+    - the block and its producers are complete, each with one store as body (BW314, BW360); a
       reduction would apply the expression to each partial sum;
-    - the block reads the producer's result at one index (BW325), a one-to-one map of its iterators,
-      such as the iterators themselves in any order, or `vi // 8, vi % 8` (BW324);
-    - nobody else reads that result, and it lives in the scope (BW322);
-    - the loops reach the whole domain of the block (BW361), and the producers make all that it
-      reads (BW358), each read being of an element that exists (BW358);
-    - nothing between the two places uses what the block writes, or writes what it reads, and
-      iterations after the block's own do not make its producer's result anew (BW316).
+    - the block reads the producer's result at one index (BW325), which is an injective map of its
+      iterators, for example the iterators in any order, or `vi // 8, vi % 8` (BW324);
+    - no other block reads that result, and its buffer is allocated in the scope (BW322);
+    - the loops cover the whole domain of the block (BW361); the producers write all that it reads,
+      and each read is inside the buffer (BW358);
+    - no statement between the block and its producers uses what the block writes, or writes what it
+      reads; later iterations do not recompute the producer's result (BW316).
 
     Before::
 
@@ -104,12 +104,12 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         mappings = [iterators_of(state, block, load, read, stored.indices) for _, stored in result]
         self._makes_all(state, flow, producers, block, buffer)
         problem = flow.uncovered(block, {buffer})
-        if problem:  # producers go on where the block has read
+        if problem:  # producers overwrite the result after the block has read it
             state.fail(
                 problem,
                 code="BW316",
                 guilty=[state.tree.realize(x) for x in (*producers, block)],
-                help="leave the blocks apart: each iteration reads what a later one makes anew",
+                help="keep the blocks separate: a later iteration recomputes what each one reads",
             )
         self._undisturbed(state, flow, producers, block)
         edit = Edit(state)
@@ -120,7 +120,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         edit.refresh_signatures()
         step = edit.finish()
         for producer in producers:
-            read = {r.buffer for r in block.reads}  # the rest the producer reads where it did
+            read = {r.buffer for r in block.reads}  # the producer's own reads do not move
             require_sound(state, step, edit.latest(producer), block, among=read)
         return step
 
@@ -135,7 +135,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         mapping: dict[ir.Var, ir.Expr],
         read: Sequence[ir.Expr],
     ) -> None:
-        """Let one producer store the consumer's value, where there is an instance of it."""
+        """Let a producer store the consumer's value, masked to points of the consumer's domain."""
         typed = {var: ir.cast_to(value, var.type) for var, value in mapping.items()}
         consumer = ir.substitute(copied_expr(store.value), typed)
         old = state.tree.realize(producer)
@@ -163,7 +163,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
             ):
                 if not analyzer.prove(condition):
                     more.append(ir.substitute(condition, values))
-        for index, output in zip(read, made.indices, strict=True):  # an element that is read
+        for index, output in zip(read, made.indices, strict=True):  # only elements that are read
             hit = ir.EQ(*ir.match_types(ir.substitute(index, typed), output))
             if not analyzer.prove(hit):
                 more.append(ir.substitute(hit, values))
@@ -173,7 +173,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
     def _producers(
         state: StepState, flow: BlockScope, block: ir.Block
     ) -> list[tuple[ir.Block, ir.BufferStore]]:
-        """The blocks that can take the expression: all that write what the last producer writes."""
+        """Return the blocks to inline into: all writers of the last producer's buffer."""
         own = set(flow.block.alloc_buffers)
         before = flow.producers(block)
         if not before:
@@ -181,7 +181,8 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
                 f"block {block.name} has no producer in its scope",
                 code="BW322",
                 guilty=[state.tree.realize(block)],
-                help="the block reads inputs only: compute_inline puts it into its consumers",
+                help="the block reads inputs only: use compute_inline to inline it into its "
+                "consumers",
             )
         require_complete(state, flow, before[-1])
         buffer = element_store(state, before[-1]).buffer
@@ -207,7 +208,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
     def _load(
         state: StepState, block: ir.Block, store: ir.BufferStore, buffer: ir.Buffer
     ) -> ir.BufferLoad:
-        """The only way in which the consumer reads the buffer."""
+        """Return the consumer's load of the buffer; fails if loads differ in their indices."""
         loads = [n for n in ir.collect(store, ir.BufferLoad) if n.buffer is buffer]
         for other in loads[1:]:
             if not ir.structural_equal(other.replace(span=None), loads[0].replace(span=None)):
@@ -227,16 +228,18 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
         block: ir.Block,
         buffer: ir.Buffer,
     ) -> None:
-        """The producers make every element that the block reads; those they make beyond belong to
-        no instance of the block, which a predicate says."""
+        """Require that the producers write every element that the block reads.
+
+        They may write more: a predicate masks the points without an instance of the block.
+        """
         read = next(r for r in block.reads if r.buffer is buffer)
         if not flow.covers(producers, block, read):
             names = " and ".join(p.name for p in producers)
             state.fail(
-                f"block {names} does not run where block {block.name} does",
+                f"block {names} does not write everything that block {block.name} reads",
                 code="BW358",
                 guilty=[state.tree.realize(x) for x in (*producers, block)],
-                help=f"compute_inline({producers[0].name}) puts the producer into block "
+                help=f"compute_inline({producers[0].name}) inlines the producer into block "
                 f"{block.name} instead, if it writes each element once; "
                 f"reverse_compute_at({block.name}, loop) keeps the buffer",
             )
@@ -245,7 +248,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
     def _undisturbed(
         state: StepState, flow: BlockScope, producers: list[ir.Block], block: ir.Block
     ) -> None:
-        """Nobody writes what the block reads, or uses what it writes, between the places."""
+        """Require no conflicting accesses between the block and its producers."""
         here = flow.position[block]
         for producer in producers:
             around = neighbours(state, flow, block, state.tree.realize(producer))
@@ -256,7 +259,7 @@ class ReverseComputeInline(Primitive, frozen=True, eq=False):
 
 
 class _Replace(ir.Mutator):
-    """Loads of one buffer become a value."""
+    """Replace the loads of one buffer by a value."""
 
     def __init__(self, buffer: ir.Buffer, value: ir.Expr) -> None:
         super().__init__()

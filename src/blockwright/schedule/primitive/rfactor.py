@@ -1,4 +1,4 @@
-"""rfactor: partial results for every iteration of one reduction loop, combined afterwards."""
+"""rfactor: factor a reduction loop into partial results, combined by a second reduction."""
 
 from __future__ import annotations
 
@@ -22,28 +22,29 @@ from blockwright.schedule.primitive.decompose_reduction import (
 
 
 class Rfactor(Primitive, frozen=True, eq=False):
-    """Turn one reduction loop into a spatial axis of buffers of partial results.
+    """Factor a reduction loop: it becomes a spatial axis of new buffers of partial results.
 
     Args:
-        loop: a loop that binds reduction iterators of the only block below it.
-        factor_axis: where the new axis stands in the partial buffers; negative counts from behind.
+        loop: a loop that drives reduction iterators of the only block below it.
+        factor_axis: position of the new axis in the partial buffers; negative counts from the end.
 
     Requires:
-    - the block is the only one below the loop, the loop starts at 0 and binds reduction iterators
+    - the block is the only one below the loop; the loop starts at 0 and drives reduction iterators
       (BW310, BW332);
-    - the block is a reduction by a builtin reducer, or by the one that it declares, of one
-      element or of a tuple (BW330), and each instance runs once (BW315);
-    - the initial value combined with itself is itself, for each partial result starts from it; a
-      minimum may start anywhere, a sum only from 0 (BW330);
-    - all reduction loops hold the block alone, with extents free of loops (BW310, BW350);
-    - conditions on reduction loops use other loops only where an iterator equals them (BW332).
+    - the block is a reduction of one element or of a tuple, by a builtin or declared reducer
+      (BW330), and each instance runs once (BW315);
+    - the initial value combined with itself is itself, because each partial result starts from it:
+      a minimum may start from any value, a sum only from 0 (BW330);
+    - all reduction loops contain only the block, and their extents depend on no loop (BW310,
+      BW350);
+    - conditions on reduction loops use other loops only through iterators bound to them (BW332).
 
-    The order of floating-point additions changes. A predicate on the reduction becomes a choice
-    between the term and the neutral value, so that every partial result is defined.
+    The order of floating-point additions changes. A predicate on reduction loops becomes a select
+    between the term and the identity value, so that every partial result is defined.
 
-    A tuple gets one partial buffer per component, with the new axis in the same place.
+    A tuple reduction gets one partial buffer per component, with the new axis at the same position.
 
-    Returns: the block of partial results; the given block becomes the combination.
+    Returns: the block of partial results; the given block becomes the final reduction.
 
     Before::
 
@@ -97,8 +98,8 @@ class Rfactor(Primitive, frozen=True, eq=False):
                 "there must be exactly one block below the loop",
                 code="BW310",
                 guilty=[loop, *below],
-                help="split or reorder so that the reduction has the loop to "
-                "itself; take the step before blocks move into it",
+                help="split or reorder so that the loop contains only the "
+                "reduction; apply the step before other blocks move into it",
             )
         block = below[0]
         reduction = reduction_of(state, block)
@@ -112,23 +113,23 @@ class Rfactor(Primitive, frozen=True, eq=False):
                 f"loop {loop.loop_var.name} binds no reduction iterator",
                 code="BW332",
                 guilty=[loop, block],
-                help=f"give {choice}, which drives the reduction; or split it first and "
-                "give one of its parts",
+                help=f"choose {choice}, which drives the reduction; or split it first and "
+                "choose one of its parts",
             )
         require_restart(state, block, reduction)
         axis = self._axis(state, block, reduction)
         return _Rfactor(state, block, reduction, loop, loops, reducing, axis).step()
 
     def _axis(self, state: StepState, block: ir.Block, reduction: Reduction) -> int:
-        """Where the new axis stands, counted from the front."""
+        """Return the position of the new axis, counted from the front."""
         ranks = {len(element.indices) + 1 for element in reduction.elements}
         if len(ranks) > 1:
             state.fail(
                 "the components of the reduction have buffers of different rank, so the "
-                "new axis has no common place",
+                "new axis has no common position",
                 code="BW332",
                 guilty=[block],
-                help="reduce the components in blocks of their own",
+                help="reduce the components in separate blocks",
             )
         (rank,) = ranks
         if not -rank <= self.factor_axis < rank:
@@ -136,8 +137,8 @@ class Rfactor(Primitive, frozen=True, eq=False):
                 f"factor_axis must be between {-rank} and {rank - 1}",
                 code="BW304",
                 guilty=[block],
-                help="it says where the new axis stands among those of the "
-                "partial results; 0 puts it first",
+                help="it is the position of the new axis in the partial results; "
+                "0 makes it the first",
             )
         return self.factor_axis % rank
 
@@ -162,7 +163,7 @@ class _Rfactor:
                 "other statements share the loop's body",
                 code="BW310",
                 guilty=[loop],
-                help="move the other statements out first, or take the step "
+                help="move the other statements out first, or apply the step "
                 "before blocks move into the loop",
             )
         shared = [n for n in reducing if n not in self.own]
@@ -182,7 +183,7 @@ class _Rfactor:
                     f"the extent of loop {each.loop_var.name} depends on another loop",
                     code="BW350",
                     guilty=[each, block],
-                    help="split so that all loops around the block have extents of their own",
+                    help="split so that all loops around the block have independent extents",
                 )
         require_once(state, block, self.own, "that are factored")
         self.reducing = reducing
@@ -210,7 +211,7 @@ class _Rfactor:
         return edit.finish(result)
 
     def _split_predicate(self) -> tuple[list[ir.Expr], list[ir.Expr]]:
-        """Conditions without, and with, reduction loops."""
+        """Split the predicate into conditions without and conditions with reduction loops."""
         variables = {n.loop_var for n in self.reducing}
         outer: list[ir.Expr] = []
         inner: list[ir.Expr] = []
@@ -231,7 +232,7 @@ class _Rfactor:
         return iters, values, renamed
 
     def _partial(self) -> tuple[ir.Stmt, ir.Block]:
-        """The block that fills the partial buffer, over all loops."""
+        """Build the block that computes the partial results, over all loops."""
         iters, values, renamed = self._spatial()
         lane_dom = self.loop.dom
         iters.insert(0, ir.IterVar(self.lane, lane_dom))
@@ -254,7 +255,8 @@ class _Rfactor:
             guard = ir.all_of(ir.substitute(c, {**by_loop, **spatial_of}) for c in inner)
             if ir.uses_var(guard, set(self.state.tree.loops)):
                 self.state.fail(
-                    "a condition on a reduction loop uses a spatial loop that no iterator equals",
+                    "a condition on a reduction loop uses a spatial loop that no iterator is bound "
+                    "to",
                     code="BW332",
                     guilty=[*inner, self.block],
                     help="rfactor before the spatial loop is split",
@@ -278,7 +280,7 @@ class _Rfactor:
         return nest, result
 
     def _loops_to_iters(self, renamed: dict[ir.Var, ir.Expr]) -> dict[ir.Var, ir.Expr]:
-        """Loop variables that a spatial iterator equals; a predicate in the block uses those."""
+        """Map loop variables to the spatial iterators bound to them."""
         result: dict[ir.Var, ir.Expr] = {}
         for it, value in zip(self.block.iter_vars, self.realize.iter_values, strict=True):
             if isinstance(value, ir.Var) and it.iter_type is not ir.IterType.REDUCE:
@@ -289,7 +291,7 @@ class _Rfactor:
         return [ir.substitute(value, renamed) for value in self.reduction.initial]
 
     def _elements(self, renamed: dict[ir.Var, ir.Expr]) -> list[ir.BufferLoad]:
-        """The elements of the given block, over other iterators."""
+        """Rewrite the elements of the original block over renamed iterators."""
         return [
             ir.BufferLoad(e.buffer, tuple(ir.substitute(i, renamed) for i in e.indices))
             for e in self.reduction.elements
@@ -306,7 +308,7 @@ class _Rfactor:
         return result
 
     def _final(self) -> tuple[ir.Stmt, ir.Block]:
-        """The block that combines the partial results, over the spatial loops and the factor."""
+        """Build the block that combines partial results, over spatial loops and the factor."""
         iters, values, renamed = self._spatial()
         lane = ir.Var(self.lane.name, self.lane.type)
         dom = self.loop.dom
@@ -323,14 +325,14 @@ class _Rfactor:
         nest: ir.Stmt = ir.BlockRealize(tuple(values), ir.all_of(outer), final)
         for own in reversed(loops):
             loop = own
-            if own is self.loop:  # partial results are combined one after another
+            if own is self.loop:  # partial results are combined serially
                 loop = loop.replace(kind=ir.ForKind.SERIAL, annotations={}, thread=None)
             nest = loop.replace(loop_var=fresh[own.loop_var], body=nest)
         return nest, final
 
 
 def _own_chain(loops: list[ir.For], realize: ir.BlockRealize) -> list[ir.For]:
-    """The innermost run of loops that hold nothing but the block."""
+    """Return the innermost perfectly nested loops around a block."""
     own: list[ir.For] = []
     inner: ir.Stmt = realize
     for loop in reversed(loops):
@@ -342,6 +344,9 @@ def _own_chain(loops: list[ir.For], realize: ir.BlockRealize) -> list[ir.For]:
 
 
 def _from_first_reduction(own: list[ir.For], reducing: list[ir.For]) -> list[ir.For]:
-    """The loops from the outermost reduction loop inwards; spatial loops outside are shared."""
+    """Return the loops from the outermost reduction loop inwards.
+
+    The spatial loops outside are shared by both new blocks.
+    """
     first = next(k for k, loop in enumerate(own) if loop in reducing)
     return own[first:]

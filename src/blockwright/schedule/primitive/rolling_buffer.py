@@ -1,4 +1,4 @@
-"""rolling_buffer: overlapping windows share a circular buffer, and only what is new is computed."""
+"""rolling_buffer: keep a sliding window in a circular buffer and compute only new elements."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ from blockwright.schedule.rewrite.storage import moved_accesses, require_owned, 
 
 
 class _Window(msgspec.Struct, frozen=True):
-    """What one iteration computes in the rolling dimension: `size` elements from `low` on, of
-    which the last `step` are new."""
+    """The window of one iteration of `loop` in the rolling dimension `dim`.
+
+    It has `size` elements from `low` on; the last `step` of them are new.
+    """
 
     loop: ir.For
     dim: int
@@ -36,29 +38,30 @@ class _Window(msgspec.Struct, frozen=True):
 
 
 class RollingBuffer(Primitive, frozen=True, eq=False):
-    """Keep a sliding window of a buffer: compute only the elements that the iteration before has
-    not computed, and store them over those no longer needed.
+    """Turn a buffer into a circular buffer that holds a sliding window.
 
-    The rolling loop is the outermost one shared by the block and all readers along which the
-    windows of consecutive iterations overlap. In that dimension the buffer shrinks to the window,
-    and indices are taken modulo its size.
+    Each iteration computes only the elements that the previous one has not computed, and overwrites
+    elements that are no longer needed. The rolling loop is the outermost loop shared by the block
+    and all readers whose consecutive iterations have overlapping windows. In that dimension the
+    buffer shrinks to the window size, and indices become modulo that size.
 
     Args:
-        block: the producer, computed in a loop of its consumers (see `compute_at`).
+        block: the producer, already computed in a loop of its consumers (see `compute_at`).
         buffer_index: position among the block's write regions, or the buffer's name.
 
     Requires:
-    - the buffer is allocated in the program with the layout of its shape (BW321, BW328), used
+    - the buffer is allocated in the program with its default layout (BW321, BW328), accessed
       element by element in blocks (BW359, BW313), and written by this block alone (BW322);
-    - the block is idempotent (BW314, BW315), its predicate only keeps iterators in their domains
-      (BW356), and what it reads stays as it is while the loop runs (BW316);
+    - the block is idempotent (BW314, BW315), its predicate only bounds iterators to their domains
+      (BW356), and its inputs do not change while the loop runs (BW316);
     - there is a serial loop (BW312) whose iterations need windows of a fixed size that move by a
-      fixed smaller step in one dimension, in which the block writes single elements (BW345);
-    - all readers are in that loop (BW322), and each finds what it reads in the iteration (BW316).
+      smaller fixed step in one dimension, in which the block writes single elements (BW345);
+    - all readers are in that loop (BW322), and each reads only elements of the same iteration's
+      window (BW316).
 
-    Take it last: roll consumers before their producers, and mark outer loops as parallel before.
-    Afterwards instances share elements and readers rely on earlier iterations, so that steps which
-    need instances or iterations to stand on their own are refused.
+    Apply it last: roll consumers before their producers, and parallelize outer loops before.
+    Afterwards instances share elements and readers depend on earlier iterations, so steps that
+    need independent instances or iterations are rejected.
 
     Before::
 
@@ -138,22 +141,22 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         buffer: ir.Buffer,
         readers: Sequence[ir.Block],
     ) -> None:
-        """There are readers, each of which finds in its iteration what it reads."""
+        """Require a single writer, and readers that read only elements of the same iteration."""
         others = [w for w in flow.writers[buffer] if w is not block]
         if others:
             state.fail(
                 f"block {others[0].name} writes {buffer.name} too",
                 code="BW322",
                 guilty=[state.tree.realize(b) for b in (block, *others)],
-                help="roll a buffer that one block writes",
+                help="choose a buffer that only one block writes",
             )
         if not readers:
             state.fail(
                 f"nothing reads what block {block.name} writes",
                 code="BW322",
                 guilty=[state.tree.realize(block)],
-                help="roll the buffer of a producer, after compute_at has put it "
-                "under its consumer's loop",
+                help="use rolling_buffer on a producer, after compute_at has moved it "
+                "into a loop of its consumer",
             )
         for reader in readers:
             region = next(r for r in reader.reads if r.buffer is buffer)
@@ -175,7 +178,7 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         buffer: ir.Buffer,
         readers: Sequence[ir.Block],
     ) -> _Window:
-        """The outermost shared loop along which windows overlap."""
+        """Return the window of the outermost shared loop along which windows overlap."""
         shared = state.tree.loops_above(block)
         for reader in readers:
             common = state.tree.common_loops(block, reader)
@@ -242,7 +245,7 @@ def _overlap(
     inner: set[ir.Var],
     analyzer: Analyzer,
 ) -> _Window | None:
-    """The window that an iteration of the loop needs, if it moves in one dimension and overlaps."""
+    """Return the window of a loop, if it moves in one dimension and overlaps the previous one."""
     var = loop.loop_var
     moving = [k for k, rng in enumerate(box) if ir.uses_var(rng, var)]
     if len(moving) != 1:
@@ -262,11 +265,11 @@ def _overlap(
 
 
 def _require_rolling_loop(state: StepState, block: ir.Block, loop: ir.For) -> None:
-    """Iterations run one after the other, and the loops inside are the same in each."""
+    """Require serial iterations and inner loops with loop-invariant ranges."""
     if loop.kind not in (ir.ForKind.SERIAL, ir.ForKind.UNROLLED):
         state.fail(
-            f"loop {loop.loop_var.name} is {loop.kind.value}: an iteration does not find "
-            "what the one before left",
+            f"loop {loop.loop_var.name} is {loop.kind.value}: an iteration cannot use values "
+            "of the previous one",
             code="BW312",
             guilty=[loop],
             help=_in_order(loop),
@@ -280,23 +283,25 @@ def _require_rolling_loop(state: StepState, block: ir.Block, loop: ir.For) -> No
                 f"the range of loop {inner.loop_var.name} changes with {loop.loop_var.name}",
                 code="BW350",
                 guilty=[inner, loop],
-                help="compute_at a loop whose iterations all need a range of the same size",
+                help="use compute_at on a loop whose iterations all need a range of the same size",
             )
 
 
 def _in_order(loop: ir.For) -> str:
-    """What to do about a loop that runs its iterations in no order."""
+    """Suggest how to roll in a loop whose iterations are unordered."""
     name, kind = loop.loop_var.name, loop.kind.value
     return (
-        f"what is kept is computed in order, so the loop that rolls stays serial: leave {name} "
+        f"the rolling loop must be serial, because the window is computed in order: leave {name} "
         f"serial; or split({name}, …) before it becomes {kind}, make the outer part {kind}, "
-        "compute_at at the inner part and roll there, so that each strip fills a window of its own"
+        "compute_at at the inner part and roll there, so that each strip has a separate window"
     )
 
 
 def _require_own_windows(state: StepState, buffer: ir.Buffer, above: Sequence[ir.For]) -> None:
-    """Iterations that run at the same time have a buffer each, as those of an outermost parallel
-    loop and threads with memory of their own do."""
+    """Require that concurrent iterations have private buffers.
+
+    Iterations of an outermost parallel loop do, and so do threads with private memory.
+    """
     for depth, loop in enumerate(above):
         shared = loop.kind is ir.ForKind.VECTORIZED or (
             loop.kind is ir.ForKind.PARALLEL and depth > 0
@@ -306,10 +311,10 @@ def _require_own_windows(state: StepState, buffer: ir.Buffer, above: Sequence[ir
         if shared:
             way = "store_at inside the loop first"
             if loop.kind is ir.ForKind.THREAD_BINDING:
-                way = f'set_scope(…, "local") first, so that each thread has a {buffer.name}'
+                way = f'set_scope(…, "local") first, so that each thread has its own {buffer.name}'
             state.fail(
                 f"iterations of loop {loop.loop_var.name}, which is {loop.kind.value}, may "
-                f"roll over one another's values of {buffer.name}",
+                f"overwrite one another's values of {buffer.name}",
                 code="BW312",
                 guilty=[loop],
                 help=way,
@@ -317,7 +322,7 @@ def _require_own_windows(state: StepState, buffer: ir.Buffer, above: Sequence[ir
 
 
 def _require_steady(state: StepState, flow: BlockScope, block: ir.Block, loop: ir.For) -> None:
-    """Whatever the block depends on in the loop has the same values in every iteration."""
+    """Require that the inputs of a block have the same values in every iteration of the loop."""
     inside = state.tree.child_blocks(loop)
     done: set[ir.Block] = set()
     work = [block]
@@ -339,8 +344,8 @@ def _require_steady(state: StepState, flow: BlockScope, block: ir.Block, loop: i
                     f"{loop.loop_var.name} runs",
                     code="BW316",
                     guilty=[state.tree.realize(b) for b in (other, here)],
-                    help="cache_read what the block reads before the loop, so "
-                    "that it keeps its values",
+                    help="use cache_read before the loop, so that the block reads an "
+                    "unchanged copy",
                 )
             if other not in done:
                 work.append(other)

@@ -1,4 +1,4 @@
-"""sample_categorical: one of several numbers, drawn by weight."""
+"""sample_categorical: sample one of several numbers with given probabilities."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from blockwright.schedule.engine.state import StepResult, StepState
 
 
 class SampleCategorical(Primitive, frozen=True, eq=False):
-    """Draw one of several numbers.
+    """Sample one of several numbers with given probabilities.
 
     Args:
         candidates: the numbers.
-        probs: how likely each is; they are scaled so that their sum is 1.
-        decision: position of the number to take instead of drawing.
+        probs: weight of each candidate; the weights are normalized to sum 1.
+        decision: position of the number to use instead of sampling.
 
     Requires:
     - as many weights as candidates, none negative, not all 0 (BW304);
@@ -60,21 +60,21 @@ class SampleCategorical(Primitive, frozen=True, eq=False):
             state.fail(
                 f"{count} candidates have {len(self.probs)} weights",
                 code="BW304",
-                help="give one weight per candidate",
+                help="pass one weight per candidate",
             )
         if not all(0 <= p < math.inf for p in self.probs) or not 0 < sum(self.probs) < math.inf:
             state.fail(
-                "the weights are no probabilities",
+                "the weights are not probabilities",
                 code="BW304",
-                help="give finite numbers from 0 up, at least one positive",
+                help="pass finite nonnegative numbers, at least one positive",
             )
         chosen = self.decision
         if chosen is None:
             (chosen,) = state.random.choices(range(count), self.probs)
         if not 0 <= chosen < count:
             state.fail(
-                f"the decision {chosen} is no position among {count} candidates",
+                f"decision={chosen} is not a position among {count} candidates",
                 code="BW304",
-                help=f"positions run from 0 to {count - 1}",
+                help=f"positions range from 0 to {count - 1}",
             )
         return StepResult(state.func, results=(self.candidates[chosen],), decision=chosen)

@@ -1,4 +1,4 @@
-"""sample_compute_location: where to compute a producer, drawn among the places that are legal."""
+"""sample_compute_location: sample a legal compute location for a producer."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _BLOCK, _LOOP = BlockRV(0), LoopRV(1)
 
 
 class SampleComputeLocation(Primitive, frozen=True, eq=False):
-    """Draw a place for a block: a loop of its consumer, where it is, or inlined.
+    """Sample a compute location for a block: a loop of its consumer, its current place, or inline.
 
-    The result is for `compute_at`, which also takes the two places that are no loops. Each legal
-    place is as likely as any other; where the block stands now is always legal.
+    The result is passed to `compute_at`, which also accepts the two locations that are not loops.
+    Legal locations are sampled uniformly; the current location is always legal.
 
     Args:
         block: a block whose result is read in its scope.
-        decision: a loop around the first consumer (0 is the outermost), -1 for where the block
-            stands, -2 for inlining it; instead of drawing.
+        decision: the location to use instead of sampling: the position of a loop around the first
+            consumer (0 is the outermost), -1 for the current location, -2 to inline the block.
 
     Requires:
-    - something in the scope reads what the block writes (BW322);
-    - a decision names a place that there is (BW304); `compute_at` checks that it is legal.
+    - a block in the scope reads what the block writes (BW322);
+    - a decision is an existing location (BW304); `compute_at` checks that it is legal.
 
     Before::
 
@@ -75,7 +75,7 @@ class SampleComputeLocation(Primitive, frozen=True, eq=False):
                 f"nothing reads what block {block.name} writes",
                 code="BW322",
                 guilty=[realize],
-                help="only a producer has places to choose from",
+                help="choose a block that has consumers",
             )
         loops = state.tree.loops_above(consumers[0])
         chosen = self.decision
@@ -85,11 +85,11 @@ class SampleComputeLocation(Primitive, frozen=True, eq=False):
             chosen = state.random.choice([*inline, -1, *legal])
         if not -2 <= chosen < len(loops):
             state.fail(
-                f"the decision {chosen} names no place: {len(loops)} loops stand around "
+                f"decision={chosen} is out of range: {len(loops)} loops are around "
                 f"block {consumers[0].name}",
                 code="BW304",
                 guilty=[realize],
-                help="-1 is where the block stands, -2 inlines it",
+                help="-1 is the current location, -2 inlines the block",
             )
         places: dict[int, Target] = {-1: SampledLocation.ROOT, -2: SampledLocation.INLINE}
         target = places[chosen] if chosen < 0 else loops[chosen].loop_var
@@ -97,7 +97,7 @@ class SampleComputeLocation(Primitive, frozen=True, eq=False):
 
 
 def _allows(state: StepState, block: ir.Block, loop: ir.For | None) -> bool:
-    """Whether the block can be computed at a loop, or inlined where no loop is given."""
+    """Whether the block can be computed at a loop, or inlined if `loop` is None."""
 
     def resolve(handle: Handle) -> Target:
         return block if handle == _BLOCK or loop is None else loop.loop_var

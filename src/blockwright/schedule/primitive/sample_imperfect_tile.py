@@ -1,4 +1,4 @@
-"""sample_imperfect_tile: inner tile sizes that need not divide the extent."""
+"""sample_imperfect_tile: sample inner tile sizes that need not divide the extent."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.rewrite.sampling import require_decision, require_parts
 
 _UNBOUNDED = 64
-"""The largest factor drawn where nothing is known of the extent."""
+"""The largest factor sampled if the extent has no known upper bound."""
 
 
 class SampleImperfectTile(Primitive, frozen=True, eq=False):
-    """Draw the inner factors of a tile; the outermost is left to `split`, as None.
+    """Sample the inner factors of a tile; `split` infers the outermost factor, passed as None.
 
-    Factors are powers of two and three times those, drawn innermost first, each within what
-    remains of the extent. The extent may be symbolic; then its upper bound counts.
+    Factors are powers of two, or three times a power of two. They are sampled innermost first, each
+    at most the remaining extent. For a symbolic extent, its upper bound is used.
 
     Args:
         loop: the loop.
-        n: how many factors the tile has; one less is drawn.
-        max_innermost_factor: the last factor is at most this.
-        decision: the inner factors to take instead of drawing.
+        n: number of factors of the tile; n - 1 are sampled.
+        max_innermost_factor: upper limit of the last factor.
+        decision: the inner factors to use instead of sampling.
 
     Requires:
     - at least two factors, and a limit of at least 1 (BW304);
-    - a decision has one positive factor for each that would be drawn (BW318).
+    - a decision has n - 1 positive factors (BW318).
 
     Before::
 
@@ -72,7 +72,7 @@ class SampleImperfectTile(Primitive, frozen=True, eq=False):
             state.fail(
                 f"max_innermost_factor={self.max_innermost_factor} allows no factor",
                 code="BW304",
-                help="give at least 1",
+                help="use a limit of at least 1",
             )
         if self.decision is None:
             drawn = self._draw(state, loop)
@@ -102,5 +102,5 @@ class SampleImperfectTile(Primitive, frozen=True, eq=False):
 
 
 def _largest(analyzer: Analyzer, extent: ir.Expr) -> int | None:
-    """The largest value of an extent, if there is one."""
+    """Return the constant upper bound of an extent, if it has one."""
     return analyzer.const_bounds(extent)[1]

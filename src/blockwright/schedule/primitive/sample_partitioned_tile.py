@@ -1,4 +1,4 @@
-"""sample_partitioned_tile: factors of an extent, the inner ones together a multiple of a number."""
+"""sample_partitioned_tile: sample tile factors whose inner part is a multiple of a number."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from blockwright.schedule.rewrite.sampling import (
 
 
 class SamplePartitionedTile(Primitive, frozen=True, eq=False):
-    """Draw factors of a loop's extent in two parts; the inner part is a multiple of a number.
+    """Sample factors of a loop's extent in two parts; the inner part is a multiple of a number.
 
-    So an inner tile can hold whole vectors, or whole tiles of a tensor intrinsic.
+    The inner tile then consists of whole vectors, or of whole tiles of a tensor intrinsic.
 
     Args:
         loop: the loop.
-        n: how many factors, outermost first.
-        partition_pos: the first factor of the inner part.
+        n: number of factors, outermost first.
+        partition_pos: position of the first factor of the inner part.
         innerpart_factor: the product of the inner part is a multiple of this.
-        decision: the factors to take instead of drawing.
+        decision: the factors to use instead of sampling.
 
     Requires:
     - the extent is a constant (BW354) and a multiple of `innerpart_factor` (BW318);
     - `partition_pos` is the position of a factor (BW304);
-    - a decision follows the rule (BW318).
+    - a decision satisfies the same conditions (BW318).
 
     Before::
 
@@ -75,14 +75,14 @@ class SamplePartitionedTile(Primitive, frozen=True, eq=False):
         extent, at, unit = constant_extent(state, loop), self.partition_pos, self.innerpart_factor
         if not 0 <= at < self.n or unit < 1:
             state.fail(
-                f"partition_pos={at} and innerpart_factor={unit} describe no part of "
+                f"partition_pos={at} and innerpart_factor={unit} are not a valid part of "
                 f"{self.n} factors",
                 code="BW304",
-                help="give a position from 0 on and a factor of at least 1",
+                help="use the position of a factor, counted from 0, and a factor of at least 1",
             )
         if extent % unit:
             state.fail(
-                f"the extent {extent} of loop {loop.loop_var.name} is no multiple of {unit}",
+                f"the extent {extent} of loop {loop.loop_var.name} is not a multiple of {unit}",
                 code="BW318",
                 guilty=[loop],
                 help="pad the loop first",
@@ -104,7 +104,11 @@ class SamplePartitionedTile(Primitive, frozen=True, eq=False):
         return StepResult(state.func, results=tuple(drawn), decision=tuple(drawn))
 
     def _draw(self, state: StepState, extent: int) -> list[int]:
-        """The size of the inner part, each as likely as it has tiles; then both parts."""
+        """Sample uniformly over all tiles.
+
+        First samples the size of the inner part, weighted by its number of tiles, then the factors
+        of both parts.
+        """
         outside, inside = self.partition_pos, self.n - self.partition_pos
         sizes = [d for d in divisors(extent) if d % self.innerpart_factor == 0]
         weights = [count_tiles(extent // d, outside) * count_tiles(d, inside) for d in sizes]

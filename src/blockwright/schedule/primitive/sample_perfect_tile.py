@@ -1,4 +1,4 @@
-"""sample_perfect_tile: factors of a loop's extent, drawn at random."""
+"""sample_perfect_tile: sample tile factors whose product is the extent of a loop."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from blockwright.schedule.rewrite.sampling import (
 
 
 class SamplePerfectTile(Primitive, frozen=True, eq=False):
-    """Draw factors whose product is the extent of a loop, each tile as likely as any other.
+    """Sample uniformly among all tiles whose factors multiply to the extent of a loop.
 
     Args:
         loop: the loop.
-        n: how many factors, outermost first.
-        max_innermost_factor: the last factor is at most this; -1 for no limit.
-        decision: the factors to take instead of drawing.
+        n: number of factors, outermost first.
+        max_innermost_factor: upper limit of the last factor; -1 for no limit.
+        decision: the factors to use instead of sampling.
 
     Requires:
     - the extent is a constant (BW354);
@@ -70,7 +70,7 @@ class SamplePerfectTile(Primitive, frozen=True, eq=False):
             state.fail(
                 f"max_innermost_factor={largest} allows no factor",
                 code="BW304",
-                help="give at least 1, or -1 for no limit",
+                help="use a limit of at least 1, or -1 for no limit",
             )
         if self.decision is None:
             drawn = draw_tile(state.random, extent, self.n, lambda d: largest == -1 or d <= largest)

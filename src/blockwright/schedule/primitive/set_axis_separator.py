@@ -1,4 +1,4 @@
-"""set_axis_separator: where a buffer's dimensions are grouped into physical axes."""
+"""set_axis_separator: group the dimensions of a buffer into physical axes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from blockwright.schedule.legality.buffers import home, named_buffer
 
 
 class SetAxisSeparator(Primitive, frozen=True, eq=False):
-    """State before which dimensions of a buffer a new physical axis starts.
+    """Set the dimensions of a buffer at which a new physical axis starts.
 
-    A target whose memory has several axes (a texture) addresses each group of dimensions on its
-    own; where memory has one axis, the groups follow one another row-major and nothing changes.
+    A target with multi-dimensional memory (a texture) addresses each group of dimensions
+    separately. In flat memory the groups are laid out row-major, and nothing changes.
 
     Args:
         block: a block that reads or writes the buffer.
         buffer: ("read" | "write", position) or a name.
-        axis_separators: increasing positions between 1 and the number of dimensions less 1; empty
+        axis_separators: increasing positions between 1 and the number of dimensions minus 1; empty
             means one axis.
 
-    Requires: the positions are such (BW304).
+    Requires: the positions are increasing and in range (BW304).
 
     Before::
 
@@ -72,11 +72,11 @@ class SetAxisSeparator(Primitive, frozen=True, eq=False):
         bounds = (0, *self.axis_separators, buffer.ndim)
         if any(a >= b for a, b in itertools.pairwise(bounds)):
             state.fail(
-                f"{list(self.axis_separators)} are no increasing positions inside the "
+                f"{list(self.axis_separators)} are not increasing positions inside the "
                 f"{buffer.ndim} dimensions of {buffer.name}",
                 code="BW304",
                 guilty=[block],
-                help="such as [1] for a matrix",
+                help="use positions such as [1] for a matrix",
             )
         if buffer.axis_separators == self.axis_separators:
             return StepResult(state.func)

@@ -1,4 +1,4 @@
-"""set_scope: where a buffer is stored."""
+"""set_scope: set the storage scope of a buffer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from blockwright.schedule.legality.try_remedies import THEN, called, first_legal
 
 
 class SetScope(Primitive, frozen=True, eq=False):
-    """Store the buffer a block writes in another scope.
+    """Set the storage scope of a buffer that a block writes.
 
     Args:
         block: a block that writes the buffer.
@@ -29,10 +29,10 @@ class SetScope(Primitive, frozen=True, eq=False):
 
     Requires:
     - the buffer is allocated in the program, not a parameter (BW321);
-    - the scope is a name (BW304);
-    - what other threads see is not updated atomically in a scope of one thread (BW338);
-    - where the members of a bound loop each have memory of that scope, no use of the buffer stands
-      outside of the loop (BW317).
+    - the scope is a valid name (BW304);
+    - a buffer with atomic updates is not moved to a thread-private scope (BW338);
+    - if the scope is private to the members of a bound loop, the buffer is not used both inside and
+      outside that loop (BW317).
 
     Before::
 
@@ -91,10 +91,10 @@ class SetScope(Primitive, frozen=True, eq=False):
             )
             which = f" (loops around it: {state.loops_of(block)})" if loops else ""
             state.fail(
-                f"{buffer.name} is a parameter of the function, whose place is the caller's choice",
+                f"{buffer.name} is a parameter of the function, and the caller chooses its scope",
                 code="BW321",
                 guilty=[block],
-                help=f"{way or copy} lets block {block.name} write a buffer of that scope, "
+                help=f"{way or copy} lets block {block.name} write a buffer in that scope, "
                 f"which is copied back in each iteration of that loop{which}",
             )
         if buffer.scope == self.storage_scope:
@@ -108,7 +108,7 @@ class SetScope(Primitive, frozen=True, eq=False):
         return edit.finish()
 
     def _require_written(self, state: StepState, block: ir.Block) -> None:
-        """The buffer is not one that the block only reads."""
+        """Reject the name of a buffer that the block reads but does not write."""
         name = self.buffer_index
         read = any(r.buffer.name == name for r in block.reads)
         if not read or any(r.buffer.name == name for r in block.writes):
@@ -119,7 +119,7 @@ class SetScope(Primitive, frozen=True, eq=False):
             if b is not state.func.root and any(r.buffer.name == name for r in b.writes)
         ]
         owned = (
-            f'; or set_scope("{makers[0]}", "{name}", …), as block {makers[0]} writes it'
+            f'; or set_scope("{makers[0]}", "{name}", …), because block {makers[0]} writes it'
             if makers
             else ""
         )
@@ -139,7 +139,7 @@ class SetScope(Primitive, frozen=True, eq=False):
             else ""
         )
         state.fail(
-            f"block {block.name} writes no single buffer called {name!r}, it only reads it",
+            f"block {block.name} only reads {name!r} and does not write it",
             code="BW320",
             guilty=[block],
             help=f"{way or copy}{all_of}{owned}",
@@ -147,7 +147,7 @@ class SetScope(Primitive, frozen=True, eq=False):
 
 
 def _require_in_members(state: StepState, owner: ir.Block, buffer: ir.Buffer, scope: str) -> None:
-    """What each member of a thread axis has for itself does not leave the loop over the members."""
+    """Reject uses outside a bound loop of a buffer that is private to each member of its axis."""
     users = [
         b
         for b in ir.blocks(owner)
@@ -165,16 +165,16 @@ def _require_in_members(state: StepState, owner: ir.Block, buffer: ir.Buffer, sc
             other = next((b for b in users if not state.tree.is_below(b, above)), None)
             if other is not None:
                 state.fail(
-                    f"each member bound to {thread.thread_tag} would have a {buffer.name} of its "
-                    f"own, which block {other.name} uses outside the loop",
+                    f"each member of {thread.thread_tag} would have a private {buffer.name}, "
+                    f"but block {other.name} uses it outside the loop",
                     code="BW317",
                     guilty=[above, state.tree.realize(other)],
                     help=f"{_shared_scope(thread.thread_tag)}, or compute_at block {user.name} or "
-                    f"reverse_compute_at block {other.name}, so that both stand in the loop",
+                    f"reverse_compute_at block {other.name}, so that both are in the loop",
                 )
 
 
 def _shared_scope(tag: str) -> str:
-    """A scope that the members of an axis share."""
+    """Suggest a scope that the members of an axis share."""
     scope = "global" if tag in BLOCK_AXES else "shared"
     return f'choose "{scope}", which the members share'

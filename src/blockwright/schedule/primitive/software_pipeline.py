@@ -19,8 +19,8 @@ class SoftwarePipeline(Primitive, frozen=True, eq=False):
     statements within a step. A prologue fills the pipeline and an epilogue drains it. The loop in
     between keeps its variable `i`: the last stage runs iteration `i`, earlier stages run ahead.
 
-    A buffer that carries values between stages gets one copy per iteration in flight
-    (multi-buffering), used in rotation; each copy holds what one iteration needs. If there are
+    A buffer that carries values between stages gets as many copies as iterations use it at the same
+    time (multi-buffering), used in rotation; each copy holds what one iteration needs. If there are
     outer loops, the pipeline becomes a block that allocates these buffers, so that iterations of
     the outer loops share nothing.
 

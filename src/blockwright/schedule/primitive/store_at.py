@@ -1,4 +1,4 @@
-"""store_at: a buffer lives as long as one iteration of a loop, and is as large as that needs."""
+"""store_at: allocate a buffer per loop iteration, shrunk to what the iteration accesses."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from blockwright.schedule.rewrite.storage import (
 
 
 class StoreAt(Primitive, frozen=True, eq=False):
-    """Allocate a buffer anew in each iteration of a loop, only as large as the iteration needs.
+    """Allocate a buffer in each iteration of a loop, with the size that the iteration accesses.
 
-    The body of the loop becomes a block that allocates the buffer; indices count from the start of
-    the box that the iteration touches. The loop may lie outside the one at which the buffer is
-    computed: values are then kept while the inner loops run.
+    The body of the loop becomes a block that allocates the buffer. Indices become relative to the
+    box that the iteration accesses. The loop may be outside the loop at which the buffer is
+    computed; values are then kept while the inner loops run.
 
     Args:
         block: a block that writes the buffer.
@@ -42,17 +42,18 @@ class StoreAt(Primitive, frozen=True, eq=False):
     Returns: the block that allocates the buffer.
 
     Requires:
-    - the buffer is allocated in the program, with the layout of its shape (BW321, BW328), and used
+    - the buffer is allocated in the program, with its default layout (BW321, BW328), and accessed
       element by element in blocks (BW359, BW313), all of them inside the loop (BW322);
-    - no value crosses iterations of the loop: it drives no reduction into the buffer, and whatever
-      is read has been written before in the same iteration of the loops shared (BW316);
-    - a loop above that drives the reduction of another block runs at least once: else the block's
-      initial value would be lost with the new block (BW365);
-    - extents of the loops above depend on no loop (BW350), and none of these is an axis of threads
-      that share the buffer's memory (BW352).
+    - no value is carried between iterations of the loop: the loop drives no reduction into the
+      buffer, and every element read is written earlier in the same iteration of the shared loops
+      (BW316);
+    - an outer loop that drives the reduction of another block runs at least once; otherwise the
+      initial value of that block would be lost with the new block (BW365);
+    - extents of the outer loops depend on no loop (BW350), and none of these loops is bound to a
+      thread axis whose threads share the buffer's memory (BW352).
 
-    Take it after `compute_at` and its like, for outer loops before inner ones: the loop's body
-    becomes a scope of its own, and blocks do not move from one scope to another.
+    Use it after `compute_at` and similar steps, and on outer loops before inner ones: the loop body
+    becomes a scope, and blocks cannot move between scopes.
 
     Before::
 
@@ -108,10 +109,10 @@ class StoreAt(Primitive, frozen=True, eq=False):
         scope = state.scope(block)
         if state.scope(loop) is not scope:
             state.fail(
-                f"block {block.name} and loop {loop.loop_var.name} stand in different scopes",
+                f"block {block.name} and loop {loop.loop_var.name} are in different scopes",
                 code="BW310",
                 guilty=[state.realize(block), loop],
-                help="choose a loop in the block's own scope; take store_at for "
+                help="choose a loop in the block's own scope; use store_at on "
                 "outer loops before inner ones",
             )
         flow = state.data_flow(scope)
@@ -166,7 +167,7 @@ class StoreAt(Primitive, frozen=True, eq=False):
 
 
 def _require_own_memory(state: StepState, buffer: ir.Buffer, fixed: Sequence[ir.For]) -> None:
-    """Iterations have memory of their own: they are no threads that share the buffer's storage."""
+    """Require that each iteration has private memory: no thread axis shares the buffer's scope."""
     for loop in fixed:
         bound = loop.kind is ir.ForKind.THREAD_BINDING and loop.thread is not None
         if bound and loop.thread is not None and shares(buffer.scope, loop.thread.thread_tag):
@@ -175,7 +176,7 @@ def _require_own_memory(state: StepState, buffer: ir.Buffer, fixed: Sequence[ir.
                 f"{loop.loop_var.name}",
                 code="BW352",
                 guilty=[loop],
-                help=f'choose a loop outside of {loop.loop_var.name}, or set_scope "local" first',
+                help=f'choose a loop outside {loop.loop_var.name}, or set_scope "local" first',
             )
 
 
@@ -187,7 +188,7 @@ def _require_contained(
     writers: Sequence[ir.Block],
     readers: Sequence[ir.Block],
 ) -> None:
-    """What is read of the buffer was written in the same iteration of the loops `fixed`."""
+    """Require that each read element is written in the same iteration of the loops `fixed`."""
     loop = fixed[-1]
     outer = {f.loop_var for f in fixed}
     for writer in writers:
@@ -197,12 +198,12 @@ def _require_contained(
         for it, value in zip(writer.iter_vars, realize.iter_values, strict=True):
             if it.iter_type is ir.IterType.REDUCE and ir.uses_var(value, outer):
                 state.fail(
-                    f"the loops to {loop.loop_var.name} drive the reduction of block "
-                    f"{writer.name}, whose sums cross their iterations",
+                    f"the loops down to {loop.loop_var.name} drive the reduction of block "
+                    f"{writer.name}, whose partial results are carried between iterations",
                     code="BW316",
                     guilty=[realize, loop],
-                    help=f"choose another loop of {writer.name}, outside of "
-                    f"which its sums are complete: {state.loops_of(writer)}",
+                    help=f"choose another loop of {writer.name}, outside its "
+                    f"reduction loops: {state.loops_of(writer)}",
                 )
     for reader in readers:
         makers = [w for w in writers if w is not reader]
@@ -214,7 +215,7 @@ def _require_contained(
                 f"iteration of {loop.loop_var.name} wrote",
                 code="BW316",
                 guilty=[state.tree.realize(b) for b in (reader, *makers)],
-                help=f"choose a loop outside of {loop.loop_var.name}, whose iterations "
+                help=f"choose a loop outside {loop.loop_var.name} whose iterations "
                 "share nothing; or "
                 f"compute_at block {makers[-1].name if makers else reader.name} in loop "
                 f"{loop.loop_var.name} first, which computes all that an "
@@ -223,7 +224,7 @@ def _require_contained(
 
 
 def _useful(rng: ir.Range, dim: ir.Expr, fixed: Sequence[ir.For], analyzer: Analyzer) -> ir.Range:
-    """What to allocate of a dimension: a size that no loop changes, never more than all of it."""
+    """Return the range to allocate of a dimension: of loop-invariant extent, at most the whole."""
     whole = ir.Range(ir.const(0, dim.dtype), dim)
     extent = rng.extent
     if ir.uses_var(extent, {f.loop_var for f in fixed}):
@@ -236,7 +237,7 @@ def _useful(rng: ir.Range, dim: ir.Expr, fixed: Sequence[ir.For], analyzer: Anal
 
 
 def _iterators(state: StepState, loop: ir.For, fixed: Sequence[ir.For]) -> dict[ir.For, ir.IterVar]:
-    """Iterators for the loops that the body of `loop` uses, of the kind that it uses them as."""
+    """Create iterators for the outer loops that the body of `loop` uses, of matching kinds."""
     used = {v for v in ir.walk(loop.body) if isinstance(v, ir.Var)}
     inside = [r for r in ir.walk(loop.body) if isinstance(r, ir.BlockRealize)]
     outer = {f.loop_var for f in fixed}
@@ -247,11 +248,11 @@ def _iterators(state: StepState, loop: ir.For, fixed: Sequence[ir.For]) -> dict[
             continue
         if any(ir.uses_var(e, outer) for e in (each.min, each.extent)):
             state.fail(
-                f"the range of loop {var.name} depends on another loop, so no iterator can "
-                "stand for it",
+                f"the range of loop {var.name} depends on another loop, so it cannot become a "
+                "block iterator",
                 code="BW350",
                 guilty=[each],
-                help="choose a loop outside of it, or one whose range is its own",
+                help="choose a loop outside it, or a loop of independent range",
             )
         kinds = {
             it.iter_type

@@ -1,4 +1,4 @@
-"""tensorize: a computation becomes a tensor intrinsic."""
+"""tensorize: replace a computation with a tensor intrinsic."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ from blockwright.support import IRError
 
 
 class Tensorize(Primitive, frozen=True, eq=False):
-    """Replace a loop nest, or a block made by `blockize`, by the implementation of an intrinsic.
+    """Replace a loop nest, or a block made by `blockize`, with the implementation of an intrinsic.
 
     Args:
-        block_or_loop: the nest, of the extents of the intrinsic's meaning.
+        block_or_loop: the nest; its extents equal those of the intrinsic's meaning.
         tensor_intrin: name of the intrinsic.
-        preserve_unit_iters: keep outer iterators that have one value.
+        preserve_unit_iters: keep outer iterators of extent 1.
 
     Requires:
     - the nest can be blockized;
-    - its one store matches the meaning: same expression, each access the meaning's access shifted;
+    - its only store matches the meaning: the same expression, in which the indices of each access
+      may be offset from those in the meaning;
     - no predicate restricts the tile;
-    - every operand has what the buffers of the intrinsic state (BW373): element type; scope, where
-      one other than "global" is named; strides and element offset that are numbers; an offset that
-      is a multiple of `offset_factor`; an address that is one of `align` bytes. It is proved here,
-      and again when the program is built. A stride that is a name is bound to whatever it is.
+    - every operand satisfies the buffer declarations of the intrinsic (BW373): element type; scope,
+      if it is not "global"; strides and element offset, if they are numbers; `offset_factor`, of
+      which the offset is a multiple; `align`, of which the address in bytes is a multiple. This is
+      proved here, and again when the program is built. A symbolic stride is bound to the actual
+      stride.
 
     The block gets the execution scope of the implementation's root block.
 
@@ -100,7 +102,7 @@ class Tensorize(Primitive, frozen=True, eq=False):
 
     @staticmethod
     def _inner(state: StepState, outer: ir.Block, guilty: ir.Node) -> ir.BlockRealize:
-        """The one block inside the tile, in plain loops from 0."""
+        """Return the only block inside the tile; its plain loops must run each instance once."""
         stmt = outer.body
         loops: dict[ir.Var, ir.For] = {}
         while isinstance(stmt, ir.For):
@@ -118,7 +120,7 @@ class Tensorize(Primitive, frozen=True, eq=False):
                 "a predicate restricts the tile",
                 code="BW327",
                 guilty=[guilty],
-                help="pad_einsum, or split by a factor that divides the extent",
+                help="use pad_einsum, or split by a factor that divides the extent",
             )
         domains = {v: f.dom for v, f in loops.items()}
         if not is_bijective(stmt.iter_values, domains, None, state.analyzer()):
@@ -126,8 +128,7 @@ class Tensorize(Primitive, frozen=True, eq=False):
                 "the loops of the tile do not run each of its instances once",
                 code="BW327",
                 guilty=[guilty],
-                help="choose the loop around the tile alone, each of whose loops "
-                "drives an iterator",
+                help="choose the outermost loop of the tile, all of whose loops drive an iterator",
             )
         return stmt
 
@@ -156,8 +157,8 @@ class Tensorize(Primitive, frozen=True, eq=False):
                 "value, the intrinsic only updates",
                 code="BW327",
                 guilty=[guilty],
-                help=f"decompose_reduction({inner.name}, loop) at a loop outside of the "
-                "tile first; the block left behind is the update",
+                help=f"decompose_reduction({inner.name}, loop) at a loop outside the "
+                "tile first; the remaining block is the update",
             )
         if not match.run(meaning.body, inner.body):
             marks = [
@@ -174,7 +175,7 @@ class Tensorize(Primitive, frozen=True, eq=False):
 
 
 def _stated(meaning: ir.Block) -> str:
-    """What an intrinsic computes, in one line."""
+    """Format the computation of an intrinsic on one line, for messages."""
     ranges = [
         f"{it.var.name} ({it.iter_type.value}) < {expr_text(it.dom.extent)}"
         for it in meaning.iter_vars
@@ -190,7 +191,7 @@ def _stated(meaning: ir.Block) -> str:
 def _require_demands(
     state: StepState, intrin: TensorIntrin, match: Match, realize: ir.BlockRealize, guilty: ir.Node
 ) -> None:
-    """What the intrinsic's buffers state about their memory holds for the operands."""
+    """Require that the operands satisfy the memory constraints of the intrinsic's buffers."""
     align, outer = alignments(state.func.body), realize.block
     analyzer = state.analyzer(guilty if isinstance(guilty, ir.Stmt) else None)
     for it in outer.iter_vars:
@@ -225,7 +226,7 @@ def _require_demands(
 
 
 def _demanding(meaning: ir.Buffer, implementation: ir.Buffer) -> ir.Buffer:
-    """One buffer that demands what either program of an intrinsic does."""
+    """Return a buffer with the combined constraints of both programs of an intrinsic."""
     a, b = meaning, implementation
     return b.replace(
         strides=b.strides or a.strides,
@@ -239,7 +240,7 @@ def _demanding(meaning: ir.Buffer, implementation: ir.Buffer) -> ir.Buffer:
 def _placed(
     implementation: ir.PrimFunc, meaning: ir.PrimFunc, match: Match
 ) -> tuple[ir.Stmt, list[ir.MatchBufferRegion], tuple[ir.Buffer, ...]]:
-    """The implementation's body on views of the matched regions."""
+    """Return the implementation's body on views of the matched regions, the views and buffers."""
     root: ir.Block = copied(implementation.root)
     views: list[ir.MatchBufferRegion] = []
     mapping: dict[Any, ir.Node] = {}

@@ -1,4 +1,4 @@
-"""transform_block_layout: a block's iterators replaced by functions of them."""
+"""transform_block_layout: change the iteration space of a block by an index map."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ from blockwright.schedule.legality.try_remedies import calls, first_legal
 
 
 class TransformBlockLayout(Primitive, frozen=True, eq=False):
-    """Run a block over new iterators that are a one-to-one function of its old ones.
+    """Run a block over new iterators that are an injective function of its old ones.
 
-    Where the new iterators have points that no old one reaches, because an extent is no multiple
-    of a divisor, a predicate leaves these out.
+    If an extent is not a multiple of a divisor in the map, some points of the new iterators have no
+    old point; a predicate masks them.
 
     Args:
         block: a block under loops of its own, one for each iterator.
-        index_map: from the old iterators to the new; each result uses either only spatial or only
-            reduction iterators.
+        index_map: map from the old iterators to the new ones; each result uses either only spatial
+            or only reduction iterators.
 
     Requires:
-    - each loop binds one iterator and is serial, without annotations; there is no predicate and
+    - each loop drives one iterator and is serial, without annotations; there is no predicate and
       no other loop around the block (BW322);
     - instances may run in any order: the block is complete or a reduction (BW314);
-    - the map takes every iterator, is one to one, starts each new iterator at 0 (BW324), and mixes
-      no kinds (BW364);
-    - terms of a reduction are combined in another order only where any order will do (BW330).
+    - the map has one parameter per iterator, is injective, starts each new iterator at 0 (BW324),
+      and does not mix iterator kinds (BW364);
+    - the terms of a reduction are reordered only if its reducer allows any order (BW330).
 
     Before::
 
@@ -99,8 +99,8 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
                 f"the index map is not one to one: {error.reason}",
                 code="BW324",
                 guilty=[block],
-                help="map each point of the domain to a place of its own: "
-                "build it from sums, // and % of the iterators by constants, as in "
+                help="map each point of the domain to a different point: "
+                "build the map from sums, // and % of the iterators by constants, as in "
                 "lambda i, j: (i // 4, j, i % 4)",
             )
         for low in lowest_indices(mapping, extents, around):
@@ -147,7 +147,7 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
         shape: Sequence[ir.Expr],
         kinds: Sequence[ir.IterType],
     ) -> None:
-        """The terms of a reduction run in the order in which they did, unless any order will do."""
+        """Require that reduction terms keep their order, unless the reducer allows any order."""
         why = why_ordered(block)
         if not why:
             return
@@ -181,8 +181,11 @@ class TransformBlockLayout(Primitive, frozen=True, eq=False):
 
 
 def _indexed(stmt: ir.Stmt, values: Iterable[ir.Expr], analyzer: Analyzer) -> Any:
-    """The statement with simplified indices. These may be of any type: there the values of the old
-    iterators need no conversion to the types that these had."""
+    """Simplify the indices of a statement.
+
+    Indices may have any integer type, so casts of the substituted values to the types of the old
+    iterators are dropped there.
+    """
     wide = {value: value.value for value in values if isinstance(value, ir.Cast)}
 
     def change(node: ir.BufferLoad | ir.BufferStore) -> ir.Node:
@@ -195,7 +198,7 @@ def _indexed(stmt: ir.Stmt, values: Iterable[ir.Expr], analyzer: Analyzer) -> An
 
 
 def _mere_order(state: StepState, block: ir.Block, mapping: IndexMap) -> str:
-    """The step that a map which only changes the order of iterators stands for."""
+    """Suggest the equivalent `reorder` if the map only permutes iterators; else return ""."""
     first, last = list(mapping.initial), list(mapping.final)
     realize = state.realize(block)
     if len(first) != len(realize.iter_values) or sorted(map(id, first)) != sorted(map(id, last)):
@@ -216,10 +219,10 @@ def _turned(
     extents: Sequence[ir.Expr],
     around: Analyzer,
 ) -> tuple[IndexMap, ir.Expr, list[ir.Expr]]:
-    """The inverse of a map of iterators, where it has no value, and the extents of the new ones.
+    """Return the inverse of an iterator map, its padding condition, and the new extents.
 
-    Those of spatial iterators rest on none of a reduction, whose domain may be empty: the initial
-    value is set then too.
+    Spatial and reduction iterators are inverted separately: the extents of spatial iterators must
+    not depend on reduction domains, which may be empty while the initial value is still set.
     """
     outputs = tuple(ir.Var(f"ax{k}", e.dtype) for k, e in enumerate(mapping.final))
     outside: ir.Expr = ir.const(False, "bool")
@@ -246,11 +249,11 @@ def _turned(
 
 
 class _Facts:
-    """What is known of the new iterators, or of the loops over them.
+    """Facts about the new iterators, or about the loops over them.
 
     Attributes:
-        stepping: in a step of the reduction.
-        always: also where the initial value is set of a reduction that takes no step.
+        stepping: facts that hold in a step of the reduction.
+        always: facts that also hold in the init of a reduction without steps.
     """
 
     def __init__(self, around: Analyzer, iters: Sequence[ir.IterVar]) -> None:
@@ -265,7 +268,7 @@ class _Facts:
         return self.stepping if it.iter_type is ir.IterType.REDUCE else self.always
 
     def values(self, inverse: IndexMap, block: ir.Block) -> list[ir.Expr]:
-        """The old iterators in terms of the new ones."""
+        """Return the old iterators in terms of the new ones."""
         stepping, always = (inverse.apply(self.iters, a) for a in (self.stepping, self.always))
         return [
             a if self._of(it) is self.stepping else b
@@ -273,7 +276,7 @@ class _Facts:
         ]
 
     def inside(self, inverse: IndexMap, block: ir.Block) -> ir.Expr:
-        """The condition, one part per old iterator, that its value lies in [0, extent)."""
+        """Return the condition that the value of every old iterator is in [0, extent)."""
         parts: list[ir.Expr] = []
         for value, it in zip(self.values(inverse, block), block.iter_vars, strict=True):
             ends = (ir.GE(*ir.match_types(value, 0)), ir.LT(*ir.match_types(value, it.dom.extent)))

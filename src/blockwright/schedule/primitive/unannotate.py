@@ -1,4 +1,4 @@
-"""unannotate: takes a key off a block or loop."""
+"""unannotate: remove an annotation from a block or loop."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from blockwright.schedule.primitive.annotate import with_annotations
 
 
 class Unannotate(Primitive, frozen=True, eq=False):
-    """Take a key off a block or loop.
+    """Remove an annotation from a block or loop.
 
     Args:
-        block_or_loop: where.
+        block_or_loop: the block or loop.
         ann_key: the key.
 
     Requires:
-    - the key is there.
+    - the block or loop has an annotation of this key (BW319).
 
     Before::
 
@@ -58,9 +58,7 @@ class Unannotate(Primitive, frozen=True, eq=False):
                 f"{key!r} is not annotated",
                 code="BW319",
                 guilty=[node],
-                help=f"name one that it has: {known}"
-                if known
-                else "it has no annotations, so there is none to take away",
+                help=f"its annotations: {known}" if known else "it has no annotations to remove",
             )
         kept = {k: v for k, v in node.annotations.items() if k != key}
         return with_annotations(state, node, kept)

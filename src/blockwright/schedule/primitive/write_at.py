@@ -1,4 +1,4 @@
-"""write_at: in each iteration of a loop, one block stores what its body wrote of a buffer."""
+"""write_at: cache what a loop iteration writes of a buffer, and copy it back in one block."""
 
 from __future__ import annotations
 
@@ -34,32 +34,32 @@ from blockwright.schedule.rewrite.move import body_parts
 
 
 class WriteAt(Primitive, frozen=True, eq=False):
-    """Let a loop's body write a copy of a buffer, and store it at its end, in one block.
+    """Let a loop body write a copy of a buffer, and copy it back in one block at its end.
 
     Args:
-        loop: where the copy is stored.
+        loop: the loop at whose end the copy is stored.
         block: a block below the loop that writes the buffer.
         write_buffer_index: position among its write regions, or the buffer's name.
         storage_scope: scope of the copy.
 
     Requires:
-    - the block stands below the loop, in the same scope (BW310); neither it nor a block
-      inside of it goes on with the sums of earlier visits of the scope, which the copy would not
-      hold (BW314);
-    - blocks that write the buffer in the loop fill a box in each iteration, and those that read it
-      there find what they read (BW323);
-    - no block outside the loop writes the buffer, unless those in the loop never look at it again
-      (BW323);
-    - the loop, and those around it, run at least one iteration where a block below begins its sums
-      in their first one: over no elements its result is the initial value (BW314);
-    - the extents of the loops around do not depend on one another (BW350);
-    - loops around that are parallel, vectorized or bound may run so with the copy in them (BW317);
-    - no loop inside of that one is parallel or bound and has, in each iteration, the buffer for
-      itself (BW317);
-    - what is updated atomically gets no copy in a scope of one thread (BW338);
+    - the block is below the loop, in the same scope (BW310); neither it nor a block inside it
+      accumulates onto results of earlier executions of the scope, which the copy would not contain
+      (BW314);
+    - the blocks that write the buffer in the loop write all of a box in each iteration; the blocks
+      that read it there read only what has been written (BW323);
+    - no block outside the loop writes the buffer, unless the blocks in the loop do not read it
+      again in a later iteration (BW323);
+    - the loop and its outer loops run at least once if they drive a reduction below them: a
+      reduction over no elements results in the initial value, which no copy would store (BW314);
+    - the extents of the enclosing loops do not depend on one another (BW350);
+    - enclosing parallel, vectorized and bound loops stay legal with the copy inside (BW317);
+    - the buffer is not private to the iterations of a parallel or bound loop inside this one
+      (BW317);
+    - a buffer with atomic updates is not cached in a thread-private scope (BW338);
     - the buffer is used in blocks only (BW313).
 
-    Returns: the block that stores. All blocks below the loop use the copy.
+    Returns: the block that copies back. All blocks below the loop use the copy.
 
     Before::
 
@@ -142,7 +142,7 @@ class WriteAt(Primitive, frozen=True, eq=False):
         makers: list[ir.Block],
         buffer: ir.Buffer,
     ) -> None:
-        """The copy holds whatever the blocks below the loop look for in it."""
+        """Require that blocks below the loop read only elements that the copy contains."""
         require_own_values(state, scope, makers, buffer)
         for reader in readers(state, scope, buffer):
             if reader in below and reader not in makers:
@@ -160,8 +160,10 @@ class WriteAt(Primitive, frozen=True, eq=False):
 
 
 def _require_begun(state: StepState, fixed: list[ir.For], makers: list[ir.Block]) -> None:
-    """Fail if a reduction loop around the copy may run nothing: initial values are stored then
-    too, and no copy would bring them to the buffer."""
+    """Require that reduction loops around the copy run at least once.
+
+    Otherwise the result is the initial value, which no copy would store to the buffer.
+    """
     for block in (b for b in makers if b.init is not None):
         realize = state.realize(block)
         steps = [
@@ -176,19 +178,19 @@ def _require_begun(state: StepState, fixed: list[ir.For], makers: list[ir.Block]
             ).prove(runs):
                 state.fail(
                     f"loop {loop.loop_var.name} is a reduction of block {block.name} and "
-                    "may run no iteration, where the result is the initial value",
+                    "may run no iteration, in which case the result is the initial value",
                     code="BW314",
                     guilty=[loop, realize],
-                    help="store the copy at a loop outside of the reduction",
+                    help="use write_at on a loop outside the reduction",
                 )
 
 
 def _behind_all(state: StepState, block: ir.Block, other: ir.Block, buffer: ir.Buffer) -> str:
-    """What copies a buffer back that a block outside of the loop writes too."""
+    """Suggest how to cache a buffer that a block outside the loop also writes."""
     way = first_legal(state, [f'cache_write("{block.name}", "{buffer.name}", "local")'])
     return (
-        f"{way} copies the whole buffer behind both blocks"
+        f"{way} copies the whole buffer back after both blocks"
         if way
-        else f"let block {block.name} write a buffer of its own, or move block {other.name} into "
+        else f"let block {block.name} write a separate buffer, or move block {other.name} into "
         "the loop"
     )
