@@ -77,7 +77,7 @@ def test_other_threads_must_see_the_buffer() -> None:
     sch, block = schedule()
     sch.cache_write(block, 0, "local")
     sch.decompose_reduction(block, sch.get_loops(block)[0])
-    refused(sch, block, "which no other thread sees")
+    refused(sch, block, "which is private to a thread")
     sch, block = schedule()
     sch.cache_write(block, 0, "global")
     sch.decompose_reduction(block, sch.get_loops(block)[0])

@@ -117,7 +117,7 @@ REFUSED = {
     "another level": (
         PAIR.replace('for i in range(8):\n    with T.block("second"):\n        ',
                      'for o, i in T.grid(1, 8):\n    with T.block("second"):\n        '),
-        [("first", 0), ("second", 1)], "BW310", "side by side"),
+        [("first", 0), ("second", 1)], "BW310", "not adjacent"),
     "different kinds": (
         PAIR.replace("range(8)", "T.parallel(8)", 1), [("first", 0), ("second", 0)], "BW312",
         "not all serial"),

@@ -167,7 +167,7 @@ for i in range(8):
         function(X, COPY.replace("spatial(8", "spatial(10")),
         into("reverse_compute_at", "y", "x"), "BW361", "do not reach its whole domain"),
     "rows that later iterations make": (
-        corpus("blur"), into("reverse_compute_at", "bz", "by"), "BW358", "does not follow"),
+        corpus("blur"), into("reverse_compute_at", "bz", "by"), "BW358", "does not determine"),
     # ---------------------------------------------------------------- compute_inline
     "an element that nobody wrote": (
         function(X.replace("range(10)", "range(4)").replace("spatial(10", "spatial(4"), WINDOW),
@@ -233,7 +233,7 @@ for k in range(8):
         function(X, WINDOW), step("rolling_buffer", "y", 0), "BW321", "is a parameter"),
     "rolling along a parallel loop": (
         function(OVERLAPPED.replace("i in range(8)", "i in T.parallel(8)")),
-        step("rolling_buffer", "x", 0), "BW312", "the one before left"),
+        step("rolling_buffer", "x", 0), "BW312", "cannot use values of the previous one"),
     "rolling while a reader stands outside": (
         function(OVERLAPPED, """
 for i in range(10):

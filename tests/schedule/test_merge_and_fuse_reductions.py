@@ -147,18 +147,18 @@ for i, k in T.grid(16, 32):
         D[vi] = D[vi] + A[vi, vk]
 """
 MERGE: dict[str, tuple[str, Step | None, str, str]] = {
-    "initial value inside": (FILL + SUM, None, "BW336", "no update"),
+    "initial value inside": (FILL + SUM, None, "BW336", "is not an update"),
     "wrong way round": (
         FILL + ADD, lambda s: s.merge_reduction(block(s, "D"), block(s, "fill")), "BW336",
-        "no update"),
+        "is not an update"),
     "too few elements": (
         FILL.replace("range(16)", "range(8)").replace("(16, i)", "(8, i)") + ADD, None, "BW336",
-        "reach different elements"),
+        "cover different elements"),
     "more elements": (
-        FILL + ADD.replace("grid(16", "grid(8"), None, "BW336", "reach different elements"),
+        FILL + ADD.replace("grid(16", "grid(8"), None, "BW336", "cover different elements"),
     "every second element": (
         FILL + ADD.replace("grid(16", "grid(8").replace("D[vi]", "D[vi * 2]"), None, "BW336",
-        "may leave out some"),
+        "may skip some"),
     "set anew in each step": ("""
 for k in range(32):
     for i in range(16):
@@ -169,13 +169,13 @@ for k in range(32):
         with T.block("D"):
             vi, vk = T.axis.remap("SR", [i, k])
             D[vi] = D[vi] + A[vi, vk]
-""", None, "BW336", "set anew in each of its iterations"),
+""", None, "BW336", "set again in each of its iterations"),
     "a reader in between": (FILL + """
 for i in range(16):
     with T.block("look"):
         vi = T.axis.spatial(16, i)
         S[vi] = D[vi]
-""" + ADD, None, "BW336", "look touches D"),
+""" + ADD, None, "BW336", "look accesses D"),
     "a reader in the loop of the update": (FILL + """
 for k in range(32):
     for i in range(16):
@@ -186,16 +186,16 @@ for k in range(32):
         with T.block("D"):
             vi, vk = T.axis.remap("SR", [i, k])
             D[vi] = D[vi] + T.float32(1)
-""", None, "BW336", "look touches D"),
+""", None, "BW336", "look accesses D"),
     "what it is made of changes": (FILL.replace("T.float32(0)", "S[vi]") + """
 for i in range(16):
     with T.block("change"):
         vi = T.axis.spatial(16, i)
         S[vi] = T.float32(3)
-""" + ADD, None, "BW336", "change touches S"),
+""" + ADD, None, "BW336", "change accesses S"),
     "the first step left out": (
         FILL + ADD.replace("        D[vi] = D", "        T.where(k >= 2)\n        D[vi] = D"), None,
-        "BW336", "may leave the first step"),
+        "BW336", "may skip the first step"),
     "steps backwards": (
         FILL + ADD.replace('vi, vk = T.axis.remap("SR", [i, k])',
                            "vi = T.axis.spatial(16, i)\n        vk = T.axis.reduce(32, 31 - k)"),
@@ -216,7 +216,7 @@ for i in range(16):
         "if A[0, 0] > T.float32(0):\n" + "\n".join(f"    {x}" for x in FILL.splitlines()) + ADD,
         None, "BW336", "decides what runs"),
     "an index of another kind": (
-        FILL.replace("D[vi]", "D[15 - vi]") + ADD, None, "BW336", "do not follow from"),
+        FILL.replace("D[vi]", "D[15 - vi]") + ADD, None, "BW336", "are not determined by"),
     "another buffer too": (
         FILL + "        S[vi] = T.float32(0)\n" + ADD, None, "BW336",
         "does not set just one initial value"),
@@ -303,14 +303,14 @@ def test_tiled_and_shared_loops_stay() -> None:
 RELU = epilogue(ADDED, "0", "T.max(C[vi], T.float32(0))")
 BIAS = epilogue(ADDED, "0", "C[vi] + S[vi]")
 FUSE: dict[str, tuple[str, str, str]] = {
-    "ReLU folded into a running sum": (RELU, "BW337", "would act on partial results"),
+    "ReLU folded into a running sum": (RELU, "BW337", "would be applied to partial results"),
     "scaled sum": (epilogue(ADDED, "0", "C[vi] * T.float32(2)"), "BW337",
                    "a factor would have to be distributed"),
     "minimum of a maximum": (
-        epilogue(LARGER, '"-inf"', "T.min(C[vi], S[vi])"), "BW337", "by max, the combination"),
+        epilogue(LARGER, '"-inf"', "T.min(C[vi], S[vi])"), "BW337", "by max, the reducer"),
     "used twice": (epilogue(ADDED, "0", "C[vi] + C[vi]"), "BW337", "combine the result by sum"),
     "difference": (epilogue(ADDED, "0", "C[vi] - S[vi]"), "BW337", "combine the result by sum"),
-    "not neutral": (epilogue(ADDED, "1", "C[vi] + S[vi]"), "BW337", "neutral value"),
+    "not neutral": (epilogue(ADDED, "1", "C[vi] + S[vi]"), "BW337", "identity value"),
     "shifted": (BIAS.replace("C[vi] + S[vi]", "C[15 - vi] + S[vi]"), "BW337",
                 "at its own iterators"),
     "needed elsewhere": (BIAS + """
@@ -326,14 +326,14 @@ for i in range(16):
     with T.block("F"):
         vi = T.axis.spatial(16, i)
         S[vi] = T.float32(3)
-for i in range(16):""", 1), "BW337", "F touches S"),
+for i in range(16):""", 1), "BW337", "F accesses S"),
     "output used before": (BIAS.replace("for i in range(16):", """for i in range(16):
     with T.block("F"):
         vi = T.axis.spatial(16, i)
         A[vi, 0] = D[vi]
-for i in range(16):""", 1), "BW337", "F touches D"),
+for i in range(16):""", 1), "BW337", "F accesses D"),
     "no reduction": (BIAS.replace("        with T.init():\n            C[vi] = T.float32(0)\n", ""),
-                     "BW337", "is no reduction"),
+                     "BW337", "is not a reduction"),
     "partial results": ("""
 C = T.alloc_buffer((16,), "float32")
 for k in range(32):

@@ -86,14 +86,14 @@ SUBSTANCE = [
      "split(j_1, [None, 8])"),
     ("tile_a_size_that_does_not_divide", "the new shape (7, 4, 16, 16)", "pad_value=0.0"),
     ("tile_a_size_that_does_not_divide", "(100, 60)", "D_pad behind block scale"),
-    ("two_sizes_left_open", "axis w = w0 * w1 * (w2=8)", "only w0 free"),
+    ("two_sizes_left_open", "axis w = w0 * w1 * (w2=8)", "leaves only w0"),
     ("output_into_shared_memory", "Y is a parameter", 'cache_write("div", "Y", "shared")'),
     ("output_into_shared_memory", "Y is a parameter", "reverse_compute_at(copy, i)"),
     ("parallel_over_the_sum", "drives the reduction iterator vk of block matmul",
      "choose a spatial loop (j_0, j_1, i); or part = rfactor(k_0, 0), then parallel("),
     ("threads_of_two_sizes", "extent 128, loop ax1_1 has 64", "threadIdx.y"),
     ("inline_the_product", "it is a reduction", 'compute_at("matmul", j_1)'),
-    ("pad_at_the_wrong_consumer", "not inside loop h", "that read it (conv)"),
+    ("pad_at_the_wrong_consumer", "not inside loop h", "all its readers (conv)"),
     ("bias_inside_the_sum", "has not written all of M", "i_0, j_0 (of block matmul)"),
     ("merge_of_unequal_halves", "i (block upper) and i (block lower)",
      'outer, inner = split(get_loops("upper")[0], [16, 3]), then merge(outer, '),
@@ -119,7 +119,7 @@ def test_a_misspelt_block_leads_to_the_one_that_was_meant() -> None:
 
 def test_an_input_is_brought_into_a_scope_by_a_copy_of_what_is_read() -> None:
     sch = start(CASES[0][0])
-    with pytest.raises(ScheduleError, match="only reads it") as caught:
+    with pytest.raises(ScheduleError, match="only reads 'A'") as caught:
         sch.set_scope(sch.get_block("matmul"), "A", "shared")
     assert 'cache_read("matmul", "A", "shared"), then compute_at(copy, i)' in str(caught.value.help)
 

@@ -160,7 +160,7 @@ SET_SCOPE: dict[str, Case] = {
         CHAIN, lambda s: s.set_scope(block(s, "C"), 1, "local"), "BW320", "there is no number 1"),
     "set_scope: no such name": (
         CHAIN, lambda s: s.set_scope(block(s, "C"), "A", "local"), "BW320",
-        "writes no single buffer called 'A'"),
+        "only reads 'A' and does not write it"),
     "set_scope: no name": (
         CHAIN, lambda s: s.set_scope(block(s, "C"), 0, "fast memory"), "BW304",
         "is no storage scope"),
@@ -238,7 +238,7 @@ REINDEX: dict[str, Case] = {
         COPY.replace("B[vi, vj]", "B[vi // 2, vj]"),
         lambda s: s.reindex(block(s, "B"), ("write", 0)), "BW325", "not one to one"),
     "reindex: behind a view": (
-        CHAIN, lambda s: s.reindex(blockized(s, "B"), ("read", 0)), "BW362", "has blocks inside"),
+        CHAIN, lambda s: s.reindex(blockized(s, "B"), ("read", 0)), "BW362", "has inner blocks"),
 }  # fmt: skip
 LAYOUT: dict[str, Case] = {
     "transform_layout: parameter": (
@@ -314,22 +314,22 @@ PADDING: dict[str, Case] = {
         CHAIN.replace("A[vi, vj] * 2.0", "A[31 - vi, vj]"), pad("C", 5, 1), "BW326",
         "becomes negative on padded points"),
     "pad_einsum: clamped reduction": (
-        PRODUCT, pad("C", 1, 1, 5, mode="clamp"), "BW326", "the padded terms would count"),
+        PRODUCT, pad("C", 1, 1, 5, mode="clamp"), "BW326", "padded terms would change the result"),
     "pad_einsum: factor without the reduction iterator": (
         PRODUCT.replace("A[vi, vk] * A[vj, vk]", "A[vi, vk] * A[vi, vj]"), pad("C", 1, 1, 5),
         "BW326", "every factor is indexed by the iterator"),
     "pad_einsum: factor that is not zero": (
         PRODUCT.replace("A[vi, vk] * A[vj, vk]", "A[vi, vk] * (A[vj, vk] + 1.0)"),
-        pad("C", 1, 1, 5), "BW326", "the padded terms would count"),
+        pad("C", 1, 1, 5), "BW326", "the padded terms would change the result"),
     "pad_einsum: maximum": (
         PRODUCT.replace("C[vi, vj] + A[vi, vk] * A[vj, vk]",
                         "T.max(C[vi, vj], A[vi, vk] * A[vj, vk])")
         .replace("T.float32(0)", "T.float32('-inf')"),
-        pad("C", 1, 1, 5), "BW326", "the padded terms would count"),
+        pad("C", 1, 1, 5), "BW326", "the padded terms would change the result"),
     "pad_einsum: result without the iterator": (
         SUM.replace('"SR"', '"SS"').replace("C[vi] + A[vi, vk]", "A[vi, vk]")
         .replace("        with T.init():\n            C[vi] = T.float32(0)\n", ""),
-        pad("C", 1, 5), "BW326", "is no index of C"),
+        pad("C", 1, 5), "BW326", "is not an index of C"),
     "pad_einsum: result not filled": (
         CHAIN.replace("C = T.alloc_buffer((32, 32)", "C = T.alloc_buffer((40, 32)"),
         pad("C", 5, 1), "BW323|BW326", "does not fill C|does not write every element"),

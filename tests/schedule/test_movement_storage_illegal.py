@@ -240,7 +240,7 @@ def guarded_sum(sch: Schedule) -> None:
 AT: dict[str, Case] = {
     "read_at: block elsewhere": (
         CHAIN, lambda s: s.read_at(loop(s, "B", 0), block(s, "C"), 0, "local"), "BW310",
-        "does not stand below loop"),
+        "is not below loop"),
     "read_at: no name": (
         CHAIN, lambda s: s.read_at(loop(s, "B", 0), block(s, "B"), 0, "a b"), "BW304",
         "is no storage scope"),
@@ -269,7 +269,7 @@ AT: dict[str, Case] = {
         "may write the same elements of A_global"),
     "write_at: block elsewhere": (
         CHAIN, lambda s: s.write_at(loop(s, "B", 0), block(s, "C"), 0, "local"), "BW310",
-        "does not stand below loop"),
+        "is not below loop"),
     "write_at: out of the iterations' own copies": (
         HALO, lambda s: s.write_at(loop(s, "C", 0), block(s, "C"), 0, "global"), "BW317",
         "a store after it would make it one"),
@@ -280,13 +280,13 @@ AT: dict[str, Case] = {
         SUM_WITH_OTHER, guarded_sum, "BW323", "adds to C in more than one iteration"),
     "write_at: sums of earlier visits": (
         OUTER_SUM, lambda s: s.write_at(loop(s, "B", 0), block(s, "B"), 0, "local"), "BW314",
-        "goes on with the sums of earlier visits"),
+        "accumulates onto results of earlier executions"),
     "write_at: sums of earlier visits, in a block inside": (
         NESTED_SUM, lambda s: s.write_at(loop(s, "mid", 0), block(s, "mid"), 0, "local"), "BW314",
-        "goes on with the sums of earlier visits"),
+        "accumulates onto results of earlier executions"),
     "cache_write: sums of earlier visits, in a block inside": (
         NESTED_SUM, lambda s: s.cache_write(block(s, "mid"), 0, "local"), "BW314",
-        "goes on with the sums of earlier visits"),
+        "accumulates onto results of earlier executions"),
     "write_at: earlier values": (
         EVERY_SECOND, lambda s: s.write_at(loop(s, "A", 0), block(s, "A"), 0, "local"), "BW323",
         "would not hold the earlier values"),
@@ -299,17 +299,17 @@ IN_PLACE: dict[str, Case] = {
         "reads no single buffer called 'A'"),
     "cache_inplace: gaps under a parallel loop": (
         EVERY_SECOND, lambda s: s.cache_inplace(block(s, "A"), 0, "local"), "BW317",
-        "does not fill the box of A"),
+        "does not write all of the box of A"),
     "cache_inplace: nothing there yet": (
         UNWRITTEN, lambda s: s.cache_inplace(block(s, "C"), "C", "local"), "BW322",
         "nothing writes C before"),
     "cache_inplace: first values come from inside": (
         STARTED_INSIDE, lambda s: s.cache_inplace(block(s, "row"), "B", "local"), "BW362",
-        "gives B its first values"),
+        "initializes B"),
     "cache_index: the root": (
         CHAIN, lambda s: s.cache_index(block(s, "root"), "local"), "BW311", "root block"),
     "cache_index: blocks inside": (
-        OUTER, lambda s: s.cache_index(block(s, "row"), "local"), "BW362", "has blocks inside"),
+        OUTER, lambda s: s.cache_index(block(s, "row"), "local"), "BW362", "has inner blocks"),
     "cache_index: threshold": (
         CHAIN, lambda s: s.cache_index(block(s, "B"), "local", -1), "BW304",
         "must not be negative"),
@@ -332,7 +332,7 @@ REINDEX: dict[str, Case] = {
     "reindex_cache_read: changed in place": (
         UNWRITTEN, lambda s: s.reindex_cache_read(block(s, "C"), "C", "local",
                                                   lambda i, j: (i, j)), "BW323",
-        "the copy would not follow"),
+        "the copy would be stale"),
     "reindex_cache_write: reduction iterator": (
         SUM, lambda s: s.reindex_cache_write(block(s, "C"), 0, "local", lambda i, k: (i, k)),
         "BW324", "the map uses iterator vk"),
@@ -345,7 +345,8 @@ LAYOUT: dict[str, Case] = {
     "storage_align: parameter": (
         CHAIN, lambda s: s.storage_align(block(s, "B"), 0, 0, 8, 0), "BW321", "is a parameter"),
     "storage_align: axis": (
-        CHAIN, lambda s: s.storage_align(block(s, "C"), 0, 2, 8, 0), "BW304", "there is no axis 2"),
+        CHAIN, lambda s: s.storage_align(block(s, "C"), 0, 2, 8, 0), "BW304",
+        "axis 2 is out of range"),
     "storage_align: factor": (
         CHAIN, lambda s: s.storage_align(block(s, "C"), 0, 0, 0, 0), "BW304", "at least 1, got 0"),
     "storage_align: view with fixed strides": (
@@ -357,10 +358,10 @@ LAYOUT: dict[str, Case] = {
     "transform_layout: alignment stated before": (
         CHAIN, lambda s: (s.storage_align(block(s, "C"), 0, 0, 8, 0),
                           s.transform_layout(block(s, "C"), "C", lambda i, j: (j, i))), "BW328",
-        "alignment of C's strides is stated"),
+        "C has a stride alignment"),
     "transform_layout: padding without a value": (
         CHAIN, lambda s: s.transform_layout(block(s, "C"), "C", lambda i, j: (i, j // 5, j % 5)),
-        "BW324", "elements that no element of C is mapped to"),
+        "BW324", "has padding: no element of C"),
     "transform_layout: value of other indices": (
         CHAIN, lambda s: s.transform_layout(block(s, "C"), "C", lambda i, j: (i, j // 5, j % 5),
                                             pad_value=lambda i: i), "BW324",
@@ -379,13 +380,13 @@ LAYOUT: dict[str, Case] = {
     "set_scope: threads would not see it": (
         CHAIN, lambda s: (s.bind(loop(s, "C", 0), "threadIdx.x"),
                           s.set_scope(block(s, "C"), 0, "local")), "BW317",
-        "each member bound to threadIdx.x would have a C of its own"),
+        "each member of threadIdx.x would have a private C"),
     "set_axis_separator: order": (
         CHAIN, lambda s: s.set_axis_separator(block(s, "C"), "C", [1, 1]), "BW304",
-        "no increasing positions"),
+        "not increasing positions"),
     "set_axis_separator: end": (
         CHAIN, lambda s: s.set_axis_separator(block(s, "C"), "C", [2]), "BW304",
-        "no increasing positions"),
+        "not increasing positions"),
     "set_axis_separator: buffer": (
         CHAIN, lambda s: s.set_axis_separator(block(s, "C"), "B", [1]), "BW320",
         "no single buffer called 'B'"),
@@ -396,7 +397,7 @@ PADDING: dict[str, Case] = {
         "is not above C"),
     "decompose_padding: no choice": (
         CHAIN, lambda s: s.decompose_padding(block(s, "C"), loop(s, "C", 0)), "BW333",
-        "no single store of if_then_else"),
+        "not a single store of if_then_else"),
     "decompose_padding: condition from memory": (
         DATA_PAD, lambda s: s.decompose_padding(block(s, "C"), loop(s, "C", 0)), "BW333",
         "depends on memory"),
@@ -409,7 +410,7 @@ PADDING: dict[str, Case] = {
     "decompose_padding: twice": (
         PAD, lambda s: (s.decompose_padding(block(s, "C"), loop(s, "C", 0)),
                         s.decompose_padding(block(s, "C"), loop(s, "C", 0))), "BW333",
-        "no single store"),
+        "not a single store"),
     "pad_einsum: reduction over a window": (
         PAD.replace("C[vi + 2, vj]", "C[vi + 2, vj]"),
         lambda s: s.pad_einsum(block(s, "B"), [5]), "BW304", "one number of at least 1"),
@@ -418,14 +419,14 @@ REGIONS: dict[str, Case] = {
     "annotate_buffer_access: less than is read": (
         CHAIN, lambda s: s.annotate_buffer_access(block(s, "B"), 0, "read",
                                                   lambda i, j: (i, (0, 16))), "BW366",
-        "reads more of C than the ranges hold"),
+        "reads more of C than the ranges cover"),
     "annotate_buffer_access: writes that do not happen": (
         CHAIN, lambda s: s.annotate_buffer_access(block(s, "B"), 0, "write",
                                                   lambda i, j: (i, (0, 32))), "BW366",
         "claim elements of B"),
     "annotate_buffer_access: dimensions": (
         CHAIN, lambda s: s.annotate_buffer_access(block(s, "B"), 0, "read", lambda i, j: (i,)),
-        "BW304", "gives 1 ranges"),
+        "BW304", "returns 1 ranges"),
     "annotate_buffer_access: kind": (
         CHAIN, lambda s: s.annotate_buffer_access(block(s, "B"), 0, "reads", lambda i, j: (i, j)),
         "BW304", "must be 'read' or 'write'"),
@@ -458,5 +459,5 @@ def test_a_stated_alignment_is_of_the_layout_that_is_there(
 ) -> None:
     sch = Schedule(function(CHAIN), verify="full")
     sch.storage_align("C", 0, 1, 8, 1)
-    with pytest.raises(ScheduleError, match=r"BW328.*states an alignment"):
+    with pytest.raises(ScheduleError, match=r"BW328.*declares a stride alignment"):
         step(sch)

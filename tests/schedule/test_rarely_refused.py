@@ -532,19 +532,19 @@ CASES: dict[str, Case] = {
     "reorder: nothing": (COPY, lambda s: s.reorder(), "BW304", "no loops are given"),
     "split: nothing": (COPY, lambda s: s.split(loop(s, "B", 0), []), "BW304", "no factors"),
     "split: a stranger": (COPY, lambda s: s.split(loop(s, "B", 0), [None, STRANGER]), "BW304",
-                          "is no size of the program"),
+                          "is not a size symbol of the program"),
     "loop_partition: too much": (COPY, lambda s: s.loop_partition(loop(s, "B", 0), [30, 3]),
                                  "BW318", "more iterations than"),
     "fuse: a triangle": (TRIANGLE, lambda s: s.fuse(*s.get_loops("B")), "BW350", "depends on"),
     "reorder: a triangle": (TRIANGLE, lambda s: s.reorder(*s.get_loops("B")[::-1]), "BW350",
-                            "would come inside"),
+                            "would move inside"),
     "rfactor: a spatial loop": (SUM, lambda s: s.rfactor(loop(s, "B", 0), 0), "BW332",
                                 "binds no reduction iterator"),
-    "merge: one nest": (COPY, lambda s: s.merge(*s.get_loops("B")), "BW310", "side by side"),
+    "merge: one nest": (COPY, lambda s: s.merge(*s.get_loops("B")), "BW310", "in adjacent nests"),
     "merge: the later first": (
         CHAIN, lambda s: s.merge(loop(s, "B", 0), loop(s, "C", 0)), "BW310", "program order"),
     "merge: different depths": (
-        CHAIN, lambda s: s.merge(loop(s, "C", 0), loop(s, "B", 1)), "BW310", "deep"),
+        CHAIN, lambda s: s.merge(loop(s, "C", 0), loop(s, "B", 1)), "BW310", "at depth"),
     "cache_write: scope": (
         CHAIN, lambda s: s.cache_write(block(s, "C"), 0, "a b"), "BW304", "scope"),
     "cache_index: scope": (
@@ -562,7 +562,7 @@ CASES: dict[str, Case] = {
     "annotate_buffer_access: nothing read": (
         CLAIM, lambda s: s.annotate_buffer_access(
             block(s, "B"), 1, "read", elements),
-        "BW366", "does not read B itself"),
+        "BW366", "does not read B;"),
     "blockize: a loop of two kinds": (
         KINDS, lambda s: s.blockize([block(s, "C"), block(s, "B")]), "BW364", "different kinds"),
     "blockize: bound apart": (
@@ -674,7 +674,7 @@ CASES: dict[str, Case] = {
         "nothing reads what block C writes"),
     "merge: beside a block": (
         BESIDE, lambda s: s.merge(loop(s, "B", 0), loop(s, "D", 1)), "BW310",
-        "holds other statements too"),
+        "contains other statements too"),
     "reindex: by a reduction": (
         ROWS_OVER, lambda s: s.reindex(block(s, "B"), ("write", 0)), "BW325",
         "use a reduction iterator"),
@@ -685,7 +685,7 @@ CASES: dict[str, Case] = {
     "fuse_reduction_epilogue: from one": (
         SUMS.format(start="1.0", where="True", value="C[vi]"),
         lambda s: s.fuse_reduction_epilogue(block(s, "C"), block(s, "B")), "BW337",
-        "does not start from the neutral value"),
+        "does not start from the identity value"),
     "fuse_reduction_epilogue: of some rows": (
         SUMS.format(start="0.0", where="i % 2 == 0", value="C[vi]"),
         lambda s: s.fuse_reduction_epilogue(block(s, "C"), block(s, "B")), "BW356",

@@ -230,7 +230,7 @@ CASES: dict[str, Case] = {
         "by a padded reduction iterator and by something else in one dimension"),
     "atomic_update: a reducer of one's own": (
         CHECKSUM, lambda s: s.atomic_update(block(s, "N")), "BW338",
-        "does not combine the element with something else by"),
+        "does not combine the element with another value by"),
     "atomic_update: half bytes": (
         NIBBLES, lambda s: s.atomic_update(block(s, "N")), "BW338",
         "atomic_add of int4: only single elements of whole bytes"),
@@ -247,14 +247,14 @@ CASES: dict[str, Case] = {
         "do not begin at the first value of iterator vk"),
     "rfactor: a condition on tiles": (
         TILED_SUM, lambda s: s.rfactor(loop(s, "B", 2), 0), "BW332",
-        "uses a spatial loop that no iterator equals"),
+        "uses a spatial loop that no iterator is bound to"),
     "fuse_reduction_epilogue: rounded": (
         epilogue(store='E[vi] = T.cast(C[vi], "float16")'), fused, "BW337",
         "partial results would be rounded differently"),
     "fuse_reduction_epilogue: twice the rows": (
-        epilogue(rows=16, store=PART), fused, "BW337", "does not reach every element"),
+        epilogue(rows=16, store=PART), fused, "BW337", "does not cover every element"),
     "fuse_reduction_epilogue: one row more": (
-        epilogue(rows=16, wanted=17, store=PART), fused, "BW337", "does not reach every element"),
+        epilogue(rows=16, wanted=17, store=PART), fused, "BW337", "does not cover every element"),
     "fuse_reduction_epilogue: a view": (
         epilogue(store=VIEWED), fused, "BW359", "as a whole, not element by element"),
     "fuse_reduction_epilogue: terms made of what it writes": (
@@ -301,13 +301,13 @@ CASES: dict[str, Case] = {
         "BW313", "C is used outside blocks"),
     "rolling_buffer: threads of shared memory": (
         AT_ONCE.format(scope="shared", kind='T.thread_binding(4, thread="threadIdx.x")'), rolled,
-        "BW312", "which is thread_binding, may roll over one another's values"),
+        "BW312", "which is thread_binding, may overwrite one another's values"),
     "rolling_buffer: lanes of a vector": (
         AT_ONCE.format(scope="global", kind="T.vectorized(4)"), rolled,
-        "BW312", "which is vectorized, may roll over one another's values"),
+        "BW312", "which is vectorized, may overwrite one another's values"),
     "rolling_buffer: an inner parallel loop": (
         AT_ONCE.format(scope="global", kind="T.parallel(4)"), rolled,
-        "BW312", "which is parallel, may roll over one another's values"),
+        "BW312", "which is parallel, may overwrite one another's values"),
 }  # fmt: skip
 NO_NODES = {"merge: one loop", "merge: nothing"}
 

@@ -121,7 +121,7 @@ STEPS: dict[str, tuple[str, Step, str]] = {
                                 "more than one factor is None"),
     "split: indivisible without predicate": (
         MAP, lambda s: s.split(loop(s, "B", 0), [None, 5], disable_predication=True),
-        "do not divide"),
+        "do not provably divide"),
     "fuse: not nested": (CHAIN, lambda s: s.fuse(loop(s, "C", 0), loop(s, "B", 1)),
                          "not nested directly"),
     "fuse: wrong order": (MAP, lambda s: s.fuse(*s.get_loops(s.get_block("B"))[::-1]),
@@ -163,7 +163,7 @@ STEPS: dict[str, tuple[str, Step, str]] = {
     "compute_inline: root": (MAP, lambda s: s.compute_inline(s.get_block("root")),
                              "the root block cannot be moved"),
     "reverse_compute_inline: shuffled read": (
-        SHUFFLED, lambda s: s.reverse_compute_inline(s.get_block("B")), "no one-to-one map"),
+        SHUFFLED, lambda s: s.reverse_compute_inline(s.get_block("B")), "not a one-to-one map"),
     "reverse_compute_inline: consumer runs further": (
         PADDED, lambda s: s.reverse_compute_inline(s.get_block("D")), "may read outside of C"),
     "reverse_compute_inline: reduction": (
@@ -182,7 +182,7 @@ STEPS: dict[str, tuple[str, Step, str]] = {
         "has not written all of C"),
     "reverse_compute_at: shuffled read": (
         SHUFFLED, lambda s: s.reverse_compute_at(s.get_block("B"), loop(s, "C", 1)),
-        "does not follow from its index"),
+        "does not determine which instances"),
     "decompose_reduction: below the reduction": (
         SUM.replace("for i, k in T.grid(32, 32)", "for k, i in T.grid(32, 32)"),
         lambda s: s.decompose_reduction(s.get_block("C"), loop(s, "C", 1)), "reduction iterator"),
@@ -203,7 +203,7 @@ STEPS: dict[str, tuple[str, Step, str]] = {
         "takes 1 indices, C has 2"),
     "tensorize: two blocks": (
         SKEWED, lambda s: s.tensorize(loop(s, "B", 0), "outer_product_4x8_float32"),
-        "2 blocks stand below"),
+        "2 blocks are below"),
     "blockize: high digits inside": (
         MAP.replace(
             'vi, vj = T.axis.remap("SS", [i, j])',

@@ -174,7 +174,7 @@ def test_merge_refuses_loops_that_do_not_match() -> None:
     sch = Schedule(ROW_NORM)
     b, c, d = (sch.get_loops(sch.get_block(name)) for name in "BCD")
     refused("BW304", "at least two", lambda: sch.merge(b[0]))
-    refused("BW310", "deep in its nest", lambda: sch.merge(b[0], c[1]))
+    refused("BW310", "at depth 2 of its nest", lambda: sch.merge(b[0], c[1]))
     refused("BW310", "program order", lambda: sch.merge(c[0], b[0]))
     refused("BW310", "one of each nest", lambda: sch.merge(b[0], b[1]))
     refused("BW316", "between the nests", lambda: sch.merge(b[0], d[0]))

@@ -140,20 +140,20 @@ def test_a_tile_shows_the_primitives_it_used(sch: Schedule) -> None:
 @pytest.mark.parametrize(
     ("notation", "sizes", "code", "words", "remedy"),
     [
-        ("i j k", {}, "BW304", "not exactly one '->'", "write it like"),
+        ("i j k", {}, "BW304", "expected exactly one '->'", "write it like"),
         ("-> i", {}, "BW304", "one side is empty", "write it like"),
-        ("i -> i0 & i1", {}, "BW304", "there is no reading '&'", "write it like"),
+        ("i -> i0 & i1", {}, "BW304", "unexpected character '&'", "write it like"),
         ("i -> (i0 i1", {}, "BW304", r"a '\(' is never closed", "write it like"),
-        ("i -> i0 i0", {}, "BW304", "i0 stands twice on one side", "write it like"),
+        ("i -> i0 i0", {}, "BW304", "i0 occurs twice on one side", "write it like"),
         ("i= -> i0", {}, "BW304", "'i=' is not followed by", "write it like"),
-        ("... -> i0", {}, "BW304", "'...' stands on the left", "write it like"),
+        ("... -> i0", {}, "BW304", "'...' is not allowed on the left", "write it like"),
         ("x -> x0 x1", {}, "BW302", "block C has no axis 'x'", "its axes: i, j, k, vi, vj, vk"),
         (
             "i j -> i0 i1 j y",
             {},
             "BW304",
             "y belongs to no axis",
-            "begin its name with that of its axis",
+            "start its name with the name of its axis",
         ),
         ("i j -> i0 i1", {"i1": 2}, "BW304", "axis j is missing on the right", "every axis"),
         (
@@ -161,9 +161,9 @@ def test_a_tile_shows_the_primitives_it_used(sch: Schedule) -> None:
             {},
             "BW304",
             r"axis i = i0 \* i1: the sizes of i0, i1 are missing",
-            "with i1=… the call leaves only i0 free",
+            "with i1=… the call leaves only i0",
         ),
-        ("i -> i0 i1", {"i1": 4, "i2": 2}, "BW304", "i2= is a size for no factor", "i0 i1"),
+        ("i -> i0 i1", {"i1": 4, "i2": 2}, "BW304", "i2= is not the size of a factor", "i0 i1"),
         (
             "i -> i0 i1",
             {"i0": 2, "i1": 4},
@@ -173,7 +173,7 @@ def test_a_tile_shows_the_primitives_it_used(sch: Schedule) -> None:
         ),
         ("i=(a b) -> a", {"a": 4}, "BW304", "b of axis i is missing on the right", "every axis"),
         ("i vi -> i vi", {}, "BW304", "i and vi are the same loop", "name each loop once"),
-        ("(i) (j) -> a b", {}, "BW304", "only one fused loop may go without a name", "f=(i j)"),
+        ("(i) (j) -> a b", {}, "BW304", "only one fused loop may be unnamed", "f=(i j)"),
     ],
 )
 def test_errors_name_the_axis_and_the_remedy(

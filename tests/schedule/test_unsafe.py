@@ -111,11 +111,11 @@ def test_traces_name_the_namespace(sch: Schedule) -> None:
 @pytest.mark.parametrize(
     ("name", "args", "code", "words"),
     [
-        ("set_dtype", ("B", "half"), "BW304", "is no type that an element can have"),
-        ("set_dtype", ("B", "float32x4"), "BW304", "is no type that an element can have"),
+        ("set_dtype", ("B", "half"), "BW304", "is not a scalar element type"),
+        ("set_dtype", ("B", "float32x4"), "BW304", "is not a scalar element type"),
         ("set_dtype", (3, "float16"), "BW320", "there is no number 3"),
-        ("hide_buffer_access", ("both", [0]), "BW304", "neither kind of access"),
-        ("hide_buffer_access", ("read", [4]), "BW320", "there is no number 4"),
+        ("hide_buffer_access", ("both", [0]), "BW304", "not a kind of access"),
+        ("hide_buffer_access", ("read", [4]), "BW320", "position 4 does not exist"),
     ],
 )
 def test_what_has_no_meaning_is_refused(
@@ -136,7 +136,7 @@ def test_a_parameter_keeps_its_type(sch: Schedule) -> None:
 
 def test_the_kind_of_a_loop_is_chosen_once(sch: Schedule) -> None:
     (i,) = sch.get_loops(sch.get_block("C"))
-    with pytest.raises(ScheduleError, match="is no kind of loop") as caught:
+    with pytest.raises(ScheduleError, match="is not a loop kind") as caught:
         sch.unsafe.assume_independent(i, "warp")
     assert caught.value.code == "BW304"
     sch.parallel(i)

@@ -103,7 +103,7 @@ def test_what_lies_outside_is_refused(sch: Schedule) -> None:
 
 
 def test_a_block_is_zoomed_into_when_it_holds_blocks(sch: Schedule) -> None:
-    with pytest.raises(ScheduleError, match="block C holds no blocks") as caught:
+    with pytest.raises(ScheduleError, match="block C contains no blocks") as caught:
         sch.zoom("C")
     assert caught.value.code == "BW307"
     tile = sch.tile("C", "i j k -> i0 j0 i1 j1 k", i1=8, j1=8)
