@@ -39,7 +39,7 @@ def deduce_call(
 ) -> ir.Info:
     """Deduce the result annotation of a call; raises GraphError if the call is invalid.
 
-    Arguments:
+    Args:
         infos: annotations of the arguments; by default those attached to the arguments.
         callee: the signature of the callee, if the caller knows a more precise one.
         outer: symbols of the enclosing functions, which a local function shares with its caller.

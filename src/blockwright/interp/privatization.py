@@ -2,7 +2,7 @@
 
 A schedule computes a producer inside a parallel loop without moving its buffer, which stays
 allocated outside, by a block or by a statement. Iterations of a parallel loop exchange no data, so
-a buffer that is accessed only inside such a loop is private to its iterations. The exception are
+a buffer that is accessed only inside such a loop is private to its iterations. Exceptions are
 buffers whose values may outlive an iteration: another loop runs the parallel loop repeatedly
 during the lifetime of the buffer, and an iteration does not begin by writing the buffer, as here::
 

@@ -9,7 +9,7 @@ own softmax. Partial results are rescaled to the global maximum and added:
 A schedule then only keeps the scores and exponentials of one key block, and for each key block the
 partial results of a head for one row.
 
-With a causal mask, keys behind the query contribute the neutral element of each step, by a
+With a causal mask, keys after the query contribute the neutral element of each step, by a
 selection. A schedule can thus cut the key loop at the diagonal and drop the rest, even if the
 dropped values are NaN.
 
@@ -162,7 +162,7 @@ def _lower(ctx: OpContext, infos: Sequence[ir.TensorInfo], attrs: Attrs) -> ir.P
         return ir.call("exp_ftz", ir.sub(score, ir.select(ir.EQ(top, lowest), zero, top)))
 
     def causal(i: Any, j: Any, value: Any, neutral: float) -> Any:
-        """The value, or the neutral element (-0.0 in a sum) for keys behind the query."""
+        """The value, or the neutral element (-0.0 in a sum) for keys after the query."""
         return ir.select(j <= i, value, ir.const(neutral, inner)) if attrs["is_causal"] else value
 
     square = (*partial, each)

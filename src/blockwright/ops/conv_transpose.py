@@ -173,7 +173,7 @@ class _Call(msgspec.Struct, frozen=True):
 
     @property
     def depthwise(self) -> bool:
-        """Whether a result element reads a single channel, so blocks are no matrix products."""
+        """Whether a result element reads a single channel, so blocks are not matrix products."""
         return self.groups > 1 and ir.is_const_int(self.x["C"], self.groups)
 
     @property

@@ -1,4 +1,4 @@
-"""Gathers, reads at computed positions: take, embedding, gather, index.
+"""Gather operators, which read at computed positions: take, embedding, gather, index.
 
 A position outside of the table fails the call with BW708. `take` and `index` count negative
 positions from the end; `embedding` and `gather` reject them.

@@ -1,7 +1,7 @@
 """The operator row: the complete definition of a graph operator.
 
-Importers read `torch` and `onnx`, deduction reads `deduce`, lowering reads `lower`, tests read
-`oracle` and `samples`, and the documentation reads everything. To add an operator, add a row.
+The PyTorch importer reads `torch`, deduction reads `deduce`, lowering reads `lower`, tests read
+`oracle` and `samples`; `onnx` and `doc` are descriptive. To add an operator, add a row.
 """
 
 from __future__ import annotations

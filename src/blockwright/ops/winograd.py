@@ -1,4 +1,4 @@
-"""Winograd convolution F(m×m, 3×3): four transforms around a batched matrix product.
+"""Winograd convolution F(m×m, 3×3): filter, input and output transforms, and a batched product.
 
     U[i, j, ci, co] = (G g Gᵀ)[i, j]          of the filters g, once for constant weights
     V[i, j, p, ci]  = (Bᵀ d B)[i, j]          of the (m+2)² inputs d of tile p

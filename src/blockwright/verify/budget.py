@@ -41,7 +41,7 @@ class Meter:
     """Charges one attempt to a budget: at most half of the remainder, to leave some for others.
 
     Attributes:
-        common: whether attempts with the other dataflow method have the same present step.
+        common: whether the present step is the same with the other dataflow method.
     """
 
     def __init__(self, context: isl.Context, budget: Budget) -> None:

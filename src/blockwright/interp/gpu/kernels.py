@@ -1,6 +1,6 @@
 """Analysis of kernels before they run: thread axes, on-chip memory, blocks that need barriers.
 
-All threads of a block run at once, as lanes (`launch`). This needs from a program:
+All threads of a block run at once, as lanes (`launch`). For this, the analysis determines:
 
 - the loops bound to thread axes, with `T.launch_thread` rewritten to loops;
 - on-chip buffers allocated outside of their kernel, which are fresh in each thread block;

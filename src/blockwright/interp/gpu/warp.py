@@ -1,7 +1,7 @@
 """Warp shuffles and votes, on values of all threads at once.
 
 Threads are numbered within the block; a warp is 32 consecutive threads, fewer at the end of a
-block. All threads named by a mask must be active, and all active threads must be named.
+block. All threads named by a mask must be active, and each thread's mask must name itself.
 """
 
 from __future__ import annotations

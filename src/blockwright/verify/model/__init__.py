@@ -1,1 +1,1 @@
-"""The model of a program that is compared: statements, instance sets, values."""
+"""Program model for the proofs: statements, instance sets, symbolic values."""

@@ -93,7 +93,7 @@ def _short_cut(name: str, args: Sequence[Alternative]) -> Alternative | None:
 
 
 def _unmoved(operator: Skeleton, args: Sequence[Alternative], where: isl.Set) -> Alternative | None:
-    """Simplify x + 0 and x - 0 for integers, with 0 known at all instances (a loop of one trip)."""
+    """Simplify x + 0 and x - 0 for integers; the 0 may be a loop variable with one iteration."""
     name = operator[0]
     if name not in ("+", "Sub") or not ir.dtype_of(operator[1]).is_int:
         return None

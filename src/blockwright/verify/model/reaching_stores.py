@@ -22,7 +22,7 @@ from blockwright.verify.verdict import Unknown
 
 
 class Seen(msgspec.Struct, frozen=True, eq=False):
-    """The stores that reads see.
+    """The stores that reach a set of reads.
 
     Attributes:
         plain: last plain stores, each with the map reader instance → store instance.

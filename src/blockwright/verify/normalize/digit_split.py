@@ -57,7 +57,7 @@ def _ways(
 ) -> Iterator[ir.PrimFunc]:
     """Candidate rewrites of a program, in order of preference.
 
-    Narrowing comes last: a loop that is too short to be joined is instead split into several.
+    Narrowing comes last, because a narrowed loop may be too short to be joined.
     """
     body = Tiles(least, digits).stmt(func.body)
     yield func.replace(body=_Radix(least, digits).stmt(body))

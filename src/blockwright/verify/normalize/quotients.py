@@ -231,7 +231,7 @@ class Quotients:
             yield from (factor * one for one in atom.content)
 
     def cleared(self, poly: Polynomial) -> Polynomial:
-        """A polynomial without quotients that is positive wherever the given one is.
+        """A polynomial without quotients that is positive exactly where the given one is.
 
         For integers and `b >= 1`, `e // b + r >= 1` is equivalent to `e >= b * (1 - r)`, and
         `r - e // b >= 1` is equivalent to `e < b * r`.
