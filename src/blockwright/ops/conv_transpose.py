@@ -130,7 +130,7 @@ def _axis(ctx: OpContext, extent: ir.Expr, window: Window, extra: int) -> Transp
     size = _result_size(ctx, extent, window, extra)
     taps = ir.const_int(window.size)
     if taps is None:
-        raise ctx.error("the kernel size is symbolic", "use a constant kernel size")
+        raise ctx.error("the kernel's size is symbolic", "use a constant kernel size")
     stride = window.stride
     whole = ctx.analyzer.prove_equal(ir.floormod(size, as_dim(stride)), ZERO)
     if stride > 1 and window.dilation == 1 and taps % stride == 0 and whole and window.before >= 0:
