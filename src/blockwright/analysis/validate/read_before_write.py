@@ -1,16 +1,16 @@
-"""Producers cover consumers: what is read from an allocated buffer has been written before.
+"""Detection of reads from allocated buffers before any write.
 
-A violation is shown by an instance that reads an element which nobody can have written by then
-(BW235). The instance is one of the first iteration of the loops that the reader shares with
-writers, so that only writers that stand before it in the program have run; what they may have
-written is bounded from above by the boxes of their signatures. What is not refuted is accepted: the
-interpreter and a sanitizer build find the rest. Reads that hang on a condition count where the
-condition holds, reads at positions that depend on memory do not count.
+A violation needs an instance that reads an element which no writer can have written by then
+(BW235). The instance belongs to the first iteration of the loops that the reader shares with
+writers, so that only earlier writers in program order have run; what they may have written is
+bounded from above by the boxes of their signatures. What is not refuted is accepted; the
+interpreter and sanitizer builds find the rest. Conditional reads count where their condition holds;
+reads at data-dependent positions are not checked.
 
-For threads the same question is asked per copy of the buffer. All threads that share a copy have
-written their part, as a barrier between writer and reader guarantees; threads with another copy
-have written nothing into this one (BW238). A barrier needs all threads of the block: it cannot
-stand where only some of them arrive (BW239).
+For threads, the check is done per copy of the buffer. All threads that share a copy have written
+their part, guaranteed by a barrier between writer and reader; other threads have written nothing to
+this copy (BW238). A barrier must be reached by all threads of the block, so it cannot be placed
+where only some of them arrive (BW239).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def coverage_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Vio
     """Violations for all allocated buffers of a function, and for its outputs."""
     parents = {inner for visit in found for inner in visit.around if isinstance(inner, ir.Block)}
     leaves = {visit.block for visit in found} - parents
-    # What a leaf allocates it writes and reads itself: no signature tells in which order.
+    # Buffers of a leaf block are written and read inside it; signatures do not state the order.
     buffers = {
         b for block in ir.blocks(func.body) if block not in leaves for b in block.alloc_buffers
     }
@@ -84,8 +84,9 @@ def coverage_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Vio
 
 
 def _written_before(visit: Visit, roots: Mapping[ir.Buffer, ir.Buffer]) -> set[int]:
-    """Which accesses may find what the same instance of the block has stored: a store to their
-    memory stands before them, or shares a loop inside the block with them."""
+    """Indices of accesses that may see values stored by the same block instance: a store to the
+    same memory precedes them, or shares a loop inside the block with them.
+    """
     result: set[int] = set()
     listed = touches(visit)
     stores = [(k, t) for k, t in enumerate(listed) if t.how != "read"]
@@ -108,7 +109,7 @@ class _Writer:
 
 
 def _delegates(visit: Visit, buffer: ir.Buffer, found: Sequence[Visit]) -> bool:
-    """Whether blocks inside state the writes of this one more exactly: all of them."""
+    """Whether inner blocks state all writes of this block more precisely."""
     if any(m.source.buffer is buffer for m in visit.block.match_buffers):
         return False
     if _stores_itself(visit.block, buffer):
@@ -120,8 +121,7 @@ def _delegates(visit: Visit, buffer: ir.Buffer, found: Sequence[Visit]) -> bool:
 
 
 def _stores_itself(block: ir.Block, buffer: ir.Buffer) -> bool:
-    """Whether statements of a block, or of its initial value, that stand in no block inside of it
-    may store to a buffer."""
+    """Whether statements of a block or its init, outside of inner blocks, may store to a buffer."""
     stack: list[ir.Stmt] = [block.body] if block.init is None else [block.init, block.body]
     while stack:
         node = stack.pop()
@@ -135,7 +135,9 @@ def _stores_itself(block: ir.Block, buffer: ir.Buffer) -> bool:
 
 
 def _accesses_outside_blocks(body: ir.Stmt, buffers: set[ir.Buffer]) -> bool:
-    """Whether statements of the root block touch buffers themselves: no signature tells how."""
+    """Whether statements outside of blocks access the buffers, so that no signature describes
+    it.
+    """
     stack: list[ir.Node] = [body.block.body] if isinstance(body, ir.BlockRealize) else [body]
     while stack:
         node = stack.pop()
@@ -148,13 +150,16 @@ def _accesses_outside_blocks(body: ir.Stmt, buffers: set[ir.Buffer]) -> bool:
     return False
 
 
-# What each writer of a buffer has at most written, as one block sees it.
+# Upper bound of what each writer of a buffer has written, as seen by one block.
 _Boxes = dict[tuple[_Writer, bool, bool], tuple[ir.Range, ...]]
 
 
 class _Read:
-    """One access that reads, and those who may have written what it reads; `boxes` are those of the
-    block's accesses to one buffer, found once. `begun`: the same instance may have written it."""
+    """A reading access, and the writers that may have written what it reads.
+
+    `boxes` caches the boxes of writers for one buffer and block. `begun`: the same instance may
+    have written the element.
+    """
 
     def __init__(
         self,
@@ -201,8 +206,9 @@ class _Read:
         )
 
     def _axes_of_writers(self) -> list[LoopLevel]:
-        """Axes that writers share out among threads with copies of their own and the reader does
-        not: all threads along them read."""
+        """Thread axes of writers, with private copies per thread, that the reader lacks: all
+        threads along them read.
+        """
         result: dict[ir.Var, LoopLevel] = {}
         for writer in self.writers:
             if writer.visit.kernel is not None and writer.visit.kernel is self.visit.kernel:
@@ -221,10 +227,10 @@ class _Read:
     def _refuted(
         self, everyone: bool = False, alone: Container[_Writer] = frozenset()
     ) -> str | None:
-        """An instance that reads what no writer can have written, in words.
+        """Description of an instance that reads what no writer can have written, or None.
 
-        `everyone`: as if all threads shared one copy; `alone`: writers after which there is no
-            barrier, so that a thread sees what it has written itself.
+        `everyone`: assume that all threads share one copy. `alone`: writers not followed by a
+        barrier, so that a thread sees only its own writes.
         """
         first = self._shared_loops()
         boxes = [
@@ -250,7 +256,7 @@ class _Read:
         indices: Sequence[ir.Expr],
         boxes: Sequence[tuple[tuple[ir.Range, ...], Sequence[LoopLevel]]],
     ) -> str | None:
-        """The first instance whose element lies in no box, in words."""
+        """Description of the first instance whose element lies in no box, or None."""
         read = [np.broadcast_to(value_of(i, rows.env), (rows.rows,)) for i in indices]
         missed: Array = np.ones(rows.rows, bool)
         for box, led in boxes:
@@ -268,7 +274,7 @@ class _Read:
         return f"{place} at {known}" if known else place
 
     def _instances(self, sizes: Env, first: set[ir.Var]) -> Instances:
-        """Instances of the read that happen in the first iteration of the shared loops."""
+        """Instances of the read in the first iteration of the shared loops."""
         spans: list[VarRange] = []
         for level in self.path:
             span = level.span
@@ -295,10 +301,10 @@ class _Read:
         }
 
     def _own_elements(self) -> set[ir.Var]:
-        """Loops that take an update to elements which it has not touched before.
+        """Loops that move an update to elements it has not accessed before.
 
-        Those are the loops of its scope that drive spatial iterators alone, where the loops number
-        the instances one to one and the element read is the one written.
+        These are the loops of its scope that drive only spatial iterators, provided that the map
+        from loops to instances is bijective and the element read is the one written.
         """
         block, realize = self.visit.block, self.visit.realize
         own = any(
@@ -319,12 +325,12 @@ class _Read:
         return {v for v in domains if not any(ir.uses_var(t, v) for t in terms)}
 
     def _may_meet(self, writer: _Writer, everyone: bool) -> bool:
-        """Whether a writer's copy can be the reader's: on-chip memory ends with its kernel."""
+        """Whether writer and reader may see the same copy: on-chip memory ends with its kernel."""
         same = writer.visit.kernel is self.visit.kernel
         return same or everyone or self.touch.buffer.scope == "global"
 
     def _box(self, writer: _Writer, everyone: bool, alone: bool) -> tuple[ir.Range, ...]:
-        """What a writer has at most written, in terms of what it has in common with the reader."""
+        """Upper bound of what a writer has written, in terms of loops it shares with the reader."""
         key = (writer, everyone, alone)
         if key not in self.boxes:
             self.boxes[key] = self._found_box(writer, everyone, alone)
@@ -353,7 +359,7 @@ class _Read:
         return relax_region(region, domains, known, predicate).region
 
     def _in_step(self, level: LoopLevel, writer: _Writer, everyone: bool, alone: bool) -> bool:
-        """Whether the writes that can be seen at a level are those of the same iteration."""
+        """Whether the visible writes at a level are those of the same iteration."""
         around = [w for w in writer.visit.path if w.var is level.var]
         if not around:
             return False
@@ -367,8 +373,9 @@ class _Read:
         return not shares(scope, level.tag) or (scope == "global" and level.tag in BLOCK_AXES)
 
     def _led(self, writer: _Writer) -> list[LoopLevel]:
-        """Thread axes of the reader that the writer lacks: only the first thread along them runs
-        the write."""
+        """Thread axes of the reader that the writer lacks: only the first thread along them
+        writes.
+        """
         return self._only_in(self.visit.path, writer.visit.path)
 
     def _only_in(self, path: Sequence[LoopLevel], other: Sequence[LoopLevel]) -> list[LoopLevel]:
@@ -383,7 +390,7 @@ class _Read:
         ]
 
     def _member(self) -> str:
-        """Between whom the buffer is not shared."""
+        """The kind of unit between which the buffer is not shared."""
         if any(w.visit.kernel is not self.visit.kernel for w in self.writers):
             return "kernel"
         return {"local": "thread", "warp": "warp"}.get(self.touch.buffer.scope, "block")
@@ -398,7 +405,7 @@ class _Read:
 
     # ------------------------------------------------------------------ barriers
     def _barrier(self) -> Violation | None:
-        """A barrier that would have to stand where not all threads of a block arrive."""
+        """A violation if a barrier is needed where not all threads of a block arrive."""
         kernel = self.visit.kernel
         if kernel is None or self.touch.buffer.scope == "local":
             return None
@@ -418,7 +425,7 @@ class _Read:
 
 
 def _divergent(a: Visit, b: Visit) -> ir.Node | None:
-    """A condition around two blocks that differs between threads of a block."""
+    """A condition around two blocks that may differ between threads of a block, or None."""
     lanes = {level.var for level in b.path if level.tag and level.tag not in BLOCK_AXES}
     for x, y in zip(a.around, b.around, strict=False):
         if x is not y:
@@ -436,12 +443,12 @@ def _divergent(a: Visit, b: Visit) -> ir.Node | None:
 
 
 def _starts(path: Sequence[LoopLevel]) -> Env:
-    """Loops from zero at their first iteration; others are left out."""
+    """Values of the loops that start at 0 in their first iteration."""
     return {level.var: 0 for level in path if ir.is_const_int(level.low, 0)}
 
 
 def _inside(read: Sequence[Array], box: tuple[ir.Range, ...], rows: Instances) -> Array:
-    """Which reads lie in a box."""
+    """Mask of the reads that lie in a box."""
     inside: Array = np.ones(rows.rows, bool)
     for column, rng in zip(read, box, strict=True):
         low = value_of(rng.min, rows.env)
