@@ -1,12 +1,13 @@
-"""Iterations that run at the same time do not meet, except in atomic updates (BW240).
+"""Race detection between iterations that run concurrently, except atomic updates (BW240).
 
-Looked at are parallel, vectorized and thread-bound loops; some of their iterations are taken, with
-whatever is around at its first value and at its last one, and at one where something is written
-that is not in either; what they surely touch is compared element by element, and byte by byte where
-one memory has several names. A reduction whose iterator such a loop drives is the common case and
-named as such; threads of a block, and lanes, may combine its terms (`cross_thread`). Buffers that
-each iteration has for itself do not count: those allocated inside, those that only one parallel
-loop touches, and those in a scope that the members of the thread axis do not share.
+Checked are parallel, vectorized and thread-bound loops. Some of their iterations are selected, with
+the surrounding loops at their first value, at their last value, and at a value where a write
+happens that the other two did not reach. Definite accesses of these iterations are compared element
+by element, and byte by byte where memory has several names. The common case, a reduction whose
+iterator such a loop drives, gets its own message; threads of a block, and lanes, may combine its
+terms (`cross_thread`). Buffers private to each iteration are exempt: those allocated inside, those
+that only one parallel loop accesses, and those in a scope that the threads along the axis do not
+share.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ from blockwright.analysis.reduction.cross_thread import (
 )
 from blockwright.analysis.validate.violation import Violation
 
-_FEW = 1 << 8  # instances of what is inside the loop that are looked at
+_FEW = 1 << 8  # instances evaluated inside one iteration of the loop
 Place = tuple[int, ...]
 _Element = tuple[ir.Buffer, Place]
 _AT_ONCE = (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED)
-_BYTE = -1  # before the position of a byte: no element has a negative index
+_BYTE = -1  # marks the position of a byte: no element has a negative index
 
 
 def concurrency_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Violation]:
@@ -79,7 +80,7 @@ def _allocations(func: ir.PrimFunc) -> dict[ir.Buffer, ir.Block]:
 
 
 class _Loop:
-    """A loop whose iterations run at the same time, with the blocks in it."""
+    """A loop whose iterations run concurrently, with the blocks in it."""
 
     def __init__(
         self,
@@ -94,11 +95,15 @@ class _Loop:
         self.leaves, self.allocated, self.names = leaves, allocated, names
         self.vectorized = _kind(level) is ir.ForKind.VECTORIZED
         self._followed: list[tuple[Visit, ConditionalAccess]] | None = None
-        self._found = set[int]()  # of those, what was met at some iteration that was looked at
+        self._found = set[int]()  # accesses in `_followed` reached so far
 
     def reductions(self) -> Iterator[Violation]:
-        """Reduction iterators that the loop drives, unless the update is atomic, or one that
-        threads combine. Lanes that do not combine show as races, unless the data decides."""
+        """Reduction iterators driven by the loop, unless the update is atomic or threads combine
+        it.
+
+        Lanes that do not combine are reported as races, unless data decides which elements they
+        update.
+        """
         if self.vectorized:
             for visit in self.inside:
                 yield from lanes_meet(visit, self.level)
@@ -107,12 +112,12 @@ class _Loop:
             written = [_root(visit, r.buffer) for r in visit.block.writes]
             own = visit.block.init is not None and any(
                 it in visit.block.iter_vars for it in driven_by(visit, self.level)
-            )  # one iteration alone sets the initial value, in its copy
+            )  # a single iteration runs init, in its own copy
             shared = [b for b in written if own or not self._private(b, visit)]
             yield from reduction_problems(visit, self.level, self.leaves, shared)
 
     def races(self) -> Iterator[Violation]:
-        """An element that two iterations touch, one of them writing."""
+        """An element that two iterations access, at least one of them writing."""
         for sizes in sizes_to_try(self.func)[:2]:
             try:
                 count = int(value_of(self.level.extent, {**sizes, **_zeros(self.inside)}))
@@ -126,7 +131,7 @@ class _Loop:
             some = [low + k for k in steps if k < count]
             problem = self._met(sizes, some) or self._met(sizes, [low, low + 1, last], last=True)
             if problem is None:
-                elsewhere = self._elsewhere(sizes, low)  # the next one is looked for after this one
+                elsewhere = self._elsewhere(sizes, low)  # lazy: checked one by one
                 met = (self._met(place, [low, low + 1, last]) for place in elsewhere)
                 problem = next((p for p in met if p is not None), None)
             if problem is not None:
@@ -134,7 +139,7 @@ class _Loop:
                 return
 
     def _met(self, known: Env, iterations: Sequence[int], last: bool = False) -> Violation | None:
-        """What is wrong between two of some iterations."""
+        """A race between two of the given iterations, or None."""
         before: dict[_Element, dict[tuple[str, int], tuple[Visit, int]]] = {}
         for number in dict.fromkeys(iterations):
             here = self._touched({**known, self.level.var: number}, last)
@@ -155,8 +160,8 @@ class _Loop:
         return None
 
     def _conflict(self, how: str, visit: Visit, other: str, partner: Visit) -> bool:
-        """Whether two accesses of one element by different iterations race: one writes it, or only
-        one of them is atomic. Barriers separate different blocks run by the threads of a block.
+        """Whether accesses of one element by different iterations race: one of them writes, or
+        exactly one is atomic. Barriers separate different blocks that the threads of a block run.
         """
         waits = self.level.tag not in ("", *BLOCK_AXES)
         if waits and visit is not partner:
@@ -177,7 +182,7 @@ class _Loop:
         )
 
     def _elsewhere(self, sizes: Env, low: int) -> Iterator[Env]:
-        """Values of the loops around for which something is written that was not met so far."""
+        """Values of the surrounding loops at which a write happens that was not reached so far."""
         for k, (visit, touch) in enumerate(self._followed or ()):
             if touch.how == "read" or k in self._found:
                 continue
@@ -204,7 +209,7 @@ class _Loop:
         return f"loop {self.level.var.name} ({kind})"
 
     def _private(self, buffer: ir.Buffer, visit: Visit) -> bool:
-        """Whether each iteration has the buffer for itself."""
+        """Whether each iteration has its own copy of the buffer."""
         owner = self.allocated.get(buffer)
         if owner is None:
             return False
@@ -212,7 +217,7 @@ class _Loop:
         mine = next(x.stmt for x in visit.path if x.var is self.level.var)
         inside = owner in stmts and stmts.index(owner) > stmts.index(mine)
         if inside and not buffer.scope.startswith("shared"):
-            return True  # shared memory is one for all threads wherever it is allocated
+            return True  # shared memory is common to all threads wherever it is allocated
         if self.level.tag:
             return not shares(buffer.scope, self.level.tag)
         if inside or self.vectorized:
@@ -225,15 +230,15 @@ class _Loop:
         return all(any(x.stmt is self.level.stmt for x in v.path) for v in users)
 
     def _touched(self, known: Env, last: bool) -> dict[_Element, dict[str, Visit]]:
-        """Element → how it is surely touched and by which block, for one iteration.
+        """Map from element to how it is accessed and by which block, for one iteration.
 
-        `last`: whether the loops around, and the other axes of the launch, are in their last
-            iteration, else in their first one.
+        `last`: whether the surrounding loops, and the other axes of the launch, are in their last
+            iteration instead of their first.
         """
         result: dict[_Element, dict[str, Visit]] = {}
         if self._followed is None:
             self._followed = self._relevant()
-        ran: dict[Any, Instances | None] = {}  # touches of one block mostly run together
+        ran: dict[Any, Instances | None] = {}  # most accesses of a block share this
         for k, (visit, touch) in enumerate(self._followed):
             key = visit.order, touch.spans, touch.guards
             if key not in ran:
@@ -246,7 +251,7 @@ class _Loop:
         return result
 
     def _relevant(self) -> list[tuple[Visit, ConditionalAccess]]:
-        """Touches of memory that the iterations share and that one of them changes."""
+        """Accesses of memory that the iterations share and that at least one of them modifies."""
         shared = [
             (visit, touch)
             for visit in self.inside
@@ -262,7 +267,7 @@ class _Loop:
     def _ran(
         self, visit: Visit, touch: ConditionalAccess, known: Env, last: bool
     ) -> Instances | None:
-        """Instances of a touch in one iteration; None where that cannot be told."""
+        """Instances of an access in one iteration; None if unknown."""
         around = set(map(id, self._around(visit)))
         spans: list[VarRange] = []
         for level in visit.path:
@@ -281,7 +286,7 @@ class _Loop:
     def _places(
         touch: ConditionalAccess, held: Bytes | None, visit: Visit, rows: Instances | None
     ) -> list[Place]:
-        """Elements, or bytes of a memory that has several names."""
+        """Accessed elements, or bytes for memory that has several names."""
         if rows is None:
             return []
         indices = touch.indices if held is None else (visit.resolved(held.first),)
@@ -298,7 +303,7 @@ class _Loop:
 
 
 def _shown(buffer: ir.Buffer, place: Place) -> str:
-    """An element, or a byte of a memory that has several names."""
+    """Text for an element, or for a byte of memory that has several names."""
     if place[:1] == (_BYTE,):
         return f"byte {place[1]} of {buffer.name}"
     return f"{buffer.name}[{', '.join(map(str, place))}]"
@@ -307,7 +312,7 @@ def _shown(buffer: ir.Buffer, place: Place) -> str:
 def _rows(
     visit: Visit, touch: ConditionalAccess, spans: Sequence[VarRange], known: Env
 ) -> Instances | None:
-    """Instances of a touch within the given loops; None where that cannot be told."""
+    """Instances of an access within the given loops; None if unknown."""
     try:
         rows = instances([*spans, *touch.spans], known, _FEW)
         for guard in (*visit.guards, *touch.guards):
@@ -318,7 +323,9 @@ def _rows(
 
 
 def _same_launch(level: LoopLevel, loop: LoopLevel) -> bool:
-    """Another axis of the same launch: its first and its last member stand for all."""
+    """Whether a level is another axis of the same launch; its first and last member represent
+    all.
+    """
     return bool(level.tag and loop.tag) and level.stmt is not loop.stmt
 
 
@@ -327,7 +334,7 @@ def _zeros(inside: Sequence[Visit]) -> Env:
 
 
 def _root(visit: Visit, buffer: ir.Buffer) -> ir.Buffer:
-    """The buffer behind a view."""
+    """The buffer underlying a view."""
     for block in (visit.block, *reversed(visit.around)):
         if isinstance(block, ir.Block):
             for match in block.match_buffers:

@@ -1,13 +1,14 @@
-"""Well-formedness of tensor programs: what every pass and primitive may rely on.
+"""Well-formedness of tensor programs: invariants that every pass and primitive relies on.
 
-- every variable, buffer and block is defined once, and used only where its definition holds;
-- a block uses its own iterators, never the loops around it, and binds each iterator once;
-- a block's signature covers what its body touches;
-- accesses have one index per dimension; atomic updates an element of a type that has them;
-- operations, conditions and bounds have operands of the number and types that they take;
-- `break` and `continue` stand in a loop;
+- every variable, buffer and block is defined once, and used only in the scope of its definition;
+- a block uses its own iterators, never the surrounding loop variables, and binds each iterator
+once;
+- a block's signature covers the accesses of its body;
+- accesses have one index per dimension; atomic updates have an element of a supported type;
+- operations, conditions and bounds have operands of the right number and types;
+- `break` and `continue` are inside a loop;
 - the body of a function with blocks is the root block, which has no iterators;
-- symbolic sizes of a function have different names.
+- symbolic sizes of a function have distinct names.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def check_well_formed(program: ir.PrimFunc | ir.IRModule) -> None:
     """Raise a `ValidationError` that lists all problems of a program.
 
     Args:
-        program: a tensor program, or a module of which every tensor program is checked.
+        program: a tensor program, or a module, whose tensor programs are all checked.
     """
     functions = program.functions.values() if isinstance(program, ir.IRModule) else (program,)
     problems: list[Diagnostic] = []
@@ -52,14 +53,14 @@ def check_well_formed(program: ir.PrimFunc | ir.IRModule) -> None:
 
 
 MOST_LOOPS = 500
-"""Loops in one another that a program may have; what is known of each is asked at all others."""
+"""Maximum depth of nested loops; analyses of each loop consult all others."""
 
 
 @deep
 def find_problems(func: ir.PrimFunc) -> list[Diagnostic]:
-    """Everything that is wrong with a function; empty when it is well formed."""
+    """All well-formedness problems of a function; empty if it is well formed."""
     wrong = ir.attribute_problems(func.attrs)
-    if wrong:  # whatever is known of sizes rests on them
+    if wrong:  # all facts about sizes rely on the attributes
         return [
             Diagnostic(code, f"{func.name}: {text}", func.span, help, ())
             for code, text, help in wrong
@@ -78,7 +79,7 @@ def find_problems(func: ir.PrimFunc) -> list[Diagnostic]:
 
 
 def _loop_beyond_the_limit(body: ir.Stmt) -> ir.For | None:
-    """The first loop with more loops around it than a program may have."""
+    """The first loop nested deeper than the limit, or None."""
     stack = [(body, 0)]
     while stack:
         node, around = stack.pop()
@@ -94,15 +95,15 @@ class _Checker:
     def __init__(self, func: ir.PrimFunc) -> None:
         self.func = func
         self.problems: list[Diagnostic] = []
-        self.defined: set[ir.Node] = set()  # ever defined, to find second definitions
+        self.defined: set[ir.Node] = set()  # all definitions so far, to find duplicates
         self.visible: set[ir.Node] = set()
-        self.outside: dict[ir.Var, str] = {}  # loop variables of scopes around the block
-        self._loops: set[ir.Node] = set()  # loop variables of the scope walked now
-        self._around: list[ir.IterVar] = []  # iterators of the blocks around
+        self.outside: dict[ir.Var, str] = {}  # loop variables of the scopes around the block
+        self._loops: set[ir.Node] = set()  # loop variables of the current scope
+        self._around: list[ir.IterVar] = []  # iterators of the enclosing blocks
         self._analyzer: Analyzer | None = None
         self._types = Types()
-        self._depth = 0  # of loops around
-        self._place = func.span  # of the statement looked at, for expressions without a place
+        self._depth = 0  # number of enclosing loops
+        self._place = func.span  # of the current statement, for expressions without a span
 
     def report(self, code: str, message: str, node: ir.Node, help: str | None = None) -> None:
         span = self._place if node.span is None else node.span
@@ -256,7 +257,7 @@ class _Checker:
             self.signature(block)
 
     def one_memory(self, node: ir.DeclBuffer) -> None:
-        """A declared buffer is a view of one memory, for everything that asks what is touched."""
+        """Check that a declared buffer aliases a single memory, as all access analyses assume."""
         if address(node.source) is not None:
             return
         result = memories(node.source, named_pointers(self.func))
@@ -278,7 +279,7 @@ class _Checker:
         self.define(buffer)
 
     def size(self, buffer: ir.Buffer) -> None:
-        """Extents divide by no 0; the bytes of a buffer of constant shape can be counted."""
+        """Check that extents divide by no 0, and that a constant byte size fits 63 bits."""
         if any(map(divides_by_zero, buffer.shape)):
             self.report("BW250", f"an extent of buffer {buffer.name} divides by 0", buffer)
         wrong = buffer_misfit(buffer)
@@ -297,9 +298,9 @@ class _Checker:
             )
 
     def signature(self, block: ir.Block) -> None:
-        """The stated regions cover those of the body."""
+        """Check that the stated regions cover the accesses of the body."""
         if any(p.code == "BW209" for p in self.problems):
-            return  # indices that do not fit their buffers have no regions
+            return  # accesses with a wrong number of indices have no regions
         outside = self._facts().copy()
         for it in self._around:
             outside.bind(it.var, it.dom)
@@ -348,7 +349,7 @@ class _Checker:
                 stack.extend(here.children())
 
     def operands(self, node: ir.Node) -> None:
-        """Operands have the number and types that the node takes."""
+        """Check the number and types of the operands of a node."""
         wrong = self._types.mismatch(node)
         if wrong is not None:
             self.report("BW260", wrong, node, "convert with T.Cast; compare with 0 for a condition")
@@ -356,7 +357,7 @@ class _Checker:
             self.report("BW618", f"{node.op} outside of a loop", node)
 
     def _use_reducer(self, node: ir.CommReducer) -> None:
-        """A reducer is a function of its operands, which are visible in its result alone."""
+        """A reducer is a function of its operands, which are in scope only in its result."""
         for value in node.identity:
             self.use(value)
         inner = {*node.lhs, *node.rhs} - self.visible
@@ -402,23 +403,23 @@ _Unstated = tuple[str, ir.BufferRegion, "ir.BufferRegion | None"]
 
 
 def unstated(block: ir.Block, outside: Analyzer) -> list[_Unstated]:
-    """What a block touches beyond its signature: "reads" or "writes", what is touched, and what is
-    stated of that buffer.
+    """Accesses of a block beyond its signature: "reads" or "writes", the region accessed, and the
+    region stated for that buffer.
 
     Args:
-        block: any but the root.
-        outside: what is known of sizes and of the iterators of blocks around.
+        block: any block except the root.
+        outside: facts about sizes and about the iterators of enclosing blocks.
     """
     analyzer = outside.copy()
     for it in block.iter_vars:
         analyzer.bind(it.var, it.dom)
-    begun: set[ir.Buffer] = set()  # set and read also where the reduction takes no step
+    begun: set[ir.Buffer] = set()  # buffers of init, which also runs without iterations
     if block.init is not None:
         begun = set(ir.collect(block.init, ir.Buffer))
         stepless = analyzer.without_empty(reduced_over(block))
     else:
         stepless = analyzer
-    # What an address reaches only the signature says.
+    # Accesses through an address are described by the signature alone.
     reads, writes = block_access_regions(block, outside, addresses=False)
     result: list[_Unstated] = []
     for word, touched, stated in (("reads", reads, block.reads), ("writes", writes, block.writes)):
@@ -430,10 +431,10 @@ def unstated(block: ir.Block, outside: Analyzer) -> list[_Unstated]:
                 result.append((word, region, have))
     if not result:
         return []
-    # A region deduced from the block alone covers every access by its construction (`regions`),
-    # whether or not `covers` can prove that it holds the one deduced with facts about sizes. That
-    # is what the parser and most steps state. Deduced here once more, it depends on nothing that
-    # was stated, other than the signatures of blocks inside, which are checked themselves.
+    # A region inferred from the block alone covers every access by construction (`regions`), even
+    # if `covers` cannot prove that it contains the region inferred with facts about sizes. The
+    # parser and most steps state such regions. It is inferred again here, so that it depends on
+    # nothing that was stated except the signatures of inner blocks, which are checked themselves.
     deduced = block_access_regions(block, Analyzer(values=outside.space.values), addresses=False)
     alone: dict[str, Sequence[ir.BufferRegion]] = dict(
         zip(("reads", "writes"), deduced, strict=True)
