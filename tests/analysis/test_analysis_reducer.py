@@ -165,13 +165,13 @@ def test_loop_forms_are_recognised(name: str) -> None:
 
 MINUS = "B[vi] = B[vi] - A[vi, vk]"
 OTHERS = {
-    "difference": (MINUS, "B[vi] = T.float32(0)", "", "no sum, product"),
+    "difference": (MINUS, "B[vi] = T.float32(0)", "", "not a sum, product"),
     "term reads the element": (
         "B[vi] = B[vi] + A[vi, vk] * B[vi]", "B[vi] = T.float32(0)", "", "a term free of it"),
     "another element": (
-        "B[vi] = B[3 - vi] + A[vi, vk]", "B[vi] = T.float32(0)", "", "reads another element of B"),
+        "B[vi] = B[3 - vi] + A[vi, vk]", "B[vi] = T.float32(0)", "", "also reads other elements of B"),
     "initial value elsewhere": (
-        "B[vi] = B[vi] + A[vi, vk]", "B[3 - vi] = T.float32(0)", "", "goes to another element"),
+        "B[vi] = B[vi] + A[vi, vk]", "B[3 - vi] = T.float32(0)", "", "other than the updated one"),
     "too few initial values": (
         FORMS["argmin"][0], "D[vi] = T.int32(0)", "", "one initial value for each"),
     "initial value of the step": (
@@ -182,13 +182,13 @@ if N[vi, vk] > D[vi]:
     P[vi] = T.int64(vk)""", LOWEST, "", "more than lets and stores"),
     "old values lost before they are used": ("""
 D[vi] = T.max(N[vi, vk], D[vi])
-P[vi] = T.Select(N[vi, vk] > D[vi], T.int64(vk), P[vi])""", LOWEST, "", "no argmin or argmax"),
+P[vi] = T.Select(N[vi, vk] > D[vi], T.int64(vk), P[vi])""", LOWEST, "", "not an argmin or argmax"),
     "not the declared step": (
         MINUS, "B[vi] = T.float32(0)",
         'T.block_attr({"reducer": T.comm_reducer(lambda x, y: x + y, [T.float32(0)])})',
-        "no step of the reducer that the block declares"),
+        "does not match the reducer that the block declares"),
     "no reducer": (
-        MINUS, "B[vi] = T.float32(0)", 'T.block_attr({"reducer": 3})', "is no comm_reducer"),
+        MINUS, "B[vi] = T.float32(0)", 'T.block_attr({"reducer": 3})', "is not a comm_reducer"),
 }  # fmt: skip
 
 
@@ -261,4 +261,4 @@ def test_an_element_without_initial_value_is_read_back_and_no_reduction() -> Non
     (block,) = scope.blocks
     assert "P" in [r.buffer.name for r in block.reads]
     assert scope.kind(block) is BlockKind.OTHER
-    assert "P, which it gives no initial value" in scope.why_other(block)
+    assert "P, which it does not initialize" in scope.why_other(block)

@@ -70,8 +70,8 @@ def test_a_reduction_under_a_parallel_loop_must_be_atomic(loops: str) -> None:
     ("update", "why"),
     [
         (PLAIN, ""),
-        (PLAIN.replace("+", "-"), "is no reduction that threads can share"),
-        ("B[vi, 0] = B[vi, 0] * A[vi, vk] + A[vi, vk]", "is no reduction that threads can share"),
+        (PLAIN.replace("+", "-"), "not a reduction that threads can share"),
+        ("B[vi, 0] = B[vi, 0] * A[vi, vk] + A[vi, vk]", "not a reduction that threads can share"),
     ],
 )
 def test_threads_combine_the_terms_of_a_commutative_reducer(update: str, why: str) -> None:
@@ -475,14 +475,14 @@ def test_memory_and_execution_scopes_of_the_rfc() -> None:
         (
             ('exec_scope="gpu_thread"', 'exec_scope="gpu_warp"'),
             "BW239",
-            "differ between the threads",
+            "differ between its threads",
         ),
         (
             ('"group", exec_scope="gpu_block"', '"group", exec_scope="gpu_thread"'),
             "BW239",
             "single threads",
         ),
-        (('exec_scope="gpu_warp"', 'exec_scope="gpu_team"'), "BW231", "no execution scope"),
+        (('exec_scope="gpu_warp"', 'exec_scope="gpu_team"'), "BW231", "not an execution scope"),
     ],
 )
 def test_execution_scopes_that_do_not_fit(change: tuple[str, str], code: str, why: str) -> None:

@@ -85,7 +85,7 @@ def test_fields_of_another_kind(name: str) -> None:
             with pytest.raises(BlockwrightError) as caught:
                 entry(wrong)
             assert caught.value.code == "BW259", entry
-            assert "holds" in caught.value.message or "is no function" in caught.value.message
+            assert "holds" in caught.value.message or "is not a function" in caught.value.message
 
 
 def test_lists_and_numbers_of_numpy_are_taken() -> None:

@@ -174,7 +174,7 @@ def test_tuples_are_combined_too() -> None:
     [
         (ROWS, "blockIdx.x", "only threads along threadIdx"),
         (ROWS, "vthread.x", "only threads along threadIdx"),
-        (GROWTH, "threadIdx.x", "is no reduction that threads can share"),
+        (GROWTH, "threadIdx.x", "is not a reduction that threads can share"),
     ],
 )
 def test_what_threads_cannot_combine(text: str, axis: str, why: str) -> None:

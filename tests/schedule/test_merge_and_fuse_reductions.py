@@ -199,7 +199,7 @@ for i in range(16):
     "steps backwards": (
         FILL + ADD.replace('vi, vk = T.axis.remap("SR", [i, k])',
                            "vi = T.axis.spatial(16, i)\n        vk = T.axis.reduce(32, 31 - k)"),
-        None, "BW336", "begin at the first value"),
+        None, "BW336", "start at the minimum"),
     "steps from the second on": (
         FILL + ADD.replace('vi, vk = T.axis.remap("SR", [i, k])',
                            "vi = T.axis.spatial(16, i)\n        vk = T.axis.reduce(32, k + 1)")

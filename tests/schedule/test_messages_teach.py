@@ -129,7 +129,7 @@ TIE = " or X[vi, vk] == M[vi] and vk < P[vi]"
 ARGMAX_PARTS = [
     (NAN, "", r"does not say what becomes of NaN"),
     (TIE, "", r"which of two equal numbers is taken.*: \(X\[vi, vk\] == M\[vi\]\) and \(vk < P"),
-    ("Select(taken, vk", "Select(vk > 3, vk", r"P\[vi\] by vk > 3: both must be chosen by one"),
+    ("Select(taken, vk", "Select(vk > 3, vk", r"P\[vi\] by vk > 3: both must be chosen by"),
     ("T.Select(taken, X[vi, vk], M[vi])", "T.max(X[vi, vk], M[vi])",
      r"M\[vi\] becomes max\(.*not a choice"),
 ]  # fmt: skip

@@ -124,7 +124,7 @@ def main(A: T.Buffer((8, 12), "float32"), C: T.Buffer((8,), "float32")):
     flow = BlockScope(Tree(func), root.block)
     assert flow.kind(flow.blocks[0]) is BlockKind.OTHER
     sch = Schedule(func)
-    with pytest.raises(ScheduleError, match="do not begin at the first value of iterator vk"):
+    with pytest.raises(ScheduleError, match="do not start at the minimum of iterator vk"):
         sch.decompose_reduction(sch.get_block("C"), sch.get_loops(sch.get_block("C"))[1])
 
 

@@ -363,7 +363,7 @@ REDUCTION: dict[str, Case] = {
         "BW330", "is not neutral and would count again"),
     "rfactor: difference": (
         SUM.replace("C[vi] + A[vi, vk]", "C[vi] - A[vi, vk]"),
-        lambda s: s.rfactor(loop(s, "C", 1), 0), "BW330", "no sum, product"),
+        lambda s: s.rfactor(loop(s, "C", 1), 0), "BW330", "not a sum, product"),
     "rfactor: term reads the result": (
         SUM.replace("C[vi] + A[vi, vk]", "C[vi] + A[vi, vk] * C[vi]"),
         lambda s: s.rfactor(loop(s, "C", 1), 0), "BW330", "a term free of it"),

@@ -502,7 +502,7 @@ CASES: dict[str, Case] = {
         "block S uses B, which block B would write sooner or later"),
     "reverse_compute_inline: of a part": (
         PART_READ, lambda s: s.reverse_compute_inline(block(s, "B")), "BW314",
-        "instances of it may write the same element of B"),
+        "its instances may write the same element of B"),
     "reverse_compute_at: terms twice": (
         TERMS.replace("KIND", "range(32)").replace("TIMES", "2"),
         lambda s: s.reverse_compute_at(block(s, "B"), loop(s, "C", 1)), "BW315",

@@ -237,14 +237,14 @@ CASES: dict[str, Case] = {
     "bind: terms shared among threads inside": (
         EACH_THREAD.format(outer=THREADS, inner="range(32)"),
         lambda s: s.bind(loop(s, "C", 1), "threadIdx.x"), "BW317",
-        "block B touches what block C computes while the threads along threadIdx.x still"),
+        "block B accesses results of block C while the threads along threadIdx.x still"),
     "bind: around threads that share terms": (
         EACH_THREAD.format(outer="range(32)", inner=THREADS),
         lambda s: s.bind(loop(s, "C", 0), "threadIdx.x"), "BW317",
-        "block B touches what block C computes while the threads along threadIdx.x still"),
+        "block B accesses results of block C while the threads along threadIdx.x still"),
     "cache_write: terms from the last to the first": (
         BACKWARDS, lambda s: s.cache_write(block(s, "B"), 0, "local"), "BW314",
-        "do not begin at the first value of iterator vk"),
+        "do not start at the minimum of iterator vk"),
     "rfactor: a condition on tiles": (
         TILED_SUM, lambda s: s.rfactor(loop(s, "B", 2), 0), "BW332",
         "uses a spatial loop that no iterator is bound to"),
@@ -276,7 +276,7 @@ CASES: dict[str, Case] = {
     "merge_reduction: what was there before": (
         begun(start="C[vi] * 0.5"), merged, "BW314", "it reads and writes C"),
     "merge_reduction: a neighbour": (
-        begun(term="A[vi, vk] * C[31 - vi]"), merged, "BW336", "reads other elements of C than"),
+        begun(term="A[vi, vk] * C[31 - vi]"), merged, "BW336", "reads elements of C other than"),
     "merge_reduction: no step at all": (
         begun(steps="0"), merged, "BW336", "may not run although no reduction iterator"),
     "merge_reduction: used between blocks": (

@@ -71,7 +71,7 @@ def test_only_threads_of_one_block_sum_together() -> None:
     sch = start()
     with pytest.raises(ScheduleError) as caught:
         sch.bind(sch.get_loops("matmul")[2], "blockIdx.x")
-    assert "only threads along threadIdx.x, .y and .z combine their terms" in str(caught.value)
+    assert "only threads along threadIdx.x, .y and .z can combine their terms" in str(caught.value)
 
 
 def test_an_atomic_update_is_offered_only_where_it_is_one() -> None:

@@ -121,7 +121,7 @@ def test_a_sum_that_a_loop_outside_the_new_block_drives_stays_where_it_is() -> N
         lambda: sch.cache_write(conv, 0, "local"),
         lambda: sch.decompose_reduction(conv, sch.get_loops(conv)[0]),
     ):
-        with pytest.raises(ScheduleError, match=r"earlier (executions|visits) of its scope"):
+        with pytest.raises(ScheduleError, match="earlier executions of its scope"):
             refused()
 
 

@@ -196,7 +196,7 @@ def _check_constraints(
         if mark not in uses and any(part in uses for part in _parts(mark)):
             errors.append(
                 f"the condition on {expr_text(mark_expr(mark))} couples loops that the "
-                "indices use apart"
+                "indices use separately"
             )
 
 
@@ -254,7 +254,7 @@ def _chain(
     whole = parser.poly(mark.extent)
     if missing is None and not parser.same(expected, whole):
         missing = (
-            f"{name} has {expr_text(mark.extent)} values, of which the indices tell apart "
+            f"{name} has {expr_text(mark.extent)} values, of which the indices distinguish "
             f"{parser.text(expected)}"
         )
     if parser.quotient(whole, expected) is None:

@@ -159,7 +159,7 @@ class Parser:
         if atom.kind == "div":
             return self._divide(*atom.operands, remainder=False)
         shown = self.text(self.space.monomial((atom.id,)))
-        raise NotAffine(f"{shown} is no quotient or remainder of loop variables")
+        raise NotAffine(f"{shown} is not a quotient or remainder of loop variables")
 
     # ------------------------------------------------------------------ quotients and remainders
     def _divide(self, p: Poly, c: Poly, *, remainder: bool) -> IterSum:
@@ -181,7 +181,7 @@ class Parser:
         if by is None or not self.analyzer.holds(self.space.add(scale, self.space.const(-1))):
             raise NotAffine(
                 f"{self.text(p)} // {self.text(c)}: the scale {self.text(scale)} and "
-                "the divisor do not divide one another"
+                "the divisor do not divide each other"
             )
         whole_periods = self.analyzer.floordiv(base, c)
         if not whole_periods.is_const:
@@ -215,7 +215,7 @@ class Parser:
     def _pad(self, split: IterSplit, shift: Poly, by: Poly, p: Poly, c: Poly) -> IterSplit:
         """A split of a padded mark, which starts and ends at multiples of the period."""
         if not self.pad:
-            what = "starts inside" if shift is not self.space.zero else "is no multiple of"
+            what = "starts inside" if shift is not self.space.zero else "is not a multiple of"
             raise NotAffine(
                 f"{self.text(p)} // {self.text(c)}: the iterator over "
                 f"{expr_text(split.extent)} values {what} a period of "
@@ -245,7 +245,7 @@ class Parser:
             if known.terms or by.terms:
                 raise NotAffine(
                     f"periods {self.text(known)} and {self.text(by)} of one iterator "
-                    "do not divide one another"
+                    "do not divide each other"
                 )
             known = self.space.const(_lcm(known.const, by.const))
         self.periods[key] = known
@@ -284,7 +284,7 @@ class Parser:
                 split = self._next(left, expected)
                 if split is None:
                     raise NotAffine(
-                        f"the scales of {_sum_text(item)} are no mixed radix: expected "
+                        f"the scales of {_sum_text(item)} are not a mixed radix: expected "
                         f"{self.text(expected)}"
                     )
                 left.remove(split)

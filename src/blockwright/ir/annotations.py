@@ -62,20 +62,20 @@ ANNOTATIONS: dict[str, Annotation] = {
             TAIL_SPECIALIZATION,
             "loop",
             "a number of rows",
-            "the last iteration gets a body of its own with that many rows where no more are left",
+            "the last iteration gets its own body, specialized for that many remaining rows",
         ),
         Annotation(
             NONTEMPORAL_STORES,
             "loop",
             "a number of bytes",
-            "results of at least that size which the loop writes and does not read are stored with "
+            "results of at least that size that the loop writes and does not read are stored with "
             "non-temporal stores",
         ),
         Annotation(
             PREFETCH_READ,
             "loop",
             "a number of iterations",
-            "what the loop reads is prefetched for that many iterations further on of the loop "
+            "data that the loop reads is prefetched that many iterations ahead of the loop "
             "around it",
         ),
         Annotation(
@@ -89,7 +89,7 @@ ANNOTATIONS: dict[str, Annotation] = {
             PREFETCH_SHARED,
             "loop",
             "a number of iterations",
-            "what every iteration of the loop reads again is prefetched for a later iteration of "
+            "data that every iteration of the loop reads is prefetched for a later iteration of "
             "the loop around it, one share per iteration",
         ),
         Annotation(
@@ -110,7 +110,7 @@ ANNOTATIONS: dict[str, Annotation] = {
             UNROLL_EXPLICIT,
             "loop",
             "True or False",
-            "unrolled loops are written out in the program",
+            "unrolled loops are expanded in the program",
         ),
         Annotation(PIPELINE_STAGE, "loop", "a list of stages", "the loop is software-pipelined"),
         Annotation(PIPELINE_ORDER, "loop", "a list of positions", "order of the pipeline's stages"),
@@ -118,10 +118,10 @@ ANNOTATIONS: dict[str, Annotation] = {
             LAUNCH_THREAD,
             "loop",
             "1",
-            "the axis spans what follows; nothing synchronizes at its end",
+            "the axis spans the following statements, without synchronization at its end",
         ),
         Annotation(
-            DOUBLE_BUFFER, "block", "a position of a write region", "the buffer gets two versions"
+            DOUBLE_BUFFER, "block", "a position of a write region", "the buffer is double-buffered"
         ),
         Annotation(
             DIM_ALIGN,
@@ -136,7 +136,7 @@ ANNOTATIONS: dict[str, Annotation] = {
             EXPLICIT_READ,
             "block",
             "names of buffers, or positions of read regions",
-            "the stated regions are kept when the signature is deduced again",
+            "the stated regions are kept when the signature is inferred again",
         ),
     )
 }

@@ -47,7 +47,7 @@ def attribute_problems(attrs: Mapping[str, Any]) -> list[Problem]:
         problems.append(
             (
                 "BW252",
-                f"the attribute num_outputs is {count!r}, which is no number of results",
+                f"the attribute num_outputs is {count!r}, which is not a number of outputs",
                 "write how many of the last buffers are results",
             )
         )
@@ -69,7 +69,7 @@ def attribute_problems(attrs: Mapping[str, Any]) -> list[Problem]:
 def _bound_problems(key: str, bounds: Any) -> list[Problem]:
     remedy = f'write {{"{key}": {{"n": 1024}}}}'
     if not isinstance(bounds, Mapping):
-        text = f"the attribute {key} is {bounds!r}, and it maps names of symbols to integers"
+        text = f"the attribute {key} is {bounds!r}, not a map from symbol names to integers"
         return [("BW252", text, remedy)]
     wrong = {
         name: value
@@ -79,7 +79,7 @@ def _bound_problems(key: str, bounds: Any) -> list[Problem]:
     return [
         (
             "BW252",
-            f"{key} of {name!r} is {value!r}, and a bound is a named symbol's integer",
+            f"{key} of {name!r} is {value!r}; a bound maps a symbol name to an integer",
             remedy,
         )
         for name, value in wrong.items()
@@ -97,7 +97,7 @@ def _contradictions(attrs: Mapping[str, Any]) -> list[Problem]:
         (
             "BW252",
             f"{name} is declared to be at least {lower[name]} and at most {upper[name]}",
-            "declare a range that has values",
+            "declare a non-empty range",
         )
         for name in upper
         if lower.get(name, upper[name]) > upper[name]
@@ -112,7 +112,7 @@ def unknown_bounds(attrs: Mapping[str, Any], symbols: Iterable[str]) -> list[Pro
     return [
         (
             "BW252",
-            f"a bound is declared of {name}, which is no symbol of the function",
+            f"a bound is declared for {name}, which is not a symbol of the function",
             f"its symbols: {listed}",
         )
         for name in sorted(names)

@@ -59,7 +59,7 @@ def _of_node(node: Node) -> list[Diagnostic]:
     if isinstance(node, ir.IRModule) and not result:
         for name, function in node.functions.items():
             if not isinstance(function, (ir.PrimFunc, ir.GraphFunction)):
-                what = f"{name!r} of the module is {_shown(function)}, which is no function"
+                what = f"{name!r} of the module is {_shown(function)}, which is not a function"
                 result.append(Diagnostic("BW259", what, span))
     return result
 

@@ -34,7 +34,7 @@ class PrimFunc(Node, frozen=True, eq=False):
     def root(self) -> Block:
         """The implicit root block; raises once lowering has removed blocks."""
         if not isinstance(self.body, BlockRealize):
-            raise IRError("the function has no root block any more", code="BW204")
+            raise IRError("the function no longer has a root block", code="BW204")
         return self.body.block
 
     @property

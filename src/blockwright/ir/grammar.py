@@ -98,7 +98,7 @@ def _operations() -> list[str]:
     meaning = {
         "pure": "may be moved, copied and dropped",
         "read": "depends on memory",
-        "effect": "stays where it is",
+        "effect": "must stay in place",
     }
     for kind, text in meaning.items():
         names = ", ".join(f"`{row.name}`" for row in OPS.values() if row.kind == kind)

@@ -28,7 +28,7 @@ def shared_writes(block: ir.Block, analyzer: Analyzer) -> str:
     for region in block.writes if spatial else ():
         problem = _shared(region, spatial, analyzer)
         if problem:
-            return f"instances of it may write the same element of {region.buffer.name}: {problem}"
+            return f"its instances may write the same element of {region.buffer.name}: {problem}"
     return ""
 
 
@@ -51,7 +51,7 @@ def _shared(region: ir.BufferRegion, spatial: dict[ir.Var, ir.Range], analyzer: 
             corners.append(low)
     unused = [v.name for v in left if not any(ir.uses_var(c, v) for c in corners)]
     if unused:
-        return f"no index moves with {', '.join(unused)}"
+        return f"no index depends on {', '.join(unused)}"
     result = detect_iter_map(corners, left, None, known, "injective", pad=True)
     return "; ".join(result.errors)
 

@@ -48,11 +48,9 @@ def explicit_problem(block: ir.Block) -> str:
     for each in _values(value):
         number = whole_number(each)
         if number is None and not isinstance(each, str):
-            return f"{EXPLICIT_READ!r} is {value!r}, neither names of buffers nor a position"
+            return f"{EXPLICIT_READ!r} is {value!r}, neither buffer names nor positions"
         if number is not None and not 0 <= number < len(block.reads):
-            return (
-                f"{EXPLICIT_READ!r} is about read region {number}, the block has {len(block.reads)}"
-            )
+            return f"{EXPLICIT_READ!r} names read region {number}, the block has {len(block.reads)}"
     return ""
 
 

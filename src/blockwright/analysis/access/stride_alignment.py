@@ -27,10 +27,10 @@ def alignment_problem(block: ir.Block) -> str:
         if index is None or axis is None or factor is None or offset is None:
             return f"{DIM_ALIGN!r} is {value!r}, not a list of rows [write, axis, factor, offset]"
         if not 0 <= index < len(block.writes):
-            return f"{DIM_ALIGN!r} is about write region {index}, the block has {len(block.writes)}"
+            return f"{DIM_ALIGN!r} names write region {index}, the block has {len(block.writes)}"
         buffer = block.writes[index].buffer
         if not -buffer.ndim <= axis < buffer.ndim:
-            return f"{DIM_ALIGN!r} is about axis {axis} of {buffer.name}, which has {buffer.ndim}"
+            return f"{DIM_ALIGN!r} names axis {axis} of {buffer.name}, which has {buffer.ndim} axes"
         if factor < 1:
             return f"{DIM_ALIGN!r} has the factor {factor}, it must be at least 1"
     return ""

@@ -188,7 +188,7 @@ class Siblings:
             realize = self.tree.realize(block)
             for bound in (*realize.iter_values, realize.predicate):
                 if ir.uses_var(bound, names.keys()):
-                    return BlockKind.OTHER, "named values decide which of its instances run"
+                    return BlockKind.OTHER, "let-bound values determine which of its instances run"
         if decides := self.decides_itself(block):
             return BlockKind.OTHER, decides
         if types - {ir.IterType.SPATIAL, ir.IterType.REDUCE}:
@@ -197,7 +197,7 @@ class Siblings:
         if other:
             return BlockKind.OTHER, other
         if self.continued(block):
-            return BlockKind.OTHER, "it goes on with the sums of earlier visits of its scope"
+            return BlockKind.OTHER, "it accumulates onto results of earlier executions of its scope"
         if ir.IterType.REDUCE not in types and block.init is None:
             written = {r.buffer for r in block.writes}
             for region in block.reads:
@@ -210,30 +210,30 @@ class Siblings:
         reduce_vars = {it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
         for region in block.writes:
             if reduce_vars and any(ir.uses_var(r, reduce_vars) for r in region.region):
-                return BlockKind.OTHER, "its output index uses a reduction iterator"
+                return BlockKind.OTHER, "its output index depends on a reduction iterator"
         problems = self.not_affine(block)
         if problems and self.restart(block) is None:
-            return BlockKind.OTHER, "its iterators are bound by no iterator map: " + problems[0]
+            return BlockKind.OTHER, "its iterator bindings are not an iterator map: " + problems[0]
         late = self._starts_late(block)
         if late:
-            return BlockKind.OTHER, f"its loops do not begin at the first value of iterator {late}"
+            return BlockKind.OTHER, f"its loops do not start at the minimum of iterator {late}"
         written = {r.buffer for r in block.writes}
         if block.init is not None:
             missing = [r.buffer.name for r in block.reads if r.buffer in written]
             if missing:
-                return BlockKind.OTHER, f"it reads {missing[0]}, which it gives no initial value"
+                return BlockKind.OTHER, f"it reads {missing[0]}, which it does not initialize"
             if not self.begins(block):
-                return BlockKind.OTHER, "its loops may not take the first step of its domain"
+                return BlockKind.OTHER, "its loops may skip the first reduction step"
             used = set(ir.collect(block.init, ir.Buffer))
             for view in block.match_buffers:  # splitting off init would lose the view
                 if view.buffer in used:
                     name = view.buffer.name
-                    return BlockKind.OTHER, f"its initial value is stored through the view {name}"
+                    return BlockKind.OTHER, f"its init statement stores through the view {name}"
             return BlockKind.REDUCTION, ""
         if all(any(r.buffer is b for r in block.reads) for b in written):
             elsewhere = self._reads_elsewhere(block)
             return (BlockKind.OTHER, elsewhere) if elsewhere else (BlockKind.UPDATE, "")
-        return BlockKind.OTHER, "it has reduction iterators but neither initial value nor update"
+        return BlockKind.OTHER, "it has reduction iterators, but no init statement or update"
 
     def decides_itself(self, block: ir.Block) -> str:
         """Why a block writes data that decide for which points it runs; "" if it does not."""
@@ -241,7 +241,7 @@ class Siblings:
         written = {roots.get(r.buffer, r.buffer) for r in block.writes}
         loaded = [r.buffer for r in self._loaded.get(block, ())]
         read = [b.name for b in loaded if roots.get(b, b) in written]
-        what = "which is read to decide whether and where it runs"
+        what = "which also determines whether and where it runs"
         return f"it writes {read[0]}, {what}" if read else ""
 
     def _starts_late(self, block: ir.Block) -> str:
@@ -278,7 +278,7 @@ class Siblings:
                 own = self._region(block.writes, read.buffer)
                 a, b = (self.region_under((), block, each, analyzer) for each in (read, own))
                 if not apart(a, b, analyzer):
-                    return f"it reads other elements of {read.buffer.name} than those it updates"
+                    return f"it reads elements of {read.buffer.name} other than those it updates"
             return ""
 
         facts = around(self.tree, self.block.body)
@@ -320,7 +320,7 @@ class Siblings:
                 if reads_back and last.init is None:
                     continue  # `first` is the initial value of the update `last`
                 if not self.disjoint(first, last, region.buffer):
-                    return f"block {other.name} writes {region.buffer.name} too"
+                    return f"block {other.name} also writes {region.buffer.name}"
         return ""
 
     def _all_apart(self, buffer: ir.Buffer) -> bool:

@@ -60,7 +60,7 @@ class BlockScope(Siblings):
         close = [w for w in makers if self.tree.common_loops(w, block)]
         if close and not self.covers(makers, block, region):
             return (
-                f"in an iteration of the loops they share, block {close[-1].name} has "
+                f"in an iteration of their shared loops, block {close[-1].name} has "
                 f"not written all of {region.buffer.name} that block {block.name} "
                 "reads"
             )

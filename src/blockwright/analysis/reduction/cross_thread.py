@@ -25,7 +25,7 @@ from blockwright.analysis.validate.atomics import updated_atomically
 from blockwright.analysis.validate.violation import Violation
 
 _INSTEAD = (
-    "bind the loop to a threadIdx axis where the block is a reduction by a commutative reducer, "
+    "bind the loop to a threadIdx axis if the block reduces by a commutative reducer, "
     "rfactor the loop, or decompose_reduction and atomic_update the block"
 )
 
@@ -42,16 +42,16 @@ def why_threads_race(
         tag: the axis; "" for a loop that is not bound.
     """
     if tag not in THREAD_AXES:
-        return "only threads along threadIdx.x, .y and .z combine their terms"
+        return "only threads along threadIdx.x, .y and .z can combine their terms"
     result = find_update(block)
     if isinstance(result, NoReduction):
-        return f"block {block.name} is no reduction that threads can share: {result.why}"
+        return f"block {block.name} is not a reduction that threads can share: {result.why}"
     for it in block.iter_vars:
         if it.iter_type is not ir.IterType.REDUCE and ir.uses_var(values[it.var], var):
-            return f"it also drives {it.var.name}, which is no reduction iterator"
+            return f"it also drives {it.var.name}, which is not a reduction iterator"
     moving = _moving_result(block)
     if moving is not None:
-        return f"which element of {moving.name} it updates depends on a reduction iterator"
+        return f"the updated element of {moving.name} depends on a reduction iterator"
     own = {it.var for it in block.iter_vars}
     parts = [part for part in (block.init, block.body) if part is not None]
     outer = {v for part in parts for v in ir.collect(part, ir.Var)} - own
@@ -59,9 +59,7 @@ def why_threads_race(
         return f"the body of block {block.name} uses its variable"
     alone = next((r.buffer for r in block.writes if not _is_shared(r.buffer)), None)
     if alone is not None:
-        return (
-            f"{alone.name} lies in {alone.scope!r}, of which the threads have copies of their own"
-        )
+        return f"{alone.name} is in scope {alone.scope!r}, which the threads do not share"
     return ""
 
 
@@ -92,8 +90,8 @@ def lanes_meet(visit: Visit, level: LoopLevel) -> Iterator[Violation]:
     if buffer is not None and not updated_atomically(visit.block, buffer):
         yield Violation(
             "BW240",
-            f"lanes of loop {level.var.name} may update one element of "
-            f"{buffer.name}: which one depends on what block {visit.block.name} reads",
+            f"lanes of loop {level.var.name} may update the same element of "
+            f"{buffer.name}: it depends on data that block {visit.block.name} reads",
             (level.stmt, visit.realize),
             "leave the loop serial, or update with T.atomic_add in a parallel one",
         )
@@ -139,7 +137,7 @@ def why_race(visit: Visit, level: LoopLevel, driven: Sequence[ir.IterVar]) -> st
     own = {it.var for it in visit.block.iter_vars}
     outer = next((it.var.name for it in driven if it.var not in own), None)
     if outer is not None:
-        return f"block {visit.block.name} stands in the one whose iterator {outer} is"
+        return f"iterator {outer} belongs to a block around block {visit.block.name}"
     return why_threads_race(visit.block, visit.values, level.var, level.tag)
 
 
@@ -188,17 +186,17 @@ def reduction_problems(
     if reader is not None:
         yield Violation(
             "BW240",
-            f"block {reader.block.name} touches what block {visit.block.name} computes while the "
+            f"block {reader.block.name} accesses results of block {visit.block.name} while the "
             f"threads along {kind} still combine their terms",
             (level.stmt, visit.realize, reader.realize),
-            "let it stand behind all loops that drive reduction iterators",
+            "move it behind all loops that drive reduction iterators",
         )
     elif why:
         names = ", ".join(it.var.name for it in driven)
         yield Violation(
             "BW240",
             f"loop {level.var.name} ({kind}) runs reduction iterator {names} of block "
-            f"{visit.block.name} at the same time, and the update is not atomic: {why}",
+            f"{visit.block.name} concurrently, and the update is not atomic: {why}",
             (level.stmt, visit.realize),
             _INSTEAD,
         )

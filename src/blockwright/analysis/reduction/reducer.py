@@ -86,11 +86,11 @@ class Reduction(msgspec.Struct, frozen=True):
         return anywhere or is_idempotent_at(self.reducer, self.initial)
 
 
-_NO_STEP = "the update is no step of the reducer that the block declares"
+_NO_STEP = "the update does not match the reducer that the block declares"
 _NO_BUILTIN = {
-    False: "the update is no sum, product, minimum, maximum, any or all of the element and a term "
-    "free of it",
-    True: "the updates together are no argmin or argmax of the elements and terms free of them",
+    False: "the update is not a sum, product, minimum, maximum, any or all of the element and a "
+    "term free of it",
+    True: "the updates together are not an argmin or argmax of the elements and terms free of them",
 }
 
 
@@ -148,7 +148,7 @@ def declared_reducer(block: ir.Block) -> ir.CommReducer | None:
     if declared is None:
         return None
     if not isinstance(declared, ir.CommReducer):
-        raise _No(f'its annotation "{REDUCER}" is no comm_reducer')
+        raise _No(f'its annotation "{REDUCER}" is not a comm_reducer')
     broken = law_broken_by(declared)
     if broken:
         raise _No(f"the declared reducer is not commutative and associative: {broken}")
@@ -173,10 +173,10 @@ def declare_reducer(combine: Combine, identity: Sequence[ir.Expr]) -> ir.CommRed
     broken = law_broken_by(reducer)
     if broken:
         raise IRError(
-            f"this is no commutative reducer: {broken}",
+            f"this is not a commutative reducer: {broken}",
             code="BW228",
-            help="a reduction may run in any order and in parts, so the combination must "
-            "be commutative and associative, and the identity change nothing; order ties "
+            help="a reduction may run in any order and in parts, so the combiner must "
+            "be commutative and associative, and the identity neutral; resolve ties "
             "and NaN by position, as the builtin argmax does",
         )
     return reducer
@@ -244,7 +244,7 @@ class _Update:
         self.old: list[ir.Var] = []
         stores = ir.collect(block.body, ir.BufferStore)
         if ir.collect(block.body, ir.BlockRealize):
-            raise _No("it holds blocks of its own")
+            raise _No("it contains inner blocks")
         for store in stores:
             if any(store.buffer is e.buffer for e in self.elements):
                 raise _No(f"it stores to {store.buffer.name} twice")
@@ -273,10 +273,10 @@ class _Update:
                 for index in stmt.indices
                 for n in ir.walk(index)
             ):
-                raise _No("the place of the element depends on an element")
+                raise _No("the index of the element depends on an updated element")
             self.now[place] = self._read(stmt.value)
         else:
-            raise _No("its body is more than lets and stores")
+            raise _No("its body contains more than lets and stores")
 
     def parts(self) -> tuple[list[ir.BufferLoad], list[ir.Var], list[ir.Expr]]:
         """The elements, their old values, and their new values."""
@@ -312,7 +312,7 @@ class _Read(ir.Mutator):
             if node.buffer is element.buffer:
                 plain = node.predicate is None
                 if not plain or not ir.structural_equal(node.indices, element.indices):
-                    raise _No(f"it reads another element of {node.buffer.name} than it updates")
+                    raise _No(f"it also reads other elements of {node.buffer.name}")
                 return value
         return self.descend(node)
 
@@ -328,7 +328,7 @@ def _initial(init: ir.Stmt, elements: Sequence[ir.BufferLoad]) -> tuple[ir.Expr,
     for element in elements:
         store = next((s for s in stores if s.buffer is element.buffer), None)
         if store is None or not ir.structural_equal(store.indices, element.indices):
-            raise _No("the initial value goes to another element than the update")
+            raise _No("init stores to an element other than the updated one")
         if any(isinstance(n, ir.BufferLoad) and n.buffer in updated for n in ir.walk(store.value)):
             raise _No("the initial value reads an element that the block updates")
         result.append(store.value)

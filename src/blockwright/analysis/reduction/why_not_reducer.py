@@ -32,7 +32,7 @@ def why_no_builtin(
     if len(elements) == 1:
         return f"{text(old[0])} becomes {text(values[0])}"
     if len(elements) != 2:
-        return f"they update {len(elements)} elements, a number and its position are two"
+        return f"they update {len(elements)} elements instead of two, a number and its position"
     choices: list[tuple[ir.Expr, ir.Expr]] = []
     for before, value in zip(old, values, strict=True):
         choice = _choice(value, before)
@@ -46,7 +46,7 @@ def why_no_builtin(
     if not ir.structural_equal(first, second):
         return (
             f"{text(old[0])} is chosen by {text(first)}, {text(old[1])} by {text(second)}: "
-            "both must be chosen by one condition (let it be a variable before the stores)"
+            "both must be chosen by the same condition (bind it to a variable before the stores)"
         )
     return _condition(old, [term for _, term in choices], first, text)
 
@@ -89,7 +89,7 @@ def _condition(
     position = 0 if compared == [1] else 1
     number = 1 - position
     if not old[position].type.is_int:
-        return f"{text(old[position])} is no integer, so it cannot be a position"
+        return f"{text(old[position])} is not an integer, so it cannot be a position"
     name = _direction(condition, old[number]) or "argmax"
     order = (number, position)
     reducer = builtin_reducer(name, [old[k].type for k in order])

@@ -30,9 +30,9 @@ def atomic_misfit(name: str, dtype: ir.DType) -> str | None:
     if dtype.is_handle or dtype.lanes > 1 or (dtype.is_int and dtype.bits < 8):
         return f"{name} of {dtype}: only single elements of whole bytes can be updated"
     if logical and dtype.is_float:
-        return f"{name} of {dtype}: only integers and booleans have it"
+        return f"{name} of {dtype}: only integers and booleans support it"
     if dtype.is_bool and not logical:
-        return f"{name} of {dtype}: booleans have atomic_and and atomic_or"
+        return f"{name} of {dtype}: booleans support only atomic_and and atomic_or"
     return None
 
 

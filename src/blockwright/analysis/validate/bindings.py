@@ -110,7 +110,7 @@ class _Nest:
                 f"iterators {names} of block {self.block.name} are not independent: {why}",
                 tuple(node for pair in group for node in pair),
                 "bind them to different loops, or to quotient and remainder of one "
-                "(i // 4, i % 4); declare them opaque if the block is meant to run so",
+                "(i // 4, i % 4); declare them opaque if this is intended",
             )
         if self.block.init is not None and len(self.judged) == len(self.values):
             yield from self._repeated(self.analyzer)
@@ -159,7 +159,7 @@ class _Nest:
                     "BW232",
                     f"iterator {it.var.name} of block {self.block.name} leaves its domain: {where}",
                     (it, value),
-                    "guard the block with T.where, or give the iterator a domain that holds all "
+                    "guard the block with T.where, or give the iterator a domain that contains all "
                     "its values",
                 )
 
@@ -248,10 +248,10 @@ class _Nest:
             sets = [self._combinations(group, part) for part in (rows, running) if part is not None]
             if rows.complete and all(ran < box for ran, box in sets):
                 ran, box = sets[-1]
-                return f"of the {box} combinations of their values {ran} run"
+                return f"only {ran} of the {box} combinations of their values occur"
             if not self.visit.guards and math.prod(kinds) > total:
                 return (
-                    f"they take {' × '.join(map(str, kinds))} values or more, the loops have "
+                    f"they take {' × '.join(map(str, kinds))} values or more, but the loops have "
                     f"{total} iterations"
                 )
         return None
@@ -353,9 +353,9 @@ class _Nest:
                 if first[k]:
                     known.clear()
                 elif not known and self.alone:
-                    return f"at {shown(at, at)} a term comes before the initial value"
+                    return f"at {shown(at, at)} a term is added before the initial value is set"
                 if term in known:
-                    return f"at {shown(at, at)} a term comes a second time"
+                    return f"at {shown(at, at)} a term is added a second time"
                 known.add(term)
         return None
 

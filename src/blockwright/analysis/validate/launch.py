@@ -73,8 +73,8 @@ def _parallel(kernel: KernelLaunch) -> Iterator[Violation]:
             if loop.kind is ir.ForKind.PARALLEL:
                 yield Violation(
                     "BW231",
-                    f"loop {loop.loop_var.name} is parallel inside of a kernel, "
-                    "which has no threads but those of its axes",
+                    f"loop {loop.loop_var.name} is parallel inside a kernel, "
+                    "whose only threads are those of its axes",
                     (loop, nest),
                     "bind it to a thread axis, or run it serially",
                 )
@@ -86,7 +86,7 @@ def _axes(kernel: KernelLaunch, analyzer: Analyzer) -> Iterator[Violation]:
         if tag not in AXES:
             yield Violation(
                 "BW236",
-                f"there is no thread axis {tag!r}",
+                f"unknown thread axis {tag!r}",
                 tuple(a.stmt for a in axes),
                 f"axes: {', '.join(AXES)}",
             )
@@ -132,7 +132,7 @@ def _sizes(kernel: KernelLaunch, limits: LaunchLimits, analyzer: Analyzer) -> It
                         f"the extent of {tag}, {extent!r}, has no known bound; "
                         f"the machine allows {limit}",
                         stmts,
-                        "split a constant factor off and bind that",
+                        "split off a constant factor and bind that loop",
                     )
             elif largest > limit:
                 yield Violation(
@@ -228,7 +228,7 @@ def _scope(visit: Visit, limits: LaunchLimits | None, analyzer: Analyzer) -> Ite
     if wanted not in _ORDER:
         yield Violation(
             "BW231",
-            f"block {name} runs in {wanted!r}, which is no execution scope",
+            f"block {name} runs in {wanted!r}, which is not an execution scope",
             (visit.realize,),
             f"one of {', '.join(_ORDER)}",
         )
@@ -236,7 +236,7 @@ def _scope(visit: Visit, limits: LaunchLimits | None, analyzer: Analyzer) -> Ite
     if visit.kernel is None:
         yield Violation(
             "BW239",
-            f"block {name} is to run in a {wanted}, but stands in no kernel",
+            f"block {name} has execution scope {wanted}, but is in no kernel",
             (visit.realize,),
             "bind a loop around it to a thread axis",
         )
@@ -246,15 +246,15 @@ def _scope(visit: Visit, limits: LaunchLimits | None, analyzer: Analyzer) -> Ite
     if finer is not None:
         yield Violation(
             "BW239",
-            f"block {name} for a whole {wanted} stands in block {finer.name}, "
-            f"which a {finer.exec_scope} runs",
+            f"block {name}, executed by a whole {wanted}, is in block {finer.name}, "
+            f"executed by a {finer.exec_scope}",
             (finer, visit.realize),
         )
     if wanted == "gpu_thread":
         if not any(level.tag in THREAD_AXES for level in visit.path):
             yield Violation(
                 "BW239",
-                f"block {name} is for single threads, but no loop around it is bound to them",
+                f"block {name} is for single threads, but no loop around it is bound to threadIdx",
                 (visit.realize,),
                 "bind a loop around it to threadIdx",
             )
@@ -276,7 +276,7 @@ def _operations(visit: Visit, analyzer: Analyzer) -> Iterator[Violation]:
         if visit.kernel is None:
             yield Violation(
                 "BW239",
-                f"{node.op} in block {visit.block.name} stands in no kernel",
+                f"{node.op} in block {visit.block.name} is in no kernel",
                 (node,),
                 "bind loops around it to thread axes",
             )
@@ -313,7 +313,7 @@ def _together(
             f"{what} needs all threads of a {wanted}, but runs under {where!r}, "
             "which differs between them",
             (node, visit.realize),
-            "let the condition not depend on the thread",
+            "make the condition independent of the thread",
         )
         return
     if visit.block.exec_scope != wanted:
@@ -323,8 +323,8 @@ def _together(
         names = ", ".join(it.var.name for it in moved)
         yield Violation(
             "BW239",
-            f"{what} is one instance for a whole {wanted}, but its iterators "
-            f"{names} differ between the threads of one",
+            f"{what} runs once for a whole {wanted}, but its iterators "
+            f"{names} differ between its threads",
             (node, *moved),
             "bind the thread axis inside the block, or drop its execution scope",
         )

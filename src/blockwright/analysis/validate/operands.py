@@ -51,7 +51,7 @@ def _arithmetic(node: Any, types: Types) -> str | None:
     if a is not b:
         return f"`{node.symbol}` combines {a} with {b}"
     if a.is_handle or (a.is_bool and not isinstance(node, (ir.Min, ir.Max))):
-        return f"`{node.symbol}` of {a}: only numbers have it"
+        return f"`{node.symbol}` is not defined for {a}"
     return None
 
 

@@ -174,10 +174,10 @@ class _Loop:
         buffer, place, visits = met
         return Violation(
             "BW240",
-            f"iterations {one} and {other} of {self._name()} run at the same "
-            f"time and both touch {_shown(buffer, place)}, not only reading",
+            f"iterations {one} and {other} of {self._name()} run "
+            f"concurrently and both access {_shown(buffer, place)}, not only reading",
             (self.level.stmt, *dict.fromkeys(v.realize for v in visits)),
-            "let iterations touch different elements, run the loop serially, give "
+            "let iterations access different elements, run the loop serially, give "
             "each its own buffer, or use atomic updates",
         )
 

@@ -199,10 +199,10 @@ class _Read:
             )
         return Violation(
             "BW235",
-            f"block {reader} reads {where}, which nobody has written by then",
+            f"block {reader} reads {where}, which no block has written by then",
             guilty,
-            "let the producer write all that is read, before it is read and in every iteration of "
-            "the loops they share",
+            "let the producer write all that is read, before the read and in every iteration of "
+            "their shared loops",
         )
 
     def _axes_of_writers(self) -> list[LoopLevel]:
@@ -400,8 +400,8 @@ class _Read:
         if buffer.scope == "global":
             return "blocks of one kernel do not wait for one another"
         if member == "kernel":
-            return f"{buffer.name} lies in {buffer.scope!r}, which ends with its kernel"
-        return f"{buffer.name} lies in {buffer.scope!r}, of which every {member} has its own copy"
+            return f"{buffer.name} is in scope {buffer.scope!r}, which ends with its kernel"
+        return f"{buffer.name} is in scope {buffer.scope!r}: every {member} has its own copy"
 
     # ------------------------------------------------------------------ barriers
     def _barrier(self) -> Violation | None:
@@ -417,10 +417,10 @@ class _Read:
         return Violation(
             "BW239",
             f"block {self.visit.block.name} reads what other threads write to "
-            f"{self.touch.buffer.name}, under a condition that not all threads fulfil: no "
-            "barrier can stand between them",
+            f"{self.touch.buffer.name}, under a condition that not all threads satisfy: no "
+            "barrier can be placed between them",
             (self.visit.realize, writer.visit.realize, condition),
-            "put the condition on the blocks themselves, not on what is around both",
+            "move the condition to the blocks themselves instead of around both",
         )
 
 

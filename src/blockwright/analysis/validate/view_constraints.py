@@ -46,7 +46,7 @@ def boundary_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Vio
                 yield Violation(
                     "BW241",
                     f"view {match.buffer.name} in block {visit.block.name} "
-                    f"demands {demand}, but {known}",
+                    f"requires {demand}, but {known}",
                     (match,),
                     remedy,
                 )

@@ -68,7 +68,7 @@ def find_problems(func: ir.PrimFunc) -> list[Diagnostic]:
     innermost = _loop_beyond_the_limit(func.body)
     if innermost is not None:
         message = (
-            f"{func.name}: more than {MOST_LOOPS} loops stand in one another, "
+            f"{func.name}: more than {MOST_LOOPS} nested loops, "
             f"down to loop {innermost.loop_var.name}"
         )
         help = "fuse some of them into one loop"
@@ -113,7 +113,7 @@ class _Checker:
         if isinstance(node, ir.Buffer) and not is_known_scope(node.scope):
             self.report(
                 "BW230",
-                f"buffer {node.name} lives in {node.scope!r}, which is no storage scope",
+                f"buffer {node.name} lives in {node.scope!r}, which is not a storage scope",
                 node,
                 SCOPES_HELP,
             )
@@ -140,7 +140,7 @@ class _Checker:
         handles = set(func.params)
         for handle, buffer in func.buffer_map:
             if handle not in handles:
-                self.report("BW243", f"{buffer.name} is bound to no parameter", buffer)
+                self.report("BW243", f"{buffer.name} is not bound to a parameter", buffer)
             self.size(buffer)
             self.define(buffer)
             self.visible.update(ir.collect(buffer, ir.Var))
@@ -220,7 +220,7 @@ class _Checker:
 
     def block(self, block: ir.Block, root: bool) -> None:
         if block in self.defined:
-            self.report("BW211", f"block {block.name} stands in two places", block)
+            self.report("BW211", f"block {block.name} occurs in two places", block)
         self.defined.add(block)
         hidden = {v for v in self.visible if isinstance(v, ir.Var) and v in self._loops}
         self.visible -= hidden
@@ -293,7 +293,7 @@ class _Checker:
         if None not in extents and count * buffer.dtype.nbytes * buffer.dtype.lanes >= 1 << 63:
             self.report(
                 "BW255",
-                f"buffer {buffer.name} has {count} elements, whose bytes 63 bits do not count",
+                f"buffer {buffer.name} has {count} elements, whose size in bytes exceeds 63 bits",
                 buffer,
             )
 
