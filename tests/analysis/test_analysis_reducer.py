@@ -169,7 +169,7 @@ OTHERS = {
     "term reads the element": (
         "B[vi] = B[vi] + A[vi, vk] * B[vi]", "B[vi] = T.float32(0)", "", "a term free of it"),
     "another element": (
-        "B[vi] = B[3 - vi] + A[vi, vk]", "B[vi] = T.float32(0)", "", "also reads other elements of B"),
+        "B[vi] = B[3 - vi] + A[vi, vk]", "B[vi] = T.float32(0)", "", "reads other elements of B"),
     "initial value elsewhere": (
         "B[vi] = B[vi] + A[vi, vk]", "B[3 - vi] = T.float32(0)", "", "other than the updated one"),
     "too few initial values": (
