@@ -1,4 +1,4 @@
-"""Schedules: checked rewriting of tensor programs, step by step, with handles and traces."""
+"""Schedules: checked, step-by-step transformation of tensor programs, with handles and traces."""
 
 from blockwright.arith import IndexMap
 from blockwright.schedule.compose import Axes, Zoom, composite

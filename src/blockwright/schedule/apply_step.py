@@ -1,5 +1,8 @@
-"""How a step is applied: also at a drawn place that is no loop (left where it is, or inlined), and
-with iterators that stay independent."""
+"""Apply one schedule step and its common pre- and postconditions.
+
+`compute_at` also accepts a sampled location that is not a loop: the block then stays at the root or
+is inlined. After every step, block iterators are made independent again.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from blockwright.schedule.rewrite.independence import with_independent_iterators
 
 
 def applied(record: Primitive, state: StepState) -> StepResult:
-    """Apply a record; `compute_at` follows what `sample_compute_location` drew."""
+    """Apply a record; `compute_at` follows the result of `sample_compute_location`."""
     if isinstance(record, ComputeAt):
         place = state.place(record.loop)
         if place is SampledLocation.ROOT:
@@ -29,8 +32,11 @@ def applied(record: Primitive, state: StepState) -> StepResult:
 
 
 def _require_in_bodies(state: StepState, record: Primitive) -> None:
-    """What a step names stands in the bodies of blocks. Blocks of an initial value run at the first
-    visits alone, so they are neither producers nor consumers of those in the body."""
+    """Require that the blocks and loops of a step are in block bodies, not in `init` statements.
+
+    Blocks inside an initial value run only in the first reduction iteration, so they are neither
+    producers nor consumers of blocks in the body.
+    """
     for handle in used_handles(record):
         if not isinstance(handle, (BlockRV, LoopRV)):
             continue
@@ -40,8 +46,8 @@ def _require_in_bodies(state: StepState, record: Primitive) -> None:
             name = node.name if isinstance(node, ir.Block) else node.loop_var.name
             word = "block" if isinstance(node, ir.Block) else "loop"
             state.fail(
-                f"{word} {name} stands in the initial value of block {owner.name}, which "
-                "does not run at every visit",
+                f"{word} {name} is in the initial value of block {owner.name}, which "
+                "does not run in every iteration",
                 code="BW310",
                 guilty=[node],
                 help=f'decompose_reduction("{owner.name}", loop) first, which makes the '

@@ -1,4 +1,4 @@
-"""Programs in a terminal and in a notebook."""
+"""Print programs with syntax highlighting in a terminal or notebook."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 
 
 class Shown:
-    """Something with a text that terminals and notebooks show in colours."""
+    """Base of objects whose text is highlighted in terminals and notebooks."""
 
     language: ClassVar[str] = "python"
 
@@ -16,29 +16,29 @@ class Shown:
         raise NotImplementedError
 
     def show(self) -> None:
-        """Print the text; highlighted when it goes to a terminal or notebook."""
+        """Print the text, highlighted if the output is a terminal or notebook."""
         show(self.text(), self.language)
 
     def _repr_html_(self) -> str:
         return as_html(self.text(), self.language)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """What a notebook asks for: it takes the richest form that it can show."""
+        """The MIME forms for a notebook, which shows the richest one it supports."""
         return {"text/plain": self.text(), "text/html": self._repr_html_()}
 
 
 def show(text: str, language: str) -> None:
-    """Write a text to the standard output; plain when no one looks at it."""
+    """Write a text to standard output; plain if that is neither a terminal nor a notebook."""
     if not sys.stdout.isatty() and "ipykernel" not in sys.modules:
         sys.stdout.write(text + "\n")
         return
-    from rich.console import Console  # loaded when first shown: highlighting takes its time to load
+    from rich.console import Console  # imported on first use: rich is slow to import
 
     Console().print(_highlighted(text, language))
 
 
 def as_html(text: str, language: str) -> str:
-    """The text as a highlighted HTML fragment without outside styles."""
+    """The text as a highlighted HTML fragment with inline styles only."""
     from rich.console import Console
 
     width = max(map(len, text.splitlines()), default=1)

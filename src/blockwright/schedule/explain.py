@@ -1,4 +1,4 @@
-"""What a compute_at would do: which axes line up with which loops, and what each tile needs."""
+"""Explain a `compute_at` without applying it: axis alignment, tile footprints, recomputation."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from blockwright.support import ScheduleError
 
 
 class AxisNeed(msgspec.Struct, frozen=True, eq=False):
-    """One iterator of the producer.
+    """The range of one producer iterator that one iteration of the loop needs.
 
     Attributes:
         iterator: the iterator, with its whole domain.
         needed: the values that one iteration of the loop needs.
-        follows: loops at and above the place that the needed range moves with.
-        made: the loop that would run through the range; "" where one value is needed.
+        follows: the target loop and enclosing loops on which the needed range depends.
+        made: the loop that would be generated for the range; "" if one value is needed.
     """
 
     iterator: ir.IterVar
@@ -38,22 +38,23 @@ class AxisNeed(msgspec.Struct, frozen=True, eq=False):
 
 
 class BufferNeed(msgspec.Struct, frozen=True, eq=False):
-    """The box that one consumer reads of one of the producer's results in one iteration."""
+    """The region of a producer's output that one consumer reads in one iteration."""
 
     consumer: str
     region: ir.BufferRegion
 
 
 class BufferKept(msgspec.Struct, frozen=True, eq=False):
-    """What becomes of the memory of one of the producer's results.
+    """The memory that a producer's output buffer occupies after lowering.
 
-    The step moves the computation and leaves the buffer as it is written; `compact_buffers` of
-    lowering shrinks what only iterations of the loop use to the box of one iteration.
+    The step moves the computation and keeps the declared shape of the buffer. During lowering,
+    `compact_buffers` shrinks a buffer that is used only inside the loop to the footprint of one
+    iteration.
 
     Attributes:
-        buffer: the buffer, whole.
-        box: its extents once lowered; the whole shape where it is not shrunk.
-        outside: a block that uses it outside of the loop, or "a caller"; empty where none does.
+        buffer: the buffer with its declared shape.
+        box: its extents after lowering; the whole shape if it is not shrunk.
+        outside: a block that uses it outside the loop, or "the caller"; empty if there is none.
     """
 
     buffer: ir.Buffer
@@ -65,29 +66,29 @@ class BufferKept(msgspec.Struct, frozen=True, eq=False):
         box = " x ".join(map(expr_text, self.box))
         name = self.buffer.name
         if self.outside:
-            return f"{name} keeps its {whole} elements: {self.outside} uses it outside of the loop"
+            return f"{name} keeps its {whole} elements: {self.outside} uses it outside the loop"
         if box == whole:
             return f"{name} keeps its {whole} elements, which one iteration needs"
         return (
-            f"{name} is {whole} in the program still; lowering (compact_buffers) keeps the "
+            f"{name} is still {whole} in the program; lowering (compact_buffers) keeps the "
             f"{box} that one iteration needs"
         )
 
 
 class ComputeAtExplanation(msgspec.Struct, frozen=True, eq=False):
-    """What `compute_at(block, loop)` would do.
+    """The effect of `compute_at(block, loop)`.
 
     Attributes:
         block, loop: names of the producer and of the loop's variable.
-        axes: the producer's iterators; empty where nothing in the loop reads the producer.
-        buffers: what the consumers in the loop read.
-        kept: what memory the producer's results take once lowered.
-        idle: loops at and above the place that no axis follows: each of their iterations
-            computes the same again.
-        instances: how often the producer's body would run (at most, where predicates cut).
-        domain: how many instances it has.
-        recomputation: their quotient, where both are known.
-        refusal: why the step would be refused, with its code; empty when it is legal.
+        axes: the producer's iterators; empty if nothing in the loop reads the producer.
+        buffers: the regions that consumers in the loop read.
+        kept: the memory of the producer's outputs after lowering.
+        idle: the target loop and enclosing loops that no axis follows: each of their iterations
+            recomputes the same values.
+        instances: how often the producer's body would run (an upper bound under predicates).
+        domain: the number of points in the producer's iteration domain.
+        recomputation: `instances / domain`, if both are constants.
+        refusal: why the step would be rejected, with the error code; empty if it is legal.
     """
 
     block: str
@@ -132,7 +133,7 @@ class ComputeAtExplanation(msgspec.Struct, frozen=True, eq=False):
 
 
 def explain_compute_at(state: StepState, block: ir.Block, loop: ir.For) -> ComputeAtExplanation:
-    """What a compute_at would line up, need, generate and recompute, and whether it is legal."""
+    """Analyze a `compute_at`: alignment, footprint, new loops, recomputation, and legality."""
     scope = state.scope(block)
     flow = state.flow_at(block)
     consumers = (
@@ -177,7 +178,7 @@ def explain_compute_at(state: StepState, block: ir.Block, loop: ir.For) -> Compu
 def _kept(
     state: StepState, block: ir.Block, loop: ir.For, buffer: ir.Buffer, needs: Sequence[BufferNeed]
 ) -> BufferKept:
-    """What is left of a result when lowering has shrunk it to one iteration of the loop."""
+    """The part of an output buffer that remains once lowering shrinks it to one iteration."""
     users = [
         b
         for b in state.tree.blocks

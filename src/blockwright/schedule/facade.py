@@ -1,4 +1,4 @@
-"""Schedule methods, generated from the records; `facade.pyi` states their types."""
+"""Schedule methods, generated from the primitive records; `facade.pyi` declares their types."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from blockwright.schedule.unsafe import UNSAFE_PRIMITIVES
 
 
 class Facade:
-    """One method per record: it builds the record from the arguments and takes the step."""
+    """One method per primitive: it builds the record from the arguments and applies it."""
 
     @property
     def unsafe(self) -> Unsafe:
-        """Steps that may change what the program means; nothing outside it does."""
+        """Primitives that may change the program's semantics; all others preserve them."""
         return Unsafe(self)
 
     def get_block(self, name: str, func_name: str | None = None) -> BlockRV:
-        """A handle for the block of this name; made from its record like the others."""
+        """A handle for the block with this name; replaced by the generated method."""
         raise NotImplementedError
 
     def _run(self, record: Primitive) -> Any:
@@ -29,7 +29,7 @@ class Facade:
 
 
 class Unsafe:
-    """The steps that rest on the word of whoever takes them: `sch.unsafe.<step>(...)`."""
+    """Primitives whose correctness the caller asserts: `sch.unsafe.<step>(...)`."""
 
     def __init__(self, schedule: Facade) -> None:
         self._schedule = schedule

@@ -1,4 +1,4 @@
-"""What a schedule has been: stages, and the difference between two of them."""
+"""The history of a schedule: its stages, and the difference between two of them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from blockwright.support import ScheduleError
 
 
 class Stage(msgspec.Struct, frozen=True, eq=False):
-    """The programs after a call that changed one of them.
+    """A snapshot of the programs after a call that changed one of them.
 
     Attributes:
         number: position in the history; 0 is the start.
-        call: the call that led here, a composite one as a whole.
-        step: how many steps the trace had then.
+        call: the call that produced this stage; a composite call is one stage.
+        step: the length of the trace at this stage.
         functions: the tensor programs by name.
-        function: the one that the call changed.
+        function: the name of the program that the call changed.
     """
 
     number: int
@@ -35,11 +35,11 @@ class Stage(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def func(self) -> ir.PrimFunc:
-        """The program that the call changed, as it was then."""
+        """The program that the call changed, at this stage."""
         return self.functions[self.function]
 
     def script(self) -> str:
-        """Its text."""
+        """The script of `func`."""
         return script(self.func)
 
     def __repr__(self) -> str:
@@ -47,7 +47,7 @@ class Stage(msgspec.Struct, frozen=True, eq=False):
 
 
 class Difference(Shown):
-    """A unified difference of two programs; false when they read the same."""
+    """A unified diff of two programs; false if their text is the same."""
 
     language = "diff"
 
@@ -67,7 +67,7 @@ class Difference(Shown):
 
 
 def history(core: Session) -> list[Stage]:
-    """The start and the programs after each call that changed something."""
+    """The initial stage and one stage per call that changed a program."""
     functions = dict(core.functions)
     for change in reversed(core.changes):
         functions[change.function] = change.before
@@ -80,14 +80,14 @@ def history(core: Session) -> list[Stage]:
         functions[change.function] = change.after
         text = step.call.text if step.call else call_text(step.record, short_value)
         if step.call is not None and step.call is call:
-            stages.pop()  # the call goes on: its last step is its stage
+            stages.pop()  # one stage per composite call: keep its last step
         call = step.call
         stages.append(Stage(len(stages), text, number, dict(functions), change.function))
     return stages
 
 
 def steps_before(core: Session, calls: int) -> int:
-    """How many steps stay when the last changing calls are taken back."""
+    """The number of steps that remain once the last `calls` changing calls are undone."""
     groups: list[tuple[int, CompositeCall | None]] = []
     for number, (step, change) in enumerate(zip(core.steps, core.changes, strict=True)):
         if step.call is not None and groups and groups[-1][1] is step.call:
@@ -96,7 +96,7 @@ def steps_before(core: Session, calls: int) -> int:
             groups.append((_first_of(core, number), step.call))
     if not 1 <= calls <= len(groups):
         raise ScheduleError(
-            f"undo: {calls} calls cannot be taken back, {len(groups)} have changed the program",
+            f"undo: cannot undo {calls} calls, {len(groups)} have changed the program",
             code="BW304",
             help="sch.history lists them",
         )
@@ -112,7 +112,7 @@ def _first_of(core: Session, number: int) -> int:
 
 
 def difference(stages: Sequence[Stage], before: int, after: int, context: int) -> Difference:
-    """How the program reads after one stage and after another."""
+    """The textual difference of the programs at two stages."""
     chosen: list[Stage] = []
     for name, number in (("before", before), ("after", after)):
         if not -len(stages) <= number < len(stages):

@@ -1,4 +1,4 @@
-"""The schedule: a program, the steps taken so far, and handles that survive them."""
+"""`Schedule`, the public API: a program, the steps applied so far, and handles that survive."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from blockwright.support import ScheduleError
 from blockwright.support.kinds import require_kind
 
 _LEVELS = {
-    "off": "no level skips the checks; steps that may change meaning stand in sch.unsafe",
+    "off": "no level skips the checks; steps that may change semantics are in sch.unsafe",
 }
 
 
@@ -34,13 +34,13 @@ def _require_classic(debug_mask: Any, error_render_level: Any, enable_check: Any
     whole = isinstance(debug_mask, int) and not isinstance(debug_mask, bool)
     if not whole and debug_mask not in ("none", "all"):
         raise ScheduleError(
-            f"debug_mask={debug_mask!r} is no mask",
+            f"debug_mask={debug_mask!r} is not a mask",
             code="BW304",
             help='use "none", "all" or a number',
         )
     if error_render_level not in ("detail", "fast", "none"):
         raise ScheduleError(
-            f"error_render_level={error_render_level!r} is no level",
+            f"error_render_level={error_render_level!r} is not a level",
             code="BW304",
             help='use "detail", "fast" or "none"',
         )
@@ -53,24 +53,24 @@ def _require_classic(debug_mask: Any, error_render_level: Any, enable_check: Any
 
 
 class Schedule(Compose, Shown):
-    """Rewrites a program step by step, each step checked.
+    """Transforms a program step by step and checks each step.
 
     Args:
-        program: a tensor program, or a module of which every tensor program can be scheduled.
-        verify: "check" checks the requirements of every step; "full" also checks, at first and
-            after every step, that the program is well formed (at first a ValidationError);
-            "prove" also proves, by `bw.verify`, that it computes what it did before the step. A
-            step that is refuted (BW390) or cannot be decided (BW391) is refused, also one of
-            `sch.unsafe`.
-        seed: of what the schedule draws; None for something else on every run.
-        debug_mask: as the classic schedule takes it: "all", or a number other than 0, for checks
-            of the program after every step, which are those of `verify="full"`.
-        error_render_level: "detail", "fast" or "none"; the message of an error is the same in each.
-        enable_check: True; a step is always checked.
+        program: a tensor program, or a module; every tensor program in it can be scheduled.
+        verify: "check" checks the requirements of every step; "full" also checks, initially and
+            after every step, that the program is well formed (initially: ValidationError);
+            "prove" also proves each step by `bw.verify`: the program computes the same as before.
+            A step that is refuted (BW390) or cannot be decided (BW391) is rejected, including
+            steps of `sch.unsafe`.
+        seed: seed of the sampling primitives; None for different samples on every run.
+        debug_mask: accepted for TVM compatibility: "all", or a number other than 0, checks the
+            program after every step, as `verify="full"` does.
+        error_render_level: "detail", "fast" or "none"; accepted but without effect.
+        enable_check: must be True; steps are always checked.
 
     Raises:
-        ScheduleError: on an illegal step, a bad argument, an unknown name or a dead handle. The
-            program stays as it was.
+        ScheduleError: on an illegal step, an invalid argument, an unknown name or a stale handle.
+            The program is left unchanged.
     """
 
     def __init__(
@@ -120,19 +120,19 @@ class Schedule(Compose, Shown):
     # ------------------------------------------------------------------ the program
     @property
     def func(self) -> ir.PrimFunc:
-        """The program as it is now (of a module: the one worked on)."""
+        """The current program (of a module: the one selected by `work_on`)."""
         return self._session.functions[self._session.work_on]
 
     @property
     def mod(self) -> ir.IRModule:
-        """A module with the programs as they are now."""
+        """A module with the current programs."""
         if self._module is None:
             return ir.IRModule(dict(self._session.functions))
         functions = {**self._module.functions, **self._session.functions}
         return self._module.replace(functions=functions)
 
     def work_on(self, name: str) -> None:
-        """Choose the program of the module in which names are looked up."""
+        """Select the program of the module in which names are looked up."""
         _require(name, str, "work_on: the name of a program is text", 'write sch.work_on("main")')
         if name not in self._session.functions:
             known = ", ".join(self._session.functions)
@@ -144,7 +144,7 @@ class Schedule(Compose, Shown):
         self._session.work_on = name
 
     def text(self) -> str:
-        """The program's text; `show` prints it, a notebook shows it."""
+        """The program's script; `show` prints it, a notebook displays it."""
         return script(self.func)
 
     def symbol(self, name: str) -> ir.Var:
@@ -160,10 +160,10 @@ class Schedule(Compose, Shown):
         return result[name]
 
     def explain_compute_at(self, block: BlockRV | str, loop: LoopRV) -> ComputeAtExplanation:
-        """Which axes a `compute_at(block, loop)` would line up with which loops, what each
-        iteration needs, what would be computed again, and whether the step is legal.
+        """Explain `compute_at(block, loop)` without applying it.
 
-        The answer is data; `print` shows it as text. The program stays as it is.
+        Reports which axes follow which loops, what each iteration needs, how much would be
+        recomputed, and whether the step is legal. `print` shows the result as text.
         """
         chosen = self.get_block(block) if isinstance(block, str) else block
         function = self._session.entry(chosen, "explain_compute_at").function
@@ -171,7 +171,7 @@ class Schedule(Compose, Shown):
         return explain_compute_at(state, state.block(chosen), state.loop(loop))
 
     def copy(self) -> Schedule:
-        """An independent schedule at the same point; handles work in both."""
+        """An independent schedule in the same state; existing handles are valid in both."""
         other = Schedule.__new__(Schedule)
         other.__dict__.update(self.__dict__)
         other._session = self._session.copy()
@@ -180,25 +180,26 @@ class Schedule(Compose, Shown):
     # ------------------------------------------------------------------ what has been done
     @property
     def trace(self) -> Trace:
-        """The steps taken so far."""
+        """The steps applied so far."""
         return Trace(tuple(self._session.steps))
 
     @property
     def history(self) -> list[Stage]:
-        """The program at the start and after each call that changed it."""
+        """The initial program and the program after each call that changed it."""
         return history.history(self._session)
 
     def undo(self, n: int = 1) -> None:
-        """Take back the last `n` calls that changed the program, and all that was asked since.
+        """Undo the last `n` calls that changed the program, and all queries since then.
 
-        A composite call counts as one. Handles that the steps taken back had made say so when
-        used; all others stand for what they stood for before. What is drawn next is new.
+        A composite call counts as one. Handles returned by undone steps become stale; using one
+        raises an error that says so. All other handles refer to what they did before. The random
+        state is not restored: the next sample differs.
         """
         _require(n, int, "undo: the number of calls is an integer", "write sch.undo(2)")
         self._session.undo_to(history.steps_before(self._session, n))
 
     def diff(self, before: int = -2, after: int = -1, *, context: int = 3) -> Difference:
-        """How the program differs between two stages of `history`; what the last call did.
+        """The difference of the program between two stages of `history`; by default the last call.
 
         Args:
             before, after: positions in `history`; negative ones count from the end.
@@ -212,10 +213,11 @@ class Schedule(Compose, Shown):
         return history.difference(stages, before, after, context)
 
     def take(self, step: Primitive) -> Any:
-        """Take a step given as its record; the handles it returns.
+        """Apply a step given as its record and return its handles.
 
-        The way in for steps that are no methods: those of a package of your own. They stand in the
-        trace, replay, and are undone like all others; `Trace.from_json` is told of their records.
+        For steps that are not methods of `Schedule`, such as primitives defined by another package.
+        They are recorded, replayed and undone like all others; pass their record classes to
+        `Trace.from_json`.
         """
         _require(
             step,
@@ -226,27 +228,27 @@ class Schedule(Compose, Shown):
         return self._run(step)
 
     def replay(self, trace: Trace) -> list[Handle]:
-        """Take the steps of a trace on this program; the handles of the last step."""
+        """Apply the steps of a trace to this program and return the handles of the last step."""
         _require(trace, Trace, "replay: expected a Trace", "pass the .trace of a schedule")
         return list(self._session.replay(trace.instructions))
 
-    # ------------------------------------------------------------------ draws
+    # ------------------------------------------------------------------ sampling
     def seed(self, seed: int) -> None:
-        """Let what is drawn from now on follow from this number."""
+        """Seed the sampling primitives from here on."""
         _require(seed, int, "seed: the seed is an integer", "write sch.seed(1)")
         self._session.random.seed(int(seed))
 
     def fork_seed(self) -> int:
-        """A number for the seed of another schedule, different each time."""
+        """A seed for another schedule; each call returns a new one."""
         return self._session.random.getrandbits(31)
 
     # ------------------------------------------------------------------ composition
     def zoom(self, target: BlockRV | LoopRV | str) -> Zoom:
-        """The inner problem of a block or loop, as a schedule of its own; see `Zoom`."""
+        """A schedule of the subprogram inside a block or loop; see `Zoom`."""
         return Zoom(self, target)
 
     def _run(self, record: Primitive) -> Any:
-        """Take one step and return its handles in the form the record declares."""
+        """Apply one step and return its handles in the form that the record declares."""
         if record.function() is None and self._session.work_on != self._first:
             record = record.in_function(self._session.work_on)
         outputs = self._session.apply(record)
@@ -258,4 +260,4 @@ class Schedule(Compose, Shown):
 RECORDS: dict[str, type[Primitive]] = {
     record.path(): record for record in (*PRIMITIVES, *UNSAFE_PRIMITIVES)
 }
-"""Every step that a trace may hold, by its path: "split", "unsafe.set_dtype"."""
+"""Every primitive that a trace may contain, by its path: "split", "unsafe.set_dtype"."""

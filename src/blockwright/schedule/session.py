@@ -1,6 +1,6 @@
-"""The engine of a schedule: programs, what handles stand for, steps taken and taken back.
+"""The engine of a schedule: programs, handle table, apply, replay and undo of steps.
 
-Programs are immutable, so taking a step back is putting the program before it in place again.
+Programs are immutable, so undoing a step restores the program before it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Verify = Literal["check", "full", "prove"]
 
 
 class StaleHandle(msgspec.Struct, frozen=True):
-    """What a handle stands for that stands for nothing: the step that consumed or made it."""
+    """Marks a handle without a target, with the step that consumed it or, if undone, created it."""
 
     step: int
     name: str
@@ -61,14 +61,14 @@ class StaleHandle(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True, eq=False):
-    """What a handle stands for, and in which function."""
+    """The target of a handle, and the function that contains it."""
 
     function: str
     target: Target | StaleHandle
 
 
 class AppliedStep(msgspec.Struct, frozen=True, eq=False):
-    """What one step did: the program before and after, and the entries it replaced."""
+    """The effect of one step: the program before and after, and the handle entries it replaced."""
 
     function: str
     before: ir.PrimFunc
@@ -77,14 +77,15 @@ class AppliedStep(msgspec.Struct, frozen=True, eq=False):
 
 
 class Session:
-    """Functions under schedule, and the steps taken on them.
+    """The functions being scheduled, and the steps applied to them.
 
     Args:
-        functions: tensor programs by name; the first one is worked on.
+        functions: tensor programs by name; the first one is selected.
         verify: "check", "full" or "prove"; see `Schedule`.
-        seed: of the draws; None for another one each time.
+        seed: seed of the sampling primitives; None for a different one each time.
 
-    Raises ValidationError for a program that is not well formed, where steps are checked in full.
+    Raises:
+        ValidationError: for an ill-formed program, unless `verify` is "check".
     """
 
     def __init__(
@@ -109,8 +110,10 @@ class Session:
         self._step_name = ""
 
     def copy(self) -> Session:
-        """An independent engine at the same point, with draws of its own. Handles made so far work
-        in both; those made from here on, in the one that made them."""
+        """An independent session in the same state, with its own random state.
+
+        Existing handles are valid in both; new ones only in the session that created them.
+        """
         other = Session.__new__(Session)
         other.__dict__.update(self.__dict__)
         other.origin = new_origin()
@@ -124,13 +127,13 @@ class Session:
         return other
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """What a worker unpickles is a copy."""
+        """Restore in another process: the result is a copy, with its own handle origin."""
         self.__dict__.update(state)
         self.origin = new_origin()
 
     # ------------------------------------------------------------------ steps
     def apply(self, record: Primitive) -> tuple[Handle, ...]:
-        """Take one step; the program stays as it was when the step is refused."""
+        """Apply one step; if it is rejected, the program is left unchanged."""
         function = self._function_of(record)
         state = self.state(function, record.path())
         try:
@@ -138,20 +141,22 @@ class Session:
         except ScheduleError as error:
             named = self._with_origins(error, function)
             raise named.with_traceback(error.__traceback__) from error.__cause__
-        if step.decision is not None:  # what is drawn is written down, so that replay draws nothing
+        if step.decision is not None:  # record the sample, so that replay is deterministic
             record = msgspec.structs.replace(record, decision=step.decision)
         outputs = self._commit(function, record, step)
         self.steps.append(Instruction(record, outputs, self._call))
         return outputs
 
     def _worked_out(self, record: Primitive, state: StepState) -> tuple[Primitive, StepResult]:
-        """A step, its record completed; nothing of the schedule has changed yet."""
+        """Complete the record and compute its result, without changing the session."""
         record = completed(record, state)
         return record, applied(resolved(record, self.number), state)
 
     def _with_origins(self, error: ScheduleError, function: str) -> ScheduleError:
-        """The error with a note of the steps that gave the loops it names, as whoever wrote the
-        schedule knows them by names of their own."""
+        """Add notes to the error: which steps returned the loops it names.
+
+        The author of a schedule knows loops by Python variables, not by loop names.
+        """
         notes: list[str] = []
         words = set(re.findall(r"\w+", f"{error.message} {error.help}"))
         for number, (step, change) in enumerate(zip(self.steps, self.changes, strict=True)):
@@ -178,7 +183,7 @@ class Session:
         return ScheduleError.collect([first, *rest])
 
     def replay(self, steps: Iterable[Instruction]) -> tuple[Handle, ...]:
-        """Take recorded steps on this program, all or none; the handles of the last one."""
+        """Apply recorded steps, all or none; return the handles of the last one."""
         length, outer = len(self.steps), self._call
         known: dict[Handle, Handle] = {}
         last: tuple[Handle, ...] = ()
@@ -199,12 +204,12 @@ class Session:
         return last
 
     def _repeat(self, step: Instruction, known: dict[Handle, Handle]) -> tuple[Handle, ...]:
-        """Take one recorded step; `known` learns what its handles are here."""
+        """Apply one recorded step; add its handles to `known` (recorded → new)."""
         record = translated(step.record, known, self.functions[self.work_on])
         result = self.apply(record)
         if len(result) != len(step.outputs):
             raise ScheduleError(
-                f"{record.path()}: gives {len(result)} handles here, "
+                f"{record.path()}: returns {len(result)} handles here, "
                 f"{len(step.outputs)} in the trace",
                 code="BW306",
                 help="the trace belongs to another program",
@@ -214,9 +219,9 @@ class Session:
 
     @contextmanager
     def composite(self, text: str) -> Generator[None]:
-        """Steps taken inside belong to one call; when one is refused, all are taken back."""
+        """Group the steps applied inside into one call; if one is rejected, undo all of them."""
         if self._call is not None:
-            yield  # part of the call that is under way
+            yield  # nested: part of the outer call
             return
         length = len(self.steps)
         self._call = CompositeCall(text)
@@ -229,7 +234,7 @@ class Session:
             self._call = None
 
     def undo_to(self, length: int) -> None:
-        """Take back all but the first `length` steps; handles made since then are dead."""
+        """Undo all but the first `length` steps; handles created since then become stale."""
         while len(self.steps) > length:
             step, change = self.steps.pop(), self.changes.pop()
             self.functions[change.function] = change.before
@@ -241,7 +246,7 @@ class Session:
 
     # ------------------------------------------------------------------ one step
     def _function_of(self, record: Primitive) -> str:
-        """The program a step works on: that of its handles, or the one worked on."""
+        """The function that a step changes: that of its handles, or the selected one."""
         names: set[str] = set()
         for handle in used_handles(record):
             if isinstance(handle, (BlockRV, LoopRV)):
@@ -260,12 +265,12 @@ class Session:
             raise ScheduleError(
                 f"{record.path()}: the handles belong to different programs",
                 code="BW304",
-                help="take one step per program",
+                help="apply one step per program",
             )
         return names.pop() if names else self.work_on
 
     def state(self, function: str, step_name: str) -> StepState:
-        """The function as it is now, for a step to look at."""
+        """The state of the current function, as input of a step."""
         state = self._states.get(function)
         if state is None or state.func is not self.functions[function]:
             func = self.functions[function]
@@ -290,7 +295,7 @@ class Session:
                         from_check,
                         "BW309",
                         step.func,
-                        help="the step is at fault, not its use: report it",
+                        help="this is a bug in the step, not in its use: report it",
                     )
             if self.verify == "prove":
                 _require_proof(record.path(), old, step.func)
@@ -319,7 +324,7 @@ class Session:
         return ExprRV(name, ir.dtype_of("int32"))
 
     def _forward(self, function: str, name: str, step: StepResult) -> dict[Handle, Entry]:
-        """Let every handle stand for what its target became, or name this step."""
+        """Point every handle to what its target became, or mark it stale; return old entries."""
         tree = self.state(function, name).tree
         replaced: dict[Handle, Entry] = {}
         standing = self._stands(function)
@@ -345,7 +350,7 @@ class Session:
         return replaced
 
     def _stands(self, function: str) -> dict[Target, list[Handle]]:
-        """The handles that stand for each target in a function, the dead left out."""
+        """The live handles of each target in a function."""
         result = self._standing.get(function)
         if result is None:
             result = self._standing[function] = {}
@@ -356,21 +361,21 @@ class Session:
 
     # ------------------------------------------------------------------ handles
     def entry(self, handle: Handle, step_name: str) -> Entry:
-        """What is known of a handle; fails for those that stand for nothing."""
+        """The entry of a handle; raises BW301 for foreign and stale handles."""
         require_kind(
             handle,
             (BlockRV, LoopRV, ExprRV),
             f"{step_name}: expected a handle",
             ScheduleError,
             "BW304",
-            "give it one handle of this schedule",
+            "pass one handle of this schedule",
         )
         entry, name = self.entries.get(handle), handle_name(handle)
         if entry is None:
             raise ScheduleError(
                 f"{step_name}: handle {name} belongs to another schedule",
                 code="BW301",
-                help="use handles this schedule gave",
+                help="use handles that this schedule returned",
             )
         if not isinstance(entry.target, StaleHandle):
             return entry
@@ -379,9 +384,9 @@ class Session:
         if dead.undone:
             gone = f"the {kind} behind {name} is gone: step {dead.step}, {dead.name}, "
             raise ScheduleError(
-                f"{step_name}: {gone}which gave it, was taken back",
+                f"{step_name}: {gone}which returned it, was undone",
                 code="BW301",
-                help="take the step again, or ask anew with get_block and get_loops",
+                help="apply the step again, or get a new handle with get_block or get_loops",
             )
         left = self._left_by(dead.step)
         names = [t.name for t in left.values() if not isinstance(t, (int, SampledLocation))]
@@ -394,7 +399,7 @@ class Session:
         returned = (
             f"use what {dead.name} returned ({', '.join(names)})"
             if names
-            else f"{dead.name} returned nothing that is still there"
+            else f"{dead.name} returned no handle that is still valid"
         )
         below = {
             b.name: b
@@ -409,11 +414,11 @@ class Session:
             "BW301",
             tree.func,
             marks or tree.child_blocks(tree.func.root),
-            help=f"{returned}, or ask anew: {anew}",
+            help=f"{returned}, or get a new handle: {anew}",
         )
 
     def _call_of(self, step: int) -> str:
-        """A step as it was called, the loops and blocks by their names then."""
+        """The text of a step's call, with loops and blocks by their names at that time."""
         names = {
             h: e.target.was for h, e in self.entries.items() if isinstance(e.target, StaleHandle)
         }
@@ -427,7 +432,7 @@ class Session:
         return call_text(self.steps[step].record, value)
 
     def _left_by(self, step: int) -> dict[Handle, Target]:
-        """What the handles that a step returned stand for, of those that are alive."""
+        """The targets of the live handles that a step returned."""
         result = {handle: self.entries[handle].target for handle in self.steps[step].outputs}
         return {
             handle: target
@@ -436,13 +441,13 @@ class Session:
         }
 
     def resolve(self, handle: Handle) -> Target:
-        """What a handle stands for now."""
+        """The current target of a handle."""
         target = self.entry(handle, self._step_name).target
         assert not isinstance(target, StaleHandle)
         return target
 
     def number(self, handle: ExprRV) -> int | None:
-        """The number behind a handle; None for a variable of the program."""
+        """The sampled number of a handle; None for a variable of the program."""
         if handle not in self.entries:
             return None
         target = self.resolve(handle)
@@ -451,7 +456,7 @@ class Session:
 
 
 def _require_proof(name: str, before: ir.PrimFunc, after: ir.PrimFunc) -> None:
-    """The program after a step is proved to mean what the one before meant."""
+    """Require a proof that a step preserves the program's semantics (BW390, BW391)."""
     verdict = verify(before, after)
     if verdict.verdict == "refuted":
         raise schedule_error(
@@ -459,7 +464,7 @@ def _require_proof(name: str, before: ir.PrimFunc, after: ir.PrimFunc) -> None:
             f"the step changes what the program computes: {verdict.why}",
             "BW390",
             after,
-            help="the step is at fault, unless it is one of sch.unsafe: report it",
+            help="unless it is a step of sch.unsafe, this is a bug in the step: report it",
         )
     if verdict.verdict == "unknown":
         raise schedule_error(
@@ -467,10 +472,10 @@ def _require_proof(name: str, before: ir.PrimFunc, after: ir.PrimFunc) -> None:
             f"the step cannot be proved: {verdict.why}",
             "BW391",
             after,
-            help='take another road to the same program, or verify="full" to do without proofs',
+            help='reach the same program by other steps, or use verify="full", without proofs',
         )
 
 
 def _well_formed(func: ir.PrimFunc) -> str:
-    """What is wrong with a program after a step, in words."""
+    """The problems of an ill-formed program after a step; empty if there are none."""
     return "; ".join(p.message for p in find_problems(func))

@@ -1,4 +1,4 @@
-"""Writes `facade.pyi`, the types of the methods that `facade.py` makes from the records.
+"""Generates `facade.pyi`, the types of the methods that `facade.py` builds from the records.
 
 `python -m blockwright.schedule.stub` rewrites the file; a test checks that it is current.
 """

@@ -1,4 +1,4 @@
-"""The trace: every step of a schedule as a record, to be read, stored, changed and replayed."""
+"""Traces: the steps of a schedule as records, to inspect, serialize, edit and replay."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from blockwright.support import ScheduleError
 
 
 class Trace:
-    """The steps of a schedule in order. Traces are immutable; each change makes another one."""
+    """The steps of a schedule in order. Traces are immutable; each edit returns a new one."""
 
     def __init__(self, instructions: tuple[Instruction, ...] = ()) -> None:
         self.instructions = instructions
@@ -35,29 +35,30 @@ class Trace:
 
     # ------------------------------------------------------------------ forms
     def as_python(self, schedule: str = "sch") -> str:
-        """The calls that repeat the steps, one per line.
+        """Python calls that repeat the steps, one per line.
 
-        They run where `schedule` is a schedule of the same program, and give the same program;
-        `T` must be there too when an expression needs it (`T.min(n, 8)`).
+        They run where the variable `schedule` is a schedule of the same program, and produce the
+        same result. An expression such as `T.min(n, 8)` also needs `T` in scope.
         """
         return steps_as_python(self.instructions, schedule)
 
     def as_json(self) -> list[Any]:
-        """Plain data: `[step, {parameter: value}, [handle, …]]` each, and the composite call."""
+        """JSON data: `[step, {parameter: value}, [handle, …]]` per step, plus the composite call
+        as `[number, text]` where there is one."""
         return steps_as_json(self.instructions)
 
     @staticmethod
     def from_json(
         steps: list[Any], records: Mapping[str, type[Primitive]], func: ir.PrimFunc
     ) -> Trace:
-        """A trace from its plain form; symbols are those of `func`, by name."""
+        """Deserialize a trace; symbols are resolved in `func` by name."""
         return Trace(steps_from_json(steps, records, func))
 
     # ------------------------------------------------------------------ replay
     def apply_to(
         self, func: ir.PrimFunc, *, verify: Verify = "check", seed: int | None = 0
     ) -> ir.PrimFunc:
-        """The program that these steps make of `func`; `seed` is for draws without a decision."""
+        """Apply the steps to `func`; `seed` is for sampling steps without a decision."""
         core = Session({func.name: func}, verify, seed)
         core.replay(self.instructions)
         return core.functions[func.name]
@@ -65,21 +66,21 @@ class Trace:
     # ------------------------------------------------------------------ decisions
     @property
     def decisions(self) -> dict[int, Any]:
-        """What was drawn, by the number of the step that drew it."""
+        """The sampling decisions, by step number."""
         return {
-            number: getattr(step.record, "decision")  # noqa: B009  only records that draw have it
+            number: getattr(step.record, "decision")  # noqa: B009  only sampling steps have it
             for number, step in enumerate(self.instructions)
             if _draws(step.record)
         }
 
     def with_decision(self, number: int, decision: Any) -> Trace:
-        """The trace with another decision at a step that draws; None to draw anew on replay."""
+        """The trace with another decision at a sampling step; None to resample on replay."""
         if not (0 <= number < len(self) and _draws(self.instructions[number].record)):
             known = ", ".join(map(str, self.decisions)) or "none"
             raise ScheduleError(
-                f"step {number} of the trace draws nothing",
+                f"step {number} of the trace is not a sampling step",
                 code="BW306",
-                help=f"steps that draw: {known}",
+                help=f"sampling steps: {known}",
             )
         step = self.instructions[number]
         record = msgspec.structs.replace(step.record, decision=_frozen(decision))
@@ -88,7 +89,7 @@ class Trace:
         return Trace((*before, changed, *after))
 
     def without_decisions(self) -> Trace:
-        """The trace that draws everything anew."""
+        """The trace without decisions: replay resamples all of them."""
         result = self
         for number in self.decisions:
             result = result.with_decision(number, None)
@@ -96,9 +97,9 @@ class Trace:
 
     # ------------------------------------------------------------------ dead steps
     def simplified(self) -> Trace:
-        """The trace without queries and draws whose results nothing uses.
+        """The trace without queries and sampling steps whose results are unused.
 
-        Steps that change the program stay, and so do queries that feed them.
+        Steps that change the program stay, and so do the queries they use.
         """
         used: set[Handle] = set()
         kept: list[Instruction] = []

@@ -1,1 +1,1 @@
-"""The dialects: `from blockwright.script import tir as T, relax as R, ir as I`."""
+"""TVMScript front end; `from blockwright.script import tir as T, relax as R, ir as I`."""

@@ -1,4 +1,4 @@
-"""The IR builder: the frames of the `T` dialect driven by Python itself.
+"""`IRBuilder`: build a tensor program imperatively, with the frames of the `T` dialect.
 
     with IRBuilder() as ib:
         with T.prim_func():
@@ -10,8 +10,8 @@
                     T.buffer_store(A, A[vi] * 2.0, [vi])
     func = ib.get()
 
-The result is the program that the same text parses to. Operators on expressions are those of the
-`ir` room: they fold constants, where the parser keeps what is written.
+The result equals the parsed script, except that operators on expressions fold constants, as in the
+`ir` package; the parser keeps expressions as written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ValueT = TypeVar("ValueT")
 
 
 class IRBuilder:
-    """Collects what the frames of the `T` dialect emit inside `with`."""
+    """Collects the statements that frames of the `T` dialect emit inside `with`."""
 
     def __init__(self) -> None:
         self._builder = Builder()
@@ -42,7 +42,7 @@ class IRBuilder:
         self._builder.__exit__(*error)
 
     def name(self, name: str, value: ValueT) -> ValueT:
-        """Name a variable or buffer, as an assignment does in a script; gives it back."""
+        """Name a variable or buffer, as an assignment in a script does, and return it."""
         if not isinstance(value, (Var, Buffer)):
             raise ScriptError(
                 f"{name!r}: only variables and buffers have names",
@@ -57,7 +57,7 @@ class IRBuilder:
         return [self.name(n, v) for n, v in zip(names, values, strict=True)]
 
     def get(self) -> PrimFunc:
-        """The function that was built."""
+        """The finished function."""
         if self._builder.frames:
             raise ScriptError(
                 "a frame is still open",
@@ -72,7 +72,7 @@ class IRBuilder:
 
 
 class _Named(ir.Mutator):
-    """Gives variables and buffers their names, where they are defined and used."""
+    """Renames variables and buffers at their definitions and uses."""
 
     def __init__(self, names: Mapping[Var | Buffer, str]) -> None:
         super().__init__()

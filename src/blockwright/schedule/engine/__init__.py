@@ -1,1 +1,1 @@
-"""State and edits of a schedule, its records and handles."""
+"""Core of the scheduler: step state, program edits, primitive records and handles."""

@@ -1,7 +1,7 @@
-"""Completes call arguments that depend on the block: buffer objects and maps of `*indices`.
+"""Complete call arguments that depend on the block: buffer objects and maps of `*indices`.
 
-A recorded step must be replayable from its text, so a buffer becomes its position in the block's
-signature, and `lambda *i: …` a map with one parameter per index.
+A recorded step must be replayable from its text. A buffer therefore becomes its position in the
+block's signature, and `lambda *i: …` becomes a map with one parameter per index.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from blockwright.schedule.legality.buffers import named_buffer
 
 
 def completed(record: Primitive, state: StepState) -> Primitive:
-    """The record with positions for buffers and closed index maps; itself where all are known.
+    """The record with buffers replaced by positions and index maps of known rank.
+
+    Returns the record itself if nothing needs completion.
 
     Raises ScheduleError (BW320) for a buffer that the block does not access.
     """
@@ -42,7 +44,7 @@ def completed(record: Primitive, state: StepState) -> Primitive:
 def _position(
     state: StepState, block: ir.Block, buffer: ir.Buffer, record: Primitive, name: str
 ) -> int | tuple[str, int]:
-    """Where the block's signature has the buffer, in the form that the field takes."""
+    """The position of the buffer in the block's signature, in the form that the field expects."""
     reads = [r.buffer for r in block.reads]
     writes = [r.buffer for r in block.writes]
     if name == "buffer":
@@ -64,7 +66,7 @@ def _position(
 
 
 def _rank(state: StepState, block: ir.Block, record: Primitive, name: str) -> int:
-    """How many indices the map of a field takes."""
+    """The number of indices of a field's map."""
     mapping = getattr(record, "index_map", None)
     if name == "pad_value" and isinstance(mapping, IndexMap):
         return len(mapping.final)

@@ -1,7 +1,8 @@
-"""An edit in progress: replaced statements, changed buffers, and what becomes of blocks.
+"""`Edit`: collects replaced statements and changed buffers, and rebuilds the function once.
 
 Only the paths from the root to replaced statements are rebuilt. Every block that is rebuilt, by a
-substitution or because something below it changed, is noted in `forward`, so that handles survive.
+substitution or because a statement below it changed, is recorded in `forward`, so that handles
+survive.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from blockwright.schedule.engine.state import StepResult, StepState, Target
 
 
 class _Substitute(Forwarding):
-    """Replace variables and buffers in a statement; note blocks that change."""
+    """Replaces variables and buffers in a statement; records changed blocks."""
 
     def __init__(
         self, stmt: ir.Stmt, mapping: Mapping[Any, ir.Node], forward: dict[ir.Block, ir.Block]
@@ -36,8 +37,8 @@ class _Substitute(Forwarding):
         self._own: set[ir.Buffer] | None = None
 
     def rewrite_Buffer(self, node: ir.Buffer) -> ir.Buffer:
-        """Buffers that the statement defines follow in their shapes. Those from outside do not:
-        what is loaded there is loaded where they are defined."""
+        """Rewrite the shapes of buffers that the statement defines, not of buffers from outside:
+        loads in those shapes are evaluated where the buffers are defined."""
         new = self.descend(node)
         if new is not node and self._own is None:
             self._own = defined_buffers(self._stmt)
@@ -49,12 +50,14 @@ class _Substitute(Forwarding):
 
 
 _NAMING = (ir.LetStmt, ir.DeclBuffer, ir.Allocate)
-"""Statements between loops and blocks that define a name."""
+"""Statements between loops and blocks that define a variable or buffer."""
 
 
 class _States(ir.Mutator):
-    """States the memory behind views, and what is read around blocks, in signatures; notes blocks
-    that change."""
+    """Adds aliased memory of views, and reads of enclosing control flow, to block signatures.
+
+    Records changed blocks in `forward`.
+    """
 
     def __init__(
         self,
@@ -95,22 +98,24 @@ class Edit:
 
     # ------------------------------------------------------------------ what to change
     def substitute(self, stmt: ir.Stmt, mapping: Mapping[Any, ir.Node]) -> Any:
-        """`stmt` with variables or buffers replaced; blocks in it are forwarded."""
+        """`stmt` with variables or buffers replaced; blocks inside are forwarded."""
         for old in mapping:
             if isinstance(old, ir.Buffer):
                 self.state.require_one_name(old)
         return _Substitute(stmt, mapping, self.forward)(stmt) if mapping else stmt
 
     def inside(self, block: ir.Block, mapping: Mapping[Any, ir.Node]) -> ir.Block:
-        """What stands inside a block, its own buffers and views included, with iterators replaced;
-        without iterators and regions, which are for the caller to state: only those that the user
-        has stated come along."""
+        """The contents of a block, including its own buffers and views, with iterators replaced.
+
+        The result has no iterators, and only the read regions that the user declared: the caller
+        sets the rest.
+        """
         names = stated_by_user(block)
         stated = tuple(r for r in block.reads if r.buffer.name in names)
         return self.substitute(block.replace(iter_vars=(), reads=stated, writes=()), mapping)
 
     def replace(self, old: ir.Stmt, new: ir.Stmt | None) -> None:
-        """Put `new` where `old` stands; None takes the statement away with loops left empty."""
+        """Replace `old` by `new`; None removes the statement and loops that become empty."""
         self._replaced[old] = new
         self._touch(old)
 
@@ -120,12 +125,12 @@ class Edit:
         self.replace(old, new)
 
     def insert_before(self, stmt: ir.Stmt, new: ir.Stmt) -> None:
-        """Put `new` in front of `stmt`, which may itself be replaced or changed inside."""
+        """Insert `new` before `stmt`, which may itself be replaced or changed inside."""
         self._before.setdefault(stmt, []).append(new)
         self._touch(stmt)
 
     def insert_after(self, stmt: ir.Stmt, new: ir.Stmt) -> None:
-        """Put `new` behind `stmt`, which may itself be replaced or changed inside."""
+        """Insert `new` after `stmt`, which may itself be replaced or changed inside."""
         self._after.setdefault(stmt, []).append(new)
         self._touch(stmt)
 
@@ -156,7 +161,7 @@ class Edit:
 
     # ------------------------------------------------------------------ building
     def finish(self, *results: Target) -> StepResult:
-        """The new function with handles for `results` (blocks given before or after the edit)."""
+        """Build the new function; `results` are handle targets (blocks: before or after the edit)."""
         body = self._build(self.state.func.body)
         assert body is not None
         func = self.state.func.replace(body=body, buffer_map=self._params)
@@ -167,16 +172,21 @@ class Edit:
         return StepResult(func, self.forward, final)
 
     def _with_memory(self, func: ir.PrimFunc) -> ir.PrimFunc:
-        """The function with the memory behind views, and what is read around blocks, stated by all
-        who use it, also by blocks whose signatures the step has found anew."""
+        """Complete block signatures by aliased memory of views and reads of control flow.
+
+        This includes blocks whose signatures the step has recomputed.
+        """
         roots, loaded = memory_roots(func), loaded_around(func)
         if not roots and not loaded:
             return func
         return func.replace(body=_States(roots, loaded, self.forward)(func.body))
 
     def _require_defined(self, func: ir.PrimFunc) -> None:
-        """What statements name is defined where they stand now. Of loops and blocks the primitives
-        see to that themselves; values, views and allocations may stand anywhere between them."""
+        """Require that definitions still dominate their uses (BW367).
+
+        Primitives ensure this for loop variables and blocks. Let values, views and allocations may
+        be anywhere between them.
+        """
         around = (n for b in self.tree.blocks for n in self.tree.ancestors(self.tree.realize(b)))
         if not any(isinstance(n, _NAMING) for n in around):
             return
@@ -188,13 +198,15 @@ class Edit:
                     f"after the step {what}",
                     code="BW367",
                     guilty=[*self._before, *self._after, *self._replaced],
-                    help="take the step on a loop inside the scope of the "
-                    "definition, or write the value in place of the name",
+                    help="apply the step to a loop inside the scope of the "
+                    "definition, or replace the name by its value",
                 )
 
     def _require_stated(self) -> None:
-        """Blocks around a change still state all that is touched in them. Where the regions of
-        what stands inside are derived less precisely than before, that cannot be shown."""
+        """Require that enclosing blocks still declare all accesses inside them (BW366).
+
+        This cannot be proved if the regions inside are derived less precisely than before.
+        """
         for block in self.tree.blocks:
             inner = block is not self.state.func.root and block in self._touched
             if not inner or block in self._replaced or block not in self.forward:
@@ -202,21 +214,21 @@ class Edit:
             for word, region, _ in unstated(self.latest(block), self.state.signature_facts(block)):
                 self.state.fail(
                     f"after the step block {block.name} {word} {script(region)}, as "
-                    "far as can be shown: more than it states",
+                    "far as can be proved: more than it declares",
                     code="BW366",
                     guilty=[block],
-                    help="take the step before the block is made "
-                    "around these loops, or on other loops",
+                    help="apply the step before blockize creates the block "
+                    "around these loops, or to other loops",
                 )
 
     def rebuilt(self, node: ir.Stmt) -> ir.Stmt:
-        """A statement with the changes below it made, without the rest of the function."""
+        """A statement with the changes below it applied, without the rest of the function."""
         result = self._build(node)
         assert result is not None
         return result
 
     def latest(self, block: ir.Block) -> ir.Block:
-        """What a block has become so far."""
+        """The latest replacement of a block."""
         while block in self.forward:
             block = self.forward[block]
         return block
@@ -271,7 +283,7 @@ class Edit:
 
 
 def wrap_loops(body: ir.Stmt, loops: Iterable[tuple[ir.Var, ir.Expr]]) -> ir.Stmt:
-    """`body` in serial loops from zero, given outermost first."""
+    """`body` in serial loops from zero; `loops` lists the outermost first."""
     for var, extent in reversed(list(loops)):
         zero = ir.const(0, extent.dtype)
         body = ir.For(var, zero, extent, ir.ForKind.SERIAL, body)

@@ -1,7 +1,7 @@
-"""Regions that `annotate_buffer_access` states for a block, through steps that rewrite the block.
+"""Preserve the explicit regions of `annotate_buffer_access` when a step rewrites the block.
 
-An annotation of the block names the buffers. A step that finds the signature anew widens what it
-finds by what was stated; where a copy takes the place of the buffer, by what was stated of that.
+An annotation of the block names the buffers. A step that recomputes the signature widens each
+region by the declared one. If a copy replaces the buffer, the declared region applies to the copy.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from blockwright.ir.annotations import EXPLICIT_READ
 
 
 def stated_by_user(block: ir.Block) -> tuple[str, ...]:
-    """Names of the buffers of which a block states more than its body reads."""
+    """Names of the buffers whose read region the user declared explicitly."""
     return explicit_names(block, block.reads)
 
 
 def with_explicit(block: ir.Block, before: Sequence[ir.BufferRegion]) -> ir.Block:
-    """A block whose signature has just been found, with the regions that it stated before in place
-    of smaller ones.
+    """Widen the recomputed read regions of a block by the regions that were declared before.
 
     Args:
         block: the block, with the annotation and with the regions of its body.
-        before: what it read in its signature before the step.
+        before: the read regions of its signature before the step.
     """
     known = Analyzer()
     for it in block.iter_vars:
@@ -56,7 +55,7 @@ def _successor(
     reads: Sequence[ir.BufferRegion],
     known: Analyzer,
 ) -> int | None:
-    """Which region found is of the buffer stated, or of the only copy of it that is new."""
+    """The index of the region of the declared buffer, or of its only new copy."""
     for place, region in enumerate(reads):
         if region.buffer is stated.buffer:
             return place
@@ -72,7 +71,7 @@ def _successor(
 
 
 def _visible(region: ir.BufferRegion, block: ir.Block) -> bool:
-    """Whether a block may still use the variables in a region stated before."""
+    """Whether all variables of a declared region are still in scope in the block."""
     visible = {it.var for it in block.iter_vars}
     visible.update(ir.collect(block.body, ir.Var), ir.collect(region.buffer, ir.Var))
     return all(v in visible for rng in region.region for v in ir.collect(rng, ir.Var))

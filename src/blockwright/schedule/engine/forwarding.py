@@ -1,4 +1,4 @@
-"""Rewrites of statements that note what becomes of blocks, so that handles survive them."""
+"""Mutators that record the replacement of each rewritten block, so that handles survive."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from blockwright.schedule.engine.explicit_regions import with_explicit
 
 
 class Forwarding(ir.Mutator):
-    """A rewrite that notes in `forward` each block that it changes."""
+    """A mutator that records each changed block in `forward` (old → new)."""
 
     def __init__(self, forward: dict[ir.Block, ir.Block]) -> None:
         super().__init__()
@@ -27,9 +27,9 @@ class Forwarding(ir.Mutator):
 
 
 class AccessRewrite(Forwarding):
-    """A rewrite of what blocks read and write: each block that it changes states its regions anew.
+    """A mutator of buffer accesses that recomputes the regions of each changed block.
 
-    Buffers themselves stay as they are.
+    Buffers themselves are not rewritten.
     """
 
     def rewrite_Buffer(self, node: ir.Buffer) -> ir.Buffer:
@@ -38,7 +38,7 @@ class AccessRewrite(Forwarding):
     def rewrite_Block(self, node: ir.Block) -> Any:
         body = self(node.body)
         init = None if node.init is None else self(node.init)
-        views = tuple(map(self, node.match_buffers))  # what they show may be chosen by elements
+        views = tuple(map(self, node.match_buffers))  # their regions may load elements
         if body is node.body and init is node.init and views == node.match_buffers:
             return node
         new = with_signature(node.replace(body=body, init=init, match_buffers=views))
@@ -46,12 +46,12 @@ class AccessRewrite(Forwarding):
         return new
 
     def restated(self, block: ir.Block) -> ir.Block:
-        """A changed block with the signature that it shall have."""
+        """Hook: adjust the recomputed signature of a changed block."""
         return block
 
 
 def defined_buffers(stmt: ir.Stmt) -> set[ir.Buffer]:
-    """The buffers that a statement defines: those of blocks in it, views, and allocations."""
+    """The buffers that a statement defines: block allocations, views and `Allocate` nodes."""
     result: set[ir.Buffer] = set()
     for node in ir.walk(stmt):
         if isinstance(node, ir.Block):
@@ -64,8 +64,10 @@ def defined_buffers(stmt: ir.Stmt) -> set[ir.Buffer]:
 def rewritten_accesses(
     stmt: ir.Stmt, change: Callable[[ir.BufferLoad | ir.BufferStore], ir.Node]
 ) -> Any:
-    """The statement with its accesses changed, those in indices first; buffers, whose shapes may
-    load too, stay as they are."""
+    """The statement with its accesses rewritten by `change`, innermost first.
+
+    Buffers are not rewritten, although their shapes may contain loads.
+    """
 
     class _Rewrite(ir.Mutator):
         def rewrite_Buffer(self, node: ir.Buffer) -> ir.Buffer:
@@ -81,7 +83,7 @@ def rewritten_accesses(
 
 
 def with_signature(block: ir.Block, analyzer: Analyzer | None = None) -> ir.Block:
-    """The block with its regions computed from its body, and those that the user states for it."""
+    """The block with regions recomputed from its body, widened by the user's explicit regions."""
     reads, writes = block_access_regions(block, analyzer)
     if EXPLICIT_READ in block.annotations:
         return with_explicit(block.replace(reads=reads, writes=writes), block.reads)

@@ -1,4 +1,4 @@
-"""Copies with definitions of their own: every variable, buffer and block unique in the copy."""
+"""Alpha-renamed copies of statements: fresh variables, buffers and blocks in each copy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from blockwright.analysis.access.tree import child_stmts
 
 
 class _Renew(ir.Mutator):
-    """Copies a statement; loop variables, iterators, lets and allocated buffers become new ones."""
+    """Copies a statement with fresh loop variables, iterators, lets and allocated buffers."""
 
     def rewrite_Var(self, node: ir.Var) -> ir.Var:
         return node
@@ -45,16 +45,16 @@ class _Renew(ir.Mutator):
         for match in node.match_buffers:
             self._memo[match.buffer] = match.buffer.map_children(self).replace()
         block = self.descend(node)
-        return node.replace() if block is node else block  # one that defines nothing, as of scalars
+        return node.replace() if block is node else block  # a block that defines nothing
 
 
 def copied(stmt: ir.Stmt) -> Any:
-    """A copy of a statement in which every definition is new; free variables stay."""
+    """A copy of a statement with fresh definitions; free variables are kept."""
     return _Renew()(stmt)
 
 
 def renewed(func: ir.PrimFunc) -> ir.PrimFunc:
-    """The function with each definition made once, if some statement object occurs twice."""
+    """The function with unique definitions, even if one statement object occurs twice."""
     seen: set[int] = set()
     stack: list[ir.Stmt] = [func.body]
     shared = False
@@ -70,7 +70,7 @@ def renewed(func: ir.PrimFunc) -> ir.PrimFunc:
 
 
 class _RenewEach(_Renew):
-    """As `_Renew`, but forgets statements, so that each occurrence gets definitions of its own."""
+    """As `_Renew`, but does not memoize statements: each occurrence gets its own definitions."""
 
     def __call__(self, node: Any) -> Any:
         result = super().__call__(node)
@@ -80,21 +80,21 @@ class _RenewEach(_Renew):
 
 
 def copied_expr(expr: ir.Expr) -> ir.Expr:
-    """An expression that may stand in a second place: variables bound by lets in it are new."""
+    """A copy of an expression for a second use: let-bound variables are fresh."""
     return _Renew()(expr) if ir.collect(expr, ir.Let) else expr
 
 
 def with_own_lets(expr: ir.Expr) -> ir.Expr:
-    """The expression with a variable of its own for each occurrence of a let in it.
+    """The expression with a distinct variable for each occurrence of a let.
 
-    Rewrites remember what became of a node and share the result, so that a let whose expression is
-    used twice would bind one variable in two places.
+    Mutators memoize the result of each node and share it, so a let that is used twice would bind
+    one variable in two places.
     """
     return _OwnLets()(expr) if ir.collect(expr, ir.Let) else expr
 
 
 class _OwnLets(ir.Mutator):
-    """Rewrites each occurrence on its own; expressions without lets stay shared."""
+    """Rewrites each occurrence separately; expressions without lets stay shared."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Handles: what a schedule's user holds. A name; the schedule knows what it stands for now."""
+"""Handles: opaque names for blocks, loops and sampled numbers, which the schedule resolves."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from blockwright import ir
 class BlockRV(msgspec.Struct, frozen=True):
     """A block of a program under schedule.
 
-    `origin` tells the handles of schedules apart. A copy of a schedule knows those made before it
-    was copied and makes its own from then on. Traces write the number alone.
+    `origin` distinguishes the handles of different schedules. A copy of a schedule accepts handles
+    created before the copy and creates new ones with its own origin. Traces contain only `id`.
     """
 
     id: int
@@ -27,7 +27,7 @@ class BlockRV(msgspec.Struct, frozen=True):
 
 
 class LoopRV(msgspec.Struct, frozen=True):
-    """A loop of a program under schedule; `origin` as of blocks."""
+    """A loop of a program under schedule; `origin` as in `BlockRV`."""
 
     id: int
     origin: int = 0
@@ -40,24 +40,24 @@ class LoopRV(msgspec.Struct, frozen=True):
 
 
 def new_origin() -> int:
-    """A number that no other schedule has, in this process or another."""
+    """A random number that identifies a schedule, unique across processes."""
     return secrets.randbits(62) + 1
 
 
 ExprRV = ir.Var
-"""A number that a schedule has drawn. A variable, so that factors can be computed from it; what a
-step is given is the number, and the trace keeps the variable."""
+"""A number that a schedule has sampled. It is a variable, so that factors can be computed from it;
+steps receive the number, and the trace keeps the variable."""
 
 Handle = BlockRV | LoopRV | ExprRV
 
 
 def handle_kind(handle: Handle) -> str:
-    """What a handle stands for, as a word for errors."""
+    """The kind of a handle, as a word for error messages."""
     if isinstance(handle, ExprRV):
         return "number"
     return "block" if isinstance(handle, BlockRV) else "loop"
 
 
 def handle_name(handle: Handle) -> str:
-    """How a handle is written in traces."""
+    """The name of a handle in traces."""
     return handle.name if isinstance(handle, ExprRV) else repr(handle)

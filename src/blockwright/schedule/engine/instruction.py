@@ -1,4 +1,4 @@
-"""Instructions: what a schedule remembers of each step."""
+"""Trace instructions: one record per applied step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from blockwright.schedule.engine.record import Primitive
 
 
 class CompositeCall(msgspec.Struct, frozen=True, eq=False):
-    """One call of a composite rule, such as `tile`; shared by the steps that it took."""
+    """One call of a composite such as `tile`; shared by the steps that it applied."""
 
     text: str
 

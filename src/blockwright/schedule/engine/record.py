@@ -1,7 +1,7 @@
-"""Records: a primitive is a frozen record of its parameters, checked when it is built.
+"""Primitive records: a primitive is a frozen record of its parameters, checked when it is built.
 
-The record is the trace instruction, its JSON form and the Python call at once. Field order is the
-parameter order of the `Schedule` method; `variadic` names the field that takes `*args`.
+The record defines the trace instruction, its JSON form and the Python call. Field order is the
+parameter order of the `Schedule` method; `variadic` names the field that receives `*args`.
 """
 
 from __future__ import annotations
@@ -21,21 +21,26 @@ from blockwright.support import ScheduleError
 Returns = Literal["none", "block", "blocks", "loop", "loops", "number", "numbers"]
 Factor = int | ir.Expr | None
 AnyIndexMap = IndexMap
-"""In calls, a lambda from indices to new indices will do."""
+"""Calls may pass a lambda from indices to new indices."""
 NewRanges = IndexMap
-"""In calls, a lambda from iterators to an index or a (start, end) per dimension will do."""
+"""Calls may pass a lambda from iterators to an index or a (start, end) per dimension."""
 BufferName = str | tuple[str, int | str]
-"""In calls, a buffer that the block reads or writes will do."""
+"""Calls may pass a buffer that the block reads or writes."""
 PadValue = float | IndexMap | None
-"""In calls, a lambda from indices to a value will do."""
+"""Calls may pass a lambda from indices to a value."""
 
 
 class Primitive(msgspec.Struct, frozen=True, eq=False):
-    """Base of all schedule instructions.
+    """Base of all schedule primitives.
 
-    `namespace` is the attribute of the schedule under which the method stands; empty for none.
-    A `pure` step only looks or draws; without a use of its results it is dead. A step that works on
-    `siblings` moves, copies or divides blocks of a body, and takes none of an initial value.
+    Attributes:
+        namespace: the attribute of `Schedule` that has the method; empty for `Schedule` itself.
+        method: the name of the method.
+        pure: whether the step only queries or samples; it is dead if its results are unused.
+        returns: what the step returns.
+        variadic: the field that receives `*args`; empty for none.
+        siblings: whether the step moves, copies or divides blocks of a body; it then rejects
+            blocks of an initial value.
     """
 
     namespace: ClassVar[str] = ""
@@ -47,31 +52,31 @@ class Primitive(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def path(cls) -> str:
-        """What a call writes behind `sch.`; the name of the step in traces and errors."""
+        """The call without the leading `sch.`; names the step in traces and errors."""
         return f"{cls.namespace}.{cls.method}" if cls.namespace else cls.method
 
     def function(self) -> str | None:
-        """The function that the record itself names; None when its handles tell."""
+        """The function that the record names; None if its handles determine it."""
         return None
 
     def in_function(self, name: str) -> Self:
-        """The record for a function of a module; itself when its handles tell."""
+        """The record for a function of a module; itself if its handles determine the function."""
         del name
         return self
 
     def apply(self, state: StepState) -> StepResult:
-        """Check the requirements and rewrite; raises `ScheduleError` and changes nothing else."""
+        """Check the requirements and rewrite the program; raises `ScheduleError` if illegal."""
         raise NotImplementedError(type(self).__name__)
 
 
 class UnsafePrimitive(Primitive, frozen=True, eq=False):
-    """Base of the steps under `sch.unsafe`, which may change what the program means."""
+    """Base of the primitives under `sch.unsafe`, which may change the program's semantics."""
 
     namespace: ClassVar[str] = "unsafe"
 
 
 def fields_of(record: type[Primitive]) -> list[tuple[str, str]]:
-    """Names and annotations of the parameters in order."""
+    """Names and type annotations of the parameters, in order."""
     notes = {
         k: v
         for base in reversed(record.__mro__)
@@ -86,9 +91,9 @@ def make(
     kwargs: dict[str, Any],
     block: Callable[[str], BlockRV],
 ) -> Primitive:
-    """A record from call arguments, each checked against its field.
+    """Build a record from call arguments and check each against its field.
 
-    `block` finds the block that a name means, where a block handle is wanted.
+    `block` looks up a block by name, for fields that hold block handles.
     """
     fields = fields_of(record)
     values: dict[str, Any] = {}
@@ -105,7 +110,7 @@ def make(
         if name not in names or (name in values and name != record.variadic):
             known = ", ".join(names)
             raise _argument(
-                record, f"argument {name!r} is unknown or given twice", f"parameters: {known}"
+                record, f"argument {name!r} is unknown or passed twice", f"parameters: {known}"
             )
         values[name] = value
     for name, annotation in fields:
@@ -123,12 +128,12 @@ def _block_names(value: Any, block: Callable[[str], BlockRV]) -> Any:
 
 
 def checked(record: Primitive) -> Primitive:
-    """The record, its fields checked once more, now that drawn numbers are known."""
+    """Check the fields again, once sampled numbers are substituted."""
     return build(type(record), {n: getattr(record, n) for n in record.__struct_fields__})
 
 
 def require_numbers(record: Primitive) -> None:
-    """Integer fields hold integers, now that drawn numbers are known."""
+    """Require that integer fields hold integers, once sampled numbers are substituted."""
     for name, annotation in fields_of(type(record)):
         value = getattr(record, name)
         held = cast("Sequence[Any]", value) if isinstance(value, tuple) else (value,)
@@ -136,7 +141,7 @@ def require_numbers(record: Primitive) -> None:
             raise _argument(
                 type(record),
                 f"argument {name!r}: expected an integer, got {value!r}",
-                "give a number, or one that the schedule drew",
+                "pass an integer, or a number that the schedule sampled",
             )
 
 
@@ -144,7 +149,7 @@ _INTEGERS = frozenset({"int", "int | None", "tuple[int, ...]"})
 
 
 def build(record: type[Primitive], values: dict[str, Any]) -> Primitive:
-    """A record from its fields, each checked."""
+    """Build a record from its fields and check each."""
     for position, (name, annotation) in enumerate(fields_of(record), 1):
         if name in values:
             where = f"argument {position}, {name!r}"
@@ -186,7 +191,7 @@ def _instance(*kinds: type) -> Callable[[Any], Any]:
 
 
 def _integer(value: Any) -> Any:
-    """An integer; an expression of drawn numbers stays one until the step is taken."""
+    """An integer; an expression of sampled numbers stays symbolic until the step is applied."""
     if isinstance(value, ir.IntImm):
         return value.value
     if isinstance(value, ir.Expr) and value.dtype.is_int:
@@ -247,13 +252,13 @@ def _real(value: Any) -> float:
 
 
 class OpenMap(msgspec.Struct, frozen=True, eq=False):
-    """A function of `*indices`, before the number of indices is known; `complete.py` closes it."""
+    """An index map of `*indices` of unknown rank; `complete_arguments.py` fixes the rank."""
 
     at_rank: Callable[[int], IndexMap]
 
 
 def _closed(value: Any, at_rank: Callable[[int], IndexMap]) -> IndexMap | OpenMap:
-    """`at_rank` of the number of parameters; an `OpenMap` when a function takes `*indices`."""
+    """`at_rank(number of parameters)`, or an `OpenMap` for a function of `*indices`."""
     if not callable(value):
         raise TypeError
     kinds = [p.kind for p in inspect.signature(value).parameters.values()]
@@ -267,7 +272,7 @@ def _closed(value: Any, at_rank: Callable[[int], IndexMap]) -> IndexMap | OpenMa
 
 
 def _index_map(value: Any) -> IndexMap | OpenMap:
-    """The record form of an index map."""
+    """Convert an index map argument to its record form."""
     if isinstance(value, (IndexMap, OpenMap)):
         return value
     fn = cast("Callable[..., Sequence[Any]]", value)
@@ -280,7 +285,8 @@ def _sequence(value: Any) -> tuple[Any, ...] | None:
 
 
 def _new_ranges(value: Any) -> IndexMap | OpenMap:
-    """The record form of ranges: a map to start and end of each, with a separator before each."""
+    """Convert a ranges argument: a map to the start and end of each range, separated by axis
+    separators."""
     if isinstance(value, (IndexMap, OpenMap)):
         return value
     return _closed(value, lambda rank: _ranges_at(value, rank))
@@ -302,7 +308,7 @@ def _ranges_at(fn: Callable[..., Any], rank: int) -> IndexMap:
 
 
 def _pad_value(value: Any) -> Any:
-    """A number, or the record form of a function of indices: a map to one value of any type."""
+    """A number, or a function of indices as a map to one value of any type."""
     if value is None or isinstance(value, (bool, int, float, IndexMap, OpenMap)):
         return value
     if isinstance(value, (ir.IntImm, ir.FloatImm)):
@@ -344,4 +350,4 @@ PROCESSORS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "BufferName": ('a buffer, its name, or ("read" | "write", position)', _buffer_name),
     "Number | None": ("a number or expression", _optional(_number)),
 }
-"""Field annotation → what it expects, in words, and how an argument is taken."""
+"""Field annotation → description of the expected argument, and its check and conversion."""

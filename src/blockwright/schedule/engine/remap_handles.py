@@ -1,4 +1,4 @@
-"""Records with their handles exchanged: for another schedule, or for the numbers behind them."""
+"""Substitute the handles in a record: by those of another schedule, or by sampled numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from blockwright.schedule.engine.record import Primitive, checked, require_numbe
 
 
 def used_handles(record: Primitive) -> list[Handle]:
-    """Handles a record mentions; drawn numbers and symbols of the program both as variables."""
+    """The handles in a record, including variables: sampled numbers and program symbols."""
     result: list[Handle] = []
 
     def note(handle: Handle) -> Handle:
@@ -28,7 +28,7 @@ def used_handles(record: Primitive) -> list[Handle]:
 
 
 def translated(record: Primitive, known: Mapping[Handle, Handle], func: ir.PrimFunc) -> Primitive:
-    """A record of another schedule with the handles of this one; symbols are found by name."""
+    """Translate a record of another schedule to this one's handles; match symbols by name."""
 
     def change(handle: Handle) -> Handle:
         if handle in known or not isinstance(handle, ir.Var):
@@ -39,7 +39,7 @@ def translated(record: Primitive, known: Mapping[Handle, Handle], func: ir.PrimF
 
 
 def resolved(record: Primitive, number: Callable[[ir.Var], int | None]) -> Primitive:
-    """The record with drawn numbers in place of their handles, checked like call arguments."""
+    """The record with sampled numbers substituted for their handles, and checked again."""
 
     def change(handle: Handle) -> ir.Expr | Handle:
         value = number(handle) if isinstance(handle, ir.Var) else None
@@ -62,7 +62,7 @@ def _with_handles(record: Primitive, change: Callable[[Handle], Any]) -> Primiti
 
 
 def _mapped(value: Any, change: Callable[[Handle], Any]) -> Any:
-    """A field with every handle in it exchanged; the field itself when all stay."""
+    """A field value with every handle replaced; the same object if nothing changes."""
     if isinstance(value, (BlockRV, LoopRV)):
         return change(value)
     if isinstance(value, ir.Expr):

@@ -1,4 +1,4 @@
-"""What a primitive sees: the function, its tree, the nodes behind handles, known facts, errors."""
+"""`StepState`, the input of a primitive: program tree, handle lookup, facts, dataflow, errors."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from blockwright.support import LateText, ScheduleError
 
 
 class SampledLocation(Enum):
-    """A drawn place for a block that is under no loop; only `compute_at` takes it."""
+    """A sampled compute location that is not a loop; only `compute_at` accepts it."""
 
     ROOT = "where it is"
     INLINE = "inlined"
 
 
 Target = ir.Block | ir.Var | int | SampledLocation
-"""What a handle stands for: a block node, the variable of a loop, or what was drawn."""
+"""The target of a handle: a block node, a loop variable, or a sampled value."""
 
 
 class StepResult(msgspec.Struct):
-    """What a primitive did.
+    """The result of a primitive.
 
     Attributes:
-        func: the new program; the same object when nothing changed.
-        forward: blocks that became other blocks.
-        results: what the returned handles stand for in the new program.
-        decision: of a step that draws, what it drew.
+        func: the new program; the same object if nothing changed.
+        forward: replaced blocks (old → new), for handles.
+        results: the targets of the returned handles in the new program.
+        decision: the sampled value of a sampling step.
     """
 
     func: ir.PrimFunc
@@ -48,9 +48,9 @@ class StepResult(msgspec.Struct):
 
 
 class StepState:
-    """One function at one step of a schedule; `memo` carries answers from step to step.
+    """One function at one step of a schedule; `memo` caches analysis results across steps.
 
-    `taken` is set where the function is what the schedule holds, not what a step would make of it.
+    `taken` is set if the function is the schedule's current one, not a tentative result of a step.
     """
 
     def __init__(
@@ -72,8 +72,10 @@ class StepState:
         self._next: StepState | None = None
 
     def following(self, func: ir.PrimFunc) -> StepState:
-        """The state with the program that the step makes: what a step finds out about it in its
-        checks is known to the next step."""
+        """The state of the program that this step produces.
+
+        It is cached, so that the next step reuses the analyses of this step's checks.
+        """
         if self._next is None or self._next.func is not func:
             self._next = StepState(func, self._resolve, self.step_name, self.memo, self.random)
         return self._next
@@ -87,9 +89,9 @@ class StepState:
         result = self._resolve(handle)
         if not isinstance(result, ir.Block):
             self.fail(
-                f"{handle!r} stands for a loop in this schedule",
+                f"{handle!r} is a loop in this schedule",
                 code="BW301",
-                help="use handles this schedule gave",
+                help="use handles that this schedule returned",
             )
         return result
 
@@ -97,22 +99,22 @@ class StepState:
         result = self.place(handle)
         if isinstance(result, SampledLocation):
             self.fail(
-                f"{handle!r} stands for a place, {result.value}, not for a loop",
+                f"{handle!r} is a sampled location ({result.value}), not a loop",
                 code="BW301",
-                help="give it to compute_at",
+                help="pass it to compute_at",
             )
         return result
 
     def place(self, handle: LoopRV) -> ir.For | SampledLocation:
-        """The loop behind a handle, or the place that was drawn in its stead."""
+        """The loop of a handle, or its sampled location if that is not a loop."""
         result = self._resolve(handle)
         if isinstance(result, SampledLocation):
             return result
         if not isinstance(result, ir.Var):
             self.fail(
-                f"{handle!r} stands for a block in this schedule",
+                f"{handle!r} is a block in this schedule",
                 code="BW301",
-                help="use handles this schedule gave",
+                help="use handles that this schedule returned",
             )
         return self.tree.loops[result]
 
@@ -120,7 +122,7 @@ class StepState:
         return self.block(handle) if isinstance(handle, BlockRV) else self.loop(handle)
 
     def realize(self, block: ir.Block) -> ir.BlockRealize:
-        """The realize of a block; the root block has none that could be scheduled."""
+        """The `BlockRealize` of a block; fails for the root block, which cannot be scheduled."""
         if block is self.func.root:
             self.fail(
                 "the root block cannot be moved or changed",
@@ -131,11 +133,11 @@ class StepState:
         return self.tree.realize(block)
 
     def scope(self, node: ir.Stmt) -> ir.Block:
-        """The block in whose body a block or loop stands."""
+        """The innermost block that encloses a block or loop."""
         result = self.tree.scope(node)
         if result is None:
             self.fail(
-                "the root block stands in no scope",
+                "the root block has no enclosing scope",
                 code="BW311",
                 guilty=[node],
                 help="name a block or loop inside it",
@@ -145,21 +147,22 @@ class StepState:
     def loops_of(self, block: ir.Block) -> str:
         """The loops around a block by name, outermost first, for errors."""
         names = [f.loop_var.name for f in self.tree.loops_above(block)]
-        return ", ".join(names) or f"none, as no loop stands around {block.name}"
+        return ", ".join(names) or f"none, as no loop encloses {block.name}"
 
     # ------------------------------------------------------------------ facts
     def analyzer(self, at: ir.Stmt | None = None) -> Analyzer:
-        """What is known at a statement: sizes, enclosing loops, iterators of enclosing blocks."""
+        """A fresh analyzer at a statement: facts of sizes, enclosing loops and block iterators."""
         return self.memo.own_facts(self.tree, at)
 
     def facts(self, at: ir.Stmt | None = None) -> Analyzer:
-        """The same for questions alone, which share what earlier ones have worked out."""
+        """The same facts in a shared analyzer that caches proofs; for queries only."""
         return self.memo.facts(self.tree, at)
 
     def signature_facts(self, at: ir.Stmt) -> Analyzer:
-        """What the signature of a block at a place may rest on: sizes and the iterators of blocks
-        around. What loops around tell besides is not to be seen in the block, which any other loop
-        may run."""
+        """The facts that a block signature may depend on: sizes and iterators of enclosing blocks.
+
+        Facts of enclosing loops are left out: a block is independent of the loops that run it.
+        """
         known = self.analyzer()
         for above in self.tree.ancestors(at):
             if isinstance(above, ir.Block):
@@ -169,11 +172,11 @@ class StepState:
         return known if begun is None else facts_of_initial(known, self.tree.realize(begun))
 
     def initial_facts(self, realize: ir.BlockRealize) -> Analyzer:
-        """What is known where a block stands, or takes no step of its reduction."""
+        """The facts at a block that also hold when its reduction loops are empty."""
         return facts_of_initial(self.analyzer(realize), realize)
 
     def loop_facts(self, loop: ir.For) -> Analyzer:
-        """What is known at a loop, for its extent and for what takes its place."""
+        """The facts at a loop, for its extent and for a statement that replaces it."""
         return facts_of_loop(self.analyzer(loop), loop)
 
     def data_flow(self, scope: ir.Block, *, initial: bool = False) -> BlockScope:
@@ -185,19 +188,21 @@ class StepState:
         return result
 
     def flow_at(self, node: ir.Stmt) -> BlockScope:
-        """Producers and consumers among the blocks that stand beside a block or loop."""
+        """Producers and consumers among the sibling blocks of a block or loop."""
         scope = self.scope(node)
         return self.data_flow(scope, initial=self.tree.in_initial(node, scope))
 
     # ------------------------------------------------------------------ memory
     @cached_property
     def roots(self) -> dict[ir.Buffer, ir.Buffer]:
-        """View → the buffer whose memory it names, of the views that could not be folded."""
+        """View → the buffer that it aliases, for views that could not be folded."""
         return memory_roots(self.func)
 
     def require_one_name(self, buffer: ir.Buffer, guilty: Sequence[ir.Node] = ()) -> None:
-        """No other buffer names the memory of this one: a step that puts another buffer in its
-        place would leave the other name behind."""
+        """Require that no other buffer aliases this one.
+
+        A step that replaces the buffer would miss accesses through the alias.
+        """
         root = self.roots.get(buffer, buffer)
         names = [
             b.name
@@ -214,11 +219,11 @@ class StepState:
             )
         if names:
             self.fail(
-                f"the memory of {buffer.name} is named {', '.join(names)} too, with another "
-                "element type or layout",
+                f"the memory of {buffer.name} is also accessed as {', '.join(names)}, with "
+                "another element type or layout",
                 code="BW368",
                 guilty=guilty,
-                help=f"access it through {root.name} alone in the blocks that are scheduled",
+                help=f"access it only through {root.name} in the blocks that are scheduled",
             )
 
     # ------------------------------------------------------------------ errors
@@ -247,7 +252,7 @@ def schedule_error(
     help: str | None = None,
     heading: str = _AS_IT_IS,
 ) -> ScheduleError:
-    """An error whose first line names the step and the rule; the program follows as a note."""
+    """Build an error whose first line names the step and the rule; the program is a note."""
     return ScheduleError(
         f"{step}: {rule}", code=code, help=help, notes=shown(func, guilty, heading)
     )
@@ -256,11 +261,11 @@ def schedule_error(
 def shown(
     func: ir.PrimFunc | None, guilty: Iterable[ir.Node], heading: str = _AS_IT_IS
 ) -> tuple[LateText, ...]:
-    """The note that shows the program with nodes underlined; none when there are no nodes."""
+    """The note that shows the program with nodes underlined; empty if there are no nodes."""
     if func is None:
         return ()
     marks: list[ir.Node] = []
-    for node in guilty:  # the implicit root block is not printed: what stands in it is
+    for node in guilty:  # the implicit root block is not printed: mark its body instead
         body = node.body if isinstance(node, ir.Block) and node is func.root else node
         marks += body.seq if isinstance(body, ir.SeqStmt) else [body]
     if not marks:
@@ -270,7 +275,7 @@ def shown(
 
 @contextmanager
 def explained(where: str) -> Generator[None]:
-    """Errors of steps inside say where they come from."""
+    """Prefix errors raised inside with their origin."""
     try:
         yield
     except ScheduleError as error:
@@ -282,7 +287,7 @@ def explained(where: str) -> Generator[None]:
 
 @contextmanager
 def underlined(func: ir.PrimFunc, guilty: Sequence[ir.Node]) -> Generator[None]:
-    """Errors inside that show no program show this one, which they leave, with these nodes."""
+    """Attach this program, with these nodes underlined, to errors inside that show none."""
     try:
         yield
     except ScheduleError as error:

@@ -1,4 +1,4 @@
-"""Tracebacks of refusals that end at the call that is refused."""
+"""Truncate tracebacks of schedule errors at the rejected call."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from typing import ParamSpec, TypeVar
 from blockwright.support import ScheduleError
 
 VARIABLE = "BLOCKWRIGHT_TRACEBACK"
-"""Environment variable: "full" keeps the scheduler's own frames, for those who work on it."""
+"""Environment variable: "full" keeps the scheduler's own frames, to debug the scheduler."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def ends_at_call(method: Callable[P, R]) -> Callable[P, R]:
-    """The method, whose refusals show where it was called and not where it found out.
+    """Wrap a schedule method so that the traceback of a `ScheduleError` ends at its caller.
 
-    What is refused, and why, is in the message; where the step was called is what a reader looks
-    for.
+    The message says what was rejected and why; the traceback only has to show the call.
     """
 
     @wraps(method)

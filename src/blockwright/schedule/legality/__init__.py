@@ -1,1 +1,1 @@
-"""Legality checks shared by schedule primitives, and remedies for refused steps."""
+"""Legality checks shared by schedule primitives, and remedies for rejected steps."""

@@ -1,4 +1,4 @@
-"""Instances that may run in any order though other loops or blocks run them again."""
+"""Instances that may run in any order although they are repeated: affine bindings, atomics."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from blockwright.schedule.engine.state import StepState
 
 
 def affine_within(state: StepState, block: ir.Block, loops: Sequence[ir.For]) -> bool:
-    """Whether the block's iterators are bound by an iterator map of the given loops, the innermost
-    ones, in each iteration of the loops outside of them."""
+    """Whether the block's bindings are an iterator map of the given innermost loops, in each
+    iteration of the loops outside them."""
     realize = state.tree.realize(block)
     first = min(loops, key=lambda f: state.tree.order[f])
     predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
@@ -23,8 +23,8 @@ def affine_within(state: StepState, block: ir.Block, loops: Sequence[ir.For]) ->
 
 
 def freely_updated(block: ir.Block, beside: Sequence[ir.Block]) -> frozenset[ir.Buffer]:
-    """The buffers that a block updates atomically, where it does nothing else and the blocks beside
-    it touch them by the same operation alone; none otherwise."""
+    """The buffers that a block updates atomically, if it does nothing else and all sibling blocks
+    access them only by the same atomic operation; else empty."""
     mine = free_updates(block)
     if mine is None:
         return frozenset()

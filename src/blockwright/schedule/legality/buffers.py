@@ -1,4 +1,4 @@
-"""Which buffer an argument names, where it lives, which blocks touch it."""
+"""Buffer lookup and checks: named buffers, allocating blocks, accesses, copy nests."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from blockwright.target.scopes import SCOPES_HELP, is_known_scope
 
 
 def accessed_buffer(state: StepState, block: ir.Block, which: int | str, kind: str) -> ir.Buffer:
-    """The buffer at an index (or with a name) of a block's read or write regions, which no other
-    buffer shares its memory with."""
+    """The buffer at an index (or with a name) of a block's read or write regions; requires that no
+    other buffer aliases it."""
     result = _accessed(state, block, which, kind)
     state.require_one_name(result, [block])
     return result
@@ -58,7 +58,7 @@ def _accessed(state: StepState, block: ir.Block, which: int | str, kind: str) ->
 
 
 def named_buffer(state: StepState, block: ir.Block, which: Any) -> ir.Buffer:
-    """The buffer that ("read" | "write", position) or a name means."""
+    """The buffer denoted by ("read" | "write", position) or by a name."""
     if isinstance(which, tuple):
         kind, position = (*cast("tuple[Any, ...]", which), None, None)[:2]
         if kind in ("read", "write") and isinstance(position, (int, str)):
@@ -83,7 +83,7 @@ def home(state: StepState, buffer: ir.Buffer) -> ir.Block | None:
 
 
 def require_home(state: StepState, block: ir.Block, buffer: ir.Buffer) -> ir.Block:
-    """The allocating block; fails for parameters, whose form is the caller's affair."""
+    """The allocating block; fails for parameters, whose layout the caller determines."""
     result = home(state, buffer)
     if result is None:
         state.fail(
@@ -96,7 +96,7 @@ def require_home(state: StepState, block: ir.Block, buffer: ir.Buffer) -> ir.Blo
 
 
 def _owned_instead(state: StepState, block: ir.Block, buffer: ir.Buffer) -> str:
-    """What to take a step on whose buffer must not be the caller's."""
+    """Help text for a step that needs an intermediate buffer, not a parameter."""
     step, name = state.step_name, buffer.name
     writes = any(r.buffer is buffer for r in block.writes)
     copies: list[str] = []
@@ -113,33 +113,33 @@ def _owned_instead(state: StepState, block: ir.Block, buffer: ir.Buffer) -> str:
             )
     if writes:
         return (
-            f"{step} takes the block that writes the buffer, and {block.name} writes {name}: "
+            f"{step} expects the block that writes the buffer, and {block.name} writes {name}: "
             f'{"".join(copies)}for {name}, cache_write("{block.name}", "{name}", "global") first, '
-            f"and {step} on {block.name} again, which then writes a buffer of the function's own"
+            f"then {step} on {block.name} again, which then writes an intermediate buffer"
         )
     return (
-        f'copy = cache_read("{block.name}", "{name}", "global") first, and {step} on the block '
-        "copy, which writes a buffer of the function's own"
+        f'copy = cache_read("{block.name}", "{name}", "global") first, then {step} on the block '
+        "copy, which writes an intermediate buffer"
     )
 
 
 def region_of(regions: Sequence[ir.BufferRegion], buffer: ir.Buffer) -> ir.BufferRegion:
-    """The region of a buffer in one half of a signature."""
+    """The region of a buffer among read or write regions."""
     return next(r for r in regions if r.buffer is buffer)
 
 
 def whole_box(
     state: StepState, scope: ir.Block, buffer: ir.Buffer, kind: str
 ) -> tuple[ir.Range, ...]:
-    """What can be touched of a buffer in a scope: everything in the root; inside another block the
-    part that its signature states.
+    """The part of a buffer that may be accessed in a scope: all of it in the root block, else the
+    region that the block's signature declares.
 
     Args:
-        state: the schedule's.
-        scope: the block around.
-        buffer: what is touched.
-        kind: "read" or "write", of which a missing one stands for the other; "touch" for both, as
-            blocks inside may also read what the initial value of `scope` has begun.
+        state: the program.
+        scope: the enclosing block.
+        buffer: the accessed buffer.
+        kind: "read" or "write", falling back to the other if there is no such region; "touch" for
+            both, as blocks inside may also read the initial value that `scope` stores.
     """
     read, written = (
         [r for r in regions if r.buffer is buffer] for regions in (scope.reads, scope.writes)
@@ -173,8 +173,8 @@ def accesses_to(stmt: ir.Stmt, buffer: ir.Buffer) -> list[ir.BufferLoad | ir.Buf
 
 
 def own_copies(owner: ir.Block, stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
-    """Whether a statement is a concurrent loop, each iteration of which has for itself a buffer
-    that `owner` allocates: nobody outside of the loop may touch it."""
+    """Whether a statement is a concurrent loop with a private copy of the buffer per iteration:
+    `owner` allocates the buffer, and it is used only inside the loop."""
     axis = axis_of(stmt)
     parallel = isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.PARALLEL
     apart = parallel if axis is None else not shares(buffer.scope, axis.tag)
@@ -182,18 +182,20 @@ def own_copies(owner: ir.Block, stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
 
 
 def require_shared(state: StepState, loops: Iterable[ir.For], buffer: ir.Buffer, what: str) -> None:
-    """None of these loops has, in each iteration, the buffer for itself: what is outside of such a
-    loop makes it one buffer, in which iterations meet."""
+    """Require that the buffer is not private to the iterations of any of these loops.
+
+    A use outside such a loop would turn it into one shared buffer, with races between iterations.
+    """
     owner = home(state, buffer)
     for loop in loops:
         if owner is not None and own_copies(owner, loop, buffer):
             var = loop.loop_var.name
             state.fail(
-                f"each iteration of loop {var} has {buffer.name} for itself; {what} would "
-                "make it one for all of them",
+                f"{buffer.name} is private to each iteration of loop {var}; {what} would "
+                "make it shared",
                 code="BW317",
                 guilty=[loop],
-                help=f"choose a loop inside of {var}, or take the step before {var} is made "
+                help=f"choose a loop inside {var}, or apply the step before {var} is made "
                 "parallel or bound",
             )
 
@@ -204,7 +206,7 @@ def _uses(stmt: ir.Stmt, buffer: ir.Buffer) -> int:
 
 
 def require_elements(state: StepState, stmt: ir.Stmt, buffer: ir.Buffer) -> None:
-    """A buffer is used only through scalar loads and stores below a statement."""
+    """Require that a buffer is used only by scalar loads and stores below a statement."""
     for node in ir.walk(stmt):
         view = isinstance(node, ir.MatchBufferRegion) and node.source.buffer is buffer
         wide = (
@@ -225,7 +227,7 @@ def require_elements(state: StepState, stmt: ir.Stmt, buffer: ir.Buffer) -> None
                 f"an element of {buffer.name} is the size or offset of another buffer",
                 code="BW359",
                 guilty=[node],
-                help="declare that buffer with a size that is known before the program runs",
+                help="declare that buffer with a size that does not depend on buffer contents",
             )
         if view or wide or address:
             what = "a view" if view else "vectors" if wide else "its address"
@@ -233,20 +235,20 @@ def require_elements(state: StepState, stmt: ir.Stmt, buffer: ir.Buffer) -> None
                 f"{buffer.name} is used through {what}, not element by element",
                 code="BW359",
                 guilty=[node],
-                help=f"take {state.step_name} before the step that made {what} of it "
-                "(blockize, tensorize, vectorize), or on another buffer",
+                help=f"apply {state.step_name} before the step that introduced {what} "
+                "(blockize, tensorize, vectorize), or to another buffer",
             )
 
 
 def require_layout_free(state: StepState, stmt: ir.Stmt, buffer: ir.Buffer) -> None:
-    """Nobody but the program's own accesses knows where the elements of a buffer are stored."""
+    """Require that the layout of a buffer is not observable other than by indexed accesses."""
     if buffer.strides:
         state.fail(
-            f"{buffer.name} states its strides",
+            f"{buffer.name} declares explicit strides",
             code="BW328",
             guilty=[buffer],
-            help=f"leave strides= out of the declaration of {buffer.name}, so that they can "
-            "be chosen",
+            help=f"omit strides= in the declaration of {buffer.name}, so that the layout can "
+            "change",
         )
     views = [m for m in ir.collect(stmt, ir.MatchBufferRegion) if m.source.buffer is buffer]
     fixed = {m for m in views if any(not isinstance(s, ir.Var) for s in m.buffer.strides)}
@@ -260,10 +262,10 @@ def require_layout_free(state: StepState, stmt: ir.Stmt, buffer: ir.Buffer) -> N
         if by_address or node in fixed:
             what = "its address" if by_address else "a view with fixed strides"
             state.fail(
-                f"{buffer.name} is used through {what}, which rests on where its elements are",
+                f"{buffer.name} is used through {what}, which depends on its layout",
                 code="BW328",
                 guilty=[node],
-                help="give the view strides that are variables",
+                help="declare the view with symbolic strides (variables)",
             )
 
 
@@ -273,10 +275,9 @@ def require_in_blocks(
     *buffers: ir.Buffer,
     unchanged: Collection[ir.Buffer] = (),
 ) -> None:
-    """Statements of a scope, or in a loop, that stand in no block leave buffers alone, and do not
-    change those that are to stay `unchanged`."""
+    """Require that statements outside blocks do not access `buffers` or write `unchanged`."""
     for node, used in _outside_blocks(top):
-        # Whoever gets an address may write there.
+        # An address passed to a call may be written through.
         changes = isinstance(used, ir.BufferStore) or isinstance(node, ir.Evaluate)
         if used.buffer in buffers and isinstance(node, ir.BlockRealize):
             block = node.block.name
@@ -286,13 +287,13 @@ def require_in_blocks(
                 "buffers",
                 code="BW313",
                 guilty=[node],
-                help=f"read it inside of the block, for example with an `if` in the body of "
-                f"{block} in place of T.where",
+                help=f"read it inside the block, for example with an `if` in the body of "
+                f"{block} instead of T.where",
             )
         if used.buffer in buffers or (changes and used.buffer in unchanged):
             verb = "used" if used.buffer in buffers else "changed"
             state.fail(
-                f"{used.buffer.name} is {verb} outside blocks, where no signature says how",
+                f"{used.buffer.name} is {verb} outside blocks, where no signature declares it",
                 code="BW313",
                 guilty=[node],
                 help="wrap the statement in a block: with T.block(…)",
@@ -302,8 +303,8 @@ def require_in_blocks(
 def _outside_blocks(
     top: ir.Block | ir.For,
 ) -> Iterator[tuple[ir.Stmt, ir.BufferLoad | ir.BufferStore]]:
-    """The statements below that stand in no block, with each load and store that they hold, and
-    the loads that decide which points blocks run for."""
+    """Yield (statement, access) for accesses outside blocks, including loads in block predicates,
+    bindings and buffer shapes."""
     stack: list[ir.Stmt] = [top.body]
     while stack:
         node = stack.pop()
@@ -321,15 +322,15 @@ def _outside_blocks(
 
 
 def require_scope_name(state: StepState, name: str) -> None:
-    """There is a storage scope of that name."""
+    """Require that a storage scope with this name exists."""
     if not is_known_scope(name):
-        state.fail(f"{name!r} is no storage scope", code="BW304", help=f"there are {SCOPES_HELP}")
+        state.fail(f"{name!r} is not a storage scope", code="BW304", help=f"scopes: {SCOPES_HELP}")
 
 
 def require_seen(
     state: StepState, users: Iterable[ir.Block], buffer: ir.Buffer, scope: str
 ) -> None:
-    """What the blocks update atomically may lie in a scope: its elements are no thread's own."""
+    """Require that atomically updated buffers are in a scope that other threads can access."""
     for block in () if takes_atomics(scope) else users:
         if has_atomic_update(block, buffer):
             state.fail(
@@ -337,39 +338,39 @@ def require_seen(
                 "other thread sees it",
                 code="BW338",
                 guilty=[state.tree.realize(block)],
-                help=f'choose "shared" or "global", or take {state.step_name} before '
+                help=f'choose "shared" or "global", or apply {state.step_name} before '
                 f"atomic_update({block.name})",
             )
 
 
 def require_no_readback(state: StepState, block: ir.Block, buffer: ir.Buffer) -> None:
-    """The block sets every element that it writes, and needs no earlier value of it."""
+    """Require that the block does not read the buffer that it writes."""
     if any(r.buffer is buffer for r in block.reads):
         state.fail(
             f"block {block.name} reads {buffer.name}, which it writes: a copy would not "
             "hold the earlier values",
             code="BW323",
             guilty=[state.realize(block)],
-            help=f"take {state.step_name} before decompose_reduction, which makes the block "
-            "an update" + or_inplace(state, block, buffer),
+            help=f"apply {state.step_name} before decompose_reduction, which turns the block "
+            "into an update" + or_inplace(state, block, buffer),
         )
 
 
 def or_inplace(state: StepState, block: ir.Block, buffer: ir.Buffer) -> str:
-    """The step that copies in and out what a block changes, where it is legal."""
+    """Help text: `cache_inplace`, which copies in and out, if it is legal."""
     way = first_legal(state, [f'cache_inplace("{block.name}", "{buffer.name}", "local")'])
     return f"; or {way}, which copies in and out" if way else ""
 
 
 def require_reached(state: StepState, block: ir.Block) -> None:
-    """The loops run the block at every point of its domain."""
+    """Require that the loops run the block at every point of its domain."""
     if not reached(state, block):
         state.fail(
             f"the loops and the predicate of {block.name} do not reach its whole domain",
             code="BW361",
             guilty=[state.realize(block)],
-            help=f"write in T.axis of block {block.name} the domain that the loops do run, "
-            "or pad it to the whole one",
+            help=f"declare in T.axis of block {block.name} the domain that the loops run, "
+            "or pad the loops to the whole domain",
         )
 
 
@@ -383,7 +384,7 @@ def reached(state: StepState, block: ir.Block) -> bool:
     scope = state.scope(block)
     flow, analyzer = state.flow_at(block), state.analyzer(scope.body)
     if state.tree.child_blocks(block) or not flow.always(block, analyzer):
-        return False  # what inner blocks do is not followed
+        return False  # inner blocks are not analyzed
     have = flow.region_under((), block, each, analyzer)
     wanted = tuple(it.dom for it in iters)
     return covers(have.region, wanted, analyzer) and flow.is_exact(
@@ -392,8 +393,10 @@ def reached(state: StepState, block: ir.Block) -> bool:
 
 
 def with_index_type(index_map: IndexMap, dtype: ir.DType) -> IndexMap:
-    """The map over indices of another integer type (records are made over int64); sizes in it are
-    converted, and conversions of indices, which keep their value, are left out."""
+    """Convert an index map to another integer type (records use int64).
+
+    Sizes are cast; casts of indices are dropped, as they preserve the value.
+    """
     fresh = {v: ir.Var(v.name, dtype) for v in index_map.initial}
 
     def change(node: ir.Node) -> ir.Node | None:
@@ -417,7 +420,7 @@ def with_index_type(index_map: IndexMap, dtype: ir.DType) -> IndexMap:
 def lowest_indices(
     index_map: IndexMap, shape: Sequence[ir.Expr], analyzer: Analyzer
 ) -> list[ir.Expr | None]:
-    """The least value of each final index on a buffer of this shape; None when unknown."""
+    """The smallest value of each final index on a buffer of this shape; None if unknown."""
     domains = index_map.domains(shape)
     return [
         eval_set(index, {v: d for v, d in domains.items() if ir.uses_var(index, v)}, analyzer).min
@@ -426,7 +429,7 @@ def lowest_indices(
 
 
 def visible_outside(state: StepState, block: ir.Block) -> set[ir.Var]:
-    """Variables that hold beside a block as in it: sizes and iterators of enclosing blocks."""
+    """Variables in scope both inside and beside a block: sizes, iterators of enclosing blocks."""
     result = {v for b in state.func.buffers for d in b.shape for v in ir.free_vars(d)}
     result |= set(state.func.params)
     for above in state.tree.ancestors(state.realize(block)):
@@ -436,7 +439,7 @@ def visible_outside(state: StepState, block: ir.Block) -> set[ir.Var]:
 
 
 def fresh_name(state: StepState, base: str) -> str:
-    """`base`, with a number when a block or buffer of that name exists."""
+    """`base`, with a number appended if a block or buffer of that name exists."""
     taken = {b.name for b in state.tree.blocks} | {b.name for b in state.func.buffers}
     taken |= {b.name for block in state.tree.blocks for b in block.alloc_buffers}
     name, number = base, 1
@@ -453,13 +456,13 @@ def copy_nest(
     domain: Sequence[ir.Range],
     analyzer: Analyzer,
 ) -> tuple[ir.For | ir.BlockRealize, ir.Block]:
-    """A loop nest with one spatial block `target[target_index(v)] = value(v)` for v in a box.
+    """Build a nest with one spatial block `target[target_index(v)] = value(v)` for v in a box.
 
     Iterators run over [min, min + extent) of each range; loops start at 0.
 
     Args:
-        analyzer: facts that hold where the nest is placed; not those of loops beside it, which
-            may run zero times.
+        analyzer: facts that hold where the nest is placed, excluding facts of loops beside it,
+            which may be empty.
     """
     from_zero: list[ir.Var] = []
     iters: list[ir.IterVar] = []
@@ -495,10 +498,10 @@ def simplified_indices(stmt: ir.Stmt, analyzer: Analyzer) -> Any:
 
 
 def trivial_loops(state: StepState, block: ir.Block, step: str, instead: str = "") -> list[ir.For]:
-    """Loops of a block that each run through exactly one iterator, in the block's own order.
+    """The loops of a trivially bound block: one loop per iterator, in iterator order.
 
-    Fails unless the nest is the block's alone, unsplit, without a predicate, serial and without
-    annotations: the form in which iterators can be exchanged wholesale.
+    Fails unless the nest contains only this block and is unsplit, serial, and without predicate or
+    annotations: in this form, all iterators can be replaced at once.
     """
     loops, why, hint = own_loops(state, block)
     if why:
@@ -512,7 +515,7 @@ def trivial_loops(state: StepState, block: ir.Block, step: str, instead: str = "
 
 
 def own_loops(state: StepState, block: ir.Block) -> tuple[list[ir.For], str, str]:
-    """What `trivial_loops` gives, or why there is no such nest and what loops must not be yet."""
+    """The loops for `trivial_loops`, or the reason why there are none, and a word for the help."""
     realize = state.realize(block)
     own: list[ir.For] = []
     inner: ir.Stmt = realize
@@ -531,21 +534,20 @@ def own_loops(state: StepState, block: ir.Block) -> tuple[list[ir.For], str, str
             return [], why, "split, fused, shared, marked or annotated"
         chosen.append(loop)
     if not ir.is_const_int(realize.predicate, 1) or len(above) != len(chosen):
-        why = f"{block.name} stands under loops or a predicate that bind no iterator"
+        why = f"{block.name} is under loops that bind no iterator, or has a predicate"
         return [], why, "split, fused or shared"
     return chosen, "", ""
 
 
 def _runs_through(state: StepState, loop: ir.For, it: ir.IterVar) -> bool:
-    """Whether a loop and an iterator have the same domain, starting at 0, also where the loop runs
-    no iteration."""
+    """Whether a loop and an iterator have the same domain, starting at 0, even if it is empty."""
     from_zero = ir.is_const_int(loop.min, 0) and ir.is_const_int(it.dom.min, 0)
     same = ir.match_types(loop.extent, it.dom.extent)
     return from_zero and state.analyzer(loop).prove_equal(*same)
 
 
 def nest_of(state: StepState, block: ir.Block, loops: Sequence[ir.For]) -> ir.Stmt:
-    """The outermost of a block's own loops, or its realize when it has none."""
+    """The outermost of a block's own loops, or its `BlockRealize` if it has none."""
     return min(loops, key=lambda n: state.tree.order[n]) if loops else state.realize(block)
 
 
@@ -555,7 +557,7 @@ def first_of(scope: ir.Block) -> ir.Stmt:
 
 
 def outermost(state: StepState, block: ir.Block, scope: ir.Block | ir.For | ir.AttrStmt) -> ir.Stmt:
-    """The statement of the scope, or the loop, in which the block stands alone or with others."""
+    """The direct child statement of a scope or loop that contains the block."""
     stmt: ir.Stmt = state.realize(block)
     for above in state.tree.ancestors(stmt):
         if above is scope or (above is scope.body and isinstance(above, ir.SeqStmt)):

@@ -1,4 +1,4 @@
-"""Requirements that several primitives share."""
+"""Legality checks shared by several primitives: loop forms, block kinds, races."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from blockwright.schedule.legality.try_remedies import calls, first_legal
 
 
 def require_plain_loop(state: StepState, loop: ir.For) -> None:
-    """The loop is serial and carries no annotation, so that rewriting it loses nothing."""
+    """Require a serial loop without annotations or early exit, so that it can be rewritten."""
     if loop.kind is not ir.ForKind.SERIAL:
         state.fail(
             f"loop {loop.loop_var.name} is {loop.kind.value} already",
             code="BW312",
             guilty=[loop],
-            help=f"take {state.step_name} on loop {loop.loop_var.name} first, and make what "
-            f"it gives {loop.kind.value} afterwards: shapes (split, fuse, reorder) come "
+            help=f"apply {state.step_name} to loop {loop.loop_var.name} first, and make the "
+            f"result {loop.kind.value} afterwards: change shapes (split, fuse, reorder) "
             "before kinds (parallel, vectorize, unroll, bind)",
         )
     if loop.annotations:
@@ -49,26 +49,26 @@ def require_plain_loop(state: StepState, loop: ir.For) -> None:
 
 
 def require_whole(state: StepState, loop: ir.For) -> None:
-    """The loop runs each iteration to its end."""
+    """Require a loop without `break` or `continue`."""
     if loop in state.tree.left_early:
         state.fail(
-            f"loop {loop.loop_var.name} is left or continued early from inside, which means "
-            "something else in a loop of another shape",
+            f"loop {loop.loop_var.name} contains a break or continue, which would change meaning "
+            "in a loop of another shape",
             code="BW312",
             guilty=[loop],
-            help="guard the statements with a condition in place of the jump",
+            help="guard the statements with a condition instead of the jump",
         )
 
 
 def require_unbound(state: StepState, loop: ir.For) -> None:
-    """The loop is not bound to a thread axis, which decides how it runs."""
+    """Require a loop that is not bound to a thread axis."""
     if loop.kind is ir.ForKind.THREAD_BINDING:
         tag = "a thread axis" if loop.thread is None else loop.thread.thread_tag
         state.fail(
             f"loop {loop.loop_var.name} is bound to {tag} already",
             code="BW312",
             guilty=[loop],
-            help=f"split({loop.loop_var.name}, …) before it is bound, and bind one part only",
+            help=f"split({loop.loop_var.name}, …) before it is bound, and bind only one part",
         )
 
 
@@ -78,12 +78,12 @@ def require_zero_start(state: StepState, loop: ir.For) -> None:
             f"loop {loop.loop_var.name} does not start at 0",
             code="BW350",
             guilty=[loop],
-            help="take this step before loop_partition, whose pieces count on from one another",
+            help="apply this step before loop_partition, whose parts start where the last one ends",
         )
 
 
 def require_only_blocks(state: StepState, loop: ir.Stmt) -> list[ir.Block]:
-    """Everything below the loop (or in another statement) happens in blocks; returns them."""
+    """Require that all statements below a loop (or statement) are in blocks; return the blocks."""
     stack: list[ir.Stmt] = [loop.body if isinstance(loop, ir.For) else loop]
     what = f"loop {loop.loop_var.name}" if isinstance(loop, ir.For) else "the statement"
     while stack:
@@ -96,7 +96,7 @@ def require_only_blocks(state: StepState, loop: ir.Stmt) -> list[ir.Block]:
             stack += [node.then_case] + ([] if node.else_case is None else [node.else_case])
         elif not isinstance(node, ir.BlockRealize):
             state.fail(
-                f"{what} holds statements outside blocks, whose effects no signature states",
+                f"{what} holds statements outside blocks, whose effects no signature declares",
                 code="BW313",
                 guilty=[loop, node],
                 help="wrap the statements in a block",
@@ -105,7 +105,7 @@ def require_only_blocks(state: StepState, loop: ir.Stmt) -> list[ir.Block]:
 
 
 def require_known_kind(state: StepState, flow: BlockScope, block: ir.Block) -> BlockKind:
-    """The block is complete, a reduction, or the update of one."""
+    """Require that the block is complete, a reduction, or the update of one; return its kind."""
     kind = flow.kind(block)
     if kind is BlockKind.OTHER:
         state.fail(
@@ -118,11 +118,11 @@ def require_known_kind(state: StepState, flow: BlockScope, block: ir.Block) -> B
 
 
 def _only_writer(flow: BlockScope, block: ir.Block) -> str:
-    """What to do about a block that would be in order if it were the only writer."""
+    """Help text for a block that would have a known kind if it were the only writer."""
     if flow.kind_alone(block) is BlockKind.OTHER:
         return ""
     return (
-        "take the step before the writers are taken apart, as decompose_padding does, or let "
+        "apply the step before the writers are separated, as decompose_padding does, or let "
         "them write different parts"
     )
 
@@ -140,11 +140,11 @@ def require_complete(state: StepState, flow: BlockScope, block: ir.Block) -> Non
 
 
 def require_affine(state: StepState, flow: BlockScope, block: ir.Block) -> None:
-    """The block's iterators are bound by an iterator map."""
+    """Require that the block's iterators are bound by an iterator map."""
     problems = flow.not_affine(block)
     if problems:
         state.fail(
-            f"the iterators of block {block.name} are bound by no iterator map: "
+            f"the iterators of block {block.name} are not bound by an iterator map: "
             + "; ".join(problems),
             code="BW315",
             guilty=[state.tree.realize(block)],
@@ -154,8 +154,10 @@ def require_affine(state: StepState, flow: BlockScope, block: ir.Block) -> None:
 
 
 def require_once(state: StepState, block: ir.Block, loops: Sequence[ir.For], word: str) -> None:
-    """The given loops reach each instance of a reduction once, so that no term counts twice when
-    the initial value is set elsewhere or the order changes."""
+    """Require that the given loops execute each instance of a reduction once.
+
+    Otherwise a term would be added twice when the initial value moves or the order changes.
+    """
     realize = state.tree.realize(block)
     domains = {f.loop_var: f.dom for f in loops}
     if not domains or block.init is None:
@@ -174,8 +176,8 @@ def require_once(state: StepState, block: ir.Block, loops: Sequence[ir.For], wor
 def earlier_writers(
     state: StepState, block: ir.Block, buffer: ir.Buffer
 ) -> tuple[ir.Block, list[ir.Block]]:
-    """The writers of a buffer before a block in its scope, or, where there are none, before the
-    block around it, and so on; and the block that they stand before."""
+    """The writers of a buffer before a block in its scope; if none, before the enclosing block, and
+    so on. Also returns the block that they precede."""
     while block is not state.func.root and buffer not in block.alloc_buffers:
         flow = state.flow_at(block)
         before = [
@@ -188,8 +190,10 @@ def earlier_writers(
 
 
 def require_filled(state: StepState, scope: ir.Block, buffer: ir.Buffer) -> None:
-    """Whoever writes a buffer in the scope, or before it where nobody does so inside, writes all of
-    it; padding in its layout is not."""
+    """Require that the writers of a buffer in the scope, or else before it, cover all elements.
+
+    This rules out buffers with layout padding.
+    """
     flow, whole = state.data_flow(scope), ir.full_region(buffer)
     writers = flow.writers.get(buffer, ())
     if writers:
@@ -204,8 +208,8 @@ def require_filled(state: StepState, scope: ir.Block, buffer: ir.Buffer) -> None
             f"block {names} does not write every element of {buffer.name} that the copy would read",
             code="BW323",
             guilty=[*map(state.tree.realize, writers)],
-            help=f"let the blocks write all of {buffer.name} (pad it in a block of its own "
-            "before it), or take the step before transform_layout pads it",
+            help=f"let the blocks write all of {buffer.name} (pad it in a separate block "
+            "before), or apply the step before transform_layout pads it",
         )
 
 
@@ -215,11 +219,11 @@ def require_compact_flow(
     own: Callable[[], Set[ir.Buffer]] = frozenset,
     atomic: bool = False,
 ) -> list[ir.Block]:
-    """Each iteration of the loop stands on its own: what its blocks read from one another they
-    have written in the same iteration, and none reads what a later one writes.
+    """Require that the loop has no loop-carried flow dependence between its blocks.
 
-    Of the buffers that `own` gives each iteration has a slice, in which anything may happen. With
-    `atomic`, iterations may meet in atomic updates.
+    What blocks read from each other is written earlier in the same iteration. Accesses to the
+    buffers of `own()` are exempt: each iteration has its own slice of them. With `atomic`,
+    iterations may conflict in atomic updates.
     """
     blocks = require_only_blocks(state, loop)
     flow = state.flow_at(loop)
@@ -243,7 +247,7 @@ def require_compact_flow(
                     f"{later[0].name} after it in the same loop writes",
                     code="BW316",
                     guilty=[state.tree.realize(block), state.tree.realize(later[0])],
-                    help="take the step on loops that hold only one of the two blocks",
+                    help="apply the step to loops that contain only one of the two blocks",
                 )
             if before and not flow.covers(before, block, region):
                 state.fail(
@@ -252,8 +256,8 @@ def require_compact_flow(
                     f"block {block.name} reads in the same iteration",
                     code="BW316",
                     guilty=[state.tree.realize(block), state.tree.realize(before[-1])],
-                    help="take the step on loops around one of the two blocks, or bring "
-                    "the producer to its consumer anew: compute_at computes all "
+                    help="apply the step to loops around one of the two blocks, or move "
+                    "the producer to its consumer again: compute_at computes all "
                     "that an iteration reads",
                 )
     return blocks
@@ -268,21 +272,21 @@ def require_concurrent(
     redundant: Callable[[ir.Buffer], bool] | None = None,
     tag: str = "",
 ) -> None:
-    """The iterations of the loop may run in any order and at the same time.
+    """Require that the iterations of the loop may run concurrently.
 
     Args:
-        state, loop: where.
+        state, loop: the program and the loop.
         word: what the loop becomes, for errors.
-        private: which buffers that only blocks in the loop touch are given to every iteration anew.
-        atomic: whether iterations may meet in atomic updates.
-        redundant: which buffers all iterations may fill with the same values.
-        tag: the thread axis whose members they become; threads may combine terms of a reduction.
+        private: selects, among buffers used only inside the loop, those private to an iteration.
+        atomic: whether iterations may conflict in atomic updates.
+        redundant: selects buffers that all iterations may fill with the same values.
+        tag: the thread axis that the loop is bound to; threads may combine terms of a reduction.
     """
     require_whole(state, loop)
     if private is not None and len(state.tree.loops_above(loop.body)) > 1:
         _require_nothing_kept(state, loop, word, private)
     if ir.is_const_int(loop.extent, 1):
-        return  # a single iteration meets no other
+        return  # a single iteration cannot race
     own = cache(lambda: own_slices(state, loop, require_only_blocks(state, loop)))
     blocks = require_compact_flow(state, loop, own, atomic)
     flow = state.flow_at(loop)
@@ -317,7 +321,7 @@ def require_concurrent(
 def _require_nothing_kept(
     state: StepState, loop: ir.For, word: str, private: Callable[[ir.Buffer], bool]
 ) -> None:
-    """What every iteration is given anew holds nothing that an earlier visit of the loop left."""
+    """Require that private buffers carry no values from an earlier execution of the loop."""
     flow = state.flow_at(loop)
     inside = set(state.tree.child_blocks(loop))
     for block in sorted(inside, key=lambda b: flow.position[b]):
@@ -329,19 +333,21 @@ def _require_nothing_kept(
             if not before or not flow.covers(before, block, region):
                 state.fail(
                     f"block {block.name} reads elements of {buffer.name} that an earlier "
-                    f"visit of loop {loop.loop_var.name} wrote, and every iteration of a "
-                    f"loop that is {word} has a {buffer.name} of its own",
+                    f"execution of loop {loop.loop_var.name} wrote, but {buffer.name} is private "
+                    f"to each iteration of a loop that is {word}",
                     code="BW316",
                     guilty=[loop, state.tree.realize(block)],
-                    help="take the step before rolling_buffer, or on a loop around all "
-                    "that uses the buffer",
+                    help="apply the step before rolling_buffer, or to a loop around all "
+                    "uses of the buffer",
                 )
 
 
 def with_own_buffers(state: StepState, loop: ir.For, step: StepResult) -> StepResult:
-    """The step, which has made several loops of one, if parallel loops inside, of which there are
-    several now, still may run so: a buffer that only one of them used was each iteration's own, one
-    that several use is shared."""
+    """Check the parallel loops inside a loop that the step has duplicated; return the step.
+
+    A buffer that only one parallel loop used was private to its iterations; a buffer that several
+    use is shared.
+    """
     if any(inner.kind is ir.ForKind.PARALLEL for inner in ir.loops(loop.body)):
         after, before = state.following(step.func), set(ir.loops(state.func.body))
         for inner in ir.loops(step.func.body):
@@ -351,7 +357,7 @@ def with_own_buffers(state: StepState, loop: ir.For, step: StepResult) -> StepRe
 
 
 def require_parallel(state: StepState, loop: ir.For) -> None:
-    """The iterations of the loop may run on several threads of a processor, outside of kernels."""
+    """Require that the iterations of the loop may run on CPU threads, outside GPU kernels."""
     for above in state.tree.ancestors(loop):
         axis = axis_of(above)
         if axis is not None:
@@ -360,10 +366,10 @@ def require_parallel(state: StepState, loop: ir.For) -> None:
 
 
 def refuse_in_kernel(state: StepState, loop: ir.For, kernel: ir.Stmt, tag: str) -> Never:
-    """A parallel loop asks for threads of a processor, which no member of a kernel has."""
+    """Reject a parallel loop inside a kernel, which cannot start CPU threads (BW312)."""
     name = loop.loop_var.name
     state.fail(
-        f"loop {name} would be parallel inside of a loop bound to {tag}: a kernel has no "
+        f"loop {name} would be parallel inside a loop bound to {tag}: a kernel has no "
         "threads but those of its axes",
         code="BW312",
         guilty=[loop, kernel],
@@ -372,10 +378,10 @@ def refuse_in_kernel(state: StepState, loop: ir.For, kernel: ir.Stmt, tag: str) 
 
 
 def require_members(state: StepState, loop: ir.For, tag: str) -> None:
-    """The iterations of the loop may be the members of a thread axis.
+    """Require that the loop may be bound to a thread axis.
 
-    What each of them has its own copy of is private. Shared memory may be filled by all of them
-    with the same values, until a loop below is bound to the axis too and they share the work.
+    Buffers of which each thread has a copy are private. All threads may fill shared memory with the
+    same values, until an inner loop is bound to the axis as well and they share the work.
     """
     require_concurrent(
         state,
@@ -389,7 +395,7 @@ def require_members(state: StepState, loop: ir.For, tag: str) -> None:
 
 
 def require_kind(state: StepState, loop: ir.For) -> None:
-    """The loop may run the way its kind says."""
+    """Require that the loop is legal for its kind (parallel, vectorized, thread-bound)."""
     if loop.kind is ir.ForKind.PARALLEL:
         require_parallel(state, loop)
     elif loop.kind is ir.ForKind.VECTORIZED:
@@ -399,8 +405,8 @@ def require_kind(state: StepState, loop: ir.For) -> None:
 
 
 def _repeats(flow: BlockScope, loop: ir.For, block: ir.Block, inside: set[ir.Block]) -> bool:
-    """Whether a block does the same in every iteration: it depends neither on the loop nor on what
-    the loop writes."""
+    """Whether a block is invariant in the loop: it depends neither on the loop variable nor on
+    buffers that the loop writes."""
     realize = flow.tree.realize(block)
     around = [realize.predicate, *realize.iter_values]
     for below in flow.tree.loops_above(block):
@@ -416,16 +422,16 @@ def _all_atomic(block: ir.Block, atomic: bool) -> bool:
 
 
 def _lives_in(flow: BlockScope, buffer: ir.Buffer, inside: set[ir.Block]) -> bool:
-    """Whether a buffer is allocated by the scope and touched only by these blocks."""
+    """Whether a buffer is allocated by the scope and used only by these blocks."""
     users = [*flow.writers.get(buffer, ()), *flow.readers.get(buffer, ())]
     return buffer in set(flow.block.alloc_buffers) and all(u in inside for u in users)
 
 
 def require_chain(state: StepState, loops: Sequence[ir.For]) -> list[ir.For]:
-    """The loops lie on one path; returns the path from the outermost to the innermost of them."""
+    """Require a perfect nest; return all loops from the outermost to the innermost given one."""
     wanted = set(loops)
     if len(wanted) != len(loops):
-        state.fail("a loop is given twice", code="BW304", guilty=loops, help="name each loop once")
+        state.fail("a loop is given twice", code="BW304", guilty=loops, help="pass each loop once")
     inner = max(loops, key=lambda f: state.tree.order[f])
     path: list[ir.For] = [inner]
     for above in state.tree.ancestors(inner):
@@ -448,20 +454,20 @@ def require_chain(state: StepState, loops: Sequence[ir.For]) -> list[ir.For]:
         nested = not others or any(state.tree.is_below(path[-1], f) for f in missing)
         if nested:
             why = (
-                f"block {names} stands beside loop {top}"
+                f"block {names} is beside loop {top}"
                 if names
                 else (
-                    "other statements stand beside it"
+                    "there are other statements beside it"
                     if others
-                    else f"a block or a condition stands between {lone} and {top}, or they are "
+                    else f"a block or a condition is between {lone} and {top}, or they are "
                     "loops of different nests"
                 )
             )
             help = (
-                f"take {state.step_name} before block {names} comes to stand between the "
-                f"loops, or name only loops outside or inside of {top}"
+                f"apply {state.step_name} before block {names} is moved between the "
+                f"loops, or pass only loops outside or only loops inside {top}"
                 if names
-                else f"name only loops below that place, {top} among them"
+                else f"pass only loops below that position, including {top}"
             )
         else:
             why = f"loops {lone} and {top} belong to different nests"
@@ -469,7 +475,7 @@ def require_chain(state: StepState, loops: Sequence[ir.For]) -> list[ir.For]:
                 [*(f for f in loops if f in missing), path[-1]], key=lambda f: state.tree.order[f]
             )
             way = first_legal(state, [f"merge({calls(state, apart)})"])
-            help = "name loops of one nest" + (
+            help = "pass loops of one nest" + (
                 f"; {way} joins loops of different nests" if way else ""
             )
         state.fail(

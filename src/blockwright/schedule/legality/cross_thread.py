@@ -1,5 +1,4 @@
-"""Threads that combine their terms of a reduction: which loops may be bound so, and that they still
-may after later steps."""
+"""Legality of cross-thread reductions: binding reduction loops to thread axes, and later steps."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from blockwright.schedule.engine.state import StepResult, StepState
 
 
 def driven_terms(state: StepState, loop: ir.For, block: ir.Block) -> ir.IterVar | None:
-    """An iterator of a block that a loop drives and that is not spatial."""
+    """A non-spatial iterator of a block that the loop drives; None if there is none."""
     values = state.tree.realize(block).iter_values
     for it, value in zip(block.iter_vars, values, strict=True):
         if it.iter_type is not ir.IterType.SPATIAL and ir.uses_var(value, loop.loop_var):
@@ -26,12 +25,12 @@ def driven_terms(state: StepState, loop: ir.For, block: ir.Block) -> ir.IterVar 
 def require_combining(
     state: StepState, loop: ir.For, block: ir.Block, word: str, tag: str, help: Callable[[], str]
 ) -> None:
-    """The threads of an axis may combine the terms that a loop would give them.
+    """Require that the threads of an axis can combine the reduction terms of a loop's iterations.
 
     Args:
         word: what the loop becomes, for errors.
-        tag: the axis; "" where the loop is not to be bound.
-        help: what to do instead.
+        tag: the thread axis; "" if the loop is not bound.
+        help: computes the help text.
     """
     realize = state.tree.realize(block)
     values = dict(zip((it.var for it in block.iter_vars), realize.iter_values, strict=True))
@@ -49,7 +48,7 @@ def require_combining(
 
 
 def require_still_combining(state: StepState, step: StepResult) -> StepResult:
-    """The step, if it leaves no reduction whose threads cannot combine its terms."""
+    """Require that all cross-thread reductions remain legal after the step; return the step."""
     if step.func is state.func or not has_thread_loops(state.following(step.func).tree):
         return step
     problem = next(cross_thread_problems(step.func), None)
@@ -58,7 +57,7 @@ def require_still_combining(state: StepState, step: StepResult) -> StepResult:
             f"threads could not combine the terms of a reduction after it: {problem.message}",
             code="BW317",
             guilty=[n for n in problem.guilty if n in state.tree.order],
-            help="take the step before the loop over the terms is bound, or bind a loop "
-            "that drives spatial iterators only",
+            help="apply the step before the reduction loop is bound, or bind a loop "
+            "that drives only spatial iterators",
         )
     return step

@@ -1,4 +1,4 @@
-"""Iterations that each keep to a slice of a buffer of their own."""
+"""Detect buffers of which each loop iteration accesses a separate slice."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from blockwright.schedule.engine.state import StepState
 
 
 def own_slices(state: StepState, loop: ir.For, blocks: Iterable[ir.Block]) -> set[ir.Buffer]:
-    """The buffers of which each iteration of a loop reads and writes one slice, another one than
-    every other iteration: what happens in a slice, in whatever order, concerns no other iteration.
+    """The written buffers of which each iteration of a loop accesses a slice disjoint from those of
+    all other iterations, so that accesses to them never conflict.
 
     Args:
-        blocks: all blocks below the loop; their signatures state all that happens in it.
+        blocks: all blocks below the loop; their signatures declare all accesses in it.
     """
     regions: dict[ir.Buffer, list[list[ir.Range]]] = {}
     written: set[ir.Buffer] = set()
@@ -32,14 +32,14 @@ def own_slices(state: StepState, loop: ir.For, blocks: Iterable[ir.Block]) -> se
 
 
 def _dimensions(boxes: list[list[ir.Range]]) -> Iterator[list[ir.Expr]]:
-    """The indices in each dimension in which all accesses are to one element at a time."""
+    """Yield the indices of each dimension in which all regions have extent 1."""
     for ranges in zip(*boxes, strict=True):
         if all(ir.is_const_int(rng.extent, 1) for rng in ranges):
             yield [rng.min for rng in ranges]
 
 
 def _moves(state: StepState, loop: ir.For, indices: list[ir.Expr]) -> bool:
-    """Whether the indices are one expression that only the loop moves, by the same step always."""
+    """Whether all indices are equal and advance by a constant nonzero step per iteration."""
     analyzer = state.analyzer(loop.body)
     first = indices[0]
     inner = {v for v, f in state.tree.loops.items() if state.tree.is_below(f, loop)}

@@ -1,8 +1,8 @@
-"""Where what decides how often statements run may be evaluated: guards of steps that run a body in
-more iterations than it has, and bounds that a step evaluates sooner, later or more often.
+"""Safe evaluation of loop bounds and predicates that a step guards, hoists or duplicates.
 
-`and` may evaluate both operands, so a guard that joins a predicate does not protect what the
-predicate divides by or loads. An `if` around the statement does.
+Some steps run a body in more iterations than it has and guard it, or evaluate bounds earlier, later
+or more often. `and` may evaluate both operands, so a guard added to a predicate does not protect
+the divisions and loads of that predicate; an `if` around the statement does.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ def guarded(
     analyzer: Analyzer,
     moving: Set[ir.Var] | None = None,
 ) -> ir.Stmt:
-    """`stmt` where `condition` holds: blocks get it as predicate, other statements an `if`, and so
-    do loops and blocks whose bounds or predicate may fail where it does not hold.
+    """Guard `stmt` by `condition`: as predicate of blocks, by an `if` around other statements.
+
+    Loops and blocks whose bounds or predicate may fail if the condition does not hold also get an
+    `if`.
 
     Args:
         stmt: the statement.
-        condition: when it runs.
-        analyzer: what is known around the statement without the condition.
-        moving: variables with values that they did not have before; whatever depends on none of
-            them is evaluated as before. Where None, all of the statement stands elsewhere.
+        condition: the guard.
+        analyzer: facts around the statement, without the condition.
+        moving: variables that take new values; expressions that use none of them are evaluated as
+            before. None if the whole statement has moved.
     """
     if isinstance(stmt, ir.BlockRealize):
         if may_fail([stmt.predicate], analyzer, moving):
@@ -55,8 +57,11 @@ def guarded(
 def narrowed(
     realize: ir.BlockRealize, conditions: Iterable[ir.Expr], analyzer: Analyzer
 ) -> ir.Stmt:
-    """The block where further conditions hold too, which are evaluated where its predicate holds:
-    that becomes an `if` around the block where they may fail."""
+    """Add conditions to a block's predicate.
+
+    The conditions may assume the predicate. If they may fail otherwise, the old predicate becomes
+    an `if` around the block.
+    """
     more = tuple(conditions)
     if ir.is_const_int(realize.predicate, 1) or not may_fail(more, analyzer):
         joined = realize.predicate
@@ -69,8 +74,8 @@ def narrowed(
 def may_fail(
     exprs: Iterable[ir.Expr], analyzer: Analyzer, moving: Set[ir.Var] | None = None
 ) -> bool:
-    """Whether expressions may divide by 0, load what lies outside of its buffer or was not written,
-    or do what only a call knows; with `moving`, whether those do that depend on these variables."""
+    """Whether expressions may fail: division by 0, loads (out of bounds or uninitialized), or calls
+    with effects. With `moving`, only expressions that use these variables count."""
     return any(
         _fails(node, analyzer)
         for expr in exprs
@@ -80,7 +85,7 @@ def may_fail(
 
 
 def may_divide_by_0(exprs: Iterable[ir.Expr], analyzer: Analyzer) -> bool:
-    """Whether integers are divided by what may be 0."""
+    """Whether an integer division may have the divisor 0."""
     return any(_may_be_by_0(node, analyzer) for expr in exprs for node in ir.walk(expr))
 
 
@@ -97,8 +102,8 @@ def _fails(node: ir.Node, analyzer: Analyzer) -> bool:
 
 
 def require_lasting(state: StepState, loops: Sequence[ir.For], within: Sequence[ir.Stmt]) -> None:
-    """Nothing in some statements writes what the bounds of the loops are loaded from: the step
-    evaluates them anew in between."""
+    """Require that no statement in `within` writes a buffer from which loop bounds are loaded,
+    because the step re-evaluates the bounds in between."""
     loaded = {loop: memory(state, loaded_buffers([loop.min, loop.extent])) for loop in loops}
     if not any(loaded.values()):
         return
@@ -114,19 +119,19 @@ def require_lasting(state: StepState, loops: Sequence[ir.For], within: Sequence[
                 "written before the step would evaluate them again",
                 code="BW350",
                 guilty=[loop],
-                help=f"let the loop read its bounds from a copy of {buffer.name} that nothing in "
-                "it writes",
+                help=f"let the loop read its bounds from a copy of {buffer.name} that no statement "
+                "in it writes",
             )
 
 
 def memory(state: StepState, buffers: Iterable[ir.Buffer]) -> set[ir.Buffer]:
-    """The buffers that stand for the memory of these."""
+    """The root buffers whose memory these buffers alias."""
     return {state.roots.get(b, b) for b in buffers}
 
 
 def evaluated_early(state: StepState, loop: ir.For, outer: Sequence[ir.For]) -> ir.For:
-    """The loop with bounds that can be evaluated where loops around it may not run: divisors that
-    may be 0 then become `max(d, 1)`."""
+    """The loop with bounds that can be evaluated even if the loops around it do not run: divisors
+    that may be 0 become `max(d, 1)`."""
     if not outer:
         return loop
     analyzer = state.loop_facts(outer[0])
@@ -149,14 +154,14 @@ def evaluated_early(state: StepState, loop: ir.For, outer: Sequence[ir.For]) -> 
             f"{outer[0].loop_var.name} runs, and may fail elsewhere",
             code="BW350",
             guilty=[loop, *outer],
-            help="state by an assertion or in tir_var_lower_bound that the outer loop runs, or "
-            "let the loop have bounds that load nothing",
+            help="declare by an assertion or in tir_var_lower_bound that the outer loop runs, or "
+            "use bounds without loads",
         )
     return loop.replace(min=low, extent=extent)
 
 
 def _is_input_element(state: StepState, node: ir.Node, analyzer: Analyzer) -> bool:
-    """Whether a node loads an element, surely inside, of an argument that is only read."""
+    """Whether a node is a provably in-bounds load from a read-only parameter."""
     if not isinstance(node, ir.BufferLoad):
         return False
     buffer = node.buffer

@@ -1,9 +1,9 @@
-"""Whether the first values that a block stores may all be stored before a loop around it: the
-initial values of a reduction, or the constant of a padding.
+"""Legality of hoisting initial stores out of a loop (`decompose_reduction`, `decompose_padding`).
 
-Such a step moves the first values of later iterations ahead of all blocks that run in earlier ones.
-That changes nothing when no block of an earlier iteration reads the elements that a first value of
-a later one is stored to, or writes elements that it reads.
+The initial stores are the initial values of a reduction, or the constant of a padding. Hoisting
+executes those of later iterations before all blocks of earlier iterations. This is legal if no
+block in an earlier iteration reads the elements that a later initial store writes, or writes
+elements that it reads.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _ANY_ORDER = (ir.ForKind.PARALLEL, ir.ForKind.THREAD_BINDING)
 def require_initial_first(
     state: StepState, block: ir.Block, loop: ir.For, reducing: Collection[ir.For]
 ) -> None:
-    """The initial values of a reduction may be stored before a loop.
+    """Require that the initial values of a reduction may be stored before a loop.
 
     Args:
         state: the program.
         block: the reduction.
         loop: a loop above it.
-        reducing: loops above the block that drive its reduction iterators.
+        reducing: the loops above the block that drive its reduction iterators.
     """
     needed = _initial_value(state, block).reads
     name = block.name
@@ -50,11 +50,11 @@ def require_initial_first(
 
 
 def require_constant_first(state: StepState, block: ir.Block, loop: ir.For) -> None:
-    """A constant may be stored to all that a block writes before a loop above it.
+    """Require that a constant may be stored to the whole output of a block before a loop above it.
 
     Args:
         state: the program.
-        block: the block, which writes all of it.
+        block: the block that writes the output.
         loop: a loop above it.
     """
     require_in_blocks(state, loop, *(r.buffer for r in block.writes))
@@ -64,7 +64,7 @@ def require_constant_first(state: StepState, block: ir.Block, loop: ir.For) -> N
 
 
 class _Order:
-    """Instances of blocks in the loop that run before a first value, and would run after it."""
+    """Checks the block instances that run before an initial store and would run after it."""
 
     def __init__(
         self, state: StepState, block: ir.Block, loop: ir.For, reducing: Collection[ir.For]
@@ -74,7 +74,7 @@ class _Order:
         self.outer = state.tree.loops_above(loop)
 
     def require_same_nest(self) -> None:
-        """What decides where the block runs is the same before the loop as in it."""
+        """Require that bounds, bindings and predicate of the block are invariant in the loop."""
         realize = self.state.tree.realize(self.block)
         above = self.state.tree.loops_above(self.block)
         inside = above[len(self.outer) + 1 :]
@@ -87,14 +87,14 @@ class _Order:
                 if written.buffer in asked:
                     self._fail(
                         f"block {writer.name} writes {written.buffer.name} in loop "
-                        f"{self.loop.loop_var.name}, on which it depends where block "
-                        f"{self.block.name} runs",
+                        f"{self.loop.loop_var.name}, and the loops or predicate of block "
+                        f"{self.block.name} depend on it",
                         writer,
-                        f"or let a copy of {written.buffer.name} decide it",
+                        f"or let them read a copy of {written.buffer.name}",
                     )
 
     def require_unread(self, effect: str) -> None:
-        """No block in the loop reads an element whose first value is yet to come."""
+        """Require that no block in the loop reads an element before its initial store."""
         name = self.block.name
         for other in self._others():
             for read, result in itertools.product(other.reads, self.block.writes):
@@ -103,13 +103,13 @@ class _Order:
                 self._fail(
                     f"block {other.name} reads {read.buffer.name} in iterations of loop "
                     f"{self.loop.loop_var.name} before those in which block {name} first "
-                    f"stores what it reads, {effect}",
+                    f"stores these elements, {effect}",
                     other,
                     f"or move block {other.name} out of it first",
                 )
 
     def require_unchanged(self, read: ir.BufferRegion) -> None:
-        """No block in the loop writes an element that a first value is yet to read."""
+        """Require that no block in the loop writes an element before an initial store reads it."""
         buffer, name = read.buffer, self.block.name
         for other in self._others():
             for written in other.writes:
@@ -120,7 +120,7 @@ class _Order:
                     f"{self.loop.loop_var.name} before later iterations read it for the "
                     f"initial value of block {name}",
                     other,
-                    f"or take the step before {buffer.name} is made in it",
+                    f"or apply the step before the writer of {buffer.name} is moved into it",
                 )
 
     def _others(self) -> list[ir.Block]:
@@ -142,17 +142,17 @@ class _Order:
         )
 
     def _kept_read(self, other: ir.Block, read: ir.BufferRegion, result: ir.BufferRegion) -> bool:
-        """Whether a block reads no element whose first value is yet to come."""
+        """Whether a block reads no element before its initial store."""
         behind = self.flow.position[other] > self.flow.position[self.block]
         if behind and self.flow.covers([self.block], other, read):
-            return True  # what it reads has been stored in the same iteration
+            return True  # the elements have been stored in the same iteration
         return self._kept(other, read, result)
 
     def _kept_write(self, other: ir.Block, written: ir.BufferRegion, read: ir.BufferRegion) -> bool:
-        """Whether a block writes nothing that a first value is yet to read."""
+        """Whether a block writes no element that a later initial store reads."""
         behind = self.flow.position[other] > self.flow.position[self.block]
         if (
-            behind  # it writes what has been read in the same iteration, and nothing else
+            behind  # it writes only elements that have been read in the same iteration
             and self.flow.covers([other], self.block, read)
             and self.flow.apart_in(other, written, self._shared(other))
         ):
@@ -160,11 +160,11 @@ class _Order:
         return self._kept(other, written, read)
 
     def _shared(self, other: ir.Block) -> list[ir.For]:
-        """The loops around both blocks, from the one that the first values leave on."""
+        """The loops around both blocks, starting with the loop that the initial stores leave."""
         return self.state.tree.common_loops(self.block, other)[len(self.outer) :]
 
     def _kept(self, other: ir.Block, touched: ir.BufferRegion, own: ir.BufferRegion) -> bool:
-        """Whether the block touches other elements than those of all first values after it."""
+        """Whether the block's accesses are disjoint from all later initial stores."""
         shared = self._shared(other)
         if self.flow.position[other] < self.flow.position[self.block]:
             known = self.state.analyzer(shared[-1].body)
@@ -184,8 +184,8 @@ class _Order:
         touched: ir.BufferRegion,
         own: ir.BufferRegion,
     ) -> bool:
-        """The same for the first values in later iterations of the innermost of some loops, and in
-        the same one of those around it."""
+        """Whether the accesses are disjoint from initial stores in later iterations of the
+        innermost of `shared`, and in the same iteration of the others."""
         loop, fixed = shared[-1], [*self.outer, *shared]
         analyzer = self.state.analyzer(loop.body)
         mine = self._box(fixed, other, touched, analyzer)
@@ -199,8 +199,8 @@ class _Order:
         return True
 
     def _begun(self, loop: ir.For, moved: dict[ir.Var, ir.Var], analyzer: Analyzer) -> bool:
-        """Whether reductions have taken a step before these iterations of a loop, so that no
-        initial value is set in them."""
+        """Whether these iterations of a loop are provably not the first of the reduction, so that
+        they store no initial value."""
         if loop not in self.reducing:
             return False
         known = analyzer.copy()
@@ -217,8 +217,11 @@ class _Order:
     def _box(
         self, fixed: list[ir.For], block: ir.Block, region: ir.BufferRegion, analyzer: Analyzer
     ) -> ir.BufferRegion:
-        """What a block touches in one iteration of some loops. Where a reduction takes no step, its
-        initial value is set all the same: conditions on its steps do not bound that."""
+        """The bounding box of a block's accesses in one iteration of the fixed loops.
+
+        The initial value of a reduction is stored even if there are no terms, so conditions on the
+        terms must not narrow the box.
+        """
         return self.flow.region_under(fixed, block, region, analyzer, tight=block.init is None)
 
 
@@ -227,8 +230,7 @@ def _ends(loop: ir.For) -> tuple[ir.Expr, ir.Expr]:
 
 
 def _other_iterations(loop: ir.For, analyzer: Analyzer) -> Iterator[tuple[ir.Var, Analyzer]]:
-    """The number of an iteration that runs after the one that the loop variable stands for, with
-    what is known of both."""
+    """Yield a variable for another iteration that may run after the current one, with its facts."""
     var = loop.loop_var
     end = ir.add(*ir.match_types(loop.min, loop.extent))
     other = ir.Var(f"{var.name}_later", var.type)
@@ -243,7 +245,7 @@ def _other_iterations(loop: ir.For, analyzer: Analyzer) -> Iterator[tuple[ir.Var
 
 
 def _initial_value(state: StepState, block: ir.Block) -> ir.Block:
-    """The block that sets the initial value, with its signature in terms of the iterators."""
+    """A block that stores only the initial value, with its signature."""
     assert block.init is not None
     first = {it.var: it.dom.min for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
     result = ir.Block(block.name, block.iter_vars, (), (), ir.substitute(block.init, first))

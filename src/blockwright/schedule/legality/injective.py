@@ -1,4 +1,4 @@
-"""Whether an index map sends no two indices to one place, by iterator maps or by counting."""
+"""Injectivity and ranges of index maps, by iterator-map analysis or enumeration of all points."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from blockwright.arith import Analyzer, detect_iter_map, eval_set
 Array = np.ndarray[Any, Any]
 
 MOST_COUNTED = 1 << 22
-"""Points up to which a map with constant ranges may be tried on every one of them."""
+"""Maximum number of points for enumeration of a map with constant ranges."""
 
 
 def why_not_injective(
@@ -23,9 +23,9 @@ def why_not_injective(
     analyzer: Analyzer,
     most: int = 1 << 16,
 ) -> str:
-    """Why two points may have the same indices; empty when they surely have not.
+    """Why two points may have the same indices; empty if the map is provably injective.
 
-    A map that iterator maps say nothing of is tried on every point, if there are at most `most`.
+    If iterator-map analysis fails, all points are enumerated if there are at most `most`.
     """
     result = detect_iter_map(indices, domains, None, analyzer, "bijective", pad=True)
     counted = None if result.ok else all_places(indices, domains, most)
@@ -39,12 +39,12 @@ def why_not_injective(
 def spans(
     indices: tuple[ir.Expr, ...], domains: Mapping[ir.Var, ir.Range], analyzer: Analyzer
 ) -> list[tuple[ir.Expr, ir.Expr] | None]:
-    """The least and greatest value of each index; None where that is not known."""
+    """The minimum and maximum of each index; None if unknown."""
     counted = None
     result: list[tuple[ir.Expr, ir.Expr] | None] = []
     for position, index in enumerate(indices):
         own = {v: dom for v, dom in domains.items() if ir.uses_var(index, v)}
-        ends = eval_set(index, own, analyzer)  # where others are empty, this index may not be
+        ends = eval_set(index, own, analyzer)  # only the domains in use: others may be empty
         if ends.min is not None and ends.max is not None:
             result.append((ends.min, ends.max))
             continue
@@ -60,7 +60,7 @@ def spans(
 def all_places(
     indices: tuple[ir.Expr, ...], domains: Mapping[ir.Var, ir.Range], most: int
 ) -> list[Array] | None:
-    """The indices of every point; None where ranges are no constants or an operation is unknown."""
+    """The indices of every point; None if a range is not constant or an operation is unsupported."""
     ranges = [(v, ir.const_int(r.min), ir.const_int(r.extent)) for v, r in domains.items()]
     sizes = [n for _, _, n in ranges if n is not None]
     if len(sizes) < len(ranges) or not sizes or math.prod(sizes) > most:
@@ -77,7 +77,7 @@ def all_places(
 
 
 def _value(expr: ir.Expr, values: Mapping[ir.Var, Array]) -> Any:
-    """An integer expression on all points at once; None for an operation that is not known."""
+    """Evaluate an integer expression on all points at once; None if unsupported."""
     if isinstance(expr, ir.IntImm):
         return expr.value
     if isinstance(expr, ir.Var):

@@ -1,8 +1,8 @@
-"""Whether groups of blocks may take turns in shared loops, or run each in loops of its own.
+"""Legality of loop fusion and distribution: groups of blocks in shared loops or in separate ones.
 
-Both orders compute the same when, for any two blocks of different groups that touch an element
-which one of them writes, no iteration of the loops but the same one decides what is there: the
-question is put to the program in which the loops are shared, and the answer holds both ways.
+The interleaved and the separate order are equivalent if no two blocks of different groups have a
+loop-carried dependence in the shared loops: conflicting accesses to an element must be in the same
+iteration. The check runs on the program with shared loops, and its result holds in both directions.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from blockwright.arith import Analyzer
 from blockwright.schedule.engine.state import StepState
 
 _Boxes = dict[tuple[ir.Block, ir.BufferRegion], ir.BufferRegion]
-"""Boxes that regions of blocks touch, worked out once for all pairs."""
+"""(block, region) → bounding box; a cache shared by all pairs of blocks."""
 
 
 class _Conflict(msgspec.Struct, frozen=True):
-    """Two blocks of different groups that touch one buffer, at least one of them writing."""
+    """Two blocks of different groups that access one buffer, at least one of them writing."""
 
-    kind: str  # "flow", "anti" or "output": what the first does before what the second does
+    kind: str  # dependence from first to second: "flow", "anti" or "output"
     first: ir.Block
     second: ir.Block
-    mine: ir.BufferRegion  # what the first one touches
-    theirs: ir.BufferRegion  # what the second one touches
+    mine: ir.BufferRegion  # accessed by the first
+    theirs: ir.BufferRegion  # accessed by the second
 
 
 def require_turns(
@@ -40,15 +40,15 @@ def require_turns(
     latest: Callable[[ir.Block], ir.Block] = lambda block: block,
     help: str | None = None,
 ) -> None:
-    """The groups may take turns in the loops, or run one after the other, each in all iterations.
+    """Require that interleaving the groups in shared loops is equivalent to running them in turn.
 
     Args:
         state: the program that errors show.
         shared: the program in which the groups share the loops.
         groups: blocks of `state`, in program order.
         loops: the shared loops, in `shared`.
-        latest: a block of `state` → the same in `shared`.
-        help: what to do instead, for errors; for merged loops when not given.
+        latest: maps a block of `state` to the block in `shared`.
+        help: help text for errors; by default one for merged loops.
     """
     order = _Order(shared, list(loops))
     for earlier, later in combinations(groups, 2):
@@ -69,11 +69,9 @@ def require_turns(
 
 
 def _merge_less(conflict: _Conflict) -> str:
-    """What to do instead of merging the loops of two blocks."""
+    """Help: alternatives to merging the loops of two blocks."""
     name = conflict.mine.buffer.name
-    less = (
-        f"merge loops further outside only, whose iterations keep to their own elements of {name}"
-    )
+    less = f"merge only loops further outside, whose iterations use separate elements of {name}"
     if conflict.kind != "flow":
         return less
     return (
@@ -83,15 +81,15 @@ def _merge_less(conflict: _Conflict) -> str:
 
 
 def meet(state: StepState, a: ir.Block, b: ir.Block, at: ir.Stmt) -> bool:
-    """Whether two blocks of a scope may touch an element that one of them writes, within one
-    iteration of the loops around the statement `at`."""
+    """Whether two blocks of a scope may conflict: access a common element, one of them writing,
+    within one iteration of the loops around the statement `at`."""
     flow, outer = state.flow_at(at), state.tree.loops_above(at)
     analyzer = state.analyzer(at)
     return any(not _elsewhere(flow, outer, c, analyzer, {}) for c in _conflicts(a, b))
 
 
 class _Order:
-    """What the blocks of one iteration leave to those of another."""
+    """Finds dependences carried by the shared loops."""
 
     def __init__(self, shared: StepState, loops: list[ir.For]) -> None:
         self.shared, self.loops = shared, loops
@@ -101,15 +99,15 @@ class _Order:
         self.boxes: _Boxes = {}
 
     def problem(self, first: ir.Block, second: ir.Block) -> _Conflict | None:
-        """The first conflict of two blocks that more than one iteration decides."""
+        """The first loop-carried conflict of two blocks."""
         return next((c for c in _conflicts(first, second) if not self._kept(c)), None)
 
     def _kept(self, conflict: _Conflict) -> bool:
-        """Whether what the second block does at an element still comes after the first."""
+        """Whether the conflict keeps its order, because it is not loop-carried."""
         first, second = conflict.first, conflict.second
         if _elsewhere(self.flow, self.outer, conflict, self.analyzer, self.boxes):
             return True
-        if conflict.kind == "flow":  # all is there that the same iteration reads, and stays
+        if conflict.kind == "flow":  # reads are covered in the same iteration, and values final
             stays = self.flow.final(first, conflict.mine, self.loops)
             return stays and self.flow.covers([first], second, conflict.theirs)
         alone = self._apart(second, conflict.theirs)
@@ -118,8 +116,8 @@ class _Order:
     def _apart(self, block: ir.Block, region: ir.BufferRegion) -> bool:
         """Whether iterations of the shared loops write different elements of a region.
 
-        A block of a known kind writes different elements in different instances; of others, such
-        as one that stands in several places since its loop was pipelined, the indices decide.
+        Instances of a block of known kind write different elements. For other blocks, such as one
+        duplicated by pipelining, the indices are compared.
         """
         if self.flow.kind(block) is BlockKind.OTHER:
             return self.flow.apart_in(block, region, self.loops)
@@ -140,7 +138,7 @@ def _elsewhere(
     analyzer: Analyzer,
     known: _Boxes,
 ) -> bool:
-    """Whether the two blocks meet in no element, whatever the loops inside `outer` do."""
+    """Whether the accesses of two blocks are disjoint over all loops inside `outer`."""
     sides = (conflict.first, conflict.mine), (conflict.second, conflict.theirs)
     for side in sides:
         if side not in known:

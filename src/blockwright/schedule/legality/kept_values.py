@@ -1,8 +1,8 @@
-"""Index expressions that a step puts in the place of loads, and loads in the place of indices.
+"""Preserve overflow semantics when a step substitutes index expressions for values or vice versa.
 
-A load is a value and wraps around; an index does not. A step that replaces one by the other marks
-what it inserts (`as_value`, `as_index`), and drops the marks again where both kinds of arithmetic
-give the same number (`Unmarked`)::
+Value arithmetic wraps around; index arithmetic does not. A step that replaces one by the other
+marks the inserted expression (`as_value`, `as_index`), and drops the mark where both kinds of
+arithmetic have the same result (`Unmarked`)::
 
     T.reinterpret("int32", vi) + 2147483647 > vi    # stays
     T.reinterpret("int32", vi) + 1 > vi             # vi + 1 > vi, if vi + 1 fits into its type
@@ -23,19 +23,19 @@ from blockwright.schedule.engine.state import StepState
 Ends = tuple[int, int]
 
 _LONGEST = 1 << 48
-"""More iterations than a loop can run: iterators of 64 bits without known bounds stay below."""
+"""Bound for 64-bit iterators without known bounds: more iterations than a loop can run."""
 _TRANSPARENT = frozenset({"if_then_else", "shift_left", "shift_right", "bitwise_and", "likely"})
 
 
 def as_value(expr: ir.Expr, sorts: ir.Sorts) -> ir.Expr:
-    """The expression as a value: an index is wrapped in a `reinterpret` to its own type."""
+    """Mark an expression as a value: wrap an index in a `reinterpret` to its own type."""
     if expr.dtype.is_int and sorts.is_index(expr):
         return ir.Call("reinterpret", (expr,), expr.dtype)
     return expr
 
 
 def as_index(expr: ir.Expr, sorts: ir.Sorts) -> ir.Expr:
-    """The expression as an index: a value of 32 or 64 bits is wrapped in `as_index`."""
+    """Mark an expression as an index: wrap a 32- or 64-bit value in `as_index`."""
     wide = expr.dtype.kind == "int" and expr.dtype.bits >= 32
     if wide and not sorts.is_index(expr):
         return ir.Call("as_index", (expr,), expr.dtype)
@@ -43,8 +43,7 @@ def as_index(expr: ir.Expr, sorts: ir.Sorts) -> ir.Expr:
 
 
 def inside(state: StepState, realize: ir.BlockRealize) -> Analyzer:
-    """What is known inside a block, also in its initial value: where it stands, and the domains of
-    its iterators."""
+    """The facts inside a block, valid also in its initial value: context and iterator domains."""
     analyzer = state.analyzer(realize)
     for it in realize.block.iter_vars:
         if not analyzer.knows(it.var):
@@ -60,7 +59,7 @@ def _is_mark(node: Any) -> bool:
 
 
 class Unmarked(ir.Mutator):
-    """Drops marks where no operator that is an index with or without them leaves its type."""
+    """Drops marks where no index operator, with or without marks, can overflow its type."""
 
     def __init__(self, sorts: ir.Sorts, analyzer: Analyzer) -> None:
         super().__init__()
@@ -70,7 +69,7 @@ class Unmarked(ir.Mutator):
         return node
 
     def rewrite_Let(self, node: ir.Let) -> ir.Expr:
-        return node.replace(body=self(node.body))  # a name for a value stays one
+        return node.replace(body=self(node.body))  # a let-bound value stays a value
 
     def rewrite_LetStmt(self, node: ir.LetStmt) -> ir.Stmt:
         return node.replace(body=self(node.body))
@@ -84,7 +83,7 @@ class Unmarked(ir.Mutator):
         return plain if fits else node
 
     def _plain(self, node: ir.Expr) -> tuple[ir.Expr, bool]:
-        """The integer operators of an expression without marks, and whether that is the same."""
+        """The expression without marks, and whether it is equivalent."""
         if _is_mark(node):
             return self._plain(cast(ir.Call, node).args[0])
         if not _is_operator(node):
@@ -105,13 +104,13 @@ class Unmarked(ir.Mutator):
         return plain, fits
 
     def fits(self, node: ir.Expr) -> bool:
-        """Whether an integer expression, computed exactly, has a number of its type."""
+        """Whether the exact value of an integer expression is representable in its type."""
         ends = self._ends(node)
         type_ = node.dtype.element
         return ends is not None and type_.min_value <= ends[0] and ends[1] <= type_.max_value
 
     def _ends(self, node: ir.Expr) -> Ends | None:
-        """Least and greatest number of an integer expression; None where they are not known."""
+        """Minimum and maximum of an integer expression; None if unknown."""
         if isinstance(node, (ir.Cast, ir.Broadcast)):
             return self._ends(node.value)
         combine = _CORNERS.get(type(node))

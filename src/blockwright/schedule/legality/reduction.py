@@ -1,4 +1,4 @@
-"""Reductions as primitives need them: recognised, or refused with the reason."""
+"""Legality of reductions: recognize them, and check restarts and reordering of their terms."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from blockwright.schedule.engine.state import StepState
 
 
 def reduction_of(state: StepState, block: ir.Block) -> Reduction:
-    """The reduction a block computes; fails with the reason when it is none that is known."""
+    """The reduction that a block computes; fails with the reason if it is not recognized."""
     result = find_reduction(block)
     if isinstance(result, NoReduction):
         several = len(ir.collect(block.body, ir.BufferStore)) > 1
         form = (
-            "choose number and position by one condition, which says what of ties and NaN"
+            "select value and index by one condition, which also decides ties and NaN"
             if several
             else "write it as B[i] = B[i] + x with an init, as reducer.step"
         )
@@ -25,7 +25,7 @@ def reduction_of(state: StepState, block: ir.Block) -> Reduction:
             f'{form}, or declare the combination: T.block_attr({{"reducer": T.comm_reducer(…)}})'
         )
         state.fail(
-            f"{block.name} is no reduction that can be split up: {result.why}",
+            f"{block.name} is not a reduction that can be split up: {result.why}",
             code="BW330",
             guilty=[block],
             help=declare if block.init is not None else _without_init(block),
@@ -36,35 +36,35 @@ def reduction_of(state: StepState, block: ir.Block) -> Reduction:
         names = ", ".join(buffer.name for buffer in results)
         state.fail(
             f"the components {names} of the reduction in {block.name} may share memory, so "
-            "that each depends on the order of all",
+            "the result depends on the order of their updates",
             code="BW330",
             guilty=[block],
             help='drop the attribute "tir.noalias": False if calls pass separate arrays, or '
-            "reduce the components in blocks of their own",
+            "reduce the components in separate blocks",
         )
     return result
 
 
 def require_restart(state: StepState, block: ir.Block, reduction: Reduction) -> None:
-    """The initial value may stand in front of every partial result and of their combination."""
+    """Require that the initial value is neutral: partial results may each start from it."""
     if not reduction.may_restart:
         shown = ", ".join(repr(e) for e in reduction.initial)
         state.fail(
-            f"{block.name} is no reduction that can be split up: every partial result "
-            f"would start from {shown}, which is not neutral and would count again",
+            f"{block.name} is not a reduction that can be split up: every partial result "
+            f"would start from {shown}, which is not neutral and would be added repeatedly",
             code="BW330",
             guilty=[block],
-            help="start from the neutral value and combine the other one in a block behind",
+            help="start from the neutral value and add the other one in a block after it",
         )
 
 
 def iterators_at(
     block: ir.Block, indices: Sequence[ir.Expr], values: Sequence[ir.Expr], analyzer: Analyzer
 ) -> dict[ir.Var, ir.Expr] | None:
-    """The iterators of a block where `indices` over them have the given values.
+    """Solve `indices == values` for the iterators of a block.
 
-    Each iterator must stand alone as one of the indices, or have a single value; the other indices
-    must then have the given values too. None when that is not so.
+    Each iterator must be one of the indices by itself, or have extent 1; all other indices must
+    then provably equal their values. None otherwise.
     """
     own = {it.var for it in block.iter_vars}
     result: dict[ir.Var, ir.Expr] = {}
@@ -84,7 +84,7 @@ def iterators_at(
 
 
 def outermost_own(state: StepState, block: ir.Block, other: ir.Block) -> ir.Stmt:
-    """The outermost statement around a block that does not hold the other one."""
+    """The outermost statement around a block that does not contain the other one."""
     common = len(state.tree.common_loops(block, other))
     loops = state.tree.loops_above(block)[common:]
     return loops[0] if loops else state.tree.realize(block)
@@ -93,10 +93,10 @@ def outermost_own(state: StepState, block: ir.Block, other: ir.Block) -> ir.Stmt
 def require_any_order(
     state: StepState, block: ir.Block, before: Sequence[ir.For], after: Sequence[ir.For]
 ) -> None:
-    """Where loops that reduce change places among each other, the combination must allow it.
+    """Require that a reordering of reduction loops is legal for the block's combiner.
 
-    Calls, inner blocks and vector code are not examined: there the reduction iterators of the
-    block are its promise that the order does not matter.
+    Blocks with calls, inner blocks or vector code are not analyzed: their reduction iterators
+    assert that the order does not matter.
     """
     realize = state.tree.realize(block)
     values = [
@@ -115,8 +115,11 @@ def require_any_order(
 def require_first_terms(
     state: StepState, block: ir.Block, before: Sequence[ir.For], after: Sequence[ir.For]
 ) -> None:
-    """A reduction sets every element before its first term: where loops number its elements and its
-    terms together, as those of a fused loop do, another order of them has other terms first."""
+    """Require that reordered loops still run the initial value of each element before its terms.
+
+    If one loop drives both spatial and reduction iterators, as a fused loop does, another loop
+    order would make a different term the first.
+    """
     if block.init is None:
         return
     realize = state.tree.realize(block)
@@ -134,13 +137,13 @@ def require_first_terms(
                 "elements: in another order terms would come before the initial value",
                 code="BW316",
                 guilty=[realize, *driving],
-                help="take the step before these loops are fused",
+                help="apply the step before these loops are fused",
             )
 
 
 def require_kept_order(state: StepState, block: ir.Block, after: StepState) -> None:
-    """Where a block runs elsewhere, over loops of its own, its terms are combined in the order in
-    which they were, unless any order will do."""
+    """Require that a moved block combines its terms in the original order, unless its combiner
+    allows any order."""
     why = why_ordered(block)
     if why and not (terms_in_order(state, block) and terms_in_order(after, block)):
         fail_order(state, block, why)
@@ -149,9 +152,9 @@ def require_kept_order(state: StepState, block: ir.Block, after: StepState) -> N
 def fail_order(
     state: StepState, block: ir.Block, why: str, loops: Iterable[ir.For] = ()
 ) -> NoReturn:
-    """Refuse another order of a reduction's terms."""
+    """Reject a reordering of a reduction's terms (BW330)."""
     state.fail(
-        f"the steps of block {block.name} cannot change places: {why}",
+        f"the steps of block {block.name} cannot be reordered: {why}",
         code="BW330",
         guilty=[*loops, state.tree.realize(block)],
         help="reorder its spatial loops only, or declare the combination: "
@@ -160,7 +163,7 @@ def fail_order(
 
 
 def why_ordered(block: ir.Block) -> str:
-    """Why the terms of a block have to be combined in one order; empty when they have not to."""
+    """Why the terms of a block must be combined in order; empty if they need not."""
     if all(it.iter_type is not ir.IterType.REDUCE for it in block.iter_vars):
         return ""
     result = find_update(block)
@@ -168,8 +171,8 @@ def why_ordered(block: ir.Block) -> str:
 
 
 def terms_in_order(state: StepState, block: ir.Block) -> bool:
-    """Whether the loops provably run the terms of a reduction in the order of its iterators, the
-    last one fastest."""
+    """Whether the loops provably run the terms of a reduction in lexicographic order of its
+    iterators."""
     realize, loops = state.tree.realize(block), state.tree.loops_above(block)
     analyzer = state.analyzer(realize)
     pairs = [
@@ -188,7 +191,7 @@ def terms_in_order(state: StepState, block: ir.Block) -> bool:
 
 
 def row_major(digits: Sequence[tuple[ir.Expr, ir.Expr]]) -> ir.Expr:
-    """The number with the given digits, each with its base, the first one highest."""
+    """The mixed-radix number with the given (digit, base) pairs, most significant first."""
     total: ir.Expr = ir.const(0, "int64")
     for digit, base in digits:
         total = total * ir.cast_to(base, "int64") + ir.cast_to(digit, "int64")
@@ -196,7 +199,7 @@ def row_major(digits: Sequence[tuple[ir.Expr, ir.Expr]]) -> ir.Expr:
 
 
 def _counts(value: ir.Expr, loops: Sequence[ir.For], analyzer: Analyzer) -> bool:
-    """Whether a value counts the iterations of nested loops, from wherever."""
+    """Whether a value equals the iteration number of nested loops plus a constant."""
     start = ir.substitute(value, {f.loop_var: ir.cast_to(f.min, f.loop_var.type) for f in loops})
     count = row_major([(f.loop_var - f.min, f.extent) for f in loops])
     counted = ir.cast_to(start, "int64") + count
@@ -204,7 +207,7 @@ def _counts(value: ir.Expr, loops: Sequence[ir.For], analyzer: Analyzer) -> bool
 
 
 def _is_plain(body: ir.Stmt) -> bool:
-    """Whether a body is made of choices, lets and stores of single elements alone."""
+    """Whether a body consists only of conditionals, lets and scalar stores."""
     plain = (ir.SeqStmt, ir.LetStmt, ir.BufferStore, ir.IfThenElse)
     for node in ir.walk(body):
         if isinstance(node, ir.Stmt) and not isinstance(node, plain):
@@ -215,16 +218,16 @@ def _is_plain(body: ir.Stmt) -> bool:
 
 
 def _without_init(block: ir.Block) -> str:
-    """What to do with a block without initial value: only an update has one to put back."""
+    """Help text for a block without initial value; only an update has one to restore."""
     if any(it.iter_type is ir.IterType.SCAN for it in block.iter_vars):
-        return "a scan needs the element before: keep its loop serial; other loops may be parallel"
+        return "a scan reads the previous element: keep its loop serial; others may be parallel"
     if not _accumulates(block):
-        return "each iteration needs the one before: keep the loop serial"
-    return "put its initial value back with merge_reduction first"
+        return "each iteration depends on the previous one: keep the loop serial"
+    return "restore its initial value with merge_reduction first"
 
 
 def _accumulates(block: ir.Block) -> bool:
-    """Whether the value stored is one operator of the element that is written and something."""
+    """Whether the stored value is a commutative operator with the written element as operand."""
     store = block.body
     if not isinstance(store, ir.BufferStore) or not isinstance(
         store.value, (ir.Add, ir.Mul, ir.Min, ir.Max)
@@ -235,8 +238,10 @@ def _accumulates(block: ir.Block) -> bool:
 
 
 def require_initial_values(state: StepState, loop: ir.For, fixed: Sequence[ir.For]) -> None:
-    """Refuse where a loop that drives an inner reduction may run zero times: an empty reduction
-    still sets its initial value, but not inside a block that never runs."""
+    """Require that loops that drive an inner reduction have a positive trip count.
+
+    An empty reduction still stores its initial value, but not inside a block that never runs.
+    """
     empty = {
         f.loop_var: f
         for f in fixed
@@ -252,7 +257,7 @@ def require_initial_values(state: StepState, loop: ir.For, fixed: Sequence[ir.Fo
                 name = driving[0].loop_var.name
                 state.fail(
                     f"loop {name} drives the reduction of block {block.name} and may not "
-                    "run; inside of the new block its initial value would be lost",
+                    "run; inside the new block its initial value would be lost",
                     code="BW365",
                     guilty=[realize, driving[0]],
                     help=f"decompose_reduction block {block.name} first, or state that the "

@@ -1,4 +1,4 @@
-"""What to do instead of a refused step, with the names of loops and blocks filled in."""
+"""Help texts for rejected steps: alternatives with the names of loops and blocks filled in."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def loop_names(loops: Iterable[ir.For]) -> str:
 
 
 def one_loop(state: StepState, blocks: Sequence[ir.Block], last: str) -> str:
-    """How blocks that share no loop come to share the outermost one, as `loop`, and what is legal
-    then; empty where nothing is."""
+    """Steps that merge the outermost loops of blocks into `loop`, then apply `last`; empty if this
+    is not legal."""
     tops = [f for f in (next(iter(state.tree.loops_above(b)), None) for b in blocks) if f]
     if len(tops) < len(blocks) or len(set(tops)) < len(tops):
         return ""
@@ -38,11 +38,11 @@ def one_loop(state: StepState, blocks: Sequence[ir.Block], last: str) -> str:
 
 
 def beside(state: StepState, flow: BlockScope, block: ir.Block) -> str:
-    """What brings a block together with its readers that cannot be put into them."""
+    """Help for a block that cannot be inlined into its readers: move one to the other instead."""
     readers = flow.consumers(block)
     result = ", ".join(r.buffer.name for r in block.writes)
     if not readers:
-        return f"take {state.step_name} on a block that writes each element once"
+        return f"apply {state.step_name} to a block that writes each element once"
     reader = readers[0].name
     there = first_legal(
         state,
@@ -58,19 +58,20 @@ def beside(state: StepState, flow: BlockScope, block: ir.Block) -> str:
             for f in reversed(state.tree.loops_above(readers[0]))
         ),
     )
-    ways = [f"{there} takes the reader to where its elements are finished"] if there else []
+    ways = [f"{there} moves the reader to where its elements are complete"] if there else []
     if here:
         ways.append(f"{here} computes in each iteration what {reader} reads there")
-    only = f"only a block that writes each element once has an expression in place of {result}"
+    only = f"only a block that writes each element once can be inlined in place of {result}"
     if not ways:
-        return f"{only}; keep block {block.name} where it is, as no loop takes it and {reader} both"
+        return f"{only}; keep block {block.name} in place, as it cannot share a loop with {reader}"
     return (
-        f"{only}; {'; or '.join(ways)}; lowering then keeps of {result} what an iteration touches"
+        f"{only}; {'; or '.join(ways)}; lowering then shrinks {result} to the footprint of an "
+        "iteration"
     )
 
 
 def undriven(realize: ir.BlockRealize, loops: Sequence[ir.For]) -> str:
-    """Which loops drive no iterator."""
+    """Help: the loops that drive no iterator."""
     idle = [
         f.loop_var.name
         for f in loops
@@ -80,17 +81,17 @@ def undriven(realize: ir.BlockRealize, loops: Sequence[ir.For]) -> str:
         return "bind each iterator so that the loops reach every value of it once"
     return (
         f"no iterator of block {realize.block.name} follows loop {', '.join(idle)}, which "
-        "repeats its terms: bind an iterator to it, or take the step on loops inside of it"
+        "repeats its terms: bind an iterator to it, or apply the step to loops inside it"
     )
 
 
 def apart(flow: BlockScope, loop: ir.For, block: ir.Block, buffer: ir.Buffer) -> str:
-    """What keeps iterations of a loop from writing one element."""
+    """Help: how to make iterations of a loop write different elements."""
     realize, name = flow.tree.realize(block), loop.loop_var.name
     if not any(ir.uses_var(v, loop.loop_var) for v in realize.iter_values):
         users = [u.name for u in flow.readers.get(buffer, ()) if u is not block]
         reader = (
-            f", or let the loop hold all readers of {buffer.name} ({', '.join(users)})"
+            f", or move all readers of {buffer.name} ({', '.join(users)}) into the loop"
             if users
             else ""
         )
@@ -108,12 +109,12 @@ def apart(flow: BlockScope, loop: ir.For, block: ir.Block, buffer: ir.Buffer) ->
         if above
         else f"bind the indices of {buffer.name} to splits and fusions of the loops"
     )
-    return f"loop {name} must move what block {block.name} writes to other elements: {other}"
+    return f"each iteration of loop {name} must write other elements in {block.name}: {other}"
 
 
 def instead(state: StepState, block: ir.Block, loop: ir.For, word: str, atomic: bool) -> str:
-    """What may run at once in place of a loop that drives a reduction iterator, which was to become
-    what `word` says."""
+    """Help for a loop that drives a reduction iterator and cannot become `word`: what can run
+    concurrently instead."""
     step = state.step_name
     others = [
         f
@@ -147,18 +148,18 @@ def instead(state: StepState, block: ir.Block, loop: ir.For, word: str, atomic: 
             f'decompose_reduction("{block.name}", {called(state, f)}){THEN}{last}' for f in sums
         )
         way = first_legal(state, parted if block.init is not None else [last])
-        ways += [f"{way}: iterations then meet in an atomic update"] if way else []
+        ways += [f"{way}: iterations then combine by atomic updates"] if way else []
     return "; or ".join(ways) or f"keep loop {loop.loop_var.name} serial"
 
 
 def _drives(state: StepState, block: ir.Block, loop: ir.For, kind: ir.IterType) -> bool:
-    """Whether a loop drives an iterator of a kind."""
+    """Whether a loop drives an iterator of the given kind."""
     values = zip(block.iter_vars, state.tree.realize(block).iter_values, strict=True)
     return any(it.iter_type is kind and ir.uses_var(v, loop.loop_var) for it, v in values)
 
 
 def unordered(flow: BlockScope, block: ir.Block) -> str:
-    """What to do about a block that is neither complete nor a reduction."""
+    """Help for a block that is neither complete nor a reduction."""
     realize = flow.tree.realize(block)
     for region in block.writes:
         for rng, size in zip(region.region, region.buffer.shape, strict=True):
@@ -167,19 +168,19 @@ def unordered(flow: BlockScope, block: ir.Block) -> str:
             )
             if around and not ir.is_const_int(realize.predicate):
                 return (
-                    f"{region.buffer.name} keeps {size} at a time of what iterations hand on, as "
-                    "rolling_buffer leaves it: take the step before rolling_buffer, where the loop "
-                    "lies outside of the one that rolls (parallel strips, rolled inside)"
+                    f"{region.buffer.name} is a rolling buffer that carries {size} elements "
+                    "between iterations: apply the step before rolling_buffer, to a loop outside "
+                    "the rolled one (parallel strips, rolled inside)"
                 )
     return (
-        "take the step on a block that computes each element once, or that updates it in reduction "
-        "iterators from an initial value; other blocks stay where they are, and split, fuse and "
-        "unroll still apply to their loops"
+        "apply the step to a block that computes each element once, or that reduces it from an "
+        "initial value; other blocks cannot move, but split, fuse and unroll still apply to "
+        "their loops"
     )
 
 
 def terms(block: ir.Block) -> str:
-    """How often a reduction writes an element, where that is a number."""
+    """Text: how often a reduction writes an element, if that is a constant."""
     count = 1
     for it in block.iter_vars:
         if it.iter_type is ir.IterType.REDUCE:
@@ -188,7 +189,7 @@ def terms(block: ir.Block) -> str:
 
 
 def in_step(state: StepState, loops: Sequence[ir.For], mine: ir.For, theirs: ir.For) -> str:
-    """What brings nests together whose loops `mine` and `theirs` run differently often."""
+    """Help: how to combine nests whose loops `mine` and `theirs` have different trip counts."""
     ways: list[str] = []
     pairs = [
         (a, b)
@@ -203,21 +204,21 @@ def in_step(state: StepState, loops: Sequence[ir.For], mine: ir.For, theirs: ir.
             rolled = first_legal(state, [f'{near}{THEN}rolling_buffer("{a.name}", 0)'])
             once = f"; {rolled} computes each element once" if rolled else ""
             ways.append(
-                f"{near} needs no loops of one length, as each iteration computes what "
+                f"{near} does not need equal trip counts, as each iteration computes what "
                 f"block {b.name} reads of {result}{once}"
             )
     cuts = [*_cut(state, loops, mine, theirs)]
-    ways += [f"{way} merges parts of one length" for way in legal(state, cuts)]
+    ways += [f"{way} merges parts of equal length" for way in legal(state, cuts)]
     if ways:
         return "; or ".join(ways)
     return (
-        "no piece of the longer loop merges with the shorter one as they are; reorder loops that "
-        "run equally often outwards and merge those, or keep the nests apart"
+        "no part of the longer loop can be merged with the shorter one; reorder loops with equal "
+        "trip counts outwards and merge those, or keep the nests separate"
     )
 
 
 def _cut(state: StepState, loops: Sequence[ir.For], mine: ir.For, theirs: ir.For) -> list[str]:
-    """Ways to give two of the loops to be merged one length."""
+    """Remedies that make the trip counts of two loops to be merged equal."""
     short, long = sorted((mine, theirs), key=lambda f: ir.const_int(f.extent) or 0)
     low, high = ir.const_int(short.extent), ir.const_int(long.extent)
     if low is None or high is None or not 0 < low < high or long not in set(loops):
@@ -237,14 +238,14 @@ def _cut(state: StepState, loops: Sequence[ir.For], mine: ir.For, theirs: ir.For
 
 
 def parted(state: StepState, block: ir.Block, loop: ir.For) -> str:
-    """What takes a loop apart that runs through spatial and reduction iterators of a block."""
+    """Help: how to split a loop that drives spatial and reduction iterators of a block."""
     name = loop.loop_var.name
     inner = 1
     for it in block.iter_vars:
         size = ir.const_int(it.dom.extent) or 0
         inner *= size if it.iter_type is ir.IterType.REDUCE else 1
     around = ", at a loop around all of them" if state.step_name == "decompose_reduction" else ""
-    before = f"take {state.step_name} before the loops are fused{around}"
+    before = f"apply {state.step_name} before the loops are fused{around}"
     split = f"outer, inner = split({called(state, loop)}, [None, {inner}])"
     if not inner or not legal(state, [split]):
         return f"{before}, or split {name} where one kind of iterator begins"
@@ -254,5 +255,5 @@ def parted(state: StepState, block: ir.Block, loop: ir.For) -> str:
         step = f"{state.step_name}(inner, 0)" if state.step_name == "rfactor" else ""
     way = first_legal(state, [THEN.join([split, step])]) if step else ""
     fused = first_legal(state, [THEN.join([way, "fuse(outer, inner)"])]) if way else ""
-    again = "; fuse(outer, inner) afterwards makes one loop again" if fused else ""
+    again = "; fuse(outer, inner) afterwards restores one loop" if fused else ""
     return f"{before}; or {way}{again}" if way else f"{before}, or {split} first"

@@ -1,8 +1,8 @@
-"""Advice that is tried before it is given: steps on a copy of the program that a refusal shows.
+"""Validate remedies: execute suggested steps on the program before an error message names them.
 
-Advice that is refused in its turn is worse than none. Where a refusal knows a concrete way out, it
-takes the way here first and names it only when every step of it is legal. What is tried is the text
-itself, so what is read is what was tried.
+A suggestion that is itself rejected is worse than none. An error that has a concrete remedy
+executes it here first and names it only if every step is legal. The text of the help message itself
+is executed, so that text and trial cannot differ.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from blockwright.schedule.engine.state import StepState, Target
 from blockwright.support import ScheduleError
 
 THEN = ", then "
-"""Between the steps of one way out."""
+"""Separates the steps of one remedy."""
 
 
 def legal(state: StepState, ways: Iterable[str]) -> list[str]:
-    """Those ways out all of whose steps are legal on the program as it is.
+    """The remedies all of whose steps are legal on the current program.
 
-    A way is a chain such as ``a, b = split(i, [None, 4]), then parallel(a)``: methods of a
-    schedule, loops by the names of their variables, blocks by their names in quotes. Nothing is
-    tried on a program that a step would make, which a refusal is about at times: its reader has the
-    program before it. So no trial tries anything in its turn either.
+    A remedy is a chain such as ``a, b = split(i, [None, 4]), then parallel(a)``: methods of a
+    schedule, loops by the names of their variables, blocks by their names in quotes. If the error
+    is about the tentative result of a step, no remedy is tried, because the user has the program
+    before the step. Trials therefore never nest.
     """
     if not state.taken:
         return []
@@ -42,7 +42,7 @@ def legal(state: StepState, ways: Iterable[str]) -> list[str]:
 
 
 def first_legal(state: StepState, ways: Iterable[str]) -> str:
-    """The first legal way out; empty when there is none."""
+    """The first legal remedy; empty if there is none."""
     for way in ways:
         if legal(state, [way]):
             return way
@@ -50,7 +50,7 @@ def first_legal(state: StepState, ways: Iterable[str]) -> str:
 
 
 def called(state: StepState, loop: ir.For) -> str:
-    """A loop as a call can name it: by its name, or by its place where others have that name."""
+    """A loop as argument of a call: its name, or `get_loops(...)[n]` if the name is ambiguous."""
     name = loop.loop_var.name
     if sum(v.name == name for v in state.tree.loops) == 1:
         return name
@@ -72,7 +72,7 @@ def quoted(blocks: Iterable[ir.Block]) -> str:
 
 
 class _Trial:
-    """A program, and what names stand for while a way out is followed on it."""
+    """Executes a remedy on a program: name bindings, handle targets, current state."""
 
     def __init__(self, state: StepState) -> None:
         self._now = state
@@ -82,7 +82,7 @@ class _Trial:
         }
 
     def follow(self, way: str) -> None:
-        """Take the steps one after the other. Raises: ScheduleError where one is refused."""
+        """Apply the steps in order. Raises ScheduleError if one is rejected."""
         for step in way.split(THEN):
             (node,) = ast.parse(step).body
             if isinstance(node, ast.Assign):
@@ -123,12 +123,12 @@ class _Trial:
         result = [b for b in self._now.tree.blocks if b.name == name]
         if len(result) != 1:
             raise ScheduleError(
-                f"{len(result)} blocks are called {name}", code="BW303", help="name one block"
+                f"{len(result)} blocks have the name {name}", code="BW303", help="name one block"
             )
         return BlockRV(self._keep(result[0]))
 
     def _forward(self, forward: dict[ir.Block, ir.Block]) -> None:
-        """Blocks that became others."""
+        """Update the targets of replaced blocks."""
         for place, target in enumerate(self._targets):
             while isinstance(target, ir.Block) and target in forward:
                 target = self._targets[place] = forward[target]
@@ -142,7 +142,7 @@ class _Trial:
         result = self._targets[handle.id]
         if isinstance(result, ir.Var) and result not in self._now.tree.loops:
             raise ScheduleError(
-                f"loop {result.name} is gone", code="BW301", help="use what the step returned"
+                f"loop {result.name} is gone", code="BW301", help="use the loops that it returned"
             )
         return result
 

@@ -1,7 +1,7 @@
-"""Where a copy of a buffer goes when producers and consumers share loops, and what it copies.
+"""Placement and region of the copies that `cache_read`, `cache_write` and others insert.
 
-Without shared loops the whole buffer is copied. Under shared loops the copy stands in the
-innermost of them and moves what one iteration produces or needs.
+Without loops shared by producers and consumers, the whole buffer is copied. Otherwise the copy is
+placed in the innermost shared loop and transfers the region that one iteration produces or needs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from blockwright.schedule.rewrite.move import Domains, merge, nest_for
 
 
 def anchor(state: StepState, start: ir.Stmt, scope: ir.Block, others: Iterable[ir.Stmt]) -> ir.Stmt:
-    """The outermost statement around `start` that stands beside all of `others`."""
+    """The outermost statement around `start` that contains none of `others`."""
     result = start
     rest = list(others)
     for above in state.tree.ancestors(start):
@@ -43,17 +43,18 @@ def copied_nest(
     makers: list[tuple[ir.Block, ir.BufferRegion]],
     within: Sequence[ir.Range] | None = None,
 ) -> tuple[ir.Stmt, Sequence[ir.Range]]:
-    """The nest of a copying block at a place, and the box that it copies there.
+    """The nest of a copying block at a given position, and the box that it copies there.
 
     Args:
-        at: statement beside which the nest will stand.
-        copy: the copying block, an iterator per dimension.
+        at: the statement beside which the nest is inserted.
+        copy: the copying block, with an iterator per dimension.
         whole: the nest that copies everything.
         domain: the box that `whole` copies.
-        needs: blocks with the regions that decide what is copied.
-        makers: blocks with the regions that must hold all that is copied, one of them alone or
-            together; without any, what was written before the scope must.
-        within: the box that holds all that is copied, where that is known: nobody is asked then.
+        needs: blocks with the regions that determine the copied box.
+        makers: blocks with the regions that must cover the copied box, alone or together. If
+            empty, writes before the scope must cover it.
+        within: a box known to have values; if given, it must contain the copied box, and `makers`
+            are not checked.
     """
     fixed, buffer = state.tree.loops_above(at), needs[0][1].buffer
     analyzer = state.analyzer(at)
@@ -81,8 +82,11 @@ def is_held(
     given: ir.Expr,
     analyzer: Analyzer,
 ) -> bool:
-    """Whether blocks have written a box of a buffer, or surely read it, wherever `given` holds in
-    an iteration of the fixed loops; without makers, whether it was written before the scope."""
+    """Whether a box of a buffer has values in iterations of the fixed loops where `given` holds.
+
+    Each element must be written by `makers` or unconditionally read by `needs`. Without makers,
+    writes before the scope suffice.
+    """
     if not makers and written_before(state, scope, buffer)[1]:
         return True
     flow = state.data_flow(scope)
@@ -99,9 +103,13 @@ def is_held(
 def written_before(
     state: StepState, scope: ir.Block, buffer: ir.Buffer
 ) -> tuple[list[tuple[ir.Block, ir.BufferRegion]], bool]:
-    """The blocks, with regions, that fill a buffer before a scope inside of another one runs; and
-    whether they fill all that the scope states that it may read. A parameter holds values, and so
-    does what the scope, which does not state to read it, begins itself."""
+    """The blocks that write a buffer before a nested scope runs, and whether they cover its reads.
+
+    Returns:
+        Blocks with their write regions, and whether these cover the region that the scope declares
+        to read. Input parameters are covered, and so is a buffer that the scope does not declare to
+        read: the scope initializes it itself.
+    """
     owner, around = home(state, buffer), scope
     while owner is not None and around is not owner:
         region = next((r for r in around.reads if r.buffer is buffer), None)
@@ -123,16 +131,16 @@ def fail_unwritten(
     buffer: ir.Buffer,
     makers: list[tuple[ir.Block, ir.BufferRegion]],
 ) -> NoReturn:
-    """Refuse a copy of elements that blocks, or those before the scope, may not have written."""
+    """Reject a copy of elements that may be uninitialized (BW323)."""
     makers = makers or written_before(state, scope, buffer)[0]
     names = " and ".join(f"block {maker.name}" for maker, _ in makers)
     verb = "do" if len(makers) > 1 else "does"
     state.fail(
-        f"{names or 'what stands before it'} {verb} not write every element of "
+        f"{names or 'the code before the scope'} {verb} not write every element of "
         f"{buffer.name} that the copy would read",
         code="BW323",
         guilty=[state.tree.realize(maker) for maker, _ in makers],
-        help="copy before the buffer is padded, or at another place",
+        help="copy before the buffer is padded, or at another position",
     )
 
 
@@ -146,7 +154,7 @@ def _boxed(
     needs: list[tuple[ir.Block, ir.BufferRegion]],
     tight: bool,
 ) -> tuple[ir.BufferRegion, ir.Stmt]:
-    """What is copied at a place, and the nest that does it. `tight`: conditions narrow the box."""
+    """The copied box at a position, and its nest. `tight`: predicates narrow the box."""
     fixed = state.tree.loops_above(at)
     buffer = needs[0][1].buffer
     if not fixed:
@@ -164,9 +172,11 @@ def _boxed(
 
 
 def concurrent(state: StepState, step: StepResult) -> StepResult:
-    """The step, if loops around the copies that it made, and parallel loops around the blocks that
-    write what is copied, may still run the way their kinds say: what was each iteration's own is
-    shared where the copy stands outside."""
+    """The step, checked for races: concurrent loops around the copies, and parallel loops around
+    writers of the copied buffer, must still be legal.
+
+    A buffer that was private to an iteration is shared if the copy is placed outside the loop.
+    """
     result = [block for block in step.results if isinstance(block, ir.Block)]
     after = state.following(step.func)
     copied = {r.buffer for block in result for r in block.reads}
@@ -181,8 +191,10 @@ def concurrent(state: StepState, step: StepResult) -> StepResult:
 
 
 def surely_reads(state: StepState, block: ir.Block, region: ir.BufferRegion) -> bool:
-    """Whether the block reads, whatever its data, the one element that its signature states: then
-    the element has a value wherever the block runs."""
+    """Whether the block unconditionally reads the single element of the region.
+
+    The element then has a value wherever the block runs.
+    """
     if any(not ir.is_const_int(r.extent, 1) for r in region.region):
         return False
     if any(
@@ -192,12 +204,12 @@ def surely_reads(state: StepState, block: ir.Block, region: ir.BufferRegion) -> 
         return False
     writes = any(r.buffer is region.buffer for r in block.writes)
     if writes and block.init is not None:
-        return False  # it may read what it began with itself
+        return False  # it may read its own initial value
     for stmt in block.body.seq if isinstance(block.body, ir.SeqStmt) else (block.body,):
         if any(load.buffer is region.buffer for load in ir.collect(stmt, ir.BufferLoad)):
             return True
         if writes:
-            return False  # it may read what this statement wrote
+            return False  # it may read the value that this statement wrote
     return False
 
 
@@ -210,8 +222,10 @@ def accessed_box(
     regions: Sequence[tuple[ir.Block, ir.BufferRegion]],
     whole: Sequence[ir.Range],
 ) -> tuple[ir.Range, ...]:
-    """The part of `whole` that blocks touch in all their loops: a dimension is narrowed where that
-    is surely less of it."""
+    """The bounding box of accesses over all loops, within `whole`.
+
+    A dimension is narrowed only if the result is provably smaller.
+    """
     analyzer = state.analyzer(scope.body)
     flow = state.data_flow(scope)
     box: list[ir.Range] = []
@@ -234,10 +248,10 @@ def _around_lanes(
     lanes: ir.For,
     regions: Sequence[tuple[ir.Block, ir.BufferRegion]],
 ) -> str:
-    """Where a copy goes that all lanes of a loop read."""
+    """Help text: where to place a copy that all lanes of a vectorized loop read."""
     if not outer:
         return (
-            f"split({lanes.loop_var.name}, …) before the inner part is vectorized, and take "
+            f"split({lanes.loop_var.name}, …) before the inner part is vectorized, and apply "
             f"{state.step_name} at the outer part: one copy per vector, which all lanes read"
         )
     names = [f.loop_var.name for f in outer]
@@ -253,7 +267,7 @@ def box_at(
     fixed: Sequence[ir.For],
     regions: Sequence[tuple[ir.Block, ir.BufferRegion]],
 ) -> tuple[ir.Range, ...]:
-    """The part of a buffer that blocks touch while the fixed loops stand still."""
+    """The bounding box of accesses to a buffer in one iteration of the fixed loops."""
     for loop in fixed:
         if loop.kind is ir.ForKind.VECTORIZED:
             state.fail(
@@ -268,7 +282,7 @@ def box_at(
     for block, region in regions:
         part = clip_region(flow.region_under(fixed, block, region, analyzer), analyzer).region
         box = [hull(a, b, analyzer) for a, b in zip(box or part, part, strict=True)]
-    # Of a loop that runs nothing, sizes may be divisors; its copy might stand where others run.
+    # In a loop that never runs, a divisor may be 0, but the copy may be executed: copy everything.
     whole = ir.full_region(regions[0][1].buffer).region
     return tuple(
         w if may_divide_by_0([r.min, r.extent], analyzer) else r
@@ -284,7 +298,7 @@ def box_block(
     box: Sequence[ir.Range],
     fixed: Sequence[ir.For],
 ) -> tuple[ir.BlockRealize, ir.Block]:
-    """One block that copies a box: its iterators are the fixed loops on which the box depends."""
+    """A single block that copies a box; its iterators are the fixed loops that the box uses."""
     used = [f for f in fixed if any(ir.uses_var(r, f.loop_var) for r in box)]
     variables = {f.loop_var for f in fixed}
     for loop in used:

@@ -1,4 +1,4 @@
-"""Loop distribution: statements beside a nest get loops of their own, so that it stands alone."""
+"""Loop distribution: move the statements beside a nest to separate loops, to make it perfect."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from blockwright.schedule.legality.interleaving import require_turns
 
 
 def loose_chain(state: StepState, loops: Sequence[ir.For]) -> list[ir.For]:
-    """The path from the outermost to the innermost of the loops; each holds the next one, perhaps
-    with other statements beside it."""
+    """The loops from the outermost to the innermost given one; the nest may be imperfect."""
     wanted = set(loops)
     inner = max(loops, key=lambda f: state.tree.order[f])
     path = [inner]
@@ -29,12 +28,12 @@ def loose_chain(state: StepState, loops: Sequence[ir.For]) -> list[ir.For]:
         if isinstance(above, ir.For):
             path.append(above)
     if len(wanted) != len(loops) or not wanted <= set(path):
-        return require_chain(state, loops)  # says what stands between
+        return require_chain(state, loops)  # raises with the reason
     return path[::-1]
 
 
 def require_distributable(state: StepState, path: Sequence[ir.For]) -> None:
-    """What stands beside the loops of a path may run in loops of its own, before or after."""
+    """Require that the statements beside the loops of a path may be distributed."""
     for outer, before, inner, after in _levels(path):
         if not before and not after:
             continue
@@ -53,14 +52,14 @@ def require_distributable(state: StepState, path: Sequence[ir.For]) -> None:
             state,
             groups,
             loops,
-            help=f"the statements beside loop {inner.loop_var.name} cannot get loops of their own; "
-            f"reorder loops on one side of that place, or before other blocks move into "
-            f"{outer.loop_var.name}",
+            help=f"the statements beside loop {inner.loop_var.name} cannot be distributed into "
+            "separate loops; reorder loops on one side of that place only, or before other blocks "
+            f"move into {outer.loop_var.name}",
         )
 
 
 def beside(edit: Edit, path: Sequence[ir.For]) -> tuple[list[ir.Stmt], list[ir.Stmt]]:
-    """What stands beside the loops of a path, in loops of its own, to go before and after them."""
+    """The distributed statements: copies in separate loops, to run before and after the path."""
     early: list[ir.Stmt] = []
     late: list[ir.Stmt] = []
     for outer, before, _, after in _levels(path):
@@ -75,7 +74,7 @@ def beside(edit: Edit, path: Sequence[ir.For]) -> tuple[list[ir.Stmt], list[ir.S
 def _levels(
     path: Sequence[ir.For],
 ) -> Iterator[tuple[ir.For, list[ir.Stmt], ir.For, list[ir.Stmt]]]:
-    """Each loop with the next one, and with the statements before and after that."""
+    """Yields (outer loop, statements before inner, inner loop, statements after inner)."""
     for outer, inner in pairwise(path):
         parts = list(outer.body.seq) if isinstance(outer.body, ir.SeqStmt) else [outer.body]
         at = parts.index(inner)
@@ -83,7 +82,7 @@ def _levels(
 
 
 def _copied(edit: Edit, loops: Sequence[ir.For], stmts: Sequence[ir.Stmt]) -> ir.Stmt:
-    """The statements in loops of their own, which run as the given ones do."""
+    """The statements in fresh copies of the given loops."""
     fresh: dict[ir.Var, ir.Expr] = {
         f.loop_var: ir.Var(f.loop_var.name, f.loop_var.type) for f in loops
     }

@@ -1,4 +1,4 @@
-"""Padded copies around a contraction: operands that reach further, and the part of the result."""
+"""Pad a contraction (`pad_einsum`): padded operand copies, padded block, copy of the result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from blockwright.schedule.rewrite.loops import resized
 
 
 def own_parts(index: ir.Node) -> Iterator[ir.Node]:
-    """Every node of an index, as often as it occurs, without those of loads in it."""
+    """Yield every occurrence of a node in an index, not descending into loads."""
     if not isinstance(index, ir.BufferLoad):
         yield index
         for child in index.children():
@@ -24,7 +24,7 @@ def own_parts(index: ir.Node) -> Iterator[ir.Node]:
 
 
 def occurrences(root: ir.Node) -> Iterator[ir.Node]:
-    """Every node below a node, as often as it occurs."""
+    """Yield a node and every occurrence of a node below it, not descending into buffers."""
     yield root
     for child in root.children():
         if not isinstance(child, ir.Buffer):
@@ -32,14 +32,14 @@ def occurrences(root: ir.Node) -> Iterator[ir.Node]:
 
 
 def accesses_in(root: ir.Node) -> Iterator[ir.BufferLoad | ir.BufferStore]:
-    """Every load and store below a node, as often as it occurs."""
+    """Yield every occurrence of a load or store below a node."""
     for node in occurrences(root):
         if isinstance(node, (ir.BufferLoad, ir.BufferStore)):
             yield node
 
 
 class EinsumPadding:
-    """Builds padded copies of the operands, the padded block and the copy of the result."""
+    """Builds the padded copies of operands, the padded block and the copy of the result."""
 
     def __init__(
         self,
@@ -89,8 +89,7 @@ class EinsumPadding:
         return self.edit.finish(*self.made)
 
     def _positions(self, buffer: ir.Buffer) -> list[tuple[ir.Expr, ir.Expr] | None]:
-        """Per dimension of a buffer that must grow: up to where it holds elements, and its new
-        extent."""
+        """Per dimension of a buffer: (original extent, padded extent), or None if it stays."""
         parts = (self.block.body, self.block.init)
         accesses = [
             a for part in parts if part is not None for a in accesses_in(part) if a.buffer is buffer
@@ -108,7 +107,8 @@ class EinsumPadding:
         return sizes
 
     def _terms(self, buffer: ir.Buffer, indices: list[ir.Expr]) -> tuple[ir.Expr, ir.Expr]:
-        """The extents of a dimension that a padded reduction iterator runs through alone."""
+        """The (original, padded) extents of a dimension indexed only by a padded reduction
+        iterator."""
         result = [self.padded.get(i) if isinstance(i, ir.Var) else None for i in indices]
         first = result[0]
         for other in result:
@@ -123,10 +123,10 @@ class EinsumPadding:
             if not same:
                 self.state.fail(
                     f"{buffer.name} is indexed by a padded reduction iterator and by "
-                    "something else in one dimension",
+                    "another expression in one dimension",
                     code="BW326",
                     guilty=[self.block],
-                    help=f"read the two through buffers of their own: copy "
+                    help=f"read the two from separate buffers: copy "
                     f"{buffer.name} in a block before it",
                 )
         assert first is not None
@@ -135,7 +135,10 @@ class EinsumPadding:
     def _reach(
         self, buffer: ir.Buffer, indices: list[ir.Expr], size: ir.Expr
     ) -> tuple[ir.Expr, ir.Expr] | None:
-        """The size of a dimension and what its indices need on the padded domain."""
+        """The size of a dimension and the size that indices need on the padded domain.
+
+        None if the present size suffices.
+        """
         domains = {
             it.var: it.dom
             if it.var not in self.padded
@@ -154,11 +157,11 @@ class EinsumPadding:
             ):
                 self.state.fail(
                     f"an index of {buffer.name} becomes negative on padded points, or "
-                    "has no known end there",
+                    "has no known upper bound there",
                     code="BW326",
                     guilty=[index, self.block],
-                    help=f'reindex("{self.block.name}", "{buffer.name}") first, which '
-                    "gives it an index per iterator",
+                    help=f'reindex("{self.block.name}", "{buffer.name}") first: the result '
+                    "has one index per iterator",
                 )
             need = self.analyzer.simplify(ir.cast_to(high, size.dtype) + 1)
             if self.analyzer.prove(ir.LE(*ir.match_types(need, end))):
@@ -168,7 +171,7 @@ class EinsumPadding:
         return None if end is size else (size, end)
 
     def _check_filled(self, output: ir.Buffer) -> None:
-        """The block writes its whole result, each dimension above one by an iterator."""
+        """Require that the block writes its whole output, with one iterator per dimension."""
         store = self.block.body
         assert isinstance(store, ir.BufferStore)
         extents = {it.var: it.dom.extent for it in self.block.iter_vars}
@@ -184,8 +187,8 @@ class EinsumPadding:
                     "per dimension",
                     code="BW326",
                     guilty=[self.block],
-                    help=f'reindex("{self.block.name}", "{output.name}") first, which '
-                    "gives it an index per iterator",
+                    help=f'reindex("{self.block.name}", "{output.name}") first: the result '
+                    "has one index per iterator",
                 )
             seen.add(index)
 
@@ -217,7 +220,7 @@ class EinsumPadding:
                         indices[k] = ir.minimum(indices[k], size[0] - 1)
             load = ir.BufferLoad(buffer, tuple(indices))
             if self.mode == "clamp":
-                known = self.state.facts(outer)  # the copy may run where the block does not
+                known = self.state.facts(outer)  # the copy runs even if the block does not
                 inside = [size[0] > 0 for size in sizes if size and _may_be_empty(known, *size)]
                 if not inside:
                     return load

@@ -1,4 +1,4 @@
-"""Grouping neighbouring blocks into one new block."""
+"""Wrap adjacent blocks in one new block (`blockize` of several blocks)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from blockwright.schedule.rewrite.split_iterators import (
 
 
 class _Inner(msgspec.Struct, frozen=True, eq=False):
-    """A block as it stands inside the new one, with what it asks of the new one."""
+    """A block rewritten for the inside of the new one, and the outer iterators that it needs."""
 
     block: ir.Block
     realize: ir.BlockRealize
@@ -41,16 +41,15 @@ def grouped(
     parts: Sequence[ir.Stmt],
     preserve_unit_iters: bool,
 ) -> ir.Block:
-    """Replace neighbouring statements, which hold the blocks, by the realize of a new block around
-    them."""
+    """Replace adjacent statements, which contain the blocks, by a new block around them."""
     inside = [block for part in parts for block in state.tree.child_blocks(part)]
     others = [b for b in inside if b not in set(blocks)]
     if others:
         state.fail(
-            f"block {others[0].name} stands between the blocks given",
+            f"block {others[0].name} is between the given blocks",
             code="BW310",
             guilty=[state.tree.realize(b) for b in others],
-            help=f"give it too: blockize([{quoted(inside)}]), "
+            help=f"include it: blockize([{quoted(inside)}]), "
             f"or move {others[0].name} out first with compute_at or "
             "reverse_compute_at",
         )
@@ -84,28 +83,28 @@ def grouped(
 
 
 def require_own_names(state: StepState, body: Sequence[ir.Stmt], parts: Sequence[ir.Stmt]) -> None:
-    """Statements that go into a new block in place of `parts` use no loop around it."""
+    """Require that statements that move into a new block use no loop variable around it."""
     loops = {f.loop_var: f for f in state.tree.loops_above(parts[0])}
     for result, part in zip(body, parts, strict=True):
         used = next((v for v in ir.collect(result, ir.Var) if v in loops), None)
         if used is not None:
             state.fail(
-                f"a statement that goes into the new block uses loop {used.name}, which is "
-                "outside of it",
+                f"a statement that moves into the new block uses loop {used.name}, which is "
+                "outside it",
                 code="BW313",
                 guilty=[part, loops[used]],
-                help="wrap the statement in a block and give that too, or give blocks "
-                "between which no such statement stands",
+                help="wrap the statement in a block and include that block, or choose blocks "
+                "without such a statement between them",
             )
 
 
 def parts_around(state: StepState, blocks: Sequence[ir.Block]) -> list[ir.Stmt]:
-    """The neighbouring statements that hold the blocks."""
+    """The adjacent statements that contain the blocks."""
     if not blocks or len(set(blocks)) < len(blocks):
         state.fail(
-            "no blocks are given, or one of them twice",
+            "no blocks are given, or one is given twice",
             code="BW304",
-            help="give the blocks of one scope, each once",
+            help="pass the blocks of one scope, each once",
         )
     realizes = [state.realize(block) for block in blocks]
     paths = [[r, *state.tree.ancestors(r)] for r in realizes]
@@ -115,10 +114,10 @@ def parts_around(state: StepState, blocks: Sequence[ir.Block]) -> list[ir.Stmt]:
     scopes = {state.scope(block) for block in blocks}
     if stops or len(scopes) > 1:
         state.fail(
-            "the blocks do not stand in one scope",
+            "the blocks are not in one scope",
             code="BW310",
             guilty=realizes,
-            help="give blocks of one scope: get_child_blocks of the block around them lists them",
+            help="pass blocks of one scope: get_child_blocks of the block around them lists them",
         )
     if not isinstance(common, ir.SeqStmt):
         return [common]
@@ -128,7 +127,7 @@ def parts_around(state: StepState, blocks: Sequence[ir.Block]) -> list[ir.Stmt]:
 
 
 def _loops_inside(state: StepState, block: ir.Block, parts: Sequence[ir.Stmt]) -> list[ir.For]:
-    """The loops above a block that the new block takes along."""
+    """The loops above a block that move into the new block."""
     return [
         f
         for f in state.tree.loops_above(block)
@@ -139,7 +138,7 @@ def _loops_inside(state: StepState, block: ir.Block, parts: Sequence[ir.Stmt]) -
 def _common_conditions(
     state: StepState, blocks: Sequence[ir.Block], parts: Sequence[ir.Stmt]
 ) -> list[ir.Expr]:
-    """Conditions on outer loops under which all of the blocks run."""
+    """Predicate conditions on outer loops that all blocks share."""
     predicates = [list(conjuncts(state.tree.realize(b).predicate)) for b in blocks]
     inner = {f.loop_var for b in blocks for f in _loops_inside(state, b, parts)}
     return [
@@ -159,7 +158,7 @@ def _inner(
     common: Sequence[ir.Expr],
     preserve_unit_iters: bool,
 ) -> _Inner:
-    """The block with iterators for the inner loops alone."""
+    """The block with iterators only for the inner loops."""
     inside = _loops_inside(state, block, parts)
     analyzer = state.analyzer(parts[0])
     division = divide(state, block, inside, ir.all_of(common))
@@ -196,7 +195,7 @@ def _inner(
 
 
 def _signed(edit: Edit, inner: _Inner, known: tuple[Analyzer, dict[ir.Var, ir.Expr]]) -> _Inner:
-    """The inner block in terms of the new block's iterators, with its signature."""
+    """The inner block, rewritten to the new block's iterators, with its signature."""
     analyzer, renamed = known
     analyzer = analyzer.copy()
     for it in inner.block.iter_vars:
@@ -207,7 +206,7 @@ def _signed(edit: Edit, inner: _Inner, known: tuple[Analyzer, dict[ir.Var, ir.Ex
 
 
 class _Outer:
-    """Iterators of the new block, shared by the blocks that bind an outer loop alike."""
+    """Iterators of the new block, shared by inner blocks with equal bindings of outer loops."""
 
     def __init__(self, state: StepState, analyzer: Analyzer) -> None:
         self.state = state
@@ -216,7 +215,7 @@ class _Outer:
         self.values: list[ir.Expr] = []
 
     def take(self, inner: _Inner, block: ir.Block) -> tuple[Analyzer, dict[ir.Var, ir.Expr]]:
-        """Find or add the iterators a block asks for; what is known inside, and their names."""
+        """Find or add the iterators that a block needs; return the inner facts and a renaming."""
         renamed: dict[ir.Var, ir.Expr] = {}
         for it, value in zip(inner.iters, inner.values, strict=True):
             own = self._find(it, value, block)
@@ -244,7 +243,7 @@ class _Outer:
         return it.var
 
     def require_map(self, loops: Sequence[ir.For], at: ir.Stmt) -> None:
-        """The iterators are an iterator map of the outer loops."""
+        """Require that the iterators form an iterator map of the outer loops."""
         domains = {f.loop_var: f.dom for f in loops}
         analyzer = self.state.analyzer(loops[0] if loops else at)
         result = detect_iter_map(self.values, domains, None, analyzer)
@@ -260,8 +259,10 @@ class _Outer:
 def _own_buffers(
     state: StepState, blocks: Sequence[ir.Block], inside: Sequence[ir.Block]
 ) -> list[ir.Buffer]:
-    """Buffers of the scope that an instance of the new block fills before it reads them, and that
-    nothing else uses."""
+    """Buffers of the scope that can be allocated in the new block.
+
+    Only the new block uses them, and each instance writes them before it reads them.
+    """
     scope = state.scope(blocks[0])
     flow = state.data_flow(scope)
     group = set(inside)
@@ -277,14 +278,14 @@ def _own_buffers(
 
 
 def _taken_apart(state: StepState, block: ir.Block) -> str:
-    """How a reduction comes to start outside of a new block."""
+    """Help text: how to move the start of a reduction out of the new block."""
     ways = (
         f'decompose_reduction("{block.name}", {called(state, f)})'
         for f in state.tree.loops_above(block)
     )
     way = first_legal(state, ways)
     return (
-        f"{way} first, whose update a block may hold in part"
+        f"{way} first: a block may contain a part of its update"
         if way
         else "choose a loop around all reduction loops"
     )

@@ -1,10 +1,10 @@
-"""Iterators that a step has bound to the same loops get loops of their own.
+"""Restore independent block iterators after a step has bound several to the same loop.
 
-Where a step puts a value in the place of a loop variable, two iterators may come to depend on one
-loop, and no longer run through all combinations of their values (TensorIR paper, section 3.3):
-`compute_at` of what is read along a diagonal, the last iteration of a row as long as its number.
-Such a value is one iteration of a loop: `for at in range(i, i + 1)` gives it to an iterator that
-is then independent of the other one.
+If a step substitutes an expression for a loop variable, two iterators may come to depend on one
+loop, and no longer cover all combinations of their values (TensorIR paper, section 3.3). Examples
+are `compute_at` of a diagonal read, and peeling the last iteration of a triangular loop. Such a
+value is then bound by a loop of one iteration, `for at in range(i, i + 1)`, whose variable is
+independent of the other iterator.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Group = list[tuple[ir.IterVar, ir.Expr]]
 
 
 def with_independent_iterators(state: StepState, step: StepResult) -> StepResult:
-    """The step, with a loop of one iteration around blocks whose iterators it has joined.
+    """The step, with single-iteration loops around blocks whose iterators it made dependent.
 
-    A program that has such blocks already is left as it is: that may be a mistake, which a build
-    reports.
+    A program that had such blocks before is left unchanged: that may be a user error, which the
+    build reports.
     """
     if step.func is state.func:
         return step
@@ -47,8 +47,10 @@ def with_independent_iterators(state: StepState, step: StepResult) -> StepResult
 
 
 def _share(state: StepState, realize: ir.BlockRealize, old: Collection[ir.Var]) -> bool:
-    """Whether two iterators depend on one loop that was there before: of loops that a step makes
-    (`fuse`), iterators take parts that are independent."""
+    """Whether two iterators depend on one loop that existed before the step.
+
+    Iterators may share a loop that the step creates (`fuse`): they use independent digits of it.
+    """
     loops = {v for f in state.tree.loops_above(realize) if (v := f.loop_var) in old}
     seen: set[ir.Var] = set()
     for value in realize.iter_values:
@@ -62,7 +64,7 @@ def _share(state: StepState, realize: ir.BlockRealize, old: Collection[ir.Var]) 
 def _joined(
     state: StepState, blocks: set[ir.Block]
 ) -> Iterator[tuple[ir.BlockRealize, list[Group]]]:
-    """Blocks with groups of iterators that do not vary independently."""
+    """Blocks with groups of dependent iterators."""
     for visit in visits(state.func, kernels(state.func)):
         if visit.block in blocks:
             groups = joined_iterators(state.tree, visit, state.memo)
@@ -71,7 +73,7 @@ def _joined(
 
 
 def _apart(state: StepState, realize: ir.BlockRealize, groups: list[Group]) -> ir.Stmt:
-    """The block with loops for those iterators that are not independent of the ones before."""
+    """The block with a loop for each iterator that depends on the ones before it."""
     domains = {f.loop_var: f.dom for f in state.tree.loops_above(realize)}
     analyzer = state.analyzer(realize)
     moved: dict[ir.IterVar, ir.Var] = {}

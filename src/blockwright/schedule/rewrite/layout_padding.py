@@ -1,4 +1,7 @@
-"""Padding that a layout brings with it: who writes the elements that no old index reaches."""
+"""Fill the padding that a layout transformation introduces.
+
+The padding consists of the elements of the new buffer that no old index maps to.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from blockwright.schedule.legality.buffers import (
 
 
 class LayoutPadding:
-    """Writes the padding of a buffer whose layout has just changed."""
+    """Generates the writes to the padding of a buffer after its layout has changed."""
 
     def __init__(
         self,
@@ -53,20 +56,20 @@ class LayoutPadding:
             ][-1]
             edit.insert_after(outermost(state, last, around), nest)
             if around is not self.owner:
-                edit.refresh_signatures()  # of blocks between the two
+                edit.refresh_signatures()  # of the blocks between owner and loop
         else:
             edit.insert_before(first_of(self.owner), nest)
         return edit.finish()
 
     def _with_own_copy(self) -> ir.Block | ir.For | ir.AttrStmt:
-        """The innermost concurrent loop, each iteration of which has the buffer for itself; else
+        """The innermost concurrent loop whose iterations have private copies of the buffer; else
         the owner."""
         result: ir.Block | ir.For | ir.AttrStmt = self.owner
         for stmt in ir.walk(self.owner.body):
             if isinstance(stmt, (ir.For, ir.AttrStmt)) and own_copies(
                 self.owner, stmt, self.buffer
             ):
-                result = stmt  # those further in come later
+                result = stmt  # the walk is in pre-order: the last match is the innermost
         return result
 
     def _axes(self) -> tuple[list[tuple[ir.Var, ir.Expr]], list[ir.IterVar]]:
@@ -88,7 +91,7 @@ class LayoutPadding:
         return [known.simplify(ir.substitute(e, mapping)) for e in exprs]
 
     def _nest(self) -> ir.Stmt:
-        """A block that writes the padding and nothing else."""
+        """A nest of a block that writes only the padding."""
         loops, iters = self._axes()
         places = tuple(it.var for it in iters)
         value = self._at(self.value.final, self.value.initial, places)[0]
@@ -100,7 +103,10 @@ class LayoutPadding:
         return wrap_loops(ir.BlockRealize(variables, outside, block), loops)
 
     def _folded(self, edit: Edit, block: ir.Block) -> bool:
-        """Let the block that filled the old buffer, an iterator per dimension, fill the new one."""
+        """Extend the only writer, with an iterator per dimension, to write the padding too.
+
+        Returns False if the writer does not have this form.
+        """
         state, store = self.state, block.body
         if not self.filled_by or not isinstance(store, ir.BufferStore):
             return False
@@ -124,7 +130,7 @@ class LayoutPadding:
 
 
 def who_pads(state: StepState, owner: ir.Block, buffer: ir.Buffer) -> str:
-    """Which block would write the padding of a buffer, in words."""
+    """Text: which block would write the padding of a buffer."""
     makers = writers(state, owner, buffer)
     if filling(state, owner, buffer) and not own_loops(state, makers[0])[1]:
         return f"block {makers[0].name} then runs over the new shape and writes the padding too"
@@ -133,8 +139,10 @@ def who_pads(state: StepState, owner: ir.Block, buffer: ir.Buffer) -> str:
 
 
 def filling(state: StepState, owner: ir.Block, buffer: ir.Buffer) -> dict[ir.Var, int]:
-    """The dimension that each iterator of a buffer's only writer runs through, where the writer
-    does nothing but fill the buffer so; else nothing."""
+    """Iterator → dimension for a buffer whose only writer fills it with one iterator per dimension.
+
+    Empty if the writer does anything else.
+    """
     makers = writers(state, owner, buffer)
     block = makers[0] if len(makers) == 1 else None
     if block is None or len(block.writes) != 1 or block.match_buffers or block.init is not None:
@@ -144,7 +152,7 @@ def filling(state: StepState, owner: ir.Block, buffer: ir.Buffer) -> dict[ir.Var
         return {}
     extents = {it.var: it.dom.extent for it in block.iter_vars}
     result: dict[ir.Var, int] = {}
-    analyzer = state.analyzer(owner.body)  # the new shape may be run where the old is empty
+    analyzer = state.analyzer(owner.body)  # the new shape may be nonempty where the old is empty
     for dim, (index, size) in enumerate(zip(store.indices, buffer.shape, strict=True)):
         extent = extents.get(index) if isinstance(index, ir.Var) else None
         if (

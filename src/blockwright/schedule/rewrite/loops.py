@@ -1,4 +1,4 @@
-"""Helpers of the loop primitives: names, extents and simplified block bindings."""
+"""Helpers of loop primitives: loop names, extents, and simplification of block bindings."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ from blockwright.schedule.engine.state import StepState
 def loop_names(
     state: StepState, loop: ir.For, names: tuple[str, ...] | None, count: int
 ) -> tuple[str, ...]:
-    """Names for the parts of a loop: those given, or the loop's own, numbered."""
+    """Names for the parts of a loop: the given ones, or the loop's name with a number."""
     if names is None:
         return tuple(f"{loop.loop_var.name}_{k}" for k in range(count))
     wrong = [name for name in names if not name.isidentifier()]
     if wrong or len(names) != count:
-        what = f"{wrong[0]!r} is no name" if wrong else f"{len(names)} names for {count} loops"
-        state.fail(
-            what, code="BW304", guilty=[loop], help="give every new loop an identifier as name"
-        )
+        what = f"{wrong[0]!r} is not a name" if wrong else f"{len(names)} names for {count} loops"
+        state.fail(what, code="BW304", guilty=[loop], help="pass one identifier per new loop")
     return names
 
 
 def times_run(loop: ir.For, analyzer: Analyzer) -> ir.Expr:
-    """How often the loop runs: its extent, or 0 where that may be negative; for what adds up
-    extents: after a loop of -2 iterations one of 4 runs four."""
+    """The trip count of a loop: `extent`, or `max(extent, 0)` if the extent may be negative.
+
+    Needed where extents are added: loops of extent -2 and 4 run four iterations, not two.
+    """
     zero = ir.const(0, loop.extent.dtype)
     return loop.extent if _counts(loop, analyzer) else ir.maximum(loop.extent, zero)
 
 
 def factors(loops: Sequence[ir.For], analyzer: Analyzer) -> list[ir.Expr]:
-    """Extents of loops whose product is positive where the loops run. Of two loops of -2 iterations
-    none runs; one such extent makes the product negative, which is as good."""
+    """Extents of a loop nest whose product is positive exactly if the nest runs.
+
+    Two negative extents would have a positive product, so all but one extent of unknown sign are
+    clamped at 0. One negative factor is harmless: the product is then negative or 0.
+    """
     doubtful = [f for f in loops[1:] if not _counts(f, analyzer)]
     if doubtful and _counts(loops[0], analyzer):
         del doubtful[0]
@@ -42,7 +45,7 @@ def factors(loops: Sequence[ir.For], analyzer: Analyzer) -> list[ir.Expr]:
 
 
 def _counts(loop: ir.For, analyzer: Analyzer) -> bool:
-    """Whether the extent is a number of iterations, not less than none."""
+    """Whether the extent is provably non-negative."""
     count = ir.const_int(loop.extent)
     if count is not None:
         return count >= 0
@@ -50,14 +53,17 @@ def _counts(loop: ir.For, analyzer: Analyzer) -> bool:
 
 
 def resized(loop: ir.For, low: ir.Expr, extent: ir.Expr, body: ir.Stmt) -> ir.For:
-    """The loop with other bounds; a thread axis it is bound to has them too."""
+    """The loop with new bounds, also on the thread axis that it is bound to."""
     new = loop.replace(min=low, extent=extent, body=body)
     return new if new.thread is None else new.replace(thread=new.thread.replace(dom=new.dom))
 
 
 class BindingFacts:
-    """What may be known of the values that a block's iterators get, and of its predicate. Those of
-    spatial iterators also tell where an initial value is set whose reduction takes no step."""
+    """The facts for simplifying a block's iterator bindings and predicate.
+
+    Expressions that do not use reduction loops must also hold when these loops are empty: they
+    also determine where the initial value is stored.
+    """
 
     def __init__(self, realize: ir.BlockRealize, analyzer: Analyzer) -> None:
         self.stepping = analyzer
@@ -69,7 +75,7 @@ class BindingFacts:
 
 
 def simplified_bindings(stmt: ir.Stmt, changed: set[ir.Var], analyzer: Analyzer) -> ir.Stmt:
-    """`stmt` with the block bindings that mention changed variables simplified."""
+    """`stmt` with the block bindings that use changed variables simplified."""
     if isinstance(stmt, ir.BlockRealize):
         facts = BindingFacts(stmt, analyzer)
         values = tuple(
@@ -92,7 +98,7 @@ def simplified_bindings(stmt: ir.Stmt, changed: set[ir.Var], analyzer: Analyzer)
 
 
 def _simplified_condition(condition: ir.Expr, changed: set[ir.Var], analyzer: Analyzer) -> ir.Expr:
-    """True for a condition that always holds; another keeps its form, operands simplified."""
+    """True if the condition always holds; else the same comparison with simplified operands."""
     if not ir.uses_var(condition, changed):
         return condition
     if analyzer.prove(condition):
@@ -103,8 +109,10 @@ def _simplified_condition(condition: ir.Expr, changed: set[ir.Var], analyzer: An
 
 
 def moved(stmt: ir.Stmt, var: ir.Var, value: ir.Expr, analyzer: Analyzer) -> ir.Stmt:
-    """`stmt` for another value of a loop variable, bindings simplified. Blocks stay as they are:
-    they use no loop variable."""
+    """`stmt` with a loop variable replaced by `value`, and bindings simplified.
+
+    Blocks are not rewritten: their bodies use no loop variables.
+    """
     if isinstance(stmt, ir.Block):
         return stmt
     if isinstance(stmt, ir.For):

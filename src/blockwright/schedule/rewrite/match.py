@@ -1,9 +1,9 @@
-"""Matching a block against the meaning of a tensor intrinsic.
+"""Match a block against the semantics of a tensor intrinsic (`tensorize`).
 
-Both sides are one store under block iterators. The match pairs iterators and buffers so that every
-access of the block is the intrinsic's access shifted by something the inner iterators do not move;
-further leading dimensions of the block's buffers stay fixed. Operands of sums and products may
-stand in either order.
+Both sides are a single store under block iterators. The match pairs iterators and buffers such that
+every access of the block equals the intrinsic's access plus an offset that is invariant in the
+inner iterators. Additional leading dimensions of the block's buffers must be invariant. Operands of
+commutative operators match in either order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SWAPPABLE = (ir.Add, ir.Mul, ir.Min, ir.Max)
 
 
 class Match:
-    """Pairs found so far: iterators of the meaning with iterators of the block, and buffers."""
+    """The pairing found so far: intrinsic iterators with block iterators, and buffers."""
 
     def __init__(
         self, meaning: ir.Block, block: ir.Block, analyzer: Analyzer, loops: Mapping[ir.Var, ir.Var]
@@ -35,8 +35,8 @@ class Match:
         self._progress = -1
 
     def _no(self, why: str, remedy: str, *guilty: ir.Node) -> bool:
-        """Keep the reason at which most was paired: with operands in the other order, the match
-        fails earlier."""
+        """Record the reason of the failure that paired the most: with operands swapped, the match
+        may fail earlier, with a less useful reason."""
         progress = len(self.iterators) + len(self.regions)
         if progress > self._progress:
             self.why, self.remedy, self.guilty = why, remedy, guilty
@@ -44,7 +44,7 @@ class Match:
         return False
 
     def run(self, meaning: ir.Stmt, stmt: ir.Stmt) -> bool:
-        """Whether the bodies match and every iterator of the block has its partner."""
+        """Whether the bodies match and every iterator of the block is paired."""
         if not isinstance(meaning, ir.BufferStore) or not isinstance(stmt, ir.BufferStore):
             return False
         if not self._access(meaning, stmt) or not self._same(meaning.value, stmt.value):
@@ -54,7 +54,7 @@ class Match:
             if var not in used and not ir.is_const_int(it.dom.extent, 1):
                 loop = self._loop(var)
                 return self._no(
-                    f"{self._shown(var)} has no partner in the intrinsic",
+                    f"{self._shown(var)} has no counterpart in the intrinsic",
                     f"reorder loop {loop} out of the tile",
                     *self._guilty(var),
                 )
@@ -101,8 +101,8 @@ class Match:
             return self._no(
                 f"{b.buffer.name} holds {b.buffer.dtype}, the intrinsic's {a.buffer.name} "
                 f"{a.buffer.dtype}",
-                f"take an intrinsic for {b.buffer.dtype}, or let a block "
-                f"before it cast {b.buffer.name} into a buffer of {a.buffer.dtype}",
+                f"use an intrinsic for {b.buffer.dtype}, or cast "
+                f"{b.buffer.name} into a buffer of {a.buffer.dtype} in a block before it",
                 b,
             )
         extra = len(b.indices) - len(a.indices)
@@ -117,8 +117,8 @@ class Match:
         for index in b.indices[:extra]:
             if ir.uses_var(index, set(self.inner)):
                 return self._no(
-                    f"iterators of the tile move dimension {len(ranges)} of {b.buffer.name}, of "
-                    f"which the intrinsic knows the last {len(a.indices)} only",
+                    f"iterators of the tile index dimension {len(ranges)} of {b.buffer.name}, but "
+                    f"the intrinsic accesses only the last {len(a.indices)} dimensions",
                     f"reorder that loop out of the tile, or transform_layout {b.buffer.name} so "
                     "that the tile lies in its last dimensions",
                     b,
@@ -136,14 +136,14 @@ class Match:
             for x, y in zip(known.region, region.region, strict=True)
         )
         return same or self._no(
-            f"{a.buffer.name} of the intrinsic would stand for two places: {_place(known)} and "
+            f"{a.buffer.name} of the intrinsic would match two regions: {_place(known)} and "
             f"{_place(region)}",
             "",
             b,
         )
 
     def _base(self, mine: ir.Expr, theirs: ir.Expr) -> ir.Expr | None:
-        """The block's index where its inner iterator starts; there the intrinsic's starts too."""
+        """The block's index at the start of its inner iterator, aligned with the intrinsic's."""
         moving = [v for v in dict.fromkeys(ir.free_vars(theirs)) if v in self.inner]
         if not isinstance(mine, ir.Var) or mine not in self.meaning:
             if moving or not ir.is_const_int(mine, 0):
@@ -158,23 +158,23 @@ class Match:
         base = self.analyzer.simplify(theirs - moving[0] + ir.cast_to(start, theirs.dtype))
         if len(moving) > 1 or ir.uses_var(base, moving[0]):
             self._no(
-                f"index {expr_text(theirs)} moves with {', '.join(map(self._shown, moving))} "
-                "otherwise than by one",
-                "reindex the operand, so that one iterator is one of its indices",
+                f"index {expr_text(theirs)} does not have unit stride in a single iterator: it "
+                f"uses {', '.join(map(self._shown, moving))}",
+                "reindex the operand, so that each index is one iterator",
                 theirs,
             )
             return None
         return base if self._pair(mine, moving[0]) else None
 
     def _pair(self, mine: ir.Var, theirs: ir.Var | None) -> bool:
-        """Let an iterator of the meaning stand for one of the block (None: a fixed place)."""
+        """Pair an iterator of the intrinsic with one of the block (None: a fixed index)."""
         if mine in self.iterators:
             known = self.iterators[mine]
             if known is theirs:
                 return True
             both = [self._shown(v) for v in (known, theirs)]
             return self._no(
-                f"{mine.name} of the intrinsic would stand for {both[0]} and for {both[1]}",
+                f"{mine.name} of the intrinsic would match both {both[0]} and {both[1]}",
                 "",
                 *self._guilty(known),
                 *self._guilty(theirs),
@@ -183,10 +183,10 @@ class Match:
         if theirs is None:
             if not ir.is_const_int(wanted, 1):
                 return self._no(
-                    f"{mine.name} of the intrinsic runs over {expr_text(wanted)}, but no loop of "
-                    "the tile moves that index",
+                    f"{mine.name} of the intrinsic has extent {expr_text(wanted)}, but no loop of "
+                    "the tile drives that index",
                     "choose a loop further outside, or reorder the "
-                    f"loop that moves it into the tile, {expr_text(wanted)} long",
+                    f"loop that drives it into the tile, with extent {expr_text(wanted)}",
                 )
         elif not self._alike(mine, theirs):
             return False
@@ -194,7 +194,7 @@ class Match:
         return True
 
     def _starts_alike(self, mine: ir.Var, theirs: ir.Var) -> bool:
-        """Whether iterators whose values are computed with take the same values."""
+        """Whether two iterators that occur in computed values start at the same value."""
         start, other = self.meaning[mine].dom.min, self.inner[theirs].dom.min
         if self.analyzer.prove_equal(ir.cast_to(start, other.dtype), other):
             return True
@@ -210,7 +210,7 @@ class Match:
         it, other = self.meaning[mine], self.inner[theirs]
         shown, guilty = self._shown(theirs), self._guilty(theirs)
         if any(v is theirs for v in self.iterators.values()):
-            return self._no(f"{shown} would stand for two iterators of the intrinsic", "", *guilty)
+            return self._no(f"{shown} would match two iterators of the intrinsic", "", *guilty)
         if other.iter_type is not it.iter_type:
             kinds = [t.iter_type.name.lower() for t in (other, it)]
             return self._no(
@@ -230,7 +230,7 @@ class Match:
         )
 
     def _resize(self, var: ir.Var, wanted: ir.Expr) -> str:
-        """What gives an iterator the extent that the intrinsic wants."""
+        """Help text: how to give an iterator the extent that the intrinsic requires."""
         loop, size = self._loop(var), expr_text(wanted)
         have, want = ir.const_int(self.inner[var].dom.extent), ir.const_int(wanted)
         if want == 1:
@@ -250,7 +250,7 @@ class Match:
         return () if loop is None else (loop,)
 
     def _shown(self, var: ir.Var | None) -> str:
-        """An iterator of the block with its loop, or the place that no iterator moves."""
+        """Text: an iterator of the block with its loop, or "a fixed place" for None."""
         if var is None:
             return "a fixed place"
         loop = self.loops.get(var)
@@ -258,7 +258,7 @@ class Match:
 
 
 def seen_through(block: ir.Block) -> ir.Block:
-    """The block without its views: what they show is accessed where it is."""
+    """The block with its views (`match_buffer`) inlined into the accesses."""
     if not block.match_buffers:
         return block
     views = {m.buffer: m.source for m in block.match_buffers}

@@ -1,14 +1,14 @@
-"""What a block must respect when it moves: the order of reads and writes around it.
+"""Legality of moving a block: dependences with the code around it.
 
-A move runs the instances of a block elsewhere and perhaps more often. That changes nothing when
+A move executes the instances of a block at another position, perhaps more often. It is legal if
 
-- whatever the block reads holds the same values at its new place: nobody writes it between the two
-  places, nor in other iterations of a loop that both now stand in;
-- nobody meets what the block writes between the two places, and nobody but the block changes it,
-  so that running an instance again leaves what was there (the block is *idempotent*: complete, or
-  a reduction that starts from its initial value each time);
-- in every iteration of a loop shared with a producer or consumer, what is read there has been
-  written there (or, by blocks that share no loop, before).
+- the block reads the same values at its new position: no other block writes them between the two
+  positions, or in other iterations of a newly shared loop;
+- no other block accesses the written elements between the two positions, and only the block itself
+  writes them, so that re-executing an instance has no effect (the block is *idempotent*: complete,
+  or a reduction that starts from its initial value each time);
+- in every iteration of a loop shared with a producer or consumer, all elements read are written
+  before, in the same iteration or by blocks that share no loop.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ from blockwright.schedule.rewrite.move import Domains
 
 
 def require_movable(state: StepState, block: ir.Block, loop: ir.For) -> BlockScope:
-    """Block and loop share a scope, the block is not in the loop, and it may run again."""
+    """Require that block and loop share a scope, that the block is not in the loop, and that it is
+    idempotent."""
     scope = state.scope(block)
     realize = state.realize(block)
     if state.scope(loop) is not scope:
         state.fail(
-            f"block {block.name} and loop {loop.loop_var.name} stand in different scopes",
+            f"block {block.name} and loop {loop.loop_var.name} are in different scopes",
             code="BW310",
             guilty=[realize, loop],
             help="choose a loop in the block's own scope: blocks move within one scope",
@@ -57,16 +58,15 @@ def require_movable(state: StepState, block: ir.Block, loop: ir.For) -> BlockSco
 
 
 def require_alone(state: StepState, top: ir.Block | ir.For, block: ir.Block) -> None:
-    """No statement that stands in no block touches what the block writes, or changes what it
-    reads: the block may run sooner or later than it does."""
+    """Require that no statement outside blocks accesses what the block writes, or writes what it
+    reads, because the block may then run earlier or later."""
     require_in_blocks(
         state, top, *(r.buffer for r in block.writes), unchanged=[r.buffer for r in block.reads]
     )
 
 
 def require_idempotent(state: StepState, flow: BlockScope, block: ir.Block) -> None:
-    """Running an instance of the block again leaves what it wrote before, and the block acts on
-    nothing but buffers."""
+    """Require that re-executing an instance has no effect: same values, and only buffer writes."""
     realize = state.tree.realize(block)
     if _kind(flow, block) is BlockKind.OTHER:
         require_known_kind(state, flow, block)
@@ -75,8 +75,8 @@ def require_idempotent(state: StepState, flow: BlockScope, block: ir.Block) -> N
             f"block {block.name} is a decomposed reduction; its initial value would stay behind",
             code="BW314",
             guilty=[realize],
-            help=f"take {state.step_name} before decompose_reduction, or put the initial "
-            "value back with merge_reduction first",
+            help=f"apply {state.step_name} before decompose_reduction, or restore the initial "
+            "value with merge_reduction first",
         )
     for region in block.writes:
         for other in flow.writers[region.buffer]:
@@ -87,8 +87,8 @@ def require_idempotent(state: StepState, flow: BlockScope, block: ir.Block) -> N
                     f"that block {block.name} writes, and would be undone",
                     code="BW314",
                     guilty=[realize, state.tree.realize(other)],
-                    help=f"take {state.step_name} before decompose_reduction, or put the "
-                    f'initial value back first: merge_reduction("{block.name}", '
+                    help=f"apply {state.step_name} before decompose_reduction, or restore the "
+                    f'initial value first: merge_reduction("{block.name}", '
                     f'"{other.name}")',
                 )
     if flow.kind(block) is BlockKind.REDUCTION and flow.restart(block) is None:
@@ -103,8 +103,8 @@ def require_idempotent(state: StepState, flow: BlockScope, block: ir.Block) -> N
         effect = isinstance(node, ir.Call) and ir.op_has_effect(node.op)
         if effect or isinstance(node, ir.AssertStmt):
             state.fail(
-                f"block {block.name} does more than write buffers, which must neither "
-                "happen elsewhere nor more often",
+                f"block {block.name} does more than write buffers; its side effects must not "
+                "move or be repeated",
                 code="BW353",
                 guilty=[realize, node],
                 help="leave the block where it is, and move the blocks around it",
@@ -112,8 +112,11 @@ def require_idempotent(state: StepState, flow: BlockScope, block: ir.Block) -> N
 
 
 def _kind(flow: BlockScope, block: ir.Block) -> BlockKind:
-    """What the block is; where it overwrites parts of what blocks before it wrote, and no block
-    after it overwrites its own, writing again changes as little as if it were the only writer."""
+    """The kind of the block.
+
+    A block that overwrites parts of earlier blocks' outputs, and is overwritten by none, counts as
+    complete: re-executing it has no effect, as if it were the only writer.
+    """
     kind = flow.kind(block)
     overwrites = kind is BlockKind.OTHER and flow.writes_last(block)
     alone = flow.kind_alone(block) if overwrites else kind
@@ -121,7 +124,8 @@ def _kind(flow: BlockScope, block: ir.Block) -> BlockKind:
 
 
 def require_settled(state: StepState, flow: BlockScope, blocks: Iterable[ir.Block]) -> None:
-    """Each block finds in the iteration what blocks in the same loops write for it."""
+    """Require that each block reads only elements that producers in the same loops have written in
+    the same iteration."""
     for block in blocks:
         for region in block.reads:
             for maker in flow.writers.get(region.buffer, ()):
@@ -134,18 +138,18 @@ def require_settled(state: StepState, flow: BlockScope, blocks: Iterable[ir.Bloc
                 problem,
                 code="BW316",
                 guilty=[state.tree.realize(block)],
-                help="choose a loop in whose iterations all that is read has "
-                "been written, such as one further outside",
+                help="choose a loop whose iterations write all elements that they read, "
+                "such as one further outside",
             )
 
 
 def neighbours(
     state: StepState, flow: BlockScope, block: ir.Block, place: ir.For | ir.BlockRealize
 ) -> list[ir.Block]:
-    """Blocks that run between an instance of the block where it stands and at another place.
+    """Blocks that run between the block's present position and another place.
 
-    Whole loops that only one of the two places stands in belong to them: their other iterations
-    come between.
+    Loops that contain only one of the two positions count as a whole, because their other
+    iterations run in between.
     """
     mine, its = state.tree.loops_above(block), state.tree.loops_above(place)
     if isinstance(place, ir.For):
@@ -170,7 +174,8 @@ def require_quiet(
     writers: Iterable[ir.Block],
     users: Iterable[ir.Block] = (),
 ) -> None:
-    """None of `writers` writes what the block reads, none of `users` touches what it writes."""
+    """Require that no block of `writers` writes what the block reads, and that no block of `users`
+    accesses what it writes."""
     guilty = state.tree.realize(block)
     for other in writers:
         for read, write in itertools.product(block.reads, other.writes):
@@ -181,26 +186,26 @@ def require_quiet(
                     code="BW316",
                     guilty=[state.tree.realize(other), guilty],
                     help="choose a loop on the same side of that block, or let "
-                    "this one read a copy: cache_read",
+                    "the moved block read a copy: cache_read",
                 )
     for other in users:
         for mine, touched in itertools.product(block.writes, (*other.reads, *other.writes)):
             if mine.buffer is touched.buffer and not flow.apart((block, mine), (other, touched)):
                 state.fail(
                     f"block {other.name} uses {mine.buffer.name}, which block "
-                    f"{block.name} would write sooner or later than it does",
+                    f"{block.name} would write earlier or later than before",
                     code="BW316",
                     guilty=[state.tree.realize(other), guilty],
                     help="choose a loop on the same side of that block, or let "
-                    "this one write a copy: cache_write",
+                    "the moved block write a copy: cache_write",
                 )
 
 
 def require_final_inputs(
     state: StepState, flow: BlockScope, block: ir.Block, others: Iterable[ir.Block]
 ) -> None:
-    """What the block reads of earlier blocks in loops that it leaves is written once, so that
-    it finds the same values outside."""
+    """Require that inputs from earlier blocks in loops that the block leaves are written only once,
+    so that the values are the same outside these loops."""
     read = {r.buffer for r in block.reads}
     for other in others:
         result = [w for w in other.writes if w.buffer in read]
@@ -214,25 +219,28 @@ def require_final_inputs(
                 "of a loop that the move leaves",
                 code="BW316",
                 guilty=[state.tree.realize(other), state.tree.realize(block)],
-                help="choose a loop inside of the one that both blocks share",
+                help="choose a loop inside the one that both blocks share",
             )
 
 
 def require_straight(state: StepState, scope: ir.Block, nodes: Iterable[ir.Stmt]) -> None:
-    """From the scope down to each node there are only sequences and loops that run to their end."""
+    """Require that only sequences, and loops without early exit, enclose each node in the scope."""
     for node in nodes:
         for above in state.tree.deciding(node, scope):
             state.fail(
                 "a statement other than a loop decides whether it runs",
                 code="BW351",
                 guilty=[above, node],
-                help="write the condition as T.where(…) in the block, whose predicate it is",
+                help="write the condition as the block's predicate: T.where(…)",
             )
 
 
 def run_domains(state: StepState, block: ir.Block) -> Domains:
-    """What iterators run through where loops and predicate run every point of a box: their
-    domains, or the parts of them that are reached. No other instance may be made elsewhere."""
+    """The iterator ranges that loops and predicate execute, if these form a box.
+
+    These are the declared domains or parts of them. A moved block must not execute any other
+    instance.
+    """
     if runs_everywhere(state, block):
         return {it.var: it.dom for it in block.iter_vars}
     realize = state.tree.realize(block)
@@ -254,12 +262,12 @@ def run_domains(state: StepState, block: ir.Block) -> Domains:
         rng = ir.Range(ir.cast_to(item.base, it.var.type), ir.cast_to(extent, it.var.type))
         reached[it.var] = it.dom if covers([rng], [it.dom], analyzer) else rng
         if any(ir.uses_var(reached[it.var], loop) for loop in domains):
-            _fail_unreached(state, block)  # as far as a loop decides is no box
+            _fail_unreached(state, block)  # a range that depends on a loop is not a box
     return reached
 
 
 def require_implied_predicate(state: StepState, block: ir.Block) -> None:
-    """The predicate only keeps the iterators inside their domains, so it can be made anew."""
+    """Require that the predicate only bounds iterators by their domains: it can be regenerated."""
     if not has_implied_predicate(state, block) and not runs_everywhere(state, block):
         _fail_predicate(state, block)
 
@@ -269,7 +277,7 @@ def _fail_predicate(state: StepState, block: ir.Block) -> NoReturn:
         f"block {block.name} has a predicate beyond the domains of its iterators",
         code="BW356",
         guilty=[state.tree.realize(block)],
-        help=f"write in T.axis of block {block.name} the domain that runs, so that "
+        help=f"declare in T.axis of block {block.name} the domain that runs, so that "
         "T.where(…) is not needed, or let the block write the other elements "
         "too",
     )
@@ -289,7 +297,7 @@ def has_implied_predicate(state: StepState, block: ir.Block) -> bool:
 
 
 def require_everywhere(state: StepState, block: ir.Block) -> None:
-    """The loops run every instance in the block's domain, which can then be run elsewhere."""
+    """Require that the loops execute every instance in the block's domain."""
     if not runs_everywhere(state, block):
         _fail_unreached(state, block)
 
@@ -299,16 +307,16 @@ def _fail_unreached(state: StepState, block: ir.Block) -> NoReturn:
         f"the loops and the predicate of {block.name} do not reach its whole domain",
         code="BW361",
         guilty=[state.realize(block)],
-        help=f"write in T.axis of block {block.name} the domain that the loops do run, "
-        "or let them run the whole one",
+        help=f"declare in T.axis of block {block.name} the domain that the loops run, "
+        "or let the loops run the whole domain",
     )
 
 
 def require_reads_inside(state: StepState, block: ir.Block, buffers: Collection[ir.Buffer]) -> None:
-    """Every instance reads elements of these buffers that exist.
+    """Require that every instance reads these buffers in bounds.
 
-    An instance whose read lies outside, under a guard as in padding, belongs to no instance of the
-    producer and would be lost where the producer decides what runs.
+    An instance with a guarded out-of-bounds read, as in padding, has no corresponding producer
+    instance. It would be lost if the producer's domain determines which instances run.
     """
     analyzer = state.facts(block)
     for it in block.iter_vars:
@@ -321,19 +329,18 @@ def require_reads_inside(state: StepState, block: ir.Block, buffers: Collection[
             high = analyzer.prove(ir.LE(*ir.match_types(rng.min + rng.extent, size)))
             if not (low and high):
                 state.fail(
-                    f"block {block.name} may read outside of {read.buffer.name}; such "
+                    f"block {block.name} may read {read.buffer.name} out of bounds; such "
                     "instances belong to no iteration of the producer",
                     code="BW358",
                     guilty=[state.tree.realize(block)],
-                    help=f"pad {read.buffer.name} in a block of its own first, so that "
-                    "each read lies inside; or compute_inline what writes "
+                    help=f"pad {read.buffer.name} in a separate block first, so that "
+                    "each read is in bounds; or compute_inline the writer of "
                     f"{read.buffer.name}, which keeps the guard",
                 )
 
 
 def runs_everywhere(state: StepState, block: ir.Block) -> bool:
-    """Whether the loops of the scope run the block at every point of its domain, perhaps more
-    than once."""
+    """Whether the loops of the scope run the block at every point of its domain, at least once."""
     realize = state.tree.realize(block)
     scope = state.scope(block)
     flow, analyzer = state.flow_at(block), state.facts(scope.body)
@@ -365,16 +372,16 @@ def require_sound(
     everywhere: bool = False,
     among: Collection[ir.Buffer] | None = None,
 ) -> None:
-    """Check the new program: readers covered, reductions run once and in an order that is theirs,
-    concurrent loops still so.
+    """Check the new program: reads are covered, reductions add each term once and in a legal order,
+    and concurrent loops are free of races.
 
     Args:
         moved: the block in the new program.
-        guilty: the block in the old one, to be marked.
-        consumers: blocks of the new program that read what it writes.
-        loop: where the block moves in the old one, to be marked.
-        everywhere: each instance must still run in some iteration.
-        among: what is read elsewhere than before; all that is read when not given.
+        guilty: the block in the old program, underlined in errors.
+        consumers: blocks of the new program that read its output.
+        loop: the target loop in the old program, underlined in errors.
+        everywhere: require that each instance still runs in some iteration.
+        among: the buffers whose reads moved; all reads if not given.
     """
     after = state.following(step.func)
     marks: list[ir.Node] = [state.tree.realize(guilty)]
@@ -393,8 +400,8 @@ def require_sound(
                 problem + " after the move",
                 code="BW316",
                 guilty=marks,
-                help="choose a loop outside of the producer's reduction loops, "
-                "in whose iterations all that is read has been written"
+                help="choose a loop outside the producer's reduction loops, "
+                "whose iterations write all elements that they read"
                 + _outside_reductions(state, guilty, near),
             )
     if _kind(flow, moved) is BlockKind.OTHER:
@@ -417,7 +424,7 @@ def require_sound(
             f"some instances of block {moved.name} would belong to no iteration",
             code="BW358",
             guilty=marks,
-            help="choose a loop further outside, or one whose iterations take up "
+            help="choose a loop further outside, or one whose iterations cover "
             "all that the block computes",
         )
     loops = after.tree.loops
@@ -427,8 +434,8 @@ def require_sound(
 
 
 def _outside_reductions(state: StepState, moved: ir.Block, blocks: Sequence[ir.Block]) -> str:
-    """The loops of a block outside of those that drive its reduction, by name; of these such that
-    take the block that was to move, where there are some."""
+    """Help text: the loops of a block outside its reduction loops, preferably those to which the
+    moved block can be moved legally."""
     for block in blocks:
         realize = state.tree.realize(block)
         sums = [
@@ -448,7 +455,7 @@ def _outside_reductions(state: StepState, moved: ir.Block, blocks: Sequence[ir.B
                 at = (
                     f": {', '.join(f.loop_var.name for f in result)}"
                     if free
-                    else f"; reorder loop {loop.loop_var.name} inwards for there to be one"
+                    else f"; reorder loop {loop.loop_var.name} inwards to create one"
                 )
                 return f"{at} (of block {block.name})"
             free.append(loop)

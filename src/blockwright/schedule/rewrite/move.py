@@ -1,4 +1,4 @@
-"""Moving a block to a loop: the iterator domains it needs there, and the nest that runs them."""
+"""Move a block to a loop: required iterator domains, and the loop nest that covers them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Domains = dict[ir.Var, ir.Range]
 
 
 def merge(found: Domains, var: ir.Var, rng: ir.Range, analyzer: Analyzer) -> None:
-    """Widen what is known of a variable's domain."""
+    """Widen a variable's domain to the hull with `rng`."""
     old = found.get(var)
     found[var] = rng if old is None else hull(old, rng, analyzer)
 
 
 def narrow(found: Domains, var: ir.Var, rng: ir.Range, analyzer: Analyzer) -> None:
-    """Keep the smaller of two domains where one surely holds the other, else their hull."""
+    """Keep the smaller of two domains if one provably contains the other, else their hull."""
     old = found.get(var)
     if old is None or covers([old], [rng], analyzer):
         found[var] = rng
@@ -43,12 +43,13 @@ def solve(
     iterators: Domains,
     analyzer: Analyzer,
 ) -> tuple[Domains, set[ir.Var]]:
-    """The values of iterators for which `access` meets the box `needed`.
+    """The iterator values for which `access` intersects the box `needed`.
 
-    Dimensions that one iterator decides are solved one by one, the others together by the inverse
-    of the map from iterators to elements, where there is one.
+    Dimensions indexed by a single iterator are solved one by one; the others together, by the
+    inverse of the map from iterators to elements, if it exists.
 
-    Returns: domains, and the iterators of which `needed` tells nothing.
+    Returns:
+        Domains, and the iterators that `needed` does not constrain.
     """
     result: Domains = {}
     rest: list[tuple[ir.Expr, ir.Range]] = []
@@ -59,7 +60,7 @@ def solve(
         elif ir.uses_var(mine.min, set(iterators)):
             rest.append((mine.min, rng))
     asked = {v for index, _ in rest for v in ir.free_vars(index) if v in iterators}
-    if rest:  # with all other dimensions that concern the same iterators
+    if rest:  # together with all other dimensions that use the same iterators
         near = [
             (mine.min, rng)
             for mine, rng in zip(access, needed, strict=True)
@@ -73,8 +74,10 @@ def solve(
 def _solve_together(
     rest: Sequence[tuple[ir.Expr, ir.Range]], iterators: Domains, analyzer: Analyzer
 ) -> Domains:
-    """Domains of the iterators in several indices, from the inverse of the map they make; empty
-    when they make none that is one to one."""
+    """Domains of the iterators in several indices, from the inverse of the index map.
+
+    Empty if the map is not invertible.
+    """
     own = {v: iterators[v] for index, _ in rest for v in ir.free_vars(index) if v in iterators}
     outputs = [ir.Var(f"at{k}", index.dtype) for k, (index, _) in enumerate(rest)]
     try:
@@ -91,7 +94,7 @@ def _solve_together(
 def _solve_dimension(
     access: ir.Range, needed: ir.Range, iters: set[ir.Var], analyzer: Analyzer
 ) -> tuple[ir.Var, ir.Range] | None:
-    """The values of an iterator for which `access` meets `needed`, if one iterator decides it.
+    """The iterator values for which `access` intersects `needed`, if it uses a single iterator.
 
     `access` is `v + c` or `v // c` (one element), or `v * c` with `c` elements.
     """
@@ -131,12 +134,14 @@ def nest_for(
     reached: Domains | None = None,
     when: ir.Expr | None = None,
 ) -> ir.Stmt:
-    """The block in new loops over `domains` (iterators not in it run through their own domain),
-    to stand in the body of `loop`, beside `at` when that is given.
+    """Build a nest over `domains` that runs the block in the body of `loop`.
 
-    `reached`: what takes the place of the iterators' own domains, where less of them is run.
-    `when` is a condition on loops around. It takes the place of the condition that an iterator is
-    in its domain where the two mean the same: a whole tile then runs or does not.
+    Args:
+        domains: required range per iterator; others run over their whole domain.
+        at: a statement in the loop's body beside which the nest is placed.
+        reached: replaces the iterators' declared domains if only a part of them is run.
+        when: a condition on enclosing loops. It replaces the condition that an iterator is inside
+            its domain if the two are equivalent: the predicate is then uniform per tile.
     """
     analyzer = state.analyzer(loop.body if at is None else at)
     around = [*state.tree.loops_above(loop), loop]
@@ -147,7 +152,7 @@ def nest_for(
     predicate: ir.Expr = ir.const(True, "bool")
     spared = False
     stepping = analyzer.copy()
-    reduced: set[ir.Var] = set()  # new loops that, of a block with an initial value, take the steps
+    reduced: set[ir.Var] = set()  # new reduction loops of a block with an initial value
     for k, it in enumerate(block.iter_vars):
         steps = block.init is not None and it.iter_type is ir.IterType.REDUCE
         dom = it.dom if reached is None else reached[it.var]
@@ -181,13 +186,16 @@ def nest_for(
 def _defined_range(
     state: StepState, block: ir.Block, it: ir.IterVar, rng: ir.Range, analyzer: Analyzer
 ) -> ir.Range:
-    """A range that can be evaluated at every iteration of the loops around: divisors that may be 0
-    there become `max(d, 1)`. Blocks that need a part of the range divide by them themselves."""
+    """The range with divisors that may be 0 replaced by `max(d, 1)`, so that it can be evaluated
+    in every iteration of the enclosing loops.
+
+    Where such a divisor is 0, no block needs the range: its consumers divide by the same value.
+    """
     low, extent = defined(rng.min, analyzer), defined(rng.extent, analyzer)
     if low is None or extent is None:
         state.fail(
-            f"the range of {it.var.name} of {block.name} that is needed divides by what may be "
-            "negative and 0",
+            f"the required range of {it.var.name} of {block.name} has a divisor that may be "
+            "negative or 0",
             code="BW357",
             guilty=[state.tree.realize(block)],
             help="choose a loop further out",
@@ -196,7 +204,7 @@ def _defined_range(
 
 
 def _same_condition(when: ir.Expr, ends: Sequence[ir.Expr], analyzer: Analyzer) -> bool:
-    """Whether a condition holds just where these do, whatever the loops inside the tile are at."""
+    """Whether `when` is equivalent to the conjunction of `ends` in every iteration of the tile."""
     with analyzer.assume(when):
         spares = all(analyzer.prove(c) for c in ends)
     with analyzer.assume(ir.all_of(ends)):
@@ -204,7 +212,7 @@ def _same_condition(when: ir.Expr, ends: Sequence[ir.Expr], analyzer: Analyzer) 
 
 
 def _maps_into(value: ir.Expr, dom: ir.Range, running: Domains, analyzer: Analyzer) -> bool:
-    """Whether a value is a digit of the loops that takes no more values than the domain has."""
+    """Whether a value is an iterator sum of the loops whose range lies inside the domain."""
     result = detect_iter_map([value], domains_of(value, running), None, analyzer, "surjective")
     if not result.ok:
         return False
@@ -221,7 +229,7 @@ def _one(like: ir.Expr) -> ir.Expr:
 
 
 def within(rng: ir.Range | None, dom: ir.Range, analyzer: Analyzer) -> ir.Range:
-    """The part of the domain that is asked for; the whole domain when that is no larger."""
+    """The requested range; the whole domain if the range provably covers it."""
     if rng is None:
         return dom
     starts = analyzer.prove(ir.LE(*ir.match_types(rng.min, dom.min)))
@@ -234,7 +242,7 @@ def body_parts(loop: ir.For) -> list[ir.Stmt]:
 
 
 def part_positions(state: StepState, parts: list[ir.Stmt], blocks: Iterable[ir.Block]) -> list[int]:
-    """Which parts of a body hold the blocks."""
+    """The positions of the statements of a body that contain the blocks."""
     result: list[int] = []
     for block in blocks:
         chain = {state.tree.realize(block), *state.tree.ancestors(state.tree.realize(block))}
@@ -251,15 +259,14 @@ def place(
     index: int,
     nest: ir.Stmt,
 ) -> StepResult:
-    """Move the block into the loop's body between the positions `first` and `last`, of which
-    `index` chooses one."""
+    """Move the block into the loop's body at position `index`, between `first` and `last`."""
     at = last if index == -1 else first if index == -2 else index
     if not first <= at <= last:
         state.fail(
-            f"index {index} is outside the legal places {first} to {last}",
+            f"index {index} is outside the legal positions {first} to {last}",
             code="BW357",
             guilty=[loop],
-            help="-1 is the last legal place, -2 the first",
+            help="-1 is the last legal position, -2 the first",
         )
     parts = body_parts(loop)
     edit = Edit(state)

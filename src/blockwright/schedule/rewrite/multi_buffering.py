@@ -1,8 +1,8 @@
-"""Several versions of a buffer: iteration `i` of a loop uses version `i mod count`.
+"""Multi-buffering for pipelined loops: iteration `i` uses version `i mod count` of a buffer.
 
-A versioned buffer holds per version what one iteration touches: dimension `d` shrinks to the extent
-`e` of the box of an iteration, and an index becomes `index % e`. The indices of one iteration lie
-within `e` of one another, so that no two of them meet.
+Each version stores the footprint of one iteration: dimension `d` shrinks to the extent `e` of the
+iteration's bounding box, and an index becomes `index % e`. The indices of one iteration lie within
+a range of `e`, so that distinct indices stay distinct.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from blockwright.schedule.engine.state import StepState
 
 
 class Version(msgspec.Struct, frozen=True, eq=False):
-    """The buffer that takes the place of another one.
+    """The multi-versioned replacement of a buffer.
 
     Attributes:
-        buffer: the new one, with a leading dimension if `count` is more than 1.
+        buffer: the new buffer, with a leading dimension if `count` is more than 1.
         count: number of versions.
-        folded: per dimension of the old buffer the extent that indices are taken modulo, or None.
+        folded: per dimension of the old buffer, the modulus of its indices, or None.
     """
 
     buffer: ir.Buffer
@@ -38,7 +38,7 @@ class Version(msgspec.Struct, frozen=True, eq=False):
 def versioned(state: StepState, loop: ir.For, counts: Mapping[ir.Buffer, int]) -> dict[
     ir.Buffer, Version
 ]:  # fmt: skip
-    """New buffers for those of which a loop needs versions."""
+    """The replacement for each buffer of which a loop needs versions."""
     return {buffer: _version(state, loop, buffer, n) for buffer, n in counts.items()}
 
 
@@ -60,10 +60,13 @@ def _version(state: StepState, loop: ir.For, buffer: ir.Buffer, count: int) -> V
     return Version(buffer.replace(**changes), count, folded)
 
 
-# ------------------------------------------------------------------------- what one iteration needs
+# -------------------------------------------------------------------- footprint of one iteration
 def _foldable(state: StepState, loop: ir.For, buffer: ir.Buffer) -> tuple[ir.Expr | None, ...]:
-    """Per dimension how much of it an iteration touches; None where that is all or nothing of it,
-    or where some access cannot be expressed modulo the extent."""
+    """Per dimension, the extent of one iteration's footprint.
+
+    None if the footprint is empty or the whole dimension, or if some access cannot be expressed
+    modulo the extent.
+    """
     if buffer.strides or buffer.offset is not None:
         return (None,) * buffer.ndim
     result: list[ir.Expr | None] = []
@@ -82,7 +85,7 @@ def _foldable(state: StepState, loop: ir.For, buffer: ir.Buffer) -> tuple[ir.Exp
 
 
 def _touched(state: StepState, loop: ir.For, buffer: ir.Buffer) -> list[ir.Expr | None]:
-    """Per dimension the extent that one iteration touches, whichever iteration it is."""
+    """Per dimension, an upper bound of one iteration's footprint that holds for every iteration."""
     flow = state.flow_at(loop)
     around = [*state.tree.loops_above(loop), loop]
     analyzer = state.analyzer(loop.body)
@@ -105,7 +108,7 @@ def _touched(state: StepState, loop: ir.For, buffer: ir.Buffer) -> list[ir.Expr 
 def _expressible(
     state: StepState, loop: ir.For, buffer: ir.Buffer, dim: int, extent: ir.Expr
 ) -> bool:
-    """Whether every access and region of the buffer can be taken modulo an extent."""
+    """Whether every access and region of the buffer can be reduced modulo an extent."""
     for top in state.tree.child_blocks(loop):
         analyzer = state.analyzer(top)
         for it in (it for block in ir.blocks(top) for it in block.iter_vars):
@@ -116,7 +119,7 @@ def _expressible(
 
 
 def _fits(node: ir.Node, buffer: ir.Buffer, dim: int, extent: ir.Expr, analyzer: Analyzer) -> bool:
-    """Whether one node, if it touches the buffer, can do so modulo an extent."""
+    """Whether one node, if it accesses the buffer, can do so modulo an extent."""
     match node:
         case ir.Call(op="address_of" | "tensor"):
             return not any(isinstance(a, ir.BufferLoad) and a.buffer is buffer for a in node.args)
@@ -130,8 +133,10 @@ def _fits(node: ir.Node, buffer: ir.Buffer, dim: int, extent: ir.Expr, analyzer:
 
 
 def folded_range(rng: ir.Range, extent: ir.Expr, analyzer: Analyzer) -> ir.Range | None:
-    """A range modulo an extent; None when it may wrap around, or be empty: indices into it would
-    then become indices of nothing."""
+    """A range modulo an extent; None if it may wrap around or be empty.
+
+    The reduction of an empty range would contain indices that no access uses.
+    """
     low = ir.floormod(*ir.match_types(rng.min, extent))
     if not ir.is_const_int(rng.extent, 1):
         end = ir.add(*ir.match_types(low, rng.extent))
@@ -143,16 +148,16 @@ def folded_range(rng: ir.Range, extent: ir.Expr, analyzer: Analyzer) -> ir.Range
 
 # ------------------------------------------------------------------------------------- rewriting
 class UseVersions(ir.Mutator):
-    """Accesses below a pipelined loop go to the version of their iteration.
+    """Redirects accesses inside a pipelined loop to the buffer version of their iteration.
 
-    Inside a block the number of the iteration is found from an iterator that tells it; a block
-    without one gets an iterator of its own, `version`.
+    Inside a block the version is computed from an iterator that determines the iteration number; a
+    block without such an iterator gets an additional one, `version`.
 
     Args:
         state: the program before the step.
         loop: the pipelined loop.
-        versions: old buffer → new one.
-        forward: gets the blocks that change.
+        versions: old buffer → replacement.
+        forward: receives the blocks that change (old → new).
     """
 
     def __init__(
@@ -165,7 +170,7 @@ class UseVersions(ir.Mutator):
         super().__init__()
         self.state, self.loop, self.versions, self.forward = state, loop, versions, forward
         self.analyzer = state.analyzer(loop.body)
-        self.numbers: dict[int, ir.Expr] | None = None  # count → version here; None outside blocks
+        self.numbers: dict[int, ir.Expr] | None = None  # count → version; None outside blocks
 
     def rewrite_Var(self, node: ir.Var) -> ir.Var:
         return node
@@ -177,7 +182,7 @@ class UseVersions(ir.Mutator):
         counts = {v.count for b, v in self.versions.items() if b in touched and v.count > 1}
         self.analyzer = self.state.analyzer(node)
         self.numbers, extra = {}, list[tuple[ir.IterVar, ir.Expr]]()
-        self._memo = {}  # what a node becomes depends on the block
+        self._memo = {}  # rewrites depend on the block
         for count in sorted(counts):
             number = self.analyzer.simplify((self.loop.loop_var - self.loop.min) % count)
             own = self._from_iterators(node, number, count)
@@ -201,7 +206,7 @@ class UseVersions(ir.Mutator):
         return node.replace(block=block, iter_values=values)
 
     def _from_iterators(self, node: ir.BlockRealize, number: ir.Expr, count: int) -> ir.Expr | None:
-        """The version as an expression over one of the block's iterators."""
+        """The version as an expression of one of the block's iterators; None if there is none."""
         var = self.loop.loop_var
         for it, value in zip(node.block.iter_vars, node.iter_values, strict=True):
             if not ir.uses_var(value, var):
@@ -233,9 +238,11 @@ class UseVersions(ir.Mutator):
         return new
 
     def _restated(self, block: ir.Block) -> ir.Block:
-        """The signature of a block with blocks or loops inside, where it is about folded
-        dimensions: the box of what these touch modulo an extent, which may be more than its own
-        box modulo that."""
+        """Recompute the regions of folded buffers for a block with blocks or loops inside.
+
+        The bounding box of the inner accesses modulo an extent may be larger than the block's own
+        box modulo that extent.
+        """
         folded = {v.buffer for v in self.versions.values() if any(e is not None for e in v.folded)}
         touched = {r.buffer for r in (*block.reads, *block.writes)}
         inside = (isinstance(n, (ir.Block, ir.For)) for n in ir.walk(block.body))
@@ -251,7 +258,7 @@ class UseVersions(ir.Mutator):
         )
 
     def _aligned(self, node: ir.Block, index: int, row: AlignRow) -> tuple[int, ...]:
-        """A row of alignments in terms of the dimensions of the new buffer."""
+        """An alignment annotation, with the dimension number of the new buffer."""
         version = self.versions.get(node.writes[index].buffer)
         moved = version is not None and version.count > 1
         return (index, row[0] + 1, *row[1:]) if moved else (index, *row)
@@ -260,7 +267,7 @@ class UseVersions(ir.Mutator):
     def _version(self, version: Version) -> tuple[ir.Expr, ...]:
         if version.count == 1:
             return ()
-        assert self.numbers is not None  # buffers with versions are used in blocks only
+        assert self.numbers is not None  # buffers with versions are used only in blocks
         return (self.numbers[version.count],)
 
     def _access(self, node: ir.BufferLoad | ir.BufferStore) -> Any:
@@ -290,5 +297,5 @@ class UseVersions(ir.Mutator):
             for r, e in zip(node.region, version.folded, strict=True)
         ]
         kept = [r for r in ranges if r is not None]
-        assert len(kept) == len(ranges)  # asked before the buffer was folded
+        assert len(kept) == len(ranges)  # `_expressible` has checked this
         return ir.BufferRegion(version.buffer, (*leading, *kept))

@@ -1,10 +1,10 @@
-"""The rewrite of a pipelined loop: prologue, steady loop, epilogue.
+"""Software pipelining of a loop: generate prologue, steady-state loop and epilogue.
 
-At time `t` statement `k` runs iteration `t - stage[k]`, if there is one. With `n` iterations and a
-depth of `D`, the times 0 to D - 1 are the prologue, the steady loop runs from D to n - 1, and the
-times n to n + D - 1 are the epilogue. Where `n` may be less than `D`, statements of the prologue
-run only for iterations that exist, and those of the epilogue only at times that the prologue has
-not had.
+At time `t` statement `k` runs iteration `t - stage[k]`, if it exists. With `n` iterations and depth
+`D`, times 0 to D - 1 form the prologue, times D to n - 1 the steady-state loop, and times n to
+n + D - 1 the epilogue. If `n` may be less than `D`, statements of the prologue are guarded by
+"the iteration exists", and statements of the epilogue by `t >= D`, as the prologue covers earlier
+times.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from blockwright.schedule.rewrite.pipeline_stages import PipelinePlan
 
 
 def pipelined(state: StepState, plan: PipelinePlan) -> StepResult:
-    """The program with a loop pipelined as planned."""
+    """Pipeline a loop as planned."""
     edit = Edit(state)
     scope = state.scope(plan.loop)
     versions = versioned(state, plan.loop, plan.versions)
@@ -48,7 +48,7 @@ def pipelined(state: StepState, plan: PipelinePlan) -> StepResult:
 
 
 class _Emit:
-    """Statements at one time of a pipeline."""
+    """Emits the statements of a pipeline: prologue, steady-state loop, epilogue."""
 
     def __init__(
         self, state: StepState, edit: Edit, plan: PipelinePlan, parts: list[ir.Stmt]
@@ -61,7 +61,7 @@ class _Emit:
         self.placed: set[ir.Block] = set()
 
     def nest(self) -> ir.Stmt:
-        """Prologue, steady loop and epilogue."""
+        """The sequence of prologue, steady-state loop and epilogue."""
         extent, depth = self.loop.extent, self._number(self.depth)
         steady = self._steady(extent, depth)
         before = [self._at(self._number(t), "prologue") for t in range(self.depth)]
@@ -71,10 +71,10 @@ class _Emit:
         parts += [p for group in after for p in group]
         if not parts:
             self.state.fail(
-                f"loop {self.loop.loop_var.name} runs no iteration",
+                f"loop {self.loop.loop_var.name} has no iterations",
                 code="BW349",
                 guilty=[self.loop],
-                help="there is nothing to pipeline: leave it as it is",
+                help="there is nothing to pipeline: leave the loop unchanged",
             )
         return ir.seq(parts)
 
@@ -83,7 +83,7 @@ class _Emit:
 
     # ------------------------------------------------------------------ the loop
     def _steady(self, extent: ir.Expr, depth: ir.Expr) -> ir.Stmt | None:
-        """The loop while all stages are busy; None when that never happens."""
+        """The steady-state loop, in which all stages are active; None if it never runs."""
         count = ir.const_int(extent)
         if self.depth and count is not None and count <= self.depth:
             return None
@@ -100,19 +100,19 @@ class _Emit:
         return loop.replace(min=self._number(0), extent=rest) if self.depth else loop
 
     def _iteration(self, k: int, time: ir.Expr) -> ir.Expr:
-        """Which iteration a statement runs at a time, counted from 0."""
+        """The zero-based iteration that a statement runs at a given time."""
         return ir.sub(time, self.plan.stages[k])
 
     def _instance(self, k: int, iteration: ir.Expr, analyzer: Analyzer) -> ir.Stmt:
-        """A statement for one iteration."""
+        """A statement with the loop variable replaced by the given iteration."""
         if not self.depth:
             return self.parts[k]
         value = ir.cast_to(ir.add(self.loop.min, iteration), self.loop.loop_var.type)
         return moved(self.parts[k], self.loop.loop_var, analyzer.simplify(value), analyzer)
 
-    # ------------------------------------------------------------------ its ends
+    # ------------------------------------------------------------------ prologue and epilogue
     def _at(self, time: ir.Expr, word: str) -> list[ir.Stmt]:
-        """The statements that run at one time outside of the steady loop."""
+        """The statements that run at one time outside the steady-state loop."""
         result: list[ir.Stmt] = []
         for k in self.plan.order:
             condition = self._runs(k, time, word)
@@ -125,7 +125,7 @@ class _Emit:
         return result
 
     def _runs(self, k: int, time: ir.Expr, word: str) -> ir.Expr | None:
-        """When a statement runs at a time of the prologue or epilogue; None: never."""
+        """The condition for a statement to run at a prologue or epilogue time; None for never."""
         iteration = self.analyzer.simplify(self._iteration(k, time))
         if word == "prologue":
             first = ir.const_int(iteration)
@@ -135,8 +135,10 @@ class _Emit:
         return None if late else ir.GE(self.analyzer.simplify(time), self._number(self.depth))
 
     def _copy(self, part: ir.Stmt, word: str) -> ir.Stmt:
-        """A copy with definitions and names of its own; a block that stands nowhere else is what
-        the handles of the original find."""
+        """A copy with fresh definitions and block names.
+
+        Handles of the original block are forwarded to the copy if the block occurs nowhere else.
+        """
         new = copied(part)
         names: dict[ir.Block, str] = {}
         pairs = list(zip(ir.blocks(part), ir.blocks(new), strict=True))
@@ -159,7 +161,7 @@ class _Emit:
 
 
 class _Rename(ir.Mutator):
-    """Gives blocks other names."""
+    """Renames blocks."""
 
     def __init__(self, names: dict[ir.Block, str]) -> None:
         super().__init__()
@@ -177,7 +179,7 @@ def _own_block(
     nest: ir.Stmt,
     buffers: list[ir.Buffer],
 ) -> ir.Stmt:
-    """The pipeline as a block that allocates its buffers: each visit has its own."""
+    """Wrap the pipeline in a block that allocates its buffers, private to each execution."""
     require_initial_values(state, loop, around)
     reduced = _reduced(state, loop, around)
     used = [f for f in around if ir.uses_var(nest, f.loop_var)]
@@ -198,7 +200,7 @@ def _own_block(
 
 
 def _reduced(state: StepState, loop: ir.For, around: list[ir.For]) -> set[ir.For]:
-    """Those loops around a pipeline that drive a reduction inside it."""
+    """The loops around a pipeline that are bound to a reduction iterator inside it."""
     result: set[ir.For] = set()
     for block in state.tree.child_blocks(loop):
         values = state.tree.realize(block).iter_values

@@ -1,4 +1,4 @@
-"""Pipelines that annotations or a buffer ask for, in the spelling of the classic system.
+"""Software pipelines requested by TVM's annotations:
 
 - `software_pipeline_stage` and `software_pipeline_order` on a loop: a list of numbers each;
 - `double_buffer_scope` on a block: the position of a write region.
@@ -19,7 +19,7 @@ from blockwright.schedule.rewrite.pipeline_stages import PipelinePlan, doubled_b
 
 
 def prefetch_plan(state: StepState, block: ir.Block, buffer: ir.Buffer) -> PipelinePlan:
-    """The pipeline in which `buffer` is filled by `block` one iteration ahead of its use."""
+    """The pipeline plan in which `block` fills `buffer` one iteration ahead of its use."""
     state.realize(block)
     flow = state.flow_at(block)
     users = [*flow.writers.get(buffer, ()), *flow.readers.get(buffer, ())]
@@ -41,7 +41,7 @@ def prefetch_plan(state: StepState, block: ir.Block, buffer: ir.Buffer) -> Pipel
 
 
 def _needed(state: StepState, parts: list[ir.Stmt], start: int) -> set[int]:
-    """A statement and those before it that write what it needs, directly or not."""
+    """A statement and its transitive producers among the statements before it."""
     result, work = {start}, [start]
     while work:
         here = work.pop()
@@ -57,7 +57,7 @@ def _needed(state: StepState, parts: list[ir.Stmt], start: int) -> set[int]:
 
 # ------------------------------------------------------------------------------------ annotations
 def asked_plan(state: StepState, loop: ir.For, notes: Mapping[str, Any]) -> PipelinePlan:
-    """The pipeline that annotations of a loop ask for, checked."""
+    """The checked pipeline plan that the annotations of a loop request."""
     for key in (PIPELINE_STAGE, PIPELINE_ORDER):
         if key not in notes:
             state.fail(
@@ -81,15 +81,15 @@ def _numbers(state: StepState, loop: ir.For, key: str, value: Any) -> list[int]:
             f"{key!r} of loop {loop.loop_var.name} is {value!r}",
             code="BW304",
             guilty=[loop],
-            help="give a list of integers",
+            help="pass a list of integers",
         )
     return result
 
 
 def with_pipelines(func: ir.PrimFunc) -> ir.PrimFunc:
-    """The function with the pipelines and double buffers that its annotations ask for.
+    """Apply the pipelines and double buffers that the function's annotations request.
 
-    Inner loops come first. Raises `ScheduleError` as `software_pipeline` does.
+    Inner loops are pipelined first. Raises `ScheduleError` as `software_pipeline` does.
     """
     if not isinstance(func.body, ir.BlockRealize):
         return func

@@ -1,15 +1,15 @@
-"""Pipelines: which statements of a loop may run in which stage, and what that asks of buffers.
+"""Legality of software pipelines: dependence distances, and the buffer versions they require.
 
 Statement `k` of a pipelined loop runs its instance of iteration `i` at time `(i + stage[k],
-order[k])`; times are compared from the left. Take statements `a` and `b`, where instance `a(i)`
-comes before `b(i + d)` in the program. It comes after it in the pipeline when
+order[k])`, in lexicographic order. Let instance `a(i)` precede `b(i + d)` in the program. The
+pipeline reverses their order if
 
     d < stage[a] - stage[b],  or  d = stage[a] - stage[b] and order[b] < order[a].
 
-These distances are few. At each of them the two instances must not touch a common element, unless
-both only read it. A buffer that every iteration fills anew may have several *versions*, of which
-iteration `i` uses number `i mod versions`: with more versions than the largest such distance no two
-instances that meet are exchanged.
+There are few such distances. At each, the two instances must not access a common element, unless
+both only read it. A buffer that every iteration rewrites completely may have several *versions*, of
+which iteration `i` uses number `i mod versions`. With more versions than the largest such distance,
+no two conflicting instances are reordered.
 """
 
 from __future__ import annotations
@@ -27,21 +27,20 @@ from blockwright.schedule.legality.checks import require_only_blocks, require_pl
 from blockwright.schedule.legality.guards import require_lasting
 from blockwright.schedule.rewrite.move import body_parts
 
-"""Annotations of the classic system that ask for what happens here."""
 _FREE = frozenset({"prefetch", "atomic_add", "call_extern"})
-"""Effects that a block's signature states."""
+"""Calls whose effects a block's signature declares."""
 
 
 class PipelinePlan(msgspec.Struct, frozen=True, eq=False):
     """A legal pipeline.
 
     Attributes:
-        loop: what is pipelined.
+        loop: the pipelined loop.
         parts: the statements of its body.
-        stages, order: per statement the stage (the least is 0), and the statements' positions in
-            the order in which they run at one time.
+        stages: the stage of each statement; the smallest is 0.
+        order: statement indices in the order in which they run at one time.
         versions: buffers that cross stages, with the number of versions each needs.
-        private: all buffers that every iteration fills anew; includes those of `versions`.
+        private: all buffers that every iteration rewrites completely; includes those of `versions`.
     """
 
     loop: ir.For
@@ -53,14 +52,14 @@ class PipelinePlan(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def depth(self) -> int:
-        """How many iterations are begun before the first one ends, less one."""
+        """The number of iterations started before the first one ends, minus one."""
         return max(self.stages)
 
 
 def plan(
     state: StepState, loop: ir.For, stages: Sequence[int], orders: Sequence[int] | None
 ) -> PipelinePlan:
-    """Check a pipeline of a loop; see `SoftwarePipeline` for the requirements."""
+    """Check a software pipeline of a loop; see `SoftwarePipeline` for the requirements."""
     other = loop.annotations.keys() - {PIPELINE_STAGE, PIPELINE_ORDER}
     if loop.kind is not ir.ForKind.SERIAL or other or loop in state.tree.left_early:
         require_plain_loop(state, loop)
@@ -80,7 +79,7 @@ def _order(
     stages: Sequence[int],
     orders: Sequence[int] | None,
 ) -> tuple[int, ...]:
-    """Positions of the statements in the order in which they run at one time."""
+    """Statement indices in the order in which they run at one time."""
     given = range(len(parts)) if orders is None else orders
     for word, values in (("stages", stages), ("orders", given)):
         if len(values) != len(parts):
@@ -89,7 +88,7 @@ def _order(
                 f"{len(values)} entries",
                 code="BW304",
                 guilty=[loop],
-                help="give one number for each statement of the body",
+                help="pass one number for each statement of the body",
             )
         if any(v < 0 for v in values):
             state.fail(
@@ -97,16 +96,16 @@ def _order(
             )
     if len(set(given)) != len(given):
         state.fail(
-            "two statements have the same place in orders",
+            "two statements have the same position in orders",
             code="BW304",
             guilty=[loop],
-            help="number the statements in the order in which they shall run",
+            help="number the statements in execution order",
         )
     return tuple(sorted(range(len(parts)), key=lambda k: given[k]))
 
 
 class _Access(msgspec.Struct, frozen=True, eq=False):
-    """What a block of a statement touches in one iteration of the loop, as a box."""
+    """The bounding box of a block's accesses in one iteration of the loop."""
 
     block: ir.Block
     box: ir.BufferRegion
@@ -114,7 +113,7 @@ class _Access(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Planner:
-    """Finds the distances at which instances are exchanged, and what meets there."""
+    """Finds the distances at which instances are reordered, and conflicting accesses at them."""
 
     def __init__(
         self,
@@ -136,7 +135,7 @@ class _Planner:
         self.private = [b for b, why in self.shared.items() if not why]
         self.needed: dict[ir.Buffer, int] = {}
 
-    # ------------------------------------------------------------------ what is touched
+    # ------------------------------------------------------------------ accesses
     def _accesses(self, part: ir.Stmt) -> dict[ir.Buffer, list[_Access]]:
         result: dict[ir.Buffer, list[_Access]] = {}
         for block in self.state.tree.child_blocks(part):
@@ -147,7 +146,7 @@ class _Planner:
         return result
 
     def _written(self) -> list[ir.Buffer]:
-        """Buffers that the loop writes, in order of the first write; blocks alone use them."""
+        """Buffers that the loop writes, in order of the first write; only blocks may use them."""
         result: dict[ir.Buffer, None] = {}
         for touched in self.touched:
             for buffer, accesses in touched.items():
@@ -156,7 +155,7 @@ class _Planner:
         for load in _outside_loads(self.loop):
             if load.buffer in result:
                 self.state.fail(
-                    f"{load.buffer.name} is read outside blocks, where no signature says so",
+                    f"{load.buffer.name} is read outside blocks, where no signature declares it",
                     code="BW313",
                     guilty=[self.loop, load],
                     help="move the read into a block",
@@ -164,13 +163,13 @@ class _Planner:
         return list(result)
 
     def _why_shared(self, buffer: ir.Buffer) -> str:
-        """Why iterations share a buffer; empty when every iteration fills it anew."""
+        """Why iterations share a buffer; empty if every iteration rewrites it completely."""
         if all(b is not buffer for b in self.scope.alloc_buffers):
             return f"{buffer.name} is not allocated in the block around the loop"
         users = [*self.flow.writers.get(buffer, ()), *self.flow.readers.get(buffer, ())]
         for user in users:
             if not self.state.tree.is_below(self.state.tree.realize(user), self.loop):
-                return f"block {user.name} outside the loop uses {buffer.name} too"
+                return f"block {user.name} outside the loop also uses {buffer.name}"
         for reader in self.flow.readers.get(buffer, ()):
             for region in reader.reads:
                 if region.buffer is buffer:
@@ -182,7 +181,7 @@ class _Planner:
                         )
         return ""
 
-    # ------------------------------------------------------------------ what is exchanged
+    # ------------------------------------------------------------------ reordered instances
     def run(self) -> None:
         for a, b in self._pairs():
             for distance in self._exchanged(a, b):
@@ -195,7 +194,7 @@ class _Planner:
         return ((a, b) for a in every for b in every if a != b)
 
     def _exchanged(self, a: int, b: int) -> range:
-        """Distances at which an instance of `a` would no longer come before one of `b`."""
+        """Distances at which an instance of `a` would no longer precede one of `b`."""
         end = self.stages[a] - self.stages[b] - (self.place[a] < self.place[b]) + 1
         largest = self.analyzer.const_bounds(self.loop.extent)[1]
         return range(0 if a < b else 1, end if largest is None else min(end, largest))
@@ -213,7 +212,7 @@ class _Planner:
                     self._fail((a, b), distance, buffer, (x.block, y.block))
 
     def _apart(self, x: _Access, y: _Access, distance: int) -> bool:
-        """Whether two accesses `distance` iterations apart touch different elements."""
+        """Whether two accesses `distance` iterations apart are disjoint."""
         if not distance:
             return apart(x.box, y.box, self.analyzer)
         var = self.loop.loop_var
@@ -224,7 +223,7 @@ class _Planner:
         return apart(x.box, ir.substitute(y.box, {var: later}), known)
 
     def _keep_effects(self, a: int, b: int) -> None:
-        """Two statements that are exchanged have no effects whose order can be seen."""
+        """Require that two reordered statements have no side effects whose order is observable."""
         both = self.effects[a] and self.effects[b]
         if both or _STOPS in self.effects[a] | self.effects[b]:
             self.state.fail(
@@ -252,8 +251,8 @@ class _Planner:
                 f"before statement {a} (stage {self.stages[a]})",
                 code="BW370",
                 guilty=guilty,
-                help="give the later statement a later stage, or the "
-                "same stage and a later place in orders",
+                help="assign the later statement a later stage, or the "
+                "same stage and a later position in orders",
             )
         self.state.fail(
             f"block {second} uses {buffer.name} {distance} iteration(s) after block "
@@ -267,7 +266,7 @@ class _Planner:
 
     # ------------------------------------------------------------------ versions
     def versions(self) -> dict[ir.Buffer, int]:
-        """Versions of the private buffers that cross stages or are asked to be double."""
+        """The version counts of private buffers that cross stages or must be double buffered."""
         doubled = self._doubled()
         result: dict[ir.Buffer, int] = {}
         for buffer in self.private:
@@ -278,7 +277,7 @@ class _Planner:
         return result
 
     def _doubled(self) -> set[ir.Buffer]:
-        """Buffers that an annotation asks to have two versions at least."""
+        """Buffers for which an annotation requests at least two versions."""
         result: set[ir.Buffer] = set()
         for block in self.state.tree.child_blocks(self.loop):
             if DOUBLE_BUFFER not in block.annotations:
@@ -291,15 +290,14 @@ class _Planner:
                     code="BW371",
                     guilty=[self.state.tree.realize(block)],
                     help="choose a buffer that is allocated in the program "
-                    "and written anew in each iteration before it is "
-                    "read",
+                    "and that each iteration writes before it reads",
                 )
             result.add(buffer)
         return result
 
 
 def doubled_buffer(state: StepState, block: ir.Block) -> ir.Buffer:
-    """The buffer that the annotation of a block asks to be double buffered."""
+    """The buffer that a block's annotation selects for double buffering."""
     index: Any = block.annotations[DOUBLE_BUFFER]
     number = index.value if isinstance(index, ir.IntImm) else index
     if not isinstance(number, int) or not 0 <= number < len(block.writes):
@@ -308,7 +306,7 @@ def doubled_buffer(state: StepState, block: ir.Block) -> ir.Buffer:
             f"of its {len(block.writes)} write regions",
             code="BW304",
             guilty=[state.tree.realize(block)],
-            help="double_buffer sets it; give the position of a write region, from 0",
+            help="double_buffer sets it; pass the position of a write region, from 0",
         )
     return block.writes[number].buffer
 
@@ -317,7 +315,7 @@ _STOPS = "stop"
 
 
 def _effects(part: ir.Stmt) -> set[str]:
-    """What a statement does beyond its signature: effects in a certain order, and stopping."""
+    """Side effects of a statement beyond its signature: ordered calls, and early exit."""
     result: set[str] = set()
     for node in ir.walk(part):
         if isinstance(node, ir.AssertStmt):
@@ -331,7 +329,7 @@ def _effects(part: ir.Stmt) -> set[str]:
 
 
 def _outside_loads(loop: ir.For) -> list[ir.BufferLoad]:
-    """Loads below a loop that stand in no block: in bounds, conditions and bindings."""
+    """Loads below a loop that are in no block: in bounds, conditions and bindings."""
     result: list[ir.BufferLoad] = []
     stack: list[ir.Node] = [loop.body]
     while stack:

@@ -1,4 +1,4 @@
-"""Every use of a buffer rewritten to a buffer of another layout."""
+"""Rewrite all accesses of a buffer to a buffer with another layout."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from blockwright.schedule.engine.forwarding import with_signature
 from blockwright.schedule.engine.state import StepState
 
 Moved = Callable[[tuple[ir.Expr, ...], Analyzer], tuple[ir.Expr, ...]]
-"""Old indices of an element, and what is known there → new indices."""
+"""(old indices of an element, analyzer at the access) → new indices."""
 
 
 def relayout(
     state: StepState, edit: Edit, owner: ir.Block, old: ir.Buffer, new: ir.Buffer, moved: Moved
 ) -> ir.Block:
-    """The block that allocates `old` with accesses in it moved to `new`, which it allocates; blocks
-    inside are forwarded. `old` must be used by elements only."""
+    """The block `owner`, which allocates `old`, with `old` replaced by `new`.
+
+    Accesses are rewritten by `moved`; blocks inside are forwarded. All uses of `old` must be loads
+    and stores of elements.
+    """
     return _Relayout(state, edit, owner, old, new, moved)(owner)
 
 
@@ -47,7 +50,7 @@ class _Relayout(ir.Mutator):
             inside.bind(it.var, it.dom)
 
         def part(child: ir.Node) -> ir.Node:
-            self.known, self._memo = inside, {}  # the same expression may stand elsewhere too
+            self.known, self._memo = inside, {}  # facts differ, so results must not be shared
             if child is node.init:
                 self.known = facts_of_initial(inside, self.state.tree.realize(node))
             return self(child)
@@ -55,7 +58,7 @@ class _Relayout(ir.Mutator):
         result = node.map_children(part)
         self._memo = {}
         stated = any(r.buffer is self.old for r in (*node.reads, *node.writes))
-        if result is not node or stated:  # a block may state what is read around it alone
+        if result is not node or stated:  # the access may be in the control flow around the block
             if node is self.owner:
                 allocs = tuple(self.new if b is self.old else b for b in node.alloc_buffers)
                 result = result.replace(alloc_buffers=allocs)
@@ -67,14 +70,14 @@ class _Relayout(ir.Mutator):
         return result
 
     def _require_free(self, block: ir.Block) -> None:
-        """The block states no region of the buffer by hand, which another layout has no box for."""
+        """Reject explicit regions of the buffer: they may not be boxes in the new layout."""
         if self.old.name in stated_by_user(block):
             self.state.fail(
-                f"block {block.name} states by hand what it reads of {self.old.name}, "
-                "in the layout that it has now",
+                f"block {block.name} declares the region it reads of {self.old.name} explicitly, "
+                "in the current layout",
                 code="BW366",
                 guilty=[block],
-                help="take the step before annotate_buffer_access, or "
+                help="apply the step before annotate_buffer_access, or "
                 f'unannotate("{block.name}", "{EXPLICIT_READ}") first',
             )
 

@@ -1,4 +1,4 @@
-"""How tiles are drawn: uniformly over all ways to write an extent as a product."""
+"""Sample tile sizes, uniformly over all ordered factorizations of an extent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from blockwright.schedule.engine.state import StepState
 
 
 def prime_powers(number: int) -> dict[int, int]:
-    """The primes in a number with their exponents."""
+    """The prime factorization of a number: prime → exponent."""
     result: dict[int, int] = {}
     prime = 2
     while prime * prime <= number:
@@ -25,7 +25,7 @@ def prime_powers(number: int) -> dict[int, int]:
 
 
 def divisors(number: int) -> list[int]:
-    """All divisors, the smallest first."""
+    """All divisors in ascending order."""
     result = [1]
     for prime, power in prime_powers(number).items():
         result = [d * prime**k for d in result for k in range(power + 1)]
@@ -33,7 +33,7 @@ def divisors(number: int) -> list[int]:
 
 
 def count_tiles(extent: int, parts: int) -> int:
-    """In how many ways an extent is a product of so many factors, order counting."""
+    """The number of ordered factorizations of an extent into `parts` factors."""
     if parts == 0:
         return int(extent == 1)
     return math.prod(math.comb(e + parts - 1, parts - 1) for e in prime_powers(extent).values())
@@ -42,7 +42,7 @@ def count_tiles(extent: int, parts: int) -> int:
 def draw_tile(
     random: Random, extent: int, parts: int, allowed: Callable[[int], bool] = lambda d: True
 ) -> list[int]:
-    """Factors of an extent, each tile as likely as any other; `allowed` restricts the innermost."""
+    """Sample an ordered factorization uniformly; `allowed` restricts the innermost factor."""
     if parts == 1:
         return [extent]
     inner = [d for d in divisors(extent) if allowed(d)]
@@ -52,7 +52,7 @@ def draw_tile(
 
 
 def constant_extent(state: StepState, loop: ir.For) -> int:
-    """The extent of a loop whose perfect tiles can be listed."""
+    """The constant, positive extent of a loop; fails if there is none."""
     result = ir.const_int(loop.extent)
     if result is None:
         state.fail(
@@ -74,20 +74,20 @@ def constant_extent(state: StepState, loop: ir.For) -> int:
 def require_parts(state: StepState, parts: int, least: int = 1) -> None:
     if parts < least:
         state.fail(
-            f"a tile of {parts} factors is asked for",
+            f"cannot sample a tile of {parts} factors",
             code="BW304",
-            help=f"ask for at least {least}",
+            help=f"request at least {least}",
         )
 
 
 def require_decision(
     state: StepState, loop: ir.For, decision: Sequence[int], fits: bool, rule: str
 ) -> None:
-    """A decision that is given is one that could have been drawn."""
+    """Require that a given decision is one that could have been sampled."""
     if not fits:
         state.fail(
             f"the decision {list(decision)} for loop {loop.loop_var.name} breaks a rule: {rule}",
             code="BW318",
             guilty=[loop],
-            help="give decision=None to draw another one",
+            help="pass decision=None to sample another one",
         )

@@ -1,4 +1,4 @@
-"""Dividing the iterators of a block into a part for a new block around it and a part inside."""
+"""Split the iterators of a block into an outer block and an inner block (`blockize`)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from blockwright.schedule.engine.state import StepState
 from blockwright.schedule.legality.try_remedies import THEN, called, calls, first_legal
 
 Bound = tuple[ir.IterVar, type[ir.CompareOp], ir.Expr]
-"""A comparison of an iterator with something fixed."""
+"""A comparison of an iterator with a loop-invariant value."""
 
 
 def divide(
     state: StepState, block: ir.Block, inside: Sequence[ir.For], predicate: ir.Expr
 ) -> SubspaceDivision:
-    """The bindings of a block as an outer part and a part that the loops inside drive.
+    """Divide the bindings of a block into an outer part and a part that the inner loops drive.
 
     Args:
-        predicate: which iterations count; the outer parts stay in their extents where it holds.
+        predicate: the iterations that run; where it holds, the outer parts are in range.
     """
     realize = state.tree.realize(block)
     loops = state.tree.loops_above(block)
@@ -40,8 +40,8 @@ def divide(
         for var, domain in domains.items():
             analyzer.bind(var, domain)
         if not all(_makes(p, v, analyzer) for p, v in zip(result.pairs, values, strict=True)):
-            # The predicate leaves one value of an iterator, whose loop then is in no part of it:
-            # divided as if there were no predicate, the parts can be compared with its limit.
+            # The predicate restricts an iterator to one value, so its loop occurs in neither part.
+            # Divide without the predicate, so that the parts can be compared with its limit.
             given = None
             whole = subspace_divide(values, domains, own, None, base)
             result = whole and msgspec.structs.replace(
@@ -84,8 +84,11 @@ def _alone(
     predicate: ir.Expr | None,
     base: Analyzer,
 ) -> SubspacePair | None:
-    """The parts of one binding as its own loops make them. Another loop, such as one inside of the
-    new block, may run no iteration where the new block and its initial value have this binding."""
+    """Divide one binding by the loops that it uses, without facts from other loops.
+
+    Another loop, such as one inside the new block, may be empty where the new block and its initial
+    value use this binding.
+    """
     mine = domains_of(value, domains)
     mine |= {v: dom for v, dom in domains.items() if v not in mine and _runs(dom, base)}
     others = domains.keys() - mine.keys()
@@ -99,10 +102,10 @@ def _alone(
 def _with_empty_loops(
     pair: SubspacePair, it: ir.IterVar, value: ir.Expr, inside: Container[ir.Var], base: Analyzer
 ) -> SubspacePair:
-    """A part of one value, but over the whole domain where that may be empty.
+    """Restore the whole domain as inner part if it may be empty but was simplified to extent 1.
 
-    Parts are simplified by what holds inside of all loops, where no domain is empty: an extent of
-    at most 1 then is 1. The new block would run, and set initial values, where there is nothing.
+    Parts are simplified with the facts inside all loops, where no domain is empty: an extent of at
+    most 1 becomes 1. The new block would then run, and store initial values, for an empty domain.
     """
     extents = (pair.inner_extent, pair.outer_extent, it.dom.extent)
     if [ir.const_int(e) for e in extents] != [1, 1, None]:
@@ -118,25 +121,25 @@ def _with_empty_loops(
 
 
 def _unfit(pair: SubspacePair, loops: set[ir.Var]) -> bool:
-    """Whether a part inside has no fixed place or length, next to others, or is empty."""
+    """Whether the inner part is empty, or its start or extent varies although there are several
+    outer parts."""
     ends = (pair.inner_start, pair.inner_extent)
     moves = any(ir.uses_var(e, loops) for e in ends) and not ir.is_const_int(pair.outer_extent, 1)
     return moves or ir.is_const_int(pair.inner_extent, 0)
 
 
 def _moves(expr: ir.Expr, loops: set[ir.Var]) -> bool:
-    """Whether an end of a part is not fixed: loops or data decide it."""
+    """Whether a bound of a part depends on loops or on loaded data."""
     return ir.uses_var(expr, loops) or bool(ir.collect(expr, ir.BufferLoad))
 
 
 def _require_own_extents(state: StepState, block: ir.Block, inside: Sequence[ir.For]) -> None:
-    """A block uses no loop around it: extents of loops inside may depend on one another alone."""
+    """Require that extents of inner loops depend only on each other, not on loops outside."""
     outside = {f.loop_var for f in state.tree.loops_above(block) if f not in inside}
     for loop in inside:
         if any(ir.uses_var(e, outside) for e in (loop.min, loop.extent)):
             state.fail(
-                f"the extent of loop {loop.loop_var.name} depends on a loop outside of the "
-                "new block",
+                f"the extent of loop {loop.loop_var.name} depends on a loop outside the new block",
                 code="BW350",
                 guilty=[loop, state.tree.realize(block)],
                 help="choose the loop that the extent depends on, or one further outside",
@@ -144,7 +147,7 @@ def _require_own_extents(state: StepState, block: ir.Block, inside: Sequence[ir.
 
 
 def _makes(pair: SubspacePair, value: ir.Expr, analyzer: Analyzer) -> bool:
-    """Whether the parts come to the value in every iteration, counted or not."""
+    """Whether the parts recompose to the value in every iteration, also where the predicate fails."""
     return analyzer.prove_equal(pair.outer * pair.inner_extent + pair.inner, value)
 
 
@@ -155,7 +158,7 @@ def iterators(
     analyzer: Analyzer,
     running: set[ir.Var],
 ) -> tuple[list[ir.IterVar], list[ir.Expr], list[ir.IterVar], list[ir.Expr], dict[ir.Var, ir.Expr]]:
-    """Outer and inner iterators with their values, and each old iterator in terms of them."""
+    """Outer iterators, their values, inner iterators, their values, and old iterator → new value."""
     outer: list[ir.IterVar] = []
     outer_values: list[ir.Expr] = []
     inner: list[ir.IterVar] = []
@@ -166,7 +169,7 @@ def iterators(
         zero = ir.const(0, dtype)
         ends = (pair.inner_start, pair.inner_extent)
         if ir.is_const_int(pair.outer_extent, 1) and any(_moves(e, running) for e in ends):
-            # all of it lies inside: no domain says more
+            # the inner part is the whole iterator: use its declared domain
             whole = {"inner_start": it.dom.min, "inner_extent": it.dom.extent}
             pair = msgspec.structs.replace(pair, **whole)
         value: ir.Expr = zero
@@ -195,8 +198,11 @@ def iterators(
 def _outer_domain(
     it: ir.IterVar, pair: SubspacePair, analyzer: Analyzer, running: set[ir.Var]
 ) -> ir.Range:
-    """The domain of an outer iterator. Where loops around the block would decide where it begins,
-    which they may not, it holds the parts of all values of the old iterator."""
+    """The domain of an outer iterator.
+
+    A domain must not depend on loops around the block. If its start would, the domain covers the
+    outer parts of all values of the old iterator.
+    """
     if not _moves(pair.outer_start, running):
         extent = _extent(pair.outer_extent, it, pair, analyzer, running)
         return ir.Range(pair.outer_start, extent)
@@ -209,8 +215,8 @@ def _outer_domain(
 def _extent(
     extent: ir.Expr, it: ir.IterVar, pair: SubspacePair, analyzer: Analyzer, running: set[ir.Var]
 ) -> ir.Expr:
-    """The extent of an outer iterator; that of the old iterator where it is the same, or where it
-    would depend on a loop, which no domain may."""
+    """The extent of an outer iterator, computed from the old iterator's domain if it would
+    otherwise depend on a loop."""
     if _moves(extent, running):
         return analyzer.simplify(ir.ceildiv(*ir.match_types(it.dom.extent, pair.inner_extent)))
     whole = ir.is_const_int(pair.inner_extent, 1) and analyzer.prove_equal(extent, it.dom.extent)
@@ -218,7 +224,7 @@ def _extent(
 
 
 def bounds(state: StepState, block: ir.Block, conditions: Iterable[ir.Expr]) -> list[Bound]:
-    """Conditions on loops as comparisons of an iterator with something fixed."""
+    """Convert conditions on loops to comparisons of an iterator with a loop-invariant value."""
     realize = state.tree.realize(block)
     analyzer = state.analyzer(realize)
     loops = {f.loop_var for f in state.tree.loops_above(block)}
@@ -234,17 +240,17 @@ def bounds(state: StepState, block: ir.Block, conditions: Iterable[ir.Expr]) -> 
                     result = True
         if not result:
             state.fail(
-                "a condition of the predicate concerns no single iterator",
+                "a condition of the predicate is not a bound of a single iterator",
                 code="BW356",
                 guilty=[realize],
                 help="choose factors that divide the loops, pad_einsum the "
-                "block, or cut the border off with loop_partition",
+                "block, or peel the boundary with loop_partition",
             )
     return kept
 
 
 def predicate(limits: Iterable[Bound], values: dict[ir.Var, ir.Expr]) -> ir.Expr:
-    """The comparisons with the iterators put in terms of something else."""
+    """The conjunction of the comparisons, with iterators replaced by `values`."""
     return ir.all_of(
         compare(*ir.match_types(values[it.var], limit)) for it, compare, limit in limits
     )
@@ -256,10 +262,9 @@ def shortened(
     mapping: dict[ir.Var, ir.Expr],
     analyzer: Analyzer,
 ) -> list[ir.IterVar]:
-    """Inner iterators whose domain ends where a limit cuts the tile, as at a ragged border.
+    """Clip the domains of inner iterators to the limits, as in a partial tile.
 
-    With that the limits only keep iterators inside their domains, and blocks inside a tile can be
-    moved like any others.
+    The limits are then implied by the domains, so that blocks inside a tile can be moved freely.
     """
     result = {it.var: it for it in iters}
     for it, compare, limit in limits:
@@ -276,7 +281,7 @@ def shortened(
 
 
 class _Simplify(Forwarding):
-    """Simplified indices and regions; blocks inside that change are forwarded."""
+    """Simplifies indices and regions; blocks inside that change are forwarded."""
 
     def __init__(self, analyzer: Analyzer, forward: dict[ir.Block, ir.Block]) -> None:
         super().__init__(forward)
@@ -302,10 +307,10 @@ class _Simplify(Forwarding):
 
 
 def simplified(block: ir.Block, analyzer: Analyzer, forward: dict[ir.Block, ir.Block]) -> ir.Block:
-    """The block with simplified indices, also in the blocks inside and their signatures.
+    """Simplify the indices in a block, in the blocks inside and in their signatures.
 
     Args:
-        analyzer: what is known in the block, where its reduction takes a step.
+        analyzer: facts in the block's body, where reduction domains are not empty.
     """
     body = _Simplify(analyzer, forward)(block.body)
     if block.init is None:
@@ -316,7 +321,7 @@ def simplified(block: ir.Block, analyzer: Analyzer, forward: dict[ir.Block, ir.B
 
 
 def rebuild(node: ir.Stmt, old: ir.Stmt, new: ir.Stmt) -> ir.Stmt:
-    """`node` with `old`, somewhere below it, replaced."""
+    """`node` with the statement `old`, somewhere below it, replaced by `new`."""
     if node is old:
         return new
     if isinstance(node, ir.Block):
@@ -325,7 +330,7 @@ def rebuild(node: ir.Stmt, old: ir.Stmt, new: ir.Stmt) -> ir.Stmt:
 
 
 def _inner_parts(state: StepState, block: ir.Block, inside: list[ir.For]) -> str:
-    """How the loops inside a new block come to be the inner parts of splits."""
+    """Help text: how to make the loops inside a new block the inner parts of splits."""
     above = state.tree.loops_above(block)
     outside = [f for f in above if f not in inside]
     ways: list[str] = []

@@ -1,4 +1,4 @@
-"""Where a buffer lives and how much of it: what an iteration touches, and accesses moved to it."""
+"""Buffer ownership, footprint of an iteration, and redirection of accesses to another buffer."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from blockwright.schedule.legality.try_remedies import called, first_legal
 def require_owned(
     state: StepState, scope: ir.Block, block: ir.Block, buffer_index: int | str
 ) -> tuple[ir.Buffer, ir.Block]:
-    """The buffer that a block writes, and the block around the scope that allocates it.
+    """The buffer that a block writes, and the block that allocates it.
 
-    It is used element by element, and in no other scope.
+    Requires that the buffer is accessed only by loads and stores of elements, and only in `scope`.
     """
     buffer = accessed_buffer(state, block, buffer_index, "write")
     owner = home(state, buffer)
@@ -34,23 +34,23 @@ def require_owned(
             f"{buffer.name} is a parameter of the function",
             code="BW321",
             guilty=[state.realize(block)],
-            help=f'cache_write("{block.name}", "{buffer.name}", "global") first, and '
-            f"{state.step_name} on block {block.name} again, which then writes a buffer of "
-            "the function's own",
+            help=f'cache_write("{block.name}", "{buffer.name}", "global") first, then '
+            f"{state.step_name} on block {block.name} again, which then writes an "
+            "intermediate buffer",
         )
     if buffer.strides or buffer.offset is not None or buffer.axis_separators:
         state.fail(
             f"{buffer.name} has a layout of its own",
             code="BW328",
             guilty=[state.realize(block)],
-            help="take the step before the buffer gets strides, an offset or axis separators",
+            help="apply the step before the buffer gets strides, an offset or axis separators",
         )
     if len(accesses_to(owner.body, buffer)) != len(accesses_to(scope.body, buffer)):
         state.fail(
-            f"{buffer.name} is used outside of block {scope.name} too",
+            f"{buffer.name} is also used outside block {scope.name}",
             code="BW322",
             guilty=[owner, scope],
-            help="take the step on the block in whose scope all uses of the buffer stand",
+            help="apply the step to a block whose scope contains all uses of the buffer",
         )
     require_in_blocks(state, scope, buffer)
     require_elements(state, owner.body, buffer)
@@ -60,7 +60,7 @@ def require_owned(
 def users_below(
     state: StepState, flow: BlockScope, buffer: ir.Buffer, loop: ir.For
 ) -> tuple[list[ir.Block], list[ir.Block]]:
-    """Writers and readers of a buffer, all of which must be inside the loop."""
+    """Writers and readers of a buffer; requires that all of them are inside the loop."""
     writers, readers = flow.writers.get(buffer, []), flow.readers.get(buffer, [])
     for user in (*writers, *readers):
         realize = state.tree.realize(user)
@@ -72,13 +72,13 @@ help=_into(state, user, loop, buffer))  # fmt: skip
 
 
 def _into(state: StepState, user: ir.Block, loop: ir.For, buffer: ir.Buffer) -> str:
-    """What brings a user of a buffer into a loop."""
+    """Help text: the step that moves a user of the buffer into the loop."""
     name = called(state, loop)
     moves = [f'{step}("{user.name}", {name})' for step in ("compute_at", "reverse_compute_at")]
     way = first_legal(state, moves)
     if way:
         return f"{way} first"
-    return f"choose a loop around all that use {buffer.name}; no step takes {user.name} into {name}"
+    return f"choose a loop around all uses of {buffer.name}; no step moves {user.name} into {name}"
 
 
 def touched_box(
@@ -88,7 +88,7 @@ def touched_box(
     fixed: Sequence[ir.For],
     analyzer: Analyzer,
 ) -> list[ir.Range]:
-    """The box of a buffer that all blocks of the scope touch in one iteration of some loops."""
+    """The bounding box of all accesses to a buffer in one iteration of the `fixed` loops."""
     boxes: list[tuple[ir.Range, ...]] = []
     for block in flow.blocks:
         for region in (*block.writes, *block.reads):
@@ -110,10 +110,10 @@ def moved_accesses(
     forward: dict[ir.Block, ir.Block],
     whole: int | None = None,
 ) -> Any:
-    """The statement with accesses of `buffer` made to `fresh`, each index mapped by dimension.
+    """The statement with accesses of `buffer` redirected to `fresh`, each index mapped by `index`.
 
-    Blocks inside get the signatures that follow; what they were is noted in `forward`. In the
-    dimension `whole`, regions of more than one element state all of it.
+    Signatures of blocks inside are recomputed, and the blocks recorded in `forward`. In dimension
+    `whole`, regions of more than one element are widened to the whole dimension.
     """
     return _Moved(buffer, fresh, index, forward, whole)(stmt)
 

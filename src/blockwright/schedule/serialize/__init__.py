@@ -1,1 +1,1 @@
-"""Traces as JSON and as Python text."""
+"""Serialization of traces: JSON and Python text."""

@@ -1,4 +1,4 @@
-"""The plain form of a trace: what `json` can write and read."""
+"""JSON form of a trace: convert steps to plain data and back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _HANDLE = re.compile(r"[bl]\d+|v\d+_*")
 
 
 def steps_as_json(steps: Iterable[Instruction]) -> list[Any]:
-    """`[step, {parameter: value}, [handle, …]]`; in a composite call also `[number, text]`."""
+    """One `[step, {parameter: value}, [handle, …]]` per step; a step of a composite call also has
+    `[number, text]`."""
     result: list[Any] = []
     calls: dict[CompositeCall, int] = {}
     for step in steps:
@@ -39,7 +40,7 @@ def steps_as_json(steps: Iterable[Instruction]) -> list[Any]:
 def steps_from_json(
     steps: list[Any], records: Mapping[str, type[Primitive]], func: ir.PrimFunc
 ) -> tuple[Instruction, ...]:
-    """The steps of a plain form; drawn numbers and the symbols of `func` are found by name."""
+    """Deserialize steps; sampled numbers and symbols of `func` are resolved by name."""
     names = {v.name: v for v in symbols_of(func)}
     calls: dict[int, CompositeCall] = {}
     result: list[Instruction] = []
@@ -49,7 +50,7 @@ def steps_from_json(
             raise ScheduleError(
                 f"the trace names an unknown step {path!r}",
                 code="BW306",
-                help="it was written by another version",
+                help="it was written by another version, or its record class is missing",
             )
         notes = dict(fields_of(record))
         fields = {k: _unplain(v, notes.get(k, ""), names) for k, v in values.items()}
@@ -97,7 +98,7 @@ def _unplain(value: Any, annotation: str, names: Mapping[str, ir.Var]) -> Any:
 def _handle(text: str) -> Handle:
     if _HANDLE.fullmatch(text) is None:
         raise ScheduleError(
-            f"the trace names a handle {text!r}", code="BW306", help="handles are called b1, l2, v3"
+            f"{text!r} in the trace is not a handle", code="BW306", help="handles are b1, l2 or v3"
         )
     if text.startswith("v"):
         return ExprRV(text, ir.dtype_of("int32"))
@@ -136,7 +137,7 @@ _CALLS: dict[str, Callable[..., Any]] = {"min": ir.minimum, "max": ir.maximum}
 
 
 def _evaluate(node: ast.expr, names: Mapping[str, ir.Var]) -> Any:
-    """The value of the few kinds of expressions that index maps and factors are made of."""
+    """Evaluate the restricted expressions that index maps and factors consist of."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name) and node.id in names:
@@ -155,7 +156,7 @@ def _evaluate(node: ast.expr, names: Mapping[str, ir.Var]) -> Any:
         if _NUMBER_TYPE.fullmatch(node.func.id):
             return ir.cast_to(ir.as_expr(values[0]), node.func.id)
     raise ScheduleError(
-        f"the trace holds an expression that cannot be read: {ast.unparse(node)}",
+        f"the trace contains an unsupported expression: {ast.unparse(node)}",
         code="BW306",
         help="expressions of a trace are written by to_json; do not edit them",
     )

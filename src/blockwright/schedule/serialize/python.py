@@ -1,4 +1,4 @@
-"""The Python form of a trace: the calls that repeat its steps."""
+"""Python form of a trace: the calls that repeat its steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from blockwright.schedule.engine.record import Primitive, fields_of
 
 
 def steps_as_python(steps: Iterable[Instruction], schedule: str) -> str:
-    """One call per line; the steps of a composite call stand between two comments."""
+    """One call per line; two comments enclose the steps of a composite call."""
     lines: list[str] = []
     drawn: set[Handle] = set()
     call: CompositeCall | None = None
@@ -49,7 +49,7 @@ def _line(step: Instruction, text: _Text) -> str:
 
 
 def call_text(record: Primitive, value: Callable[[Any], str], schedule: str = "") -> str:
-    """The call that makes a record; parameters that have their default are left out."""
+    """The call that builds a record; parameters with default values are omitted."""
     args: list[str] = []
     named = False
     fields = msgspec.structs.fields(type(record))
@@ -69,7 +69,7 @@ def _same(held: Any, default: Any) -> bool:
 
 
 def map_text(index_map: IndexMap, text: Callable[[ir.Expr], str] = expr_text) -> str:
-    """An index map as a lambda."""
+    """An index map as lambda text."""
     names = ", ".join(v.name for v in index_map.initial)
     parts = [text(e) for e in index_map.final]
     for position in reversed(index_map.separators):
@@ -78,7 +78,7 @@ def map_text(index_map: IndexMap, text: Callable[[ir.Expr], str] = expr_text) ->
 
 
 class _Text:
-    """Values as Python text; symbols of the program become `sch.symbol("n")`."""
+    """Prints values as Python text; symbols of the program become `sch.symbol("n")`."""
 
     def __init__(self, schedule: str, drawn: set[Handle]) -> None:
         self.schedule = schedule
@@ -97,7 +97,7 @@ class _Text:
         return self.expr(value, set()) if isinstance(value, ir.Expr) else repr(value)
 
     def expr(self, expr: ir.Expr, bound: set[ir.Var]) -> str:
-        """An expression that Python evaluates to it."""
+        """Python text that evaluates to the expression."""
         names = {
             v: ir.Var(f'{self.schedule}.symbol("{v.name}")', v.type)
             for v in ir.free_vars(expr)
@@ -107,7 +107,7 @@ class _Text:
 
 
 def _spelled(expr: ir.Expr) -> str:
-    """Infix text whose calls are those of the dialect, where Python's would compare or differ."""
+    """Infix text with `T.` calls where Python's own functions would differ (`min`, casts)."""
     if isinstance(expr, (ir.Min, ir.Max)):
         return f"T.{expr.symbol}({_spelled(expr.a)}, {_spelled(expr.b)})"
     if isinstance(expr, ir.Cast):
@@ -124,7 +124,7 @@ def _nested(expr: ir.Expr) -> str:
 
 
 def short_value(value: Any) -> str:
-    """A value for a heading: handles and symbols by their names."""
+    """Short text of a value, with handles and symbols by name."""
     if isinstance(value, (BlockRV, LoopRV)):
         return repr(value)
     if isinstance(value, (tuple, list)):
