@@ -252,7 +252,7 @@ def test_parallel_strips_come_before_rolling() -> None:
 def test_a_parameter_is_aligned_behind_a_copy() -> None:
     sch = start(DENSE)
     advice = refused(sch, aligned_output)
-    assert 'cache_write("relu", "Y", "global") first, and storage_align on relu again' in advice
+    assert 'cache_write("relu", "Y", "global") first, then storage_align on relu again' in advice
     sch.cache_write("relu", "Y", "global")
     sch.storage_align("relu", 0, 0, 32, 8)
 

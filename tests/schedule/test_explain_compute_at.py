@@ -38,7 +38,7 @@ def test_a_tile_with_a_halo_shows_what_it_needs() -> None:
         "  vh (S) in 0:12  needs h_0 * 4:(h_0 * 4) + 6  loop ax0 of 6  follows h_0",
         "  vw (S) in 0:8   all of it                    loop ax1 of 8",
         "  work: 1.5 times (144 runs for 96 instances)",
-        "  By is 12 x 8 in the program still; lowering (compact_buffers) keeps the 6 x 8 that one "
+        "  By is still 12 x 8 in the program; lowering (compact_buffers) keeps the 6 x 8 that one "
         "iteration needs",
     ]
 

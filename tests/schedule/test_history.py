@@ -47,7 +47,7 @@ def test_undo_brings_back_the_program_and_its_handles(sch: Schedule) -> None:
     assert sch.alive(i)
     assert [sch.get(loop) for loop in sch.get_loops(b)] == [sch.get(i), sch.get(j)]
     with pytest.raises(
-        ScheduleError, match="loop behind l3 is gone: step 2, split, which gave it, was taken back"
+        ScheduleError, match="loop behind l3 is gone: step 2, split, which returned it, was undone"
     ) as caught:
         sch.unroll(i0)
     assert caught.value.code == "BW301"

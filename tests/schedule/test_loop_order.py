@@ -133,7 +133,7 @@ def test_producers_in_another_order_take_no_ordered_reduction_along() -> None:
     sch = Schedule(HORNER)
     _, outer, inner = (sch.get_loops("U")[0], *sch.split(sch.get_loops("U")[1], [None, 5]))
     sch.reorder(inner, outer)
-    refused("BW330", "cannot change places", lambda: sch.reverse_compute_at("S", outer))
+    refused("BW330", "cannot be reordered", lambda: sch.reverse_compute_at("S", outer))
 
 
 FUSED = """

@@ -99,8 +99,8 @@ SUBSTANCE = [
      'outer, inner = split(get_loops("upper")[0], [16, 3]), then merge(outer, '),
     ("atomic_argmax", "more than one store", "rfactor(k_0, 0)"),
     ("block_of_a_part_of_the_sum", "matmul is not complete", 'decompose_reduction("matmul"'),
-    ("split_after_parallel", "parallel already", "take split on loop i first"),
-    ("fuse_past_a_second_statement", "block relu stands beside", "before block relu"),
+    ("split_after_parallel", "parallel already", "apply split to loop i first"),
+    ("fuse_past_a_second_statement", "block relu is beside", "before block relu"),
 ]  # fmt: skip
 
 

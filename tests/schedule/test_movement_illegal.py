@@ -163,13 +163,13 @@ SET_SCOPE: dict[str, Case] = {
         "only reads 'A' and does not write it"),
     "set_scope: no name": (
         CHAIN, lambda s: s.set_scope(block(s, "C"), 0, "fast memory"), "BW304",
-        "is no storage scope"),
+        "is not a storage scope"),
     "set_scope: type": (CHAIN, lambda s: s.set_scope(block(s, "C"), 0, 3), "BW304",
                         "argument 3, 'storage_scope': expected a string, got int 3"),
 }  # fmt: skip
 CACHE_READ: dict[str, Case] = {
     "cache_read: no name": (COPY, lambda s: s.cache_read(block(s, "B"), 0, ""), "BW304",
-                            "is no storage scope"),
+                            "is not a storage scope"),
     "cache_read: block changes what it reads": (
         IN_PLACE, lambda s: s.cache_read(block(s, "A"), 0, "local"), "BW323", "cannot read a copy"),
     "cache_read: read before it is written": (
@@ -360,7 +360,7 @@ REDUCTION: dict[str, Case] = {
         SHARED, lambda s: s.rfactor(loop(s, "C", 0), 0), "BW310", "exactly one block below"),
     "rfactor: initial value that counts": (
         SUM.replace("T.float32(0)", "T.float32(1)"), lambda s: s.rfactor(loop(s, "C", 1), 0),
-        "BW330", "is not neutral and would count again"),
+        "BW330", "is not neutral and would be added repeatedly"),
     "rfactor: difference": (
         SUM.replace("C[vi] + A[vi, vk]", "C[vi] - A[vi, vk]"),
         lambda s: s.rfactor(loop(s, "C", 1), 0), "BW330", "not a sum, product"),

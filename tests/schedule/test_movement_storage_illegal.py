@@ -243,7 +243,7 @@ AT: dict[str, Case] = {
         "is not below loop"),
     "read_at: no name": (
         CHAIN, lambda s: s.read_at(loop(s, "B", 0), block(s, "B"), 0, "a b"), "BW304",
-        "is no storage scope"),
+        "is not a storage scope"),
     "read_at: written in the loop": (
         SHARED, lambda s: s.read_at(loop(s, "B", 0), block(s, "B"), "C", "local"), "BW323",
         "block C below loop i writes C"),
@@ -272,7 +272,7 @@ AT: dict[str, Case] = {
         "is not below loop"),
     "write_at: out of the iterations' own copies": (
         HALO, lambda s: s.write_at(loop(s, "C", 0), block(s, "C"), 0, "global"), "BW317",
-        "a store after it would make it one"),
+        "a store after it would make it shared"),
     "write_at: no such region": (
         CHAIN, lambda s: s.write_at(loop(s, "B", 0), block(s, "B"), 1, "local"), "BW320",
         "there is no number 1"),
@@ -354,7 +354,7 @@ LAYOUT: dict[str, Case] = {
         "a view with fixed strides"),
     "storage_align: strides stated": (
         CHAIN.replace('(32, 32), "float32")', '(32, 32), "float32", strides=(40, 1))', 1),
-        lambda s: s.storage_align(block(s, "C"), 0, 0, 8, 0), "BW328", "states its strides"),
+        lambda s: s.storage_align(block(s, "C"), 0, 0, 8, 0), "BW328", "declares explicit strides"),
     "transform_layout: alignment stated before": (
         CHAIN, lambda s: (s.storage_align(block(s, "C"), 0, 0, 8, 0),
                           s.transform_layout(block(s, "C"), "C", lambda i, j: (j, i))), "BW328",
@@ -406,7 +406,7 @@ PADDING: dict[str, Case] = {
         "where the constant would show"),
     "decompose_padding: out of the iterations' own copies": (
         HALO, lambda s: s.decompose_padding(block(s, "C"), loop(s, "C", 0)), "BW317",
-        "each iteration of loop t has C for itself"),
+        "C is private to each iteration of loop t"),
     "decompose_padding: twice": (
         PAD, lambda s: (s.decompose_padding(block(s, "C"), loop(s, "C", 0)),
                         s.decompose_padding(block(s, "C"), loop(s, "C", 0))), "BW333",

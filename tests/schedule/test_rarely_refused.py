@@ -488,7 +488,7 @@ CASES: dict[str, Case] = {
         "block S has not written all of S that block C reads"),
     "compute_at: an index beyond": (
         CHAIN, lambda s: s.compute_at(block(s, "C"), loop(s, "B", 0), index=5), "BW357",
-        "index 5 is outside the legal places 0 to 0"),
+        "index 5 is outside the legal positions 0 to 0"),
     "reverse_compute_inline: of what then reads ahead": (
         MIRRORED.replace("READ", "A[vi, 1]").replace("OTHER", "S[31 - vi]"),
         lambda s: s.reverse_compute_inline(block(s, "B")), "BW316", "after the move"),
@@ -499,7 +499,7 @@ CASES: dict[str, Case] = {
         VIEWED, lambda s: s.reverse_compute_inline(block(s, "B")), "BW359", "as a whole"),
     "reverse_compute_inline: past a reader": (
         USED_BETWEEN, lambda s: s.reverse_compute_inline(block(s, "B")), "BW316",
-        "block S uses B, which block B would write sooner or later"),
+        "block S uses B, which block B would write earlier or later"),
     "reverse_compute_inline: of a part": (
         PART_READ, lambda s: s.reverse_compute_inline(block(s, "B")), "BW314",
         "its instances may write the same element of B"),
@@ -512,7 +512,7 @@ CASES: dict[str, Case] = {
         lambda s: s.reverse_compute_at(block(s, "B"), loop(s, "C", 0)), "BW317",
         "drives the reduction iterator vk of block B, so it cannot be parallel"),
     "blockize: a condition on two iterators": (
-        BELOW_ALL, lambda s: s.blockize(loop(s, "B", 1)), "BW356", "concerns no single iterator"),
+        BELOW_ALL, lambda s: s.blockize(loop(s, "B", 1)), "BW356", "bound of a single iterator"),
     "reindex: what is not accessed": (
         CLAIMS_MORE, lambda s: s.reindex(block(s, "B"), ("read", 1)), "BW359",
         "does not access S by elements"),
@@ -630,10 +630,10 @@ CASES: dict[str, Case] = {
         "layout of its own"),
     "store_at: used around": (
         OUTSIDE, lambda s: s.store_at(block(s, "C"), loop(s, "C", 0)), "BW322",
-        "used outside of block rows"),
+        "used outside block rows"),
     "horizontal_fuse: left early": (
         LEFT, lambda s: s.horizontal_fuse(loop(s, "B", 0), loop(s, "D", 0)), "BW312",
-        "left or continued early"),
+        "contains a break or continue"),
     "software_pipeline: no such region": (
         STAGED, lambda s: (s.annotate(block(s, "C"), "double_buffer_scope", 3),
                            s.software_pipeline(loop(s, "B", 0), [0, 1])), "BW304",

@@ -227,7 +227,7 @@ for z in range(2):
 CASES: dict[str, Case] = {
     "pad_einsum: rows times columns": (
         DIAGONAL, lambda s: s.pad_einsum(block(s, "C"), [1, 5]), "BW326",
-        "by a padded reduction iterator and by something else in one dimension"),
+        "by a padded reduction iterator and by another expression in one dimension"),
     "atomic_update: a reducer of one's own": (
         CHECKSUM, lambda s: s.atomic_update(block(s, "N")), "BW338",
         "does not combine the element with another value by"),

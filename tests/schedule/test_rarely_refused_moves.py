@@ -42,7 +42,7 @@ for i in range(32):
 CASES: dict[str, Case] = {
     "blockize: a corner of one block is cut off": (
         ROWS_AND_CORNER, lambda s: s.blockize([block(s, "B"), block(s, "D")]), "BW356",
-        "a condition of the predicate concerns no single iterator"),
+        "a condition of the predicate is not a bound of a single iterator"),
     "compute_at: what the iteration before has made": (
         OF_THE_LAST, lambda s: s.compute_at(block(s, "D"), loop(s, "B", 0)), "BW316",
         "block C has not written all of C that block D reads\n"),
@@ -78,7 +78,7 @@ def test_reduction_iterators_change_places_where_the_order_of_terms_stays(
     sch.transform_block_layout(block(sch, "B"), exchanged)
     assert_same_meaning(func, sch.func, exact=True)
     square = Schedule(function(DECAY.format(rows=2, columns=2)), verify="full")
-    with pytest.raises(ScheduleError, match="steps of block B cannot change places") as caught:
+    with pytest.raises(ScheduleError, match="steps of block B cannot be reordered") as caught:
         square.transform_block_layout(block(square, "B"), exchanged)
     assert caught.value.code == "BW330"
 

@@ -79,7 +79,7 @@ CASES: dict[str, tuple[str, Callable[[Schedule], object], str, str]] = {
         GUARDED, lambda s: s.compute_inline(s.get_block("C")), "BW356", "beyond the domains"),
     "a place that is none": (
         CHAIN, lambda s: s.compute_at(s.get_block("C"), loop(s, "B", 0), index=7), "BW357",
-        "outside the legal places"),
+        "outside the legal positions"),
 }  # fmt: skip
 
 

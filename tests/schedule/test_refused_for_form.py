@@ -210,7 +210,7 @@ CASES: dict[str, Case] = {
         COPY,
         lambda s: s.split(loop(s, "B", 0), [None, 4], names=["a", "1b"]),
         "BW304",
-        "'1b' is no name",
+        "'1b' is not a name",
     ),
     "split: a name too few": (
         COPY,

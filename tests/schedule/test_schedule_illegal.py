@@ -132,7 +132,7 @@ STEPS: dict[str, tuple[str, Step, str]] = {
     "reorder: consumer reads another iteration": (
         SKEWED, lambda s: s.reorder(loop(s, "B", 1), loop(s, "B", 0)), "depend on one another"),
     "reorder: overlapping bindings": (
-        OVERLAP, lambda s: s.reorder(loop(s, "B", 1), loop(s, "B", 0)), "no iterator map"),
+        OVERLAP, lambda s: s.reorder(loop(s, "B", 1), loop(s, "B", 0)), "by an iterator map"),
     "reorder: terms would count twice": (
         TWICE, lambda s: s.reorder(loop(s, "B", 2), loop(s, "B", 1)), "more than once"),
     "decompose_reduction: terms would count twice": (
@@ -165,7 +165,7 @@ STEPS: dict[str, tuple[str, Step, str]] = {
     "reverse_compute_inline: shuffled read": (
         SHUFFLED, lambda s: s.reverse_compute_inline(s.get_block("B")), "not a one-to-one map"),
     "reverse_compute_inline: consumer runs further": (
-        PADDED, lambda s: s.reverse_compute_inline(s.get_block("D")), "may read outside of C"),
+        PADDED, lambda s: s.reverse_compute_inline(s.get_block("D")), "may read C out of bounds"),
     "reverse_compute_inline: reduction": (
         SUM, lambda s: s.reverse_compute_inline(s.get_block("B")), "not complete"),
     "compute_at: consumer outside": (
@@ -176,7 +176,7 @@ STEPS: dict[str, tuple[str, Step, str]] = {
     "compute_at: own loop": (CHAIN, lambda s: s.compute_at(s.get_block("C"), loop(s, "C", 0)),
                              "inside loop i already"),
     "compute_at: index": (CHAIN, lambda s: s.compute_at(s.get_block("C"), loop(s, "B", 0), index=7),
-                          "outside the legal places"),
+                          "outside the legal positions"),
     "reverse_compute_at: under the reduction": (
         SUM, lambda s: s.reverse_compute_at(s.get_block("B"), loop(s, "C", 1)),
         "has not written all of C"),
@@ -265,7 +265,7 @@ def test_a_loop_that_is_left_early_keeps_its_shape(word: str) -> None:
     sch = Schedule(func)
     outer, inner = sch.get_loops(sch.get_block("B"))
     for step in (lambda: sch.split(inner, [4, 4]), lambda: sch.fuse(outer, inner)):
-        with pytest.raises(ScheduleError, match="left or continued early") as caught:
+        with pytest.raises(ScheduleError, match="contains a break or continue") as caught:
             step()
         assert caught.value.code == "BW312"
     sch.split(outer, [1, 1])  # the jump is not its own

@@ -398,7 +398,7 @@ def main(A: T.Buffer((1, 16), "float32"), B: T.Buffer((1, 16), "float32")):
 def test_grouping_is_refused_where_it_would_cut_something() -> None:
     sch = Schedule(ROW_NORM)
     b, c, d = (sch.get_block(name) for name in "BCD")
-    refused("BW310", "stands between", lambda: sch.blockize([b, d]))
+    refused("BW310", "is between", lambda: sch.blockize([b, d]))
     refused("BW304", "twice", lambda: sch.blockize([b, b]))
     refused("BW304", "a loop handle or a list", lambda: sch.blockize(b))  # type: ignore[arg-type]
     inner = sch.merge(sch.get_loops(b)[1], sch.get_loops(c)[1])
@@ -458,6 +458,6 @@ def main(A: T.Buffer(({count}, 8), "float32"), C: T.Buffer(({count}, 8), "float3
         if step == "parallel"
         else partial(sch.bind, loop, "threadIdx.x")
     )
-    with pytest.raises(ScheduleError, match="an earlier visit of loop p wrote") as caught:
+    with pytest.raises(ScheduleError, match="an earlier execution of loop p wrote") as caught:
         take()
     assert caught.value.code == "BW316"

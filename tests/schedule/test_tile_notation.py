@@ -225,7 +225,7 @@ def test_a_notation_is_read_into_items() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "words"), [(["a"], "1 names for 2 loops"), (["a", "b c"], "'b c' is no name")]
+    ("names", "words"), [(["a"], "1 names for 2 loops"), (["a", "b c"], "'b c' is not a name")]
 )
 def test_names_of_split_loops_are_checked(sch: Schedule, names: list[str], words: str) -> None:
     with pytest.raises(ScheduleError, match=words) as caught:

@@ -146,7 +146,7 @@ def test_python_functions_emit_into_the_builder() -> None:
     ("run", "code", "text"),
     [
         (lambda ib: ib.get(), "BW108", "no function was built"),
-        (lambda ib: T.evaluate(0), "BW108", "wrong place"),
+        (lambda ib: T.evaluate(0), "BW108", "misplaced"),
         (lambda ib: T.arg("A", T.int32()), "BW108", "it belongs in T.prim_func"),
         (lambda ib: ib.name("x", 3), "BW107", "only variables and buffers have names"),
         (lambda ib: T.Then(), "BW108", "directly in T.If"),
@@ -161,6 +161,6 @@ def test_mistakes_say_what_to_do(run, code: str, text: str) -> None:
 def test_an_open_frame_and_an_empty_choice_are_refused() -> None:
     with IRBuilder() as ib, pytest.raises(ScriptError, match="still open"), T.prim_func():
         ib.get()
-    empty = pytest.raises(ScriptError, match=r"T\.If holds T\.Then")
+    empty = pytest.raises(ScriptError, match=r"T\.If must contain T\.Then")
     with empty, IRBuilder(), T.prim_func(), T.If(T.int32(1) > 0):
         pass

@@ -48,7 +48,7 @@ for i in range(16):
 """)
     _, b = run(func, ramp(16), np.zeros(16, "float32"))
     np.testing.assert_array_equal(b, np.where(np.arange(16) < 8, ramp(16), 0))
-    with pytest.raises(ScriptError, match="states the type int32 for values of float32"):
+    with pytest.raises(ScriptError, match="declares the type int32 for values of float32"):
         program('B[0] = T.if_then_else(A[0] > 1, A[0], A[1], dtype="int32")')
 
 

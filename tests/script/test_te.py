@@ -169,7 +169,7 @@ def test_functions_of_elements() -> None:
 def test_mistakes_say_what_to_write() -> None:
     A = te.placeholder((4, 4), name="A")
     k = te.reduce_axis((0, 4), name="k")
-    with pytest.raises(ScriptError, match="a reduction is a computation of its own"):
+    with pytest.raises(ScriptError, match="a reduction must be the whole body of a computation"):
         te.compute((4,), lambda i: te.sum(A[i, k], axis=k) + 1)
     with pytest.raises(ScriptError, match="runs over reduction axes"):
         te.compute((4,), lambda i: te.sum(A[i, i], axis=i))
@@ -177,7 +177,7 @@ def test_mistakes_say_what_to_write() -> None:
         te.compute((4, 4), lambda i: A[i, i])
     with pytest.raises(ScriptError, match="A has 2 dimensions, got 1 indices"):
         te.compute((4,), lambda i: A[i])
-    with pytest.raises(ScriptError, match=r"A is needed, but is no parameter"):
+    with pytest.raises(ScriptError, match=r"A is required, but is not a parameter"):
         te.create_prim_func([te.compute((4,), lambda i: A[i, 0])])
     with pytest.raises(ScriptError, match=r"bw\.Schedule\(te\.create_prim_func"):
         te.create_schedule  # noqa: B018

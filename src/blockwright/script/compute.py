@@ -1,13 +1,13 @@
-"""The `compute` front end: tensor programs from index expressions.
+"""`Program`: build tensor programs from index expressions (`compute`, `reduce`).
 
     p = Program("add_one")
     a = p.param("A", (n, 128), "float32")
     b = p.compute("B", (n, 128), lambda i, j: a[i, j] + 1.0)
     func = p.finish([b])
 
-Every `compute` or `reduce` becomes one block in a loop nest over its domain, in the order written.
-Outputs become the last parameters; everything else is allocated in the root block. Operator rows
-and user code share this front end; `T` scripts say the same things in statements.
+Every `compute` or `reduce` becomes one block in a loop nest over its domain, in program order.
+Outputs become the last parameters; all other buffers are allocated in the root block. Operator
+definitions and user code share this front end; `T` scripts express the same programs as statements.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ class Tensor:
 
 
 Into = tuple[Tensor, Callable[..., Sequence[Any]]]
-"""Where a block stores instead of in a buffer of its own: the tensor, and place by iterators."""
+"""(tensor, f): a block stores to `tensor[f(iterators)]` instead of a new buffer."""
 
 
 Element = tuple[Sequence[Any], ir.Expr]
-"""A place in a tensor and the value stored there."""
+"""(indices, value): an element of a tensor and the value stored to it."""
 
 
 class Reducer:
-    """A commutative reducer that takes the types of its components from the terms."""
+    """A commutative reducer whose component types are inferred from its terms."""
 
     def __init__(self, combine: Callable[..., Any], identity: Callable[..., Any]) -> None:
         self._combine, self._identity = combine, identity
@@ -75,22 +75,22 @@ class Reducer:
 
 
 def comm_reducer(combine: Callable[..., Any], identity: Callable[..., Any]) -> Reducer:
-    """A reducer of one's own for `Program.reduce`.
+    """A user-defined reducer for `Program.reduce`.
 
         top2 = comm_reducer(lambda x, y: ..., lambda t0, t1: (smallest(t0), smallest(t1)))
 
     Args:
-        combine: f(x, y); of several components f(x0, …, y0, …), or f(x, y) with tuples.
-        identity: from the types of the components to the value of nothing.
+        combine: f(x, y); with several components f(x0, …, y0, …), or f(x, y) of tuples.
+        identity: maps the component types to the neutral element.
 
-    Raises IRError BW228, with a counter-example, when it is used and is not commutative and
-    associative, or its identity changes something.
+    On use, raises IRError BW228 with a counterexample if the combiner is not commutative and
+    associative, or `identity` is not neutral.
     """
     return Reducer(combine, identity)
 
 
 AnyReducer = str | Reducer | ir.CommReducer
-"""A builtin reducer's name, or a declared reducer."""
+"""The name of a builtin reducer, or a declared reducer."""
 
 
 def reducer_of(combiner: AnyReducer, dtypes: Sequence[ir.DType]) -> ir.CommReducer:
@@ -118,23 +118,23 @@ class Program:
         self.name = name
         self._params: list[ir.Buffer] = []
         self._scalars: list[ir.Var] = []
-        # Buffers and statements in order; a block stands by the first buffer that it brings.
+        # (buffer, statement) in program order; a block is paired with the first buffer it defines.
         self._made: list[tuple[ir.Buffer | None, ir.Stmt | None]] = []
         self._names: set[str] = set()
 
     def param(self, name: str, shape: Sequence[Any], dtype: str | ir.DType) -> Tensor:
-        """An input buffer; new dimension variables in `shape` are bound by the caller's array."""
+        """Add an input buffer; new variables in `shape` are bound by the caller's array."""
         buffer = ir.Buffer(self._fresh(name), ir.dtype_of(dtype), _shape(shape))
         self._params.append(buffer)
         return Tensor(buffer)
 
     def scalar(self, variable: ir.Var) -> ir.Var:
-        """A scalar parameter, such as a symbol no buffer shape binds; comes after the buffers."""
+        """Add a scalar parameter after the buffers, such as a symbol that no buffer shape binds."""
         self._scalars.append(variable)
         return variable
 
     def alloc(self, name: str, shape: Sequence[Any], dtype: str | ir.DType) -> Tensor:
-        """A buffer that blocks with an `into` fill, part by part or at places of their own."""
+        """Allocate a buffer that blocks with `into` fill, part by part or at computed indices."""
         buffer = ir.Buffer(self._fresh(name), ir.dtype_of(dtype), _shape(shape))
         self._made.append((buffer, None))
         return Tensor(buffer)
@@ -150,9 +150,10 @@ class Program:
         annotations: dict[str, Any] | None = None,
         into: Into | None = None,
     ) -> Tensor:
-        """A spatial block: element (i, j, …) of the result is `body(i, j, …)`.
+        """Add a spatial block: element (i, j, …) of the result is `body(i, j, …)`.
 
-        With `into=(tensor, place)` it is element `place(i, j, …)` of a tensor made by `alloc`.
+        With `into=(tensor, place)` the block stores to `tensor[place(i, j, …)]`, where `tensor`
+        comes from `alloc`.
         """
         extents = _shape(shape)
         iters, loop_vars = self._iterators(extents, axes, ir.IterType.SPATIAL)
@@ -177,10 +178,10 @@ class Program:
         *,
         axes: Sequence[str] = (),
     ) -> Tensor:
-        """A spatial block that makes several elements of its result in each iteration.
+        """Add a spatial block that stores several elements in each iteration.
 
-        `body(i, j, …)` over the box `domain` gives named values (variable, value), each of which
-        may use those before it, and the elements (place, value) that are stored.
+        `body(i, j, …)` over the box `domain` returns let bindings (variable, value), each of which
+        may use the previous ones, and the stored elements (indices, value).
         """
         iters, loop_vars = self._iterators(_shape(domain), axes, ir.IterType.SPATIAL)
         named, elements = body(*(it.var for it in iters))
@@ -206,17 +207,16 @@ class Program:
         views: Callable[..., Sequence[ir.MatchBufferRegion]] | None = None,
         axes: Sequence[str] = (),
     ) -> None:
-        """A block whose statement, with loops and conditions of its own, is `body(i, j, …)`.
+        """Add a block with the statement `body(i, j, …)`, which may contain loops and conditions.
 
-        It stores into tensors made by `alloc`.
+        The statement stores to tensors from `alloc`.
 
         Args:
             domain: extents of the spatial iterators.
-            over: extents of the reduction iterators, which `body` takes behind the others.
-            init: f(i, j, …) of the spatial iterators: what runs before the first of `over`.
-            allocated: buffers that live in the block alone.
-            views: f(i, j, …) of all iterators: parts of tensors that the statement uses by other
-                names.
+            over: extents of the reduction iterators, the last arguments of `body`.
+            init: f(i, j, …) of the spatial iterators: the initial statement of the reduction.
+            allocated: buffers allocated in the block.
+            views: f(i, j, …) of all iterators: the block's `match_buffer` regions.
         """
         extents = _shape(domain)
         spatial, loops = self._iterators(extents, axes, ir.IterType.SPATIAL)
@@ -239,17 +239,17 @@ class Program:
         kind: ir.ForKind = ir.ForKind.SERIAL,
         around: Callable[..., ir.Stmt] | None = None,
     ) -> None:
-        """Blocks that take turns in the loops over one box `domain`, or over a part of it.
+        """Add several blocks in one loop nest over the box `domain`, or over a part of it.
 
         Args:
             domain: extents of the blocks' iterators.
-            blocks: of each its name, the type of its last iterator (the others are spatial) and its
-                statement `body(i, j, …)`, which stores into tensors made by `alloc`.
-            ranges: f(i, j, …): the values that each loop takes, from the loops outside of it; each
-                takes all of its axis when not given.
-            where: f(i, j, …): the condition on the loops under which the blocks run.
-            kind: of the outermost loop.
-            around: f(blocks, i, j, …): the body of the innermost loop, which holds the blocks.
+            blocks: per block its name, the type of its last iterator (the others are spatial), and
+                its statement `body(i, j, …)`, which stores to tensors from `alloc`.
+            ranges: f(i, j, …): the range of each loop, which may depend on outer loops; by default
+                the whole axis.
+            where: f(i, j, …): the predicate of the blocks, a condition on the loops.
+            kind: the kind of the outermost loop.
+            around: f(blocks, i, j, …): the body of the innermost loop, which contains the blocks.
         """
         extents = _shape(domain)
         loops: list[ir.Var] = []
@@ -269,9 +269,9 @@ class Program:
         self._made.append((None, stmt))
 
     def statement(self, stmt: ir.Stmt) -> None:
-        """A statement with blocks that is made elsewhere, such as a nest with declared views.
+        """Add a prebuilt statement with blocks, such as a nest with declared views.
 
-        It stores into tensors made by `alloc`.
+        It stores to tensors from `alloc`.
         """
         self._made.append((None, stmt))
 
@@ -288,10 +288,10 @@ class Program:
         annotations: dict[str, Any] | None = None,
         into: Into | None = None,
     ) -> Tensor:
-        """A reduction block: `body(spatial…, reduce…)` combined over the box `over`.
+        """Add a reduction block: `body(spatial…, reduce…)` combined over the box `over`.
 
-        With `into=(tensor, place)` the result for (i, j, …) is element `place(i, j, …)` of a
-        tensor made by `alloc`.
+        With `into=(tensor, place)` the result for (i, j, …) is stored to `tensor[place(i, j, …)]`,
+        where `tensor` comes from `alloc`.
         """
         kinds = None if dtype is None else (dtype,)
         (result,) = self._reduce(
@@ -311,7 +311,7 @@ class Program:
         axes: Sequence[str] = (),
         annotations: dict[str, Any] | None = None,
     ) -> tuple[Tensor, ...]:
-        """A reduction of tuples, one tensor per component: `body` gives a tuple of terms.
+        """Add a tuple reduction, one tensor per component: `body` returns a tuple of terms.
 
         best, at = p.reduce_tuple(("best", "at"), (n,), (m,), lambda i, k: (x[i, k], k),
                                   "argmax", ("float32", "int64"))
@@ -375,9 +375,9 @@ class Program:
         *,
         annotations: dict[str, Any] | None = None,
     ) -> list[Tensor]:
-        """A block without iterators that reads whole buffers and writes whole outputs.
+        """Add a block without iterators that reads whole buffers and writes whole outputs.
 
-        `body(buffers of the outputs)` is its statement.
+        `body(output buffers)` returns its statement.
         """
         outs = [ir.Buffer(self._fresh(n), ir.dtype_of(d), _shape(s)) for n, s, d in outputs]
         block = ir.Block(
@@ -395,7 +395,7 @@ class Program:
         return [Tensor(buffer) for buffer in outs]
 
     def finish(self, outputs: Sequence[Tensor], attrs: dict[str, Any] | None = None) -> ir.PrimFunc:
-        """The function: inputs, then `outputs`, are parameters; the rest is allocated inside."""
+        """Build the function: parameters are the inputs, then `outputs`; the rest is allocated."""
         outs = [t.buffer for t in outputs]
         for buffer in outs:
             if all(buffer is not result for result, _ in self._made):
@@ -463,7 +463,7 @@ class Program:
         allocated: Sequence[ir.Buffer] = (),
         views: Sequence[ir.MatchBufferRegion] = (),
     ) -> ir.BlockRealize:
-        """A block, with the regions that it touches, at values of its iterators."""
+        """A block realize with the given iterator values, and access regions from the body."""
         block = ir.Block(
             name,
             tuple(iters),

@@ -1,4 +1,4 @@
-"""Tensor expressions: what `te` users write, as programs.
+"""Tensor expressions: TVM's `te` API, lowered to tensor programs.
 
     A = te.placeholder((128, 64), name="A")
     B = te.placeholder((64, 32), name="B")
@@ -6,9 +6,9 @@
     C = te.compute((128, 32), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
     func = te.create_prim_func([A, B, C])
 
-A tensor is a recipe; `create_prim_func` writes the recipes that its results need, one block each,
-with the same `Program` that operators use. Schedules work on the program, so there is no schedule
-of tensors: `docs/porting-te.md` says which step replaces which.
+A tensor is a declaration; `create_prim_func` generates one block per computation that the results
+depend on, using the same `Program` class as operators. Schedules apply to the program, so there is
+no schedule of tensors: `docs/porting-te.md` maps `te` schedule calls to schedule primitives.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ size_var = var
 
 
 def const(value: float, dtype: str | DType = "int32") -> Expr:
-    """A constant of a type."""
+    """A constant of the given type."""
     return ir.const(value, dtype)
 
 
 def reduce_axis(dom: Any, name: str = "k") -> Var:
-    """An axis over [begin, end) that `te.sum` and its like run over."""
+    """A reduction axis over [begin, end), for `te.sum` and other reducers."""
     pair = sequence_of(dom)
     if pair is None or len(pair) != 2:
         raise ScriptError(
@@ -68,7 +68,7 @@ def _dim(value: Any) -> Expr:
 
 # --------------------------------------------------------------------------------------- tensors
 class Operation:
-    """How a tensor comes about: a placeholder, a computation, or a fragment that writes it."""
+    """The producer of a tensor: a placeholder, a computation, or an extern fragment."""
 
     def __init__(self, name: str, tag: str = "", attrs: Mapping[str, Any] | None = None) -> None:
         self.name, self.tag, self.attrs = name, tag, dict(attrs or {})
@@ -81,7 +81,7 @@ class Operation:
 
     @property
     def input_tensors(self) -> list[Tensor]:
-        """The tensors that this one is computed from."""
+        """The tensors that this operation reads."""
         return list(self.inputs)
 
     def output(self, index: int) -> Tensor:
@@ -89,7 +89,7 @@ class Operation:
 
 
 class Tensor:
-    """A multi-dimensional value; `A[i, j]` and `A(i, j)` are its elements."""
+    """A multi-dimensional value; `A[i, j]` and `A(i, j)` denote its elements."""
 
     def __init__(self, buffer: Buffer, op: Operation) -> None:
         self.buffer, self.op = buffer, op
@@ -123,7 +123,7 @@ class Tensor:
 
 
 class _Element:
-    """Elements remember their tensor through the buffer they are loaded from."""
+    """Builds element loads, and maps the loaded buffers back to tensors."""
 
     tensors: NodeFacts[Tensor] = NodeFacts()
 
@@ -140,14 +140,17 @@ class _Element:
 
 
 class TeReduction:
-    """`te.sum(value, axis)`: the whole value of a computation, one expression per component."""
+    """`te.sum(value, axis)`: a reduction, which must be the whole body of a computation.
+
+    It has one expression per component.
+    """
 
     def __init__(self, combiner: AnyReducer, values: list[Expr], axes: list[Var]) -> None:
         self.combiner, self.values, self.axes = combiner, values, axes
 
     def _nested(self, *_: Any) -> Any:
         raise ScriptError(
-            "a reduction is a computation of its own",
+            "a reduction must be the whole body of a computation",
             code="BW107",
             help="S = te.compute(shape, lambda i: te.sum(…)); then use S[i]",
         )
@@ -164,7 +167,7 @@ def _reducer(combiner: AnyReducer, name: str) -> Callable[..., Any]:
             raise ScriptError(
                 f"te.{name} runs over reduction axes",
                 code="BW107",
-                help="make them with te.reduce_axis((0, n), name)",
+                help="create them with te.reduce_axis((0, n), name)",
             )
         nodes = [ir.as_expr(v) for v in components(value)]
         if where is not None:
@@ -183,24 +186,25 @@ _max_over, _min_over = _reducer("max", "max"), _reducer("min", "min")
 def comm_reducer(
     fcombine: Callable[..., Any], fidentity: Callable[..., Any], name: str = "reduce"
 ) -> Callable[..., Any]:
-    """A reducer of one's own, used as `te.sum` is; of a tuple it gives a tensor per component.
+    """A user-defined reducer, used like `te.sum`; tuple reductions return a tensor per component.
 
         pair = te.comm_reducer(lambda x, y: (x[0] + y[0], x[1] * y[1]),
                                lambda s, t: (te.const(0, s), te.const(1, t)))
         S, P = te.compute((m,), lambda i: pair((A[i, k], B[i, k]), axis=k))
 
-    The combination must be commutative and associative; `bw.IRError` BW228 shows where it is not.
+    The combiner must be commutative and associative; otherwise `bw.IRError` BW228 is raised, with a
+    counterexample.
     """
     return _reducer(declared(fcombine, fidentity), name)
 
 
 def max(value: Any, axis: Any = None, where: Any = None) -> Any:
-    """The largest value along reduction axes; with two plain values, the larger one."""
+    """The maximum over reduction axes; with two plain values, the larger one."""
     return _either(_max_over, ir.maximum, value, axis, where)
 
 
 def min(value: Any, axis: Any = None, where: Any = None) -> Any:
-    """The smallest value along reduction axes; with two plain values, the smaller one."""
+    """The minimum over reduction axes; with two plain values, the smaller one."""
     return _either(_min_over, ir.minimum, value, axis, where)
 
 
@@ -209,9 +213,9 @@ def _either(over: Any, pair: Any, value: Any, axis: Any, where: Any) -> Any:
     return pair(value, axis) if _domains.get(first) is None else over(value, axis, where)
 
 
-# ------------------------------------------------------------------------------- making tensors
+# ----------------------------------------------------------------------------- tensor constructors
 def placeholder(shape: Any, dtype: str | DType = "float32", name: str = "placeholder") -> Tensor:
-    """An input."""
+    """An input tensor."""
     buffer = Buffer(name, ir.dtype_of(dtype), tuple(_dim(d) for d in items_of(shape)))
     return Tensor(buffer, Operation(name))
 
@@ -223,7 +227,7 @@ def compute(
     tag: str = "",
     attrs: Mapping[str, Any] | None = None,
 ) -> Any:
-    """A tensor whose element at (i, j, …) is `fcompute(i, j, …)`; a tuple gives several tensors."""
+    """A tensor with element (i, j, …) = `fcompute(i, j, …)`; a tuple defines several tensors."""
     extents = tuple(_dim(d) for d in items_of(shape))
     op = Operation(name, tag, attrs)
     names = _axis_names(fcompute, len(extents))
@@ -235,7 +239,7 @@ def compute(
     bodies = [e for v in op.values for e in (v.values if isinstance(v, TeReduction) else [v])]
     tuples = [v for v in op.values if isinstance(v, TeReduction) and len(v.values) > 1]
     if tuples and len(op.values) > 1:
-        raise ScriptError("a reduction of a tuple is a computation of its own", code="BW107")
+        raise ScriptError("a tuple reduction must be the whole body of a computation", code="BW107")
     op.inputs = _Element.mentioned(bodies)
     op.reduce_axis = [a for v in op.values if isinstance(v, TeReduction) for a in v.axes]
     single = several is None and not tuples
@@ -251,7 +255,7 @@ def _value(found: Any) -> Expr | TeReduction:
 
 
 def _axis_names(function: Callable[..., Any], count: int) -> list[str]:
-    """The axes are called as the parameters of the function are."""
+    """Axis names: the parameter names of the function."""
     names: list[str] = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
@@ -274,7 +278,7 @@ def extern(
     tag: str = "",
     attrs: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Tensors written by a fragment: `fcompute(ins, outs)` emits with the `T` dialect."""
+    """Tensors written by a program fragment: `fcompute(ins, outs)` emits `T` statements."""
     several = sequence_of(items_of(shape)[0]) is not None
     shapes = items_of(shape) if several else [shape]
     given = items_of(dtype) if dtype is not None else [t.dtype for t in inputs][:1] * len(shapes)
@@ -282,7 +286,7 @@ def extern(
         raise ScriptError(
             f"{len(shapes)} shapes, but {len(given)} types",
             code="BW106",
-            help="state dtype, one for each output",
+            help="pass dtype, one for each output",
         )
     op = Operation(name, tag, attrs)
     op.inputs, op.emit = list(inputs), fcompute
@@ -294,16 +298,16 @@ def extern(
 
 # -------------------------------------------------------------------------------------- programs
 def create_prim_func(ops: Sequence[Any], name: str = "main") -> PrimFunc:
-    """The program whose parameters are the given tensors (inputs and results) and scalars.
+    """Build the program whose parameters are the given tensors (inputs and results) and scalars.
 
     Raises:
-        ScriptError: BW107 when an input that is needed is not among the parameters.
+        ScriptError: BW107 if a required input is not among the parameters.
     """
     return _Writer(list(ops), name).program()
 
 
 class _Writer:
-    """Writes the computations that the results need into one `Program`."""
+    """Generates the computations that the results depend on, in one `Program`."""
 
     def __init__(self, params: list[Any], name: str) -> None:
         self.params, self.out = params, Program(name)
@@ -332,7 +336,7 @@ class _Writer:
         return not tensor.op.values and tensor.op.emit is None
 
     def _order(self, results: list[Tensor]) -> list[Operation]:
-        """Operations, those computed from others after them."""
+        """Operations in topological order: producers first."""
         order: list[Operation] = []
         stack = [(t.op, False) for t in reversed(results)]
         while stack:
@@ -348,7 +352,7 @@ class _Writer:
                     stack.append((tensor.op, False))
                 elif tensor not in self.made:
                     raise ScriptError(
-                        f"{tensor.name} is needed, but is no parameter",
+                        f"{tensor.name} is required, but is not a parameter",
                         code="BW107",
                         help="list every placeholder in create_prim_func([…])",
                     )
@@ -389,7 +393,7 @@ class _Writer:
         return lambda *iterators: body(*iterators)[0]
 
     def _body(self, values: Sequence[Expr], axes: Sequence[Var]) -> Callable[..., list[Expr]]:
-        """The values as a function of the iterators of their block."""
+        """The values as a function of the block's iterators."""
         buffers = {old.buffer: new.buffer for old, new in self.made.items()}
 
         def at(*iterators: Expr) -> list[Expr]:
@@ -417,7 +421,7 @@ class _Writer:
         self.made.update(zip(op.outputs, created, strict=True))
 
 
-# --------------------------------------------------------------------- what is written otherwise
+# ----------------------------------------------------------------------------- unsupported names
 _ELSEWHERE = {
     "create_schedule": "schedules work on programs: bw.Schedule(te.create_prim_func([A, B, C]))",
     "scan": "write a block with a scan axis: T.axis.scan(n, i)",
@@ -430,7 +434,7 @@ _ELSEWHERE = {
 
 
 class _Elsewhere(ScriptError, AttributeError):
-    """A name of `te` that is written otherwise here."""
+    """A name of TVM's `te` that this module replaces by something else."""
 
 
 def __getattr__(name: str) -> Any:

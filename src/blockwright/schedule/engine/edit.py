@@ -161,7 +161,7 @@ class Edit:
 
     # ------------------------------------------------------------------ building
     def finish(self, *results: Target) -> StepResult:
-        """Build the new function; `results` are handle targets (blocks: before or after the edit)."""
+        """Build the new function; `results` are handle targets (blocks: old or new)."""
         body = self._build(self.state.func.body)
         assert body is not None
         func = self.state.func.replace(body=body, buffer_map=self._params)

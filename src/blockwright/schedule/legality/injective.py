@@ -60,7 +60,7 @@ def spans(
 def all_places(
     indices: tuple[ir.Expr, ...], domains: Mapping[ir.Var, ir.Range], most: int
 ) -> list[Array] | None:
-    """The indices of every point; None if a range is not constant or an operation is unsupported."""
+    """The indices of every point; None for symbolic ranges or unsupported operations."""
     ranges = [(v, ir.const_int(r.min), ir.const_int(r.extent)) for v, r in domains.items()]
     sizes = [n for _, _, n in ranges if n is not None]
     if len(sizes) < len(ranges) or not sizes or math.prod(sizes) > most:

@@ -147,7 +147,7 @@ def _require_own_extents(state: StepState, block: ir.Block, inside: Sequence[ir.
 
 
 def _makes(pair: SubspacePair, value: ir.Expr, analyzer: Analyzer) -> bool:
-    """Whether the parts recompose to the value in every iteration, also where the predicate fails."""
+    """Whether the parts recompose to the value in every iteration, even if the predicate fails."""
     return analyzer.prove_equal(pair.outer * pair.inner_extent + pair.inner, value)
 
 
@@ -158,7 +158,7 @@ def iterators(
     analyzer: Analyzer,
     running: set[ir.Var],
 ) -> tuple[list[ir.IterVar], list[ir.Expr], list[ir.IterVar], list[ir.Expr], dict[ir.Var, ir.Expr]]:
-    """Outer iterators, their values, inner iterators, their values, and old iterator → new value."""
+    """Outer iterators and values, inner iterators and values, and old variable → new value."""
     outer: list[ir.IterVar] = []
     outer_values: list[ir.Expr] = []
     inner: list[ir.IterVar] = []

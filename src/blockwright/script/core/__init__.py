@@ -1,4 +1,4 @@
-"""Parser engine of the script dialects: source text, problems with spans, expression evaluation."""
+"""Parser core of the script dialects: source text, diagnostics, expression evaluation."""
 
 from blockwright.script.core.evaluator import POISON, Evaluator, MetaVar, special_form
 from blockwright.script.core.plain import NodeFacts, items_of, iterable_of, sequence_of

@@ -1,8 +1,8 @@
-"""Evaluation of expressions: dialect values build IR, everything else is ordinary Python.
+"""Evaluate expressions of a script: operators on IR values build IR, all others run in Python.
 
-Arithmetic on IR values builds exactly the node that is written (types matched, nothing folded), so
-that printing and parsing are inverse. Arithmetic on Python values is Python's. Names are looked up
-in the script's scopes first, then in the Python scope around the script, then among the builtins.
+Arithmetic on IR values builds exactly the node as written (operand types matched, no folding), so
+that parsing is the inverse of printing. Names are looked up in the script's scopes first, then in
+the enclosing Python scope, then among the builtins.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from blockwright.support import BlockwrightError
 
 
 class _Poison:
-    """The value of a name whose definition failed."""
+    """The value of a name whose definition failed; using it raises `Poisoned`."""
 
 
 POISON = _Poison()
@@ -32,7 +32,7 @@ FuncT = TypeVar("FuncT", bound=Callable[..., Any])
 
 
 class MetaVar:
-    """`T.meta_var(x)`: bind the name to the value itself instead of a variable of the program."""
+    """`T.meta_var(x)`: bind the name to the value itself, not to a variable of the program."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -65,7 +65,7 @@ def arithmetic(cls: type[ir.BinaryOp], a: Any, b: Any, span: Any = None) -> ir.E
     """The node `cls(a, b)` with operand types matched and nothing folded."""
     x, y = ir.match_numbers(a, b, stated=True)
     if cls is ir.Div and not x.dtype.is_float:
-        return ir.truediv(x, y)  # says what to write instead
+        return ir.truediv(x, y)  # raises, with a help text
     return cls(x, y, span=span)
 
 
@@ -76,7 +76,7 @@ def comparison(cls: type[ir.CompareOp], a: Any, b: Any, span: Any = None) -> ir.
 
 
 class Evaluator:
-    """Evaluates Python expressions of a script; the dialects add their own values in subclasses."""
+    """Evaluates the Python expressions of a script; subclasses add the values of their dialect."""
 
     _methods: ClassVar[dict[type[ast.expr], Callable[[Any, Any], Any]]] = {}
 
@@ -84,7 +84,7 @@ class Evaluator:
         self.script = script
         self.reporter = reporter
         self.scopes: list[dict[str, Any]] = [{}]
-        self.depth = 0  # of macros being expanded
+        self.depth = 0  # nesting depth of macro expansions
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -111,7 +111,7 @@ class Evaluator:
         return value[index]
 
     def binary(self, op: ast.operator, a: Any, b: Any, node: ast.BinOp) -> Any:
-        """An operator of which at least one operand is IR."""
+        """A binary operator with at least one IR operand."""
         function, cls = _BINARY[type(op)]
         if cls is not None:
             return arithmetic(cls, a, b, self.span(node))
@@ -151,7 +151,7 @@ class Evaluator:
         raise ParseProblem("BW102", f"{name!r} is not defined", node, help)
 
     def eval(self, node: ast.expr) -> Any:
-        """The value of an expression; raises `ParseProblem` with the place."""
+        """The value of an expression; raises `ParseProblem` with the location."""
         method = self._methods.get(type(node))
         if method is None:
             raise ParseProblem("BW104", f"{_name(node)} is not part of the dialect", node)
@@ -161,7 +161,7 @@ class Evaluator:
             raise wrap(error, node) from error
 
     def guarded(self, run: Callable[[], Any], node: ast.AST) -> Any:
-        """Run spliced Python; what it raises becomes a problem at `node`."""
+        """Run spliced Python code; its exceptions become a problem at `node`."""
         try:
             return run()
         except (ParseProblem, Poisoned, BlockwrightError):
@@ -216,7 +216,7 @@ class Evaluator:
         try:
             return self.attribute(value, node.attr, node)
         except BlockwrightError:
-            raise  # a name that explains its absence
+            raise  # a removed name, whose error names the replacement
         except AttributeError:
             raise self.no_attribute(value, node) from None
 
@@ -242,7 +242,7 @@ class Evaluator:
     def eval_BinOp(self, node: ast.BinOp) -> Any:
         chain: list[ast.BinOp] = []
         left: ast.expr = node
-        while isinstance(left, ast.BinOp):  # long sums lean left and would overflow the stack
+        while isinstance(left, ast.BinOp):  # left-deep sums would overflow the stack
             chain.append(left)
             left = left.left
         value = self.eval(left)
@@ -263,7 +263,7 @@ class Evaluator:
         value = self.operand(self.eval(node.values[0]))
         for item in node.values[1:]:
             if not self.is_ir(value) and bool(value) == (cls is ir.Or):
-                return value  # decided while parsing, as in Python
+                return value  # short-circuits while parsing, as in Python
             other = self.operand(self.eval(item))
             if self.is_ir(value) or self.is_ir(other):
                 value = cls(_condition(value), _condition(other), span=self.span(node))
@@ -331,7 +331,7 @@ class Evaluator:
         return bool(value)
 
     def assign_plain(self, target: ast.expr, value: Any) -> None:
-        """Bind names of the script, as Python does."""
+        """Bind names of the script to a value, with Python's unpacking."""
         if isinstance(target, ast.Name):
             self.bind(target.id, value)
         elif isinstance(target, (ast.Tuple, ast.List)):
@@ -399,7 +399,7 @@ class Evaluator:
 
 
 def _is_internal(value: Any, name: str) -> bool:
-    """Whether text that came in as data must not reach this: Python's insides, and ours."""
+    """Whether untrusted script text must not access this: dunder names and module internals."""
     if isinstance(value, ModuleType):
         return name not in value.__all__ and name in vars(value)
     return name.startswith("__")

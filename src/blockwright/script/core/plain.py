@@ -1,7 +1,7 @@
-"""Python values of a script, with types that a checker can follow.
+"""Typed helpers for Python values of a script, and facts keyed by node identity.
 
-Script values are `Any` by nature; narrowing such a value with `isinstance(x, tuple)` leaves its
-elements unknown, so these helpers give it back as a list of `Any`.
+Script values have type `Any`. Narrowing one with `isinstance(x, tuple)` leaves its elements
+unknown to the type checker, so these helpers return a list of `Any`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ FactT = TypeVar("FactT")
 
 
 class NodeFacts(Generic[FactT]):
-    """Facts about nodes, by identity, as long as the nodes live.
+    """A weak dictionary keyed by node identity.
 
-    (A `WeakKeyDictionary` would compare its keys with `==`, which expressions refuse.)
+    A `WeakKeyDictionary` would compare its keys with `==`, which raises for expressions.
     """
 
     def __init__(self) -> None:
@@ -42,13 +42,13 @@ def sequence_of(value: Any) -> list[Any] | None:
 
 
 def items_of(value: Any) -> list[Any]:
-    """The items of a list or tuple; anything else is one item."""
+    """The items of a list or tuple; any other value as the only item."""
     result = sequence_of(value)
     return [value] if result is None else result
 
 
 def iterable_of(value: Any) -> list[Any] | None:
-    """The items of anything that Python can iterate, except text."""
+    """The items of any iterable except strings; None for anything else."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         return None
     return list(cast("Iterable[Any]", value))

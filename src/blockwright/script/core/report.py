@@ -1,4 +1,4 @@
-"""Problems found while parsing. They are collected, so that one run tells about all of them."""
+"""Diagnostics of the parser, collected so that one run reports all of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from blockwright.support.stack import has_room
 
 
 class ParseProblem(Exception):
-    """One problem at one place; stops the statement it is in, not the parse."""
+    """One problem at one location; aborts the statement, not the parse."""
 
     def __init__(
         self, code: str, message: str, node: ast.AST | None = None, help: str | None = None
@@ -23,7 +23,7 @@ class ParseProblem(Exception):
 
 
 class Poisoned(Exception):
-    """A value was used whose definition has already been reported; nothing more to say."""
+    """Use of a name whose definition failed and was reported; not reported again."""
 
 
 class Reporter:
@@ -41,7 +41,7 @@ class Reporter:
 
     @contextmanager
     def inside(self, script: Script, note: str) -> Generator[None]:
-        """Meanwhile places are in `script`, and every problem carries the note."""
+        """Within the context, locations refer to `script`, and every problem carries the note."""
         before = self.script, self.notes
         self.script, self.notes = script, (note, *self.notes)
         try:
@@ -51,7 +51,7 @@ class Reporter:
 
     @contextmanager
     def statement(self, node: ast.AST) -> Generator[None]:
-        """Problems inside belong to `node` unless they know their place better."""
+        """Report problems raised inside, at `node` unless they have a location of their own."""
         try:
             yield
         except ParseProblem as problem:
@@ -61,11 +61,11 @@ class Reporter:
                 self.add(ParseProblem("BW102", "a name is used in its own definition", node))
         except BlockwrightError as error:
             self.add(wrap(error), node)
-        except Exception as error:  # noqa: BLE001  values of a script can raise anything
+        except Exception as error:  # noqa: BLE001  spliced Python can raise anything
             self.add(raised(error), node)
 
     def finish(self) -> None:
-        """Raise when anything was found."""
+        """Raise if any problem was reported."""
         if self.found:
             self.fail()
 
@@ -77,14 +77,14 @@ class Reporter:
 
 
 def raised(error: Exception, node: ast.AST | None = None) -> ParseProblem:
-    """What Python raised for a value that a construct cannot use, as a problem of the script."""
+    """Convert an exception of spliced Python code to a problem of the script."""
     if isinstance(error, RecursionError) and not has_room():
-        raise error  # parsed again with a larger stack
+        raise error  # the caller parses again with a larger stack
     text = f"{type(error).__name__}: {error}"
     return ParseProblem("BW109", f"evaluating this in Python raised {text}", node)
 
 
 def wrap(error: BlockwrightError, node: ast.AST | None = None) -> ParseProblem:
-    """An error of the rooms below as a problem of the script that caused it."""
+    """Convert an error of a lower layer to a problem of the script."""
     code = error.code if error.code.startswith("BW1") else "BW107"
     return ParseProblem(code, error.message, node, error.help)

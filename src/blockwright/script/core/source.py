@@ -1,7 +1,7 @@
-"""Where a script's text comes from, and which Python names it may use.
+"""Locate the source text of a script and the Python names that it may use.
 
-A decorator sees a function or class object; its text is found again in its file by line number, so
-that spans are the file's own lines and columns. Text without a file comes in as a string.
+A decorator receives a function or class object; its definition is found in its file by line number,
+so that spans are lines and columns of that file. Text without a file is passed as a string.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _SAFE_BUILTINS = (
 
 
 class Script:
-    """Text of a program with the Python names around it.
+    """Source text of a program, with the enclosing Python names.
 
     Attributes:
-        trusted: whether the text is part of a Python file that is running anyway. Text that comes
-            in as data reaches the dialects and a few harmless builtins only.
+        trusted: whether the text is part of an executed Python file. Text passed as data can only
+            access the dialects and a few harmless builtins.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Script:
 
     @property
     def function(self) -> ast.FunctionDef:
-        """The definition, where the text is that of a function."""
+        """The definition, for the text of a function."""
         assert isinstance(self.node, ast.FunctionDef)
         return self.node
 
@@ -67,7 +67,7 @@ class Script:
         return Span(self.file, line, start, end_line, end)
 
     def _column(self, line: int, offset: int) -> int:
-        """`ast` counts bytes; people and editors count characters."""
+        """Convert a byte offset of `ast` to a column in characters."""
         text = self.file.line(line)
         return offset if text.isascii() else len(text.encode()[:offset].decode(errors="replace"))
 
@@ -83,13 +83,13 @@ def _parse(name: str, text: str) -> tuple[SourceFile, ast.Module]:
     file = SourceFile(name, text)
     try:
         return file, ast.parse(text)
-    except (MemoryError, RecursionError) as error:  # Python's own parser has limits of its own
+    except (MemoryError, RecursionError) as error:  # nesting limits of Python's parser
         if isinstance(error, RecursionError) and not has_room():
             raise
         raise ScriptError(
             "Python's parser refuses the text: an expression or statement is nested too deeply",
             code="BW101",
-            help="give intermediate results names",
+            help="assign intermediate results to names",
         ) from None
     except SyntaxError as error:
         line, column = error.lineno or 1, (error.offset or 1) - 1
@@ -130,7 +130,7 @@ def decorated_function(func: FunctionType, env: Mapping[str, Any]) -> Script:
             if low <= first <= high:
                 return Script(file, node, {**env, **_closure(func)})
     raise ScriptError(
-        f"the definition of {func.__qualname__!r} is not in its file any more",
+        f"the definition of {func.__qualname__!r} is no longer in its file",
         code="BW110",
         help="has the file changed since it was loaded?",
     )
@@ -150,7 +150,7 @@ def decorated_class(cls: type, frame: FrameType, env: Mapping[str, Any]) -> Scri
                         captured.update(_closure(func))
                 return Script(file, node, {**env, **captured})
     raise ScriptError(
-        f"the definition of {cls.__qualname__!r} is not in its file any more",
+        f"the definition of {cls.__qualname__!r} is no longer in its file",
         code="BW110",
         help="has the file changed since it was loaded?",
     )
@@ -169,13 +169,13 @@ def _closure(func: FunctionType) -> dict[str, Any]:
 
 
 def caller_environment(depth: int) -> tuple[FrameType, dict[str, Any]]:
-    """The frame `depth` calls up, with its names."""
+    """The frame `depth` calls up the stack, and its names."""
     frame = sys._getframe(depth + 1)  # pyright: ignore[reportPrivateUsage]  no public way
     return frame, {**frame.f_globals, **frame.f_locals}
 
 
 def in_module_class(func: FunctionType, frame: FrameType) -> bool:
-    """Whether a decorated function stands directly in a class that is itself a script module."""
+    """Whether a decorated function is defined directly in a class with `@I.ir_module`."""
     if "__qualname__" not in frame.f_locals or "__module__" not in frame.f_locals:
         return False
     _, tree = _file_tree(func.__code__.co_filename, f"{func.__qualname__!r}")

@@ -1,4 +1,4 @@
-"""The `I` dialect: modules that hold functions of both levels; and parsing of plain text.
+"""The `I` dialect: modules with tensor programs and graph functions; parsing of plain text.
 
 @I.ir_module
 class Module:
@@ -24,9 +24,9 @@ __all__ = ["constant", "from_source", "ir_module", "module_attrs"]
 
 
 def ir_module(cls: type | None = None, *, check_well_formed: bool = True) -> Any:
-    """Decorator: parse a class whose functions are dialect functions into an `IRModule`.
+    """Decorator: parse a class of dialect functions into an `IRModule`.
 
-    Unless told otherwise, its tensor programs are checked as by `T.prim_func`.
+    Its tensor programs are checked as by `T.prim_func`, unless `check_well_formed` is false.
     """
     if cls is None:
         return _ModuleDecorator(check_well_formed)
@@ -34,7 +34,7 @@ def ir_module(cls: type | None = None, *, check_well_formed: bool = True) -> Any
 
 
 class _ModuleDecorator:
-    """`@I.ir_module()`."""
+    """The form `@I.ir_module()`, with options."""
 
     def __init__(self, check: bool) -> None:
         self.check = check

@@ -1,4 +1,4 @@
-"""Functions of the `I` dialect that stand in the body of a module."""
+"""Functions of the `I` dialect for the body of a module."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def module_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def constant(key: str) -> Any:
-    """An array kept beside the text, by name."""
+    """A named array that is passed separately from the script text."""
     return named_array(key)

@@ -1,4 +1,4 @@
-"""Modules, and text that does not come from a Python file."""
+"""Parse modules (`parse_module`) and plain text (`from_source`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DECORATORS = {
 
 
 def _decorator(node: ast.FunctionDef, script: Script, reporter: Reporter) -> tuple[str, Any]:
-    """The name of the decorator of a function, and the options that it states."""
+    """The dialect decorator of a function: its name and options."""
     for decorator in node.decorator_list:
         call = decorator if isinstance(decorator, ast.Call) else None
         name = ast.unparse(call.func if call is not None else decorator).split(".")[-1]
@@ -68,7 +68,7 @@ def _index_type(name: Any, node: ast.expr) -> DType:
 def parse_function(
     node: ast.FunctionDef, script: Script, reporter: Reporter
 ) -> PrimFunc | GraphFunction | None:
-    """A function of either level, or None when problems were reported."""
+    """Parse a tensor program or graph function; None if problems were reported."""
     name, options = _decorator(node, script, reporter)
     private = bool(options.get("private", False))
     if name == "prim_func":
@@ -79,7 +79,7 @@ def parse_function(
 
 
 def parse_module(script: Script, reporter: Reporter | None = None) -> IRModule:
-    """The module that a class defines."""
+    """Parse the module that a class defines."""
     node = script.node
     assert isinstance(node, ast.ClassDef)
     report = Reporter(script) if reporter is None else reporter
@@ -130,10 +130,10 @@ def from_source(
     """Parse program text that is not part of a Python file.
 
     Args:
-        text: one module class or function, or several functions (which make a module).
+        text: one module class or function, or several functions, which form a module.
         constants: arrays that the text refers to by name.
-        name: what errors call the text.
-        env: further Python names the text may use.
+        name: the file name shown in errors.
+        env: additional Python names that the text may use.
 
     Returns:
         An `IRModule`, `PrimFunc` or `GraphFunction`.
@@ -144,7 +144,7 @@ def from_source(
         "a script is text",
         ScriptError,
         "BW107",
-        "pass the text of the program; of a file Path(name).read_text()",
+        "pass the text of the program; for a file, Path(name).read_text()",
     )
     from_dialects: dict[str, Any] = {"T": tir, "R": relax, "I": functions}
     script = text_script(text, {**from_dialects, "cls": ModuleRef(), **(env or {})}, name)

@@ -1,4 +1,4 @@
-"""The `R` dialect: graph functions in the classic spelling.
+"""The `R` dialect: graph functions in Relax script syntax.
 
     @R.function
     def main(x: R.Tensor(("n", 4), "float32")) -> R.Tensor(("n", 4), "float32"):
@@ -7,7 +7,7 @@
             R.output(y)
         return y
 
-Besides the names below, every name is a graph operator: `R.nn.gelu(x)` calls "nn.gelu".
+Every name that is not defined below is a graph operator: `R.nn.gelu(x)` calls "nn.gelu".
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ __all__ = [
 
 
 class FunctionOptions:
-    """`@R.function` with or without arguments; the parser reads the options."""
+    """The decorator `@R.function`, with or without options."""
 
     def __init__(self, private: bool = False, pure: bool = True) -> None:
         self.private, self.pure = private, pure
@@ -80,7 +80,7 @@ class FunctionOptions:
     ) -> Any:
         """Parse a function into a `GraphFunction`.
 
-        `private` functions get no name of their own; `pure=False` states effects.
+        `private` functions get no global symbol; `pure=False` declares side effects.
         """
         if func is None:
             return FunctionOptions(private, pure)

@@ -1,4 +1,4 @@
-"""Expressions of the `R` dialect."""
+"""Evaluate expressions of the `R` dialect."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _OPERATORS: dict[type[ast.AST], str] = {
 
 
 class DataflowLocal:
-    """What a name of a dataflow block stands for behind it, unless R.output lists the name."""
+    """Marks, after a dataflow block, a name of the block that `R.output` does not list."""
 
 
 class RelaxEvaluator(Evaluator):
-    """Operators on graph values are operator calls; `cls.f` is a function of the module."""
+    """Operators on graph values become operator calls; `cls.f` is a function of the module."""
 
     def is_ir(self, value: Any) -> bool:
         return isinstance(value, (Expr, GraphExpr))
@@ -41,7 +41,7 @@ class RelaxEvaluator(Evaluator):
         return self._global(value, node)
 
     def _global(self, value: Any, node: ast.AST) -> Any:
-        """Functions of the module are graph values here."""
+        """Convert a reference to a function of the module to a `GlobalVar`."""
         if isinstance(value, FunctionRef):
             return ir.GlobalVar(value.name, span=self.span(node))
         return value
@@ -54,9 +54,9 @@ class RelaxEvaluator(Evaluator):
             return value[index]
         if not isinstance(index, int) or isinstance(value.info, TensorInfo):
             raise ScriptError(
-                "only tuples are subscripted, with a constant",
+                "only tuples can be subscripted, with a constant",
                 code="BW107",
-                help="elements of tensors are taken with R.take or R.slice",
+                help="use R.take or R.slice for elements of tensors",
             )
         return ir.TupleGetItem(value, index, span=self.span(node))
 
@@ -98,14 +98,14 @@ class RelaxEvaluator(Evaluator):
         return super().eval_BoolOp(node)
 
     def fragment(self, body: list[ast.stmt]) -> Any:
-        """The bindings of a macro where it is called; the parser knows statements."""
+        """Expand a macro body at its call; implemented by the parser."""
         raise NotImplementedError
 
     def called(self, func: Any, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
         if isinstance(func, Macro):
             return func.expand(self, args, kwargs, node)
         if isinstance(func, OpName):
-            for item in node.keywords:  # a string that names a type is a type
+            for item in node.keywords:  # string literals of `dtype` attributes become types
                 literal = isinstance(item.value, ast.Constant) and isinstance(item.value.value, str)
                 if literal and item.arg is not None and item.arg.endswith("dtype"):
                     kwargs[item.arg] = ir.dtype_of(kwargs[item.arg])
@@ -125,7 +125,7 @@ class RelaxEvaluator(Evaluator):
 
 
 def _scalar(value: Any, other: Any) -> Any:
-    """A Python number beside a tensor is a constant of the tensor's type."""
+    """Convert a Python number beside a tensor to a constant of the tensor's type."""
     if not isinstance(value, (int, float)):
         return value
     info = other.info if isinstance(other, GraphExpr) else None

@@ -1,7 +1,8 @@
-"""Annotations of the `R` dialect: `R.Tensor((n, 4), "float32")` and the like.
+"""Annotations of the `R` dialect: `R.Tensor((n, 4), "float32")`, `R.Shape`, `R.Tuple`, ….
 
-In a signature Python knows no symbols yet, so dimensions may be strings such as "n" or "n * 2".
-The parser at work resolves them; it is found through `symbols`, one resolver per thread.
+In a signature the symbols are not defined as Python names yet, so dimensions may be strings such as
+"n" or "n * 2". The active parser resolves them; it registers its resolver with `symbols`, one per
+thread.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from blockwright.support import ScriptError
 Resolver = Callable[[str], Expr]
 _local = threading.local()
 
-# Python evaluates annotations before the parser reads them, and helpers may prepare annotations
-# outside functions: text stands as a placeholder until a parser takes the annotation in.
+# Python evaluates annotations before the parser reads them, and helpers may build annotations
+# outside functions. A string then becomes a placeholder variable until a parser resolves it.
 _unresolved: NodeFacts[str] = NodeFacts()
 
 
 @contextmanager
 def symbols(resolver: Resolver) -> Generator[None]:
-    """Let `resolver` give the meaning of dimensions that are strings."""
+    """Use `resolver` for string dimensions within the context."""
     before: Resolver | None = getattr(_local, "resolver", None)
     _local.resolver = resolver
     try:
@@ -37,7 +38,7 @@ def symbols(resolver: Resolver) -> Generator[None]:
 
 
 def dimension(value: Any) -> Expr:
-    """A dimension: an expression, an int (int64), or the text of one."""
+    """Convert a dimension: an expression, an int (becomes int64), or the text of one."""
     if isinstance(value, str):
         resolver: Resolver | None = getattr(_local, "resolver", None)
         if resolver is None:
@@ -57,7 +58,7 @@ def dimension(value: Any) -> Expr:
 
 
 def _rank(ndim: Any, dims: tuple[Expr, ...] | None) -> int:
-    """The number of dimensions as it is stated; -1 leaves it open."""
+    """The declared number of dimensions, checked against `dims`; -1 for unknown."""
     if type(ndim) is not int or ndim < -1:
         raise ScriptError(f"ndim is a number of dimensions, not {ndim!r}", code="BW107")
     if dims is not None and ndim not in (-1, len(dims)):
@@ -104,7 +105,7 @@ class _Tensor(_Factory):
 
 
 def scalar(value: Any) -> Expr:
-    """A number or a truth value, or a symbol by its name."""
+    """Convert a number, a bool, or the name of a symbol."""
     if isinstance(value, (int, str)) and not isinstance(value, bool):
         return dimension(value)
     return ir.as_expr(value)
@@ -144,7 +145,7 @@ class _Object(_Factory):
 
 
 class _Callable(_Factory):
-    """`R.Callable((a, b), result)`; without parameters, any function with that result."""
+    """`R.Callable((a, b), result)`; if `params` is None, any function with that result."""
 
     def __call__(
         self, params: Any = None, ret: Any = None, pure: bool = True, purity: bool = True
@@ -155,7 +156,7 @@ class _Callable(_Factory):
 
 
 def as_info(value: Any) -> Info:
-    """An annotation value: `R.Tensor(…)`, or the bare `R.Tensor`."""
+    """Convert an annotation value, `R.Tensor(…)` or the bare `R.Tensor`, and resolve strings."""
     if isinstance(value, _Factory):
         return value()
     if isinstance(value, Info):

@@ -1,7 +1,7 @@
-"""The parser of the `R` dialect.
+"""The parser of the `R` dialect; produces graph functions in A-normal form.
 
 Nested operator calls are bound to fresh variables, so that every operand is a variable, a constant,
-a shape or a tuple of such. Declared annotations are kept; nothing is deduced here.
+a shape or a tuple of these. Declared annotations are kept; no annotations are deduced here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from blockwright.support import ScriptError
 
 
 class Sequence:
-    """Binding blocks being built."""
+    """Binding blocks under construction."""
 
     def __init__(self) -> None:
         self.blocks: list[ir.BindingBlock] = []
@@ -68,16 +68,16 @@ class RelaxParser(RelaxEvaluator):
         super().__init__(script, reporter)
         self.sequence = Sequence()
         self.attrs: dict[str, Any] = {}
-        self.outputs: set[str] | None = None  # names that leave the dataflow block, when in one
+        self.outputs: set[str] | None = None  # outputs of the current dataflow block, if any
         self._symbol_types: dict[str, str] = {}
-        self._defined_now = ""  # the parameter whose annotation is read
+        self._defined_now = ""  # the parameter whose annotation is being parsed
         self._counts: Counter[str] = Counter()
 
     # ----------------------------------------------------------------------------------- functions
     def function(
         self, node: ast.FunctionDef, private: bool = False, pure: bool = True, nested: bool = False
     ) -> GraphFunction | None:
-        """The function, or None when problems were reported."""
+        """Parse a function; None if problems were reported."""
         before = len(self.reporter.found)
         saved = (self.sequence, self.attrs, self.outputs, self._symbol_types)
         self.sequence, self.attrs, self.outputs = Sequence(), {}, None
@@ -125,7 +125,7 @@ class RelaxParser(RelaxEvaluator):
                 raise ParseProblem("BW111", f"there are two parameters {arg.arg!r}", arg)
             if isinstance(known, Var):
                 raise ParseProblem(
-                    "BW111", f"{arg.arg!r} is a symbol of a parameter before", arg, _RENAME
+                    "BW111", f"{arg.arg!r} is a symbol of an earlier parameter", arg, _RENAME
                 )
             info = None if arg.annotation is None else self._info(arg.annotation)
             self._defined_now = ""
@@ -157,14 +157,14 @@ class RelaxParser(RelaxEvaluator):
         self.body(body)
 
     def fragment(self, body: list[ast.stmt]) -> Any:
-        """The bindings of a macro where it is called; its `return` gives the call's value."""
+        """Expand a macro body at its call; the final `return` is the value of the call."""
         last = body[-1] if isinstance(body[-1], ast.Return) else None
         self.body(without_docstring(body if last is None else body[:-1]))
         return None if last is None or last.value is None else self.eval(last.value)
 
     # ------------------------------------------------------------------------------------- symbols
     def _symbol(self, text: str) -> Expr:
-        """A dimension given as text; names in it that are new become symbols."""
+        """Parse a dimension given as text; unknown names become new symbols."""
         try:
             tree = ast.parse(text.strip(), mode="eval").body
         except SyntaxError:
@@ -174,7 +174,7 @@ class RelaxParser(RelaxEvaluator):
         for part in ast.walk(tree):
             if isinstance(part, ast.Name) and part.id == self._defined_now:
                 raise ScriptError(
-                    f"{part.id!r} is the parameter itself, no symbol of its shape",
+                    f"{part.id!r} is the parameter itself, not a symbol of its shape",
                     code="BW111",
                     help=_RENAME,
                 )
@@ -183,7 +183,7 @@ class RelaxParser(RelaxEvaluator):
                 self.bind(part.id, Var(part.id, ir.dtype_of(kind)))
         try:
             return dimension(self.eval(tree))
-        except ParseProblem as problem:  # its place is within the text
+        except ParseProblem as problem:  # its location is relative to the text
             raise ScriptError(problem.message, code=problem.code, help=problem.help) from None
 
     def _is_known(self, name: str) -> bool:
@@ -210,7 +210,7 @@ class RelaxParser(RelaxEvaluator):
                     self.bind(name, POISON)
 
     def emit(self, name: str, value: GraphExpr, info: Info | None, node: ast.AST) -> GraphVar:
-        """Bind a value to a new variable."""
+        """Emit a binding of a value to a new variable."""
         value = self.normal(value, node, top=True)
         if info is not None and value.info is None and not isinstance(value, GraphVar):
             value = value.replace(info=info)
@@ -220,7 +220,7 @@ class RelaxParser(RelaxEvaluator):
         return var
 
     def normal(self, value: GraphExpr, node: ast.AST, top: bool = False) -> GraphExpr:
-        """The value with nested calls bound to variables of their own."""
+        """The value in A-normal form: nested calls are bound to fresh variables."""
         if isinstance(value, GraphCall):
             call = value.replace(args=tuple(self.normal(a, node) for a in value.args))
             if all(a is b for a, b in zip(call.args, value.args, strict=True)):
@@ -254,12 +254,12 @@ class RelaxParser(RelaxEvaluator):
         self.assign(node.target, value, info, node)
 
     def assign(self, target: ast.expr, value: Any, info: Info | None, node: ast.stmt) -> None:
-        """Graph values become bindings; other values are names of the script only."""
+        """Bind a name; graph values become bindings of the program, other values do not."""
         if isinstance(target, (ast.Tuple, ast.List)):
             self._unpack(target, value, node)
             return
         if not isinstance(target, ast.Name):
-            raise ParseProblem("BW103", "graph values do not change; bind a new name", target)
+            raise ParseProblem("BW103", "graph values are immutable; bind a new name", target)
         if isinstance(value, MatchCastValue):
             self.bind(target.id, self._match_cast(target.id, value, info, node))
             return
@@ -319,9 +319,9 @@ class RelaxParser(RelaxEvaluator):
             self.emit("_", value, None, node)
         elif isinstance(value, OutputMarker):
             if self.outputs is None:
-                raise ParseProblem("BW108", "R.output stands outside a dataflow block", node)
+                raise ParseProblem("BW108", "R.output is outside a dataflow block", node)
         elif isinstance(value, (GraphExpr, MatchCastValue)):
-            raise ParseProblem("BW103", "this value is thrown away", node, "bind it to a name")
+            raise ParseProblem("BW103", "this value is discarded", node, "bind it to a name")
         elif isinstance(value, dict):
             self.attrs.update(cast("dict[str, Any]", value))
 
@@ -376,21 +376,21 @@ class RelaxParser(RelaxEvaluator):
                 "BW103",
                 f"the branches end with {name!r} and {other_name!r}",
                 node,
-                "both end by assigning the same name, the value of the `if`",
+                "both must end by assigning the same name, the value of the `if`",
             )
         stated = info is not None and other_info is not None
         if stated and not ir.structural_equal(info, other_info):
             raise ParseProblem(
                 "BW107",
-                f"the branches annotate {name!r} in two ways",
+                f"the branches annotate {name!r} differently",
                 node,
-                "it is one value, of one annotation; write it once",
+                "it is one value; annotate it in one branch only",
             )
         info = info if info is not None else other_info
         self.bind(name, self.emit(name, ir.If(condition, then, other), info, node))
 
     def _branch(self, body: list[ast.stmt], node: ast.If) -> tuple[ir.SeqExpr, str, Info | None]:
-        """The bindings of a branch; the last assignment is its value."""
+        """Parse a branch; its last assignment is the value of the branch."""
         last = body[-1] if body else None
         target = last.targets[0] if isinstance(last, ast.Assign) else getattr(last, "target", None)
         value_node: Any = getattr(last, "value", None)
@@ -439,7 +439,7 @@ class RelaxParser(RelaxEvaluator):
 
     def visit_Return(self, node: ast.Return) -> None:
         if self.outputs is not None:
-            raise ParseProblem("BW108", "`return` stands inside a dataflow block", node)
+            raise ParseProblem("BW108", "`return` is inside a dataflow block", node)
         value = self.eval(node.value) if node.value is not None else tuple_()
         result = as_graph(value)
         if isinstance(result, GraphCall):
@@ -447,7 +447,7 @@ class RelaxParser(RelaxEvaluator):
         self.sequence.result = self.normal(result, node)
 
     def visit_Pass(self, node: ast.Pass) -> None:
-        """Nothing."""
+        """`pass` emits nothing."""
 
 
 RelaxParser.statements.update({

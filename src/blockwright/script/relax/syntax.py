@@ -1,4 +1,4 @@
-"""Facts read off the syntax tree of a graph function before it is evaluated."""
+"""Syntax-tree helpers for graph functions, used before evaluation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def parse_text(text: str, place: ast.expr) -> ast.expr:
 
 
 def declared_types(node: ast.FunctionDef) -> dict[str, str]:
-    """Types of symbols declared in a body as `n = T.int32()`, which the signature mentions."""
+    """Types of symbols declared in the body as `n = T.int32()`; the signature may use them."""
     out: dict[str, str] = {}
     for stmt in node.body:
         if isinstance(stmt, ast.Assign) and isinstance(stmt.targets[0], ast.Name):
@@ -33,7 +33,7 @@ def declared_types(node: ast.FunctionDef) -> dict[str, str]:
 
 
 def output_names(body: list[ast.stmt]) -> set[str]:
-    """Names listed in the `R.output(…)` of a dataflow block, its last statement if there is one."""
+    """Names listed in the `R.output(…)` of a dataflow block, which must be its last statement."""
     calls = [call for stmt in body if (call := _output_call(stmt)) is not None]
     if not calls:
         return set()
@@ -47,9 +47,9 @@ def output_names(body: list[ast.stmt]) -> set[str]:
     if _output_call(body[-1]) is None:
         raise ParseProblem(
             "BW108",
-            "a statement stands behind R.output",
+            "a statement follows R.output",
             body[-1],
-            "R.output ends the dataflow block",
+            "R.output must be the last statement of the dataflow block",
         )
     listed: list[ast.expr] = []
     for arg in calls[0].args:

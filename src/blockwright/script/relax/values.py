@@ -1,7 +1,7 @@
 """Graph values of the `R` dialect: operator calls by name, constants, special calls.
 
-Any name is an operator: `R.nn.gelu(x, approximate="none")` is the call of "nn.gelu" with that
-attribute. Whether the operator exists is checked by the graph room, which knows the table.
+Any name is an operator: `R.nn.gelu(x, approximate="none")` calls "nn.gelu" with that attribute.
+Whether the operator exists is checked later, by the `graph` package, against the operator table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _local = threading.local()
 
 @contextmanager
 def constant_table(table: Mapping[str, Any] | None) -> Generator[None]:
-    """Arrays that `R.constant` and `I.constant` refer to by name."""
+    """Set the arrays that `R.constant` and `I.constant` refer to by name."""
     before: Mapping[str, Any] | None = getattr(_local, "constants", None)
     _local.constants = table
     try:
@@ -36,11 +36,11 @@ def constant_table(table: Mapping[str, Any] | None) -> Generator[None]:
 
 
 def named_array(name: str) -> Any:
-    """The array that the table given to the parser has under `name`."""
+    """The array `name` in the table that was passed to the parser."""
     table: Mapping[str, Any] | None = getattr(_local, "constants", None)
     if table is None or name not in table:
         raise ScriptError(
-            f"constant {name!r} was not given with the text",
+            f"constant {name!r} was not passed with the text",
             code="BW114",
             help="pass from_source(text, constants={name: array})",
         )
@@ -48,7 +48,7 @@ def named_array(name: str) -> Any:
 
 
 class MatchCastValue:
-    """`R.match_cast(value, pattern)` before it is bound."""
+    """`R.match_cast(value, pattern)` before it is bound to a name."""
 
     def __init__(
         self, value: GraphExpr, pattern: Info, message: str, values: tuple[Expr, ...]
@@ -62,11 +62,11 @@ class DataflowMarker:
 
 
 class OutputMarker:
-    """`R.output(…)`: which values leave a dataflow block; the parser reads the names."""
+    """`R.output(…)`: the outputs of a dataflow block; the parser reads the names from syntax."""
 
 
 def as_graph(value: Any) -> GraphExpr:
-    """A script value as a graph expression."""
+    """Convert a script value to a graph expression."""
     if isinstance(value, GraphExpr):
         return value
     if isinstance(value, OpName):
@@ -77,7 +77,7 @@ def as_graph(value: Any) -> GraphExpr:
         return ir.GlobalVar(value.name)
     if isinstance(value, MatchCastValue):
         raise ScriptError(
-            "R.match_cast is bound to a name of its own",
+            "R.match_cast must be bound to a name",
             code="BW108",
             help="write y = R.match_cast(x, …) first",
         )
@@ -108,7 +108,7 @@ def _is_dim(value: Any) -> bool:
 
 
 class OpName:
-    """An operator, or the dotted beginning of its name."""
+    """An operator, or a prefix of its dotted name."""
 
     def __init__(self, name: str) -> None:
         self.op_name = name
@@ -131,7 +131,7 @@ def graph_call(
     out_sinfo: Any = None,
     sinfo_args: Any = None,
 ) -> GraphCall:
-    """A call with converted arguments; keywords are attributes."""
+    """Build a call with converted arguments; keywords become attributes."""
     for key, value in attrs.items():
         if isinstance(value, (GraphExpr, OpName, MatchCastValue)):
             raise ScriptError(
@@ -150,7 +150,7 @@ def _infos(value: Any) -> tuple[Info, ...]:
 
 
 def _argument_tuple(args: Any) -> GraphExpr:
-    """The arguments of a destination-passing call: always one tuple."""
+    """The arguments of a destination-passing call, as one tuple."""
     items = sequence_of(args)
     value = as_graph(args if items is None else tuple_(*items))
     whole = isinstance(value, ir.TupleExpr) or isinstance(value.info, ir.TupleInfo)
@@ -168,11 +168,11 @@ def _tir_call(
 ) -> GraphCall:
     if isinstance(out_sinfo, GraphExpr) and not isinstance(out_sinfo, ir.ShapeExpr):
         raise ScriptError(
-            "the shape of a result is written out where it is called",
+            "the shape of a result must be written out in the call",
             code="BW107",
             help='write R.Tensor((n, m), "float32")',
         )
-    if dtype is not None:  # early spelling: a shape and a type instead of an annotation
+    if dtype is not None:  # old syntax: a shape and a type instead of an annotation
         dims = out_sinfo.values if isinstance(out_sinfo, ir.ShapeExpr) else dimensions(out_sinfo)
         out_sinfo = ir.TensorInfo(dims, dtype_of(dtype))
     operands = [as_graph(func), _argument_tuple(args)]
@@ -187,7 +187,7 @@ def _tir_call(
 def call_tir(
     func: Any, args: Any, out_sinfo: Any = None, tir_vars: Any = None, dtype: Any = None
 ) -> GraphCall:
-    """Call a tensor program that writes fresh outputs of the given annotation."""
+    """Call a tensor program that writes newly allocated outputs with the given annotations."""
     return _tir_call("call_tir", func, args, out_sinfo, tir_vars, dtype, {})
 
 
@@ -202,7 +202,7 @@ def call_tir_inplace(
 
 
 def call_dps_library(func: Any, args: Any, out_sinfo: Any = None, **attrs: Any) -> GraphCall:
-    """Call a registered library function that writes its outputs into memory it is given."""
+    """Call a registered library function that writes to preallocated outputs."""
     infos = _infos(out_sinfo)
     if not infos:
         raise ScriptError("R.call_dps_library needs out_sinfo", code="BW106")
@@ -216,19 +216,19 @@ def _extern(func: Any) -> GraphExpr:
 
 
 def call_packed(func: Any, *args: Any, sinfo_args: Any = None, **attrs: Any) -> GraphCall:
-    """Call a registered function that may have effects."""
+    """Call a registered function that may have side effects."""
     return graph_call(OpRef("call_packed"), (_extern(func), *args), attrs, sinfo_args)
 
 
 def call_pure_packed(func: Any, *args: Any, sinfo_args: Any = None, **attrs: Any) -> GraphCall:
-    """Call a registered function that has no effects."""
+    """Call a registered function without side effects."""
     return graph_call(OpRef("call_pure_packed"), (_extern(func), *args), attrs, sinfo_args)
 
 
 def match_cast(value: Any, pattern: Any, message: str = "", *values: Any) -> MatchCastValue:
-    """The value, checked at run time to have the annotation; binds new symbols.
+    """Check at run time that a value has the annotation, and bind new symbols.
 
-    The message says what the error is otherwise; it has `%d` for each of the values, integers.
+    `message` is the error message, with one `%d` for each of the integer `values`.
     """
     result = message_values(message, values)
     return MatchCastValue(as_graph(value), as_info(pattern), message, result)
@@ -241,7 +241,7 @@ def _constant(data: np.ndarray[Any, Any], name: str) -> ir.Constant:
 
 
 def _require_numbers(value: Any, data: np.ndarray[Any, Any], dtype: DType) -> None:
-    """The numbers are ones of the type; floating-point types round them."""
+    """Require that the numbers are representable in the type; floating-point types round."""
     if dtype.is_int and dtype.bits < 8:
         raise ScriptError(
             f"there are no constants of {dtype}", code="BW107", help="use int8 or uint8, and cast"
@@ -258,9 +258,10 @@ def _require_numbers(value: Any, data: np.ndarray[Any, Any], dtype: DType) -> No
 def const(
     value: Any, dtype: str | DType | None = None, shape: Any = None, name: str = ""
 ) -> ir.Constant:
-    """A constant spelled out.
+    """A literal constant.
 
-    Raises: ScriptError: BW107 for numbers that the type does not have, and masked arrays.
+    Raises:
+        ScriptError: BW107 for numbers that do not fit the type, and for masked arrays.
     """
     if isinstance(value, np.ma.MaskedArray):
         raise ScriptError("a constant has no mask", code="BW107", help="pass .filled(value)")
@@ -275,18 +276,18 @@ def const(
 
 
 def constant(key: str, name: str | None = None) -> ir.Constant:
-    """A constant kept beside the text, by name."""
+    """A named constant that is passed separately from the script text."""
     return _constant(named_array(key), key if name is None else name)
 
 
 def prim_value(value: Any) -> ir.PrimValue:
-    """A scalar of the tensor level as a graph value."""
+    """Convert a scalar to a graph value."""
     expr = scalar(value)
     return ir.PrimValue(expr, info=ir.PrimInfo(expr.dtype, expr))
 
 
 def shape(values: Sequence[Any]) -> ir.ShapeExpr:
-    """A shape as a graph value."""
+    """Convert a shape to a graph value."""
     dims = dimensions(values)
     return ir.ShapeExpr(dims, info=ir.ShapeInfo(dims, len(dims)))
 
@@ -300,7 +301,7 @@ def tuple_(*fields: Any) -> ir.TupleExpr:
 
 
 def op(name: str) -> OpName:
-    """An operator whose name is not spelled with identifiers."""
+    """An operator by name, also if the name is not a valid Python identifier."""
     return OpName(name)
 
 

@@ -1,4 +1,4 @@
-"""The `T` dialect: tensor programs in the classic spelling.
+"""The `T` dialect: tensor programs in TVMScript syntax.
 
     @T.prim_func
     def add_one(A: T.Buffer((128,), "float32"), B: T.Buffer((128,), "float32")):
@@ -7,11 +7,11 @@
                 vi = T.axis.spatial(128, i)
                 B[vi] = A[vi] + 1.0
 
-A Python integer in an index position (a shape, a bound of a loop, …) is int32, or what
-`@T.prim_func(index_dtype="int64")` states.
+A Python integer in an index position (a shape, a loop bound, …) has the type int32, or the type of
+the option `@T.prim_func(index_dtype="int64")`.
 
-Besides the names below there are one function per builtin operation (`T.exp`, `T.sqrt`, …) and one
-name per data type (`T.float32`, `T.int8x16`, …), made when first asked for.
+In addition to the names below, there is one function per builtin operation (`T.exp`, `T.sqrt`, …)
+and one name per data type (`T.float32`, `T.int8x16`, …), created on first use.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ buffer = Buffer
 
 
 class DeferredFunction:
-    """A function inside a module class: the module's decorator parses it."""
+    """A function inside a module class, to be parsed by the module's decorator."""
 
     def __init__(self, func: FunctionType) -> None:
         self.raw_function = func
@@ -92,21 +92,24 @@ def prim_func(
 ) -> Any:
     """Decorator: parse a function into a `PrimFunc`.
 
-    `private` functions get no entry for callers outside the module. Names that the dialect does
-    not define are looked up in the Python scope around the function. Unless told otherwise, the
-    program is checked: a signature that is written must cover what the block does.
+    Names that the dialect does not define are looked up in the enclosing Python scope.
 
-    `index_dtype`, "int32" or "int64", is the type of Python integers in index positions: shapes,
-    strides and offsets of buffers, bounds of loops, domains and values of block iterators and
-    `T.ramp`, where no expression stands beside them. An index into a buffer has the type of the
-    extent of its dimension. A macro takes the index type of the function that it is expanded into.
+    Args:
+        private: generate no entry point for callers outside the module.
+        check_well_formed: check the program, for example that explicit block signatures cover all
+            accesses of the block.
+        index_dtype: "int32" or "int64", the type of Python integers in index positions that do not
+            take their type from another expression: shapes, strides and offsets of buffers, loop
+            bounds, domains and values of block iterators, and `T.ramp`. An index into a buffer has
+            the type of the extent of its dimension. A macro has the index type of the function that
+            it is expanded into.
     """
     configured = _Configured(private, check_well_formed, index_type(index_dtype))
     return configured if func is None else configured.parse(func)
 
 
 class _Configured:
-    """`@T.prim_func(private=True)`; with the IR builder, `with T.prim_func():`."""
+    """The form `@T.prim_func(private=True)`; in the IR builder, `with T.prim_func():`."""
 
     def __init__(self, private: bool, check: bool, index_dtype: DType) -> None:
         self.private, self.check, self.index_dtype = private, check, index_dtype

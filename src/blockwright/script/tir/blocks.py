@@ -1,4 +1,4 @@
-"""Loops and blocks of the `T` dialect."""
+"""Loops and blocks of the `T` dialect: `T.serial`, `T.grid`, `T.block`, `T.axis`, …."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _constant_step(step: Any) -> int:
         raise ScriptError(
             "the step of a loop is a constant other than 0",
             code="BW106",
-            help="loop over the count, and write the step into the index: i * step",
+            help="loop over the count, and multiply the index: i * step",
         )
     return int(value)
 
@@ -72,7 +72,7 @@ def _constant_step(step: Any) -> int:
 def _strided(
     kind: ForKind, start: Any, stop: Any, step: int, annotations: Mapping[str, Any] | None
 ) -> LoopNest:
-    """A loop over the number of steps; the script's index is `start + i * step`."""
+    """A loop over the number of steps; the index in the script is `start + i * step`."""
     low, high = index_types((start, stop))
     first, last = (low, high) if step > 0 else (high, low)
     span, size = extent_of(first, last), abs(step)
@@ -97,36 +97,36 @@ Annotations = Mapping[str, Any] | None
 def serial(
     start: Any, stop: Any = None, *, annotations: Annotations = None, step: Any = None
 ) -> LoopNest:
-    """A loop over [0, start), or [start, stop); with a constant step, over every step-th."""
+    """A serial loop over [0, start) or [start, stop), with an optional constant step."""
     return _loop(ForKind.SERIAL, start, stop, annotations, step=step)
 
 
 def parallel(
     start: Any, stop: Any = None, *, annotations: Annotations = None, step: Any = None
 ) -> LoopNest:
-    """A loop whose iterations may run at the same time."""
+    """A loop whose iterations run on parallel threads."""
     return _loop(ForKind.PARALLEL, start, stop, annotations, step=step)
 
 
 def vectorized(
     start: Any, stop: Any = None, *, annotations: Annotations = None, step: Any = None
 ) -> LoopNest:
-    """A loop that becomes vector operations."""
+    """A loop that is lowered to vector instructions."""
     return _loop(ForKind.VECTORIZED, start, stop, annotations, step=step)
 
 
 def unroll(
     start: Any, stop: Any = None, *, annotations: Annotations = None, step: Any = None
 ) -> LoopNest:
-    """A loop that is written out."""
+    """A loop that is fully unrolled."""
     return _loop(ForKind.UNROLLED, start, stop, annotations, step=step)
 
 
 def thread_binding(
     start: Any, stop: Any = None, thread: str = "", *, annotations: Mapping[str, Any] | None = None
 ) -> LoopNest:
-    """A loop whose iterations are the threads of an axis such as "threadIdx.x"."""
-    if isinstance(stop, str):  # the classic spelling has the axis second
+    """A loop bound to a thread axis such as "threadIdx.x"."""
+    if isinstance(stop, str):  # TVM's order: the axis is the second argument
         stop, thread = None, stop
     return _loop(ForKind.THREAD_BINDING, start, stop, annotations, thread)
 
@@ -141,14 +141,14 @@ def grid(*extents: Any) -> LoopNest:
 
 # ----------------------------------------------------------------------------------------- blocks
 class AxisDomain:
-    """A domain with its kind, in the list form of `T.block`."""
+    """An iterator domain with its kind, for the list form of `T.block`."""
 
     def __init__(self, domain: Range, kind: IterType) -> None:
         self.domain, self.kind = domain, kind
 
 
 def _domain(spec: Any, like: Any = None) -> Range:
-    """`n` for [0, n), `(a, b)` for [a, b); numbers take the type of the bound value."""
+    """Convert `n` to [0, n) and `(a, b)` to [a, b); numbers get the type of the bound value."""
     if isinstance(spec, Range):
         return spec
     pair = sequence_of(spec)
@@ -177,7 +177,7 @@ def opaque_axis(begin: Any, end: Any) -> AxisDomain:
 
 
 def range_axis(begin: Any, end: Any = None) -> AxisDomain:
-    """A spatial domain: an extent, or a beginning and an end."""
+    """A spatial domain: an extent, or begin and end."""
     return AxisDomain(_domain(begin if end is None else (begin, end)), IterType.SPATIAL)
 
 
@@ -186,7 +186,7 @@ def block(
 ) -> BlockFrame:
     """`T.block("C")`; or `T.block([n, T.reduce_axis(0, k)], "C") as [i, j]`.
 
-    In the second form, and whenever no axis states a value, a loop nest over the domains is made.
+    In the second form, and whenever no axis has a value, a loop nest over the domains is generated.
     """
     domains: list[tuple[Range, IterType]] = []
     listed = sequence_of(first)
@@ -207,13 +207,13 @@ def current_block(what: str) -> BlockFrame:
 
 
 def bind(axis: Var, value: Any) -> None:
-    """Give an axis of the enclosing block the value it has here."""
+    """Bind an axis of the enclosing block to a value."""
     frame = current_block("T.bind")
     for position, item in enumerate(frame.iter_vars):
         if item.var is axis:
             frame.values[position] = to_expr(value, axis.dtype if is_number(value) else None)
             return
-    raise ScriptError("T.bind names no axis of this block", code="BW107")
+    raise ScriptError("T.bind needs an axis of this block", code="BW107")
 
 
 class _Axis:
@@ -245,7 +245,7 @@ class _Axis:
     S, R = spatial, reduce
 
     def remap(self, kinds: str, values: Sequence[Any], dtype: Any = None) -> Any:
-        """One axis per loop variable, over exactly its loop: "S" spatial, "R" reduction."""
+        """Declare an axis per loop variable, with the loop's domain: "S" spatial, "R" reduction."""
         builder = Builder.current("T.axis.remap")
         frame = builder.frame(BlockFrame, "T.axis.remap", "directly in a block")
         if len(kinds) != len(values) or set(kinds) - {"S", "R"}:
@@ -271,11 +271,11 @@ class _Axis:
             moved = [v.name for v in ir.collect(domains[value], Var) if v in domains]
             if moved:
                 raise ScriptError(
-                    f"loop {value.name} depends on loop {moved[0]}, and the domain of an axis on "
-                    "no loop",
+                    f"loop {value.name} depends on loop {moved[0]}, but the domain of an axis must "
+                    "not depend on loops",
                     code="BW107",
-                    help=f"write T.axis.spatial(extent, {value.name}), or reduce, with the largest "
-                    "extent that the loop has",
+                    help=f"write T.axis.spatial(extent, {value.name}), or reduce, with the "
+                    "maximum extent of the loop",
                 )
             name = builder.take_name(f"v{value.name}")
             out.append(frame.axis(builder, name, domains[value], IterType(kind), value))
@@ -286,7 +286,7 @@ _Axis.__module__ = __name__
 
 
 def where(predicate: Any) -> None:
-    """The block runs only where this holds."""
+    """Set the predicate of the block."""
     frame = current_block("T.where")
     if frame.predicate is not None:
         raise ScriptError("a block has one T.where", code="BW111", help="join them with `and`")
@@ -315,7 +315,7 @@ def block_attr(attrs: Mapping[str, Any]) -> None:
 
 
 def init() -> InitFrame:
-    """What runs before the first step of the block's reduction."""
+    """The initial statement of the block's reduction."""
     frame = current_block("T.init")
     if frame.init is not None:
         raise ScriptError("a block has one T.init", code="BW111")

@@ -1,7 +1,7 @@
-"""The IR builder: statements are emitted into a stack of frames.
+"""The IR builder core: a stack of frames into which statements are emitted.
 
-The parser drives it, and so can Python functions called from a script: what they emit lands where
-they are called. Frames are context managers; entering one gives the variables it defines.
+The parser drives it. Python functions called from a script may emit as well; their statements are
+inserted at the call. Frames are context managers; entering one returns the variables it defines.
 """
 
 from __future__ import annotations
@@ -41,13 +41,11 @@ FrameT = TypeVar("FrameT", bound="StatementFrame")
 
 
 def misplaced(what: str, where: str) -> ScriptError:
-    return ScriptError(
-        f"{what} stands in the wrong place", code="BW108", help=f"it belongs {where}"
-    )
+    return ScriptError(f"{what} is misplaced", code="BW108", help=f"it belongs {where}")
 
 
 class Builder:
-    """State of one function being built; `Builder.current()` is the one at work in this thread."""
+    """State of a function under construction; `Builder.current()` is this thread's active one."""
 
     _local = threading.local()
 
@@ -55,13 +53,13 @@ class Builder:
         self.frames: list[StatementFrame] = []
         self.hints: list[str] = []
         self.fresh: set[Var] = set()
-        self.broadcasting: set[Buffer] = set()  # of buffer_type "auto"
-        self.threads: dict[Var, str] = {}  # axes of T.env_thread and their tags
-        # Named pointers: what is written for one, if anything, and what it reaches.
+        self.broadcasting: set[Buffer] = set()  # buffers with buffer_type "auto"
+        self.threads: dict[Var, str] = {}  # variables of T.env_thread → thread tag
+        # Named pointer → (substituted address or None, expression of the reachable addresses).
         self.pointers: dict[Var, tuple[Expr | None, Expr]] = {}
         self.span: Span | None = None
         self.failed = False
-        self.result: PrimFunc | None = None  # of the last function that was finished
+        self.result: PrimFunc | None = None  # the last finished function
 
     @classmethod
     def current(cls, what: str = "this") -> Builder:
@@ -77,7 +75,7 @@ class Builder:
 
     @classmethod
     def index_dtype(cls) -> DType:
-        """The type of bare integers in index positions: that of the function being built."""
+        """The type of Python integers in index positions of the current function."""
         builder = cls.active()
         func = builder.frames[0] if builder is not None and builder.frames else None
         return func.index_dtype if isinstance(func, FuncFrame) else INT32
@@ -92,16 +90,16 @@ class Builder:
         self._local.stack.pop()
 
     def take_name(self, default: str) -> str:
-        """The name the next definition is assigned to in the script."""
+        """The name of the next definition, from the assignment in the script."""
         return self.hints.pop(0) if self.hints else default
 
     def define(self, var: Var) -> Var:
-        """Note a variable that an assignment only has to name, not to copy."""
+        """Register a fresh variable: an assignment names it and does not create a let."""
         self.fresh.add(var)
         return var
 
     def place(self, buffer: Buffer, position: int, index: Expr) -> Expr:
-        """The index of an access: an axis of one element of an "auto" buffer serves every index."""
+        """The index of an access; dimensions of extent 1 of an "auto" buffer broadcast."""
         if buffer not in self.broadcasting:
             return index
         extent = buffer.shape[position]
@@ -118,21 +116,21 @@ class Builder:
         self.frames[-1].items.append(item)
 
     def frame(self, kind: type[FrameT], what: str, where: str) -> FrameT:
-        """The innermost frame, which must be of a kind."""
+        """The innermost frame, which must be an instance of `kind`."""
         if self.frames and isinstance(self.frames[-1], kind):
             return self.frames[-1]
         raise misplaced(what, where)
 
 
 class ScopedStatement:
-    """A statement that holds for the rest of its list."""
+    """A statement whose scope is the rest of its statement list."""
 
     def __init__(self, wrap: Wrap) -> None:
         self.wrap = wrap
 
 
 def fold(items: Iterable[Stmt | ScopedStatement]) -> Stmt:
-    """The statements of a frame, each scope around everything after it."""
+    """Combine the statements of a frame; each scoped statement wraps all that follow."""
     tail: list[Stmt] = []
     for item in reversed(list(items)):
         if isinstance(item, ScopedStatement):
@@ -143,7 +141,7 @@ def fold(items: Iterable[Stmt | ScopedStatement]) -> Stmt:
 
 
 class StatementFrame:
-    """A list of statements being built."""
+    """A statement list under construction."""
 
     def __init__(self) -> None:
         self.items: list[Stmt | ScopedStatement] = []
@@ -172,7 +170,7 @@ class StatementFrame:
 
 
 class FrameOf(StatementFrame):
-    """A frame whose body is handed to a function when it ends."""
+    """A frame that passes its body to a function on exit."""
 
     def __init__(self, done: Callable[[Stmt], None]) -> None:
         super().__init__()
@@ -183,7 +181,7 @@ class FrameOf(StatementFrame):
 
 
 class ScopeFrame(StatementFrame):
-    """A scoping statement: used with `with`, or as a statement that holds for the rest."""
+    """A scoped statement, used by `with` or for the rest of the statement list."""
 
     def __init__(self, make: Callable[[str], tuple[Any, Wrap]], default: str) -> None:
         super().__init__()
@@ -199,14 +197,14 @@ class ScopeFrame(StatementFrame):
         builder.emit(self._wrap(self.body()))
 
     def rest(self, name: str | None = None) -> Any:
-        """Let it hold for the rest of the enclosing list; gives what it defines."""
+        """Open the scope for the rest of the enclosing list; return the defined value."""
         value, wrap = self._make(name or self._default)
         Builder.current().emit(ScopedStatement(wrap))
         return value
 
 
 def frozen(value: Any) -> Any:
-    """An annotation as it stands in the IR: lists, whatever they are nested in, become tuples."""
+    """Convert an annotation to its IR form: lists, at any depth, become tuples."""
     if isinstance(value, (list, tuple)):
         return tuple(frozen(v) for v in cast("list[Any]", value))
     if isinstance(value, dict):
@@ -215,7 +213,7 @@ def frozen(value: Any) -> Any:
 
 
 class LoopSpec:
-    """One loop of a nest before it has a variable."""
+    """One loop of a nest before its variable is created."""
 
     def __init__(
         self,
@@ -235,7 +233,7 @@ class LoopSpec:
                 help='write annotations={"name": value}',
             )
         self.annotations = frozen(with_current_keys(annotations or {}))
-        self.index = index  # what the script calls the index, where that is not the loop variable
+        self.index = index  # loop variable → the script's index, for loops with a step
 
 
 class LoopNest(StatementFrame):
@@ -297,7 +295,7 @@ class InitFrame(StatementFrame):
 
 
 class BlockFrame(StorageFrame):
-    """A block being built."""
+    """A block under construction."""
 
     def __init__(self, name: str, domains: list[tuple[Range, IterType]], exec_scope: str) -> None:
         super().__init__()
@@ -310,7 +308,7 @@ class BlockFrame(StorageFrame):
         self.annotations: dict[str, Any] = {}
         self.match_buffers: list[MatchBufferRegion] = []
         self.init: Stmt | None = None
-        self._added = 0  # iterators for loop variables that the block uses
+        self._added = 0  # number of implicit iterators for loop variables
 
     def entered(self, builder: Builder) -> Any:
         names = [builder.take_name(f"v{k}") for k in range(len(self.domains))]
@@ -355,12 +353,13 @@ class BlockFrame(StorageFrame):
         builder.emit(self._realize(block))
 
     def _with_loops_bound(self, block: Block, builder: Builder) -> Block:
-        """The block with an iterator for each loop around it whose variable it uses.
+        """Replace uses of enclosing loop variables in a block by iterators.
 
-        Classic programs use loop variables in blocks; here a block sees the loops around it through
-        its iterators alone, so that each step can rely on the bindings. An iterator that is bound
-        to the variable stands for it; else the block gets an opaque one. In a block that states
-        iterators a loop variable is a mistake (BW212), unless the function is not checked.
+        TVM programs may use loop variables inside blocks. Here blocks access enclosing loops only
+        through their iterators, so that schedule primitives can rely on the bindings. An iterator
+        that is bound to the variable replaces it; otherwise an opaque iterator is added. In a block
+        that declares iterators, a loop variable is an error (BW212), unless the function is not
+        checked.
         """
         func = builder.frames[0]
         if self.iter_vars and isinstance(func, FuncFrame) and func.checked:
@@ -375,7 +374,7 @@ class BlockFrame(StorageFrame):
                     zip(frame.vars, (Range(s.low, s.extent) for s in frame.specs), strict=True)
                 )
                 strided.update(i for i in frame.indices if not isinstance(i, Var))
-        inside = block.replace(iter_vars=())  # a domain depends on no loop
+        inside = block.replace(iter_vars=())  # domains do not depend on loops
         if not ir.uses_var(inside, set(loops)):
             return block
         pairs = [
@@ -383,7 +382,7 @@ class BlockFrame(StorageFrame):
             for value, axis in zip(self.values, self.iter_vars, strict=True)
             if value is not None and value.dtype is axis.var.type
         ]
-        # A buffer from outside may have an offset or a size of a loop: it stays the same buffer.
+        # Buffers from outside are kept, even if their offset or shape uses a loop variable.
         kept: dict[ir.Node, ir.Node] = {buffer: buffer for buffer in outer_buffers(inside)}
         indices: dict[ir.Node, Var] = {value: var for value, var in pairs if value in strided}
         inside = ir.substitute(inside, {**kept, **indices})
@@ -410,7 +409,7 @@ class BlockFrame(StorageFrame):
             raise ScriptError(
                 f"block {self.name!r} binds only some of its iterators",
                 code="BW108",
-                help=f"bind {', '.join(free)} too, or none of them "
+                help=f"also bind {', '.join(free)}, or bind none "
                 "to get a loop nest over the whole domain",
             )
         axes = self.iter_vars[: len(stated)]
@@ -422,8 +421,8 @@ class BlockFrame(StorageFrame):
 
 
 class FuncFrame(StorageFrame):
-    """A function being built; of one that is not `checked`, blocks with iterators may use loop
-    variables besides."""
+    """A function under construction; if it is not `checked`, blocks with iterators may also use
+    loop variables."""
 
     def __init__(
         self, name: str, private: bool, index_dtype: DType = INT32, checked: bool = True
@@ -452,7 +451,7 @@ class FuncFrame(StorageFrame):
         builder.result = self.result
 
     def _rooted(self, body: Stmt) -> Stmt:
-        """The root block is added when the program has blocks or allocations but no root."""
+        """Add the root block if the program has blocks or allocations but no root."""
         allocated = tuple(self.alloc_buffers)
         if isinstance(body, BlockRealize) and not allocated:
             inner = body.block

@@ -1,7 +1,7 @@
-"""Other names that the classic dialect has for the same things, and what it had that we do not.
+"""TVMScript compatibility: aliases, node constructors, and unsupported names with replacements.
 
-`REPLACED` lists every name of the classic surface that has no meaning here, with what to write
-instead; asking for one of them raises an error that says so.
+`REPLACED` maps every TVMScript name without equivalent in this dialect to a replacement; accessing
+such a name raises an error with that text.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from blockwright.support import ScriptError
 
 
 class ReplacedName(ScriptError, AttributeError):
-    """A name of the classic surface that this dialect does not have."""
+    """Access to a TVMScript name that this dialect does not support (BW115)."""
 
 
 _FLAT = "index a buffer: A[i] and A[i] = x"
-_ABI = "the calling convention is made when the program is built; write T.call_packed(name, …)"
-_STAGE = "it belonged to tensor expressions; write a block, or use blockwright.script.te"
+_ABI = "the build generates the calling convention; write T.call_packed(name, …)"
+_STAGE = "it belongs to tensor expressions; write a block, or use blockwright.script.te"
 REPLACED: dict[str, str] = {
     "load": _FLAT, "store": _FLAT, "Load": _FLAT, "Store": _FLAT,
     "realize": "write B = T.alloc_buffer(shape, dtype)",
@@ -80,12 +80,12 @@ GT, GE = _comparison("GT", ir.GT), _comparison("GE", ir.GE)
 
 
 def all(*conditions: Any) -> Expr:
-    """Every condition holds."""
+    """Conjunction of the conditions."""
     return And(*conditions)
 
 
 def any(*conditions: Any) -> Expr:
-    """Some condition holds."""
+    """Disjunction of the conditions."""
     return Or(*conditions)
 
 
@@ -102,7 +102,7 @@ def BufferLoad(buffer: Buffer, indices: Sequence[Any]) -> Expr:
 
 
 def Call(dtype: str | DType, op: str, args: Sequence[Any]) -> Expr:
-    """A builtin operation by name, arguments in a list."""
+    """A builtin operation by name, with a list of arguments."""
     return ir.Call(op.removeprefix("tir."), tuple(map(to_expr, args)), call_type(dtype))
 
 
@@ -122,13 +122,13 @@ _ITER_KINDS = {
 
 
 class OpenAxis:
-    """A thread axis of which the `T.attr` around it states the extent."""
+    """A thread axis without domain; the enclosing `T.attr` supplies the extent."""
 
     def __init__(self, var: Var, kind: IterType, tag: str) -> None:
         self.var, self.kind, self.tag = var, kind, tag
 
     def over(self, key: str, value: Any) -> IterVar:
-        """The axis over the extent that is the value of an attribute."""
+        """The axis with the extent given as the value of an attribute."""
         if key not in ("thread_extent", "virtual_thread"):
             raise ScriptError(
                 f"the axis {self.var.name} has no domain",
@@ -142,10 +142,10 @@ class OpenAxis:
 def iter_var(
     var: Var, dom: Any, iter_type: str = "DataPar", thread_tag: str = ""
 ) -> IterVar | OpenAxis:
-    """A thread axis or iterator as the subject of `T.attr`, which states an extent left None."""
+    """A thread axis or iterator, the node of `T.attr`, which supplies the extent for `dom` None."""
     if iter_type not in _ITER_KINDS:
         raise ScriptError(
-            f"{iter_type!r} is no kind of iterator",
+            f"{iter_type!r} is not a kind of iterator",
             code="BW106",
             help=f"one of {', '.join(_ITER_KINDS)}",
         )
@@ -158,18 +158,18 @@ def iter_var(
 
 # ------------------------------------------------------------------------------ pointers to memory
 def type_annotation(dtype: str | DType) -> DType:
-    """The element type in `T.tvm_access_ptr`."""
+    """The element type argument of `T.tvm_access_ptr`."""
     return dtype_of(dtype)
 
 
 def first_element(buffer: Buffer) -> Expr:
-    """The address of the first element."""
+    """The address of the first element of a buffer."""
     zeros = [ir.const(0, extent.dtype) for extent in buffer.shape]
     return ir.call("address_of", ir.BufferLoad(buffer, tuple(zeros)), dtype="handle")
 
 
 def origin(buffer: Buffer) -> Expr:
-    """`A.data`: the address that `A.elem_offset` is counted from; the last stride is 1."""
+    """`A.data`: the base address, to which `A.elem_offset` is added; the last stride must be 1."""
     first = first_element(buffer)
     if not isinstance(buffer.offset, Var) or not buffer.shape:
         return first
@@ -188,22 +188,23 @@ def access_ptr(
     offset: Any = 0,
     extent: Any = None,
 ) -> Expr:
-    """`A.access_ptr("r", offset=…)`: the address of an element, counted from the first."""
+    """`A.access_ptr("r", offset=…)`: the address of the element at a linear offset."""
     return tvm_access_ptr(buffer.dtype, first_element(buffer), offset, extent, access_mask)
 
 
 def tvm_access_ptr(
     kind: Any, data: Any, offset: Any, extent: Any = None, rw_mask: Any = 1, dtype: Any = "handle"
 ) -> Expr:
-    """The address `offset` elements after `data`; T.reads and T.writes state what is accessed.
+    """The address `offset` elements after `data`.
 
-    `dtype` is the type of the result as older programs write it: always a handle.
+    `extent` and `rw_mask` are ignored: `T.reads` and `T.writes` declare the accesses. `dtype` is
+    the result type, which older programs write; it must be a handle.
     """
     if not dtype_of(dtype).is_handle:
         raise ScriptError(
-            f"T.tvm_access_ptr gives an address, not {dtype}",
+            f"T.tvm_access_ptr returns an address, not {dtype}",
             code="BW107",
-            help='leave dtype out, or write dtype="handle"',
+            help='omit dtype, or write dtype="handle"',
         )
     moved = to_expr(offset)
     if ir.is_const_int(moved, 0):
@@ -211,19 +212,19 @@ def tvm_access_ptr(
     place = data.args[0] if isinstance(data, ir.Call) and data.op == "address_of" else None
     if not isinstance(place, ir.BufferLoad) or not place.indices:
         raise ScriptError(
-            "this pointer takes no offset", code="BW107", help="write T.address_of(A[i, j])"
+            "this pointer accepts no offset", code="BW107", help="write T.address_of(A[i, j])"
         )
     return data.replace(args=(place.replace(indices=_moved(place, moved)),))
 
 
 def _moved(place: ir.BufferLoad, offset: Expr) -> tuple[Expr, ...]:
-    """The indices of the element that is `offset` elements of memory after another one."""
+    """The indices of the element at a linear memory offset from another one."""
     buffer, indices = place.buffer, place.indices
     if len(indices) == 1 and set(map(ir.const_int, buffer.strides)) <= {1}:
         return (ir.add(indices[0], offset),)
     if buffer.strides:
         raise ScriptError(
-            f"an offset into {buffer.name}, which has strides, names no element",
+            f"a linear offset into {buffer.name}, which has strides, is ambiguous",
             code="BW107",
             help="write T.address_of(A[i, j])",
         )
@@ -241,8 +242,8 @@ def _moved(place: ir.BufferLoad, offset: Expr) -> tuple[Expr, ...]:
 def target(config: Any, host: Any = None) -> Any:
     """A target as an attribute value: `{"target": T.target("llvm")}`, or a mapping with "kind".
 
-    It is kept as written. `bw.build(program, target)` decides what is built for, and refuses a
-    program whose attribute names another kind of device.
+    It is kept as written. `bw.build(program, target)` determines the target, and rejects a program
+    whose attribute names another kind of device.
     """
     result: dict[str, Any] = {}
     if isinstance(config, dict):
@@ -262,7 +263,7 @@ def target(config: Any, host: Any = None) -> Any:
     return result
 
 
-# What a script reads off a buffer where the classic object differs from ours.
+# Attributes of buffers in scripts that differ from the attributes of `ir.Buffer`.
 FACTS: dict[str, Callable[[Buffer], Any]] = {
     "scope": lambda buffer: lambda: buffer.scope,
 }

@@ -1,6 +1,6 @@
-"""Choices and loops as frames, for the IR builder and for Python helpers.
+"""Conditionals and while loops as frames, for the IR builder and for Python helpers.
 
-In a script the Python statements `if` and `while` say the same.
+Scripts use the Python statements `if` and `while` instead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class IfFrame(StatementFrame):
     def finished(self, builder: Builder) -> None:
         if self.items or "T.Then" not in self.branches:
             raise ScriptError(
-                "T.If holds T.Then, and perhaps T.Else, and nothing else", code="BW108"
+                "T.If must contain T.Then, optionally T.Else, and nothing else", code="BW108"
             )
         builder.emit(ir.IfThenElse(self.condition, *self.branches.values(), span=self.span))
 
@@ -34,7 +34,7 @@ class IfFrame(StatementFrame):
 def If(
     condition: Any, then: Callable[[], Any] | None = None, orelse: Callable[[], Any] | None = None
 ) -> Any:
-    """A choice: frames `T.Then()` and `T.Else()` inside `with T.If(c):`, or functions that emit."""
+    """A conditional: `T.Then()` and `T.Else()` inside `with T.If(c):`, or functions that emit."""
     test = to_expr(condition)
     if then is None:
         return IfFrame(test)
@@ -48,12 +48,12 @@ def If(
 
 
 def Then() -> FrameOf:
-    """What runs when the condition of the enclosing `T.If` holds."""
+    """The branch that runs if the condition of the enclosing `T.If` is true."""
     return _branch("T.Then")
 
 
 def Else() -> FrameOf:
-    """What runs when it does not."""
+    """The branch that runs if the condition of the enclosing `T.If` is false."""
     return _branch("T.Else")
 
 
@@ -61,7 +61,7 @@ def _branch(word: str) -> FrameOf:
     frame = Builder.current(word).frame(IfFrame, word, "directly in T.If")
     if word in frame.branches or (word == "T.Else") != bool(frame.branches):
         raise ScriptError(
-            f"{word} stands twice or too early",
+            f"{word} occurs twice or too early",
             code="BW108",
             help="first T.Then, then at most one T.Else",
         )
@@ -73,7 +73,7 @@ def _branch(word: str) -> FrameOf:
 
 
 def While(condition: Any) -> FrameOf:
-    """Repeats its body as long as the condition holds."""
+    """A loop that repeats its body while the condition is true."""
     test, builder = to_expr(condition), Builder.current("T.While")
     span = builder.span
     return FrameOf(lambda body: builder.emit(ir.While(test, body, span=span)))

@@ -1,4 +1,4 @@
-"""Expressions of the `T` dialect, and references to functions of the module around a script."""
+"""Evaluate expressions of the `T` dialect, and references to functions of the enclosing module."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SPLICED: dict[Any, Callable[..., Any]] = {
 
 
 def _install_methods() -> None:
-    """What scripts ask of a buffer, also in the plain Python functions that they call."""
+    """Add `data`, `access_ptr`, `vload` and `vstore` to `Buffer`, also for Python helpers."""
     methods: dict[str, Any] = {
         "data": property(classic.origin),
         "access_ptr": classic.access_ptr,
@@ -42,14 +42,14 @@ _install_methods()
 
 
 class FunctionRef:
-    """A function of the module around the script: `cls.f`."""
+    """A function of the enclosing module: `cls.f`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
 
 class ModuleRef:
-    """The module around the script (`cls`, or its class name); `functions` None means any name."""
+    """The enclosing module (`cls`, or its class name); `functions` None accepts any name."""
 
     def __init__(self, functions: Iterable[str] | None = None) -> None:
         self.functions = None if functions is None else frozenset(functions)
@@ -64,7 +64,7 @@ class ModuleRef:
 
 
 class TirEvaluator(Evaluator):
-    """Expressions of the `T` dialect: buffers can be subscripted, Python's min and max build IR."""
+    """Evaluates `T` expressions: subscripts of buffers; Python's `min`, `max`, `abs` build IR."""
 
     def operand(self, value: Any) -> Any:
         if isinstance(value, (BufferSlice, Buffer, DTypeFactory)):

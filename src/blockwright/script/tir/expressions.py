@@ -1,7 +1,7 @@
 """Expression functions of the `T` dialect.
 
-They are ordinary Python functions, so helper functions outside a script may use them as well. One
-function per builtin operation comes from the operation table (`builtin`), the rest is here.
+These are ordinary Python functions, which helper functions outside scripts may use as well. The
+functions for builtin operations are generated from the operation table (`builtin`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from blockwright.support import IRError, ScriptError
 
 
 def fresh_var(dtype: DType) -> Var:
-    """A new variable, named by the assignment it stands in."""
+    """A new variable, named after the target of its assignment."""
     builder = Builder.active()
     if builder is None:
         return Var("", dtype)
@@ -37,14 +37,14 @@ def fresh_var(dtype: DType) -> Var:
 
 
 def var(name: str, dtype: str | DType = "") -> Var:
-    """A variable: `T.var("n", "int64")`, or `T.var("int64")` named by its assignment."""
-    if _names_type(name):  # the classic order has the type first
+    """A variable: `T.var("n", "int64")`, or `T.var("int64")` named after its assignment."""
+    if _names_type(name):  # TVM's older order: the type first
         return named_var(str(dtype), name) if dtype else fresh_var(dtype_of(name))
     return named_var(name, dtype or "int32")
 
 
 def named_var(name: str, dtype: str | DType = "int32") -> Var:
-    """A variable with a name of its own."""
+    """A variable with an explicit name."""
     result, builder = Var(name, dtype_of(dtype)), Builder.active()
     return result if builder is None else builder.define(result)
 
@@ -80,11 +80,11 @@ def builtin(name: str) -> Callable[..., Expr]:
 
 
 _CLASSIC_NAMES = {"fabs": "abs"}
-"""Operations that the classic dialect calls by another name."""
+"""TVM name of an operation → its name in the operation table."""
 
 
 def call_intrin(*args: Any, dtype: str | DType | None = None) -> Expr:
-    """A builtin operation by name; its result type is given first or as `dtype=`."""
+    """A builtin operation by name; the result type is the first argument or `dtype=`."""
     values = list(args)
     if dtype is None and values:
         dtype = values.pop(0)
@@ -102,7 +102,7 @@ def call_intrin(*args: Any, dtype: str | DType | None = None) -> Expr:
 def if_then_else(
     condition: Any, true_value: Any, false_value: Any, dtype: str | DType | None = None
 ) -> Expr:
-    """Lazy choice: only the side that is taken is evaluated. `dtype` is that of the result."""
+    """Conditional expression that evaluates only the selected value; `dtype`: result type."""
     if dtype is None:
         a, b = ir.match_types(*_pair(true_value, false_value), stated=True)
     else:
@@ -111,19 +111,19 @@ def if_then_else(
 
 
 def _typed_branches(a: Any, b: Any, kind: DType) -> tuple[Expr, Expr]:
-    """Both values in one type, which must be the stated one."""
+    """Convert both values to a common type, which must be `kind`."""
     x, y = ir.match_types(to_expr(a, kind), to_expr(b, kind))
     if x.dtype is not kind:
         raise ScriptError(
-            f"T.if_then_else states the type {kind} for values of {x.dtype}",
+            f"T.if_then_else declares the type {kind} for values of {x.dtype}",
             code="BW107",
-            help=f'convert them, T.Cast("{kind}", …), or leave dtype out',
+            help=f'convert them, T.Cast("{kind}", …), or omit dtype',
         )
     return x, y
 
 
 def Select(condition: Any, true_value: Any, false_value: Any) -> Expr:
-    """Choice of which both sides are evaluated."""
+    """Conditional expression that evaluates both values."""
     a, b = ir.match_types(*_pair(true_value, false_value), stated=True)
     return ir.Select(_bool(condition), a, b)
 
@@ -137,7 +137,7 @@ def _pair(a: Any, b: Any) -> list[Expr]:
 
 
 def _binary(name: str, cls: type[ir.BinaryOp]) -> Callable[[Any, Any], Expr]:
-    # The smaller and the larger of two booleans are booleans.
+    # The minimum and maximum of two booleans are booleans.
     match = ir.match_types if cls in (ir.Min, ir.Max) else ir.match_numbers
 
     def apply(a: Any, b: Any) -> Expr:
@@ -158,12 +158,12 @@ Min, Max = _binary("min", ir.Min), _binary("max", ir.Max)
 
 
 def min(*args: Any) -> Expr:
-    """The smallest of two or more values."""
+    """The minimum of two or more values."""
     return _fold(Min, args)
 
 
 def max(*args: Any) -> Expr:
-    """The largest of two or more values."""
+    """The maximum of two or more values."""
     return _fold(Max, args)
 
 
@@ -184,7 +184,7 @@ _finfo: Any = ml_dtypes.finfo
 
 
 def ceildiv(a: Any, b: Any) -> Expr:
-    """Smallest integer not below a / b."""
+    """The quotient a / b rounded up."""
     x, y = ir.match_numbers(*_pair(a, b), stated=True)
     return ir.FloorDiv(ir.Add(x, ir.Sub(y, ir.const(1, y.dtype))), y)
 
@@ -209,24 +209,24 @@ def Not(value: Any) -> Expr:
 
 
 def Cast(dtype: str | DType, value: Any) -> Expr:
-    """Conversion, kept in the program even when the type stays the same."""
+    """A cast, kept in the program even if the type does not change."""
     return ir.Cast(dtype_of(dtype), to_expr(value))
 
 
 def cast(value: Any, dtype: str | DType) -> Expr:
-    """Conversion; constants and values of that type already need none."""
+    """A cast; folded for constants and omitted for values of that type."""
     return ir.cast_to(to_expr(value), dtype_of(dtype))
 
 
 def ramp(base: Any, stride: Any, lanes: int) -> Expr:
-    """base, base + stride, …; base where there is one lane. It is a vector of indices."""
+    """The vector of indices base, base + stride, …; just `base` for one lane."""
     x, y = ir.match_types(*index_types((base, stride)))
     count = _lanes(lanes)
     return ir.Ramp(x, y, count) if count > 1 else x
 
 
 def broadcast(value: Any, lanes: int) -> Expr:
-    """The value in every lane; the value itself where there is one."""
+    """A vector with the value in every lane; the value itself for one lane."""
     count = _lanes(lanes)
     return ir.Broadcast(to_expr(value), count) if count > 1 else to_expr(value)
 
@@ -241,7 +241,7 @@ def _lanes(value: Any) -> int:
         raise ScriptError(
             f"a vector has at least one lane, not {count}",
             code="BW107",
-            help="give the number of lanes, 1 or more",
+            help="pass the number of lanes, 1 or more",
         )
     return count
 
@@ -284,7 +284,7 @@ def _limit(kind: DType, sign: int) -> Expr:
 
 @special_form
 def Let(evaluator: Evaluator, node: ast.Call) -> Expr:
-    """`T.Let(body, where={x: value})`: x is a new variable in `body`."""
+    """`T.Let(body, where={x: value})`: bind a new variable x in `body`."""
     where = next((k.value for k in node.keywords if k.arg == "where"), None)
     if len(node.args) != 1 or not isinstance(where, ast.Dict) or not where.keys:
         raise ParseProblem("BW106", "T.Let takes a body and where={name: value}", node)
@@ -308,7 +308,7 @@ def Let(evaluator: Evaluator, node: ast.Call) -> Expr:
 
 # ------------------------------------------------------------------------------- methods of values
 def vload(buffer: Buffer, indices: Any, dtype: Any = None, predicate: Any = None) -> Expr:
-    """`A.vload([i], predicate=mask)`: a load with a mask.
+    """`A.vload([i], predicate=mask)`: a masked load.
 
     `A.vload([i], "float32x4")` loads the elements from i on.
     """
@@ -319,33 +319,33 @@ def vload(buffer: Buffer, indices: Any, dtype: Any = None, predicate: Any = None
             raise ScriptError(
                 f"{buffer.name} holds {buffer.dtype}, not {kind}",
                 code="BW107",
-                help="load its own type and convert the value with T.Cast",
+                help="load the buffer's type and convert the value with T.Cast",
             )
         items = from_first_lane(buffer, items, kind.lanes // buffer.dtype.lanes)
         result = vector_load(buffer, items, predicate)
         if result.dtype is not kind:
             raise ScriptError(
-                f"the indices give {result.dtype}, not {kind}",
+                f"the indices load {result.dtype}, not {kind}",
                 code="BW107",
-                help="give the first index alone, or no type",
+                help="pass only the index of the first lane, or omit the type",
             )
         return result
     return vector_load(buffer, items, predicate)
 
 
 def vector_load(buffer: Buffer, items: Sequence[Any], predicate: Any = None) -> Expr:
-    """A load of an element, or of a vector where the last index is a slice or ramp."""
+    """A load of an element, or of a vector if the last index is a slice or ramp."""
     mask = None if predicate is None else to_expr(predicate)
     return BufferLoad(buffer, vector_indices(buffer, items), mask)
 
 
 def call_extern(*args: Any, dtype: str | DType = "int32") -> Expr:
-    """A call by linker name; the result type may come first, as in the classic spelling."""
+    """Call a function by its symbol name; the result type may come first, as in TVM."""
     return _by_name("call_extern", args, dtype)
 
 
 def call_pure_extern(*args: Any, dtype: str | DType = "int32") -> Expr:
-    """As `call_extern`, of a function without effects."""
+    """As `call_extern`, for a function without side effects."""
     return _by_name("call_pure_extern", args, dtype)
 
 
@@ -357,7 +357,7 @@ def _by_name(op: str, args: Sequence[Any], dtype: str | DType) -> Expr:
 
 
 def reinterpret(*args: Any, dtype: str | DType = "int32") -> Expr:
-    """The same bits as another type; the type may come first, as in the classic spelling."""
+    """Reinterpret the bits as another type; the type may come first, as in TVM."""
     values = list(args)
     if len(values) == 2:
         dtype = values.pop(0)
@@ -371,7 +371,7 @@ def power(a: Any, b: Any) -> Expr:
 
 
 def operator_of(op: ast.operator, a: Any, b: Any) -> Expr | None:
-    """Operators that are builtin calls: powers, shifts and bits."""
+    """Operators that become builtin calls: power, shifts and bitwise operators; else None."""
     names: dict[type[ast.operator], str] = {
         ast.Pow: "pow", ast.LShift: "shift_left", ast.RShift: "shift_right",
         ast.BitAnd: "bitwise_and", ast.BitOr: "bitwise_or", ast.BitXor: "bitwise_xor",

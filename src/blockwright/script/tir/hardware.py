@@ -1,8 +1,7 @@
-"""Operations of particular hardware, in their classic spelling.
+"""Hardware intrinsics of TVMScript (`tvm_mma_sync`, `ptx_*`, …).
 
-Such a call is kept as it is written: it parses, prints and can be scheduled around, as an operation
-with effects of which nothing is known. Running it takes a target (or an interpreter row) that
-defines the operation.
+A call is kept as written: it parses, prints, and acts as an opaque operation with unknown side
+effects in schedules. To execute it, a target or the interpreter must define the operation.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from blockwright.support import ScriptError
 
 FIRST, SECOND = "first", "second"
 
-# Name → type of the result: a type, FIRST when the call states it first (or as `dtype=`), SECOND
-# when it is that of the second argument.
+# Name → result type: a type; FIRST if it is the first argument (or `dtype=`); SECOND if it is the
+# type of the second argument.
 HARDWARE: dict[str, str] = {
     "tvm_storage_sync": "int32", "tvm_thread_allreduce": "handle", "tvm_thread_invariant": "int32",
     "tvm_warp_activemask": "uint32", "tvm_warp_shuffle": SECOND, "tvm_warp_shuffle_up": SECOND,
@@ -41,7 +40,7 @@ HARDWARE: dict[str, str] = {
     "end_profile_intrinsic": "handle",
 }  # fmt: skip
 
-# Name → how many arguments there are besides the type, where that is fixed.
+# Name → number of arguments without the type, for operations with a fixed number.
 ARGUMENTS: dict[str, int] = {
     "tvm_storage_sync": 1, "tvm_warp_activemask": 0, "tvm_warp_shuffle": 5,
     "tvm_warp_shuffle_up": 5, "tvm_warp_shuffle_down": 5, "tvm_warp_shuffle_xor": 5,
@@ -64,7 +63,7 @@ def hardware_call(name: str) -> Callable[..., Expr]:
         if result == FIRST and dtype is None:
             if not values or not isinstance(values[0], (str, DType)):
                 raise ScriptError(
-                    f"T.{name} states its result type first",
+                    f"T.{name} needs its result type as first argument",
                     code="BW106",
                     help=f'write T.{name}("float32", …)',
                 )

@@ -1,9 +1,10 @@
-"""`T.ldexp(x, n)`, x · 2ⁿ rounded once, written with operations of every target.
+"""`T.ldexp(x, n)`: x · 2ⁿ, rounded once, expanded to operations that every target supports.
 
-2ⁿ may leave the type where x · 2ⁿ does not, so the product is made in three steps, as in musl's
-`scalbn`. A step down goes by 2ᵖ less than the smallest normal number allows, where p is the number
-of digits: a product that is rounded because it is subnormal is followed by a step of at least p
-more digits, which makes it 0. Every other product but the last one is exact.
+2ⁿ may overflow where x · 2ⁿ does not, so the product is computed in three steps, as in musl's
+`scalbn`. A step down scales by p binary digits less than the exponent of the smallest normal number
+allows, where p is the precision. If an intermediate product is subnormal, and therefore rounded,
+the remaining scaling is at least p digits and the result is 0. All other products except the last
+are exact, so there is no double rounding.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from blockwright.ir.dtype import FLOAT32, INT32
 from blockwright.script.tir.values import to_expr
 from blockwright.support import ScriptError
 
-_DIGITS = {32: 24, 64: 53}  # of a float of that many bits, the first one included
-_FARTHEST = 3000  # beyond, the result is 0 or infinite whatever x is
+_DIGITS = {32: 24, 64: 53}  # bits → precision in binary digits, including the implicit one
+_FARTHEST = 3000  # |n| beyond which the result is 0 or infinite for any x
 
 
 def ldexp(x: Any, n: Any) -> Expr:
-    """x times 2 to the power n, of a float and an integer."""
+    """x · 2ⁿ for a float x and an integer n."""
     value, power = to_expr(x), to_expr(n)
     kind = value.dtype
     if kind.kind not in ("float", "bfloat") or not power.dtype.is_int:

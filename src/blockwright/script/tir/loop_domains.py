@@ -1,4 +1,4 @@
-"""Loops around a block: their names, where they are used, and domains of iterators for them."""
+"""Iterators for loop variables that a block uses implicitly: domains, names, and uses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from blockwright.support import ScriptError
 
 
 def widest(domain: Range, loops: Mapping[Var, Range]) -> Range:
-    """The domain of a loop over all iterations of the loops that its ends depend on."""
+    """The hull of a loop's range over all iterations of the loops that its bounds depend on."""
     if not ir.uses_var(domain, set(loops)):
         return domain
     analyzer = Analyzer()
@@ -22,18 +22,18 @@ def widest(domain: Range, loops: Mapping[Var, Range]) -> Range:
             "the range of a loop around this block depends on another loop in a way "
             "that has no bounds",
             code="BW107",
-            help="give the block an iterator of its own: v = T.axis.opaque(extent, i)",
+            help="declare an iterator of the block: v = T.axis.opaque(extent, i)",
         )
     return Range(low, analyzer.simplify(ir.sub(high, low)))
 
 
 def loop_name(name: str) -> str:
-    """The loop of iterator `vi` is `i`; of `i` it is `i_0`."""
+    """The name of the loop for an iterator: `vi` → `i`, `i` → `i_0`."""
     return name[1:] if len(name) > 1 and name[0] == "v" and name[1].isalpha() else f"{name}_0"
 
 
 def outer_buffers(block: ir.Block) -> set[Buffer]:
-    """The buffers that a block uses and that are defined outside of it."""
+    """The buffers that a block uses but does not define."""
     used, own = set[Buffer](), set[Buffer]()
     stack: list[ir.Node] = [block]
     while stack:
@@ -50,7 +50,7 @@ def outer_buffers(block: ir.Block) -> set[Buffer]:
 
 
 def uses_beside(root: ir.Node, var: Var, buffers: Container[ir.Node]) -> bool:
-    """Whether a variable occurs elsewhere than in the layout of some buffers."""
+    """Whether a variable occurs outside the given buffers."""
     stack: list[ir.Node] = [root]
     while stack:
         node = stack.pop()

@@ -1,4 +1,4 @@
-"""Macros: pieces of script that are parsed anew wherever they are called.
+"""Macros: script fragments that are parsed at each call.
 
     @T.macro
     def clear(buffer, extent):
@@ -9,11 +9,11 @@
     def f(A: T.Buffer((16,), "float32")):
         clear(A, 16)
 
-A *hygienic* macro sees its parameters and the Python scope in which it was defined, so that it
-means the same wherever it is called. With `hygienic=False` its other names are looked up where it
-is called, first among the names of the script, and only then where it was defined. Either way a
-name that the body assigns lives in the body; variables of the program are always distinct. Python
-integers in index positions have the `index_dtype` of the function that the macro is expanded into.
+A *hygienic* macro sees only its parameters and the Python scope of its definition, so its meaning
+does not depend on the caller. With `hygienic=False`, other names are looked up in the caller's
+script first, and then in the scope of the definition. In both cases names assigned in the body are
+local to the body, and program variables are fresh per expansion. Python integers in index positions
+have the `index_dtype` of the function that the macro is expanded into.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _KINDS = inspect.Parameter
 
 
 class Expander(Protocol):
-    """What a macro needs of the parser that meets its call."""
+    """The parser interface that macro expansion uses."""
 
     script: Script
     reporter: Reporter
@@ -50,12 +50,12 @@ class Expander(Protocol):
 
 
 class Macro:
-    """A function whose body is parsed into each of its callers."""
+    """A function whose body is parsed at each call."""
 
     def __init__(self, script: Script, node: ast.FunctionDef, hygienic: bool) -> None:
         self.script, self.node, self.hygienic = script, node, hygienic
         self.signature = _signature(node)
-        script.env[node.name] = self  # it may call itself
+        script.env[node.name] = self  # recursion
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         raise ParseProblem(
@@ -68,7 +68,7 @@ class Macro:
     def expand(
         self, parser: Expander, args: list[Any], kwargs: Mapping[str, Any], node: ast.Call
     ) -> Any:
-        """Parse the body in place of the call; gives the value after `return`, if there is one."""
+        """Parse the body at the call; return the value of its `return`, if there is one."""
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -91,7 +91,7 @@ class Macro:
 
     @contextmanager
     def _inside(self, parser: Expander, node: ast.AST) -> Generator[None]:
-        """The parser reads the macro's text with the names that the macro sees."""
+        """Switch the parser to the macro's text and scopes within the context."""
         outer, scopes, reporter = parser.script, parser.scopes, parser.reporter
         env = self.script.env if self.hygienic else {**self.script.env, **outer.env}
         parser.script = Script(self.script.file, self.node, env, self.script.trusted)
@@ -107,7 +107,7 @@ class Macro:
 
 
 def _signature(node: ast.FunctionDef) -> inspect.Signature:
-    """The parameters of a definition; defaults are kept as syntax."""
+    """The signature of a definition; defaults are kept as syntax trees."""
     args = node.args
     plain = [*args.posonlyargs, *args.args]
     first = len(plain) - len(args.defaults)
@@ -143,7 +143,7 @@ class _Decorator:
         self.hygienic = hygienic
 
     def __call__(self, func: FunctionType | None = None, *, hygienic: bool = True) -> Any:
-        """Decorator: a piece of script that is parsed wherever it is called."""
+        """Decorator: a script fragment that is parsed at each call."""
         if func is None:
             return _Decorator(hygienic)
         _, env = caller_environment(1)
@@ -156,12 +156,12 @@ macro = inline = _Decorator()
 
 
 def is_macro(node: ast.FunctionDef) -> bool:
-    """Whether a definition in a module or in text is a macro."""
+    """Whether a function definition in a module or text is a macro."""
     return any(_decorator_name(d) in ("macro", "inline") for d in node.decorator_list)
 
 
 def macro_of(node: ast.FunctionDef, script: Script) -> Macro:
-    """A macro from its definition in a module or in text."""
+    """A macro from its definition in a module or text."""
     hygienic = True
     for decorator in node.decorator_list:
         for item in decorator.keywords if isinstance(decorator, ast.Call) else ():

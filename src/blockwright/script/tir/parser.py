@@ -1,7 +1,7 @@
-"""The parser of the `T` dialect: Python's syntax tree drives the IR builder.
+"""The parser of the `T` dialect: walks Python's syntax tree and drives the IR builder.
 
-A problem stops the statement it is in; names which that statement would have defined are poisoned,
-so that one mistake is told once, and parsing goes on to find the next.
+A problem aborts its statement, and the names that the statement would have defined are poisoned.
+Parsing continues, so that all errors are reported, each only once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from blockwright.script.tir.values import (
 
 
 class TirParser(TirEvaluator):
-    """Parses one function."""
+    """Parses one function of the `T` dialect."""
 
     statements: ClassVar[dict[type[ast.stmt], Callable[[Any, Any], None]]] = {}
 
@@ -63,7 +63,7 @@ class TirParser(TirEvaluator):
         super().__init__(script, reporter)
         self.builder = Builder()
         self._named: tuple[ast.expr | None, list[str]] = (None, [])
-        self._symbols: dict[str, Var] = {}  # dimensions that the signature names by strings
+        self._symbols: dict[str, Var] = {}  # symbols for string dimensions of the signature
 
     # ----------------------------------------------------------------------------------- functions
     def function(
@@ -73,7 +73,7 @@ class TirParser(TirEvaluator):
         index_dtype: DType = INT32,
         checked: bool = True,
     ) -> PrimFunc | None:
-        """The function, or None when problems were reported."""
+        """Parse a function; None if problems were reported."""
         before = len(self.reporter.found)
         frame = FuncFrame(node.name, private, index_dtype, checked)
         with self.builder, self.scope():
@@ -91,7 +91,7 @@ class TirParser(TirEvaluator):
         for default in args.defaults:
             self.reporter.add(ParseProblem("BW112", "a parameter has no default value", default))
         result: dict[str, Var] = {}
-        for scalars in (True, False):  # buffer shapes may mention scalar parameters after them
+        for scalars in (True, False):  # scalars first: shapes may use later scalar parameters
             for arg in args.args:
                 if scalars is not isinstance(arg.annotation, (ast.Call, ast.Subscript)):
                     with self.poisoning([arg.arg], arg):
@@ -121,9 +121,7 @@ class TirParser(TirEvaluator):
             self.builder.span = self.span(arg)
             options = dict(kind.options)
             if "data" in options:
-                raise ParseProblem(
-                    "BW112", "a parameter brings its own memory; leave data out", arg
-                )
+                raise ParseProblem("BW112", "a parameter provides its own memory; omit data", arg)
             if "strides" in options:
                 options["strides"] = self._named_dims(options["strides"])
             shape = self._named_dims(kind.shape)
@@ -145,7 +143,7 @@ class TirParser(TirEvaluator):
         )
 
     def _named_dims(self, shape: Any) -> Any:
-        """A dimension may be the name of a symbol: `T.Buffer(("n", 4))`."""
+        """Replace string dimensions by symbols: `T.Buffer(("n", 4))`."""
         out: list[Any] = []
         for item in items_of(shape):
             if isinstance(item, str):
@@ -158,14 +156,14 @@ class TirParser(TirEvaluator):
         return tuple(out)
 
     def called(self, func: Any, args: list[Any], kwargs: dict[str, Any], node: ast.Call) -> Any:
-        if node is self._named[0]:  # its arguments are evaluated: they take none of the names
+        if node is self._named[0]:  # set only now, so that the arguments do not consume the names
             self.builder.hints = self._named[1]
         if isinstance(func, Macro):
             return func.expand(self, args, kwargs, node)
         return super().called(func, args, kwargs, node)
 
     def fragment(self, body: list[ast.stmt]) -> Any:
-        """The statements of a macro where it is called; a last `return` gives the call's value."""
+        """Expand a macro body at its call; a final `return` is the value of the call."""
         last = body[-1] if isinstance(body[-1], ast.Return) else None
         self.body(without_docstring(body if last is None else body[:-1]))
         return None if last is None or last.value is None else self.eval(last.value)
@@ -181,7 +179,7 @@ class TirParser(TirEvaluator):
 
     @contextmanager
     def poisoning(self, names: Iterable[str], node: ast.AST) -> Any:
-        """Report problems inside; the names count as defined whatever happens."""
+        """Report problems inside; on failure, bind `names` to `POISON`."""
         done = False
         with self.reporter.statement(node):
             yield
@@ -211,7 +209,7 @@ class TirParser(TirEvaluator):
             self.body(nodes)
 
     def evaluate_named(self, value: ast.expr, target: ast.expr | None) -> Any:
-        """Evaluate with the names that the definitions inside are to get."""
+        """Evaluate an expression whose definitions are named after the assignment target."""
         outer, self._named = self._named, (value, names_of(target))
         self.builder.hints = []
         result = self.eval(value)
@@ -220,7 +218,7 @@ class TirParser(TirEvaluator):
         return result
 
     def assign(self, target: ast.expr, value: Any, node: ast.stmt) -> None:
-        """Bind names; a computed expression becomes a variable of the program."""
+        """Bind names to a value; a computed expression becomes a let variable of the program."""
         if isinstance(target, (ast.Tuple, ast.List)):
             meta = isinstance(value, MetaVar)
             items = sequence_of(value.value if isinstance(value, MetaVar) else value)
@@ -289,7 +287,7 @@ class TirParser(TirEvaluator):
         if not isinstance(node.target, ast.Name) or node.value is None:
             raise ParseProblem("BW103", "an annotated name needs a value", node)
         kind = self.eval(node.annotation)
-        # T.handle("float32") is a call, which makes a variable.
+        # T.handle("float32") is a call that returns a fresh variable.
         pointer = isinstance(kind, Var) and kind in self.builder.fresh and kind.type.is_handle
         if not isinstance(kind, DTypeFactory) and not pointer:
             raise ParseProblem(
@@ -338,7 +336,7 @@ class TirParser(TirEvaluator):
         elif isinstance(value, Expr):
             raise ParseProblem(
                 "BW103",
-                "this expression is computed and thrown away",
+                "the value of this expression is discarded",
                 node,
                 "store it, or write T.evaluate(…)",
             )
@@ -347,7 +345,7 @@ class TirParser(TirEvaluator):
                 "BW103", "this opens a block or loop", node, "use it with `with` or `for`"
             )
         elif isinstance(value, (BufferSlice, BufferSpec, Buffer, DTypeFactory)):
-            raise ParseProblem("BW103", "this is no statement", node)
+            raise ParseProblem("BW103", "this is not a statement", node)
 
     def visit_For(self, node: ast.For) -> None:
         if node.orelse:
@@ -396,7 +394,7 @@ class TirParser(TirEvaluator):
         return self.eval(node)
 
     def _unrolled(self, node: ast.For, source: Any) -> None:
-        """A Python list or the like: the body is parsed once per element."""
+        """A loop over a Python iterable: parse the body once per element."""
         nodes = (Expr, Buffer, BufferSlice)
         items = None if isinstance(source, nodes) else iterable_of(source)
         if items is None:
@@ -458,7 +456,7 @@ class TirParser(TirEvaluator):
         statements.Assert(condition, message)
 
     def visit_Pass(self, node: ast.Pass) -> None:
-        """Nothing."""
+        """`pass` emits nothing."""
 
     def visit_Break(self, node: ast.Break) -> None:
         statements.evaluate(ir.call("break"))

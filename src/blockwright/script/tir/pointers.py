@@ -1,11 +1,11 @@
-"""Named pointers, `p: T.handle("float32") = A.data`, written out where they are used.
+"""Named pointers, `p: T.handle("float32") = A.data`, substituted at each use.
 
-The address stands in the program at each use, so that every question about memory finds the buffer
-it was taken of: `T.decl_buffer(shape, data=p)` is `T.decl_buffer(shape, data=A.data)`, and a call
-that is given `p` is given the address of an element of `A`. An index that is read from memory is
-read where the pointer is named; it becomes a named value.
+The program contains the address expression at each use, so that analyses find the buffer that it
+belongs to: `T.decl_buffer(shape, data=p)` becomes `T.decl_buffer(shape, data=A.data)`, and a call
+with argument `p` gets the address of an element of `A`. An index that is loaded from memory is
+evaluated at the pointer's definition and bound by a let.
 
-What a call returned is no address to write out and stays a variable.
+A pointer returned by a call is not an address expression and stays a variable.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from blockwright.support import ScriptError
 
 
 def name_pointer(value: Expr, default: str, var: Var | None = None) -> ScopeFrame:
-    """A frame in which a name, or the variable `var` declared before, stands for a pointer."""
+    """A frame that defines a pointer name, or defines the previously declared variable `var`."""
 
     if isinstance(value, ir.IntImm):
         raise ScriptError(
@@ -50,7 +50,8 @@ def name_pointer(value: Expr, default: str, var: Var | None = None) -> ScopeFram
 
 
 def _written_out(pointer: Expr, name: str, kept: list[tuple[Var, Expr]]) -> Expr | None:
-    """The address in a form that means the same at each use; adds indices to name to `kept`."""
+    """The address in a form that can be evaluated at any use; `kept` receives let bindings of
+    indices. None if the pointer cannot be substituted."""
     place = address(pointer)
     if not isinstance(pointer, Call) or place is None:
         return pointer if isinstance(pointer, Var) else None
@@ -65,7 +66,7 @@ def _written_out(pointer: Expr, name: str, kept: list[tuple[Var, Expr]]) -> Expr
 
 
 def _reached(value: Expr) -> Expr:
-    """An expression that takes the addresses from which a pointer was computed."""
+    """An expression that refers to all addresses from which a pointer was computed."""
     places = [call.args[0] for call in ir.collect(value, Call) if call.op == "address_of"]
     buffers = dict.fromkeys(place.buffer for place in places if isinstance(place, BufferLoad))
     return Call("call_extern", tuple(map(first_element, buffers)), value.dtype)

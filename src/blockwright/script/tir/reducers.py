@@ -1,4 +1,4 @@
-"""Commutative reducers of the `T` dialect: declared, and expanded to the loop form."""
+"""Commutative reducers of the `T` dialect: declaration, and expansion of `reducer.step`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from blockwright.support import ScriptError
 
 
 class CommReducer(NodeValue):
-    """What `T.comm_reducer` gives: `reducer.step(C[i], x)` combines a term into an element."""
+    """The result of `T.comm_reducer`; `reducer.step(C[i], x)` combines a term into an element."""
 
     node: ir.CommReducer
 
     def step(self, target: Any, value: Any) -> None:
-        """target = combine(target, value), starting at the identity; tuples component by component.
+        """Emit target = combine(target, value), starting at the identity; tuples componentwise.
 
-        The block gets its initial value and body from this. A combination that is not a builtin
-        one is kept in the annotation "reducer" of the block.
+        This defines the block's initial value and body. A combiner that is not builtin is stored in
+        the annotation "reducer" of the block.
         """
         frame = current_block("reducer.step")
         builder = Builder.current()
@@ -44,7 +44,7 @@ class CommReducer(NodeValue):
                 raise ScriptError(
                     f"{element.buffer.name} holds {element.dtype}, the reducer combines {kind}",
                     code="BW107",
-                    help="give the identity the type of the buffer",
+                    help="use an identity of the buffer's type",
                 )
         terms = [
             ir.cast_to(to_expr(v, k if isinstance(v, (int, float)) else None), k)
@@ -59,9 +59,9 @@ class CommReducer(NodeValue):
 def comm_reducer(combine: Any, identity: Any) -> CommReducer:
     """`T.comm_reducer(lambda x, y: x + y, T.float32(0))`: a commutative reducer.
 
-    With a tuple as identity, the combination takes all components of the left operand, then those
-    of the right one (or two tuples), and gives a tuple. `T.comm_reducer("argmax", ["float32",
-    "int64"])` names a builtin reducer and the types of its components.
+    If the identity is a tuple, `combine` receives all components of the left operand, then those of
+    the right one (or two tuples), and returns a tuple. `T.comm_reducer("argmax", ["float32",
+    "int64"])` selects a builtin reducer and the types of its components.
     """
     if isinstance(combine, str):
         return CommReducer(builtin_reducer(combine, items_of(identity)))

@@ -1,4 +1,4 @@
-"""Statement functions of the `T` dialect: what a script calls to emit into the builder."""
+"""Statement functions of the `T` dialect, which emit into the IR builder."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def make_buffer(
     axis_separators: Sequence[int] | None = None,
     buffer_type: str = "",
 ) -> Buffer:
-    """A buffer from what the dialect's buffer functions accept."""
+    """Build a buffer from the options of the dialect's buffer functions."""
     if buffer_type not in ("", "default", "auto", "auto_broadcast"):
         raise ScriptError(
             f"buffer_type {buffer_type!r} is not known",
@@ -91,7 +91,7 @@ def make_buffer(
     return buffer
 
 
-# What follows shape and type by position in the classic signatures.
+# Positional parameters after shape and type, in the order of TVM's signatures.
 _OPTIONS = (
     "data",
     "strides",
@@ -105,7 +105,7 @@ _OPTIONS = (
 
 
 def _options(args: Sequence[Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Buffer options by position and by name; None leaves the default."""
+    """Merge positional and keyword buffer options; None selects the default."""
     if len(args) > len(_OPTIONS):
         raise ScriptError(
             "too many arguments for a buffer",
@@ -117,10 +117,10 @@ def _options(args: Sequence[Any], options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_symbols(strides: Any) -> tuple[Any, ...]:
-    """Strides of which a string, as in `strides=("s0", "s1")`, names a new symbol.
+    """Replace strings in strides, as in `strides=("s0", "s1")`, by new symbols.
 
-    The symbol has the stride of the memory that the buffer is matched with. It belongs to this
-    buffer: another buffer with the same string has a symbol of its own.
+    Matching binds the symbol to the stride of the argument. The symbol is local to this buffer: the
+    same string in another buffer is another symbol.
     """
     items = items_of(strides)
     symbols = {name: Var(name, Builder.index_dtype()) for name in items if isinstance(name, str)}
@@ -134,7 +134,7 @@ def _extents(shape: Any) -> tuple[Expr, ...]:
             raise ScriptError(
                 f"{item!r} names no size of this buffer",
                 code="BW107",
-                help=f"write {item} = T.int32() before; strings name the strides of "
+                help=f"define {item} = T.int32() before; strings can only name the strides of "
                 "T.match_buffer and the sizes of a T.Buffer parameter",
             )
     out = tuple(map(to_index, items))
@@ -151,13 +151,13 @@ def _offset(value: Any) -> Expr:
         raise ScriptError(
             f"elem_offset is {given}, not an integer",
             code="BW107",
-            help="a name of an offset is a variable: off = T.int32() before",
+            help="define a variable for a symbolic offset: off = T.int32() before",
         )
     return offset
 
 
 class _BufferFactory:
-    """`T.Buffer(shape, dtype)`, also in the older spelling `T.Buffer[shape, dtype]`."""
+    """`T.Buffer(shape, dtype)`, also in the older syntax `T.Buffer[shape, dtype]`."""
 
     def __call__(
         self, shape: Any, dtype: str | DType = "float32", *args: Any, **options: Any
@@ -177,13 +177,13 @@ _BufferFactory.__module__ = __name__
 def match_buffer(
     source: Any, shape: Any = None, dtype: str | DType | None = None, *args: Any, **options: Any
 ) -> Buffer:
-    """A parameter as a buffer, or in a block a region as a buffer of its own."""
+    """Bind a parameter to a buffer or, in a block, a region to a new buffer (a view)."""
     options = _options(args, options)
     if options.pop("data", None) is not None:
         raise ScriptError(
             "T.match_buffer takes its memory from the parameter or region",
             code="BW106",
-            help="leave data out",
+            help="omit data",
         )
     if "strides" in options:
         options["strides"] = _with_symbols(options["strides"])
@@ -194,7 +194,7 @@ def match_buffer(
             FuncFrame, "T.match_buffer of a parameter", "at the start of the function"
         )
         if not source.dtype.is_handle or not any(p is source for p in frame.params):
-            raise ScriptError(f"{source.name!r} is no handle parameter", code="BW107")
+            raise ScriptError(f"{source.name!r} is not a handle parameter", code="BW107")
         if source in frame.buffer_map:
             raise ScriptError(f"parameter {source.name!r} already has a buffer", code="BW111")
         if shape is None:
@@ -213,15 +213,15 @@ def match_buffer(
 
 
 def alloc_buffer(shape: Any, dtype: str | DType = "float32", *args: Any, **options: Any) -> Buffer:
-    """A buffer that lives during the block (or function) around it."""
+    """Allocate a buffer with the lifetime of the enclosing block or function."""
     builder = Builder.current("T.alloc_buffer")
     frame = builder.frame(StorageFrame, "T.alloc_buffer", "directly in a block or function")
     options = _options(args, options)
     if "data" in options:
         raise ScriptError(
-            "T.alloc_buffer makes memory of its own",
+            "T.alloc_buffer allocates new memory",
             code="BW106",
-            help="T.decl_buffer(…, data=…) names memory there is",
+            help="use T.decl_buffer(…, data=…) for existing memory",
         )
     buffer = make_buffer(builder.take_name("buffer"), shape, dtype, **options)
     frame.alloc_buffers.append(buffer)
@@ -236,12 +236,12 @@ def allocate(
     annotations: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> ScopeFrame:
-    """Storage for the rest of the list, or for the body of `with … as A`."""
+    """Allocate storage for the rest of the statement list, or for the body of `with … as A`."""
     if not (condition is None or condition is True or ir.is_const_int(condition, 1)):
         raise ScriptError(
-            "an allocation has no condition",
+            "an allocation cannot have a condition",
             code="BW106",
-            help="allocate unconditionally, guard the uses with `if`",
+            help="allocate unconditionally, and guard the uses with `if`",
         )
 
     def make(name: str) -> tuple[Buffer, Wrap]:
@@ -254,7 +254,7 @@ def allocate(
 def allocate_const(
     data: Any, dtype: str | DType, extents: Any, annotations: Mapping[str, Any] | None = None
 ) -> ScopeFrame:
-    """A small table of constants: storage that is filled where it is defined."""
+    """A small table of constants: storage that is initialized by stores at its definition."""
     values: Any = np.asarray(data).ravel()
     sizes = [ir.const_int(e) for e in _extents(extents)]
     total = math.prod(s for s in sizes if s is not None)
@@ -291,7 +291,7 @@ def shape_words(shape: Any) -> str:
 def decl_buffer(
     shape: Any, dtype: str | DType = "float32", *args: Any, **options: Any
 ) -> ScopeFrame:
-    """A name for memory that starts at `data`; without `data`, for new memory."""
+    """Declare a buffer at the address `data`; without `data`, allocate new memory."""
     given = _options(args, options)
     data = given.pop("data", None)
     if data is None:
@@ -312,7 +312,7 @@ def declared(spec: BufferSpec) -> ScopeFrame:
     """`B = T.Buffer(shape, dtype, data=…)` in a body."""
     if "data" not in spec.options:
         raise ScriptError(
-            "T.Buffer in a body names memory there is",
+            "T.Buffer in a body needs existing memory",
             code="BW106",
             help="write data=A.data, or T.alloc_buffer for new memory",
         )
@@ -331,7 +331,7 @@ def buffer_store(buffer: Buffer, value: Any, indices: Any, predicate: Any = None
 
 
 def _stored(value: Any, kind: DType) -> Expr:
-    """The value in the type of the element: numbers at once, scalars repeated, others cast."""
+    """Convert a value to the element type: numbers directly, scalars broadcast, others cast."""
     plain = isinstance(value, (int, float))
     node = to_expr(value, kind.element if plain else None)
     if node.dtype.lanes == 1 and kind.lanes > 1:
@@ -340,15 +340,15 @@ def _stored(value: Any, kind: DType) -> Expr:
         return node
     if node.dtype.lanes != kind.lanes or node.dtype.is_handle:
         raise ScriptError(
-            f"the value is {node.dtype}, the place holds {kind}",
+            f"the value is {node.dtype}, the stored element is {kind}",
             code="BW107",
-            help="a vector lies along the last index; a single value is repeated",
+            help="vectors extend along the last index; a scalar value is broadcast",
         )
     return ir.cast_to(node, kind)
 
 
 def vstore(buffer: Buffer, indices: Any, value: Any, predicate: Any = None) -> None:
-    """`A.vstore([i], value, predicate=mask)`: a store with a mask; of a vector, from i on."""
+    """`A.vstore([i], value, predicate=mask)`: a masked store; a vector is stored from i on."""
     items = items_of(indices)
     if isinstance(value, (Expr, BufferSlice)):
         value = to_expr(value)
@@ -358,12 +358,12 @@ def vstore(buffer: Buffer, indices: Any, value: Any, predicate: Any = None) -> N
 
 # ------------------------------------------------------------------------------- other statements
 def func_name(name: str) -> None:
-    """The name of a function made with the IR builder."""
+    """Set the name of a function built with the IR builder."""
     Builder.current("T.func_name").frame(FuncFrame, "T.func_name", "in T.prim_func").name = name
 
 
 def arg(name: str, kind: Any) -> Any:
-    """A parameter of a function made with the IR builder: a type, or `T.Buffer(shape, dtype)`."""
+    """Add a parameter to a function built with the IR builder: a type, or `T.Buffer(…)`."""
     frame = Builder.current("T.arg").frame(FuncFrame, "T.arg", "in T.prim_func")
     if isinstance(kind, BufferSpec):
         handle = Var(f"{name}_handle", dtype_of("handle"))
@@ -389,15 +389,15 @@ def func_attr(attrs: Mapping[str, Any]) -> None:
 
 
 def evaluate(value: Any) -> None:
-    """An expression for its effect."""
+    """Evaluate an expression for its side effect."""
     builder = Builder.current("T.evaluate")
     builder.emit(ir.Evaluate(to_expr(value), span=builder.span))
 
 
 def Assert(condition: Any, message: str, *values: Any) -> nullcontext[None]:
-    """Stops with the message when the condition is false; also in front of a body, by `with`.
+    """Abort with the message if the condition is false; also usable as `with T.Assert(…):`.
 
-    With values, integers, the message is a format that has `%d` for each of them.
+    `values` are integers; the message has one `%d` for each.
     """
     builder = Builder.current("T.Assert")
     result = message_values(message, values)
@@ -416,7 +416,7 @@ def attr(node: Any, key: str, value: Any) -> ScopeFrame:
 
 
 def env_thread(tag: str, dtype: str | DType | None = None) -> Var:
-    """The variable of a thread axis that `T.launch_thread` opens later; of the index type."""
+    """The variable of a thread axis, for a later `T.launch_thread`; it has the index type."""
     builder = Builder.current("T.env_thread")
     kind = Builder.index_dtype() if dtype is None else dtype_of(dtype)
     var = builder.define(Var(builder.take_name("thread"), kind))
@@ -425,13 +425,13 @@ def env_thread(tag: str, dtype: str | DType | None = None) -> Var:
 
 
 def launch_thread(thread: str | Var, extent: Any) -> ScopeFrame:
-    """A thread axis over the rest of the list, by its tag or the variable of `T.env_thread`."""
+    """Launch a thread axis for the rest of the list, by tag or variable of `T.env_thread`."""
     known = thread if isinstance(thread, Var) else None
     builder = Builder.current("T.launch_thread")
     tag = str(thread) if known is None else builder.threads.get(known, "")
     if not tag:
         raise ScriptError(
-            "this variable is no thread axis",
+            "this variable is not a thread axis",
             code="BW107",
             help='write tx = T.env_thread("threadIdx.x")',
         )
@@ -446,9 +446,9 @@ def launch_thread(thread: str | Var, extent: Any) -> ScopeFrame:
 
 
 def LetStmt(value: Any, dtype: Any = None, *, var: Var | None = None) -> ScopeFrame:
-    """A variable for the body of `with … as x`; `var` is one declared before.
+    """A let binding for the body of `with … as x`, or of the previously declared variable `var`.
 
-    `dtype` is the type of a number, as a string or as it stands in annotations.
+    `dtype` is the type of a Python number, as a string or annotation.
     """
     if var is not None:
         return let(var, value)
@@ -465,9 +465,9 @@ def LetStmt(value: Any, dtype: Any = None, *, var: Var | None = None) -> ScopeFr
 
 
 class _LetFactory:
-    """`with T.let(x, value):` gives a declared variable its value; `T.let(x, v, e)` is v in e.
+    """`with T.let(x, value):` binds a declared variable; `T.let(x, v, e)` is a let expression.
 
-    `x: T.let[T.int32] = value` is the annotation of a named value in newer programs.
+    In `x: T.let[T.int32] = value`, the syntax of newer TVM programs, it is an annotation.
     """
 
     def __call__(self, var: Var, value: Any, body: Any = None) -> Any:

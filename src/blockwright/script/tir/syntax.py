@@ -1,4 +1,4 @@
-"""Facts read off the syntax tree of a script before it is evaluated."""
+"""Syntax-tree helpers for scripts: assignment targets, names, statement words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def side_by_side(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
-    """The parts of `n, m = T.int64(), T.int64()`, so that each definition gets its own name."""
+    """The pairs of `n, m = T.int64(), T.int64()`, so that each definition gets its own name."""
     kinds = (ast.Tuple, ast.List)
     if not (isinstance(target, kinds) and isinstance(value, kinds)):
         return []
@@ -32,9 +32,9 @@ def names_of(target: ast.expr | None) -> list[str]:
 
 
 def parts_of(targets: list[ast.expr], count: int) -> list[tuple[ast.expr, slice | int]] | None:
-    """What each of several targets takes of `count` values: one, or with a star the rest.
+    """The position of the value, or with a star the slice, that each target receives.
 
-    None where the numbers do not fit.
+    None if the numbers of targets and values do not match.
     """
     stars = [k for k, part in enumerate(targets) if isinstance(part, ast.Starred)]
     if not stars:
@@ -52,7 +52,7 @@ def parts_of(targets: list[ast.expr], count: int) -> list[tuple[ast.expr, slice 
 
 
 def loop_names(parts: list[tuple[ast.expr, slice | int]], count: int) -> list[str]:
-    """A name for each of `count` loop variables; `*i` names its loops `i_0`, `i_1`, …"""
+    """A name for each of `count` loop variables; the loops of `*i` are `i_0`, `i_1`, …"""
     result = [""] * count
     for part, place in parts:
         name = part.id if isinstance(part, ast.Name) else "i"

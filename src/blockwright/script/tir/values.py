@@ -1,7 +1,7 @@
-"""Values that only exist while a script is evaluated, and their conversion to nodes.
+"""Script-time values (slices, buffer specs, dtype factories) and their conversion to IR nodes.
 
-`A[0:16, j]` is a region in a signature and a vector in arithmetic; which of the two is decided by
-where it is used, so the subscript stays a `BufferSlice` until then.
+`A[0:16, j]` is a region in a signature and a vector in arithmetic. The context decides, so the
+subscript stays a `BufferSlice` until it is used.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class BufferSlice:
         start, stop, step = slice_parts(item)
         if step not in (None, 1):
             raise ScriptError(
-                "a region has no step", code="BW107", help="regions are boxes; leave the step out"
+                "a region has no step", code="BW107", help="regions are boxes; omit the step"
             )
         stop = self.buffer.shape[position] if stop is None else stop
         start = 0 if start is None else start
@@ -49,21 +49,21 @@ class BufferSlice:
 
 
 class BufferSpec:
-    """`T.Buffer(shape, dtype)` in an annotation: everything of a buffer but its name."""
+    """`T.Buffer(shape, dtype)` in an annotation: a buffer without its name."""
 
     def __init__(self, shape: Any, dtype: Any, options: dict[str, Any]) -> None:
         self.shape, self.dtype, self.options = shape, dtype, options
 
 
 class NodeValue:
-    """A script value with methods of its own that stands for a node in annotations."""
+    """A script value with methods that becomes its node in annotations."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
 
 
 class DTypeFactory:
-    """`T.float32`: a type in annotations; called, a constant, a conversion or a new variable."""
+    """`T.float32`: a type in annotations; a call builds a constant, cast or new variable."""
 
     def __init__(self, dtype: DType, fresh: Callable[[DType], Var]) -> None:
         self.dtype = dtype
@@ -90,7 +90,7 @@ class DTypeFactory:
         return ir.const(value, self.dtype)
 
     def __getitem__(self, pointee: Any) -> DTypeFactory:
-        """`T.Ptr[T.float32]`: what a pointer points to is the business of its buffers."""
+        """`T.Ptr[T.float32]`: the pointee type is ignored; buffers determine it."""
         if not self.dtype.is_handle:
             raise ScriptError(f"{self!r} takes no parameter", code="BW106")
         return self
@@ -100,7 +100,7 @@ class DTypeFactory:
 
 
 def to_expr(value: Any, dtype: DType | None = None) -> Expr:
-    """A script value as an expression; Python numbers take `dtype` when given."""
+    """Convert a script value to an expression; Python numbers get the type `dtype` if given."""
     if isinstance(value, BufferSlice):
         return value.load()
     if isinstance(value, DTypeFactory):
@@ -122,14 +122,14 @@ def to_expr(value: Any, dtype: DType | None = None) -> Expr:
             raise ScriptError(
                 f"{value} is not an integer",
                 code="BW107",
-                help=f"the place needs {dtype}; convert with T.Cast",
+                help=f"{dtype} is required; convert with T.Cast",
             )
         return ir.const(value, dtype)
     return ir.as_expr(value)
 
 
 def call_type(dtype: str | DType) -> DType:
-    """The result type that a call states; one without a result, "" or "void", has int32."""
+    """The declared result type of a call; int32 for calls without result ("" or "void")."""
     return INT32 if dtype in ("", "void") else ir.dtype_of(dtype)
 
 
@@ -139,7 +139,7 @@ def is_number(value: Any) -> TypeGuard[int]:
 
 
 def index_type(name: str | DType) -> DType:
-    """The type that `index_dtype=` names."""
+    """The type selected by `index_dtype=`."""
     kind = ir.dtype_of(name) if name in ("int32", "int64") else name
     if kind not in (INT32, INT64):
         raise ScriptError(
@@ -151,9 +151,9 @@ def index_type(name: str | DType) -> DType:
 
 
 def to_index(value: Any) -> Expr:
-    """A script value in an index position, where a bare integer has the function's index type.
+    """Convert a script value in an index position; Python integers get the function's index type.
 
-    One that int32 does not have is int64, as it is elsewhere.
+    An integer that does not fit int32 becomes int64, as elsewhere.
     """
     kind = Builder.index_dtype()
     fits = is_number(value) and kind.min_value <= value <= kind.max_value
@@ -161,7 +161,8 @@ def to_index(value: Any) -> Expr:
 
 
 def index_types(values: Sequence[Any]) -> list[Expr]:
-    """As `number_types` in index positions: numbers among numbers have the index type."""
+    """As `number_types`, in index positions: if all values are Python integers, they get the index
+    type."""
     if not all(map(is_number, values)):
         return number_types(values)
     result = [to_index(value) for value in values]
@@ -170,7 +171,7 @@ def index_types(values: Sequence[Any]) -> list[Expr]:
 
 
 def message_values(message: Any, values: Sequence[Any]) -> tuple[Expr, ...]:
-    """The integers of a message, which has `%d` for each where there are any."""
+    """The integer values of a message, checked against its `%d` placeholders."""
     int64 = ir.dtype_of("int64")
     result = tuple(to_expr(v, int64 if is_number(v) else None) for v in values)
     problem = ir.message_problem(message, result)
@@ -181,14 +182,14 @@ def message_values(message: Any, values: Sequence[Any]) -> tuple[Expr, ...]:
 
 
 def _number_of(text: str, kind: DType) -> int | float:
-    """The number that a text states exactly: `T.int64("9007199254740993")`, `T.float32("inf")`."""
+    """Parse an exact number: `T.int64("9007199254740993")`, `T.float32("inf")`."""
     if kind.is_int and text.strip().lstrip("+-").isdigit():
         return int(text)
     return float.fromhex(text) if "0x" in text.lower() else float(text)
 
 
 def _is_data(value: Any) -> bool:
-    """Whether an attribute is data that a program states: constants, texts, lists and dicts."""
+    """Whether an attribute is plain data: constants, strings, lists and dicts of these."""
     if isinstance(value, Mapping):
         pairs = cast("Mapping[Any, Any]", value).items()
         return all(isinstance(key, (str, int)) and _is_data(item) for key, item in pairs)
@@ -200,8 +201,11 @@ def _is_data(value: Any) -> bool:
 
 
 def function_attributes(attrs: Any, construct: str) -> dict[str, Any]:
-    """The attributes that `func_attr` gives a function. Raises: ScriptError BW107, BW252, BW620
-    for values that they do not take."""
+    """The attributes of a function set by `func_attr`.
+
+    Raises:
+        ScriptError: BW107, BW252, BW620 for invalid values.
+    """
     if not isinstance(attrs, Mapping):
         raise ScriptError(
             f"{construct} takes a dict, not {attrs!r}",
@@ -212,9 +216,9 @@ def function_attributes(attrs: Any, construct: str) -> dict[str, Any]:
     for name, value in result.items():
         if not _is_data(value):
             raise ScriptError(
-                f"the attribute {name} is {value!r}, which is no plain data",
+                f"the attribute {name} is {value!r}, which is not plain data",
                 code="BW107",
-                help="write a number, a text, or a list or dict of them",
+                help="write a number, a string, or a list or dict of them",
             )
     problems = ir.attribute_problems(result)
     if problems:
@@ -224,7 +228,7 @@ def function_attributes(attrs: Any, construct: str) -> dict[str, Any]:
 
 
 def number_types(values: Sequence[Any]) -> list[Expr]:
-    """Expressions of which the Python numbers take the type of the first real expression."""
+    """Convert values to expressions; Python numbers get the type of the first expression."""
     known = [v.dtype for v in map(_maybe_expr, values) if v is not None and not v.dtype.is_handle]
     kind = known[0].element if known else None
     out: list[Expr] = []
@@ -245,13 +249,13 @@ def point(item: Any) -> Range:
 
 
 def span_of(start: Any, stop: Any) -> Range:
-    """[start, stop) with its extent, found without arithmetic where the text shows it."""
+    """The range [start, stop); the extent is taken from the text without arithmetic if possible."""
     low, high = number_types((start, stop))
     return Range(low, extent_of(low, high))
 
 
 def extent_of(low: Expr, high: Expr) -> Expr:
-    """`high - low`; `low + e` gives back e, which is how the printer writes ranges."""
+    """`high - low`; if `high` is `low + e`, as the printer writes ranges, the result is `e`."""
     if isinstance(low, IntImm) and isinstance(high, IntImm):
         return IntImm(high.value - low.value, high.type)
     if isinstance(low, IntImm) and low.value == 0:
@@ -262,7 +266,7 @@ def extent_of(low: Expr, high: Expr) -> Expr:
 
 
 def from_first_lane(buffer: Buffer, items: Sequence[Any], lanes: int) -> list[Any]:
-    """Indices whose last one, where it is one element, becomes that of a vector from it on."""
+    """The indices with a scalar last index expanded to a ramp of `lanes` elements from it on."""
     result = list(items)
     if lanes > 1 and result and not isinstance(result[-1], slice):
         check_rank(buffer, len(result))
@@ -273,13 +277,13 @@ def from_first_lane(buffer: Buffer, items: Sequence[Any], lanes: int) -> list[An
 
 
 def _has_slice(items: Sequence[Any], found: Sequence[Expr]) -> bool:
-    """Whether one of the first indices that were found to be vectors was written as a slice."""
+    """Whether one of the indices converted so far is a ramp that was written as a slice."""
     pairs = zip(items, found, strict=False)
     return any(isinstance(item, slice) and isinstance(at, ir.Ramp) for item, at in pairs)
 
 
 def vector_indices(buffer: Buffer, items: Sequence[Any]) -> tuple[Expr, ...]:
-    """Indices of an access; a slice with constant length becomes a ramp."""
+    """Convert the indices of an access; a slice of constant length becomes a ramp."""
     check_rank(buffer, len(items))
     out: list[Expr] = []
     for position, item in enumerate(items):
@@ -311,7 +315,7 @@ def vector_indices(buffer: Buffer, items: Sequence[Any]) -> tuple[Expr, ...]:
         lanes = math.ceil(length.value / stride)
         if lanes > 1 and _has_slice(items, out):
             raise ScriptError(
-                "a vector lies along one dimension; two slices are a box",
+                "a vector extends along one dimension; two slices are a box",
                 code="BW107",
                 help="loop over one of them, or write T.ramp in both for a diagonal",
             )
@@ -321,7 +325,7 @@ def vector_indices(buffer: Buffer, items: Sequence[Any]) -> tuple[Expr, ...]:
 
 
 def index_of(buffer: Buffer, position: int, item: Any) -> Expr:
-    """An index; a number has the type of the extent of its dimension."""
+    """Convert an index; a Python integer gets the type of the extent of its dimension."""
     kind = buffer.shape[position].dtype if position < buffer.ndim else None
     if is_number(item) and kind is not None and kind.min_value <= item <= kind.max_value:
         return ir.const(item, kind)
@@ -355,7 +359,7 @@ def shape_text(buffer: Buffer) -> str:
 
 
 def to_region(value: Any) -> BufferRegion:
-    """A region from `A[…]`, or the whole of `A`."""
+    """Convert `A[…]`, or `A` for the whole buffer, to a region."""
     if isinstance(value, BufferRegion):
         return value
     if isinstance(value, BufferSlice):
