@@ -110,7 +110,7 @@ REFUSED = {
         "uses A, which block second writes"),
     "both write one element": (
         PAIR.replace("D[vi]", "B[vi]"), [("first", 0), ("second", 0)], "BW372", "uses B"),
-    "one loop": (PAIR, [("first", 0)], "BW304", "two loops or more"),
+    "one loop": (PAIR, [("first", 0)], "BW304", "two or more loops"),
     "one loop twice": (PAIR, [("first", 0), ("first", 0)], "BW304", "each once"),
     "the wrong order": (
         PAIR, [("second", 0), ("first", 0)], "BW310", "not given in program order"),

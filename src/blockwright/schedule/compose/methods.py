@@ -145,7 +145,7 @@ class Compose(Facade):
         preserve_unit_loops: bool = False,
         index: int = -1,
     ) -> None:
-        """Move a consumer into a loop of its producer, so that it uses each tile once produced.
+        """Move a consumer into a loop of its producer, so that it uses each tile right away.
 
         An alias of `reverse_compute_at`, the name recorded in traces. The counterpart of
         `compute_at`, which moves a producer into a loop of its consumers.

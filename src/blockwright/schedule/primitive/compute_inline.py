@@ -126,8 +126,7 @@ class ComputeInline(Primitive, frozen=True, eq=False):
         buffer: ir.Buffer,
         readers: list[ir.Block],
     ) -> None:
-        """Require that the readers of a buffer with several writers read only what the block
-        writes."""
+        """Require that the readers read no elements written by other blocks."""
         for reader in readers:
             region = next(r for r in reader.reads if r.buffer is buffer)
             if not flow.covers([block], reader, region):

@@ -185,7 +185,7 @@ def _require_straight(
     """Whether the loop contains only the block, in perfectly nested loops.
 
     Fails if a statement other than a loop controls the block, or if a block in the loop would
-    read the constant too late.
+    read the constant instead of the value.
     """
     for node in state.tree.deciding(state.realize(block), loop):
         state.fail(

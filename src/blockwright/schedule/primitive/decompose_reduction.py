@@ -194,7 +194,7 @@ def require_reduction(state: StepState, block: ir.Block) -> None:
     """Require that the block is a reduction in its scope."""
     flow = state.flow_at(block)
     if flow.kind(block) is not BlockKind.REDUCTION:
-        why = flow.why_other(block) or "it has no reduction iterator and initial value"
+        why = flow.why_other(block) or "it has no reduction iterator or no initial value"
         state.fail(
             f"block {block.name} is not a reduction: {why}",
             code="BW331",

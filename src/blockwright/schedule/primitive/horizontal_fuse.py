@@ -126,7 +126,7 @@ class HorizontalFuse(Primitive, frozen=True, eq=False):
     def _siblings(state: StepState, loops: list[ir.For]) -> ir.SeqStmt:
         if len(loops) < 2 or len(set(loops)) < len(loops):
             state.fail(
-                "give two loops or more, each once",
+                "pass two or more loops, each once",
                 code="BW304",
                 guilty=loops,
                 help="pass one loop of each nest, in program order",

@@ -20,7 +20,7 @@ from blockwright.schedule.rewrite.loops import simplified_bindings
 
 
 class Merge(Primitive, frozen=True, eq=False):
-    """Merge adjacent loop nests (loop fusion in the classic sense), down to the given loops.
+    """Merge adjacent loop nests (classic loop fusion), from the outermost to the given loops.
 
     The outer loops of each nest are merged too, up to the sequence that contains the nests. The
     merged loops have the bounds of the first nest. A nest with other start values, such as a piece

@@ -33,8 +33,8 @@ class Rfactor(Primitive, frozen=True, eq=False):
       (BW310, BW332);
     - the block is a reduction of one element or of a tuple, by a builtin or declared reducer
       (BW330), and each instance runs once (BW315);
-    - the initial value combined with itself is itself, because each partial result starts from it:
-      a minimum may start from any value, a sum only from 0 (BW330);
+    - the reducer combines the initial value with itself to the same value, because each partial
+      result starts from it: a minimum may start from any value, a sum only from 0 (BW330);
     - all reduction loops contain only the block, and their extents depend on no loop (BW310,
       BW350);
     - conditions on reduction loops use other loops only through iterators bound to them (BW332).

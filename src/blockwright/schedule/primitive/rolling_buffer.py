@@ -59,9 +59,9 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
     - all readers are in that loop (BW322), and each reads only elements of the same iteration's
       window (BW316).
 
-    Apply it last: roll consumers before their producers, and parallelize outer loops before.
-    Afterwards instances share elements and readers depend on earlier iterations, so steps that
-    need independent instances or iterations are rejected.
+    Apply it last: roll consumers before their producers, and parallelize outer loops first. After
+    it, instances share elements and readers depend on earlier iterations, so steps that need
+    independent instances or iterations are rejected.
 
     Before::
 

@@ -17,7 +17,7 @@ from blockwright.schedule.rewrite.sampling import (
 
 
 class SamplePerfectTile(Primitive, frozen=True, eq=False):
-    """Sample uniformly among all tiles whose factors multiply to the extent of a loop.
+    """Sample uniformly among all factor tuples whose product is the extent of a loop.
 
     Args:
         loop: the loop.

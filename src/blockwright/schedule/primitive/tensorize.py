@@ -35,10 +35,9 @@ class Tensorize(Primitive, frozen=True, eq=False):
       may be offset from those in the meaning;
     - no predicate restricts the tile;
     - every operand satisfies the buffer declarations of the intrinsic (BW373): element type; scope,
-      if it is not "global"; strides and element offset, if they are numbers; `offset_factor`, of
-      which the offset is a multiple; `align`, of which the address in bytes is a multiple. This is
-      proved here, and again when the program is built. A symbolic stride is bound to the actual
-      stride.
+      if it is not "global"; strides and element offset, if they are numbers; an offset that is a
+      multiple of `offset_factor`; an address that is a multiple of `align` bytes. This is proved
+      here, and again when the program is built. A symbolic stride is bound to the actual stride.
 
     The block gets the execution scope of the implementation's root block.
 

@@ -177,7 +177,7 @@ def _require_begun(state: StepState, fixed: list[ir.For], makers: list[ir.Block]
                 loop
             ).prove(runs):
                 state.fail(
-                    f"loop {loop.loop_var.name} is a reduction of block {block.name} and "
+                    f"loop {loop.loop_var.name} drives the reduction of block {block.name} and "
                     "may run no iteration, in which case the result is the initial value",
                     code="BW314",
                     guilty=[loop, realize],
