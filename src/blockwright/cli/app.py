@@ -149,11 +149,24 @@ def show_command(
 
 
 @app.command("doctor")
-def doctor_command(debug: Debug = False) -> None:
+def doctor_command(
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            metavar="TARGET",
+            help="Describe this target instead: compute units, memory, execution levels, costs.",
+        ),
+    ] = None,
+    debug: Debug = False,
+) -> None:
     """Check that this machine and this installation can compile and run."""
     with command_session(debug):
-        from blockwright.cli.doctor import examine
+        from blockwright.cli.doctor import describe_target, examine
 
+        if target is not None:
+            describe_target(target)
+            return
         healthy = examine()
     if not healthy:
         raise typer.Exit(1)

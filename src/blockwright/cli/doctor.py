@@ -47,6 +47,13 @@ class CheckLine(msgspec.Struct, frozen=True):
 Probe = Callable[[], list[CheckLine]]
 
 
+def describe_target(name: str) -> None:
+    """Print all figures of a target. Raises: TargetError BW650, BW651."""
+    from blockwright.target import Target
+
+    output().print(Text(Target(name).describe()), soft_wrap=True)
+
+
 def examine() -> bool:
     """Run all probes and print their lines. Returns whether everything required works."""
     console = output()

@@ -146,7 +146,8 @@ class _Loops(Analysed):
 
     def _lanes(self, node: For, count: int) -> LaneRewriter:
         registers = frozenset(b for b in self.own if b.scope == "local")
-        masks = "avx" in self.context.target.feature_set
+        isa = self.context.target.isa
+        masks = isa is not None and isa.masked_memory
         return LaneRewriter(node.loop_var, node.min, count, self.analyzer, registers, masks)
 
     def _note(self, node: For, why: str) -> None:

@@ -238,6 +238,8 @@ CODES: dict[str, str] = {
     "BW650": "Unknown target.",
     "BW651": "Unknown feature of the architecture.",
     "BW652": "Thread count of a target is less than 1.",
+    "BW653": "Invalid device index.",
+    "BW654": "A GPU target has no CPU core figures.",
     "BW660": "Damaged or unsupported object file.",
     "BW661": "Duplicate symbol definition.",
     "BW662": "Relocation, section or symbol that the linker does not support.",

@@ -1,38 +1,39 @@
-"""What one processor core does in a cycle, and what it waits for.
+"""Throughput and latency of one CPU core.
 
-The figures are those of current server and desktop cores of an architecture and vector width, not
-of one product, and nothing is measured: a `Target` always means the same choices. Whoever knows
-better passes a record of their own, `Target("native", core=Core(...))`.
+The figures describe current server and desktop cores by architecture and vector width, not one
+product, and are not measured on the host: a `Target` always leads to the same choices. To use other
+figures, pass a record: `Target("native", core=Core(...))`.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-_AMPLE = 1.5  # times the cycles of a chain, that others should give to do meanwhile
-_GAPS = 1.09  # times the cycles, where they give less
+_AMPLE = 1.5  # ratio of work to chain beyond which the shorter one is hidden completely
+_GAPS = 1.09  # slowdown if work and chain take about as long
 
 
 class Core(msgspec.Struct, frozen=True):
-    """One core as the cost model sees it; rates are per cycle.
+    """Figures of one core. Rates are per cycle, times in cycles, sizes in bytes.
 
     Attributes:
-        arithmetic: vector instructions (FMA, addition, maximum) that begin.
-        loads, stores: loads and stores that begin, and
-        load_bytes, store_bytes: bytes that they move; wide vectors take more than their turn.
-        issue: instructions of any kind.
-        latency: cycles from an FMA to the next one that needs its result.
+        arithmetic: vector instructions (FMA, addition, maximum) started.
+        loads, stores: loads and stores started.
+        load_bytes, store_bytes: bytes that they move; limits wide vectors.
+        issue: instructions of any kind issued.
+        latency: from an FMA to a dependent one.
         cache_bandwidth: bytes from each cache but L1, nearest first, then from memory.
-        dram_bandwidth: bytes out of memory for all cores together.
-        miss_latency: cycles for a line from each of these that was not fetched in advance, because
-            the one before it lay elsewhere; several such lines are on their way at a time.
-        parallel_launch_cycles: cycles until the threads have begun a parallel loop, and ended it.
-        task_dispatch_cycles: cycles to hand out one of its tasks.
-        mispredict_cycles: cycles lost where a loop ends otherwise than predicted.
-        page_bytes: bytes of a page of memory.
-        tlb_entries: pages the first translation buffer holds, and the second one.
-        tlb_miss_cycles: cycles for a page in the second buffer only, and for one in none.
+        dram_bandwidth: bytes from memory, all cores together.
+        miss_latency: time per cache line from each of these if no prefetcher fetched it, with
+            several misses in flight.
+        parallel_launch_cycles: time to start and join the threads of a parallel loop.
+        task_dispatch_cycles: time to hand out one task of a parallel loop.
+        mispredict_cycles: time lost by a mispredicted loop exit.
+        page_bytes: size of a page.
+        tlb_entries: pages that the first and the second TLB hold.
+        tlb_miss_cycles: time for a page that misses the first TLB, and one that misses both.
         frequency_hz: cycles per second.
+        source: where the figures come from.
     """
 
     arithmetic: float
@@ -52,24 +53,27 @@ class Core(msgspec.Struct, frozen=True):
     tlb_entries: tuple[int, int] = (64, 1536)
     tlb_miss_cycles: tuple[int, int] = (7, 30)
     frequency_hz: float = 3.5e9
+    source: str = (
+        "issue rates and latencies: Agner Fog, Instruction tables; bandwidths, misses and launch "
+        "costs: chosen so that predictions fit measurements on AVX2 and AVX-512 servers"
+    )
 
     def dram_bandwidth_per_core(self, threads: int) -> float:
-        """Bytes per cycle out of memory for one core, while so many of them read."""
+        """Bytes per cycle from memory for one of `threads` cores that all read."""
         return min(self.cache_bandwidth[-1], self.dram_bandwidth / threads)
 
     def chained(self, work: float, chain: float) -> float:
-        """Cycles for vector instructions that take `work` by themselves, of which a chain of those
-        that wait for each other takes `chain`. Where both take about as long, one of several units
-        now and then has nothing that is ready."""
+        """Cycles of vector instructions that need `work` cycles of throughput and hold a dependent
+        chain of `chain` cycles. If both are close, some issue slots stay empty."""
         close = chain / _AMPLE < work < chain * _AMPLE
         return max(work, chain) * (_GAPS if close and self.arithmetic > 1 else 1)
 
 
 def core_of(arch: str, vector_bits: int) -> Core:
-    """The core that an architecture with vectors of some width is taken to have.
+    """The core assumed for an architecture and vector width.
 
-    512 bits: two units of 256 that work together, or one of 512. Cores with two of 512 do more; a
-    schedule that suits the narrower ones suits them too.
+    512 bits: one 512-bit FMA per cycle, as on cores that join two 256-bit units. Cores with two
+    512-bit units are faster; a schedule that suits the narrower ones suits them too.
     """
     if arch == "aarch64":
         return Core(arithmetic=2, load_bytes=32, store_bytes=16, cache_bandwidth=(28.0, 16.0, 8.0))

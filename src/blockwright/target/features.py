@@ -56,16 +56,3 @@ def from_flags(arch: str, flags: Iterable[str]) -> frozenset[str]:
     """The features a kernel's flag list stands for; flags we have no use for are dropped."""
     table = {"x86_64": X86_FLAGS, "aarch64": AARCH64_FLAGS}.get(arch, {})
     return frozenset(table[flag] for flag in flags if flag in table)
-
-
-def vector_shape(arch: str, features: frozenset[str]) -> tuple[int, int]:
-    """(bits per vector register, number of vector registers).
-
-    512 bits need the byte, word and narrow-vector extensions too: without them masked loads and
-    integer lanes fall apart, and AVX2 is the better choice.
-    """
-    if arch == "aarch64":
-        return 128, 32
-    if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= features:
-        return 512, 32
-    return (256, 16) if "avx" in features else (128, 16)

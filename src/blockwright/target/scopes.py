@@ -129,10 +129,16 @@ def is_known_scope(name: str) -> bool:
     return own or name in _FRAGMENTS or name in _declared
 
 
-GPU_EXECUTION: tuple[ExecutionScope, ...] = (
-    ExecutionScope("device"),
-    ExecutionScope("gpu_block", ("blockIdx.x", "blockIdx.y", "blockIdx.z")),
-    ExecutionScope("gpu_warp", max_size=32),
-    ExecutionScope("gpu_thread", ("threadIdx.x", "threadIdx.y", "threadIdx.z", "vthread",
-                                  "vthread.x", "vthread.y", "vthread.z"), 1024),
-)  # fmt: skip
+def gpu_execution(cluster: int) -> tuple[ExecutionScope, ...]:
+    """Execution scopes of a GPU whose clusters have at most `cluster` blocks; 1 for none."""
+    block_axes = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
+    thread_axes = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+    virtual_axes = ("vthread", "vthread.x", "vthread.y", "vthread.z")
+    clusters = (ExecutionScope("gpu_cluster", max_size=cluster),) if cluster > 1 else ()
+    return (
+        ExecutionScope("device"),
+        *clusters,
+        ExecutionScope("gpu_block", block_axes),
+        ExecutionScope("gpu_warp", max_size=32),
+        ExecutionScope("gpu_thread", (*thread_axes, *virtual_axes), 1024),
+    )

@@ -6,6 +6,8 @@ Target("x86-64-v3")         a level of the x86-64 ABI; also x86-64, -v2, -v4
 Target("x86-64-v3+avxvnni") a level and more features
 Target("aarch64+dotprod")   64-bit ARM
 Target("cuda-sm_90a")       an NVIDIA GPU, described for schedules and validation
+
+`print(Target(...).describe())` lists all that is known of a machine, with units and sources.
 """
 
 from __future__ import annotations
@@ -16,56 +18,31 @@ import functools
 import re
 from typing import Any
 
-import msgspec
-
 from blockwright.ir import DType, dtype_of
 from blockwright.runtime.threads import allowed_processors
 from blockwright.support import TargetError
 from blockwright.support.kinds import require_kind
 from blockwright.target import host
 from blockwright.target.core import Core, core_of
-from blockwright.target.features import (
-    AARCH64_BASE,
-    X86_LEVELS,
-    known_features,
-    vector_shape,
-)
+from blockwright.target.description import describe
+from blockwright.target.features import AARCH64_BASE, X86_LEVELS, known_features
+from blockwright.target.gpu import MULTIPROCESSORS, Multiprocessors
+from blockwright.target.isa import VectorISA, vector_isa
+from blockwright.target.memory import Cache, MemorySpace, cpu_spaces, gpu_spaces
 from blockwright.target.scopes import (
     CPU_EXECUTION,
     CPU_MEMORY,
-    GPU_EXECUTION,
     ExecutionScope,
     LaunchLimits,
     MemoryScope,
     cuda_limits,
+    gpu_execution,
     gpu_memory,
 )
-
-
-class Cache(msgspec.Struct, frozen=True):
-    """A cache level: capacity and line in bytes, ways, processors that share it."""
-
-    size: int
-    ways: int = 8
-    line: int = 64
-    shared_by: int = 1
-
+from blockwright.target.units import ComputeUnit, cpu_units, gpu_units
 
 _DEFAULT_CACHES = (Cache(32 * 1024), Cache(512 * 1024), Cache(8 << 20, 16, 64, 4))
 _SM = re.compile(r"cuda-sm_(\d{2,3})a?\Z")
-# Shared memory a block may ask for, by compute capability.
-_SM_SHARED = {
-    70: 98304,
-    75: 65536,
-    80: 166912,
-    86: 101376,
-    87: 166912,
-    89: 101376,
-    90: 232448,
-    100: 232448,
-    103: 232448,
-    120: 101376,
-}
 
 
 @dataclasses.dataclass(frozen=True, init=False, eq=False)
@@ -75,8 +52,9 @@ class Target:
     Args of the constructor:
         name: one of `target_names()`, optionally followed by "+feature" parts; or a `Target`.
         num_threads: threads a parallel loop may use; default: what the machine offers.
-        core: what a core does per cycle; default: `core_of` the architecture and vector width.
+        core: figures of a CPU core; default: `core_of` the architecture and vector width.
         caches: data caches, first level first; default: this machine's, or common ones.
+        device: index of the device among those of its kind.
 
     Attributes:
         name: as given.
@@ -89,7 +67,8 @@ class Target:
         vector_bits, vector_registers: shape of the vector register file.
         fma: whether a fused multiply-add is one instruction.
         caches: data caches, first level first.
-        core: what the cost model counts with; see `target.core`.
+        compute_capability: of a GPU, without the dot; 0 for CPUs.
+        device: index of the device among those of its kind, as in DLPack.
         memory_scopes, execution_scopes: see `target.scopes`.
         launch: what a kernel launch may ask for; None where there are no launches.
 
@@ -110,7 +89,8 @@ class Target:
     fma: bool
     num_threads: int
     caches: tuple[Cache, ...]
-    core: Core
+    compute_capability: int
+    device: int
     memory_scopes: tuple[MemoryScope, ...]
     execution_scopes: tuple[ExecutionScope, ...]
     launch: LaunchLimits | None
@@ -122,6 +102,7 @@ class Target:
         num_threads: int | None = None,
         core: Core | None = None,
         caches: tuple[Cache, ...] | None = None,
+        device: int | None = None,
     ) -> None:
         require_kind(
             name,
@@ -148,7 +129,13 @@ class Target:
                     help="leave it out for the default",
                 )
             fields["num_threads"] = num_threads
-        given = {"core": core, "caches": caches}
+        if device is not None:
+            remedy = "devices of a kind are counted from 0"
+            what = "device is the index of a device"
+            require_kind(device, int, what, TargetError, "BW653", remedy)
+            if device < 0:
+                raise TargetError(f"{what}, got {device}", code="BW653", help=remedy)
+        given = {"_core": core, "caches": caches, "device": device}
         fields |= {key: value for key, value in given.items() if value is not None}
         for key, value in fields.items():
             object.__setattr__(self, key, value)
@@ -168,10 +155,51 @@ class Target:
         return self.feature_set.issuperset(features)
 
     @property
+    def core(self) -> Core:
+        """Figures of one CPU core. Raises: TargetError BW654 for a GPU; see `gpu`."""
+        core: Core | None = vars(self)["_core"]
+        if core is None:
+            raise TargetError(
+                f"{self.name} has no CPU cores",
+                code="BW654",
+                help="figures of a GPU: target.gpu, target.compute_units, target.memory_spaces",
+            )
+        return core
+
+    @property
+    def gpu(self) -> Multiprocessors | None:
+        """Figures of a GPU; None for CPUs."""
+        return MULTIPROCESSORS.get(self.compute_capability)
+
+    @property
+    def isa(self) -> VectorISA | None:
+        """The vector instructions of a CPU; None for GPUs."""
+        return vector_isa(self.arch, self.feature_set) if self.kind == "cpu" else None
+
+    @property
+    def compute_units(self) -> tuple[ComputeUnit, ...]:
+        """Multiply-accumulate instructions of one core or multiprocessor, the fastest first."""
+        if self.compute_capability:
+            return gpu_units(self.compute_capability)
+        return cpu_units(self.arch, self.feature_set, self.vector_bits, self.core.arithmetic)
+
+    @property
+    def memory_spaces(self) -> tuple[MemorySpace, ...]:
+        """The memory hierarchy with size, bandwidth, latency and sharing, nearest first."""
+        gpu, isa = self.gpu, self.isa
+        if gpu is not None:
+            return gpu_spaces(gpu)
+        assert isa is not None
+        return cpu_spaces(self.core, isa, self.caches, self.num_threads)
+
+    @property
     def cheap_predication(self) -> bool:
-        """Whether any instruction leaves lanes out at no cost. Without it, a store that does takes
-        as long as a dozen whole ones on some processors."""
-        return self.has("avx512f", "avx512vl")
+        """Whether masks on loads and stores are free."""
+        return self.isa is not None and self.isa.masked_store_cycles == 0
+
+    def describe(self) -> str:
+        """All figures as a table: units, memory, levels, costs, and where they come from."""
+        return describe(self)
 
     def lanes(self, dtype: DType | str) -> int:
         """Elements of a type per vector register."""
@@ -215,7 +243,7 @@ def last_cache_bytes() -> int:
 
 def target_names() -> tuple[str, ...]:
     """Names `Target` understands; CPU names take "+feature" parts."""
-    gpus = (f"cuda-sm_{sm}" for sm in _SM_SHARED)
+    gpus = (f"cuda-sm_{sm}" for sm in MULTIPROCESSORS)
     return ("native", *X86_LEVELS, "aarch64", *gpus, "cuda-sm_90a", "cuda-sm_100a", "cuda-sm_120a")
 
 
@@ -229,7 +257,7 @@ def _describe(name: str) -> dict[str, Any]:
     if base == "aarch64":
         return _cpu(name, "aarch64", "generic", frozenset(AARCH64_BASE), extra)
     match = _SM.match(name)
-    if match is not None and int(match[1]) in _SM_SHARED:
+    if match is not None and int(match[1]) in MULTIPROCESSORS:
         return _gpu(name, int(match[1]))
     close = difflib.get_close_matches(base, target_names(), 1)
     hint = f"did you mean {close[0]!r}? " if close else ""
@@ -249,7 +277,8 @@ def _cpu(
             help=f"features: {', '.join(sorted(known_features(arch)))}",
         )
     features = features | frozenset(extra)
-    bits, registers = vector_shape(arch, features)
+    isa = vector_isa(arch, features)
+    bits = isa.bits
     native = cpu == "native"
     processors = allowed_processors()
     levels = host.counted_on(host.host_caches(), processors) if native else ()
@@ -261,22 +290,23 @@ def _cpu(
     return {
         "name": name, "kind": "cpu", "arch": arch, "triple": f"{arch}-unknown-linux-gnu",
         "cpu": cpu, "feature_set": features, "features": text, "vector_bits": bits,
-        "vector_registers": registers, "fma": arch == "aarch64" or "fma" in features,
+        "vector_registers": isa.registers, "fma": arch == "aarch64" or "fma" in features,
         "num_threads": processors, "caches": caches or _DEFAULT_CACHES,
-        "core": core_of(arch, bits),
+        "_core": core_of(arch, bits), "compute_capability": 0, "device": 0,
         "memory_scopes": CPU_MEMORY, "execution_scopes": CPU_EXECUTION,
         "launch": None,
     }  # fmt: skip
 
 
 def _gpu(name: str, sm: int) -> dict[str, Any]:
-    shared = _SM_SHARED[sm]
+    gpu = MULTIPROCESSORS[sm]
     return {
         "name": name, "kind": "cuda", "arch": "nvptx64", "triple": "nvptx64-nvidia-cuda",
         "cpu": name.removeprefix("cuda-"), "feature_set": frozenset[str](), "features": "",
-        "vector_bits": 128, "vector_registers": 255, "fma": True, "num_threads": 1024,
-        "caches": (Cache(shared, 4, 128), Cache(48 << 20, 16, 128, 1)),
-        "core": core_of("nvptx64", 128),
-        "memory_scopes": gpu_memory(shared), "execution_scopes": GPU_EXECUTION,
-        "launch": cuda_limits(shared),
+        "vector_bits": 128, "vector_registers": 255, "fma": True, "num_threads": 1,
+        "caches": (Cache(gpu.shared_bytes, 4, 128), Cache(gpu.l2_bytes, 16, 128, gpu.count)),
+        "_core": None, "compute_capability": sm, "device": 0,
+        "memory_scopes": gpu_memory(gpu.block_shared_bytes),
+        "execution_scopes": gpu_execution(gpu.cluster),
+        "launch": cuda_limits(gpu.block_shared_bytes),
     }  # fmt: skip
