@@ -18,15 +18,16 @@ sizes. float32 and int64 have at most {most} samples per operator and every vari
 has at most {few} samples, special values, and one more variant, which differs from type to type.
 
 A result must have PyTorch's type, shape and values, within PyTorch's tolerance for the type or
-within four times PyTorch's own distance to a run in float64; inputs must be unchanged. Not compared
-are elements of random and empty tensors, and integers converted from floats that do not fit, for which
-PyTorch defines no value. Where PyTorch's vector code and its scalar code differ at a special value,
-either result is accepted. For an operator without a row, the result of PyTorch's decomposition is
-accepted as well if it differs at a special value, or by 1 for `uint8`; the notes then say so.
+within four times PyTorch's own distance to a run in float64; inputs must be unchanged. Not
+compared are elements of random and empty tensors, and integers converted from floats that do not
+fit, for which PyTorch defines no value. Where PyTorch's vector code and its scalar code differ at
+a special value, either result is accepted. For an operator without a row, the result of PyTorch's
+decomposition is accepted as well if it differs at a special value, or by 1 for `uint8`; the notes
+then say so.
 
-- **passed**: same result as PyTorch; **refused**: an error with that code ([errors.md](errors.md))
-  instead of results, for the reason in the notes; **wrong**: other results; **internal**: an
-  internal error of the compiler.
+- **passed**: same result as PyTorch; **refused**: an error with that code
+  ([errors.md](errors.md)) instead of results, for the reason in the notes; **wrong**: other
+  results; **internal**: an internal error of the compiler.
 - Samples that PyTorch rejects or cannot export are not counted.
 
 {totals}
