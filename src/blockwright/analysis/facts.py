@@ -107,8 +107,9 @@ def facts_at(tree: Tree, at: ir.Stmt) -> Analyzer:
 
 
 def reduced_by(realize: ir.BlockRealize) -> set[ir.Var]:
-    """The reduction iterators of a block with an init statement, and the variables bound to them;
-    empty for other blocks.
+    """Reduction iterators of a block with an init statement, and the variables bound to them.
+
+    Empty for other blocks.
     """
     if realize.block.init is None:
         return set()
@@ -131,7 +132,8 @@ def facts_of_loop(analyzer: Analyzer, loop: ir.For) -> Analyzer:
 
 
 def facts_of_initial(analyzer: Analyzer, realize: ir.BlockRealize) -> Analyzer:
-    """The facts at or in a block that also hold in its init statement, which runs even if the
-    reduction has no iterations.
+    """Facts at or in a block that also hold in its init statement.
+
+    The init statement runs even if the reduction has no iterations.
     """
     return analyzer.without_empty(reduced_by(realize))

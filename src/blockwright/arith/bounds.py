@@ -163,9 +163,7 @@ def min_bounds(ctx: ArithContext, atom: Atom) -> Bounds:
 
 
 def modular(ctx: ArithContext, p: Poly) -> tuple[int, int]:
-    """`(c, r)` with `p` congruent to `r` modulo `c`, `0 <= r < c`; `c` is 0 for the constant
-    `r`.
-    """
+    """`(c, r)` with `p` congruent to `r` modulo `c` and `0 <= r < c`; `c` is 0 for a constant."""
     step = 0
     for _, c in p.terms:
         step = gcd(step, c)

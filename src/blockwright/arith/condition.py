@@ -97,7 +97,7 @@ def without_quotient(ctx: Rewriter, d: Poly) -> Poly:
 
 
 def negated(ctx: Rewriter, test: Test) -> Test:
-    """The opposite comparison."""
+    """The negated comparison."""
     sides = test.sides
     if test.kind == ">=":
         d = ctx.space.add(ctx.space.scale(test.sum, -1), ctx.space.const(-1))

@@ -260,8 +260,10 @@ def minimum(ctx: ArithContext, operands: list[Poly]) -> Poly:
 
 
 def _leading(p: Poly) -> int:
-    """First coefficient. The sign for a difference orders two polynomials independently of any
-    common summand."""
+    """First coefficient; for a difference, its sign orders two polynomials.
+
+    The order does not depend on common summands.
+    """
     return p.terms[0][1] if p.terms else p.const
 
 

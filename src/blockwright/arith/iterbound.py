@@ -1,6 +1,4 @@
-"""Predicates of iterator maps: `sum < bound` limits the mark fused from the sum to `bound`
-values.
-"""
+"""Predicates of iterator maps: `sum < bound` limits the extent of the mark fused from the sum."""
 
 from __future__ import annotations
 

@@ -63,9 +63,7 @@ class FusedIterMap(msgspec.Struct, frozen=True, eq=False):
 
 
 def fuse_bounded(nest: FusedIterMap, analyzer: Analyzer) -> FusedIterMap | None:
-    """Fuse the loops of each condition `o * extent + i < bound` into one iterator; None if there is
-    no such condition.
-    """
+    """Fuse the loops of each condition `o * extent + i < bound`; None without such a condition."""
     result: FusedIterMap | None = None
     while nest.predicate is not None:
         known = nest.analyzer(analyzer)

@@ -209,9 +209,7 @@ def _parts(mark: IterMark) -> list[IterMark]:
 
 
 def _separate_digits(parser: Parser, item: IterSum) -> bool:
-    """Whether the sum is injective in its digits: each scale exceeds the sum of all smaller
-    digits.
-    """
+    """Whether a sum is injective in its digits: each scale exceeds the sum of smaller digits."""
     space, analyzer = parser.space, parser.analyzer
     left = list(item.args)
     reach = space.zero  # largest value of the digits processed so far

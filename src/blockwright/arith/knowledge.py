@@ -206,9 +206,7 @@ class Knowledge:
         return again
 
     def _learn_whole(self, p: Poly) -> bool:
-        """Learn from `n - c * (n // c) == 0` with constant `n` that `c` divides it; returns whether
-        this is new.
-        """
+        """Learn divisibility from `n - c * (n // c) == 0`, `n` constant; returns whether it is new."""
         state = self._state
         if len(p.terms) != 1:
             return False
@@ -316,8 +314,9 @@ class Knowledge:
         return result
 
     def whole_quotient(self, k: int, c: Poly) -> Poly | None:
-        """`k // c` in terms of `n // c` for a known multiple `n` of `c`, if `k` is near a
-        multiple of `n`.
+        """`k // c` in terms of `n // c` for a known multiple `n` of `c`.
+
+        None unless `k` is near a multiple of `n`.
         """
         n = self._state.whole.get(c)
         if n is None:

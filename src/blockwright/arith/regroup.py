@@ -61,9 +61,7 @@ def _remainders(ctx: ArithContext, p: Poly, units: list[Summand]) -> Poly:
 
 
 def _pairs(ctx: ArithContext, p: Poly, units: list[Summand]) -> Poly:
-    """Recover `k * (d % r)` from `k * d - k * r * e` where `e` equals `d // r` in a different
-    form.
-    """
+    """Recover `k * (d % r)` from `k * d - k * r * e`, if `e` is another form of `d // r`."""
     space = ctx.space
     quotients = [(m, c) for m, c in p.terms if len(m) == 1 and space.atoms[m[0]].kind == "div"]
     for low, k in quotients:
@@ -85,8 +83,10 @@ def _is_sum(divisor: Poly) -> bool:
 def _by_sum(
     ctx: ArithContext, p: Poly, mono: Mono, a: int, position: int, units: list[Summand]
 ) -> Poly:
-    """Recover `k * outer * (n % c)` for a divisor of several terms, such as the tile count
-    `(n - 1) // t + 1`; the term of `c` with the most factors determines `k` and `outer`.
+    """Recover `k * outer * (n % c)` for a divisor of several terms.
+
+    An example is the tile count `(n - 1) // t + 1`. The term of `c` with the most factors
+    determines `k` and `outer`.
     """
     space = ctx.space
     numerator, divisor = space.atoms[mono[position]].operands
@@ -206,9 +206,7 @@ def _ratio(ctx: ArithContext, c: Poly, inner: Poly) -> Poly | None:
 
 
 def _multiple(p: Poly, outer: Mono, value: Poly) -> int:
-    """Multiplicity of `outer * value` in `p`: the common factor of its terms, 0 if one is
-    missing.
-    """
+    """Multiplicity of `outer * value` in `p`: common factor of its terms, 0 if one is missing."""
     count = 0
     for m, c in value.terms:
         have = p.coefficient(tuple(sorted(m + outer)) if outer else m)
@@ -223,8 +221,7 @@ def _multiple(p: Poly, outer: Mono, value: Poly) -> int:
 
 
 def _constant(p: Poly, outer: Mono, value: int, a: int, divisor: Poly) -> int:
-    """Multiplicity of `outer * value` in `p` for a constant `value`, limited to that of the
-    quotient.
+    """Multiplicity of `outer * value` in `p` for a constant, limited to that of the quotient.
 
     Example: `16 * (3 % n)` is `48 - 16 * n * (3 // n)`.
     """

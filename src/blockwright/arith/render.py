@@ -136,17 +136,16 @@ def _factors(ctx: Rewriter, mono: Mono, coefficient: int, dtype: DType) -> tuple
 
 
 def _width(ctx: Rewriter, operands: tuple[Poly, ...], dtype: DType) -> DType:
-    """Type for a division or comparison: a 64-bit variable may be out of range of a narrower type,
-    even if the result is not.
+    """Type to divide or compare in.
+
+    A 64-bit variable may be out of range of a narrower type, even if the result is not.
     """
     wide = dtype.bits < 64 and any(_has_wide(ctx, p, dtype.bits) for p in operands)
     return INT64 if wide else dtype
 
 
 def _has_wide(ctx: Rewriter, p: Poly, bits: int) -> bool:
-    """Whether a sum uses a wider variable directly; variables inside loads and calls do not
-    count.
-    """
+    """Whether a sum uses a wider variable, other than inside loads and calls."""
     atoms = (ctx.space.atoms[number] for mono, _ in p.terms for number in mono)
     return any(
         (isinstance(atom.node, Var) and atom.node.type.bits > bits)

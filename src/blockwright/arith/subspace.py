@@ -20,8 +20,9 @@ from blockwright.ir import Expr, Range, Var, all_of, uses_var
 
 
 class SubspacePair(msgspec.Struct, frozen=True, eq=False):
-    """One binding as `outer * inner_extent + inner`; each part ranges over `[start, start +
-    extent)`.
+    """One binding as `outer * inner_extent + inner`.
+
+    Each part ranges over `[start, start + extent)`.
     """
 
     outer: Expr

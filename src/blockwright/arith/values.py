@@ -94,9 +94,7 @@ def _before(ctx: Rewriter, cls: type[Min | Max], x: Poly, y: Poly) -> bool:
 
 
 def node_bounds(ctx: Rewriter, node: BinaryOp, limits: Ends) -> Ends:
-    """Bounds of a quotient, remainder, minimum or maximum of values; `limits` are those of its
-    type.
-    """
+    """Bounds of a quotient, remainder, minimum or maximum; `limits` are those of its type."""
     a, b = (_known(ctx, e, limits) for e in (node.a, node.b))
     if isinstance(node, Min):
         return (min(a[0], b[0]), min(a[1], b[1]))

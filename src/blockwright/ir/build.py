@@ -48,8 +48,9 @@ def const(value: int | float | bool, dtype: DType | str) -> Expr:
 
 
 def as_expr(value: Any, dtype: DType | None = None) -> Expr:
-    """`value` as an expression: Python ints become int32 (int64 if out of range), floats
-    float32.
+    """Convert `value` to an expression.
+
+    Python ints become int32 (int64 if out of range), floats float32.
     """
     if isinstance(value, Expr):
         return value
@@ -81,8 +82,9 @@ def const_int(node: Any) -> int | None:
 
 
 def cast_to(value: Expr, dtype: DType | str) -> Expr:
-    """Convert `value` to a type. Constants are folded, except an int64 constant out of range of
-    int32: as an index it keeps its value, so the cast stays.
+    """Convert `value` to a type; constants are folded.
+
+    An int64 constant out of range of int32 is not folded: as an index it keeps its value.
     """
     type_ = dtype_of(dtype)
     if value.dtype is type_:

@@ -86,7 +86,7 @@ class Expr(Node, frozen=True, eq=False, kw_only=True):
 
 
 class Var(Expr, frozen=True, eq=False):
-    """A variable; its identity, not its name, is what binds."""
+    """A variable, identified by the node itself, not by its name."""
 
     name: str
     type: DType = INT32

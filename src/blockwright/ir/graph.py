@@ -18,7 +18,7 @@ from blockwright.support import IRError
 
 
 class Info(Node, frozen=True, eq=False, kw_only=True):
-    """Base of annotations: what is known of a value before the program runs."""
+    """Base of annotations: compile-time information about a value."""
 
 
 class ObjectInfo(Info, frozen=True, eq=False):

@@ -45,7 +45,7 @@ class Node(msgspec.Struct, frozen=True, eq=False, weakref=True, kw_only=True):
         return result(self)
 
     def map_children(self, fn: Callable[[Node], Node]) -> Self:
-        """A copy with `fn` applied to each child; `self` when every child came back unchanged."""
+        """A copy with `fn` applied to each child; `self` if no child changed."""
         changes: dict[str, Any] | None = None
         for name, how in _shape(type(self)):
             old = getattr(self, name)

@@ -49,10 +49,8 @@ def _rows() -> dict[str, Builtin]:
         Builtin(
             "as_index", "pure", 1, elementwise=True
         ),  # its argument, as an index (semantics.md)
-        Builtin(
-            "checked_index", "pure", 2
-        ),  # argument 0; the call fails unless 0 <= it < argument 1
-        Builtin("checked_divisor", "pure", 1),  # its argument; the call fails where that is 0
+        Builtin("checked_index", "pure", 2),  # argument 0; fails unless 0 <= it < argument 1
+        Builtin("checked_divisor", "pure", 1),  # its argument; fails if it is 0
         Builtin("reinterpret", "pure", 1, elementwise=True, result="given"),
         Builtin("vector_reduce_add", "pure", 1, result="given"),
         Builtin("vector_reduce_min", "pure", 1, result="given"),

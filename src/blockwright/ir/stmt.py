@@ -112,9 +112,7 @@ class Allocate(Stmt, frozen=True, eq=False):
 
 
 class DeclBuffer(Stmt, frozen=True, eq=False):
-    """Inside `body`, `buffer` aliases memory that starts at the element `source` of another
-    buffer.
-    """
+    """Within `body`, `buffer` aliases the memory that the pointer `source` points to."""
 
     buffer: Buffer
     source: Expr
@@ -126,10 +124,10 @@ class Block(Stmt, frozen=True, eq=False):
 
     Attributes:
         iter_vars: block iterators; the body uses them, never the surrounding loop variables.
-        reads, writes: regions touched, as functions of the iterators.
+        reads, writes: accessed regions, as functions of the iterators.
         init: runs before the first iteration of the reduction iterators.
-        alloc_buffers: buffers that live during the block.
-        match_buffers: views of regions for the body.
+        alloc_buffers: buffers allocated for the duration of the block.
+        match_buffers: views of regions, used by the body.
         exec_scope: "" or one of gpu_block, gpu_warp, gpu_thread.
     """
 

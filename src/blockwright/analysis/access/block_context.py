@@ -162,8 +162,9 @@ class _Walker:
 
 # ----------------------------------------------------------------------------------- accesses
 def touches(visit: Visit) -> list[ConditionalAccess]:
-    """Definite accesses of a block without inner blocks: those of its body (without the init
-    statement), its predicate and its iterator values.
+    """Definite accesses of a block without inner blocks.
+
+    These are the accesses of its body (without the init statement), predicate and iterator values.
     """
     result: list[ConditionalAccess] = []
     starts = [rng.min for view in visit.block.match_buffers for rng in view.source.region]

@@ -299,8 +299,9 @@ class Walker:
         self._box(target, buffer, ranges, None)
 
     def _lanes(self, index: ir.Expr, dim: ir.Expr) -> ir.Range:
-        """An index as a range; for a ramp of values, whose lanes may wrap around, possibly the
-        whole dimension.
+        """An index as a range.
+
+        For a ramp of values, whose lanes may wrap around, this may be the whole dimension.
         """
         index = self._without_names(index) if self.lets else index
         if not isinstance(index, ir.Ramp) or not any(

@@ -54,8 +54,9 @@ def _ends(part: ir.Range) -> tuple[int, int] | None:
 
 
 def interleaved(a: ir.BufferRegion, b: ir.BufferRegion, analyzer: Analyzer) -> bool:
-    """Whether two single elements provably differ in some dimension by their remainders, such as `2
-    * i` and `2 * j + 1`.
+    """Whether two single elements provably differ in some dimension by their remainders.
+
+    For example `2 * i` and `2 * j + 1`.
     """
     for p, q in zip(a.region, b.region, strict=True):
         if not (ir.is_const_int(p.extent, 1) and ir.is_const_int(q.extent, 1)):

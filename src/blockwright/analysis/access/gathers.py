@@ -23,9 +23,7 @@ from blockwright.arith import Analyzer, covers, hull
 
 
 def with_whole_gathers(block: ir.Block) -> ir.Block:
-    """Widen signature dimensions that depend on loaded values to whole dimensions; see the module
-    docstring.
-    """
+    """Widen data-dependent signature dimensions to whole dimensions; see the module docstring."""
     if not any(_loads(rng) for r in (*block.reads, *block.writes) for rng in r.region):
         return block
     named = _Named()
@@ -95,8 +93,9 @@ def _loads(rng: ir.Range) -> bool:
 
 
 class _Named(ir.Mutator):
-    """Replaces loads in indices and loop bounds by variables, the same one for equal loads, and
-    inner blocks by their bodies.
+    """Replaces loads in indices and loop bounds by variables, and inner blocks by their bodies.
+
+    Equal loads are replaced by the same variable.
 
     Attributes:
         loaded: buffers whose loaded values were replaced.

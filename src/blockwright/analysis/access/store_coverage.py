@@ -161,8 +161,10 @@ def _somewhere(
     analyzer: Analyzer,
     sizes: Set[ir.Var],
 ) -> ir.Expr | None:
-    """A condition on the variables of the indices that implies the predicate for the first
-    iteration of all other loops. None if the predicate may fail there regardless of the indices.
+    """Restrict a predicate to the variables of the indices.
+
+    The result implies the predicate for the first iteration of all other loops. None if the
+    predicate may fail there regardless of the indices.
     """
     used = {v for i in indices for v in ir.free_vars(i)}
     first = {v: domain.min for v, domain in domains.items() if v not in used}

@@ -37,8 +37,9 @@ def alignment_problem(block: ir.Block) -> str:
 
 
 def align_rows(block: ir.Block) -> list[tuple[int, AlignRow]]:
-    """The alignment rows of a block, each with the number of its write region; axes are normalized
-    to count from 0.
+    """The alignment rows of a block, each with the number of its write region.
+
+    Axes are normalized to count from 0.
     """
     problem = alignment_problem(block)
     if problem:

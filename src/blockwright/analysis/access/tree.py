@@ -128,8 +128,9 @@ class Tree:
             current = self.parent.get(current)
 
     def deciding(self, node: ir.Stmt, top: ir.Stmt) -> Iterator[ir.Stmt]:
-        """Statements around `node`, up to and including `top`, that may decide whether it runs: all
-        except sequences, blocks, and loops that are not left early.
+        """Statements around `node`, up to and including `top`, that may decide whether it runs.
+
+        These are all except sequences, blocks, and loops that are not left early.
         """
         for above in self.ancestors(node):
             whole = isinstance(above, (ir.For, ir.SeqStmt)) and above not in self.left_early

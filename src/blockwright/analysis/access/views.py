@@ -46,9 +46,7 @@ class Placement(NamedTuple):
         )
 
     def keeps_rows(self) -> bool:
-        """Whether the dimensions of the view are, in order, the last ones of the underlying
-        buffer.
-        """
+        """Whether the view has, in order, the last dimensions of the underlying buffer."""
         if self.shifts is None:
             return False
         ahead = len(self.indices) - len(self.variables)
@@ -68,8 +66,9 @@ def _moved(index: ir.Expr, start: ir.Expr) -> ir.Expr:
 
 
 def placement(node: ir.DeclBuffer, analyzer: Analyzer) -> Placement | None:
-    """Position of the elements of a declared view in the underlying buffer; None if not known for
-    each element.
+    """Position of the elements of a declared view in the underlying buffer.
+
+    None if the position is not known for each element.
     """
     first, view = behind(node), node.buffer
     if first is None or first.predicate is not None or view.axis_separators:
@@ -116,8 +115,9 @@ def _same_rows(
     variables: Sequence[ir.Var],
     known: Analyzer,
 ) -> tuple[ir.Expr, ...] | None:
-    """The indices if the strides of the view equal those of the last dimensions of the underlying
-    buffer and its rows do not exceed that buffer's rows.
+    """Indices for a view with the strides of the last dimensions of the underlying buffer.
+
+    None if the strides differ or if rows of the view may exceed those of the buffer.
     """
     ahead = root.ndim - view.ndim
     if ahead < 0 or not ir.is_const_int(offset, 0):

@@ -171,8 +171,9 @@ def _in_expression(expr: ir.Expr) -> list[ir.BufferLoad]:
 
 
 def _may_load(root: ir.Stmt) -> bool:
-    """Whether any statement that may contain blocks loads memory; cached for loops and blocks,
-    because a step changes only a few of them.
+    """Whether any statement that may contain blocks loads memory.
+
+    Cached for loops and blocks, because a step changes only a few of them.
     """
     loads = 0
     stack: list[ir.Stmt | tuple[ir.Stmt, int]] = [root]

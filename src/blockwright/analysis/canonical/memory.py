@@ -127,9 +127,7 @@ def _whole(
 
 
 def plain_memory(func: ir.PrimFunc) -> ir.PrimFunc:
-    """Normalize a function so that each buffer is a distinct memory where possible; see the module
-    docstring.
-    """
+    """Make each buffer a distinct memory where possible; see the module docstring."""
     return state_memory(fold_views(fold_names(fold_pointers(_with_joined_regions(func)))))
 
 

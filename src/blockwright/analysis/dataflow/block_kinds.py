@@ -104,8 +104,9 @@ class Siblings:
         return sorted(result, key=self.position.__getitem__)
 
     def carried_readers(self, block: ir.Block) -> list[ir.Block]:
-        """Blocks before `block` in a shared loop that may read what it wrote in an earlier
-        iteration, in program order (loop-carried readers).
+        """Loop-carried readers of `block`, in program order.
+
+        These precede `block` in a shared loop and may read what it wrote in an earlier iteration.
         """
         here = self.position[block]
         result = {
@@ -245,9 +246,7 @@ class Siblings:
         return f"it writes {read[0]}, {what}" if read else ""
 
     def _starts_late(self, block: ir.Block) -> str:
-        """Name of a reduction iterator whose loops do not start at its minimum; "" if there is
-        none.
-        """
+        """A reduction iterator whose loops do not start at its minimum; "" if there is none."""
         realize = self.tree.realize(block)
         loops = self.tree.loops_above(block)
         analyzer = self.memo.facts(self.tree, realize)
@@ -285,9 +284,7 @@ class Siblings:
         return self.memo.answer("elsewhere", [*self._place(block), *facts], find)
 
     def _shared_writes(self, block: ir.Block) -> str:
-        """Why instances that differ in a spatial iterator may write the same element; "" if
-        they cannot.
-        """
+        """Why instances with different spatial iterators may write one element; "" if they cannot."""
 
         def find() -> str:
             return shared_writes(block, self.memo.facts(self.tree))
@@ -295,8 +292,10 @@ class Siblings:
         return self.memo.answer("shared", [block], find)
 
     def continued(self, block: ir.Block) -> bool:
-        """Whether iterators of enclosing blocks drive a reduction with an init statement, in the
-        block or inside it, so that one instance of the scope computes only a part of it.
+        """Whether iterators of enclosing blocks drive a reduction with an init statement.
+
+        The reduction may be the block itself or inside it. One instance of the scope then computes
+        only a part of the reduction.
         """
         outer = {
             it.var
@@ -318,7 +317,7 @@ class Siblings:
                 first, last = (other, block) if self.position[other] < here else (block, other)
                 reads_back = any(r.buffer is region.buffer for r in last.reads)
                 if reads_back and last.init is None:
-                    continue  # `first` is the initial value of the update `last`
+                    continue  # `first` initializes the update `last`
                 if not self.disjoint(first, last, region.buffer):
                     return f"block {other.name} also writes {region.buffer.name}"
         return ""
@@ -397,8 +396,10 @@ class Siblings:
         return detect_iter_map(realize.iter_values, domains, predicate, analyzer, "surjective")
 
     def restart(self, block: ir.Block) -> int | None:
-        """Number of outer loops that recompute the block: inside them each instance runs exactly
-        once, and a reduction starts from its initial value. None if there is no such number.
+        """Number of outer loops that recompute the block; None if there is no such number.
+
+        Inside these loops each instance runs exactly once, and a reduction starts from its initial
+        value.
         """
         return self.memo.answer("restart", self._place(block), lambda: self._restart(block))
 
@@ -449,9 +450,7 @@ class Siblings:
         return relax_region(outer, domains, analyzer, predicate)
 
     def _named(self, block: ir.Block, fixed: Collection[ir.For] = ()) -> dict[ir.Var, ir.Expr]:
-        """Let-bound values around a block, inside the fixed loops, which may differ between
-        instances.
-        """
+        """Let-bound values around a block, inside the fixed loops, that may vary between instances."""
         result: list[ir.LetStmt] = []
         for above in self.tree.ancestors(self.tree.realize(block)):
             if above is self.block or above in fixed:

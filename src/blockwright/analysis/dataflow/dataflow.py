@@ -24,8 +24,7 @@ from blockwright.arith.condition import conjuncts
 
 
 class BlockScope(Siblings):
-    """Producers, consumers and kinds of the blocks directly inside `block`, and coverage of their
-    reads.
+    """Producers, consumers and kinds of the blocks directly inside `block`, and read coverage.
 
     Args:
         tree: the function.
@@ -75,17 +74,16 @@ class BlockScope(Siblings):
         return ""
 
     def final(self, block: ir.Block, region: ir.BufferRegion, loops: Sequence[ir.For]) -> bool:
-        """Whether what a block writes in an iteration of enclosing loops is final: other iterations
-        write other elements, or the same values again.
+        """Whether what a block writes in an iteration of enclosing loops is final.
+
+        It is if other iterations write other elements, or the same values again.
         """
         known = self.kind(block) is not BlockKind.OTHER
         again = known and not self._partial(block, loops) and not self.uncovered(block)
         return again or self.apart_in(block, region, loops)
 
     def apart_in(self, block: ir.Block, region: ir.BufferRegion, loops: Sequence[ir.For]) -> bool:
-        """Whether different iterations of loops around a block provably write different elements of
-        one of its stated regions.
-        """
+        """Whether iterations of enclosing loops provably write different elements of a region."""
         return all(
             ir.is_const_int(loop.extent, 1)
             or self.memo.answer(
@@ -97,9 +95,7 @@ class BlockScope(Siblings):
         )
 
     def _makers(self, block: ir.Block, read: ir.BufferRegion) -> list[ir.Block]:
-        """Writers before a block whose values are final, excluding those that initialize later
-        updates.
-        """
+        """Writers before a block with final values, without those that initialize later updates."""
         before = self.writers_before(block, read)
         updates = [
             w for w in before if w.init is None and any(r.buffer is read.buffer for r in w.reads)
@@ -116,8 +112,9 @@ class BlockScope(Siblings):
     def covers(
         self, producers: Sequence[ir.Block], consumer: ir.Block, read: ir.BufferRegion
     ) -> bool:
-        """Whether the producers, all before the consumer, have together written `read` in every
-        iteration of the loops they share with it.
+        """Whether the producers write all of `read` in every iteration of the loops they share.
+
+        All producers precede the consumer.
         """
         if any(self._covers_alone(p, consumer, read) for p in producers):
             return True
@@ -167,9 +164,7 @@ class BlockScope(Siblings):
     def runs(
         self, fixed: Sequence[ir.For], block: ir.Block, given: ir.Expr, analyzer: Analyzer
     ) -> bool:
-        """Whether those conditions of a block that involve only the fixed loops follow from
-        `given`.
-        """
+        """Whether the conditions of a block on the fixed loops alone follow from `given`."""
         outer = {f.loop_var for f in fixed}
         open_ones = self.conditions(fixed, block)
         if not open_ones:
@@ -197,8 +192,9 @@ class BlockScope(Siblings):
         return result
 
     def always(self, block: ir.Block, analyzer: Analyzer) -> bool:
-        """Whether a block runs in every instance of the scope: no condition on outer variables and
-        no statement inside the scope prevents it.
+        """Whether a block runs in every instance of the scope.
+
+        No condition on outer variables and no statement inside the scope may prevent it.
         """
         conditions = self.conditions((), block)
         return not self.decided(block) and all(analyzer.prove(c) for c in conditions)
@@ -206,9 +202,9 @@ class BlockScope(Siblings):
     def decided(
         self, block: ir.Block, common: Sequence[ir.For] = (), beside: ir.Block | None = None
     ) -> bool:
-        """Whether control flow other than loops and the predicate decides if a block runs in an
-        iteration of
-        the common loops: a condition or a jump.
+        """Whether control flow decides if a block runs in an iteration of the common loops.
+
+        Control flow means conditions and jumps, but not loops and the predicate of the block.
 
         `beside`: a later block in these loops; control flow that decides for both is ignored.
         """
@@ -234,8 +230,9 @@ class BlockScope(Siblings):
         return False
 
     def _partial(self, block: ir.Block, common: Sequence[ir.For]) -> bool:
-        """Whether the common loops drive a reduction, in the block or inside it, so that its result
-        is incomplete within one iteration.
+        """Whether the common loops drive a reduction in the block or inside it.
+
+        If so, the result is incomplete within one iteration.
         """
         variables = {f.loop_var for f in common}
         realize = self.tree.realize(block)
@@ -275,8 +272,10 @@ class BlockScope(Siblings):
         domains: Mapping[ir.Var, ir.Range],
         analyzer: Analyzer,
     ) -> bool:
-        """Whether a loop whose variable does not occur in the box may have no iterations, or the
-        first instance of a reduction may be skipped.
+        """Whether the box may be left unwritten because something does not run.
+
+        That is a loop whose variable does not occur in the box and that may have no iterations, or
+        the first instance of a reduction, if it may be skipped.
 
         Other reduction loops do not matter, because elements are initialized before the first term.
         """

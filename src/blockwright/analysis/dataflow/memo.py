@@ -14,8 +14,7 @@ T = TypeVar("T")
 
 
 class FlowMemo:
-    """Results about blocks that are valid as long as the block and its enclosing loops are
-    unchanged.
+    """Cache of results about blocks, valid while a block and its enclosing loops are unchanged.
 
     Keys consist of identities of nodes and attributes, which are kept alive so that an identity is
     never reused. A memo lives at most as long as its schedule.
@@ -42,8 +41,9 @@ class FlowMemo:
         return self.answer("facts", around(tree, at), lambda: _told(tree, at)).copy()
 
     def own_facts(self, tree: Tree, at: ir.Stmt | None = None) -> Analyzer:
-        """Facts at a statement, as an analyzer without shared state, for expressions that are put
-        into a program.
+        """Facts at a statement, as an analyzer without shared state.
+
+        For expressions that are put into a program.
         """
         return self.answer("told", around(tree, at), lambda: _told(tree, at)).afresh()
 

@@ -33,8 +33,9 @@ _INSTEAD = (
 def why_threads_race(
     block: ir.Block, values: Mapping[ir.Var, ir.Expr], var: ir.Var, tag: str
 ) -> str:
-    """Why threads along an axis that drives reduction iterators of a block cannot combine their
-    terms; "" if they can.
+    """Why threads along an axis cannot combine their terms of a reduction; "" if they can.
+
+    The axis drives reduction iterators of the block.
 
     Args:
         values: values bound to the iterators of the block, and to other variables that it uses.
@@ -64,8 +65,9 @@ def why_threads_race(
 
 
 def _moving_result(block: ir.Block, loaded: bool = False) -> ir.Buffer | None:
-    """A buffer that a block updates at indices that depend on reduction iterators, as a histogram
-    does: data decides which terms are combined.
+    """A buffer that a block updates at indices that depend on reduction iterators, or None.
+
+    In a histogram, for example, data decides which terms are combined.
 
     `loaded`: only if the index loads memory, so that the combined terms are unknown.
     """
@@ -120,8 +122,9 @@ def combines(visit: Visit, level: LoopLevel) -> bool:
 
 
 def combine_lanes(visit: Visit, level: LoopLevel) -> bool:
-    """Whether the lanes of an innermost loop combine their terms in a block without init statement,
-    where they drive only reduction iterators.
+    """Whether the lanes of an innermost loop combine their terms in a block without init statement.
+
+    The lanes must drive only reduction iterators.
     """
     loop, block = level.stmt, visit.block
     if not isinstance(loop, ir.For) or loop.body is not visit.realize or block.init is not None:
@@ -172,8 +175,9 @@ def cross_thread_problems(func: ir.PrimFunc) -> Iterator[Violation]:
 def reduction_problems(
     visit: Visit, level: LoopLevel, leaves: Sequence[Visit], written: Sequence[ir.Buffer]
 ) -> Iterator[Violation]:
-    """Violations of reduction iterators that a loop with concurrent iterations drives; none if the
-    updates of all buffers in question are atomic.
+    """Violations of reduction iterators driven by a loop with concurrent iterations.
+
+    None if the updates of all buffers in question are atomic.
     """
     driven = driven_by(visit, level)
     if not driven or ir.is_const_int(level.extent, 1):

@@ -37,9 +37,7 @@ from blockwright.ir.node import NodeT
 
 
 def define_empty_reductions(func: ir.PrimFunc) -> ir.PrimFunc:
-    """Initialize the results also of reductions that may have no iterations; see the module
-    docstring.
-    """
+    """Initialize results even if their reductions have no iterations; see the module docstring."""
     if all(block.init is None for block in ir.blocks(func.body)):
         return func
     body = _Define(symbol_facts(func))(func.body)
@@ -57,7 +55,7 @@ class _Step(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Define(ir.Mutator):
-    """`path` leads from the innermost block to the current statement."""
+    """Rewriter; `path` holds the statements from the innermost block to the current one."""
 
     def __init__(self, analyzer: Analyzer) -> None:
         super().__init__()
@@ -118,8 +116,9 @@ class _Define(ir.Mutator):
     # ---------------------------------------------------------------------------------- planning
 
     def _plan(self, realize: ir.BlockRealize) -> None:
-        """Schedule the init statement of a block before its outermost reduction loop, or before the
-        kernel if a reduction loop is bound to a thread axis.
+        """Insert the init statement of a block before its outermost reduction loop.
+
+        If a reduction loop is bound to a thread axis, it is inserted before the kernel.
         """
         iters = realize.block.iter_vars
         empty = [
@@ -236,9 +235,7 @@ class _Nest:
         return var
 
     def conditions(self, realize: ir.BlockRealize) -> list[ir.Expr]:
-        """The conditions of the predicate on the points of the nest; conditions on reduction loops
-        are dropped.
-        """
+        """Conditions of the predicate on the points of the nest, without those on reduction loops."""
 
         def of_points(expr: ir.Node) -> Any:
             for value, var in self.points:

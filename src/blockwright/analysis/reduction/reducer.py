@@ -45,8 +45,6 @@ from blockwright.analysis.reduction.why_not_reducer import why_no_builtin
 from blockwright.ir.annotations import REDUCER
 from blockwright.support import IRError
 
-"""Block annotation that declares the reducer of a block's update."""
-
 
 class Reduction(msgspec.Struct, frozen=True):
     """A recognized reduction, or an update. Tuples have one entry per component.
@@ -201,9 +199,7 @@ def law_broken_by(reducer: ir.CommReducer) -> str:
 
 
 def builtin_name(reducer: ir.CommReducer) -> str:
-    """The builtin reducer that a combiner is equivalent to, up to the order of components; ""
-    if none.
-    """
+    """The builtin reducer equivalent to a combiner, up to component order; "" if there is none."""
     count = len(reducer.lhs)
     rows = [name for name, row in BUILTIN.items() if row.arity == count]
     for order in permutations(range(count)) if rows else ():

@@ -86,8 +86,10 @@ def updated_atomically(block: ir.Block, buffer: ir.Buffer) -> bool:
 
 
 def free_updates(block: ir.Block) -> dict[ir.Buffer, str] | None:
-    """For a block whose only effects are atomic updates with unused results, map each buffer to its
-    operation; the instances of such a block may run in any order.
+    """Map each buffer that a block updates atomically to the operation of the updates.
+
+    Applies to blocks whose only effects are atomic updates with unused results; the instances of
+    such a block may run in any order.
 
     None for any other block, and if a buffer is updated by two different operations.
     """

@@ -21,9 +21,7 @@ _BITS_OF_POINTER = 64
 
 
 class Types:
-    """Memoized types of expressions; the type of an operator is found by following its first
-    operands.
-    """
+    """Memoized types of expressions; follows the first operands of operators iteratively."""
 
     def __init__(self) -> None:
         self._known: dict[Expr, DType] = {}

@@ -98,8 +98,9 @@ class _Loop:
         self._found = set[int]()  # accesses in `_followed` reached so far
 
     def reductions(self) -> Iterator[Violation]:
-        """Reduction iterators driven by the loop, unless the update is atomic or threads combine
-        it.
+        """Violations of reduction iterators that the loop drives.
+
+        There are none if the update is atomic or threads combine it.
 
         Lanes that do not combine are reported as races, unless data decides which elements they
         update.
@@ -160,8 +161,10 @@ class _Loop:
         return None
 
     def _conflict(self, how: str, visit: Visit, other: str, partner: Visit) -> bool:
-        """Whether accesses of one element by different iterations race: one of them writes, or
-        exactly one is atomic. Barriers separate different blocks that the threads of a block run.
+        """Whether accesses of one element by different iterations race.
+
+        They race if one writes, or exactly one is atomic. Barriers separate different blocks that
+        the threads of a block run.
         """
         waits = self.level.tag not in ("", *BLOCK_AXES)
         if waits and visit is not partner:
@@ -323,8 +326,9 @@ def _rows(
 
 
 def _same_launch(level: LoopLevel, loop: LoopLevel) -> bool:
-    """Whether a level is another axis of the same launch; its first and last member represent
-    all.
+    """Whether a level is another axis of the same launch.
+
+    Its first and last member represent all others.
     """
     return bool(level.tag and loop.tag) and level.stmt is not loop.stmt
 

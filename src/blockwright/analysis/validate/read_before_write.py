@@ -84,8 +84,9 @@ def coverage_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Vio
 
 
 def _written_before(visit: Visit, roots: Mapping[ir.Buffer, ir.Buffer]) -> set[int]:
-    """Indices of accesses that may see values stored by the same block instance: a store to the
-    same memory precedes them, or shares a loop inside the block with them.
+    """Indices of accesses that may see values stored by the same block instance.
+
+    A store to the same memory precedes them, or shares a loop inside the block with them.
     """
     result: set[int] = set()
     listed = touches(visit)
@@ -135,9 +136,7 @@ def _stores_itself(block: ir.Block, buffer: ir.Buffer) -> bool:
 
 
 def _accesses_outside_blocks(body: ir.Stmt, buffers: set[ir.Buffer]) -> bool:
-    """Whether statements outside of blocks access the buffers, so that no signature describes
-    it.
-    """
+    """Whether statements outside of blocks, which have no signature, access the buffers."""
     stack: list[ir.Node] = [body.block.body] if isinstance(body, ir.BlockRealize) else [body]
     while stack:
         node = stack.pop()
@@ -206,8 +205,9 @@ class _Read:
         )
 
     def _axes_of_writers(self) -> list[LoopLevel]:
-        """Thread axes of writers, with private copies per thread, that the reader lacks: all
-        threads along them read.
+        """Thread axes of writers, with private copies per thread, that the reader lacks.
+
+        All threads along these axes read.
         """
         result: dict[ir.Var, LoopLevel] = {}
         for writer in self.writers:
@@ -373,9 +373,7 @@ class _Read:
         return not shares(scope, level.tag) or (scope == "global" and level.tag in BLOCK_AXES)
 
     def _led(self, writer: _Writer) -> list[LoopLevel]:
-        """Thread axes of the reader that the writer lacks: only the first thread along them
-        writes.
-        """
+        """Thread axes of the reader that the writer lacks; only the first thread along them writes."""
         return self._only_in(self.visit.path, writer.visit.path)
 
     def _only_in(self, path: Sequence[LoopLevel], other: Sequence[LoopLevel]) -> list[LoopLevel]:

@@ -56,9 +56,7 @@ def _problems(func: ir.PrimFunc, target: Target | None) -> Iterator[Violation]:
 
 
 def _shown(func: ir.PrimFunc, problems: list[Violation]) -> list[Diagnostic]:
-    """Convert violations to diagnostics; the program is printed once, with all guilty nodes
-    marked.
-    """
+    """Convert violations to diagnostics, with the program and all guilty nodes in the last one."""
     marks = [node for problem in problems for node in problem.guilty]
     note = "the program:\n" + script(func, marks=marks)
     out: list[Diagnostic] = []

@@ -403,8 +403,9 @@ _Unstated = tuple[str, ir.BufferRegion, "ir.BufferRegion | None"]
 
 
 def unstated(block: ir.Block, outside: Analyzer) -> list[_Unstated]:
-    """Accesses of a block beyond its signature: "reads" or "writes", the region accessed, and the
-    region stated for that buffer.
+    """Accesses of a block beyond its signature.
+
+    Each has "reads" or "writes", the region accessed, and the region stated for that buffer.
 
     Args:
         block: any block except the root.

@@ -284,7 +284,7 @@ class ExprPrinter:
         return ", ".join(parts)
 
     def ends(self, start: Expr, extent: Expr) -> list[str]:
-        """Start and end of [start, start + extent), from which the parser finds `extent` again."""
+        """Start and end of [start, start + extent), from which the parser recovers `extent`."""
         return self.matched_indices(start, self._stop(start, extent))
 
     def _stop(self, start: Expr, extent: Expr) -> Expr:
@@ -321,9 +321,7 @@ class ExprPrinter:
         return f"T.match_buffer({self.region(node.source)}, {self.buffer_args(node.buffer)})"
 
     def axis_args(self, node: Range, value: Expr | None) -> str:
-        """Domain and value of a block iterator; plain numbers have the type of the other
-        operands.
-        """
+        """Domain and value of a block iterator; literals have the type of the other operands."""
         low, stop = node.min, self._stop(node.min, node.extent)
         ends = [stop] if isinstance(low, IntImm) and low.value == 0 else [low, stop]
         given = [] if value is None else [value]

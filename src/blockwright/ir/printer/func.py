@@ -86,9 +86,7 @@ class FuncPrinter(StmtPrinter):
         return out
 
     def _is_short(self, handle: Var, buffer: Buffer, scalars: set[Var]) -> bool:
-        """Whether `A: T.Buffer(…)` suffices: default handle name, and only parameters in the
-        shape.
-        """
+        """Whether `A: T.Buffer(…)` suffices: default handle name, only parameters in the shape."""
         if handle.name not in (buffer.name, f"{buffer.name}_handle"):
             return False
         symbols = {v for e in buffer_exprs(buffer) for v in collect(e, Var)}

@@ -149,9 +149,7 @@ class ScriptPrinter(InfoPrinter):
     def _binding_block(
         self, block: G.BindingBlock, used: AbstractSet[G.GraphVar] = frozenset()
     ) -> None:
-        """Print a block; a dataflow block outputs its non-dataflow variables and those in
-        `used`.
-        """
+        """Print a block; a dataflow block outputs non-dataflow variables and those `used` later."""
         if not block.dataflow:
             for binding in block.bindings:
                 self._binding(binding)
@@ -292,8 +290,10 @@ class ScriptPrinter(InfoPrinter):
         return [f"{key}={self._attr(key, value)}" for key, value in node.attrs.items()]
 
     def _attr(self, key: str, value: Any) -> str:
-        """Value of an attribute. Under a key ending in "dtype" a type prints as a string, so a
-        string there prints as `str(…)`.
+        """Text of an attribute value.
+
+        Under a key ending in "dtype" a type prints as a string, so a string there prints as
+        `str(…)`.
         """
         if key.endswith("dtype"):
             if isinstance(value, DType):

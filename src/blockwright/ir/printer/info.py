@@ -13,9 +13,7 @@ from blockwright.ir.printer.func import FuncPrinter
 
 
 class InfoPrinter(FuncPrinter):
-    """Prints annotations. In signatures, where symbols are not Python names yet, they are
-    quoted.
-    """
+    """Prints annotations; quoted in signatures, where symbols are not Python names yet."""
 
     def dim(self, node: Expr, quoted: bool = False) -> str:
         text = self.like(node, INT64)
@@ -76,9 +74,7 @@ class InfoPrinter(FuncPrinter):
 
 
 def _spelled_symbols(root: G.Info | G.GraphExpr | None) -> list[Var]:
-    """Symbols printed in the text of a node; annotations of variables it mentions are not
-    printed.
-    """
+    """Symbols printed in the text of a node; annotations of its variables are not printed."""
     out: list[Var] = []
     stack: list[Node] = [] if root is None else [root]
     while stack:

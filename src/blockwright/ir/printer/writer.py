@@ -68,9 +68,7 @@ class NameScope:
         return node in self._names
 
     def of(self, node: Node, hint: str) -> str:
-        """Name of a definition; an undefined node is named at its first use, in the outermost
-        scope.
-        """
+        """Name of a definition; an undefined node is named at first use, in the outermost scope."""
         result = self._names.get(node)
         return self.define(node, hint, depth=0) if result is None else result
 
