@@ -206,7 +206,7 @@ class Knowledge:
         return again
 
     def _learn_whole(self, p: Poly) -> bool:
-        """Learn divisibility from `n - c * (n // c) == 0`, `n` constant; returns whether it is new."""
+        """Learn divisibility from `n - c * (n // c) == 0`, `n` constant; True if it is new."""
         state = self._state
         if len(p.terms) != 1:
             return False

@@ -46,9 +46,8 @@ def _rows() -> dict[str, Builtin]:
         Builtin("fma", "pure", 3, elementwise=True),
         Builtin("if_then_else", "pure", 3),  # lazy: only the taken side is evaluated
         Builtin("likely", "pure", 1, elementwise=True),
-        Builtin(
-            "as_index", "pure", 1, elementwise=True
-        ),  # its argument, as an index (semantics.md)
+        # its argument, as an index (semantics.md)
+        Builtin("as_index", "pure", 1, elementwise=True),
         Builtin("checked_index", "pure", 2),  # argument 0; fails unless 0 <= it < argument 1
         Builtin("checked_divisor", "pure", 1),  # its argument; fails if it is 0
         Builtin("reinterpret", "pure", 1, elementwise=True, result="given"),

@@ -97,7 +97,7 @@ class _Fold(ir.Mutator):
         return node.replace(body=body, init=init, alloc_buffers=(*node.alloc_buffers, *result))
 
     def _apart(self, node: ir.Stmt) -> Any:
-        """Visit a statement from which allocations must not be moved out, except inside its blocks."""
+        """Visit a statement whose allocations must stay, except those inside its blocks."""
         result, self.found = self.found, None
         new = self.descend(node)
         self.found = result

@@ -284,7 +284,7 @@ class Siblings:
         return self.memo.answer("elsewhere", [*self._place(block), *facts], find)
 
     def _shared_writes(self, block: ir.Block) -> str:
-        """Why instances with different spatial iterators may write one element; "" if they cannot."""
+        """Why spatially different instances may write one element; "" if they cannot."""
 
         def find() -> str:
             return shared_writes(block, self.memo.facts(self.tree))
@@ -450,7 +450,7 @@ class Siblings:
         return relax_region(outer, domains, analyzer, predicate)
 
     def _named(self, block: ir.Block, fixed: Collection[ir.For] = ()) -> dict[ir.Var, ir.Expr]:
-        """Let-bound values around a block, inside the fixed loops, that may vary between instances."""
+        """Let-bound values around a block, inside the fixed loops; they vary between instances."""
         result: list[ir.LetStmt] = []
         for above in self.tree.ancestors(self.tree.realize(block)):
             if above is self.block or above in fixed:

@@ -235,7 +235,7 @@ class _Nest:
         return var
 
     def conditions(self, realize: ir.BlockRealize) -> list[ir.Expr]:
-        """Conditions of the predicate on the points of the nest, without those on reduction loops."""
+        """Conditions of the predicate on points of the nest, without those on reduction loops."""
 
         def of_points(expr: ir.Node) -> Any:
             for value, var in self.points:

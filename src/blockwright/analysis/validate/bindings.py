@@ -271,7 +271,7 @@ class _Nest:
         return np.unique(columns, axis=1).shape[1], box
 
     def _at_least(self, var: ir.Var, spans: Sequence[VarRange], known: Env) -> int:
-        """Lower bound on the number of values of an iterator, found by varying one loop at a time."""
+        """Lower bound on the number of values of an iterator; varies one loop at a time."""
         largest = 1
         for moving in spans:
             first = {**known, **{s.var: int(value_of(s.low, known)) for s in spans}}

@@ -373,7 +373,7 @@ class _Read:
         return not shares(scope, level.tag) or (scope == "global" and level.tag in BLOCK_AXES)
 
     def _led(self, writer: _Writer) -> list[LoopLevel]:
-        """Thread axes of the reader that the writer lacks; only the first thread along them writes."""
+        """Thread axes of the reader that the writer lacks; their first thread alone writes."""
         return self._only_in(self.visit.path, writer.visit.path)
 
     def _only_in(self, path: Sequence[LoopLevel], other: Sequence[LoopLevel]) -> list[LoopLevel]:
