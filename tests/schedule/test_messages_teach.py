@@ -85,7 +85,7 @@ SUBSTANCE = [
     ("tensorize_another_tile", "(loop j_1) runs over 16, vj of the intrinsic over 8",
      "split(j_1, [None, 8])"),
     ("tile_a_size_that_does_not_divide", "the new shape (7, 4, 16, 16)", "pad_value=0.0"),
-    ("tile_a_size_that_does_not_divide", "(100, 60)", "D_pad behind block scale"),
+    ("tile_a_size_that_does_not_divide", "(100, 60)", "D_pad after block scale"),
     ("two_sizes_left_open", "axis w = w0 * w1 * (w2=8)", "leaves only w0"),
     ("output_into_shared_memory", "Y is a parameter", 'cache_write("div", "Y", "shared")'),
     ("output_into_shared_memory", "Y is a parameter", "reverse_compute_at(copy, i)"),

@@ -87,7 +87,7 @@ def test_what_was_moved_before_it_was_taken_apart_is_scheduled_on(step: str) -> 
 
 def test_zeros_do_not_move_past_what_overwrites_them() -> None:
     _, sch = opened(0)
-    with pytest.raises(ScheduleError, match="before the writers are taken apart") as caught:
+    with pytest.raises(ScheduleError, match="before the writers are separated") as caught:
         sch.compute_at(sch.get_block("pad_pad_const"), loop(sch, "Y", 0))
     assert caught.value.code == "BW314"
     _, sch = opened(1)

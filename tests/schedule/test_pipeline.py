@@ -95,7 +95,8 @@ REFUSED: dict[str, Case] = {
     "a negative stage": (
         CHAIN, lambda s: s.software_pipeline(outer_loop(s), [-1, 0]), "BW304", "negative"),
     "one place twice": (
-        CHAIN, lambda s: s.software_pipeline(outer_loop(s), [0, 1], [1, 1]), "BW304", "same place"),
+        CHAIN, lambda s: s.software_pipeline(outer_loop(s), [0, 1], [1, 1]), "BW304",
+        "same position"),
     "use before load": (
         CHAIN, lambda s: s.software_pipeline(outer_loop(s), [1, 0]), "BW370",
         "use uses B after block load in the same iteration"),
@@ -107,7 +108,7 @@ REFUSED: dict[str, Case] = {
         r"load uses C 1 iteration\(s\) after block use"),
     "a buffer that is used after the loop": (
         KEPT, lambda s: s.software_pipeline(outer_loop(s), [0, 1]), "BW371",
-        "block after outside the loop uses B too"),
+        "block after outside the loop also uses B"),
     "statements outside blocks": (
         BARE, lambda s: s.software_pipeline(outer_loop(s), [0, 1]), "BW313", "outside blocks"),
     "effects change places": (

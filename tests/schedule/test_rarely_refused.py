@@ -481,7 +481,7 @@ for i, j in T.grid(32, 32):
 CASES: dict[str, Case] = {
     "compute_at: of what is made anew": (
         MADE_ANEW, lambda s: s.compute_at(block(s, "C"), loop(s, "B", 0)), "BW316",
-        "block S makes what block C reads anew"),
+        "block S rewrites the input of block C"),
     "compute_at: of what reads ahead": (
         MIRRORED.replace("READ", "S[31 - vi]").replace("OTHER", "1.0"),
         lambda s: s.compute_at(block(s, "C"), loop(s, "B", 0)), "BW316",
@@ -627,7 +627,7 @@ CASES: dict[str, Case] = {
     "store_at: a layout of its own": (
         CHAIN, lambda s: (s.set_axis_separator(block(s, "C"), ("write", 0), [1]),
                           s.store_at(block(s, "C"), loop(s, "C", 0))), "BW328",
-        "layout of its own"),
+        "explicit layout"),
     "store_at: used around": (
         OUTSIDE, lambda s: s.store_at(block(s, "C"), loop(s, "C", 0)), "BW322",
         "used outside block rows"),

@@ -108,7 +108,7 @@ def test_what_is_taken_of_a_running_state_is_taken_there(order: str) -> None:
     func = bw.from_source(RUNNING.replace("opaque", order))
     assert isinstance(func, ir.PrimFunc)
     sch = bw.Schedule(func, verify="full")
-    with pytest.raises(bw.ScheduleError, match="makes what block take reads anew") as caught:
+    with pytest.raises(bw.ScheduleError, match="rewrites the input of block take") as caught:
         sch.compute_inline(sch.get_block("take"))
     assert caught.value.code == "BW316"
     sch.reverse_compute_inline(sch.get_block("use"))

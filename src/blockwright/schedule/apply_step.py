@@ -51,5 +51,5 @@ def _require_in_bodies(state: StepState, record: Primitive) -> None:
                 code="BW310",
                 guilty=[node],
                 help=f'decompose_reduction("{owner.name}", loop) first, which makes the '
-                "initial value a block of its own",
+                "initial value a separate block",
             )

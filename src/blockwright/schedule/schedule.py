@@ -177,7 +177,7 @@ class Schedule(Compose, Shown):
         other._session = self._session.copy()
         return other
 
-    # ------------------------------------------------------------------ what has been done
+    # ------------------------------------------------------------------ trace and history
     @property
     def trace(self) -> Trace:
         """The steps applied so far."""
@@ -222,7 +222,7 @@ class Schedule(Compose, Shown):
         _require(
             step,
             Primitive,
-            "take: a step is the record of a primitive",
+            "take: expected the record of a primitive",
             "primitives are also methods: sch.split(loop, [None, 4])",
         )
         return self._run(step)

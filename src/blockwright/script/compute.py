@@ -180,8 +180,8 @@ class Program:
     ) -> Tensor:
         """Add a spatial block that stores several elements in each iteration.
 
-        `body(i, j, …)` over the box `domain` returns let bindings (variable, value), each of which
-        may use the previous ones, and the stored elements (indices, value).
+        `body(i, j, …)` over the box `domain` returns let bindings (variable, value), where each may
+        use the previous ones, and the stored elements (indices, value).
         """
         iters, loop_vars = self._iterators(_shape(domain), axes, ir.IterType.SPATIAL)
         named, elements = body(*(it.var for it in iters))

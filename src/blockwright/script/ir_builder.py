@@ -47,7 +47,7 @@ class IRBuilder:
             raise ScriptError(
                 f"{name!r}: only variables and buffers have names",
                 code="BW107",
-                help="T.LetStmt makes a variable of an expression",
+                help="T.LetStmt binds an expression to a variable",
             )
         self._names[value] = name
         return value

@@ -61,7 +61,7 @@ def _position(
         f"block {block.name} {' or '.join(k + 's' for k in kinds)} no such buffer {buffer.name}",
         code="BW320",
         guilty=[block],
-        help="take it from the schedule's current program: sch.get(block).writes[0].buffer",
+        help="use a buffer of the schedule's current program: sch.get(block).writes[0].buffer",
     )
 
 

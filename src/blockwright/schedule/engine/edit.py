@@ -96,7 +96,7 @@ class Edit:
         self._before: dict[ir.Stmt, list[ir.Stmt]] = {}
         self._after: dict[ir.Stmt, list[ir.Stmt]] = {}
 
-    # ------------------------------------------------------------------ what to change
+    # ------------------------------------------------------------------ changes
     def substitute(self, stmt: ir.Stmt, mapping: Mapping[Any, ir.Node]) -> Any:
         """`stmt` with variables or buffers replaced; blocks inside are forwarded."""
         for old in mapping:

@@ -155,7 +155,11 @@ class StepState:
         return self.memo.own_facts(self.tree, at)
 
     def facts(self, at: ir.Stmt | None = None) -> Analyzer:
-        """The same facts in a shared analyzer that caches proofs; for queries only."""
+        """The same facts with shared cached results, for proofs.
+
+        Expressions that are put into a program must come from `analyzer`, so that their form does
+        not depend on earlier queries.
+        """
         return self.memo.facts(self.tree, at)
 
     def signature_facts(self, at: ir.Stmt) -> Analyzer:

@@ -380,8 +380,8 @@ def refuse_in_kernel(state: StepState, loop: ir.For, kernel: ir.Stmt, tag: str) 
 def require_members(state: StepState, loop: ir.For, tag: str) -> None:
     """Require that the loop may be bound to a thread axis.
 
-    Buffers of which each thread has a copy are private. All threads may fill shared memory with the
-    same values, until an inner loop is bound to the axis as well and they share the work.
+    Buffers with a copy per thread are private. All threads may fill shared memory with the same
+    values, until an inner loop is also bound to the axis and distributes the work.
     """
     require_concurrent(
         state,
@@ -428,7 +428,7 @@ def _lives_in(flow: BlockScope, buffer: ir.Buffer, inside: set[ir.Block]) -> boo
 
 
 def require_chain(state: StepState, loops: Sequence[ir.For]) -> list[ir.For]:
-    """Require a perfect nest; return all loops from the outermost to the innermost given one."""
+    """Require a perfect nest; return its loops from the outermost to the innermost given loop."""
     wanted = set(loops)
     if len(wanted) != len(loops):
         state.fail("a loop is given twice", code="BW304", guilty=loops, help="pass each loop once")

@@ -1,4 +1,4 @@
-"""Detect buffers of which each loop iteration accesses a separate slice."""
+"""Detect buffers in which each loop iteration accesses only its own disjoint slice."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from blockwright.schedule.engine.state import StepState
 
 
 def own_slices(state: StepState, loop: ir.For, blocks: Iterable[ir.Block]) -> set[ir.Buffer]:
-    """The written buffers of which each iteration of a loop accesses a slice disjoint from those of
-    all other iterations, so that accesses to them never conflict.
+    """The written buffers in which each loop iteration accesses a slice disjoint from the slices of
+    all other iterations, so that iterations never conflict.
 
     Args:
         blocks: all blocks below the loop; their signatures declare all accesses in it.

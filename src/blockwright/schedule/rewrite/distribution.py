@@ -18,7 +18,7 @@ from blockwright.schedule.legality.interleaving import require_turns
 
 
 def loose_chain(state: StepState, loops: Sequence[ir.For]) -> list[ir.For]:
-    """The loops from the outermost to the innermost given one; the nest may be imperfect."""
+    """The loops of a possibly imperfect nest, from the outermost to the innermost given loop."""
     wanted = set(loops)
     inner = max(loops, key=lambda f: state.tree.order[f])
     path = [inner]

@@ -134,7 +134,7 @@ def who_pads(state: StepState, owner: ir.Block, buffer: ir.Buffer) -> str:
     makers = writers(state, owner, buffer)
     if filling(state, owner, buffer) and not own_loops(state, makers[0])[1]:
         return f"block {makers[0].name} then runs over the new shape and writes the padding too"
-    behind = f" behind block {makers[-1].name}" if makers else " at the start"
+    behind = f" after block {makers[-1].name}" if makers else " at the start"
     return f"a nest {fresh_name(state, f'{buffer.name}_pad')}{behind} then writes the padding"
 
 

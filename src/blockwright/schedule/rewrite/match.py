@@ -237,7 +237,7 @@ class Match:
             return f"reorder loop {loop} out of the tile"
         if have is not None and want is not None and have < want:
             return (
-                f"make loop {loop} {size} long: split by {size} where it was split by {have}, "
+                f"make loop {loop} {size} long: split by {size} instead of {have}, "
                 "or pad_einsum first"
             )
         return f"split({loop}, [None, {size}]) and reorder the outer part out of the tile"

@@ -215,7 +215,7 @@ def require_final_inputs(
         again = not all(flow.final(other, region, shared) for region in result)
         if again or flow.restart(other) != 0:
             state.fail(
-                f"block {other.name} makes what block {block.name} reads anew in iterations "
+                f"block {other.name} rewrites the input of block {block.name} in iterations "
                 "of a loop that the move leaves",
                 code="BW316",
                 guilty=[state.tree.realize(other), state.tree.realize(block)],

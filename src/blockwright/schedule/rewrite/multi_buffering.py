@@ -38,7 +38,7 @@ class Version(msgspec.Struct, frozen=True, eq=False):
 def versioned(state: StepState, loop: ir.For, counts: Mapping[ir.Buffer, int]) -> dict[
     ir.Buffer, Version
 ]:  # fmt: skip
-    """The replacement for each buffer of which a loop needs versions."""
+    """The replacement of each buffer, with the number of versions in `counts`."""
     return {buffer: _version(state, loop, buffer, n) for buffer, n in counts.items()}
 
 

@@ -40,7 +40,7 @@ def require_owned(
         )
     if buffer.strides or buffer.offset is not None or buffer.axis_separators:
         state.fail(
-            f"{buffer.name} has a layout of its own",
+            f"{buffer.name} has an explicit layout",
             code="BW328",
             guilty=[state.realize(block)],
             help="apply the step before the buffer gets strides, an offset or axis separators",

@@ -181,7 +181,7 @@ def match_buffer(
     options = _options(args, options)
     if options.pop("data", None) is not None:
         raise ScriptError(
-            "T.match_buffer takes its memory from the parameter or region",
+            "T.match_buffer uses the memory of the parameter or region",
             code="BW106",
             help="omit data",
         )
