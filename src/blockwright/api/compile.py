@@ -90,7 +90,7 @@ def compile(
     asked: Any = verify  # check the type first: an array would compare element by element
     if not isinstance(asked, (int, str)) or asked not in (False, True, "prove"):
         raise OptionError(
-            f"verify cannot be {verify!r}", code="BW927", help='use True, False or "prove"'
+            f"invalid value of verify: {verify!r}", code="BW927", help='use True, False or "prove"'
         )
     if verify:
         require_solvers()
@@ -98,14 +98,14 @@ def compile(
         require_kind(
             options,
             dict,
-            "options are a dict",
+            "options must be a dict",
             OptionError,
             "BW928",
             'write options={"name": value}',
         )
     if progress is not None and not callable(progress):
         raise OptionError(
-            f"progress is a function, not {type(progress).__name__}",
+            f"progress must be a function, not {type(progress).__name__}",
             code="BW928",
             help="it is called with (stage, finished, total)",
         )
@@ -143,12 +143,12 @@ def _check_options(settings: dict[str, Any]) -> None:
     rules = settings.get("disabled_strategies", ())
     if isinstance(rules, str):
         raise OptionError(
-            "disabled_strategies is a list of names", code="BW928", help=f'write ["{rules}"]'
+            "disabled_strategies must be a list of names", code="BW928", help=f'write ["{rules}"]'
         )
     require_kind(
         rules,
         (list, tuple, set, frozenset, dict),
-        "disabled_strategies is a list of names",
+        "disabled_strategies must be a list of names",
         OptionError,
         "BW928",
         'write ["name"]',
@@ -159,7 +159,7 @@ def _check_options(settings: dict[str, Any]) -> None:
         require_kind(
             settings.get(name, False),
             bool,
-            f"{name} is True or False",
+            f"{name} must be True or False",
             OptionError,
             "BW928",
             f'write options={{"{name}": True}}',
@@ -169,7 +169,7 @@ def _check_options(settings: dict[str, Any]) -> None:
         map(callable, cast("Sequence[Any]", instruments))
     ):
         raise OptionError(
-            "instruments is a list of functions",
+            "instruments must be a list of functions",
             code="BW928",
             help='write options={"instruments": [function]}',
         )
@@ -191,9 +191,9 @@ def _check_stages(stages: Any) -> None:
     given = cast("Sequence[Any]", stages) if isinstance(stages, (list, tuple)) else ()
     if not given or not all(map(is_stage, given)):
         raise OptionError(
-            "stages is a list of stages, each with a name and its passes",
+            "stages must be a list of pairs (name, passes)",
             code="BW928",
-            help="leave it out, or change a copy of blockwright.passes.pipeline.STAGES",
+            help="omit it, or modify a copy of blockwright.passes.pipeline.STAGES",
         )
 
 

@@ -94,11 +94,11 @@ class CompiledModel(Executable):
         Python and the scheduled program. "asm" shows the code of the kernels;
         `library.source("asm", kernel, complete=True)` adds the entries that check arguments.
         """
-        require_kind(stage, str, "a stage is a name", OptionError, "BW904", 'write show("asm")')
+        require_kind(stage, str, "stage must be a name", OptionError, "BW904", 'write show("asm")')
         require_kind(
             kernel,
             (str, type(None)),
-            "a kernel is a name",
+            "kernel must be a name",
             OptionError,
             "BW905",
             'write show("asm", "name")',

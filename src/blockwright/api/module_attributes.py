@@ -26,42 +26,44 @@ def check_module_attributes(module: ir.IRModule, count: int | None = None) -> No
     attrs, main = module.attrs, module.functions.get("main")
     if not isinstance(main, ir.GraphFunction):
         return
-    _require(isinstance(attrs.get("framework", ""), str), "framework", "is a name")
+    _require(isinstance(attrs.get("framework", ""), str), "framework", "must be a name")
     constants: Any = attrs.get("constants", {})
     arrays = isinstance(constants, Mapping) and all(
         isinstance(a, np.ndarray) for a in cast("Mapping[Any, Any]", constants).values()
     )
-    _require(arrays, "constants", "maps names to arrays")
+    _require(arrays, "constants", "must map names to arrays")
     ranks = {p.name: p.info.rank for p in main.params if isinstance(p.info, ir.TensorInfo)}
     orders: Any = attrs.get("input_orders", {})
     fits = isinstance(orders, Mapping) and all(
         _is_order(order, ranks.get(name, -1))
         for name, order in cast("Mapping[Any, Any]", orders).items()
     )
-    _require(fits, "input_orders", "maps parameters to orders of their axes")
+    _require(fits, "input_orders", "must map parameters to orders of their axes")
     results = attrs.get("output_orders", ())
     fits = isinstance(results, (list, tuple))
     listed = cast("Sequence[Any]", results) if fits else ()
     fits = fits and all(map(_is_order, listed))
     if "output_orders" in attrs and count is not None:
         fits = fits and len(listed) == count
-    _require(fits, "output_orders", "has the order of axes of each result")
+    _require(fits, "output_orders", "must list the order of axes of each result")
     _require(
-        _is_tree(attrs.get("outputs_tree"), count), "outputs_tree", "nests the numbers of results"
+        _is_tree(attrs.get("outputs_tree"), count),
+        "outputs_tree",
+        "must be a tree of result numbers",
     )
     if attrs.get("inputs_tree") is not None:
         try:
             msgspec.convert(attrs["inputs_tree"], InputTree)
         except msgspec.ValidationError as error:
-            _require(False, "inputs_tree", f"nests the parameters: {error}")
+            _require(False, "inputs_tree", f"must be a tree of parameters: {error}")
 
 
 def _require(holds: bool, name: str, what: str) -> None:
     if not holds:
         raise ValidationError(
-            f"the attribute {name} of the module {what}",
+            f"the module attribute {name} {what}",
             code="BW252",
-            help="leave it out: importers make it",
+            help="omit it: importers set it",
         )
 
 

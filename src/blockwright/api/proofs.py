@@ -157,7 +157,7 @@ def _require(found: tuple[KernelProof, ...], all_of_them: bool) -> None:
         raise BuildError(
             f"schedules change what kernels compute: {_listed(wrong)}",
             code="BW643",
-            help="the strategy is at fault: please report the model; to disable it: "
+            help="this is a bug in the strategy: please report the model; to disable it, use "
             f'options={{"disabled_strategies": [{rules}]}}',
         )
     left = [one for one in found if one.verdict != "proved"]

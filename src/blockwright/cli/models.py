@@ -44,12 +44,12 @@ def load_model(text: str) -> Any:
         model = _from_export(_existing(text))
     elif text.endswith(".bwx"):
         raise OptionError(
-            f"{text} is compiled already",
+            f"{text} is already compiled",
             code="BW902",
-            help=f"give the model it was made from: {KINDS}",
+            help=f"give the source model: {KINDS}",
         )
     else:
-        raise OptionError(f"{text!r} names no model", code="BW902", help=f"give {KINDS}")
+        raise OptionError(f"{text!r} is not a model", code="BW902", help=f"give {KINDS}")
     return _checked(model, text)
 
 
@@ -70,7 +70,9 @@ def _from_export(path: Path) -> Any:
         )
     import torch
 
-    return _guarded(lambda: torch.export.load(path), f"{path} cannot be read as exported program")
+    return _guarded(
+        lambda: torch.export.load(path), f"{path} cannot be read as an exported program"
+    )
 
 
 def _from_spec(text: str) -> Any:

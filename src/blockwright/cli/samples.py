@@ -68,7 +68,7 @@ SAMPLES: dict[str, ErrorSample] = {
         _DENSE, "two factors are None",
         _MATMUL + "sch.split(k, [None, None])", _MATMUL + "sch.split(k, [None, 4])"),
     "BW310": ErrorSample(
-        _DENSE, "a statement stands between the loops",
+        _DENSE, "there is a statement between the loops",
         _MATMUL + 'sch.reverse_compute_at("relu", i)\nsch.fuse(i, j)',
         _MATMUL + 'ij = sch.fuse(i, j)\nsch.reverse_compute_at("relu", ij)'),
     "BW312": ErrorSample(
