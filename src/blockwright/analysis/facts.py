@@ -107,7 +107,7 @@ def facts_at(tree: Tree, at: ir.Stmt) -> Analyzer:
 
 
 def reduced_by(realize: ir.BlockRealize) -> set[ir.Var]:
-    """Reduction iterators of a block with an init statement, and the variables bound to them.
+    """Reduction iterators of a block with an init statement, and the variables driving them.
 
     Empty for other blocks.
     """

@@ -129,7 +129,7 @@ class IndexMap(msgspec.Struct, frozen=True, eq=False):
         """The inverse on `map_shape(shape)`, and a predicate for final indices without a preimage.
 
         The predicate is over the initial variables of the inverse; it is false for a bijection.
-        Both are valid for non-empty shapes; an empty buffer maps nothing.
+        Both assume a non-empty shape; for sizes of 0 or 1 the predicate also covers 0.
         """
         analyzer = analyzer or Analyzer()
         domains = self.domains(shape)
@@ -203,9 +203,11 @@ def _single(
     final_shape: Sequence[Expr],
     analyzer: Analyzer,
 ) -> Expr:
-    """Where axes of at most one element have none: beside their constant index, or all if empty.
+    """Condition for padding due to axes of at most one element.
 
-    `(i,)` → `(i + 3,)` for one element has the final shape (4,), of which only 3 is an element.
+    All values of a final index other than its constant are padding: `(i,)` → `(i + 3,)` for one
+    element has the final shape (4,), of which only 3 is an element. If a size of 0 or 1 is 0,
+    everything is padding.
     """
     inner = analyzer.copy()
     for var, domain in _ranges(inverse.initial, final_shape).items():

@@ -232,7 +232,7 @@ def _separate_digits(parser: Parser, item: IterSum) -> bool:
 def _chain(
     parser: Parser, mark: IterMark, splits: list[IterSplit]
 ) -> tuple[str | None, str | None]:
-    """Why the splits of a mark overlap, and why they do not cover it; None if they do not / do."""
+    """Problems of the splits of one mark: an overlap, and missing values; each None if absent."""
     space = parser.space
     left = [s for s in splits if parser.poly(s.extent) is not space.one]
     expected = space.one

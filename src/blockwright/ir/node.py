@@ -196,7 +196,7 @@ _printer_slot: list[Callable[[Node], str]] = []
 
 
 def set_printer(printer: Callable[[Node], str]) -> None:
-    """Install the printer that `repr` and errors use; called once by `ir.printer`."""
+    """Install the printer that `repr` and errors use: first a lazy one, then `ir.printer`."""
     _printer_slot[:] = [printer]
 
 

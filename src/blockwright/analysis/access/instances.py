@@ -110,10 +110,9 @@ def write_apart(
 ) -> bool:
     """Whether different iterations of the loop provably write different elements of a region.
 
-    The corners that depend on the loop are checked as a map of this loop and the loops below it, or
-    of
-    all loops: if it is bijective, no two iterations have a common corner. Boxes of several elements
-    must be adjacent and disjoint.
+    The corners that depend on the loop are checked as a map of this loop and the loops below it,
+    or of all loops: if it is bijective, no two iterations have a common corner. Boxes of several
+    elements must be adjacent and disjoint.
     """
     realize = tree.realize(block)
     values = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)}

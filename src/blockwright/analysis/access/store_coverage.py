@@ -217,7 +217,7 @@ def _holds_for_sizes(condition: ir.Expr, analyzer: Analyzer, sizes: Set[ir.Var])
 def _alone(var: ir.Var, indices: Sequence[ir.Expr], domains: Mapping[ir.Var, ir.Range]) -> bool:
     """Whether exactly one index depends on the variable, and that index on no other variable.
 
-    It then spans nothing if the variable has an empty domain.
+    The index then spans nothing if the variable has an empty domain.
     """
     users = [set(ir.free_vars(i)) & set(domains) for i in indices if ir.uses_var(i, var)]
     return users == [{var}]

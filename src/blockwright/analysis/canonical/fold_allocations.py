@@ -12,8 +12,8 @@ After, in the block around these statements::
 
 Schedule steps find the buffers of a scope in `Block.alloc_buffers`, and free, shrink and move them
 there. A buffer allocated anew in each iteration of a serial loop can be shared by all iterations,
-because its initial content is undefined either way. Allocations are not moved out of thread-bound
-loops and conditions, if their size is known only inside, or if they have annotations.
+because its initial content is undefined either way. Allocations are not moved out of concurrent
+loops and conditions; they also stay if their size is known only inside or if they have annotations.
 """
 
 from __future__ import annotations

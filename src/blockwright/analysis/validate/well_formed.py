@@ -2,7 +2,7 @@
 
 - every variable, buffer and block is defined once, and used only in the scope of its definition;
 - a block uses its own iterators, never the surrounding loop variables, and binds each iterator
-once;
+  once;
 - a block's signature covers the accesses of its body;
 - accesses have one index per dimension; atomic updates have an element of a supported type;
 - operations, conditions and bounds have operands of the right number and types;
