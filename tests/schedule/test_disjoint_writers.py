@@ -192,7 +192,7 @@ def main(A: T.Buffer((8, 4), "float32"), D: T.Buffer((8,), "float32")):
             D[vi] = S[vi] + 1.0
 """)
     init = sch.decompose_reduction(block(sch, "S"), loop(sch, "S"))
-    with pytest.raises(ScheduleError, match="goes on from the values of S") as error:
+    with pytest.raises(ScheduleError, match="updates the values of S") as error:
         sch.compute_inline(init)
     assert error.value.code == "BW314"
 

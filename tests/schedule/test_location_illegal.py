@@ -99,7 +99,7 @@ CASES: dict[str, Case] = {
     "a reduction whose terms would count once instead of twice": (
         function(ROW_SUM, COPY), into("compute_at", "sum", "y"), "BW315", "more than once"),
     "the initial value of a decomposed reduction, into its loops": (
-        function(UPDATED, COPY), into("compute_at", "zero", "sum", 1), "BW314", "would be undone"),
+        function(UPDATED, COPY), into("compute_at", "zero", "sum", 1), "BW314", "would undo it"),
     "a decomposed reduction without its initial value": (
         function(UPDATED, COPY), into("compute_at", "sum", "y"), "BW314", "would stay behind"),
     "an input overwritten by a later iteration of the new loop": (

@@ -354,7 +354,7 @@ def main(A: T.Buffer((16,), "float32"), Y: T.Buffer((16,), "float32")):
         sch = Schedule(function(self.SOURCE))
         with refused("it reads and writes B", "BW314"):
             sch.compute_inline(block(sch, "twice"))
-        with refused("block twice goes on from the values of B", "BW314"):
+        with refused("block twice updates the values of B", "BW314"):
             sch.compute_inline(block(sch, "B"))
         with refused("it reads and writes B", "BW314"):
             sch.reverse_compute_inline(block(sch, "twice"))

@@ -48,7 +48,7 @@ def _require_classic(debug_mask: Any, error_render_level: Any, enable_check: Any
         raise ScheduleError(
             f"enable_check={enable_check!r}: {_LEVELS['off']}",
             code="BW304",
-            help="leave enable_check out",
+            help="omit enable_check",
         )
 
 

@@ -260,6 +260,6 @@ def require_initial_values(state: StepState, loop: ir.For, fixed: Sequence[ir.Fo
                     "run; inside the new block its initial value would be lost",
                     code="BW365",
                     guilty=[realize, driving[0]],
-                    help=f"decompose_reduction block {block.name} first, or state that the "
+                    help=f"decompose_reduction block {block.name} first, or declare that the "
                     f"extent of {name} is positive",
                 )

@@ -83,8 +83,8 @@ def require_idempotent(state: StepState, flow: BlockScope, block: ir.Block) -> N
             reads_back = any(r.buffer is region.buffer for r in other.reads)
             if other is not block and reads_back:
                 state.fail(
-                    f"block {other.name} goes on from the values of {region.buffer.name} "
-                    f"that block {block.name} writes, and would be undone",
+                    f"block {other.name} updates the values of {region.buffer.name} that "
+                    f"block {block.name} writes, and running the latter again would undo it",
                     code="BW314",
                     guilty=[realize, state.tree.realize(other)],
                     help=f"apply {state.step_name} before decompose_reduction, or restore the "
@@ -429,7 +429,8 @@ def require_sound(
         )
     loops = after.tree.loops
     left = [loops[f.loop_var] for f in state.tree.loops_above(guilty) if f.loop_var in loops]
-    for loop in dict.fromkeys([*after.tree.loops_above(moved), *left]):  # a buffer may leave too
+    # Also check the loops that the block leaves: a buffer may no longer be private to them.
+    for loop in dict.fromkeys([*after.tree.loops_above(moved), *left]):
         require_kind(after, loop)
 
 

@@ -133,10 +133,7 @@ def _fits(node: ir.Node, buffer: ir.Buffer, dim: int, extent: ir.Expr, analyzer:
 
 
 def folded_range(rng: ir.Range, extent: ir.Expr, analyzer: Analyzer) -> ir.Range | None:
-    """A range modulo an extent; None if it may wrap around or be empty.
-
-    The reduction of an empty range would contain indices that no access uses.
-    """
+    """A range modulo an extent; None if it may wrap around or be empty."""
     low = ir.floormod(*ir.match_types(rng.min, extent))
     if not ir.is_const_int(rng.extent, 1):
         end = ir.add(*ir.match_types(low, rng.extent))
