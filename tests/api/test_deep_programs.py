@@ -116,7 +116,7 @@ def test_a_nest_of_too_many_loops_is_refused() -> None:
     for k in range(501):
         body = ir.For(ir.Var(f"l{k}"), zero, one, ir.ForKind.SERIAL, body)
     nest = ir.rewrite_bottom_up(func, lambda node: body if node is store else None)
-    with pytest.raises(bw.ValidationError, match="more than 500 loops") as caught:
+    with pytest.raises(bw.ValidationError, match="more than 500 nested loops") as caught:
         bw.validate(nest)
     assert caught.value.code == "BW001"
 
