@@ -1,4 +1,4 @@
-"""`blockwright run`: a compiled model on arrays from files, without the compiler."""
+"""`blockwright run`: run a compiled model on arrays, without importing the compiler."""
 
 from __future__ import annotations
 
