@@ -299,7 +299,7 @@ def main(A: T.Buffer((4, 8), "float32"), B: T.Buffer((4, 8), "float32"),
 """
     sch = bw.Schedule(parsed(text), verify="full")
     loop = sch.get_loops(sch.get_block("C"))[0]
-    with pytest.raises(bw.ScheduleError, match="block S writes S too") as caught:
+    with pytest.raises(bw.ScheduleError, match="block S also writes S") as caught:
         sch.software_pipeline(loop, [0, 1])
     assert caught.value.code == "BW314"
 
