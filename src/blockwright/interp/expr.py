@@ -13,6 +13,7 @@ import numpy as np
 
 from blockwright.interp import numeric, ops
 from blockwright.interp.lanes import FIRST_SLOT, Env, Fn, Site, compress, narrowed, per_lane, same
+from blockwright.intrin.hardware import DOT_PRODUCTS
 from blockwright.ir import (
     OPS,
     BinaryOp,
@@ -424,7 +425,8 @@ class ExprCompiler:
             return lambda env: ops.reinterpret(value(env), target)
         row = ops.PURE.get(expr.op)
         if row is None:
-            return self._effect(expr)
+            dot = DOT_PRODUCTS.get(expr.op)
+            return self._effect(expr) if dot is None else self._compile(dot.meaning(*expr.args))
         return self._pure(expr, row)
 
     def _effect(self, expr: Call) -> Fn:

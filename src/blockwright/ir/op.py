@@ -18,13 +18,24 @@ Kind = Literal["pure", "read", "effect"]
 
 
 class Builtin(msgspec.Struct, frozen=True):
-    """One builtin operation: name, effect kind, argument count (-1 for any), lane-wise or not."""
+    """One builtin operation.
+
+    Attributes:
+        name: as `Call.op` has it.
+        kind: what passes may assume.
+        arity: number of arguments; -1 for any.
+        elementwise: whether it applies to each vector lane.
+        result: type: "first" that of argument 0, "bool", or "given" by the call.
+        operands: per argument, its element type and its lanes per lane of argument 0; empty where
+            the types are free.
+    """
 
     name: str
     kind: Kind
     arity: int
     elementwise: bool = False
-    result: str = "first"  # "first": type of argument 0; "bool"; "given": stated by the call
+    result: str = "first"
+    operands: tuple[tuple[str, int], ...] = ()
 
 
 def _rows() -> dict[str, Builtin]:

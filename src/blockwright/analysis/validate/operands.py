@@ -150,7 +150,23 @@ def _call(node: ir.Call, types: Types) -> str | None:
         return _reinterpreted(kinds[0], node.dtype)
     if node.op == "assume":
         return _condition("T.assume", kinds[0])
+    if row.operands:
+        return _fixed(node, kinds, row.operands)
     return _lane_wise(node, kinds) if row.elementwise else None
+
+
+def _fixed(
+    node: ir.Call, kinds: Sequence[DType], operands: Sequence[tuple[str, int]]
+) -> str | None:
+    """Operands of a hardware operation: element types and numbers of lanes are fixed."""
+    lanes = kinds[0].lanes
+    for position, (kind, (element, count)) in enumerate(zip(kinds, operands, strict=True)):
+        wanted = ir.dtype_of(element).with_lanes(lanes * count)
+        if kind is not wanted:
+            return f"argument {position} of {node.op} is {kind}, not {wanted}"
+    if node.dtype is not kinds[0]:
+        return f"{node.op} of {kinds[0]} is stated to be {node.dtype}"
+    return None
 
 
 def _lane_wise(node: ir.Call, kinds: Sequence[DType]) -> str | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from blockwright.codegen.llvm import access, atomics, integers, mathlib, packed, types
 from blockwright.codegen.llvm.real import Real
 from blockwright.codegen.llvm.values import Value, element_of, int_const, lanes_of, suffix, vector
+from blockwright.intrin.hardware import DOT_PRODUCTS
 from blockwright.ir import (
     BufferLoad,
     Builtin,
@@ -176,6 +177,20 @@ def _reinterpret(c: ExprEmitter, expr: Call) -> Value:
     if "ptr" in (element_of(value.type), element_of(new)):
         return types.cast(c.e, value, expr.args[0].dtype, expr.dtype)
     return c.e.bitcast(value, new)
+
+
+def _dot(c: ExprEmitter, expr: Call) -> Value:
+    """A dot product of lanes: the target's instruction, or its meaning in elementary operations."""
+    dot, lanes = DOT_PRODUCTS[expr.op], expr.dtype.lanes
+    form = dot.form(lanes, c.e.module.target.feature_set)
+    if form is None:
+        return c.value(dot.meaning(*expr.args))
+    total, *factors = (c.value(arg) for arg in expr.args)
+    a, b = (c.e.bitcast(v, vector(form.element, dot.group * lanes)) for v in factors)
+    pair = (b, a) if form.swapped else (a, b)
+    if form.adds:
+        return c.e.intrinsic(form.intrinsic, total.type, total, *pair)
+    return c.e.binary("add", total, c.e.intrinsic(form.intrinsic, total.type, *pair))
 
 
 # -------------------------------------------------------------------- reductions
@@ -389,5 +404,5 @@ _METHODS: dict[str, Callable[[ExprEmitter, Call], Value]] = {
     "call_pure_extern": _call_extern, "call_llvm_pure_intrin": _call_llvm,
     "call_llvm_intrin": _call_llvm, "call_global": _call_global, "call_packed": _call_packed,
     "assume": _assume, "undef": _undef, "print": _print, "ret": _ret, "break": _jump,
-    "continue": _jump,
+    "continue": _jump, **dict.fromkeys(DOT_PRODUCTS, _dot),
 }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from blockwright import ir
+from blockwright.intrin.hardware import DOT_PRODUCTS, DotProduct
 from blockwright.verify.verdict import Unknown
 
 
@@ -34,7 +35,7 @@ def scalar_store(store: ir.BufferStore) -> tuple[ir.BufferStore, LaneLoop | None
 class _Lane(ir.Mutator):
     """Rewrite vector expressions to their value in one lane."""
 
-    def __init__(self, lane: ir.Var) -> None:
+    def __init__(self, lane: ir.Expr) -> None:
         super().__init__()
         self.lane = lane
 
@@ -52,9 +53,22 @@ class _Lane(ir.Mutator):
         return ir.Cast(node.type.element, self(node.value))
 
     def rewrite_Call(self, node: ir.Call) -> ir.Expr:
+        dot = DOT_PRODUCTS.get(node.op)
+        if dot is not None:
+            return self._dot(dot, *node.args)
         if node.op.startswith("vector_reduce") or ir.op_row(node.op).kind == "effect":
             raise Unknown(f"the vector operation {node.op}")
         return ir.Call(node.op, tuple(map(self, node.args)), node.type.element)
+
+    def _dot(self, dot: DotProduct, c: ir.Expr, a: ir.Expr, b: ir.Expr) -> ir.Expr:
+        """The sum in one lane, expanded from the meaning of the operation."""
+        result = self(c)
+        first = ir.Mul(self.lane, ir.const(dot.group, self.lane.dtype))
+        for k in dot.order:
+            element = _Lane(ir.Add(first, ir.const(k, self.lane.dtype)))
+            x, y = (ir.Cast(result.dtype, element(v)) for v in (a, b))
+            result = dot.step(result, x, y)
+        return result
 
     def rewrite_BufferLoad(self, node: ir.BufferLoad) -> ir.Expr:
         if node.dtype.lanes == 1:

@@ -1,0 +1,160 @@
+"""Hardware operations: dot products of vector lanes, one row per operation.
+
+`dot4_u8s8(c, a, b)` with lanes c[n], a[4 * n] and b[4 * n] is
+`c[i] + a[4i] * b[4i] + … + a[4i + 3] * b[4i + 3]` in every lane i. A row states the meaning as an
+expression, which the interpreter evaluates, the verifier expands and the code generator emits where
+a target has no instruction for it, and the LLVM intrinsics that compute the same.
+
+Integer products are exact: they are formed in the accumulator's type and sums wrap. `dot2_bf16`
+rounds after each of two fused multiply-adds, the odd element first, as AVX512-BF16 does; see
+docs/semantics.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from blockwright import ir
+from blockwright.ir import DType, Expr
+
+
+class Form(msgspec.Struct, frozen=True):
+    """An LLVM intrinsic that computes a dot product for one number of lanes.
+
+    Attributes:
+        intrinsic: name without the prefix "llvm.".
+        features: what a target must have.
+        element: LLVM type of the elements of A and B as the intrinsic takes them.
+        adds: whether the intrinsic takes the accumulator; else it returns the sum of products.
+        swapped: whether B comes before A.
+    """
+
+    intrinsic: str
+    features: frozenset[str]
+    element: str
+    adds: bool = True
+    swapped: bool = False
+
+
+class DotProduct(msgspec.Struct, frozen=True):
+    """A dot product of groups of lanes.
+
+    Attributes:
+        name: of the operation, as in `T.call_intrin(type, name, c, a, b)`.
+        group: elements of A and B that are summed into one lane.
+        a, b, accumulator: element types.
+        forms: lanes of the accumulator → intrinsics, the preferred one first.
+    """
+
+    name: str
+    group: int
+    a: str
+    b: str
+    accumulator: str
+    forms: Mapping[int, tuple[Form, ...]]
+
+    def types(self, lanes: int) -> tuple[DType, DType, DType]:
+        """Types of accumulator, A and B."""
+        wide = self.group * lanes
+        return (
+            ir.dtype_of(self.accumulator).with_lanes(lanes),
+            ir.dtype_of(self.a).with_lanes(wide),
+            ir.dtype_of(self.b).with_lanes(wide),
+        )
+
+    def meaning(self, c: Expr, a: Expr, b: Expr) -> Expr:
+        """The value in elementary operations; each operand is evaluated once."""
+        names = [ir.Var(name, x.dtype) for name, x in zip("cab", (c, a, b), strict=True)]
+        result: Expr = names[0]
+        for k in self.order:
+            at = tuple(range(k, self.group * c.dtype.lanes, self.group))
+            x, y = (ir.Cast(c.dtype, ir.Shuffle((v,), at)) for v in names[1:])
+            result = self.step(result, x, y)
+        for var, value in zip(names[::-1], (b, a, c), strict=True):
+            result = ir.Let(var, value, result)
+        return result
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Positions within a group in the order in which their products are added."""
+        forward = tuple(range(self.group))
+        return forward if self.exact else forward[::-1]
+
+    @property
+    def exact(self) -> bool:
+        """Whether the order of additions has no effect."""
+        return self.accumulator.startswith("int")
+
+    def step(self, c: Expr, x: Expr, y: Expr) -> Expr:
+        """The accumulator after one product; `x` and `y` have its type."""
+        return c + x * y if self.exact else ir.Call("fma", (x, y, c), c.dtype)
+
+    def form(self, lanes: int, features: frozenset[str]) -> Form | None:
+        """The intrinsic for a number of lanes on a target with these features."""
+        rows = self.forms.get(lanes, ())
+        return next((form for form in rows if form.features <= features), None)
+
+
+def _x86(name: str, elements: str, wide: str, narrow: str) -> dict[int, tuple[Form, ...]]:
+    """Forms for 512, 256 and 128 bits; without AVX-512 the narrow ones need `narrow`, if any."""
+    result: dict[int, tuple[Form, ...]] = {}
+    for bits in (512, 256, 128):
+        needs = {wide} if bits == 512 else {wide, "avx512vl"}
+        rows = [Form(f"x86.avx512.{name}.{bits}", frozenset(needs), elements)]
+        if narrow and bits < 512:
+            rows.append(Form(f"x86.avx512.{name}.{bits}", frozenset({narrow}), elements))
+        result[bits // 32] = tuple(rows)
+    return result
+
+
+def _neon(name: str, feature: str, swapped: bool = False) -> dict[int, tuple[Form, ...]]:
+    form = Form(f"aarch64.neon.{name}.v4i32.v16i8", frozenset({feature}), "i8", swapped=swapped)
+    return {4: (form,)}
+
+
+def _merged(*tables: Mapping[int, tuple[Form, ...]]) -> dict[int, tuple[Form, ...]]:
+    lanes = dict.fromkeys(n for table in tables for n in table)
+    return {n: tuple(form for table in tables for form in table.get(n, ())) for n in lanes}
+
+
+_VNNI_INT8 = {
+    bits // 32: (Form(f"x86.avx2.vpdpbssd.{bits}", frozenset({"avxvnniint8"}), "i8"),)
+    for bits in (128, 256)
+}
+_PMADDWD = {
+    8: (Form("x86.avx2.pmadd.wd", frozenset({"avx2"}), "i16", adds=False),),
+    16: (Form("x86.avx512.pmaddw.d.512", frozenset({"avx512bw"}), "i16", adds=False),),
+}
+_DPBF16 = {
+    bits // 32: (
+        Form(
+            f"x86.avx512bf16.dpbf16ps.{bits}",
+            frozenset({"avx512bf16"} if bits == 512 else {"avx512bf16", "avx512vl"}),
+            "bfloat",
+        ),
+    )
+    for bits in (512, 256, 128)
+}
+
+DOT_PRODUCTS: dict[str, DotProduct] = {
+    row.name: row
+    for row in (
+        DotProduct(
+            "dot4_u8s8", 4, "uint8", "int8", "int32",
+            _merged(_x86("vpdpbusd", "i8", "avx512vnni", "avxvnni"), _neon("usdot", "i8mm")),
+        ),
+        DotProduct("dot4_s8s8", 4, "int8", "int8", "int32",
+                   _merged(_VNNI_INT8, _neon("sdot", "dotprod"))),
+        DotProduct("dot4_u8u8", 4, "uint8", "uint8", "int32", _neon("udot", "dotprod")),
+        DotProduct("dot2_s16s16", 2, "int16", "int16", "int32",
+                   _merged(_x86("vpdpwssd", "i16", "avx512vnni", "avxvnni"), _PMADDWD)),
+        DotProduct("dot2_bf16", 2, "bfloat16", "bfloat16", "float32", _DPBF16),
+    )
+}  # fmt: skip
+"""Every dot product by its name."""
+
+for _row in DOT_PRODUCTS.values():
+    _operands = ((_row.accumulator, 1), (_row.a, _row.group), (_row.b, _row.group))
+    ir.register_op(ir.Builtin(_row.name, "pure", 3, operands=_operands))
