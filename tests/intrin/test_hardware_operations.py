@@ -105,27 +105,24 @@ def test_the_table_names_instructions_of_the_processor() -> None:
 
 @pytest.mark.parametrize("name", DOT_PRODUCTS)
 def test_the_verifier_expands_the_meaning(name: str) -> None:
-    """Against loops over lanes and groups; with one factor wrong, it is refuted."""
+    """Against a reduction over the group; with one factor wrong, it is refuted."""
     dot = DOT_PRODUCTS[name]
-    lanes, k = 8, dot.group
-    cast = f'T.Cast("{dot.accumulator}", {{}}[i * {k} + {{}}])'
-    value = "C[i]"
-    for at in dot.order:
-        x, y = cast.format("A", at), cast.format("B", at)
-        value = f"{value} + {x} * {y}" if dot.exact else f"T.fma({x}, {y}, {value})"
+    lanes, g = 8, dot.group
+    k = "k" if dot.exact else f"{g - 1} - k"
+    x, y = (f'T.Cast("{dot.accumulator}", {v}[vi * {g} + {k.replace("k", "vk")}])' for v in "AB")
+    value = f"C[vi] + {x} * {y}"  # which may be contracted to an fma
     text = f"""
 @T.prim_func
-def dot(A: T.Buffer(({lanes * k},), "{dot.a}"), B: T.Buffer(({lanes * k},), "{dot.b}"),
+def dot(A: T.Buffer(({lanes * g},), "{dot.a}"), B: T.Buffer(({lanes * g},), "{dot.b}"),
         C: T.Buffer(({lanes},), "{dot.accumulator}")):
-    for i in range({lanes}):
+    for i, k in T.grid({lanes}, {g}):
         with T.block("C"):
-            T.reads(A[i * {k}:i * {k} + {k}], B[i * {k}:i * {k} + {k}], C[i])
-            T.writes(C[i])
-            C[i] = {value}
+            vi, vk = T.axis.remap("SR", [i, k])
+            C[vi] = {value}
 """
     func = program(dot, lanes)
     assert bw.verify(bw.from_source(text), func).verdict == "proved"
-    wrong = text.replace(f"A[i * {k} + 0]", f"A[i * {k} + 1]")
+    wrong = text.replace(y, y.replace("vi *", "(7 - vi) *"))
     assert bw.verify(bw.from_source(wrong), func).verdict == "refuted"
 
 

@@ -20,7 +20,7 @@ from blockwright.ops.table import row
 from blockwright.schedule import Schedule, ScheduleError
 from blockwright.script.compute import AnyReducer, Program, comm_reducer
 from blockwright.script.ir import from_source
-from blockwright.strategies import apply_rules
+from blockwright.strategies import apply_strategies
 from blockwright.target import Target
 from blockwright.testing import assert_same_meaning
 
@@ -117,7 +117,7 @@ def test_ties_and_nan_keep_their_first_position_natively(kind: str, oracle: Any,
     if how == "split up":
         func = split_up(func, 4, -1, True).func
     elif how == "by rules":
-        func = apply_rules(func, Target("native")).func
+        func = apply_strategies(func, Target("native")).func
     run = build(func)[func.name]
     rng = np.random.default_rng(3)
     for shape in ((1, 1), (3, 4), (5, 9), (2, 130), (7, 700), (4, 0)):
@@ -138,7 +138,7 @@ def test_every_kind_runs_natively_as_interpreted(kind: str) -> None:
     for func in (
         program(kind),
         split_up(program(kind), 4, 0, True).func,
-        apply_rules(program(kind), Target("native")).func,
+        apply_strategies(program(kind), Target("native")).func,
     ):
         run = build(func)["reduce"]
         for shape in ((3, 17), (1, 300), (2, 0)):
@@ -163,7 +163,7 @@ def test_positions_are_those_of_numpy_at_every_length(name: str, dtype: str) -> 
         info = ir.TensorInfo((as_dim(5), as_dim(size)), ir.dtype_of(dtype), 2)
         func = lower_row(OpContext(name), [info], {"axis": 1, "keepdims": False})
         plain[size] = func.replace(attrs={**func.attrs, "global_symbol": f"of_{size}"})
-        ruled = apply_rules(plain[size], Target("native"))
+        ruled = apply_strategies(plain[size], Target("native"))
         assert ruled.strategy == "inner_reduction"
         scheduled[f"of_{size}"] = ruled.func
     module = build(ir.IRModule(scheduled))
@@ -261,7 +261,7 @@ def test_columns_are_vectorized_as_they_stand() -> None:
         ("V", "P"), (64,), (40,), lambda j, k: (x[k, j], k), "argmax", ("float32", "int64")
     )
     func = p.finish(made, {"num_outputs": 2})
-    ruled = apply_rules(func, Target("native"))
+    ruled = apply_strategies(func, Target("native"))
     assert ruled.strategy == "inner_reduction"
     a = special(np.random.default_rng(9), (40, 64))
     _, place = build(ruled.func)["columns"](a)

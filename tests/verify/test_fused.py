@@ -10,7 +10,7 @@ pytest.importorskip("islpy")
 
 from blockwright import ir
 from blockwright.script.compute import Program
-from blockwright.strategies import apply_rules
+from blockwright.strategies import apply_strategies
 from blockwright.target import Target
 from blockwright.verify import verify
 from blockwright.verify.normalize.unfuse import unfused
@@ -85,4 +85,4 @@ def test_products_of_sizes_that_no_tile_divides(
     proof = importlib.import_module("blockwright.verify.prove.proof")
     monkeypatch.setattr(proof, "UNITS", 6_000_000)  # two thirds of the budget
     func = linear(*(ir.var(n, "int64") for n in names), columns=columns, depth=depth)
-    assert verify(func, apply_rules(func, Target(target)).func).verdict == "proved"
+    assert verify(func, apply_strategies(func, Target(target)).func).verdict == "proved"

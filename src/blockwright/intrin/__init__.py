@@ -1,6 +1,7 @@
 """Tensor intrinsics: the pattern and implementation pairs that `tensorize` applies."""
 
+from blockwright.intrin.dot_tile import dot_tile_name
 from blockwright.intrin.register_tile import outer_product_name
 from blockwright.intrin.registry import TensorIntrin
 
-__all__ = ["TensorIntrin", "outer_product_name"]
+__all__ = ["TensorIntrin", "dot_tile_name", "outer_product_name"]

@@ -236,8 +236,7 @@ class ExprPrinter:
         return f"T.broadcast({self.expr(node.value)}, {node.lanes})", _ATOM
 
     def _shuffle(self, node: E.Shuffle) -> tuple[str, int]:
-        picks = ", ".join(map(str, node.indices))
-        return f"T.shuffle([{self.exprs(node.vectors)}], [{picks}])", _ATOM
+        return f"T.shuffle([{self.exprs(node.vectors)}], {_repeated(node.indices)})", _ATOM
 
     def _call(self, node: E.Call) -> tuple[str, int]:
         default = implied_type(node.op, node.args)
@@ -406,3 +405,12 @@ ExprPrinter.expressions.update({
         "Call": "_call",
     }.items()
 })  # fmt: skip
+
+
+def _repeated(numbers: tuple[int, ...]) -> str:
+    """A list of numbers, as `[0, 1] * 8` where a pattern is repeated."""
+    count = len(numbers)
+    divisors = (p for p in range(1, count) if count % p == 0)
+    period = next((p for p in divisors if numbers == numbers[:p] * (count // p)), count)
+    listed = f"[{', '.join(map(str, numbers[:period]))}]"
+    return listed if period == count else f"{listed} * {count // period}"

@@ -32,6 +32,11 @@ def scalar_store(store: ir.BufferStore) -> tuple[ir.BufferStore, LaneLoop | None
     return result, LaneLoop(lane, count)
 
 
+def in_lane(expr: ir.Expr, lane: ir.Expr) -> ir.Expr:
+    """The value of a vector expression in one lane. Raises: Unknown if it depends on others."""
+    return _Lane(lane)(expr)
+
+
 class _Lane(ir.Mutator):
     """Rewrite vector expressions to their value in one lane."""
 
@@ -47,7 +52,10 @@ class _Lane(ir.Mutator):
         return node.value
 
     def rewrite_Shuffle(self, node: ir.Shuffle) -> ir.Expr:
-        raise Unknown("a shuffle of vector lanes")
+        position = _position(node.indices, self.lane)
+        if len(node.vectors) != 1 or position is None:
+            raise Unknown("a shuffle of vector lanes")
+        return _Lane(position)(node.vectors[0])
 
     def rewrite_Cast(self, node: ir.Cast) -> ir.Expr:
         return ir.Cast(node.type.element, self(node.value))
@@ -78,3 +86,17 @@ class _Lane(ir.Mutator):
             return plain
         zero = ir.const(0, node.buffer.dtype)
         return ir.Call("if_then_else", (self(node.predicate), plain, zero), plain.dtype)
+
+
+def _position(indices: tuple[int, ...], lane: ir.Expr) -> ir.Expr | None:
+    """The source lane of a shuffle as `start + stride * (lane % period)`; None for other orders."""
+    count = len(indices)
+    period = next(p for p in range(1, count + 1) if indices == (indices[:p] * count)[:count])
+    stride = indices[1] - indices[0] if period > 1 else 0
+    if any(indices[i] != indices[0] + i * stride for i in range(period)):
+        return None
+    start = ir.const(indices[0], lane.dtype)
+    if period == 1:
+        return start
+    within = lane if period == count else ir.FloorMod(lane, ir.const(period, lane.dtype))
+    return ir.Add(start, ir.Mul(within, ir.const(stride, lane.dtype)))

@@ -13,6 +13,7 @@ from blockwright.verify.budget import Budget, Meter, metered
 from blockwright.verify.model.evaluate import Values
 from blockwright.verify.model.instance_sets import QuerySpace
 from blockwright.verify.model.program import LAST, ProgramModel
+from blockwright.verify.normalize.dot_products import with_loops_for_dots
 from blockwright.verify.normalize.reroll import rolled
 from blockwright.verify.normalize.symbolic_products import Names, Pair, forms
 from blockwright.verify.normalize.unfuse import unfused
@@ -225,9 +226,9 @@ class Claim:
 
 
 def _prepared(func: ir.PrimFunc) -> ir.PrimFunc:
-    """Normalize a program: remove aliases, reroll unrolled stores, split fused loops."""
+    """Normalize a program: no aliases, stores and dot products in loops, fused loops split."""
     func = without_views(func)
-    return func.replace(body=unfused(rolled(func.body)))
+    return func.replace(body=unfused(with_loops_for_dots(rolled(func.body))))
 
 
 def _require_apart(before: ir.PrimFunc) -> None:

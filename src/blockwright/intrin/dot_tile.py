@@ -1,0 +1,103 @@
+"""Dot-product register tiles: `C[i, j] += A[i, k] * B[j, k]` over one group of k.
+
+Names are `<operation>_<rows>x<columns>`, for example `dot4_u8s8_6x16`, where the operation is a row
+of `intrin.hardware`. A and B hold one group of k, contiguous, per row of A and per column of C: B
+is a slice of a panel `[n / columns][k / group][columns][group]`. Each row of the implementation
+broadcasts a group of A and issues one dot product of all columns.
+"""
+
+from __future__ import annotations
+
+import re
+
+from blockwright import ir
+from blockwright.intrin.hardware import DOT_PRODUCTS, DotProduct
+from blockwright.intrin.registry import TensorIntrin
+
+_NAME = re.compile(r"(dot\d_\w+?)_(\d+)x(\d+)\Z")
+
+
+def dot_tile_name(operation: str, rows: int, columns: int) -> str:
+    """Return the intrinsic name of a dot-product tile."""
+    return f"{operation}_{rows}x{columns}"
+
+
+def dot_tile(name: str) -> TensorIntrin | None:
+    """Return the intrinsic for a name of this family; None for other names."""
+    match = _NAME.match(name)
+    if match is None or match[1] not in DOT_PRODUCTS:
+        return None
+    dot, rows, columns = DOT_PRODUCTS[match[1]], int(match[2]), int(match[3])
+    if not (1 <= rows <= 64 and 1 <= columns <= 1024):
+        return None
+    return TensorIntrin(name, _meaning(dot, rows, columns), _implementation(dot, rows, columns))
+
+
+def _buffers(dot: DotProduct, rows: int, columns: int) -> list[ir.Buffer]:
+    rows_of = {"A": (dot.a, rows, dot.group), "B": (dot.b, columns, dot.group)}
+    rows_of["C"] = (dot.accumulator, rows, columns)
+    return [
+        ir.Buffer(name, ir.dtype_of(kind), (_index(m), _index(n)), offset_factor=1)
+        for name, (kind, m, n) in rows_of.items()
+    ]
+
+
+def _index(value: int) -> ir.Expr:
+    return ir.const(value, "int64")
+
+
+def _function(name: str, buffers: list[ir.Buffer], body: ir.Stmt) -> ir.PrimFunc:
+    a, b, c = buffers
+    reads = tuple(ir.full_region(x) for x in (c, a, b))
+    root = ir.Block("root", (), reads, (ir.full_region(c),), body)
+    handles = [ir.var(f"{x.name}_handle", "handle") for x in buffers]
+    return ir.PrimFunc(
+        tuple(handles),
+        tuple(zip(handles, buffers, strict=True)),
+        ir.BlockRealize((), ir.const(True, "bool"), root),
+        {"global_symbol": name},
+    )
+
+
+def _meaning(dot: DotProduct, rows: int, columns: int) -> ir.PrimFunc:
+    a, b, c = _buffers(dot, rows, columns)
+    kinds = [
+        ("i", rows, ir.IterType.SPATIAL),
+        ("j", columns, ir.IterType.SPATIAL),
+        ("k", dot.group, ir.IterType.REDUCE),
+    ]
+    iters = [
+        ir.IterVar(ir.var(f"v{n}", "int64"), ir.Range(_index(0), _index(e)), kind)
+        for n, e, kind in kinds
+    ]
+    i, j, k = (it.var for it in iters)
+    x, y = (ir.Cast(c.dtype, ir.load(v, at, k)) for v, at in ((a, i), (b, j)))
+    store = ir.BufferStore(c, ir.load(c, i, j) + x * y, (i, j))
+    reads = tuple(ir.point_region(v, at) for v, at in ((c, (i, j)), (a, (i, k)), (b, (j, k))))
+    block = ir.Block("update", tuple(iters), reads, (ir.point_region(c, (i, j)),), store)
+    loops = [ir.var(n, "int64") for n, _, _ in kinds]
+    stmt: ir.Stmt = ir.BlockRealize(tuple(loops), ir.const(True, "bool"), block)
+    for var, (_, extent, _) in reversed(list(zip(loops, kinds, strict=True))):
+        stmt = ir.For(var, _index(0), _index(extent), ir.ForKind.SERIAL, stmt)
+    return _function("meaning", [a, b, c], stmt)
+
+
+def _implementation(dot: DotProduct, rows: int, columns: int) -> ir.PrimFunc:
+    a, b, c = _buffers(dot, rows, columns)
+    group, zero, one = dot.group, _index(0), _index(1)
+    wide = columns * group
+    lane = ir.Ramp(zero, one, columns) if columns > 1 else zero
+    element, count = ir.Ramp(zero, one, wide), ir.Broadcast(_index(group), wide)
+    panel = ir.BufferLoad(b, (ir.FloorDiv(element, count), ir.FloorMod(element, count)))
+    steps: list[ir.Stmt] = []
+    for row in range(rows):
+        word = ir.BufferLoad(a, (_index(row), ir.Ramp(zero, one, group)))
+        left = ir.Shuffle((word,), tuple(range(group)) * columns)
+        at = (_index(row), lane)
+        total = ir.BufferLoad(c, at)
+        value = ir.Call(dot.name, (total, left, panel), total.dtype)
+        steps.append(ir.BufferStore(c, value, at))
+    return _function("implementation", [a, b, c], ir.seq(steps))
+
+
+TensorIntrin.add_family(dot_tile)
