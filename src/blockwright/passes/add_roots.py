@@ -1,9 +1,10 @@
-"""AddRoots: the body of every imported tensor program is a root block.
+"""AddRoots: wrap the body of every imported tensor program in a root block.
 
 Before:  @T.prim_func def f(...): for i in range(4): Y[i] = X[i]     # no block
 After:   the same statements in the root block
 
-The passes behind may then ask any program for its blocks; one that has none is lowered as it is.
+Later passes can then query the blocks of any program; a program without further blocks is lowered
+as it is.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from blockwright.passes.context import PassContext
 
 
 def add_roots(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
-    """Put the bodies of tensor programs without a root block into one."""
+    """Wrap the bodies of tensor programs that have no root block."""
     functions = {
         name: with_root(f) if isinstance(f, ir.PrimFunc) else f
         for name, f in module.functions.items()

@@ -1,4 +1,4 @@
-"""What every graph pass receives, and the shape of a pass."""
+"""State and options of one compilation, passed to every graph pass; the type of a pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Instrument = Callable[[str, ir.IRModule, ir.IRModule], None]
 
 
 _TOLD = ("traces", "variants", "refusals", "notes", "decisions")
-"""Attributes of a context in which passes tell what they did."""
+"""Attributes of a context to which passes append; restored if a pass overflows the stack."""
 
 
 class PassContext:
@@ -29,16 +29,16 @@ class PassContext:
         options: option name → value (`effort`, `sanitize`, …).
         instruments: called after every pass with (name, module before, module after).
         traces: kernel name → schedule trace, filled by the scheduling stage.
-        variants: kernel name → conditions on its sizes, each with the trace of the schedule that
-            runs where it is the first that holds; else the one of `traces` does.
-        refusals: kernel name → the rules that were asked before the one that took it, and why each
-            did not.
-        notes: what passes want the user to know, such as a kernel scheduled by the fallback rule.
-        decisions: pass name → what it decided, a line for each decision; `show` gives them.
-        size_checks: graph function → what a call checks of its sizes before it computes anything.
+        variants: kernel name → (condition on its sizes, trace) pairs. A call runs the schedule of
+            the first condition that holds, or the one of `traces` if none does.
+        refusals: kernel name → (strategy, reason) for each strategy that rejected the kernel before
+            one accepted it.
+        notes: messages for the user, such as a kernel scheduled by the fallback strategy.
+        decisions: pass name → its decisions, one line each; `show` prints them.
+        size_checks: graph function → assertions on its sizes, checked when a call starts.
         timings: pass name → seconds.
-        queries: unproved arithmetic conditions, when the option `log_queries` is set.
-        compile_cache: what earlier compilations worked out; None: everything is done anew.
+        queries: unproved arithmetic conditions, recorded if the option `log_queries` is set.
+        compile_cache: results of earlier compilations; None disables reuse.
         progress: called with (stage name, finished, total) by long stages.
     """
 
@@ -64,12 +64,12 @@ class PassContext:
         self._progress = progress
 
     def progress(self, stage: str, done: int, total: int) -> None:
-        """Tell the observer how far a stage has come."""
+        """Report the progress of a stage to the observer."""
         if self._progress is not None:
             self._progress(stage, done, total)
 
     def _applied(self, apply: Pass, module: ir.IRModule) -> ir.IRModule:
-        """The module after a pass; a pass that ran out of stack has told nothing."""
+        """Run a pass. On stack overflow, undo its reports: `deep` runs it again."""
         told = {name: copy(getattr(self, name)) for name in _TOLD}
         told["decisions"] = {name: list(lines) for name, lines in self.decisions.items()}
         try:

@@ -1,12 +1,12 @@
-"""DropMarks: what an imported program says of itself and passes would believe is dropped.
+"""DropMarks: remove attributes that only passes may set from imported functions.
 
 Before:  @T.prim_func(private=True) def f(...): T.func_attr({"tir.view": True}); ...
 After:   the same program without the attribute
 
-The attributes below are notes of one pass to the next, and later passes act on them without looking
-at the program: a `tir.view` relabels the memory of its argument and is never run. Only passes make
-them; on a program that comes from outside they may be wrong. What decides how a program computes
-(`tir.fp_contract`, `tir.noalias`, declared bounds …) stays.
+The attributes below are notes of one pass to a later one, which trusts them without checking the
+program: a `tir.view` reuses the memory of its argument and is never run. In an imported program
+they may be wrong. Attributes that affect how a program computes (`tir.fp_contract`, `tir.noalias`,
+declared bounds …) stay.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""FoldScales: constant factors and shifts per output channel go into the weights that come before.
+"""FoldScales: fold constant per-channel factors and shifts into the preceding weights and bias.
 
 Before:  y = R.nn.conv2d(x, W); z = R.nn.batch_norm(y, gamma, beta, mean, variance)
 After:   y = R.nn.conv2d(x, W·a); z = R.add(y, b)
          with a = gamma / sqrt(variance + ε) and b = beta - mean·a
 
-Batch norm with constant statistics is y·a + b for every channel. Where y is the result of a
-convolution or matrix product with constant weights, and nothing else reads it, a goes into the
-weights and b joins the bias. Constants are combined in float64 and rounded once: a folded weight
+Batch norm with constant statistics is y·a + b for every channel. If y is the result of a
+convolution or matrix product with constant weights and has no other reader, a is folded into the
+weights and b into the bias. Constants are combined in float64 and rounded once: a folded weight
 carries the one rounding that the product with a would have made, so the error bound of the sum
-grows by no more than that of the multiplication it replaces; b is rounded once, where mean·a is of
-the size of the terms that were summed. Nothing is folded when a result would not be finite in the
-weights' type, and with integer types. Batch norm of anything else becomes (y - mean)·a + beta,
-which keeps the difference exact where y is close to the mean.
+grows by no more than that of the multiplication it replaces; b is rounded once, where mean·a has
+the size of the terms that were summed. Nothing is folded for integer types, or if a result would
+not be finite in the weights' type. Batch norm of any other value becomes (y - mean)·a + beta,
+which keeps the difference exact if y is close to the mean.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Affine(msgspec.Struct, frozen=True):
-    """`base`·factor + shift, both constants along one axis of the result, in float64.
+    """`base`·factor + shift, with constant factor and shift along one axis, in float64.
 
     None stands for a factor of 1 and a shift of 0.
     """
@@ -44,7 +44,7 @@ class Affine(msgspec.Struct, frozen=True):
 
 
 def fold_scales(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
-    """Fold constants per channel into the constant weights before them."""
+    """Fold per-channel constants into the preceding constant weights."""
     return map_graph_functions(module, lambda name, function: _Folder(function).run())
 
 
@@ -66,7 +66,7 @@ def _attrs(call: ir.GraphCall) -> dict[str, Any]:
 
 
 class _Folder:
-    """One function: bindings in order, with what each variable is bound to so far."""
+    """Folds one function: visits its bindings in order and records the value of each variable."""
 
     def __init__(self, function: ir.GraphFunction) -> None:
         self.function = function
@@ -90,9 +90,9 @@ class _Folder:
             self.bindings.append(binding)
         return flat_function(self.function, self.bindings) if self.changed else self.function
 
-    # ------------------------------------------------------------------------------ recognising
+    # ------------------------------------------------------------------------------- recognition
     def _fold(self, binding: ir.VarBinding) -> bool | None:
-        """Bind the variable to folded calls; None when there is nothing to fold."""
+        """Bind the variable to folded calls; None if there is nothing to fold."""
         result = self._affine(binding.value)
         if result is None:
             return None
@@ -104,7 +104,7 @@ class _Folder:
             scaled = bias if factor is None else bias * factor
             shift = scaled if shift is None else scaled + shift
         if factor is None and bias is None:
-            return None  # a plain bias behind the product: as it should be
+            return None  # a plain bias after the product is already in the desired form
         weight = _scaled(base, factor)
         total = None if shift is None else _rounded(shift, binding.var.tensor_info.dtype)
         if weight is None or (shift is not None and total is None):
@@ -120,7 +120,7 @@ class _Folder:
         return True
 
     def _affine(self, value: ir.GraphExpr) -> Affine | None:
-        """What a call says as base·factor + shift along one axis."""
+        """Match a call as base·factor + shift along one axis."""
         if _is_batch_norm(value):
             assert isinstance(value, ir.GraphCall)
             return _of_batch_norm(value)
@@ -132,7 +132,7 @@ class _Folder:
     def _producer(
         self, found: Affine
     ) -> tuple[ir.GraphCall | None, Array | None, list[ir.GraphVar]]:
-        """The product with constant weights behind `found.base`, the bias between, their names."""
+        """The product with constant weights behind `found.base`, its bias, variables between."""
         names: list[ir.GraphVar] = []
         bias: Array | None = None
         base = found.base
@@ -153,7 +153,7 @@ class _Folder:
 
     # ------------------------------------------------------------------------------- rewriting
     def _drop(self, var: ir.GraphVar) -> None:
-        """Forget a binding that was read once, by what has just been folded."""
+        """Remove a binding whose only reader has been folded."""
         self.bindings = [
             b for b in self.bindings if not (isinstance(b, ir.VarBinding) and b.var is var)
         ]
@@ -161,7 +161,7 @@ class _Folder:
     def _emit(
         self, var: ir.GraphVar, call: ir.GraphCall, shift: ir.Constant | None, axis: int
     ) -> None:
-        """Bind `var` to call + shift; the product gets a name of its own when there is a shift."""
+        """Bind `var` to call + shift; with a shift, the product is bound to a variable first."""
         if shift is None:
             self._bind(var, call)
             return
@@ -172,7 +172,7 @@ class _Folder:
         self.uses[product] = 1
 
     def _as_arithmetic(self, binding: ir.VarBinding) -> bool | None:
-        """Batch norm of anything but a product: elementwise steps with constants."""
+        """Rewrite batch norm of other values as elementwise operations with constants."""
         call = binding.value
         assert isinstance(call, ir.GraphCall)
         result, attrs, info = _of_batch_norm(call), _attrs(call), binding.var.tensor_info
@@ -206,7 +206,7 @@ class _Folder:
 
 
 def _operands(value: ir.GraphExpr) -> list[ir.GraphVar]:
-    """Variables a value reads, as often as it reads them."""
+    """Variables that a value reads, with repetition."""
     if isinstance(value, ir.GraphCall):
         return [v for a in value.args for v in _operands(a)]
     return [value] if isinstance(value, ir.GraphVar) else used_vars(value)
@@ -226,7 +226,7 @@ def _wide(value: ir.Constant) -> Array:
 def _of_batch_norm(call: ir.GraphCall) -> Affine:
     attrs = _attrs(call)
     gamma, beta, mean, variance = (_wide(a) for a in call.args[1:] if isinstance(a, ir.Constant))
-    with np.errstate(all="ignore"):  # what is not finite is not folded
+    with np.errstate(all="ignore"):  # non-finite results are detected later and not folded
         factor = 1.0 / np.sqrt(variance + float(attrs["epsilon"]))
         factor = factor * gamma if attrs["scale"] else factor
         shift = -mean * factor
@@ -237,7 +237,7 @@ def _of_batch_norm(call: ir.GraphCall) -> Affine:
 
 
 def _of_arithmetic(call: ir.GraphCall) -> Affine | None:
-    """`x op constant` with a constant that varies along one axis at most."""
+    """Match `x op constant`, where the constant varies along exactly one axis."""
     name, attrs = _name(call), _attrs(call)
     if len(call.args) != 2 or attrs["scalar"] is not None:
         return None
@@ -256,7 +256,7 @@ def _of_arithmetic(call: ir.GraphCall) -> Affine | None:
     vector = _wide(b).reshape(-1)
     shape = a.tensor_info.shape
     if shape is None or ir.const_int(shape[axis]) != vector.size:
-        return None  # the constant widens an axis of one element
+        return None  # the constant broadcasts an axis of size one
     if name in ("add", "subtract"):
         return Affine(a, axis, None, vector if name == "add" else -vector)
     with np.errstate(all="ignore"):
@@ -270,7 +270,7 @@ def _conv_layout(call: ir.GraphCall) -> str:
 
 
 def _channel_axis(value: Any) -> int | None:
-    """The axis of output channels of a product with constant weights; None for anything else."""
+    """The output-channel axis of a product with constant weights; None for other values."""
     if not isinstance(value, ir.GraphCall) or not isinstance(value.op, ir.OpRef):
         return None
     if not all(isinstance(a, ir.Constant) for a in value.args[1:]) or len(value.args) < 2:
@@ -288,7 +288,7 @@ def _channel_axis(value: Any) -> int | None:
 
 
 def _scaled(call: ir.GraphCall, factor: Array | None) -> ir.Constant | None:
-    """The weights of a product times a factor per output channel."""
+    """The weights of a product, multiplied by a factor per output channel."""
     weight = call.args[1]
     assert isinstance(weight, ir.Constant)
     if factor is None:
@@ -313,7 +313,7 @@ def _scaled(call: ir.GraphCall, factor: Array | None) -> ir.Constant | None:
 
 
 def _rounded(value: Array, dtype: ir.DType | None, name: str = "") -> ir.Constant | None:
-    """A constant of the type, None when the value is not finite in it."""
+    """A constant of the given type; None if the value is not finite in it."""
     if dtype is None:
         return None
     with np.errstate(all="ignore"):
@@ -323,5 +323,5 @@ def _rounded(value: Array, dtype: ir.DType | None, name: str = "") -> ir.Constan
 
 
 def _spread(vector: ir.Constant, after: int) -> ir.Constant:
-    """A vector that broadcasts along the axis before `after` others."""
+    """Reshape a vector to broadcast along the axis that `after` axes follow."""
     return constant(vector.data.reshape((-1, *[1] * after)), vector.name)

@@ -1,10 +1,10 @@
-"""FoldConstants: calls of tensor programs on constants are evaluated now, natively.
+"""FoldConstants: evaluate calls of tensor programs on constants at compile time, natively.
 
 Before:  w = R.call_tir(cls.pack, (const_W,)); lv = R.call_tir(cls.kernel, (x, w))
 After:   lv = R.call_tir(cls.kernel, (x, const_w))
 
-The programs are compiled by the same code generator as everything else, so folding and running
-cannot disagree.
+The programs are compiled by the same code generator as all others, so folding cannot change a
+result.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from blockwright.passes.rewrite import (
 from blockwright.runtime import constants
 from blockwright.support import BlockwrightError
 
-_MAX_BYTES = 1 << 28  # a folded value larger than this stays a computation (a big `full`, say),
-_MOST_TIMES = 2  # unless it is made of constants that are not much smaller, as packed weights are
+_MAX_BYTES = 1 << 28  # larger results are not folded (a big `full`, for example), unless they are
+_MOST_TIMES = 2  # at most this many times as large as their constants (packed weights are)
 
 
 def _static_shape(info: ir.Info | None) -> tuple[int, ...] | None:
@@ -60,7 +60,7 @@ def fold_constants(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
 
 
 def _foldable(function: ir.GraphFunction) -> list[ir.VarBinding]:
-    """Bindings computable now, in order; results of earlier ones count as constants."""
+    """Bindings that can be evaluated, in order; results of earlier ones count as constants."""
     known: set[ir.GraphExpr] = set()
     result: list[ir.VarBinding] = []
     for binding in function.bindings:
@@ -98,7 +98,7 @@ def _fold(function: ir.GraphFunction, library: Any) -> ir.GraphFunction:
             args = [values.get(a, a) for a in tir_args(binding.value)]
             key = (name, *args)
             if key not in cache and all(isinstance(a, ir.Constant) for a in args):
-                with suppress(BlockwrightError):  # a call will fail, and say why
+                with suppress(BlockwrightError):  # left in place: the call reports the error
                     cache[key] = _evaluate(binding, args, library[str(name)])
             if key in cache:
                 values[binding.var] = cache[key]
@@ -121,7 +121,7 @@ def _evaluate(binding: ir.VarBinding, args: list[ir.Node], run: Any) -> ir.Const
 
 
 class _Values(ir.Mutator):
-    """Replace folded variables by constants. Definitions are left alone: they were dropped."""
+    """Replace uses of folded variables by constants. Their definitions are already dropped."""
 
     def __init__(self, values: dict[ir.Node, ir.Node]) -> None:
         super().__init__()

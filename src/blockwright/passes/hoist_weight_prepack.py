@@ -1,12 +1,12 @@
-"""LiftConstantPrologue: work on weights alone leaves the kernel and is done at compile time.
+"""LiftConstantPrologue: hoist packing of constant weights out of kernels, to compile time.
 
 Before:  kernel(x, W, out):  W_packed[...] = W[...]  (a nest of its own);  out = f(x, W_packed)
          lv = R.call_tir(cls.kernel, (x, const_W))
 After:   kernel_pack(W, W_packed);  kernel(x, W_packed, out)
          w = R.call_tir(cls.kernel_pack, (const_W,)); lv = R.call_tir(cls.kernel, (x, w))
 
-The schedule that made the nest (`cache_read` followed by `transform_layout`) stays the only place
-where a layout is chosen; constant folding then evaluates the packing natively, once.
+The schedule that creates the nest (`cache_read` followed by `transform_layout`) remains the only
+place that chooses a layout. Constant folding then evaluates the packing once, natively.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from blockwright.passes.rewrite import (
 
 
 class PackSplit:
-    """How one parameter of a kernel is packed: by `pack`, into the buffer that replaces it."""
+    """Packing of one parameter of a kernel: `pack` fills `packed`, which replaces the parameter."""
 
     def __init__(self, position: int, pack: ir.PrimFunc, packed: ir.Buffer) -> None:
         self.position = position
@@ -42,7 +42,7 @@ def _static(buffer: ir.Buffer) -> bool:
 
 
 class Touched(msgspec.Struct, frozen=True):
-    """Buffers that a statement reads and writes, also through views of their parts."""
+    """Buffers that a statement reads and writes, with views resolved to their source buffers."""
 
     reads: frozenset[ir.Buffer]
     writes: frozenset[ir.Buffer]
@@ -58,7 +58,7 @@ Uses = dict[ir.Stmt, Touched]
 def _touched(stmt: ir.Stmt) -> Touched:
     reads = {n.buffer for n in ir.collect(stmt, ir.BufferLoad)}
     writes = {n.buffer for n in ir.collect(stmt, ir.BufferStore)}
-    for block in reversed(ir.blocks(stmt)):  # views of views stand further in
+    for block in reversed(ir.blocks(stmt)):  # inner blocks first: they may view outer views
         for view in block.match_buffers:
             for touched in (reads, writes):
                 if view.buffer in touched:
@@ -68,7 +68,7 @@ def _touched(stmt: ir.Stmt) -> Touched:
 
 
 def split_prologue(func: ir.PrimFunc, constant: set[int]) -> tuple[ir.PrimFunc, list[PackSplit]]:
-    """Take nests that only pack a constant parameter out of the kernel."""
+    """Remove the nests that only pack a constant parameter from the kernel."""
     root = func.root
     stmts = list(root.body.seq) if isinstance(root.body, ir.SeqStmt) else [root.body]
     uses = {stmt: _touched(stmt) for stmt in stmts}
@@ -85,10 +85,10 @@ def split_prologue(func: ir.PrimFunc, constant: set[int]) -> tuple[ir.PrimFunc, 
 def _chain(
     func: ir.PrimFunc, stmts: list[ir.Stmt], uses: Uses, source: ir.Buffer
 ) -> tuple[list[ir.Stmt], ir.Buffer]:
-    """Nests, each of which reads only what the one before it makes, the first only `source`.
+    """Longest chain of nests that packs `source`, and the buffer that its last nest writes.
 
-    Nobody else touches what they read; what the last one makes, the buffer that comes with them,
-    takes the place of `source`.
+    The first nest reads only `source`, each further one only the result of the nest before it.
+    No other statement accesses the buffers they read. The last result replaces `source`.
     """
     chain: list[ir.Stmt] = []
     while _static(source):
@@ -114,7 +114,7 @@ def _pack_function(
     func: ir.PrimFunc, chain: list[ir.Stmt], uses: Uses, source: ir.Buffer, target: ir.Buffer
 ) -> ir.PrimFunc:
     between = {b for stmt in chain for b in uses[stmt].writes if b is not target}
-    # Neutral names: kernels that pack alike share the packing, and so the packed weight.
+    # Canonical block names: kernels with equal packing share its program and the packed weight.
     body = _Neutral()(ir.seq(chain))
     packed = target.replace(scope="global")
     if packed is not target:
@@ -154,7 +154,7 @@ def _without(
 
 
 def lift_packing(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
-    """Split kernels whose packed parameters are constants at every call."""
+    """Split kernels whose packed parameters are constants in every call."""
     constant = constant_positions(module)
     table = ProgramTable(module)
     lifted: dict[str, tuple[str, list[tuple[int, str, ir.Buffer]]]] = {}

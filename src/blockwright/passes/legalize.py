@@ -1,11 +1,12 @@
-"""LowerOperatorToTensorProgram: operator calls become calls of tensor programs.
+"""LowerOperatorToTensorProgram: replace operator calls by calls of tensor programs.
 
 Before:  lv = R.add(x, y)
 After:   lv = R.call_tir(cls.add, (x, y), out_sinfo=R.Tensor((n, 4), "float32"))
 
 Each operator row builds the program for its annotations; structurally equal programs are shared.
-Symbols no parameter shape binds become extra scalar parameters of the program (`tir_vars`).
-Attributes: "op" names the operator, "tir.view" marks a pure relabelling of contiguous elements.
+Symbols that no parameter shape binds become extra scalar parameters of the program (`tir_vars`).
+Attributes: "op" names the operator, "tir.view" marks a program that only reinterprets the shape of
+contiguous elements.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ VIEW_OPS = frozenset({"reshape", "flatten", "expand_dims", "squeeze"})
 
 
 class ProgramTable:
-    """Tensor programs of a module under unique names; equal ones are stored once."""
+    """Tensor programs of a module under unique names; structurally equal ones are stored once."""
 
     def __init__(self, module: ir.IRModule) -> None:
         self.functions: dict[str, ir.Node] = dict(module.functions)
@@ -36,7 +37,7 @@ class ProgramTable:
                 self._programs.add(name, function)
 
     def add(self, base: str, func: ir.PrimFunc) -> str:
-        """Name of the program: an equal one's, or `base` made unique."""
+        """Add a program and return its name: that of an equal program, or `base` made unique."""
         known = self._programs.equal_to(func)
         if known is not None:
             return known
@@ -48,13 +49,13 @@ class ProgramTable:
         return name
 
     def replace(self, name: str, func: ir.PrimFunc) -> None:
-        """Put a program in the place of the one that has this name, if any."""
+        """Store a program under a name, replacing the previous one, if any."""
         self.functions[name] = func
         self._programs.add(name, func)
 
 
 def symbol_attrs(func: ir.PrimFunc, caller: ir.GraphFunction) -> dict[str, Any]:
-    """The caller's declared bounds of the symbols that `func` mentions."""
+    """The caller's declared bounds of the symbols that `func` uses."""
     mentioned = {v.name for b in func.buffers for d in b.shape for v in ir.free_vars(d)}
     mentioned |= {p.name for p in func.params}
     out: dict[str, Any] = {}
@@ -66,13 +67,13 @@ def symbol_attrs(func: ir.PrimFunc, caller: ir.GraphFunction) -> dict[str, Any]:
 
 
 def with_scalar_symbols(func: ir.PrimFunc) -> tuple[ir.PrimFunc, list[ir.Var]]:
-    """The program with its unbound symbols as scalar parameters, and these symbols."""
+    """Add the unbound symbols of a program as scalar parameters; also return these symbols."""
     extra = unbound_symbols(func)
     return (func.replace(params=(*func.params, *extra)) if extra else func), extra
 
 
 def legalize(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
-    """Lower every operator call that has a tensor program."""
+    """Lower every operator call whose operator has a tensor program."""
     table = ProgramTable(module)
     for name, function in graph_functions(module):
         table.functions[name] = _function(function, table)
@@ -107,7 +108,7 @@ def _call(
         raise GraphError(f"{row.name}: result annotation missing", code="BW406")
     out = call.info.fields if isinstance(call.info, ir.TupleInfo) else (call.info,)
     key = _key(row.name, infos, attrs)
-    if key is not None and key in table.lowered:  # layers repeat: one program is made for all
+    if key is not None and key in table.lowered:  # repeated layers share one program
         return call_tir(table.lowered[key], tensors, out, [])
     func = row.lower(OpContext(row.name, analyzer), infos, attrs)
     marks: dict[str, Any] = {"op": row.name, **symbol_attrs(func, caller)}
@@ -121,13 +122,13 @@ def _call(
 
 
 def _key(name: str, infos: list[ir.TensorInfo], attrs: dict[str, Any]) -> tuple[Any, ...] | None:
-    """All that decides a program, where sizes are known and attributes are plain values."""
+    """Everything the program depends on; None if sizes are symbolic or attributes not plain."""
     shapes: list[tuple[Any, ...]] = []
     for info in infos:
         sizes = [ir.const_int(d) for d in info.shape or ()]
         if info.shape is None or info.dtype is None or None in sizes:
             return None
-        widths = (d.dtype.name for d in info.shape)  # of indices, which follow those of sizes
+        widths = (d.dtype.name for d in info.shape)  # indices have the types of the sizes
         shapes.append((info.dtype.name, *zip(sizes, widths, strict=True)))
     if not all(map(_plain, attrs.values())):
         return None

@@ -1,9 +1,9 @@
-"""Normalize: every value gets a name and an annotation, and symbols of match_cast their meaning.
+"""Normalize: name and annotate every value; replace symbols of match_cast by the actual sizes.
 
 Before:  m = T.int64(); y = R.match_cast(x, R.Tensor((m, 4))); z = R.add(R.exp(y), y)   # x: (n, 4)
 After:   y = R.match_cast(x, R.Tensor((n, 4))); lv: R.Tensor((n, 4)) = R.exp(y); z = R.add(lv, y)
 
-Modules made by the graph builder are in this form already; scripts need not be.
+Modules made by the graph builder are already in this form; scripts need not be.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _CONTROL = (ir.If, ir.GraphFunction)
 def normalize(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Name and annotate the values of every graph function.
 
-    Raises: ValidationError listing everything that is not well formed; GraphError listing calls
-        that are not valid and annotations that deduction does not imply.
+    Raises: ValidationError listing all violations of well-formedness; GraphError listing invalid
+        calls and annotations that deduction does not imply.
     """
 
     def one(name: str, function: ir.GraphFunction) -> ir.GraphFunction:
@@ -42,7 +42,7 @@ def normalize(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
                     code="BW410",
                     help="use R.where, or decide in Python which function to call"
                     if branch
-                    else "write its bindings out where it is called",
+                    else "inline its bindings at the call",
                 )
         normal = _Normalizer(function, module, deduced).run()
         ctx.size_checks[name] = size_checks(normal)
@@ -83,7 +83,7 @@ class _Normalizer(ir.Mutator):
         known = None if old is None else self.deduced.get(old.var)
         info = self._annotated(value).info if known is None else known
         if value.info is not info and not isinstance(value, ir.GraphVar):
-            value = value.replace(info=info)  # a variable is itself, whatever an alias states
+            value = value.replace(info=info)  # variables keep the annotation of their definition
         if old is not None and info is var.info and value is old.value:
             self.bindings.append(old)
             self._known_tuple(var, value)
@@ -102,14 +102,14 @@ class _Normalizer(ir.Mutator):
             self.tuples[var] = value
 
     def _cast(self, binding: ir.MatchCast) -> None:
-        """Symbols that the pattern introduces stand for the sizes the value has."""
+        """Replace symbols that the pattern introduces by the sizes of the value."""
         value = self._named(self(binding.value))
         pattern, info = self(binding.pattern), self.deduced.get(binding.var)
         values = tuple(self(v) for v in binding.values)
         if isinstance(pattern, ir.TupleInfo) and isinstance(value.info, ir.TupleInfo):
             self._cast_fields(binding, value, pattern, value.info)
             return
-        if isinstance(pattern, ir.ObjectInfo):  # any value is one: nothing to check
+        if isinstance(pattern, ir.ObjectInfo):  # matches every value: nothing to check
             self._bind(binding.var, value, ir.VarBinding(binding.var, value))
             return
         same = all(a is b for a, b in zip(values, binding.values, strict=True))
@@ -126,7 +126,7 @@ class _Normalizer(ir.Mutator):
     def _cast_fields(
         self, cast: ir.MatchCast, value: ir.GraphExpr, pattern: ir.TupleInfo, info: ir.TupleInfo
     ) -> None:
-        """A tuple is cast field by field."""
+        """Cast a tuple field by field."""
         fields: list[ir.GraphExpr] = []
         whole = self.deduced.get(cast.var)
         for index, (part, known) in enumerate(zip(pattern.fields, info.fields, strict=True)):
@@ -139,14 +139,14 @@ class _Normalizer(ir.Mutator):
         self._bind(cast.var, ir.TupleExpr(tuple(fields)), ir.VarBinding(cast.var, value))
 
     def _field(self, value: ir.GraphExpr, index: int, info: ir.Info) -> ir.GraphExpr:
-        """A field of a tuple: the value that it was made of, where that is known."""
+        """A field of a tuple: the value that was stored in it, if known."""
         whole = self.tuples.get(value, value) if isinstance(value, ir.GraphVar) else value
         if isinstance(whole, ir.TupleExpr):
             return self._named(whole.fields[index])
         return self._named(ir.TupleGetItem(value, index, info=info))
 
     def _annotated(self, value: ir.GraphExpr) -> ir.GraphExpr:
-        """An operand with its annotation: deduced, whatever a script states beside it."""
+        """Annotate an operand with its deduced type, overriding what the script states."""
         info = self._deduced(value)
         if info is None or (value.info is not None and ir.structural_equal(value.info, info)):
             return value
@@ -166,7 +166,7 @@ class _Normalizer(ir.Mutator):
         return value.info
 
     def _named(self, value: ir.GraphExpr) -> ir.GraphExpr:
-        """An operand: calls get a variable of their own."""
+        """An operand of another expression: calls are bound to a variable first."""
         if isinstance(value, (ir.GraphCall, ir.TupleGetItem)):
             return self._bind(ir.GraphVar("lv", True), value)
         return self._annotated(value)
@@ -194,7 +194,7 @@ class _Normalizer(ir.Mutator):
         )
 
     def _fields(self, value: ir.GraphExpr) -> Sequence[ir.GraphExpr]:
-        """Operators take the tensors of a list one by one."""
+        """Expand a tuple: operators take the tensors of a list as separate arguments."""
         if isinstance(value, ir.TupleExpr):
             return value.fields
         if not isinstance(value.info, ir.TupleInfo):

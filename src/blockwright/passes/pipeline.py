@@ -1,6 +1,7 @@
-"""The pipeline: eight named stages in the order of the Relax design, each a list of passes.
+"""The graph compilation pipeline: eight named stages, each a list of passes.
 
-`STAGES` is data: print it, copy it, insert passes, and hand it to `run_pipeline`.
+The stages and their order follow the Relax design. `STAGES` is data: print it, copy it, insert
+passes, and hand it to `run_pipeline`.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ STAGES: tuple[Stage, ...] = (
         "CrossLevelTensorProgramWorkspaceLift",
         (("lift_packing", lift_packing), ("fold_packing", fold_constants)),
     ),
-    # Planning is a function of the final graph; `lower_host` asks for the plan it lowers.
+    # The memory plan depends only on the final graph: `lower_host` computes it for its functions.
     ("DynShapeAwareMemoryPlanning", (("lower_host", lower_host),)),
     ("CUDAGraphOffloading", ()),
     ("BuildRunnableModule", ()),

@@ -16,7 +16,7 @@ def graph_functions(module: ir.IRModule) -> list[tuple[str, ir.GraphFunction]]:
 def map_graph_functions(
     module: ir.IRModule, fn: Callable[[str, ir.GraphFunction], ir.GraphFunction]
 ) -> ir.IRModule:
-    """The module with every graph function rewritten."""
+    """Rewrite every graph function of a module with `fn(name, function)`."""
     functions = {
         name: fn(name, f) if isinstance(f, ir.GraphFunction) else f
         for name, f in module.functions.items()
@@ -28,7 +28,7 @@ def map_graph_functions(
 def map_calls(
     module: ir.IRModule, operator: str, fn: Callable[[str, ir.GraphCall], ir.GraphCall]
 ) -> ir.IRModule:
-    """The module with every bound call of an operator rewritten, given the name it is bound to."""
+    """Rewrite every bound call of an operator with `fn(name of the bound variable, call)`."""
 
     def one(binding: ir.Binding) -> ir.Binding:
         call = binding.value if isinstance(binding, ir.VarBinding) else None
@@ -50,7 +50,7 @@ def map_calls(
 def flat_function(
     function: ir.GraphFunction, bindings: Iterable[ir.Binding], result: ir.GraphExpr | None = None
 ) -> ir.GraphFunction:
-    """The function with one dataflow block holding `bindings`."""
+    """Replace the bindings of a function by one dataflow block that holds `bindings`."""
     body = function.body.replace(
         blocks=(ir.BindingBlock(tuple(bindings), dataflow=True),),
         body=function.body.body if result is None else result,
@@ -66,7 +66,7 @@ def tuple_info(fields: Sequence[ir.GraphExpr]) -> ir.TupleInfo:
 def call_tir(
     name: str, args: Sequence[ir.GraphExpr], out: Sequence[ir.Info], symbols: Sequence[ir.Expr] = ()
 ) -> ir.GraphCall:
-    """A call of a tensor program of the module, with its result annotation set."""
+    """Build a `call_tir` of a tensor program of the module, with its result annotation."""
     fields = tuple(args)
     packed = ir.TupleExpr(fields, info=tuple_info(fields))
     operands: tuple[ir.GraphExpr, ...] = (ir.GlobalVar(name), packed)
@@ -77,7 +77,7 @@ def call_tir(
 
 
 def tir_callee(value: ir.GraphExpr) -> str | None:
-    """Name of the tensor program a call_tir calls, None for anything else."""
+    """Name of the tensor program that a call_tir calls; None for other expressions."""
     if not isinstance(value, ir.GraphCall) or not isinstance(value.op, ir.OpRef):
         return None
     if value.op.name != "call_tir" or not isinstance(value.args[0], ir.GlobalVar):
@@ -103,10 +103,10 @@ def tir_symbols(value: ir.GraphExpr) -> tuple[ir.Expr, ...]:
 def symbol_values(
     callee: ir.PrimFunc, shapes: Sequence[Sequence[ir.Expr]], given: Sequence[ir.Expr]
 ) -> dict[ir.Var, ir.Expr]:
-    """What the symbols of a tensor program stand for in a call.
+    """Map the symbols and scalar parameters of a tensor program to their values in a call.
 
-    Arguments: `shapes` of all buffers as the caller knows them; `given` values of scalars.
-    Raises: GraphError BW412 when the shapes leave a symbol open.
+    Arguments: `shapes` of all buffers as known to the caller; `given`, the values of the scalars.
+    Raises: GraphError BW412 if the shapes do not determine a symbol.
     """
     mapped = dict(callee.buffer_map)
     scalars = [p for p in callee.params if p not in mapped]
@@ -129,7 +129,7 @@ def symbol_values(
 
 
 def constant_positions(module: ir.IRModule) -> dict[str, set[int]]:
-    """Per called program, the argument positions that are constants in every call."""
+    """Map each called program to the argument positions that are constants in every call."""
     result: dict[str, set[int]] = {}
     for _, function in graph_functions(module):
         for binding in function.bindings:
@@ -143,12 +143,12 @@ def constant_positions(module: ir.IRModule) -> dict[str, set[int]]:
 
 
 def used_vars(value: ir.Node) -> list[ir.GraphVar]:
-    """Graph variables an expression mentions."""
+    """Graph variables that an expression mentions."""
     return ir.collect(value, ir.GraphVar)
 
 
 def unbound_symbols(func: ir.PrimFunc) -> list[ir.Var]:
-    """Symbols a tensor program uses in shapes or body that no parameter shape binds alone."""
+    """Symbols in a program's shapes or body that are neither parameters nor dimensions of one."""
     bound: set[ir.Var] = set(func.params)
     for buffer in func.buffers:
         bound.update(d for d in buffer.shape if isinstance(d, ir.Var))

@@ -1,16 +1,18 @@
-"""TensorProgramOptim: every tensor program gets a schedule from the rules of its target.
+"""TensorProgramOptim: schedule every tensor program with the strategies of its target.
 
 Before:  natural loop nests, one per block
-After:   tiled, packed, vectorised, parallel loops; the trace of each is kept in the context
+After:   tiled, packed, vectorized, parallel loops; the trace of each is kept in the context
 
-The first rule that takes a program wins; the fallback takes what no other wants and says so. A rule
-that fails by a fault of its own is passed over with a warning: the program is compiled, and the
-fault can be reported. Where sizes decide which schedule is best, a rule makes several, and calls
-choose (`rules.entry`). A program knows by its attribute `tir.constant_params` which parameters are
-constants at every call: what only packs them costs nothing, because `lift_packing` moves it to
-compile time. Where one call of the module reads more constants than the second cache holds,
-`tir.away_params` says that they come from behind it every time; where they are more than the last
-one holds, `tir.cold_params` says that they come from memory.
+The first strategy that matches a program schedules it; the fallback takes the rest and adds a note.
+If a strategy raises an internal error, it is skipped with a warning: the program still compiles,
+and the defect can be reported. If the best schedule depends on sizes, a strategy creates several
+versions, and each call selects one (`strategies.multiversion`).
+
+Strategies read three attributes. `tir.constant_params` lists the parameters that are constants in
+every call: packing them is free, because `lift_packing` moves it to compile time. If one call of
+the module reads more constants than the second-level cache holds, `tir.away_params` marks them as
+absent from private caches; if more than the last-level cache holds, `tir.cold_params` marks them
+as read from memory.
 """
 
 from __future__ import annotations
@@ -33,15 +35,15 @@ from blockwright.strategies import (
 from blockwright.support import BlockwrightWarning
 
 _HINTS = (CONSTANT_PARAMS, AWAY_PARAMS, COLD_PARAMS)
-_OWN = 2  # caches that a core has for itself
+_OWN = 2  # number of cache levels private to a core
 _REPORT = (
     'this is a defect; please report the program, which exe.show("programs") prints; '
-    'options={"disabled_strategies": [...]} leaves rules out'
+    'options={"disabled_strategies": [...]} disables rules'
 )
 
 
 def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
-    """Schedule all tensor programs that are not scheduled yet and are not pure views."""
+    """Schedule all tensor programs except pure views and those already scheduled."""
     functions = dict(module.functions)
     constant = constant_positions(module)
     without = caches_without_constants(module, ctx.target)
@@ -82,7 +84,7 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
 
 
 def _scheduled(programs: dict[str, ir.PrimFunc], ctx: PassContext) -> dict[str, StrategyResult]:
-    """What the rules make of the programs, or made of them when they were last compiled."""
+    """Apply the strategies to the programs, or reuse the results of an earlier compilation."""
     disabled = tuple(ctx.options.get("disabled_strategies", ()))
     done = 0
 

@@ -1,4 +1,4 @@
-"""Graph clean-ups: equal pure calls are computed once, unused bindings are dropped.
+"""Common-subexpression and dead-code elimination on graph functions.
 
 Before:  lv0 = R.exp(x); lv1 = R.exp(x); lv2 = R.add(lv0, lv1); lv3 = R.neg(x); return lv2
 After:   lv0 = R.exp(x); lv2 = R.add(lv0, lv0); return lv2
@@ -56,7 +56,7 @@ def _eliminate_common(name: str, function: ir.GraphFunction) -> ir.GraphFunction
 
 
 def _key(value: ir.GraphExpr) -> int:
-    """Equal for equal calls: operator, operand identities, attributes."""
+    """Hash of a call by operator, operand identities and attributes."""
     if isinstance(value, ir.GraphCall):
         operands = tuple(
             ir.structural_hash(a) if isinstance(a, ir.ShapeExpr) else id(a) for a in value.args
@@ -92,5 +92,5 @@ def eliminate_common(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
 
 
 def eliminate_dead(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
-    """Drop pure bindings that nothing needs."""
+    """Drop pure bindings whose values are unused."""
     return map_graph_functions(module, _eliminate_dead)

@@ -1,7 +1,9 @@
-"""What must hold of the sizes of a graph function, kept from `normalize` to the host program.
+"""Run-time checks of the computed sizes of a graph function.
 
-Later passes drop values whose elements are not needed, and with them their sizes; a call must not
-succeed because a value of a size that there is not was fused into its reader.
+`normalize` collects them, and `lower_host` emits them at the start of the host program.
+
+Later passes may drop values, and with them their sizes. A call with an invalid size must fail
+even if the value of that size was fused into its consumer.
 
     y = R.zeros(R.shape([6 // (n - 6)]))    # n - 6 != 0, and 6 // (n - 6) >= 0
 """
@@ -17,7 +19,7 @@ from blockwright.ops.row import dims_text
 
 
 def size_checks(function: ir.GraphFunction) -> tuple[ir.AssertStmt, ...]:
-    """Checks of the computed sizes of a normalized function; what is proved is left out."""
+    """Checks of the computed sizes of a normalized function, except those already proved."""
     sizes = dict.fromkeys(size for info in _infos(function) for size in _sizes(info))
     dims = dict.fromkeys(size for info in _infos(function) for size in _dims(info))
     if not sizes:
@@ -59,7 +61,7 @@ def _fields(info: ir.Info | None) -> Iterator[ir.Info]:
 
 
 def _sizes(info: ir.Info) -> tuple[ir.Expr, ...]:
-    """What a call computes of an annotation, where that is more than constants and symbols."""
+    """Sizes that an annotation computes: its size expressions except constants and symbols."""
     if isinstance(info, ir.ShapeInfo):
         result = info.values or ()
     elif isinstance(info, ir.PrimInfo) and info.value is not None:

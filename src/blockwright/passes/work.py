@@ -1,7 +1,7 @@
-"""How much work a tensor program does for given sizes: an estimate for profiles.
+"""Estimate the work of a tensor program for given sizes, for profiles.
 
-Counted on the program before scheduling, where every loop runs once per element: floating-point
-operations of all statements, and per parameter the bytes touched, each at most once.
+The program is counted before scheduling, when every loop runs once per element: floating-point
+operations of all statements, and for each parameter the bytes accessed, each at most once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OPERATIONS = (ir.Add, ir.Sub, ir.Mul, ir.Div, ir.Min, ir.Max)
 
 
 class Work(msgspec.Struct, frozen=True):
-    """Floating-point operations, and bytes of parameters read or written; `written`: the latter."""
+    """Floating-point operations, bytes of parameters accessed, and the part of these written."""
 
     flops: int
     bytes: int
@@ -25,7 +25,7 @@ class Work(msgspec.Struct, frozen=True):
 
 
 def work_of(func: ir.PrimFunc, sizes: Mapping[ir.Var, ir.Expr]) -> Work:
-    """The work of one call; `sizes` gives numbers for symbols. What they leave open counts as 0."""
+    """The work of one call; `sizes` maps symbols to numbers. Sizes left symbolic count as 0."""
     counter = _Counter(sizes)
     counter.visit(func.body, 1)
     touched = written = 0
@@ -49,7 +49,7 @@ class _Counter:
         return ir.const_int(simplify(ir.substitute(size, self.sizes))) or 0
 
     def visit(self, stmt: ir.Stmt, times: int) -> None:
-        """Counts a statement that runs `times` times; initial values of reductions are left out."""
+        """Count a statement that runs `times` times; initial values of reductions are ignored."""
         if isinstance(stmt, ir.For):
             self.visit(stmt.body, times * self.number(stmt.extent))
         elif isinstance(stmt, ir.SeqStmt):

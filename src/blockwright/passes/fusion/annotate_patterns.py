@@ -1,9 +1,9 @@
-"""AnnotatePatterns: every tensor program gets its compute pattern as an attribute.
+"""AnnotatePatterns: store the compute pattern of every tensor program as an attribute.
 
 Before:  @T.prim_func mm(...): ...
 After:   the same with T.func_attr({"compute_pattern": "OutputEwiseFusible"})
 
-The pattern is found by analysis of the program, so hand-written programs fuse like generated ones.
+The pattern follows from analysis of the program, so hand-written programs fuse like generated ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from blockwright.passes.context import PassContext
 
 
 def annotate_patterns(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
-    """Analyse programs that do not state a pattern."""
+    """Analyze programs that do not declare a pattern."""
     functions = dict(module.functions)
     for name, func in module.functions.items():
         if isinstance(func, ir.PrimFunc) and "compute_pattern" not in func.attrs:

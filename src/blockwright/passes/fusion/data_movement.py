@@ -1,4 +1,4 @@
-"""Pure data movement: programs whose every output element is one input element, unchanged."""
+"""Recognize pure data movement: every output element is one input element, unchanged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _copied_load(func: ir.PrimFunc) -> tuple[ir.BufferStore, ir.BufferLoad] | No
 
 
 def is_movement(func: ir.PrimFunc) -> bool:
-    """Whether the program copies elements of one input through an index map and does nothing else.
+    """Whether the program only copies elements of one input through an index map.
 
     Indices may depend on the output position only, not on data (a gather computes an address).
     """
@@ -34,7 +34,7 @@ def is_movement(func: ir.PrimFunc) -> bool:
 
 
 def is_joined(func: ir.PrimFunc) -> bool:
-    """Whether several blocks make a result in parts: a concatenation."""
+    """Whether several blocks each write a part of a result, as in a concatenation."""
     results = set(func.buffers)
     joined = joined_buffers([b for b in ir.blocks(func.root.body) if not ir.blocks(b.body)])
     return any(buffer in results for buffer in joined)
@@ -62,10 +62,10 @@ def keeps_last_axis(func: ir.PrimFunc) -> bool:
 
 
 def keeps_runs(func: ir.PrimFunc) -> bool:
-    """Whether runs of elements of the output are runs of the input, wherever they begin.
+    """Whether contiguous runs of the output are contiguous in the input, at any offset.
 
-    True for slices (with steps of 1), for repeated rows and for reshapes, false for transposes that
-    move the last axis.
+    True for slices with step 1, repeated rows and reshapes; false for transposes that move the last
+    axis.
     """
     result = _copied_load(func)
     if result is None:

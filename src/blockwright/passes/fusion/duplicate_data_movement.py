@@ -1,15 +1,15 @@
-"""RepeatMovement: a copy that several calls read becomes a copy for each, which fusion removes.
+"""RepeatMovement: give each reader of a data movement its own copy, so that fusion removes it.
 
 Before:  lv = R.call_tir(cls.slice, (past,)); k = R.call_tir(cls.add, (lv, x))
          v = R.call_tir(cls.multiply, (lv, y))
 After:   lv = R.call_tir(cls.slice, (past,)); k = R.call_tir(cls.add, (lv, x))
          lv_1 = R.call_tir(cls.slice, (past,)); v = R.call_tir(cls.multiply, (lv_1, y))
 
-`fuse_ops` swallows what has one reader alone; reading through an index map costs nothing, so no
-work is done twice, and what was copied is neither written nor read again. That holds where runs of
-elements stay runs and all readers are light; products and reductions, which read elements several
-times, keep their copy. Relabellings of elements (`tir.view`) are no copies: they are repeated only
-behind one, so that it comes to lie before its readers.
+`fuse_ops` fuses a producer only into its single reader. Reading through an index map is free, so
+duplicating the movement adds no work and removes the copy from memory. This holds if contiguous
+runs stay contiguous and all readers are light; contractions and reductions, which read elements
+several times, keep the shared copy. Views (`tir.view`) copy nothing: they are duplicated only if
+they follow a copy, so that the copy ends up directly before its readers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from blockwright.passes.rewrite import (
 
 
 def repeat_movement(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
-    """Give every reader of a copy its own, where fusion then removes it."""
+    """Duplicate data movement for each of its readers if fusion then removes it."""
     programs = {
         name: _Program(f) for name, f in module.functions.items() if isinstance(f, ir.PrimFunc)
     }
@@ -46,7 +46,7 @@ def repeat_movement(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
         if function.attrs.get("primitive"):
             return function
         calls = _Calls(function, programs)
-        for var in reversed(calls.order):  # readers first: what repeats a chain repeats all of it
+        for var in reversed(calls.order):  # readers first, so that whole chains are duplicated
             if calls.may_repeat(var):
                 calls.repeat(var)
         return flat_function(function, calls.bindings()) if calls.front else function
@@ -58,7 +58,7 @@ _Bound = ir.VarBinding | ir.MatchCast  # every kind of binding
 
 
 class _Program:
-    """What the pass asks about a tensor program."""
+    """Properties of a tensor program that the pass uses, computed on demand."""
 
     def __init__(self, func: ir.PrimFunc) -> None:
         self.func = func
@@ -79,7 +79,7 @@ class _Program:
 
 
 class _Calls:
-    """The bindings of a function, who reads each, and the copies that come in front of some."""
+    """The bindings of a function, the readers of each, and the copies inserted before them."""
 
     def __init__(self, function: ir.GraphFunction, programs: dict[str, _Program]) -> None:
         self._programs = programs
@@ -95,7 +95,7 @@ class _Calls:
                 self._readers.setdefault(used, []).append(var)
 
     def bindings(self) -> Iterator[ir.Binding]:
-        """All bindings, each behind the copies that are its own."""
+        """All bindings in order, each preceded by its copies."""
         return (binding for var in self.order for binding in self._behind_copies(var))
 
     def _behind_copies(self, var: ir.GraphVar) -> Iterator[ir.Binding]:
@@ -104,7 +104,7 @@ class _Calls:
         yield self._by_var[var]
 
     def may_repeat(self, var: ir.GraphVar) -> bool:
-        """Whether a call copies, has several readers, and all of them would read through it."""
+        """Whether a call moves data to several readers that could all read through it."""
         program, readers = self._program(var), self._readers.get(var, [])
         if program is None or not program.copies or var in self._kept or len(readers) < 2:
             return False
@@ -113,7 +113,7 @@ class _Calls:
         return self._moves(var) and not self._is_epilogue(var)
 
     def repeat(self, var: ir.GraphVar) -> None:
-        """Leave the call to its first reader; the others get calls of their own."""
+        """Keep the call for its first reader; give each other reader a call of its own."""
         binding = self._by_var[var]
         assert isinstance(binding, ir.VarBinding)
         first, *others = dict.fromkeys(self._readers[var])
@@ -131,7 +131,7 @@ class _Calls:
             self.front.setdefault(reader, []).append(copy)
 
     def _moves(self, var: ir.GraphVar) -> bool:
-        """Whether elements are copied here, or before, where this only relabels them."""
+        """Whether this call, or for a view one that feeds only it, copies elements."""
         program = self._program(var)
         if program is None or not program.copies:
             return False
@@ -143,7 +143,7 @@ class _Calls:
         )
 
     def _is_epilogue(self, var: ir.GraphVar) -> bool:
-        """Whether what is copied comes from a product or reduction, which then writes the copy."""
+        """Whether the input comes from an anchor that can write the copy as its epilogue."""
         program = self._program(var)
         if program is None or not program.keeps_last_axis:
             return False
@@ -162,7 +162,7 @@ class _Calls:
 
 
 class _Renamed(ir.Mutator):
-    """One variable instead of another."""
+    """Replace one variable by another."""
 
     def __init__(self, old: ir.GraphVar, new: ir.GraphVar) -> None:
         super().__init__()

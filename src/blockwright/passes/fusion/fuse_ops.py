@@ -1,19 +1,20 @@
-"""FuseOps: groups of calls that one kernel should compute become subgraph functions.
+"""FuseOps: group calls that one kernel should compute into subgraph functions.
 
 Before:  lv0 = R.call_tir(cls.linear, (x, w)); lv1 = R.call_tir(cls.gelu, (lv0,))
 After:   lv1 = cls.fused_linear_gelu(x, w)      # a graph function marked "primitive"
 
-A group has one anchor at most, but for the last case below: a contraction (some block sums products
-of two buffers) or a reduction. What may join it follows from the programs as analysis sees them,
-never from names:
-  * epilogues: element-wise or broadcast consumers of the anchor's result, when nobody else needs
-    that result; pure data movement too when it keeps the anchor's last axis contiguous;
-  * prologues: pure data movement in front of any consumer (reading through an index map costs
-    nothing); for reductions, which read a row once into cache, any light producer, and also for
-    the operand that a product lays out in panels, reading each element once.
-What only relabels a group's result, as a reshape does, is left outside: as a view it costs nothing.
-Programs of a group compute with the same freedoms (`tir.fp_contract`, `tir.nnan`).
-Only values with a single consumer are swallowed, so no work is done twice and no cycle can arise.
+A group has at most one anchor, a contraction (some block sums products of two buffers) or a
+reduction; only separable convolutions have two (see `_window_fits`). What may join a group follows
+from analysis of the programs, never from names:
+  * epilogues: element-wise or broadcast consumers of the anchor's result, if it has no other
+    consumer; also pure data movement that keeps the anchor's last axis contiguous;
+  * prologues: pure data movement in front of any consumer (reading through an index map is free);
+    for reductions, which load each row into cache once, any light producer; also for the operand
+    that a product packs into panels, because packing reads each element once.
+An operation that only relabels a group's result, such as a reshape, stays outside: it becomes a
+view, which is free. All programs of a group have the same floating-point attributes
+(`tir.fp_contract`, `tir.nnan`). Only values with a single consumer are fused, so no work is
+duplicated and no cycle can arise.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _MAX_GROUP = 32  # beyond this, kernels grow without getting faster
 
 
 class _Facts:
-    """What fusion must know of a program."""
+    """Properties of a program that fusion uses."""
 
     def __init__(self, func: ir.PrimFunc) -> None:
         self.kind = str(func.attrs.get("compute_pattern", "Opaque"))
@@ -57,7 +58,7 @@ class _Facts:
 
 
 class _Node:
-    """One call_tir binding with what fusion must know of it."""
+    """One call_tir binding with the properties that fusion uses."""
 
     def __init__(
         self, position: int, binding: ir.VarBinding, func: ir.PrimFunc, facts: _Facts
@@ -88,7 +89,7 @@ class _Group:
 
 
 class _Fuser:
-    """Groups of one function's calls; what joins products depends on their rules for `target`."""
+    """Groups the calls of one function; `target` decides which contractions may be joined."""
 
     def __init__(
         self,
@@ -128,8 +129,8 @@ class _Fuser:
             self._leave_views(group)
 
     def _leave_views(self, group: _Group) -> None:
-        """Take off what only relabels the result: a view costs nothing, and computed along it
-        would hide the axes of the rest."""
+        """Remove views at the end of a group: alone they are free, and computed in the kernel
+        they would hide the axes of the other nodes."""
         while len(group.nodes) > 1 and group.sink.view:
             sink = group.sink
             group.nodes.remove(sink)
@@ -139,7 +140,7 @@ class _Fuser:
         return self.uses.get(node.var, 0) == 1
 
     def _join_as_epilogue(self, node: _Node) -> None:
-        """Join the anchored group of one producer, the latest that allows it."""
+        """Join the anchored group of one producer, the latest in program order that fits."""
         producers = [self.nodes[a] for a in node.args if a in self.nodes]
         for producer in sorted(producers, key=lambda n: -n.position):
             group = producer.group
@@ -158,7 +159,7 @@ class _Fuser:
         if node.movement:
             return keeps_last_axis(node.func)
         if any(n.movement for n in producer.group.nodes if n.position > _position(producer)):
-            return False  # after a movement the tile's axes no longer line up
+            return False  # after data movement the axes no longer match those of the tile
         mine, theirs = node.var.info, producer.var.info
         assert isinstance(mine, ir.TensorInfo)
         assert isinstance(theirs, ir.TensorInfo)
@@ -167,7 +168,7 @@ class _Fuser:
         return all(ir.structural_equal(a, b) for a, b in zip(mine.shape, theirs.shape, strict=True))
 
     def _swallow_producers(self, node: _Node) -> None:
-        """Pull light producers into the node's group, deepest last."""
+        """Merge the groups of light producers into the node's group, last argument first."""
         for arg in reversed(node.args):
             producer = self.nodes.get(arg)
             if producer is None or producer.group is node.group:
@@ -189,13 +190,14 @@ class _Fuser:
         anchor = node.group.anchor
         if anchor is not None and anchor.contraction:
             if any(n.joins for n in producer.group.nodes):
-                return False  # parts of a whole are made outside
+                return False  # a concatenation is computed outside
+            # An epilogue operand is computed in place.
             # An operand of the epilogue is computed in place.
             return node is not anchor or self._is_packed(node, producer)
         return anchor is None or anchor.kind in ANCHORS
 
     def _is_packed(self, anchor: _Node, producer: _Node) -> bool:
-        """Whether what a producer makes is the operand that a product lays out in panels."""
+        """Whether the producer computes the operand that a product packs into panels."""
         if self.target is None:
             return False
         products = [f for b in leaf_blocks(anchor.func) if (f := contraction_of(b)) is not None]
@@ -205,7 +207,7 @@ class _Fuser:
         return strategy_for(anchor.func, self.target, self.disabled) == gemm.STRATEGY.name
 
     def _window_fits(self, node: _Node, producer: _Node) -> bool:
-        """Whether a product should be computed along with the window whose result it reads."""
+        """Whether to compute a product together with the depthwise window whose result it reads."""
         anchor = producer.group.anchor
         if self.target is None or separable_conv.STRATEGY.name in self.disabled:
             return False
@@ -241,8 +243,8 @@ class _Fuser:
 
 
 def _takes_types(func: ir.PrimFunc, given: Sequence[ir.Expr]) -> bool:
-    """Whether scalar parameters have the types of what a call gives them. In a fused program the
-    value would stand where the parameter does, and neither fit into its type nor wrap around."""
+    """Whether scalar arguments have the types of the parameters. Fusion substitutes them for the
+    parameters, without the range check or conversion of a call."""
     handles = {handle for handle, _ in func.buffer_map}
     scalars = [p for p in func.params if p not in handles]
     return all(p.dtype is v.dtype for p, v in zip(scalars, given, strict=True))
@@ -258,7 +260,7 @@ def has_contraction(func: ir.PrimFunc) -> bool:
 
 
 def _operand_of(node: _Node, producer: _Node) -> int:
-    """Which argument of a call is what a producer makes."""
+    """Index of the argument that the producer computes."""
     args = tir_args(node.binding.value)
     return next(k for k, arg in enumerate(args) if arg is producer.var)
 
@@ -269,7 +271,7 @@ def _position(producer: _Node) -> int:
 
 
 def _operands(binding: ir.Binding) -> list[ir.GraphVar]:
-    """Variables a binding reads, with repetition (x + x reads twice but counts as one consumer)."""
+    """Variables a binding reads, with repetition: x + x counts as two uses."""
     value = getattr(binding, "value", None)
     return used_vars(value) if isinstance(value, ir.Node) else []
 
@@ -313,7 +315,7 @@ def _extract(
 
 
 def _unique(functions: dict[str, ir.Node], group: _Group) -> str:
-    """`fused_` and the operators inside, in order, movements left out of long names."""
+    """A unique name: `fused_` and the operators in order; long names omit data movement."""
     parts = [str(n.func.attrs.get("op", n.func.name)).split(".")[-1] for n in group.nodes]
     if len(parts) > 4:
         kept = [p for p, n in zip(parts, group.nodes, strict=True) if not n.movement]
@@ -338,7 +340,7 @@ def _primitive(
         for arg in tir_args(node.binding.value):
             if arg in mapping or (isinstance(arg, ir.GraphVar) and arg in inside):
                 continue
-            # Errors of a kernel name its inputs: keep the names that users know.
+            # Kernel errors mention the names of inputs: keep those that users know.
             label = next(n for k in count(len(params)) if (n := f"p{k}") not in known)
             if isinstance(arg, ir.GraphVar) and arg in caller.params:
                 label = arg.name
@@ -366,7 +368,7 @@ def _primitive(
 
 
 def _symbol_argument(group: _Group, params: list[ir.GraphVar]) -> list[ir.Var]:
-    """Symbols used inside that no parameter binds: passed as one shape parameter."""
+    """Symbols that the group uses and no parameter binds; passed as one shape parameter."""
     bound = {s for p in params for s in ir.symbolic_vars(p.info)}
     needed: dict[ir.Var, None] = {}
     for node in group.nodes:
@@ -378,7 +380,7 @@ def _symbol_argument(group: _Group, params: list[ir.GraphVar]) -> list[ir.Var]:
 
 
 class _Rename(ir.Mutator):
-    """Replace values inside a call, constants included, without touching its annotations."""
+    """Replace values inside a call, including constants, but not in its annotations."""
 
     def __init__(self, mapping: dict[ir.Node, ir.Node]) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
-"""FuseTensorIR: every primitive function becomes one tensor program.
+"""FuseTensorIR: turn every primitive function into one tensor program.
 
 Before:  fused(p0, p1): lv0 = R.call_tir(cls.mm, (p0, p1)); lv1 = R.call_tir(cls.relu, (lv0,))
 After:   @T.prim_func fused(p0, p1, out): the blocks of mm and relu in order, lv0 allocated inside
 
-Blocks keep their own names (made unique); symbols of a callee are replaced by the dimensions the
+Blocks keep their names, made unique. Symbols of a callee are replaced by the dimensions that the
 caller passes.
 """
 
@@ -37,7 +37,7 @@ class _Renew(ir.Mutator):
         self._names = names
 
     def own(self, buffer: ir.Buffer) -> ir.Buffer:
-        """This copy's own buffer in place of one that the program allocates."""
+        """Replace a buffer that the program allocates by a fresh one for this copy."""
         fresh = buffer.map_children(self).replace(name=unique_name(buffer.name, self._names))
         self._memo[buffer] = fresh
         return fresh
@@ -77,11 +77,11 @@ class _Renew(ir.Mutator):
         for match in node.match_buffers:
             self.own(match.buffer)
         block = self.descend(node).replace(name=unique_name(node.name, self._names))
-        return with_one_box_per_buffer(block)  # two parameters may be one value here
+        return with_one_box_per_buffer(block)  # two parameters may be mapped to one buffer
 
 
 def unique_name(name: str, taken: set[str]) -> str:
-    """`name`, with a number when it is taken; the result counts as taken."""
+    """Return `name`, numbered if taken, and add the result to `taken`."""
     candidate, number = name, 1
     while candidate in taken:
         candidate, number = f"{name}_{number}", number + 1
@@ -90,7 +90,7 @@ def unique_name(name: str, taken: set[str]) -> str:
 
 
 class _Fused:
-    """Accumulates the bodies of the calls of one primitive function."""
+    """Merges the bodies of the calls of one primitive function."""
 
     def __init__(self, function: ir.GraphFunction, module: ir.IRModule) -> None:
         self.function = function
@@ -159,8 +159,8 @@ class _Fused:
 
 
 def _key(function: ir.GraphFunction) -> object:
-    """All that decides the program of a primitive function, where sizes are known: layers repeat,
-    and one program is made for all. None where they are not."""
+    """Everything the program of a primitive function depends on, so that repeated layers share one.
+    None if sizes are symbolic."""
     places: dict[ir.Node, int] = {}
     steps: list[object] = []
     for param in function.params:
@@ -180,7 +180,7 @@ def _key(function: ir.GraphFunction) -> object:
 
 
 def _known(info: ir.Info | None) -> object:
-    """Type and sizes of a tensor; None where a size is a symbol."""
+    """Type and sizes of a tensor; None if a size is symbolic."""
     if not isinstance(info, ir.TensorInfo) or info.shape is None or info.dtype is None:
         return None
     sizes = tuple((ir.const_int(d), d.dtype.name) for d in info.shape)
@@ -230,7 +230,7 @@ def _rewrite(
 
 
 def drop_unused(functions: dict[str, ir.Node]) -> dict[str, ir.Node]:
-    """Private tensor programs that nobody calls any more are left out."""
+    """Drop private tensor programs that are no longer called."""
     used: set[str] = set()
     for function in functions.values():
         if isinstance(function, ir.GraphFunction):

@@ -1,10 +1,10 @@
-"""InstrumentHost: a host program that reads the clock between its calls.
+"""InstrumentHost: insert clock readings between the calls of a host program.
 
 Before:  call_global("f", …); call_global("g", …)
 After:   ticks[3] = clock(); call_global("f", …); ticks[4] = clock(); call_global("g", …); …
 
-`ticks` becomes one more result; its first elements are filled by the entry (`codegen.abi`). Kernels
-are not touched, so all of them come from the object cache.
+`ticks` becomes an additional result; the entry (`codegen.abi`) fills its first elements. Kernels
+are unchanged, so all of them come from the object cache.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CALLS = frozenset({"call_global", "call_packed"})
 
 
 class _Timed(ir.Mutator):
-    """Adds a reading of the clock behind every call, and one before the first."""
+    """Inserts a clock reading after every call, and one before the first."""
 
     def __init__(self, ticks: ir.Buffer) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class _Timed(ir.Mutator):
         self.done = ENTRY_READINGS
 
     def reading(self) -> ir.Stmt:
-        """The statement that reads the clock into the next element."""
+        """Build the statement that stores the clock in the next element."""
         clock = ir.Call("call_extern", (ir.StringImm("bw_clock"),), ir.dtype_of("int64"))
         return ir.BufferStore(self.ticks, clock, (ir.const(self.done, "int64"),))
 
@@ -38,15 +38,15 @@ class _Timed(ir.Mutator):
 
 
 def host_calls(host: ir.PrimFunc) -> list[ir.Call]:
-    """The calls of a host program in the order in which they run."""
+    """The calls of a host program in execution order."""
     return [c for c in ir.collect(host.body, ir.Call) if c.op in _CALLS]
 
 
 def instrument_host(host: ir.PrimFunc) -> ir.PrimFunc:
-    """The host program with the further result `ticks`: int64 readings of the entry, one before the
-    first call, and one after each.
+    """Add the result `ticks` to a host program: int64 clock readings of the entry, one before the
+    first call, and one after each call.
 
-    Arguments: `host` is what `lower_host` made: its calls stand in one sequence, without loops.
+    Arguments: `host`, a result of `lower_host`: its calls form one sequence without loops.
     """
     calls = host_calls(host)
     size = ir.const(ENTRY_READINGS + 1 + len(calls), "int64")

@@ -1,14 +1,14 @@
-"""BuildRunnableModule, first half: a graph function becomes a host program.
+"""BuildRunnableModule, first half: lower a graph function to a host program.
 
 Before:  main(x: R.Tensor((n, 4))): lv = R.call_tir(cls.f, (x, w)); gv = R.call_tir(cls.g, (lv,))
 After:   @T.prim_func main(x, gv): arena = T.allocate(bytes(n))
              T.call_global("f", x, constant("w"), arena + offset, n)
              T.call_global("g", arena + offset, gv, n)
 
-The host program is a tensor program, so the printer, the interpreter and the code generator serve
-it as it is. Shape arithmetic is inline; outputs are the last parameters ("num_outputs"), allocated
-by the entry unless its caller has memory for them; everything else lives in one arena per call at
-the planned offsets. Values are named by pointers, not by buffers: a model has hundreds, and nested
+The host program is a tensor program, so the printer, interpreter and code generator handle it
+unchanged. Shape arithmetic is inline. Outputs are the last parameters ("num_outputs"); the entry
+allocates them unless the caller provides memory. All other values live in one arena per call at
+the planned offsets. Values are passed as pointers, not buffers: a model has hundreds, and nested
 declarations would make a deep tree.
 """
 
@@ -40,7 +40,7 @@ _HANDLE = ir.dtype_of("handle")
 
 
 def address(buffer: ir.Buffer) -> ir.Expr:
-    """Pointer to the first element."""
+    """Pointer to the first element of a buffer."""
     zeros = tuple(ir.const(0, "int64") for _ in buffer.shape)
     return ir.Call("address_of", (ir.BufferLoad(buffer, zeros),), _HANDLE)
 
@@ -56,7 +56,7 @@ class _Host:
         checks: Sequence[ir.AssertStmt] = (),
     ) -> None:
         self.name = name
-        self.checks = checks  # of sizes, before anything else
+        self.checks = checks  # of sizes, emitted before all other statements
         self.function = function
         self.module = module
         self.analyzer: Analyzer = function_analyzer(function)
@@ -67,7 +67,7 @@ class _Host:
         self.constants: dict[str, Any] = {}
         self.extra: dict[str, ir.PrimFunc] = {}
         arena_type = ir.dtype_of("uint8")
-        empty = ir.is_const_int(self.plan.total, 0)  # values without elements still have an address
+        empty = ir.is_const_int(self.plan.total, 0)  # empty values need an address too
         size = ir.const(ALIGNMENT, "int64") if empty else self.plan.total
         self.arena = ir.Buffer("arena", arena_type, (size,), data_alignment=ALIGNMENT)
 
@@ -97,7 +97,7 @@ class _Host:
         info = value.info
         if not isinstance(info, ir.TensorInfo):
             raise GraphError(
-                f"{name} of {self.name} is {info!r}: compiled functions take and give tensors",
+                f"{name} of {self.name} is {info!r}: compiled functions accept and return tensors",
                 code="BW413",
             )
         if info.shape is None or info.dtype is None:
@@ -116,7 +116,7 @@ class _Host:
         return buffer
 
     def _outputs(self) -> list[tuple[ir.GraphExpr, ir.Buffer]]:
-        """Result values with the buffers that the entry has for them."""
+        """Result values with their output buffers."""
         result = self.function.body.body
         values = self._tuple(result)
         outputs: list[tuple[ir.GraphExpr, ir.Buffer]] = []
@@ -126,7 +126,7 @@ class _Host:
             self.pointers[_Slot(buffer)] = pointer
             root = self.plan.root(value)
             if root in self.plan.results and root not in self.pointers:
-                self.pointers[root] = pointer  # computed in place, no copy
+                self.pointers[root] = pointer  # computed in place, without a copy
             outputs.append((value, buffer))
         return outputs
 
@@ -144,7 +144,7 @@ class _Host:
         if isinstance(binding.var.info, (ir.ShapeInfo, ir.PrimInfo)):
             if isinstance(binding, ir.MatchCast):
                 self._check_cast(binding, value)
-            return  # known by its annotation: no memory
+            return  # its annotation holds the value: no memory needed
         if binding.var in self.plan.alias:
             source = self.plan.alias[binding.var]
             self.pointers[binding.var] = self._pointer(source)
@@ -152,7 +152,7 @@ class _Host:
                 self._check_cast(binding, source)
             return
         if isinstance(value, (ir.TupleExpr, ir.GraphVar)) and binding.var in self.plan.fields:
-            return  # a tuple of values that exist already
+            return  # a tuple of existing values
         outs = self._tuple(binding.var)
         for out in outs:
             if out not in self.pointers and isinstance(out, ir.GraphVar):
@@ -166,13 +166,13 @@ class _Host:
             raise GraphError(
                 f"{binding.var.name}: this expression cannot be compiled: {value!r}",
                 code="BW410",
-                help="write the bindings of a graph function out where it is called"
+                help="inline the bindings of a graph function at its call"
                 if isinstance(value, ir.GraphCall)
                 else None,
             )
 
     def _planned(self, var: ir.GraphVar) -> ir.Expr:
-        """Where a value lies in the arena; offsets are whole multiples of 64 bytes."""
+        """Address of a value in the arena."""
         place = self.plan.place.get(var)
         offset = None if place is None else self.plan.storages[place].offset
         if offset is None:
@@ -197,7 +197,7 @@ class _Host:
         values: list[ir.GraphExpr],
         given: tuple[ir.Expr, ...],
     ) -> None:
-        """Pointers of all operands, then scalars: the stated ones, then shape symbols in order."""
+        """Emit a call: pointers of all operands, given scalars, then shape symbols in order."""
         pointers = [self._pointer(v) for v in values]
         convention = calling_convention(callee)
         bound = symbol_values(callee, [_shape(v) for v in values], given)
@@ -206,7 +206,7 @@ class _Host:
         self.steps.append(ir.Evaluate(ir.Call("call_global", args, ir.dtype_of("int32"))))
 
     def _narrowed(self, symbol: ir.Var, value: ir.Expr) -> ir.Expr:
-        """A size in the type in which the callee takes it; one that does not fit is an error."""
+        """Convert a size to the type of the callee's parameter, with a range check if needed."""
         kind, given = symbol.dtype, value.dtype
         if given is kind:
             return value
@@ -223,7 +223,7 @@ class _Host:
         return ir.cast_to(value, kind)
 
     def _library(self, value: ir.GraphCall, outs: list[ir.GraphExpr]) -> None:
-        """An external function sees DLTensor views of declared buffers and scalar attributes."""
+        """Call an external function with DLTensor views of the operands and scalar attributes."""
         assert isinstance(value.op, ir.OpRef)
         if value.op.name != "call_dps_library" or not isinstance(value.args[0], ir.ExternFunc):
             raise GraphError(
@@ -242,16 +242,16 @@ class _Host:
         self.steps.append(ir.Evaluate(ir.Call("call_packed", args, ir.dtype_of("int32"))))
 
     def _check_cast(self, binding: ir.MatchCast, source: ir.GraphExpr) -> None:
-        """A match_cast becomes assertions on the dimensions that are not known to be equal.
+        """Emit assertions for the dimensions of a match_cast that are not proved equal.
 
-        Types and ranks agree: deduction knows those of every value that can be compiled.
+        Types and ranks need no check: deduction knows them for every value that can be compiled.
         """
         expected, actual = _sizes(binding.pattern), _sizes(source.info)
         if expected is None:
             return
         if actual is None:
             raise GraphError(
-                f"match_cast of {binding.var.name}: nothing is known of the value's shape",
+                f"match_cast of {binding.var.name}: the shape of the value is unknown",
                 code="BW407",
             )
         for axis, (wanted, size) in enumerate(zip(expected, actual, strict=True)):
@@ -259,7 +259,7 @@ class _Host:
                 self.steps.append(_cast_assertion(binding, axis, wanted, size))
 
     def _copy(self, value: ir.GraphExpr, out: ir.Buffer) -> None:
-        """The result is a parameter, constant, view or repeated value: copy it out."""
+        """Copy a result that is a parameter, constant, view or repeated value to its buffer."""
         program = Program(f"{self.name}_copy{len(self.extra)}")
         read = program.param("source", out.shape, out.dtype)
         result = program.compute("out", out.shape, lambda *i: read[i])
@@ -271,7 +271,7 @@ class _Host:
 
 
 class _Slot(ir.GraphExpr, frozen=True, eq=False):
-    """Stands for a result buffer among graph values; equal slots name one buffer."""
+    """Represents a result buffer as a graph value; slots of one buffer are equal."""
 
     buffer: ir.Buffer
 
@@ -283,7 +283,7 @@ class _Slot(ir.GraphExpr, frozen=True, eq=False):
 
 
 def _scalar_argument(value: Any) -> ir.Expr:
-    """An attribute as the packed convention passes it: numbers keep all their digits."""
+    """Convert an attribute to a packed argument: floats as float64, integers as int64."""
     if isinstance(value, str):
         return ir.StringImm(value)
     if isinstance(value, float):
@@ -292,7 +292,7 @@ def _scalar_argument(value: Any) -> ir.Expr:
 
 
 def _cast_assertion(cast: ir.MatchCast, axis: int, wanted: ir.Expr, size: ir.Expr) -> ir.AssertStmt:
-    """That a size is the one a match_cast wants."""
+    """Assert that a size equals the one that a match_cast states."""
     condition = ir.is_const_int(wanted, 1) and size.dtype.is_bool
     holds = size if condition else ir.compare(ir.EQ, wanted, size)
     if cast.message:
@@ -313,14 +313,14 @@ def _cast_assertion(cast: ir.MatchCast, axis: int, wanted: ir.Expr, size: ir.Exp
 
 
 _OTHERWISE = {
-    "call_tir_inplace": "call_tir of a program that writes to a result of its own",
-    "call_packed": "call_dps_packed, which is given the memory of its result",
-    "call_pure_packed": "call_dps_packed, which is given the memory of its result",
+    "call_tir_inplace": "use call_tir with a program that writes to a separate result",
+    "call_packed": "use call_dps_packed, which receives the memory of its result",
+    "call_pure_packed": "use call_dps_packed, which receives the memory of its result",
 }
 
 
 def _sizes(info: ir.Info | None) -> tuple[ir.Expr, ...] | None:
-    """The integers that an annotation states of a tensor, shape or scalar."""
+    """The sizes in the annotation of a tensor, shape or scalar."""
     if isinstance(info, ir.TensorInfo):
         return info.shape
     if isinstance(info, ir.ShapeInfo):
@@ -335,7 +335,7 @@ def _shape(value: ir.GraphExpr) -> tuple[ir.Expr, ...]:
 
 
 def lower_host(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
-    """Host programs for all graph functions; constants and memory plans go to the attributes."""
+    """Lower all graph functions; store constants as attributes and memory plans as an option."""
     functions = dict(module.functions)
     constants: dict[str, Any] = dict(module.attrs.get("constants", {}))
     plans: dict[str, ArenaPlan] = {}
@@ -353,7 +353,7 @@ def lower_host(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
 
 
 def _only_view(name: str, func: ir.Node, module: ir.IRModule) -> bool:
-    """Programs of views are never called: the plan relabels memory instead."""
+    """Whether a program is a view and never called: the memory plan aliases it instead."""
     if not isinstance(func, ir.PrimFunc) or not func.attrs.get(IS_VIEW):
         return False
     calls = [

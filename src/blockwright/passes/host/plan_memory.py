@@ -1,11 +1,11 @@
-"""DynShapeAwareMemoryPlanning: which intermediate values share storage.
+"""DynShapeAwareMemoryPlanning: assign intermediate values to shared storage.
 
 Before:  lv0: (2, n), lv1: (n, 2), lv2: (n, 2), lv3: (2, n), one allocation each
 After:   s0: 2*n*4 bytes holds lv0 and lv2, s1: 2*n*4 bytes holds lv1 and lv3
 
-Storage is reused when its size is *proved* sufficient for every value of the symbols; sizes stay
-expressions, and the arena of a call is their sum. Results of the function have storage of their
-own, from the entry or the caller, and are never planned.
+Storage is reused if its size is *proved* sufficient for every value of the symbols. Sizes remain
+expressions, and the arena of a call is their sum. Results of the function are not planned: the
+entry or the caller provides their storage.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ALIGNMENT = 64
 
 
 class ArenaBlock(msgspec.Struct):
-    """One piece of the arena: its size in bytes, where it starts, what it holds in order."""
+    """One block of the arena: size and offset in bytes, names of the values it holds in order."""
 
     size: ir.Expr
     offset: ir.Expr | None = None
@@ -30,16 +30,16 @@ class ArenaBlock(msgspec.Struct):
 
 
 class ArenaPlan(msgspec.Struct):
-    """The plan of one graph function.
+    """The memory plan of one graph function.
 
     Attributes:
-        storages: pieces of the arena in order.
-        place: value → index of its storage.
-        alias: view → the value whose memory it relabels.
-        fields: value that is a tuple → the values it holds; those of a call are made here.
-        results: values that are computed into the memory of a result, directly or under a view.
+        storages: blocks of the arena in order.
+        place: value → index of its block.
+        alias: view → the value whose memory it reuses.
+        fields: tuple value → its elements; those of a call are created here.
+        results: values computed directly into the memory of a result, possibly through views.
         total: bytes of the arena as an expression of the symbols.
-        unshared: bytes without any sharing.
+        unshared: bytes needed without sharing.
     """
 
     storages: list[ArenaBlock]
@@ -51,7 +51,7 @@ class ArenaPlan(msgspec.Struct):
     fields: dict[ir.GraphVar, tuple[ir.GraphExpr, ...]]
 
     def root(self, value: ir.GraphExpr) -> ir.GraphExpr:
-        """The value whose memory `value` uses, through all views."""
+        """The value whose memory `value` uses, with all views resolved."""
         while isinstance(value, ir.GraphVar) and value in self.alias:
             value = self.alias[value]
         return value
@@ -68,7 +68,7 @@ def byte_size(info: ir.TensorInfo) -> ir.Expr:
 
 
 def is_view(value: ir.GraphExpr, module: ir.IRModule) -> bool:
-    """Whether a binding only relabels the elements of its first argument."""
+    """Whether a binding only reinterprets the elements of its first argument."""
     name = tir_callee(value)
     if name is None:
         return False
@@ -107,7 +107,7 @@ class _Planner:
         return self.plan
 
     def _name_memory(self, var: ir.GraphVar, value: ir.GraphExpr) -> None:
-        """Whether a binding has memory of its own, relabels that of others, or is a tuple."""
+        """Classify a binding: it owns memory, aliases another value, or is a tuple."""
         if is_view(value, self.module):
             self.plan.alias[var] = tir_args(value)[0]
         elif isinstance(value, (ir.GraphVar, ir.Constant)) and not isinstance(
@@ -138,13 +138,13 @@ class _Planner:
         return [f for f in self.plan.fields[binding.var] if isinstance(f, ir.GraphVar)]
 
     def _roots(self, var: ir.GraphVar) -> list[ir.GraphVar]:
-        """Values whose memory is read where `var` is."""
+        """Values whose memory is read when `var` is read."""
         values = self.plan.fields.get(var, (var,))
         roots = [self.plan.root(v) for v in values]
         return [r for r in roots if isinstance(r, ir.GraphVar)]
 
     def _last_uses(self, bindings: tuple[ir.Binding, ...]) -> dict[ir.GraphVar, int]:
-        """Position after which each value's memory is not read; a value never read ends at once."""
+        """Map each value to the position of its last use; an unused one to its definition."""
         last: dict[ir.GraphVar, int] = {}
         for position, binding in enumerate(bindings):
             for var in self._defined(binding):
@@ -168,7 +168,7 @@ class _Planner:
         self.plan.place[var] = chosen
 
     def _reusable(self, size: ir.Expr) -> int | None:
-        """A free storage proved large enough; an equal one first, so that big ones stay free."""
+        """A free block proved large enough, of equal size if possible; else one to enlarge."""
         for index in self.free:
             if self.analyzer.prove_equal(self.plan.storages[index].size, size):
                 self.free.remove(index)
@@ -177,7 +177,7 @@ class _Planner:
             if self.analyzer.prove(self.plan.storages[index].size >= size):
                 self.free.remove(index)
                 return index
-        for index in self.free:  # grow one that is smaller for every value of the symbols
+        for index in self.free:  # enlarge one that is smaller for every value of the symbols
             if self.analyzer.prove(self.plan.storages[index].size <= size):
                 self.plan.storages[index].size = size
                 self.free.remove(index)

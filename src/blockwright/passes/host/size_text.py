@@ -1,4 +1,4 @@
-"""Size expressions as the text that artefacts carry (`runtime.sizes` evaluates it)."""
+"""Format size expressions as the text stored in artefacts (`runtime.sizes` evaluates it)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CALLS: dict[type[ir.Expr], str] = {ir.Min: "min", ir.Max: "max"}
 
 
 def size_text(size: ir.Expr) -> int | str:
-    """An int for a constant, otherwise Python integer arithmetic over symbol names."""
+    """Format a size: an int for a constant, else Python integer arithmetic over symbol names."""
     return size.value if isinstance(size, ir.IntImm) else _text(size)
 
 

@@ -1,1 +1,1 @@
-"""Choice of tensor layouts."""
+"""Passes that choose tensor layouts."""

@@ -1,27 +1,27 @@
-"""ChannelsLast: convolutions and pools run over tensors whose channels are the last axis.
+"""ChannelsLast: convert convolutions and pools to channels-last layout where it pays.
 
 Before:  y = R.nn.conv2d(x, W); z = R.nn.relu(y); p = R.nn.max_pool2d(z)
 After:   xl = R.permute_dims(x, axes=(0, 2, 3, 1))
          yl = R.nn.conv2d(xl, W', data_layout="NHWC", kernel_layout="HWIO"); zl = R.relu(yl)
          pl = R.nn.max_pool2d(zl, layout="NHWC"); p = R.permute_dims(pl, axes=(0, 3, 1, 2))
 
-Channels side by side in memory are vectors for every kernel: products read and write rows, windows
-slide over whole vectors. The order spreads from the operators that profit to what uses their
-results (`layout_rules`), and stops where an operator has no rule: there a layout change remains.
-Permutations written in the model are layout changes like any other, and cancel; one that moves
-axes of a single element is a view and costs nothing. A flattened tensor that only products with
-constant weights read is flattened as it lies, and the weights' rows are permuted instead.
+With channels contiguous in memory, kernels vectorize along them: products read and write rows, and
+windows slide over whole vectors. The layout propagates from the operators that profit to the users
+of their results (`layout_rules`), up to operators without a rule, where a layout change remains.
+Permutations in the model are treated as layout changes and cancel with inserted ones. A permutation
+that moves only axes of size one is a view and free. If only products with constant weights read a
+flattened tensor, it is flattened in stored order and the rows of the weights are permuted instead.
 
-Decisions are made for regions, operators connected by tensors stored channels-last. With
+Decisions are made for regions: operators connected by tensors stored channels-last. With
 
-    bytes    = what the layout changes of the region read and write,
-    were     = what those of the model between its operators did before,
+    bytes    = bytes that the layout changes of the region read and write,
+    were     = bytes that the model's own layout changes between its operators did before,
     profit   = FLOP / 200 + bytes of the result, of dense convolutions,
 
-a region is converted when bytes < were + profit, or when both sides are 0. Profits are in bytes
-moved: over channels-first data a dense convolution gathers its operand and scatters its result,
-which was measured to cost a byte of copying per 200 operations and one per byte of the result.
-Depthwise convolutions and pools are as fast in either order and follow their neighbours.
+a region is converted if bytes < were + profit, or if both sides are 0. Profits are in bytes moved:
+on channels-first data a dense convolution gathers its operand and scatters its result, which was
+measured to cost as much as copying one byte per 200 operations and one per byte of the result.
+Depthwise convolutions and pools are as fast in either layout and follow their neighbors.
 Symbolic sizes count as 128, or the nearest size allowed.
 """
 
@@ -39,14 +39,14 @@ from blockwright.passes.rewrite import map_graph_functions
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """A trial with no region left that does not pay, and those that were given up."""
+    """A trial whose regions all pay, and the regions rejected before."""
 
     trial: Trial
     rejected: Sequence[Region]
 
 
 def decide(function: ir.GraphFunction) -> Decision:
-    """Try with everything; leave regions that do not pay as they are, until all that remain do."""
+    """Convert everything, then repeat without the regions that do not pay until all others do."""
     plain: set[ir.GraphVar] = set()
     rejected: list[Region] = []
     while True:
@@ -60,7 +60,7 @@ def decide(function: ir.GraphFunction) -> Decision:
 
 
 def channels_last(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
-    """Store tensors channels-last where it pays; say where in `ctx.decisions`."""
+    """Store tensors channels-last where it pays; record the decisions in `ctx.decisions`."""
 
     def one(name: str, function: ir.GraphFunction) -> ir.GraphFunction:
         decision = decide(function)

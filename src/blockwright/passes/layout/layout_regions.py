@@ -1,4 +1,4 @@
-"""Regions of operators that are stored in another order together, and whether that pays."""
+"""Regions of operators converted to another layout together, and whether conversion pays."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from blockwright.arith import simplify
 from blockwright.graph import symbol_ranges
 from blockwright.passes.layout.layout_rules import attributes
 
-_TYPICAL = 128  # what an unknown size counts as
+_TYPICAL = 128  # assumed value of a symbolic size
 _FLOP_PER_BYTE = 200  # see `channels_last`
 
 
 class LayoutChange(msgspec.Struct, frozen=True):
-    """A layout change that remains: of which value, how many bytes it reads and writes."""
+    """A layout change that remains: its value, direction, and bytes read and written."""
 
     name: str
     shape: tuple[ir.Expr, ...]
@@ -30,14 +30,14 @@ class LayoutChange(msgspec.Struct, frozen=True):
 
 
 class Region:
-    """What is known of one region.
+    """Operators converted together, with the costs and gains of conversion.
 
     Attributes:
         members: results of the operators and permutations inside.
         operators: how often each operator occurs.
-        changes: layout changes that remain; `moved` is their sum in bytes.
-        were: bytes of the model's own layout changes that the region has taken over.
-        profit: what running channels-last is worth, in bytes moved.
+        changes: layout changes that remain; `moved` is their total in bytes.
+        were: bytes of the model's own layout changes that the region absorbs.
+        profit: gain from computing channels-last, in bytes moved.
     """
 
     def __init__(self) -> None:
@@ -53,13 +53,13 @@ class Region:
 
 
 def is_worth_it(region: Region) -> bool:
-    """Whether what remains to be moved costs less than what is gained."""
+    """Whether the remaining layout changes cost less than conversion gains."""
     gained = region.were + region.profit
     return region.moved < gained or region.moved == gained == 0
 
 
 def describe(region: Region, converted: bool) -> str:
-    """One line for `show`."""
+    """Describe a region in one line for `show`."""
     counted = ", ".join(f"{n} {name}" if n > 1 else name for name, n in region.operators.items())
     left = "; ".join(map(str, region.changes if converted else ())) or "none"
     if converted:
@@ -72,7 +72,7 @@ def describe(region: Region, converted: bool) -> str:
 
 
 def size_text(count: int) -> str:
-    """A number of bytes for people."""
+    """Format a number of bytes for display."""
     for unit, factor in (("MB", 1_000_000), ("kB", 1_000)):
         if count >= factor:
             return f"{count / factor:.3g} {unit}"
@@ -80,13 +80,13 @@ def size_text(count: int) -> str:
 
 
 class TypicalSizes:
-    """Typical numbers for the symbolic sizes of a function."""
+    """Evaluates sizes of a function with typical values for its symbols."""
 
     def __init__(self, function: ir.GraphFunction) -> None:
         self.attrs = function.attrs
 
     def number(self, dims: tuple[ir.Expr, ...]) -> int:
-        """How many elements a shape has."""
+        """Number of elements of a shape."""
         total: ir.Expr = ir.const(1, "int64")
         for dim in dims:
             total = ir.mul(total, dim)
@@ -102,9 +102,9 @@ class TypicalSizes:
         return self.number(info.shape or ()) * (info.dtype.nbytes if info.dtype else 4)
 
     def profit(self, call: ir.GraphCall) -> int:
-        """What it is worth, in bytes moved, that a convolution or pool runs channels-last.
+        """Gain from computing a convolution or pool channels-last, in bytes moved.
 
-        Windows without a product over channels are as fast in either order.
+        Depthwise windows are as fast in either layout.
         """
         data, out = call.args[0].tensor_info, call.tensor_info
         if len(call.args) > 1:

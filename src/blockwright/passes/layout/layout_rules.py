@@ -1,13 +1,13 @@
-"""How operators run on tensors whose axes lie in another order.
+"""Rules for running operators on tensors whose axes are stored in another order.
 
-An order lists axes as they lie in memory: of a tensor (N, C, H, W), order (0, 2, 3, 1) stores
-(N, H, W, C). `reordered(call, order)` says which operands a call reads in that order, with which
-attributes it then computes the same elements, and in which order its result stands:
+An order lists axes as they are stored: for a tensor (N, C, H, W), order (0, 2, 3, 1) stores
+(N, H, W, C). `reordered(call, order)` returns which operands a call then reads in that order, the
+attributes with which it computes the same elements, and the order of its result:
 
 Before:  R.softmax(x, axis=1)
 After:   R.softmax(x stored as (0, 2, 3, 1), axis=3), the result stored as (0, 2, 3, 1)
 
-Adding an operator is adding a line to `_RULES`. What has no rule reads and writes the usual order.
+Adding an operator takes one line in `_RULES`. Operators without a rule use the default order.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ MIN_RANK, MAX_RANK = 3, 5  # batch, channels, one to three spatial axes
 
 
 class Reordered(msgspec.Struct, frozen=True):
-    """A call over operands stored in another order.
+    """An operator call on operands stored in another order.
 
     Attributes:
-        attrs: the attributes that say the same about the stored axes.
-        result: the order in which the result stands.
-        operands: how many leading operands are stored in the order; None for all of them, which
-            then broadcast against each other.
-        weight: axes to permute the second operand by, where it is a constant.
-        weight_attrs: attributes that hold once the weight is permuted.
-        profits: whether the operator itself is the faster for it, not just its neighbours.
+        attrs: attributes adapted to the stored axes.
+        result: the order in which the result is stored.
+        operands: number of leading operands stored in the order; None for all of them, which then
+            broadcast against each other.
+        weight: permutation of the axes of the second operand, if it is a constant.
+        weight_attrs: attributes that apply once the weight is permuted.
+        profits: whether the operator itself gains from the order, not only its neighbors.
     """
 
     attrs: dict[str, Any]
@@ -54,12 +54,12 @@ class Reordered(msgspec.Struct, frozen=True):
 
 
 def channels_last(rank: int) -> Order:
-    """The order that puts axis 1 behind all others."""
+    """The order that stores axis 1 last."""
     return (0, *range(2, rank), 1)
 
 
 def inverse(order: Order) -> Order:
-    """The order that undoes another."""
+    """The inverse permutation."""
     return tuple(order.index(axis) for axis in range(len(order)))
 
 
@@ -68,7 +68,7 @@ def is_usual(order: Order) -> bool:
 
 
 def keeps_elements_in_place(shape: tuple[ir.Expr, ...], order: Order) -> bool:
-    """Whether storing in `order` moves axes of one element only: the memory stays as it is."""
+    """Whether storing in `order` moves only axes of size one, so that memory is unchanged."""
     long = [axis for axis in order if not ir.is_const_int(shape[axis], 1)]
     return long == sorted(long)
 
@@ -80,7 +80,7 @@ def attributes(call: ir.GraphCall) -> dict[str, Any]:
 
 
 def reordered(call: ir.GraphCall, order: Order) -> Reordered | None:
-    """How a call runs over operands in `order`; None when it cannot."""
+    """How a call runs on operands stored in `order`; None if it cannot."""
     if not isinstance(call.op, ir.OpRef) or call.op.name not in _RULES:
         return None
     return _RULES[call.op.name](call, attributes(call), order)
@@ -99,7 +99,7 @@ def _elementwise(call: ir.GraphCall, attrs: Attrs, order: Order) -> Reordered | 
 
 # ---------------------------------------------------------------------------------- one axis named
 def _axis(name: str) -> Rule:
-    """The attribute `name` says which axis; the result has the shape of the operand, or nearly."""
+    """Rule for operators whose attribute `name` holds the axis or axes; the rank is unchanged."""
 
     def rule(call: ir.GraphCall, attrs: Attrs, order: Order) -> Reordered | None:
         axis = attrs[name]
@@ -123,7 +123,7 @@ def _pad(call: ir.GraphCall, attrs: Attrs, order: Order) -> Reordered | None:
 
 
 def _broadcast_to(call: ir.GraphCall, attrs: Attrs, order: Order) -> Reordered | None:
-    """The wanted shape, an attribute or an argument, is stored in the order too."""
+    """The target shape, an attribute or an argument, is permuted too."""
     if call.tensor_info.rank != len(order):
         return None
     shape = attrs["shape"]
@@ -133,12 +133,12 @@ def _broadcast_to(call: ir.GraphCall, attrs: Attrs, order: Order) -> Reordered |
 
 # --------------------------------------------------------------------------------------- reductions
 def _reduction(name: str) -> Rule:
-    """The attribute `name` says which axes; without `keepdims` the result has fewer."""
+    """Rule for reductions over the axes in attribute `name`; keeps or drops these axes."""
 
     def rule(call: ir.GraphCall, attrs: Attrs, order: Order) -> Reordered | None:
         rank, given = len(order), attrs[name]
         if given is None:
-            # Positions count elements in the usual order; sums and extremes do not mind.
+            # argmax positions count elements in the default order; sums and extrema ignore order.
             return None if name == "axis" else Reordered(dict(call.attrs), call_order(call))
         axes = {a % rank for a in ((given,) if isinstance(given, int) else given)}
         moved = tuple(sorted(order.index(a) for a in axes))
@@ -155,7 +155,7 @@ def _reduction(name: str) -> Rule:
 
 
 def call_order(call: ir.GraphCall) -> Order:
-    """The usual order of a call's result."""
+    """The default order of a call's result."""
     return tuple(range(call.tensor_info.rank))
 
 
@@ -171,13 +171,13 @@ def _group_norm(call: ir.GraphCall, attrs: Attrs, order: Order) -> Reordered | N
     return Reordered(now, order)
 
 
-# -------------------------------------------------------------------------- windows: what profits
+# ------------------------------------------------------------------- windows: operators that profit
 def _stored(layout: str, order: Order) -> str:
     return "".join(layout[axis] for axis in order)
 
 
 def _window_layout(attrs: Attrs, name: str, order: Order) -> str | None:
-    """The layout attribute over stored axes, where channels come first so far."""
+    """The layout attribute for the stored axes; None if the layout is not channels-first."""
     layout: str = attrs[name]
     if layout[:2] != "NC" or attrs["out_layout"] not in (None, layout):
         return None
@@ -191,7 +191,7 @@ def _convolution(call: ir.GraphCall, attrs: Attrs, order: Order) -> Reordered | 
     now = {k: v for k, v in call.attrs.items() if k != "out_layout"}
     kernel: str = attrs["kernel_layout"]
     space = [letter for letter in layout if letter not in "NC"]
-    wanted = "".join((*space, "I", "O"))  # a depthwise kernel runs along its channels then
+    wanted = "".join((*space, "I", "O"))  # depthwise kernels then vectorize along channels
     return Reordered(
         {**now, "data_layout": layout},
         order,

@@ -1,7 +1,7 @@
-"""One run of the channels-last rewrite over a function, with what it would cost.
+"""One trial of the channels-last rewrite of a function, with its cost.
 
-Every value has its usual form, a form stored channels-last, or both. Forms that nobody has asked
-for are not made. A `Trial` is a proposal: it may be thrown away.
+Every value exists in its default layout, stored channels-last, or both; a layout is created only
+when it is used. A `Trial` is a proposal that may be discarded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from blockwright.passes.rewrite import flat_function, used_vars
 
 
 class Trial:
-    """Rewrites a function; values in `plain` are computed as written."""
+    """Rewrites a function; operators whose results are in `plain` stay as written."""
 
     def __init__(self, function: ir.GraphFunction, plain: set[ir.GraphVar]) -> None:
         self.function, self.plain = function, plain
@@ -35,9 +35,9 @@ class Trial:
         self.sizes = TypicalSizes(function)
         self.bindings: list[ir.Binding] = []
         self.last: dict[ir.GraphExpr, ir.GraphExpr] = {}
-        self.waiting: set[ir.GraphVar] = set()  # only the channels-last form exists
-        self.made_last: set[ir.GraphVar] = set()  # … or was made first
-        self.same: dict[ir.GraphExpr, ir.GraphExpr] = {}  # value → another that is equal to it
+        self.waiting: set[ir.GraphVar] = set()  # exist only channels-last so far
+        self.made_last: set[ir.GraphVar] = set()  # were computed channels-last
+        self.same: dict[ir.GraphExpr, ir.GraphExpr] = {}  # value → another value equal to it
         self.flat: dict[ir.GraphVar, tuple[int, ...]] = {}  # flattened as stored: (C, spatial…)
         self.readers = _readers(function)
         self._joined: dict[ir.GraphVar, ir.GraphVar] = {}
@@ -53,7 +53,7 @@ class Trial:
         return flat_function(self.function, self.bindings, self.result)
 
     def regions(self) -> list[Region]:
-        """Facts gathered by region, in the order of their first operators."""
+        """Costs and gains collected by region, in the order of their first operators."""
         result: dict[ir.GraphVar, Region] = {}
         for var, fact in self._facts:
             region = result.setdefault(self._root(var), Region())
@@ -79,9 +79,9 @@ class Trial:
         self._facts.append((var, fact))
         return fact
 
-    # --------------------------------------------------------------------------------------- forms
+    # ------------------------------------------------------------------------------------- layouts
     def _usual(self, value: ir.GraphExpr) -> ir.GraphExpr:
-        """The value in its usual form."""
+        """The value in its default layout."""
         if isinstance(value, ir.GraphVar):
             if value in self.waiting:
                 self._change(self.last[value], value, inverse(_order_of(value)), value, False)
@@ -111,7 +111,7 @@ class Trial:
     def _change(
         self, value: ir.GraphExpr, var: ir.GraphVar, order: Order, region: ir.GraphVar, into: bool
     ) -> ir.GraphVar:
-        """Bind `var` to `value` with its axes in another order; a view where it is one."""
+        """Bind `var` to `value` with permuted axes, as a view if no element moves."""
         shape = _shape(value)
         target = tuple(shape[axis] for axis in order)
         if keeps_elements_in_place(shape, order):
@@ -125,7 +125,7 @@ class Trial:
         return self._bind(var, call)
 
     def _spread(self, value: ir.GraphExpr, order: Order, user: ir.GraphVar) -> ir.GraphExpr:
-        """An operand that broadcasts against tensors stored in the order."""
+        """An operand reshaped and permuted to broadcast against tensors stored in `order`."""
         rank = value.tensor_info.rank
         shape = _shape(value)
         if all(ir.is_const_int(d, 1) for d in shape):
@@ -144,14 +144,14 @@ class Trial:
         return self._change(wide, ir.GraphVar(f"{_name(value)}_last", True), order, user, True)
 
     def _single(self, value: ir.GraphExpr) -> ir.GraphExpr:
-        """One element looks the same in every order of its axes."""
+        """A value of one element, in whichever layout exists."""
         if isinstance(value, ir.GraphVar) and value in self.waiting:
             return self.last[value]
         return self._usual(value)
 
     # ---------------------------------------------------------------------------------- operators
     def _try(self, binding: ir.VarBinding) -> bool:
-        """Bind the value in another form than written, if there is something to it."""
+        """Rewrite the binding if channels-last applies; return whether it was rewritten."""
         call = binding.value
         if not isinstance(call, ir.GraphCall) or not isinstance(call.op, ir.OpRef):
             return False
@@ -202,7 +202,7 @@ class Trial:
         self.made_last.add(var)
 
     def _prefers(self, operands: list[ir.GraphExpr], how: Reordered) -> bool:
-        """Whether channels-last takes no more copying now, and some operand stands so."""
+        """Whether channels-last copies no more bytes now, and some operand is stored so."""
         read = operands if how.operands is None else operands[: how.operands]
         to_last = to_usual = 0
         result = False
@@ -233,7 +233,7 @@ class Trial:
 
     # ------------------------------------------------------------------------- permutations, views
     def _permuted(self, var: ir.GraphVar, call: ir.GraphCall) -> bool:
-        """A permutation of the model: one of ours, or one that ours joins."""
+        """Absorb a permutation of the model into a layout, or merge it with a layout change."""
         (value,) = call.args
         value = self.same.get(value, value)
         rank = value.tensor_info.rank
@@ -254,14 +254,14 @@ class Trial:
             fact.were += cost
             self._set_last(var, value)
             return True
-        if value in self.waiting:  # both at once
+        if value in self.waiting:  # merge both permutations
             both = tuple(order.index(axis) for axis in axes)
             self._bind(var, self._call("permute_dims", {"axes": both}, self.last[value]))
             return True
         return False
 
     def _view(self, var: ir.GraphVar, call: ir.GraphCall) -> bool:
-        """Spatial axes joined or split keep their place before the channels."""
+        """Reshape in stored order if only spatial axes are merged or split, or for `_product`."""
         value = call.args[0]
         if not isinstance(value, ir.GraphVar) or value not in self.waiting:
             return False
@@ -289,7 +289,7 @@ class Trial:
         return True
 
     def _only_weighted(self, var: ir.GraphVar) -> bool:
-        """Whether all that reads a value are products with constant weights."""
+        """Whether all readers of a value are products with constant weights."""
         readers = self.readers.get(var, [])
         return bool(readers) and all(
             isinstance(call, ir.GraphCall)
@@ -302,7 +302,7 @@ class Trial:
         )
 
     def _product(self, var: ir.GraphVar, call: ir.GraphCall) -> bool:
-        """A product that reads a flattened tensor as it is stored."""
+        """Compute a product from a tensor flattened in stored order, with permuted weights."""
         data, weight = call.args[:2]
         if not isinstance(data, ir.GraphVar) or data not in self.flat:
             return False
@@ -332,7 +332,7 @@ class Trial:
         return var
 
     def _as_written(self, binding: ir.Binding) -> None:
-        """Bind as in the function, with operands in their usual form."""
+        """Bind as written, with operands in their default layout."""
         assert isinstance(binding, (ir.VarBinding, ir.MatchCast))
         value = self._usual(binding.value)
         same = value is binding.value
@@ -358,7 +358,7 @@ def _name(value: ir.GraphExpr) -> str:
 
 
 def _operands(call: ir.GraphCall) -> list[ir.GraphExpr]:
-    """Tensor operands, those of a tuple one by one; empty when some operand is no tensor."""
+    """Tensor operands, with tuples expanded; empty if some operand is not a tensor."""
     out: list[ir.GraphExpr] = []
     for arg in call.args:
         if not isinstance(arg, ir.ShapeExpr):
@@ -367,7 +367,7 @@ def _operands(call: ir.GraphCall) -> list[ir.GraphExpr]:
 
 
 def _readers(function: ir.GraphFunction) -> dict[ir.GraphVar, list[ir.GraphExpr]]:
-    """What reads each variable; the function's result is a reader too."""
+    """Map each variable to its readers; the function's result counts as a reader."""
     out: dict[ir.GraphVar, list[ir.GraphExpr]] = {}
     for binding in function.bindings:
         if isinstance(binding, (ir.VarBinding, ir.MatchCast)):

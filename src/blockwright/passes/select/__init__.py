@@ -1,1 +1,1 @@
-"""Choice among implementations of an operator."""
+"""Passes that select among implementations of an operator."""

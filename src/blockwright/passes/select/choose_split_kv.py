@@ -1,12 +1,12 @@
-"""ChooseKeyPieces: attention over more keys than caches hold passes them in pieces.
+"""ChooseKeyPieces: split attention over more keys than the caches hold into blocks of keys.
 
 Before:  y = R.attention(q, k, v)
 After:   y = R.attention(q, k, v, keys_at_once=1024)
 
-Each piece has a softmax of its own; `ops/attention.py` says how they are put together, and
-`strategies/cpu/attention_cost.py` when that pays on the target. The numbers of queries and keys
-and the sizes of heads must be known, and a piece must divide the keys. A call that says
-`keys_at_once=…` itself is left alone; disabling the rule of attention leaves all calls whole.
+Each block has its own softmax; `ops/attention.py` describes how they are combined, and
+`strategies/cpu/attention_cost.py` when this pays on the target. The numbers of queries and keys
+and the head sizes must be constants, and the block size must divide the number of keys. A call with
+an explicit `keys_at_once=…` is left alone. Disabling the attention strategy disables the pass.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from blockwright.target import Target
 
 
 def choose_key_pieces(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
-    """Set `keys_at_once` where it pays."""
+    """Set `keys_at_once` where the cost model predicts a gain."""
     if STRATEGY.name in ctx.options.get("disabled_strategies", ()) or ctx.target.kind != "cpu":
         return module
 

@@ -1,13 +1,13 @@
-"""ChooseWinograd: dense 3×3 convolutions with stride 1 get the algorithm that should be fastest.
+"""ChooseWinograd: select the fastest algorithm for dense 3×3 convolutions with stride 1.
 
 Before:  y = R.nn.conv2d(x, W, padding=1, data_layout="NHWC")
 After:   y = R.nn.conv2d(x, W, padding=1, data_layout="NHWC", winograd=4)
 
 `winograd` is the edge of the output tiles; without it the convolution is computed directly. The
 model of `strategies/cpu/winograd_cost.py` compares both for the target. Weights must be constants,
-because their transform is computed at compile time, and sizes of images known; the batch may be
-unknown. A call that says `winograd=…` itself is left alone; the option `winograd=False`, or
-disabling the rule of this name, leaves all convolutions direct.
+because their transform is computed at compile time. Image sizes must be constants; the batch size
+may be symbolic. A call with an explicit `winograd=…` is left alone. The option `winograd=False`, or
+disabling the strategy of this name, keeps all convolutions direct.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from blockwright.strategies.cpu.winograd_cost import Convolution, direct_cycles,
 from blockwright.target import Target
 
 ACCURATE = (2, 4)
-"""Tiles whose rounding errors stay within ten times those of the direct sum; 6 does not."""
+"""Tile sizes whose rounding error is at most ten times that of the direct sum; 6 exceeds it."""
 
-_GAIN = 0.9  # predicted share of the time of a more accurate method, from which another is taken
+_GAIN = 0.9  # a less accurate method must take less than this fraction of the predicted time
 
 
 def choose_winograd(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
-    """Set `winograd` where it pays."""
+    """Set `winograd` where the cost model predicts a gain."""
     forbidden = STRATEGY.name in ctx.options.get("disabled_strategies", ())
     if forbidden or not ctx.options.get("winograd", True) or ctx.target.kind != "cpu":
         return module
@@ -53,7 +53,7 @@ def choose_winograd(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
 
 
 def _say(ctx: PassContext, name: str, conv: Convolution, size: int) -> None:
-    """Leave the choice, and what was expected of each method, where `show` finds it."""
+    """Record the choice and the predicted times of all methods for `show`."""
     expected = {f"{m}×{m} tiles": plan(ctx.target, conv, m).cycles for m in ACCURATE}
     expected["the plain sum"] = direct_cycles(ctx.target, conv)
     chosen = f"Winograd, {size}×{size} tiles" if size else "plain sum"
@@ -66,10 +66,10 @@ def _say(ctx: PassContext, name: str, conv: Convolution, size: int) -> None:
 
 
 def best_size(target: Target, conv: Convolution) -> int:
-    """The edge of Winograd's tiles for a convolution, 0 for the direct sum.
+    """Tile size of the Winograd algorithm for a convolution; 0 for the direct sum.
 
-    Each method is less accurate than the one before, and has more bytes of filters to fetch, which
-    takes longer than expected where other programs use the memory too.
+    Larger tiles are less accurate and fetch more filter bytes, which takes longer than predicted if
+    other programs use the memory too. Each must therefore beat the smaller ones by `_GAIN`.
     """
     best, smallest = 0, direct_cycles(target, conv)
     for m in sorted(ACCURATE):
@@ -80,9 +80,9 @@ def best_size(target: Target, conv: Convolution) -> int:
 
 
 def convolution_of(call: ir.GraphCall, cold: bool = False) -> Convolution | None:
-    """The extents of a call that could be computed so; None for any other.
+    """Extents of a convolution that Winograd tiles can compute; None for other calls.
 
-    `cold`: filters are in no cache when it begins.
+    `cold`: the filters are in no cache when the call begins.
     """
     attrs: dict[str, Any] = {**OPERATORS["nn.conv2d"].attrs, **call.attrs}
     ctx = OpContext("nn.conv2d")
@@ -95,7 +95,7 @@ def convolution_of(call: ir.GraphCall, cold: bool = False) -> Convolution | None
         return None
     y = by_letter(attrs["out_layout"] or attrs["data_layout"], shape)
     batch, height, width = y["N"], y["H"], y["W"]
-    if batch == 0 or not height or not width:  # empty, or images of unknown size
+    if batch == 0 or not height or not width:  # empty, or images of symbolic size
         return None
     taps = by_letter(attrs["kernel_layout"], weight.data.shape)
     if (taps["H"], taps["W"]) != (TAPS, TAPS) or min(taps["I"], taps["O"]) < 2:

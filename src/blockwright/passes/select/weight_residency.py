@@ -1,4 +1,4 @@
-"""Which caches the constants of a module are not in when a call comes to them."""
+"""Determine which cache levels are too small for the constants that a module reads per call."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from blockwright import ir
 from blockwright.passes.rewrite import graph_functions, tir_args, tir_callee
 from blockwright.target import Target
 
-_BY_ROWS = ("take", "embedding")  # operators that read some rows of their first operand
+_BY_ROWS = ("take", "embedding")  # operators that read only some rows of their first operand
 
 
 def caches_without_constants(module: ir.IRModule, target: Target) -> int:
-    """How many caches, nearest first, hold less than the constants that one call reads: each comes
-    from farther away then, every time. Tables, of which a call reads some rows, do not count.
+    """Number of cache levels smaller than the constants that one call reads in full.
 
-    Before operators are programs and after.
+    Such a level does not retain the constants from one call to the next. Lookup tables are not
+    counted, because a call reads only some of their rows. Works before and after legalization.
     """
     read = {c: c.data.nbytes for c in _constants(module)}
     return sum(cache.size < sum(read.values()) for cache in target.caches)
 
 
 def constants_are_cold(module: ir.IRModule, target: Target) -> bool:
-    """Whether constants come from memory at every call."""
+    """Whether constants are read from memory in every call: they exceed every cache."""
     return bool(target.caches) and caches_without_constants(module, target) == len(target.caches)
 
 
@@ -39,7 +39,7 @@ def _constants(module: ir.IRModule) -> Iterator[ir.Constant]:
 def _read_whole(
     module: ir.IRModule, call: ir.GraphCall, tables: dict[str, set[ir.Buffer]]
 ) -> list[ir.GraphExpr]:
-    """Arguments of which a call reads everything; `tables` of programs seen so far are kept."""
+    """Arguments that a call reads completely; `tables` caches the lookup tables of programs."""
     name = tir_callee(call) or ""
     callee = module.functions.get(name)
     if isinstance(callee, ir.PrimFunc):
@@ -52,7 +52,7 @@ def _read_whole(
 
 
 def _tables(func: ir.PrimFunc) -> set[ir.Buffer]:
-    """Buffers that are read at positions which other buffers hold."""
+    """Buffers that are indexed by values loaded from other buffers."""
     return {
         access.buffer
         for access in ir.accesses(func.body)
