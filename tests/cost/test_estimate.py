@@ -336,7 +336,7 @@ def double(a: T.handle, b: T.handle):
 """)
     assert fetched(func, 1, n=1 << 18)["A"] == pytest.approx((1 << 18) / 16)
     assert not estimate(func, ONE, {"n": 64}).notes
-    assert "n is taken as 128" in estimate(func, ONE).notes[0]
+    assert "n is assumed to be 128" in estimate(func, ONE).notes[0]
 
 
 @pytest.mark.parametrize("size", [64, 128, 256, 512])

@@ -1,10 +1,10 @@
-"""The analytic cost model: how long a scheduled program takes, without running it.
+"""The analytic cost model: predict the time of a scheduled program without running it.
 
-`estimate` reads a program as a nest of loops (`read`, with index expressions as linear `form`s of
-loop counters), counts what its `kernels` do per pass against the ports of a core, and the lines
-they fetch into each cache (`footprint`, `traffic`). `estimate_nest` does the same for a nest
-written down by hand, so that a rule can compare plans before it schedules any. The machine is
-`target.core` and `target.caches`; nothing is measured.
+`estimate` reads a program as a loop nest (`read`, with index expressions as linear `form`s of loop
+counters), counts the instructions of its `kernels` against the ports of a core, and the lines they
+fetch into each cache (`footprint`, `traffic`). `estimate_nest` does the same for a nest written
+down by hand, so that a strategy can compare plans before it schedules. `target.core` and
+`target.caches` describe the machine; nothing is measured.
 """
 
 from blockwright.cost.model import Estimate, KernelTime, estimate, estimate_nest

@@ -1,4 +1,4 @@
-"""How many lines of memory some loops touch, and how much of a cache they occupy."""
+"""Footprints: how many lines of memory loops touch, and how much of a cache they occupy."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from blockwright.cost.nest import AccessNode, LoopNode
 
 
 class CacheLevel(msgspec.Struct, frozen=True):
-    """A cache, or a translation buffer whose lines are pages.
+    """A cache, or a TLB whose lines are pages.
 
     Attributes:
         name: for reports.
-        lines: how many it holds, for one thread.
-        line: bytes of one.
-        ways: lines of one set.
-        indexed: whether addresses as programs see them choose the set. Beyond a page they do not,
-            and what collides is chance.
+        lines: capacity in lines, for one thread.
+        line: bytes of a line.
+        ways: lines per set.
+        indexed: whether virtual addresses determine the set. With more than a page per way they do
+            not, and conflicts are random.
     """
 
     name: str
@@ -31,12 +31,12 @@ class CacheLevel(msgspec.Struct, frozen=True):
 
 
 class Footprint(msgspec.Struct, frozen=True):
-    """Distinct lines: runs of bytes, repeated at distances of at least a line.
+    """Distinct lines touched: contiguous runs of bytes, repeated at strides of at least a line.
 
     Attributes:
-        lines: how many lines there are.
-        run: bytes of a run without gaps.
-        apart: (distance, count) pairs, near ones first.
+        lines: number of lines.
+        run: bytes of a contiguous run.
+        apart: (stride, count) pairs of the repetitions, smallest stride first.
     """
 
     lines: float
@@ -44,7 +44,7 @@ class Footprint(msgspec.Struct, frozen=True):
     apart: tuple[tuple[float, float], ...]
 
     def share(self, level: CacheLevel) -> float:
-        """The share of a level that is busy with it: lines by what the sets they fall into hold."""
+        """Fraction of a level occupied: lines relative to the capacity of the sets they map to."""
         if not level.indexed or not self.run:
             return self.lines / level.lines
         sets = level.lines / level.ways
@@ -57,11 +57,11 @@ class Footprint(msgspec.Struct, frozen=True):
 
 
 class ReuseGroup(msgspec.Struct, frozen=True, eq=False):
-    """Accesses of one storage that move alike and differ in where they begin.
+    """Accesses of one buffer with the same strides and different offsets.
 
     Attributes:
-        access: one of them.
-        offsets: (distance, count) pairs that make the others' places.
+        access: a representative.
+        offsets: (distance, count) pairs that generate the offsets of the others.
         stored: whether any of them is a store.
     """
 
@@ -71,7 +71,7 @@ class ReuseGroup(msgspec.Struct, frozen=True, eq=False):
 
 
 def grouped(accesses: Iterable[AccessNode]) -> list[ReuseGroup]:
-    """Accesses that move alike, together."""
+    """Group accesses with the same buffer and strides."""
     result: dict[tuple[object, ...], list[AccessNode]] = {}
     for access in accesses:
         key = (access.storage, access.scattered, frozenset(access.moves.items()))
@@ -83,7 +83,7 @@ def grouped(accesses: Iterable[AccessNode]) -> list[ReuseGroup]:
 
 
 def _spacing(bases: list[float]) -> tuple[tuple[float, float], ...]:
-    """Places as repetitions of a distance; of several, as far as they repeat."""
+    """Describe sorted offsets as repetitions of a distance; irregular ones approximately."""
     if len(bases) < 2:
         return ()
     gaps = {b - a for a, b in itertools.pairwise(bases)}
@@ -97,17 +97,17 @@ def _spacing(bases: list[float]) -> tuple[tuple[float, float], ...]:
 
 
 def footprint(group: ReuseGroup, still: Collection[LoopNode], times: float, line: int) -> Footprint:
-    """What a group touches while some of the loops around it stand still.
+    """Footprint of a group for one iteration of the loops in `still`.
 
     Args:
-        group: accesses that move alike.
-        still: these loops.
-        times: iterations of the others.
+        group: accesses with the same strides.
+        still: loops around it whose counters are fixed.
+        times: total iterations of the other loops.
         line: bytes of a line.
     """
     access = group.access
     largest = max(1.0, access.storage.size / line)
-    if access.scattered:  # as many draws, some of which meet
+    if access.scattered:  # expected number of distinct lines of random accesses
         return Footprint(largest * -math.expm1(-times / largest), 0, ())
     moved = [
         (abs(step), loop.count)
@@ -122,9 +122,9 @@ def footprint(group: ReuseGroup, still: Collection[LoopNode], times: float, line
 def _merged(
     moved: list[tuple[float, float]], width: float, line: int
 ) -> tuple[float, list[tuple[float, float]]]:
-    """One run of bytes without gaps, repeated at distances of at least a line.
+    """One contiguous run of bytes, repeated at strides of at least a line.
 
-    A distance that falls within what nearer ones have reached only makes that longer.
+    A stride within the extent reached by smaller ones only extends that.
     """
     run = float(width)
     apart: list[tuple[float, float]] = []

@@ -1,8 +1,8 @@
-"""Where an expression moves with the loops around it: sums of loop counters times constants.
+"""Linear forms of index expressions: sums of loop counters times constants.
 
-Loops whose variable is divided somewhere were split into digits before (see `read`), so that
-`fused // 8` and `fused % 8` are exact. What is not linear even so (a clamp, a window's quotient) is
-taken as the linear function it mostly is; what depends on data is `SCATTERED`.
+Loops whose variable is divided somewhere have been split into digits (see `read`), so that
+`fused // 8` and `fused % 8` are exact. Other nonlinear expressions, such as a clamp or the quotient
+of a window, are approximated by a linear function. Data-dependent expressions are `SCATTERED`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from blockwright.cost.nest import LoopNode
 
 
 class StridedIndex(msgspec.Struct, frozen=True, eq=False):
-    """`base` plus, for each loop, a step times its counter; `scattered` when it is anybody's."""
+    """`base` plus a step times the counter of each loop; `scattered`: data-dependent."""
 
     base: float = 0
     steps: dict[LoopNode, float] = {}
@@ -57,7 +57,7 @@ def scale(form: StridedIndex, factor: float) -> StridedIndex:
 
 
 def divide(form: StridedIndex, by: float) -> StridedIndex:
-    """The quotient rounded down: exact where what is left never reaches the divisor."""
+    """Floor of the quotient; exact if the part not divisible spans no multiple of the divisor."""
     if form.scattered or not by:
         return SCATTERED
     whole, rest = _parts(form, by)
@@ -67,7 +67,7 @@ def divide(form: StridedIndex, by: float) -> StridedIndex:
 
 
 def remainder(form: StridedIndex, by: float) -> StridedIndex:
-    """The remainder: exact where what is left never reaches the divisor."""
+    """The remainder; exact if the part not divisible spans no multiple of the divisor."""
     if form.scattered or not by:
         return SCATTERED
     _, rest = _parts(form, by)
@@ -77,7 +77,7 @@ def remainder(form: StridedIndex, by: float) -> StridedIndex:
 
 
 def _parts(form: StridedIndex, by: float) -> tuple[StridedIndex, StridedIndex]:
-    """What is a multiple of the divisor whatever the counters, and what is left."""
+    """Split a form into a part always divisible by the divisor, and the rest."""
     whole = {loop: step for loop, step in form.steps.items() if step % by == 0}
     rest = {loop: step for loop, step in form.steps.items() if step % by}
     base = math.floor(form.base / by) * by
@@ -88,11 +88,11 @@ _PASSED_ON = ("if_then_else", "likely", "as_index", "checked_index", "checked_di
 
 
 def form_of(expr: ir.Expr, known: Mapping[ir.Var, StridedIndex]) -> StridedIndex:
-    """The form of an integer expression.
+    """The linear form of an integer expression.
 
     Args:
-        expr: a scalar expression; of a vector, the form of its first lane.
-        known: forms of the variables in it; others make it scattered.
+        expr: a scalar expression; for a vector, the form of its first lane is returned.
+        known: forms of its variables; an unknown variable makes the result scattered.
     """
     if isinstance(expr, ir.IntImm):
         return StridedIndex(expr.value)
@@ -135,5 +135,5 @@ def _times(a: StridedIndex, b: StridedIndex) -> StridedIndex:
 
 
 def _fuller(a: StridedIndex, b: StridedIndex) -> StridedIndex:
-    """The one that moves: the other is what it is clamped to."""
+    """The alternative that depends on loops; the other one is the bound of a clamp."""
     return a if a.steps or not b.steps else b

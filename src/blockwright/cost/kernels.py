@@ -1,8 +1,8 @@
-"""Kernels: straight-line pieces between loops, and the cycles of one pass with data at hand.
+"""Kernels: straight-line code between loops, and its cycles if all data is in the first cache.
 
-A kernel is what stands below the innermost loops that are loops in machine code: unrolled loops and
-lanes are instructions of it. What a loop around it does not move is loaded before that loop and
-stored behind it, as long as the registers suffice.
+A kernel is the code inside the innermost loops that remain loops in machine code; unrolled loops
+and lanes become instructions. Values that do not depend on the innermost loop are loaded before it
+and stored after it, as long as registers suffice.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from blockwright.target import Target
 
 
 class CodeRegion(msgspec.Struct, eq=False):
-    """A piece of code and the loops around it.
+    """Straight-line code and the loops around it.
 
     Attributes:
         loops: outermost first.
-        body: its steps, each with the unrolled loops and lanes around it.
-        groups: what it touches in memory; registers are left out.
+        body: its statements, each with the unrolled loops and lanes around it.
+        groups: its memory accesses by reuse group, without those to registers.
         spilled: bytes of register buffers that do not fit.
-        touched: footprints that were asked for before.
+        touched: footprints computed so far.
     """
 
     loops: tuple[LoopNode, ...]
@@ -35,9 +35,9 @@ class CodeRegion(msgspec.Struct, eq=False):
     touched: dict[tuple[int, int], list[tuple[BufferNode, Footprint]]] = {}
 
     def footprints(self, depth: int, line: int) -> list[tuple[BufferNode, Footprint]]:
-        """What each group touches, by lines of a size, while the outermost loops stand still.
+        """Footprint of each group in lines of a size, for one iteration of the outermost loops.
 
-        Arguments: `depth` is the number of these loops.
+        Arguments: `depth` is the number of these outermost loops.
         """
         result = self.touched.get((depth, line))
         if result is None:
@@ -49,12 +49,12 @@ class CodeRegion(msgspec.Struct, eq=False):
 
     @property
     def share(self) -> float:
-        """Of the iterations around it, those in which its conditions hold."""
+        """Fraction of the iterations around it in which its conditions hold."""
         return max(step.share for step, _ in self.body)
 
     @property
     def times(self) -> float:
-        """How often it runs, in the busiest thread."""
+        """Executions of the code in the busiest thread."""
         return self.share * math.prod(loop.count for loop in self.loops)
 
 
@@ -93,7 +93,7 @@ def _is_straight(loop: LoopNode) -> bool:
 
 
 def _registers(kernel: CodeRegion) -> dict[BufferNode, float]:
-    """Buffers in registers and the bytes they take; those a loop moves through are memory."""
+    """Buffers kept in registers and their bytes; buffers indexed by a loop stay in memory."""
     held: dict[BufferNode, float] = {}
     moved: set[BufferNode] = set()
     for step, _ in kernel.body:
@@ -106,7 +106,7 @@ def _registers(kernel: CodeRegion) -> dict[BufferNode, float]:
 
 
 def cycles(kernel: CodeRegion, target: Target) -> float:
-    """Cycles of all passes, with everything in the first cache."""
+    """Cycles of all executions, with all data in the first-level cache."""
     core, vector = target.core, target.vector_bits / 8
     arithmetic = loads = stores = chain = 0.0
     load_bytes = store_bytes = 0.0
@@ -149,7 +149,7 @@ def _vectors(loop: LoopNode, width: int, vector: float) -> float:
 
 
 def _instructions(access: AccessNode, loops: tuple[LoopNode, ...], vector: float) -> float:
-    """Loads or stores of an access: none twice where a loop does not move it."""
+    """Number of loads or stores of an access; loops that do not move it add none."""
     count = 1.0
     lanes = {loop for loop in (*loops, *access.moves) if loop.kind == "lanes"}
     for loop in lanes | set(loops):
@@ -161,7 +161,7 @@ def _instructions(access: AccessNode, loops: tuple[LoopNode, ...], vector: float
 
 
 def _reach(access: AccessNode, loops: tuple[LoopNode, ...], vector: float) -> float:
-    """Bytes of one of these."""
+    """Bytes that each of these instructions transfers."""
     together = [
         loop.count
         for loop in {*loops, *access.moves}
@@ -171,12 +171,12 @@ def _reach(access: AccessNode, loops: tuple[LoopNode, ...], vector: float) -> fl
 
 
 def _hoisted(access: AccessNode, inner: LoopNode | None) -> float:
-    """Iterations that share what the loop around does not move."""
+    """Iterations per executed access: all those of the innermost loop if it is hoisted from it."""
     return 1 if inner is None or inner in access.moves or access.scattered else inner.count
 
 
 def _chain(step: StatementNode, loops: tuple[LoopNode, ...], inner: LoopNode | None) -> float:
-    """Updates of one accumulator that follow each other in a pass."""
+    """Dependent updates of one accumulator per execution."""
     if not step.chained or inner is None:
         return 0
     target = step.accesses[0]

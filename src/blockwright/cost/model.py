@@ -1,11 +1,11 @@
-"""The time a scheduled program takes, and what it is spent on.
+"""Predicted time of a scheduled program, and the resources that limit it.
 
-Each kernel has cycles of its own (`kernels`) and lines to fetch from each level (`traffic`). A core
-does these things at once, so the longest decides; a part of the others shows as well, because they
-do not overlap perfectly. Threads share the bandwidth of memory, and wait for the busiest of them.
+Each kernel has compute cycles (`kernels`) and lines to fetch from each level (`traffic`). A core
+overlaps these, so the longest decides; a fraction of the others is added, because they do not
+overlap perfectly. Threads share the memory bandwidth; the busiest thread decides.
 
-What the model leaves out: what other programs do, frequency, instruction caches, what happened to
-the data before the first call, the code for remainders (counted as if it were like the rest).
+The model ignores other programs, frequency changes, instruction caches, the state of the caches
+before the first call, and the code of remainders (counted like the rest of their loop).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from blockwright.cost.read import Reader
 from blockwright.cost.traffic import cache_levels, page_levels, traffic
 from blockwright.target import Target
 
-_SHOWS = 0.05  # of what takes less time than the longest
-_ROWS = 0.25  # share of lines of several rows that do not come in time
-_FEW = 2  # lines left out, from which on a store waits for the next one
+_SHOWS = 0.05  # fraction of the shorter times that is not hidden by the longest
+_ROWS = 0.25  # fraction of lines that arrive late when several rows are read at a time
+_FEW = 2  # lines skipped per step, from which on a store waits for each line
 
 
 class KernelTime(msgspec.Struct, frozen=True):
-    """One kernel's time.
+    """The predicted time of one kernel.
 
     Attributes:
-        seconds: of all its passes.
-        limit: what takes the longest: "compute", a cache that lines come from, "memory", or "TLB".
-        causes: seconds that each of these would take alone.
+        seconds: time of all its executions.
+        limit: the longest of its causes: "compute", the cache that supplies lines, "memory", "TLB".
+        causes: seconds that each resource would take alone.
     """
 
     seconds: float
@@ -43,14 +43,14 @@ class KernelTime(msgspec.Struct, frozen=True):
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """What a program is expected to take.
+    """The predicted time of a program.
 
     Attributes:
-        seconds: of one call, on a machine that does nothing else.
+        seconds: time of one call on an otherwise idle machine.
         parts: its kernels, in program order.
-        causes: the seconds by what decides: "compute", "L2", "L3", "memory", "TLB" and "threads",
-            the last for beginning and ending parallel loops. They add up to `seconds`.
-        notes: what could not be told from the program, and what was assumed.
+        causes: seconds by limiting resource: "compute", "L2", "L3", "memory", "TLB" and "threads"
+            (starting and ending parallel loops). They add up to `seconds`.
+        notes: properties that the program does not determine, and the assumptions made instead.
     """
 
     seconds: float
@@ -60,7 +60,7 @@ class Estimate(msgspec.Struct, frozen=True):
 
     @property
     def limits(self) -> str:
-        """What most of the time goes into."""
+        """The resource that accounts for most of the time."""
         return max(self.causes, key=lambda cause: self.causes[cause], default="threads")
 
 
@@ -75,10 +75,10 @@ def estimate(
 
     Args:
         func: a tensor program with blocks, scheduled or not; or one in flat form.
-        target: the machine it is to run on.
+        target: the machine to predict for.
         sizes: values of symbolic sizes, by name.
-        again: whether it is called over and over, so that caches hold what they can; else all data
-            comes from memory first.
+        again: whether the program is called repeatedly, so that caches keep what fits; otherwise
+            all data is read from memory first.
     """
     machine = Target(target)
     reader = Reader(func, machine, sizes or {})
@@ -89,7 +89,7 @@ def estimate(
 def estimate_nest(
     body: list[LoopNode | StatementNode], target: Target, *, again: bool = True
 ) -> Estimate:
-    """The same for a nest that was written down instead of read."""
+    """Predict the time of a loop nest that was written down instead of read from a program."""
     result = kernels(body, target)
     fetched = _fetch_cycles(result, target, again)
     hertz = target.core.frequency_hz
@@ -115,9 +115,9 @@ def estimate_nest(
 def _fetch_cycles(
     found: Sequence[CodeRegion], target: Target, again: bool
 ) -> list[dict[str, float]]:
-    """Cycles in which lines come from each cache behind the first, from memory, and pages' places.
+    """Cycles per kernel to fetch lines from each outer cache and from memory, and TLB misses.
 
-    Lines written are fetched and given back. Those that come one by one are waited for.
+    Written lines are fetched and written back. Irregular accesses pay the miss latency too.
     """
     core = target.core
     caches = cache_levels(target)
@@ -142,12 +142,12 @@ def _fetch_cycles(
 
 
 def _late(kernel: CodeRegion, target: Target, compute: float) -> float:
-    """Cycles in which nothing is computed because cold data is on its way.
+    """Cycles in which a kernel stalls because cold data is still being read.
 
-    It comes all at once, when the loops that do not move through it begin: what a core computes in
-    their first iterations is all that it can do meanwhile. Threads that each have a part of it take
-    turns with the memory; those that all need the whole ask for the same lines at the same time,
-    and each has its share of the memory's speed.
+    Cold data is read when the loops that do not move through it begin: only the computation of
+    their first iterations can overlap with it. Threads that read different parts of it share memory
+    over time. Threads that all need the whole request the same lines at the same time, so each gets
+    only its share of the memory bandwidth.
     """
     core, total = target.core, 0.0
     last = cache_levels(target)[-1]
@@ -163,10 +163,10 @@ def _late(kernel: CodeRegion, target: Target, compute: float) -> float:
 
 
 def _alone(kernel: CodeRegion, group: ReuseGroup, level: CacheLevel) -> float:
-    """Whether lines are waited for: nobody fetches them in advance, or not in time.
+    """Fraction of the lines that pay the full miss latency because prefetching fails.
 
-    That is so for scattered ones; for loads of several rows at a time, a little of each; and for a
-    store where the innermost loop that moves it leaves lines out.
+    All lines of scattered accesses; a part for loads from several rows at a time, a little of each;
+    all lines of a store whose innermost moving loop skips lines.
     """
     if group.access.scattered:
         return 1.0
@@ -181,7 +181,7 @@ def _alone(kernel: CodeRegion, group: ReuseGroup, level: CacheLevel) -> float:
 
 
 def _threads(body: list[LoopNode | StatementNode], target: Target, times: float) -> float:
-    """Cycles that parallel loops take to begin, to hand out tasks, and to end."""
+    """Cycles to start parallel loops, dispatch their tasks, and join them."""
     total = 0.0
     for node in body:
         if isinstance(node, StatementNode):

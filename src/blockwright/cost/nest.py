@@ -1,8 +1,8 @@
-"""A program as the cost model sees it: loops around steps, and what the steps touch.
+"""Loop nests as the cost model sees them: loops around statements, and their memory accesses.
 
-A `Nest` is read from a scheduled program (`read`), or written down by a rule that compares plans
-before it has scheduled any. Distances are in bytes. Counts may be fractions: 3.5 iterations are
-as many on average.
+A nest is read from a scheduled program (`read`) or written down by a strategy that compares plans
+before it schedules. Distances are in bytes. Counts may be fractional averages, such as 3.5
+iterations.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ Kind = Literal["serial", "parallel", "unrolled", "lanes"]
 
 
 class LoopNode(msgspec.Struct, eq=False):
-    """A loop: how often its body runs in one thread.
+    """A loop and how often its body runs in one thread.
 
     Attributes:
-        count: iterations; of a parallel loop, those of the busiest thread.
-        kind: "unrolled" and "lanes" loops are instructions, not time.
-        body: what runs in each iteration, in order.
-        tasks: of a parallel loop, the iterations of all threads; else 0.
-        divided: whether the threads have different iterations of it.
-        whole: of a parallel loop, its iterations in all threads; else 0.
+        count: iterations; for a parallel loop, those of the busiest thread.
+        kind: "unrolled" and "lanes" loops multiply instructions instead of iterations.
+        body: statements and loops of each iteration, in order.
+        tasks: for a parallel loop, the iterations of all threads, rounded up; else 0.
+        divided: whether the threads execute different iterations of it.
+        whole: for a parallel loop, its iterations in all threads; else 0.
     """
 
     count: float
@@ -36,8 +36,8 @@ class LoopNode(msgspec.Struct, eq=False):
 
 
 class BufferNode(msgspec.Struct, eq=False):
-    """A buffer: its size in bytes, and whether it is meant to lie in registers; a cold one is in no
-    cache when the program begins, however often it runs."""
+    """A buffer, its size in bytes, and whether it is kept in registers. A cold buffer is in no
+    cache when the program begins, even if called repeatedly."""
 
     name: str
     size: float
@@ -46,15 +46,15 @@ class BufferNode(msgspec.Struct, eq=False):
 
 
 class AccessNode(msgspec.Struct, eq=False):
-    """A load or store of one element, or with loops of lanes of as many.
+    """A load or store of one element, or of one vector inside loops of kind "lanes".
 
     Attributes:
-        storage: what is touched.
-        moves: bytes by which each loop moves it; loops that do not are left out.
+        storage: the buffer accessed.
+        moves: byte stride per loop; loops that do not move the access are omitted.
         width: bytes of an element.
-        base: bytes from the start of the storage when all counters are 0.
+        base: byte offset in the buffer when all counters are 0.
         stored: whether it is a store.
-        scattered: whether it may be anywhere, as an index that is read from memory.
+        scattered: whether it may be anywhere in the buffer, as with an index loaded from memory.
     """
 
     storage: BufferNode
@@ -66,13 +66,13 @@ class AccessNode(msgspec.Struct, eq=False):
 
 
 class StatementNode(msgspec.Struct, eq=False):
-    """A statement.
+    """A statement: its memory accesses and arithmetic.
 
     Attributes:
-        accesses: what it loads and stores.
-        operations: arithmetic instructions per element, or per vector within loops of lanes.
-        chained: whether it updates what it stores, so that one instance waits for the last.
-        share: of the times it is passed, how often it runs.
+        accesses: its loads and stores.
+        operations: arithmetic instructions per element, or per vector inside lane loops.
+        chained: whether it updates what it stores, so that each instance waits for the previous.
+        share: fraction of the surrounding iterations in which it runs.
         width: bytes of an element of its arithmetic.
     """
 
@@ -86,7 +86,7 @@ class StatementNode(msgspec.Struct, eq=False):
 def steps(
     nodes: list[LoopNode | StatementNode],
 ) -> Iterator[tuple[StatementNode, tuple[LoopNode, ...]]]:
-    """All steps below some nodes, each with the loops from these nodes down to it."""
+    """All statements below some nodes, each with the loops from these nodes down to it."""
     for node in nodes:
         if isinstance(node, StatementNode):
             yield node, ()

@@ -1,16 +1,17 @@
-"""Nests out of scheduled tensor programs.
+"""Read loop nests from scheduled tensor programs.
 
-Block iterators become what they are bound to, views become regions of what they show, and loops
-whose variable is divided somewhere become one loop per digit:
+Block iterators are replaced by their bindings and views by regions of their source. A loop whose
+variable is divided somewhere becomes one loop per digit:
 
     for task in T.parallel(32):        loop of 4 (parallel), loop of 8 (parallel)
         A[task // 8, task % 8]    →    A moves by rows with the first, by elements with the second
 
-Intermediate buffers are as small as lowering will make them: what lies inside the loops that all
-accesses share. Their rows then follow each other closely.
+Intermediate buffers have the size that lowering will give them: the region accessed within the
+loops that all accesses share. Their rows are then close together.
 
-Loops annotated `loop_partition` are cut where a condition on them changes. What is chosen by it
-runs without being chosen, as often as it holds; so does what is computed for that alone.
+Loops annotated `loop_partition` are split where a condition on them changes. Values selected by
+such a condition are then computed without the selection, as often as it holds; so are values
+computed only for them.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ _OPERATIONS = {
     "reinterpret": 0, "as_index": 0, "checked_index": 0, "checked_divisor": 0, "prefetch": 1,
     "vector_reduce_add": 6, "vector_reduce_max": 6, "vector_reduce_min": 6,
 }  # fmt: skip
-"""Vector instructions of a builtin operation; one where it is not listed."""
-_ROUNDING = 1e-6  # of a number of tasks
-_DIVISION = 5  # instructions whose time a division takes
+"""Vector instructions per builtin operation; others count as one."""
+_ROUNDING = 1e-6  # tolerance when rounding a number of tasks down
+_DIVISION = 5  # cost of a division in instructions
 _KINDS: dict[ir.ForKind, Kind] = {
     ir.ForKind.PARALLEL: "parallel",
     ir.ForKind.UNROLLED: "unrolled",
@@ -44,7 +45,7 @@ _KINDS: dict[ir.ForKind, Kind] = {
 
 
 class _Place(msgspec.Struct):
-    """An access before the layout of its buffer is known: a form per dimension."""
+    """An access before the layout of its buffer is known: one form per dimension."""
 
     access: AccessNode
     buffer: ir.Buffer
@@ -56,7 +57,7 @@ class Reader:
     """Reads one program.
 
     Attributes:
-        notes: what could not be told from the program, and what was assumed.
+        notes: properties that the program does not determine, and the assumptions made instead.
     """
 
     def __init__(self, func: ir.PrimFunc, target: Target, sizes: Mapping[str, int]) -> None:
@@ -83,7 +84,7 @@ class Reader:
 
     def _size(self, var: ir.Var, sizes: Mapping[str, int]) -> int:
         if var.name not in sizes:
-            self.notes.append(f"{var.name} is taken as 128: no size was given")
+            self.notes.append(f"{var.name} is assumed to be 128: no size was given")
         return sizes.get(var.name, 128)
 
     def _statement(self, stmt: ir.Stmt) -> list[LoopNode | StatementNode]:
@@ -103,15 +104,15 @@ class Reader:
             self._known[stmt.var] = form_of(stmt.value, self._known)
             return self._statement(stmt.body)
         if isinstance(stmt, ir.DeclBuffer):
-            self.notes.append(f"buffer {stmt.buffer.name} is taken as memory of its own")
+            self.notes.append(f"buffer {stmt.buffer.name} is assumed to have its own memory")
         if isinstance(stmt, ir.While):
-            self.notes.append("a while loop is taken to run once")
+            self.notes.append("a while loop is assumed to run once")
         if isinstance(stmt, ir.AttrStmt | ir.Allocate | ir.DeclBuffer | ir.While):
             return self._statement(stmt.body)
         return []
 
     def _choice(self, stmt: ir.IfThenElse) -> list[LoopNode | StatementNode]:
-        """Both sides, each as often as its condition lets it, as far as that is known."""
+        """Both branches, each as often as its condition holds; always if that is unknown."""
         share = self._share(stmt.condition)
         holds, fails = (1.0, 1.0) if share is None else (share, 1 - share)
         nodes: list[LoopNode | StatementNode] = []
@@ -151,7 +152,7 @@ class Reader:
         return around(chain, body)
 
     def _leave_out(self, body: list[LoopNode | StatementNode]) -> None:
-        """What goes to registers for steps that a cut loop leaves out is left out with them."""
+        """Lower the share of statements whose register results only partially run ones read."""
         inside = [step for step, _ in steps(body)]
         readers: dict[BufferNode, list[StatementNode]] = {}
         for step in inside:
@@ -168,7 +169,7 @@ class Reader:
                     step.share *= share
 
     def _digits(self, var: ir.Var, extent: float, kind: Kind) -> list[tuple[LoopNode, int]]:
-        """Loops that count an extent together, outermost first, each with its radix."""
+        """Loops that together count an extent, outermost first, each with its radix."""
         sizes, step = list[int](), 1
         for divisor in sorted(self._divisors.get(var, ())):
             if step < divisor < extent and divisor % step == 0:
@@ -205,13 +206,13 @@ class Reader:
         return nodes
 
     def _holds(self, condition: ir.Expr) -> float:
-        """How often a condition holds; always, where nothing is known."""
+        """Fraction of iterations in which a condition holds; 1 if unknown."""
         share = self._share(condition)
         return 1.0 if share is None else share
 
     def _share(self, condition: ir.Expr) -> float | None:
-        """How often a condition holds, in all threads together, its sides being as likely to be
-        anywhere in their range."""
+        """Fraction of the iterations of all threads in which a condition holds; None if unknown.
+        The difference of its sides is assumed to be uniformly distributed in its range."""
         if isinstance(condition, ir.And):
             return self._holds(condition.a) * self._holds(condition.b)
         if isinstance(condition, ir.GT | ir.GE):
@@ -228,11 +229,11 @@ class Reader:
         return min(1.0, max(0.0, (1 - fewer - low) / (high - low + 1)))
 
     def _of_busiest(self, share: float, condition: ir.Expr) -> float:
-        """The share of its iterations in which the busiest thread finds a condition to hold.
+        """Fraction of the busiest thread's iterations in which a condition holds.
 
-        Each thread takes another task when it has done one, so tasks in which it holds seldom leave
-        their thread to others: what counts are whole tasks, and what is left of one.
-        """
+        Threads take a new task whenever they finish one, so tasks in which the condition seldom
+        holds free their thread for others. Work is therefore counted in whole tasks and a
+        remainder, shared evenly by the threads.
         parallel = [loop for loop in self._loops if loop.whole]
         forms = [form_of(var, self._known) for var in ir.free_vars(condition)]
         if not any(loop in form.steps for form in forms for loop in parallel):
@@ -257,9 +258,9 @@ class Reader:
         return step
 
     def _chosen(self, value: ir.Expr, store: ir.BufferStore) -> tuple[ir.Expr, float]:
-        """What is stored where a loop is not cut away, and how often that is: of what a condition
-        on such a loop chooses, alone or as what an element is updated with, the side that is no
-        constant."""
+        """The value stored after loop partitioning, and how often it is stored. If a condition on
+        a partitioned loop selects between a computed value and a constant, alone or as the update
+        of an element, only the computed value remains."""
         if isinstance(value, ir.Select):
             share = self._cut_share(value.condition)
             if share is not None and _is_constant(value.false_value) and share > 0:
@@ -278,7 +279,7 @@ class Reader:
         return value, 1.0
 
     def _cut_share(self, condition: ir.Expr) -> float | None:
-        """How often a condition on loops that are cut holds; None for another one."""
+        """How often a condition on partitioned loops holds; None for other conditions."""
         if isinstance(condition, ir.And):
             both = [self._cut_share(side) for side in (condition.a, condition.b)]
             return None if None in both else math.prod(one for one in both if one is not None)
@@ -336,7 +337,7 @@ class Reader:
         return self._storages[buffer]
 
     def _operations(self, value: ir.Expr) -> float:
-        """Instructions of an expression; indices and what is constant cost nothing."""
+        """Instructions of an expression; indices and constants cost nothing."""
         if isinstance(value, ir.Add | ir.Sub) and self._target.fma and value.dtype.is_float:
             for product, other in ((value.b, value.a), (value.a, value.b)):
                 if isinstance(product, ir.Mul):
@@ -356,7 +357,7 @@ class Reader:
         return own + sum(map(self._operations, children))
 
     def _lay_out(self) -> None:
-        """Addresses of all accesses, once it is known how small each buffer will be."""
+        """Compute the addresses of all accesses, once the size of each buffer is known."""
         by_buffer: dict[ir.Buffer, list[_Place]] = {}
         for place in self._places:
             by_buffer.setdefault(place.buffer, []).append(place)
@@ -388,14 +389,14 @@ class Reader:
         place.access.moves, place.access.base = total.steps, total.base
         place.access.scattered = total.scattered
         if total.scattered:
-            self.notes.append(f"accesses of {place.buffer.name} may be anywhere in it")
+            self.notes.append(f"accesses of {place.buffer.name} are assumed to be random")
 
 
 def share_out(loops: Sequence[LoopNode], threads: int, tasks: int = 0) -> None:
-    """Leave the busiest thread its part of a parallel loop, outermost digits first.
+    """Assign the busiest thread its share of a parallel loop, outermost digits first.
 
-    Counts with a fraction stand for a last iteration that is not a whole one, and is a task like
-    the others; where `tasks` says how many there are, for one that has fewer of them.
+    A fractional count ends with a partial iteration, which is a task like the others. `tasks`
+    overrides the number of tasks if it is smaller than the product of the rounded counts.
     """
     total = math.prod(loop.count for loop in loops)
     tasks = tasks or math.prod(math.ceil(loop.count) for loop in loops)
@@ -412,7 +413,7 @@ def share_out(loops: Sequence[LoopNode], threads: int, tasks: int = 0) -> None:
 def around(
     loops: Sequence[LoopNode], body: list[LoopNode | StatementNode]
 ) -> list[LoopNode | StatementNode]:
-    """Put loops around a body, the first one outermost."""
+    """Wrap a body in loops, the first one outermost."""
     for loop in reversed(loops):
         loop.body = body
         body = [loop]
@@ -424,7 +425,7 @@ def _is_constant(value: ir.Expr) -> bool:
 
 
 def _range_in_all_threads(form: StridedIndex) -> tuple[float, float]:
-    """The least and the greatest value, in whatever thread."""
+    """Smallest and largest value over all threads."""
     reach = [step * (max(loop.count, loop.whole) - 1) for loop, step in form.steps.items()]
     return form.base + sum(min(0.0, r) for r in reach), form.base + sum(max(0.0, r) for r in reach)
 
@@ -436,14 +437,14 @@ def _without(form: StridedIndex, loops: set[LoopNode]) -> StridedIndex:
 
 
 def _span(forms: list[StridedIndex], most: float) -> float:
-    """Elements of a dimension that are touched."""
+    """Number of elements accessed along a dimension."""
     if any(form.scattered for form in forms):
         return most
     return min(most, max(f.high() for f in forms) - min(f.low() for f in forms) + 1)
 
 
 def _divisors(func: ir.PrimFunc) -> dict[ir.Var, set[int]]:
-    """By what each loop variable is divided, itself or as the value of a block's iterator."""
+    """Constants by which each loop variable is divided, directly or through block iterators."""
     result: dict[ir.Var, set[int]] = {}
     for node in ir.collect(func.body, ir.BinaryOp):
         by = ir.const_int(node.b) if isinstance(node, ir.FloorDiv | ir.FloorMod) else None

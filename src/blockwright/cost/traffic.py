@@ -1,9 +1,8 @@
-"""Lines that kernels fetch into each level of the memory, by the footprint method.
+"""Count the lines that kernels fetch into each memory level, by the footprint method.
 
-While one iteration of a loop finds room in a level, what it shares with the next iteration is still
-there: the whole loop fetches each line that it touches once. Where an iteration finds no room,
-every iteration fetches anew what it needs. Up to a quarter beyond the size of a level the truth is
-taken to lie between.
+While one iteration of a loop fits into a level, data shared with the next iteration is still
+there: the whole loop fetches each line that it touches once. Otherwise every iteration fetches its
+lines anew. For footprints up to a quarter larger than the level, the result is interpolated.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from blockwright.cost.nest import BufferNode, LoopNode
 from blockwright.target import Target
 
 Fetched = dict[tuple[int, BufferNode], float]
-"""Lines by kernel, that is its position in program order, and storage."""
+"""Lines by kernel (its position in program order) and buffer."""
 
 _ROOMY, _CROWDED = 1.0, 1.25
 _Members = Sequence[tuple[int, CodeRegion]]
 
 
 def cache_levels(target: Target) -> list[CacheLevel]:
-    """The data caches, nearest first, as one of the target's threads finds them."""
+    """The data caches, nearest first, with the capacity available to one thread."""
     result: list[CacheLevel] = []
     for number, cache in enumerate(target.caches, 1):
         mine = cache.size / max(1, min(cache.shared_by, target.num_threads))
@@ -33,7 +32,7 @@ def cache_levels(target: Target) -> list[CacheLevel]:
 
 
 def page_levels(target: Target) -> list[CacheLevel]:
-    """The translation buffers, whose lines are pages."""
+    """The TLBs, as caches whose lines are pages."""
     names = ("TLB", "second TLB")
     core = target.core
     return [
@@ -47,9 +46,9 @@ def traffic(kernels: Sequence[CodeRegion], level: CacheLevel, again: bool = True
 
     Args:
         kernels: in program order.
-        level: what they are fetched into.
-        again: whether the program runs over and over, so that a first touch may find its line, if
-            it is not of a cold storage.
+        level: the cache that the lines are fetched into.
+        again: whether the program runs repeatedly, so that a first access may hit, unless its
+            buffer is cold.
     """
     members = list(enumerate(kernels))
     result = _below(members, 0, level)
@@ -61,7 +60,7 @@ def traffic(kernels: Sequence[CodeRegion], level: CacheLevel, again: bool = True
 
 
 def _below(members: _Members, depth: int, level: CacheLevel) -> Fetched:
-    """What one iteration of the innermost of `depth` shared loops fetches."""
+    """Lines that one iteration of the innermost of `depth` shared loops fetches."""
     total: Fetched = {}
     for loop, inside in _by_loop(members, depth):
         if loop is None:
@@ -78,7 +77,7 @@ def _below(members: _Members, depth: int, level: CacheLevel) -> Fetched:
 def _by_loop(
     members: _Members, depth: int
 ) -> list[tuple[LoopNode | None, list[tuple[int, CodeRegion]]]]:
-    """Neighbours that share the next loop, together."""
+    """Group adjacent kernels by their next shared loop."""
     result: list[tuple[LoopNode | None, list[tuple[int, CodeRegion]]]] = []
     for number, kernel in members:
         loop = kernel.loops[depth] if len(kernel.loops) > depth else None
@@ -89,9 +88,9 @@ def _by_loop(
 
 
 def _distinct(members: _Members, depth: int, level: CacheLevel) -> tuple[Fetched, float]:
-    """Distinct lines touched by the loops from a depth on, and the share of the level they take.
+    """Distinct lines touched by the loops from a depth on, and the fraction of the level they fill.
 
-    Kernels that touch one storage are taken to touch the same part of it.
+    Kernels that access one buffer are assumed to touch the same part of it.
     """
     lines: Fetched = {}
     shares: dict[BufferNode, float] = {}
@@ -112,5 +111,5 @@ def _distinct(members: _Members, depth: int, level: CacheLevel) -> tuple[Fetched
 
 
 def _fits(share: float) -> float:
-    """How much of the time what takes this share of a level stays there."""
+    """Probability that data filling this fraction of a level stays there."""
     return min(1.0, max(0.0, (_CROWDED - share) / (_CROWDED - _ROOMY)))

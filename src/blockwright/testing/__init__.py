@@ -1,4 +1,4 @@
-"""For tests: random programs, arguments for them, and comparison by running."""
+"""Test support: random programs, arguments for them, and comparison by running."""
 
 from blockwright.testing.arrays import make_arrays, random_sizes
 from blockwright.testing.check import assert_same_meaning, difference

@@ -1,4 +1,4 @@
-"""Arguments for programs: values for symbolic sizes, and arrays filled at random."""
+"""Random arguments for programs: values of symbolic sizes, and arrays."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from blockwright.ir.attributes import LOWER_BOUND, NOALIAS, UPPER_BOUND
 
 Array = np.ndarray[Any, Any]
 MOST = 9
-"""The largest value drawn for a symbolic size."""
+"""Largest value drawn for a symbolic size."""
 _AT_ENDS = 0.25
-"""Share of integers that are at the ends of their type."""
+"""Fraction of integers drawn near the limits of their type."""
 _ONE_MEMORY = 0.6
-"""Share of parameters that are one memory with an earlier one, where they may be."""
+"""Fraction of parameters that share memory with an earlier one, if they may alias."""
 
 
 def random_sizes(func: ir.PrimFunc, seed: int) -> dict[str, int]:
@@ -37,7 +37,7 @@ def random_sizes(func: ir.PrimFunc, seed: int) -> dict[str, int]:
 
 
 def small_sizes(func: ir.PrimFunc, seed: int) -> list[dict[str, int]]:
-    """Sizes at which tiles are empty or cut off: the least of each, and 0 to 2 more of each."""
+    """Sizes that make tiles empty or partial: the minimum of each, and 0 to 2 more."""
     usual = random_sizes(func, seed)
     low: dict[str, int] = func.attrs.get(LOWER_BOUND, {})
     if not usual:
@@ -53,11 +53,11 @@ def small_sizes(func: ir.PrimFunc, seed: int) -> list[dict[str, int]]:
 def make_arrays(
     func: ir.PrimFunc, seed: int, sizes: Mapping[str, int] | None = None
 ) -> list[Array]:
-    """Arguments: floats of order one, row numbers within range for gathers, and other integers
-    that are small or at the ends of their types.
+    """Random arguments: floats of order one, in-range row numbers for gathers, and other integers
+    that are small or near the limits of their types.
 
-    Outputs get random values too, so that a program that forgets to write them is found out. Of a
-    function with "tir.noalias": False, some parameters of floats are one array.
+    Outputs are filled with random values too, so that missing writes are detected. For a function
+    with "tir.noalias": False, some float parameters share one array.
     """
     known = random_sizes(func, seed) if sizes is None else sizes
     rng = np.random.default_rng(seed)
@@ -70,7 +70,7 @@ def make_arrays(
 
 
 def _joined(arrays: list[Array], seed: int) -> list[Array]:
-    """The arrays with some of those that are alike being one and the same."""
+    """Replace some arrays by an earlier one of the same type and shape."""
     chance = random.Random(f"{seed} one memory")
     joined: list[Array] = []
     for array in arrays:
@@ -81,16 +81,16 @@ def _joined(arrays: list[Array], seed: int) -> list[Array]:
 
 
 def copied(arrays: Sequence[Array]) -> list[Array]:
-    """Copies of arguments, of which those that were one array are one array again."""
+    """Copy arguments; aliases of one array stay aliases."""
     copies = {id(a): a.copy() for a in arrays}
     return [copies[id(a)] for a in arrays]
 
 
 class Fenced:
-    """Copies of arguments in memory of their own, with bytes around each that nothing may write.
+    """Copies of arguments in separate memory, with guard bytes around each.
 
     Attributes:
-        arrays: the copies; those that were one array are one array again.
+        arrays: the copies; aliases of one array stay aliases.
     """
 
     def __init__(self, given: Sequence[Array]) -> None:
@@ -107,12 +107,12 @@ class Fenced:
         self._names = [id(array) for array in given]
 
     def broken(self) -> list[int]:
-        """Positions of arguments whose surroundings have been written."""
+        """Positions of arguments whose guard bytes have been overwritten."""
         return [k for k, name in enumerate(self._names) if _is_broken(self._around[name])]
 
 
 _FENCE = 64
-"""Bytes on each side: those of the longest vector."""
+"""Guard bytes on each side: the size of the longest vector."""
 _UNTOUCHED = 0xA5
 
 

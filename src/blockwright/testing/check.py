@@ -1,10 +1,10 @@
-"""Do two tensor programs mean the same? Both run on the interpreter with the same random inputs.
+"""Compare two tensor programs by running both on the interpreter with the same random inputs.
 
-Tolerance. Programs that differ by reassociation of reductions differ by rounding only. A sum of n
+Tolerance: programs that differ by reassociation of reductions differ only by rounding. A sum of n
 terms of size one passes through partial sums of size √n; its n roundings add up to about ε·n, while
-the results themselves are of size √n: relative to the largest result, ε·√n. Every block may add a
-contribution of its own, so the bound is 4 ε √n per block, relative to the largest magnitude in the
-output (at least one, the size of the inputs). Integers and booleans must be equal.
+the results themselves are of size √n: relative to the largest result, ε·√n. Every block may add
+such an error, so the bound is 4 ε √n per block, relative to the largest magnitude in the output (at
+least one, the size of the inputs). Integers and booleans must be equal.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ def assert_same_meaning(
     exact: bool = False,
     entry: str = "main",
 ) -> None:
-    """Raise AssertionError when `after` computes something else than `before`.
+    """Raise AssertionError if `after` computes different results than `before`.
 
     Args:
         before, after: functions with the same parameters, or modules with a function `entry`.
-        seed: of the inputs and, unless `sizes` is given, of the symbolic sizes.
-        arrays: inputs and initial outputs, in place of random ones.
-        exact: equal bits (but for NaN payloads); otherwise within the tolerance of the module text.
+        seed: seed of the inputs and, unless `sizes` is given, of the symbolic sizes.
+        arrays: inputs and initial outputs, instead of random ones.
+        exact: require equal bits (except NaN payloads) instead of the module's tolerance.
 
-    `after` runs with all the interpreter's checks, and again in reverse order where it has loops
-    whose order is free; an InterpretError of either program is not caught.
+    `after` runs with all checks of the interpreter, and again in reverse order if it has loops
+    whose order is free. InterpretErrors of either program propagate.
     """
     reference = Reference(before, seed=seed, sizes=sizes, arrays=arrays, entry=entry)
     reference.assert_met(after, exact=exact)
 
 
 class Reference:
-    """What a program computes for one set of inputs, to hold several others against it.
+    """The results of a program for one set of inputs, to compare several others with.
 
-    The arguments are those of `assert_same_meaning`, and `limit`, the iterations of loops that the
-    program may take (InterpretError BW757 beyond them).
+    The arguments are those of `assert_same_meaning`, and `limit`, the maximum number of loop
+    iterations of the program (InterpretError BW757 beyond it).
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Reference:
         self.expected = _run(program, self.given, self.scalars, entry, None, limit)
 
     def assert_met(self, after: Programs, *, exact: bool = False) -> None:
-        """Raise AssertionError when `after` computes something else on the interpreter."""
+        """Raise AssertionError if `after` computes different results on the interpreter."""
         second = _entry(after, self.entry)
         scalars = _renamed(second, self.func, self.scalars)
         orders: list[str | None] = [None, "reverse"] if _has_free_order(second) else [None]
@@ -86,7 +86,7 @@ class Reference:
     def assert_results(
         self, actual: Sequence[Array], after: Programs, *, exact: bool = False, note: str = ""
     ) -> None:
-        """Raise AssertionError when these arrays, which `after` left behind, differ."""
+        """Raise AssertionError if these arrays, computed by `after`, differ."""
         limit = 0.0 if exact else tolerance_steps(self.func, self.sizes)
         for buffer, x, y in zip(self.func.buffers, self.expected, actual, strict=True):
             problem = difference(x, y, limit)
@@ -98,7 +98,7 @@ class Reference:
 
 
 def tolerance_steps(func: ir.PrimFunc, sizes: Mapping[str, int]) -> float:
-    """4 √n per block, n its number of terms; to be multiplied by ε and the output's magnitude."""
+    """Tolerance in units of ε times the output's magnitude: 4 √n per block with n terms."""
     total = 0.0
     for block in ir.blocks(func.body):
         terms = 1
@@ -115,7 +115,7 @@ def _extent(extent: ir.Expr, sizes: Mapping[str, int]) -> int:
 
 
 def difference(expected: Array, actual: Array, steps: float) -> str | None:
-    """Where two arrays differ by more than `steps` ε of the largest magnitude; None if nowhere."""
+    """Describe where arrays differ by more than `steps` ε of the largest magnitude; else None."""
     if expected.dtype.kind in "iub":
         wrong = expected != actual
         allowed: Any = 0
@@ -143,7 +143,7 @@ def _eps(array: Array) -> float:
 def _entry(program: Programs, entry: str) -> ir.PrimFunc:
     func = program[entry] if isinstance(program, ir.IRModule) else program
     if not isinstance(func, ir.PrimFunc):
-        raise TypeError(f"{entry!r} is no tensor program")
+        raise TypeError(f"{entry!r} is not a tensor program")
     return func
 
 
@@ -155,7 +155,7 @@ def _scalars(func: ir.PrimFunc) -> list[ir.Var]:
 def _renamed(
     func: ir.PrimFunc, original: ir.PrimFunc, scalars: Mapping[str, int]
 ) -> dict[str, int]:
-    """Scalars under the names that `func` has for them, by position."""
+    """Rename scalars to the parameter names of `func`, by position."""
     pairs = zip(_scalars(func), _scalars(original), strict=True)
     return {mine.name: scalars[theirs.name] for mine, theirs in pairs}
 
