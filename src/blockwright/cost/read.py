@@ -234,6 +234,7 @@ class Reader:
         Threads take a new task whenever they finish one, so tasks in which the condition seldom
         holds free their thread for others. Work is therefore counted in whole tasks and a
         remainder, shared evenly by the threads.
+        """
         parallel = [loop for loop in self._loops if loop.whole]
         forms = [form_of(var, self._known) for var in ir.free_vars(condition)]
         if not any(loop in form.steps for form in forms for loop in parallel):
