@@ -1,7 +1,7 @@
-"""Random tensor programs and arguments for them, the same for the same seed on every machine.
+"""Generate random tensor programs; a seed gives the same program on every machine.
 
-A program grows stage by stage: each stage computes a new tensor from those there are. What no later
-stage uses becomes an output. Stages are chosen to be tame: values stay of order one and results
+A program grows by stages, each of which computes a new tensor from existing ones. Tensors that no
+later stage uses become outputs. Stages are numerically benign: values stay of order one and results
 depend continuously on inputs, so that two correct programs agree within rounding.
 """
 
@@ -85,21 +85,20 @@ UNUSUAL = (
     "tallied",
     "picked",
 )
-"""Stages with blocks that do more than store one element (`generators.unusual`), that stand in
-loops out of the ordinary (`nests`), whose extents may be 0 (`extents`), that use declared views of
-parts (`parts`), or that reduce side by side or atomically (`beside`)."""
+"""Stages with blocks that do more than store one element (`generators.unusual`), with unusual loops
+(`nests`), with extents that may be 0 (`extents`), with declared views of parts (`parts`), or with
+reductions in one block or atomic updates (`beside`)."""
 
-_NAMED = 0.25
-_STEERED = 0.1  # of programs have a block that data let run
-"""How many programs with unusual stages have second names."""
+_NAMED = 0.25  # fraction of programs with unusual stages that get second names
+_STEERED = 0.1  # fraction of these in which a block runs depending on data
 _SHORT = 0.05
-"""How many of them have a sum that leaves out steps of its domain, or all of them."""
+"""Fraction of these with a sum that skips some or all steps of its domain."""
 _EMPTY = 0.15
-"""How many of them may have tensors without elements in fixed shapes."""
+"""Fraction of these that may have tensors without elements in fixed shapes."""
 
 
 class _Maker(Usual, Unusual, Nests, Extents, StageMakers, Beside):
-    """All stages there are."""
+    """Combines all kinds of stages."""
 
     def stage(self, kind: str) -> None:
         method: Callable[[], Tensor] = getattr(self, f"_{kind}")
@@ -114,15 +113,15 @@ def random_program(
     dtype: str = "float32",
     unusual: bool = False,
 ) -> ir.PrimFunc:
-    """A random program with the attribute "num_outputs".
+    """Generate a random program with the attribute "num_outputs".
 
     Args:
-        seed: decides everything.
-        stages: number of blocks, 1 to 5 when not given.
-        symbolic: whether dimensions may be symbols; left to the seed when not given.
+        seed: determines the program.
+        stages: number of blocks; 1 to 5 by default.
+        symbolic: whether dimensions may be symbols; by default the seed decides.
         dtype: element type of the float tensors.
-        unusual: whether stages may be of the kinds in `UNUSUAL` too, and buffers and values may
-            have second names.
+        unusual: whether the stages of `UNUSUAL` are drawn too, and buffers and values may have
+            second names.
     """
     kinds = (*STAGES, *UNUSUAL) if unusual else STAGES
     empty = unusual and random.Random(f"{seed} empty").random() < _EMPTY
@@ -153,7 +152,7 @@ def _drawn(
     maker = _Maker(chance, sized, dtype, seed, empty=empty)
     for _ in range(stages or chance.randint(1, 5)):
         maker.stage(chance.choice(kinds))
-    apart = random.Random(f"{seed} short sum")  # leaves other stages as they are
+    apart = random.Random(f"{seed} short sum")  # so that other stages do not change
     if len(kinds) > len(STAGES) and apart.random() < _SHORT:
         maker.chance = apart
         maker.stage("short_sum")
@@ -165,8 +164,8 @@ def _drawn(
 
 
 def _with_least_sizes(program: ir.PrimFunc, seed: int, least: int) -> ir.PrimFunc:
-    """The program with the smallest bounds, from `least` on, at which it means something: a gather
-    from an axis without elements does not."""
+    """Set the smallest lower bounds, from `least` on, at which the program is valid: a gather from
+    an axis without elements is not."""
     names: dict[str, int] = program.attrs[LOWER_BOUND]
     for low in range(least, 4):
         attrs = {**program.attrs, LOWER_BOUND: dict.fromkeys(names, low)}

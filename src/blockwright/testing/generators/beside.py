@@ -1,4 +1,4 @@
-"""Stages with reductions side by side in one block, and with atomic updates."""
+"""Stages with several reductions in one block, and with atomic updates."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _STEPS: tuple[_Step, ...] = (
     (ir.maximum, -4.0),
     (ir.minimum, 4.0),
 )
-"""How a result changes with a term, and what it is at first."""
+"""Pairs of an update function and its initial value."""
 
 
 class Beside(Maker):
-    """One method for each kind of stage; it gives what the stage makes."""
+    """One method per kind of stage; it returns the tensor that the stage computes."""
 
     def _sums(self) -> Tensor:
-        """Two or three reductions over the same terms in one block, each for itself."""
+        """Two or three independent reductions over the same terms in one block."""
         x = self.pick(rank=1)
         *lead, length = x.shape
         steps = self.chance.sample(_STEPS, self.chance.choice((2, 2, 3)))
@@ -49,10 +49,10 @@ class Beside(Maker):
         return result[0]
 
     def _best(self) -> Tensor:
-        """The largest or smallest of an input's rows with its position, in the classic form: two
-        named values, each chosen by a comparison.
+        """Argmax or argmin of the rows of an input, in the usual form: two let-bound values, each
+        selected by a comparison.
 
-        Of an input, because a position jumps where values that are rounded differently cross.
+        Rows of an input, because rounding of computed values could change the position.
         """
         shape = [self.size() for _ in range(self.chance.choice((1, 2)))]
         x = self.param([*shape, self.size()])
@@ -88,9 +88,9 @@ class Beside(Maker):
         return best
 
     def _atomic(self) -> Tensor:
-        """Elements at places that data names, updated atomically in loops that may run at once.
+        """Update elements at data-dependent positions atomically, in loops that may be parallel.
 
-        What is added are small whole numbers, which add up to the same in any order.
+        Added values are small integers, whose sum does not depend on the order.
         """
         x = self.pick(rank=1)
         rows = self.param([x.shape[0]], "int64")
@@ -111,7 +111,7 @@ class Beside(Maker):
         return result
 
     def _tallied(self) -> Tensor:
-        """Column sums of whole numbers by atomic updates in parallel rows."""
+        """Sum columns of integers by atomic updates in parallel rows."""
         x = self.pick(rank=1)
         given = self.param([self.size(), x.shape[-1]], "int32")
         result = self.program.alloc(self.name("tallied"), [x.shape[-1]], x.dtype)
@@ -128,8 +128,8 @@ class Beside(Maker):
         return self.compute(x.shape, lambda *i: ir.add(ir.mul(x[i], 0.5), result[i[-1]]))
 
     def _picked(self) -> Tensor:
-        """Rows read, or written, at places that an earlier block computes from data, in integers
-        that may wrap around, and stores in some type."""
+        """Gather or scatter rows at positions that an earlier block computes from data, in integers
+        that may wrap around, stored in some integer type."""
         x = self.pick(rank=1)
         rows = x.shape[0]
         given = self.param([rows], self.chance.choice(("int8", "int32", "int64", "uint8")))

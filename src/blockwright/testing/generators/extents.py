@@ -1,4 +1,4 @@
-"""Stages whose extents are 0 or 1 for small sizes: halves, rests, every second element."""
+"""Stages whose extents are 0 or 1 for small sizes: halves, remainders, every second element."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from blockwright.testing.generators.maker import INT64, Maker
 
 _ANALYZER = Analyzer()
 _FEWER = 0.5
-"""How many sums over parts of fixed axes take fewer steps, down to none, the larger a size is."""
+"""Fraction of partial sums over constant axes whose step count shrinks as a symbol grows."""
 
 
 class Extents(Maker):
-    """One method for each kind of stage; it gives what the stage makes."""
+    """One method per kind of stage; it returns the tensor that the stage computes."""
 
     def _part(self) -> Tensor:
-        """A part of one axis: what is left of size 1 is one element or none."""
+        """Part of one axis; of an axis of size 1, one element or none."""
         x = self.pick(rank=1)
         axis = self.chance.randrange(len(x.shape))
         extent, place = self._drawn_part(x.shape[axis])
@@ -31,7 +31,7 @@ class Extents(Maker):
         return self.compute([*x.shape[:axis], extent, *x.shape[axis + 1 :]], body)
 
     def _steps(self) -> Tensor:
-        """Differences of neighbours along an axis: none where there is one element."""
+        """Differences of neighbors along an axis; none if it has a single element."""
         x = self.pick(rank=1)
         axis = self.chance.randrange(len(x.shape))
         if ir.is_const_int(x.shape[axis], 1) and not self.empty:
@@ -43,22 +43,22 @@ class Extents(Maker):
         return self.compute([*x.shape[:axis], _less_one(x.shape[axis]), *x.shape[axis + 1 :]], body)
 
     def _part_sum(self) -> Tensor:
-        """A sum or an extreme over a part of each row, which may be empty."""
+        """A sum or maximum over part of each row, which may be empty."""
         x = self.pick(rank=1)
         extent, place = self._drawn_part(x.shape[-1])
         combiner = self.chance.choice(("sum", "sum", "max"))
         name = self.name("p")
-        apart = random.Random(f"{self.program.name} {name}")  # leaves other stages as they are
+        apart = random.Random(f"{self.program.name} {name}")  # so that other stages do not change
         rows = [s for s in self.symbols if any(ir.uses_var(n, s) for n in x.shape[:-1])]
         if rows and ir.const_int(x.shape[-1]) is not None and apart.random() < _FEWER:
-            # Where such a sum takes a step, a size is bounded that is not where it takes none.
+            # If the sum has a step, that bounds a size; an empty sum does not.
             extent, place = ir.sub(x.shape[-1], apart.choice(rows)), _same
         return self.program.reduce(
             name, x.shape[:-1], [extent], lambda *i: x[(*i[:-1], place(i[-1]))], combiner
         )
 
     def _short_sum(self) -> Tensor:
-        """A sum over the first steps of its domain, or none of them, into values of the caller."""
+        """A sum over the first steps of its domain, or none, into initial values of the caller."""
         x = self.pick(rank=1)
         *lead, length = x.shape
         result = self.param(list(lead))
@@ -87,7 +87,7 @@ class Extents(Maker):
         return self.compute(lead, lambda *i: ir.mul(result[i], 0.5))
 
     def _blended(self) -> Tensor:
-        """A tensor with a part of its last axis changed in place."""
+        """Copy a tensor, then change part of its last axis in place."""
         x = self.pick(rank=1)
         extent, place = self._drawn_part(x.shape[-1])
         result = self.program.alloc(self.name("blend"), x.shape, x.dtype)
@@ -101,7 +101,7 @@ class Extents(Maker):
         return result
 
     def _drawn_part(self, size: ir.Expr) -> tuple[ir.Expr, Callable[[ir.Expr], ir.Expr]]:
-        """How many elements of an axis a part has, and where each of them stands."""
+        """Draw a part of an axis: its extent, and the position of each of its elements."""
         half, third = ir.floordiv(size, 2), ir.floordiv(size, 3)
         parts: list[tuple[ir.Expr, Callable[[ir.Expr], ir.Expr]]] = [
             (half, lambda i: i),
@@ -125,5 +125,5 @@ def _same(i: ir.Expr) -> ir.Expr:
 
 
 def _less_one(size: ir.Expr) -> ir.Expr:
-    """All elements but one, of an axis that may have none."""
+    """One less than an extent, but at least 0."""
     return _ANALYZER.simplify(ir.maximum(ir.sub(size, 1), ir.const(0, INT64)))

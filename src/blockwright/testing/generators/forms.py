@@ -1,6 +1,5 @@
-"""Other forms of a random program: allocation statements around blocks instead of lists of buffers,
-signatures of gathers that state the element alone, indices of 32 bits, and parameters that may be
-one memory."""
+"""Alternative forms of a random program: allocation statements instead of buffer lists of blocks,
+gather signatures with single elements, 32-bit indices, and parameters that may alias."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ Change = Callable[[ir.PrimFunc, random.Random], ir.PrimFunc]
 
 
 def with_allocations(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
-    """The program with `T.allocate` around the statements that use a buffer; at times inside loops,
-    after a block was moved into a loop of its consumer."""
+    """Allocate buffers by `T.allocate` around the statements that use them; sometimes inside loops,
+    after a block has been moved into a loop of its consumer."""
     moved = _moved(func, chance) if chance.random() < 0.6 else func
     for candidate in (moved, func):
         result = _allocated(candidate, chance)
@@ -64,8 +63,7 @@ def _allocated(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
 
 
 def _around(stmt: ir.Stmt, buffer: ir.Buffer) -> ir.Stmt | None:
-    """A statement with an allocation around the fewest statements that use a buffer; None where
-    none does."""
+    """Wrap the fewest statements that use a buffer in an allocation; None if none uses it."""
     if not _uses(stmt, buffer):
         return None
     if isinstance(stmt, ir.For):
@@ -89,8 +87,8 @@ def _uses(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
 
 
 def _runs(func: ir.PrimFunc) -> bool:
-    """Whether the interpreter runs the program: what lives in one iteration of a loop must have
-    been written there."""
+    """Whether the interpreter accepts the program: a buffer that lives in one iteration must be
+    written before it is read there."""
     try:
         interpret(func, *make_arrays(func, 0))
     except InterpretError:
@@ -99,8 +97,8 @@ def _runs(func: ir.PrimFunc) -> bool:
 
 
 def with_narrow_gathers(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
-    """The program read from a script whose signatures state what data chooses as one element,
-    `A[I[vi]]`, as published programs do; the reader makes whole dimensions of them."""
+    """Read the program from a script whose signatures state a gathered region as one element,
+    `A[I[vi]]`, as published programs do; the parser widens it to whole dimensions."""
 
     def change(node: ir.Node) -> ir.Node | None:
         if not isinstance(node, ir.Block) or ir.collect(node.body, ir.Block):
@@ -134,8 +132,7 @@ def with_narrow_gathers(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc
 
 
 def with_short_indices(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
-    """The program read from a script with indices and sizes of 32 bits, as scripts have them where
-    nothing is said."""
+    """Read the program from a script with 32-bit indices and sizes, the default of scripts."""
     del chance
     numbers = (n for n in ir.walk(func) if isinstance(n, ir.IntImm) and n.dtype.bits == 64)
     if any(not -(2**31) <= n.value < 2**31 for n in numbers):
@@ -148,8 +145,8 @@ def with_short_indices(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
 
 
 def with_one_memory(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
-    """The program with parameters that may be one memory, if two have one shape and it is valid
-    then (parallel iterations may meet); `make_arrays` gives some of them one array."""
+    """Let parameters alias if two have the same shape and the program stays valid, with its
+    parallel iterations; `make_arrays` then passes one array for some of them."""
     del chance
     floats = [b for b in func.buffers if b.dtype.is_float]
     if not any(_same(a.shape, b.shape) for k, a in enumerate(floats) for b in floats[:k]):
@@ -168,4 +165,4 @@ FORMS: tuple[tuple[Change, float], ...] = (
     (with_short_indices, 0.2),
     (with_one_memory, 0.08),
 )
-"""Changes of a program, each with how many programs it is tried on."""
+"""Changes of a program, with the fraction of programs to try each on."""

@@ -1,4 +1,4 @@
-"""Random integer expressions that reach the ends of their types, where arithmetic wraps around."""
+"""Random integer expressions near the limits of their types, where arithmetic wraps around."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _DIVIDE = (ir.FloorDiv, ir.FloorMod, ir.Div, ir.Mod)
 
 
 def ends(dtype: DType) -> list[int]:
-    """Numbers at the ends of a type and around 0."""
+    """Numbers near the limits of a type and around 0."""
     low, high = dtype.min_value, dtype.max_value
     near = (low, low + 1, low + 2, high - 2, high - 1, high, -3, -2, -1, 0, 1, 2, 3, 7)
     return sorted({n for n in near if low <= n <= high})
 
 
 class Integers:
-    """Expressions over some leaves.
+    """Draws expressions over given leaves.
 
-    Every divisor is a number other than 0 or is made odd; every shift is by less than the width.
+    Divisors are nonzero constants or made odd; shift amounts are less than the width.
 
     Args:
-        chance: decides everything.
-        leaves: integer expressions; operands are cast to the type that is asked for.
+        chance: source of all random choices.
+        leaves: integer expressions; operands are cast to the requested type.
     """
 
     def __init__(self, chance: random.Random, leaves: Sequence[ir.Expr]) -> None:
@@ -35,7 +35,7 @@ class Integers:
         self.types = sorted({e.dtype for e in leaves}, key=str)
 
     def value(self, dtype: DType, depth: int) -> ir.Expr:
-        """An expression of a type, with at most `depth` operators above each leaf."""
+        """An expression of a type with at most `depth` operators above each leaf."""
         if depth == 0:
             return self._leaf(dtype)
         makers = [
@@ -52,7 +52,7 @@ class Integers:
         return self.chance.choice(makers)(dtype, depth - 1)
 
     def condition(self, depth: int) -> ir.Expr:
-        """A comparison, or two of them joined."""
+        """A comparison, or two combined by a logical operator."""
         chance = self.chance
         if depth and chance.random() < 0.3:
             a, b = self.condition(depth - 1), self.condition(depth - 1)
@@ -71,7 +71,7 @@ class Integers:
         return ir.cast_to(self.chance.choice(self.leaves), dtype)
 
     def _pair(self, dtype: DType, depth: int) -> tuple[ir.Expr, ir.Expr]:
-        """Two operands; one is often small, and sometimes stands in the other one too."""
+        """Two operands; the second is often small, and sometimes a subexpression of the first."""
         a = self.value(dtype, depth)
         if self.chance.random() < 0.3:
             inside = [n for n in ir.walk(a) if isinstance(n, ir.Expr) and n.dtype is dtype]
@@ -86,8 +86,8 @@ class Integers:
         return ir.binary(self.chance.choice((ir.Add, ir.Sub, ir.Sub, ir.Mul)), a, b)
 
     def _wrapping(self, a: ir.Expr, *others: ir.Expr) -> ir.Expr:
-        """`a`, or a random leaf where every operand is constant: arithmetic on constants alone
-        counts as index arithmetic, which must not overflow."""
+        """`a`, or a random leaf if all operands are constant: arithmetic on constants counts as
+        index arithmetic, which must not overflow."""
         leaves = (ir.BufferLoad, ir.Var)
         if any(isinstance(n, leaves) for operand in (a, *others) for n in ir.walk(operand)):
             return a
@@ -127,7 +127,7 @@ class Integers:
 
 
 def large_index(chance: random.Random, start: ir.Expr) -> ir.Expr:
-    """An index of 32 bits, made of a small one, whose number 32 bits may not hold, but 64 do."""
+    """A 32-bit index expression whose value may exceed 32 bits, but not 64."""
     result, largest = start, 1 << 10
     for _ in range(chance.randint(2, 5)):
         number = chance.choice((3, 7, 77, 65536, 70001, 99997, 1 << 20, (1 << 31) - 1))

@@ -1,4 +1,4 @@
-"""What every stage of a random program needs: sizes, inputs, and tensors to go on from."""
+"""Base of all stages of a random program: sizes, inputs, and the tensors to continue from."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from blockwright.testing.arrays import MOST
 
 INT64 = ir.dtype_of("int64")
 _SIZES = (1, 2, 3, 5, 7, 8, 12, 16)
-_KEPT = 0.1  # how often what a later stage uses is an output too
+_KEPT = 0.1  # probability that a tensor used by a later stage is an output too
 
 
 class Maker:
-    """A program in the making: the tensors there are, and those that nothing uses yet.
+    """A program under construction: its tensors, and those not used yet.
 
     Args:
-        chance: decides everything.
-        symbolic: whether there are symbols.
+        chance: source of all random choices.
+        symbolic: whether sizes may be symbols.
         dtype: element type of the float tensors.
-        seed: names the program.
-        empty: whether a stage may make a tensor without elements where no size is a symbol.
+        seed: part of the program's name.
+        empty: whether a stage may create a tensor without elements even with constant sizes.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Maker:
         return f"{prefix}{self.count}"
 
     def pick(self, *, rank: int = 0) -> Tensor:
-        """A tensor of at least some rank; recent ones are likelier, and count as used."""
+        """Draw a tensor of at least a rank, among the latest three; it counts as used."""
         fitting = [t for t in self.tensors if len(t.shape) >= rank]
         tensor = (
             self.chance.choice(fitting[-3:])

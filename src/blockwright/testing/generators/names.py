@@ -1,5 +1,5 @@
-"""Random programs with second names: views of buffers, through which some blocks read or write, and
-named values, to which some iterators are bound."""
+"""Give random programs second names: views of buffers for some accesses, and let-bound values for
+some iterator bindings."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ KINDS = ("same", "flat", "rows", "bits")
 
 
 class _View(NamedTuple):
-    """A second name of a buffer: how an element is named by it, read and stored.
+    """A view of a buffer: how to index it, and how to convert elements.
 
     Attributes:
-        into, back: of a view with another element type, the value that is stored for one of the
-            buffer's, and the other way round.
+        into, back: convert a value of the buffer to the view's element type, and the reverse.
     """
 
     buffer: ir.Buffer
@@ -29,8 +28,8 @@ class _View(NamedTuple):
 
 
 def with_second_names(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
-    """The program with views of some buffers, and with named values in front of some blocks. Every
-    second view is declared on a named pointer."""
+    """Access some buffers through views, and bind some iterators to let-bound values. Every second
+    view is declared on a let-bound pointer."""
     root = func.root
     assert isinstance(func.body, ir.BlockRealize)
     taken = [
@@ -91,7 +90,7 @@ def _reinterpreted(dtype: str, value: ir.Expr) -> ir.Expr:
 
 
 class _Rename(ir.Mutator):
-    """Lets some blocks read, and some write, a buffer by its other name."""
+    """Redirects the reads of some blocks, and the writes of some, to views."""
 
     def __init__(self, views: dict[ir.Buffer, _View], chance: random.Random) -> None:
         super().__init__()
@@ -121,7 +120,7 @@ class _Rename(ir.Mutator):
         self.reads, self.writes = (
             {b for b in self.views if self.chance.random() < 0.5} for _ in range(2)
         )
-        self._memo = {}  # an access that two blocks share may have two names
+        self._memo = {}  # a node shared by two blocks may be renamed differently
         init = None if node.init is None else self(node.init)
         new = node.replace(body=self(node.body), init=init)
         self.reads, self.writes = around
@@ -152,7 +151,7 @@ class _Rename(ir.Mutator):
 
 
 def _scalar(node: ir.BufferLoad | ir.BufferStore) -> bool:
-    """Whether an access is of one element at a place that is no data: of data, arguments know only
-    which buffer's axis it indexes."""
+    """Whether an access is scalar and its indices contain no loads: for gather indices, argument
+    generation must see which axis of which buffer they index."""
     plain = node.predicate is None and all(i.dtype.is_scalar for i in node.indices)
     return plain and not any(ir.collect(i, ir.BufferLoad) for i in node.indices)

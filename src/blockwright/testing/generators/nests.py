@@ -1,6 +1,6 @@
-"""Stages whose loops, views or inner blocks are out of the ordinary: triangles, nests under a
-condition, ranges that begin late, parallel loops, parts of tensors by other names, computed
-places, and blocks beside conditions, jumps and statements that stand in no block."""
+"""Stages with unusual loops, views or nested blocks: triangular and conditional nests, ranges with
+an offset, parallel loops, views of tensors, computed positions, and blocks beside conditions, jumps
+and statements outside of blocks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from blockwright.testing.generators.maker import INT64, Maker
 
 
 class Nests(Maker):
-    """One method for each kind of stage; it gives what the stage makes."""
+    """One method per kind of stage; it returns the tensor that the stage computes."""
 
     def _triangle(self) -> Tensor:
-        """Elements of a frame, changed in a nest where an inner loop's range depends on an outer
-        one: rows below and above a diagonal, and such that may be empty."""
+        """Change elements of a frame in a nest whose inner range depends on an outer loop: below or
+        above a diagonal, or possibly empty ranges."""
         x = self.pick(rank=2)
         length = x.shape[-1]
         kind = self.chance.choice(("lower", "strict", "upper", "late", "band"))
@@ -40,7 +40,7 @@ class Nests(Maker):
         return self._changed("triangle", x, ranges=ranges)
 
     def _corner(self) -> Tensor:
-        """Elements of a frame, changed by blocks under a condition on the loops."""
+        """Change elements of a frame in blocks with a predicate on the loops."""
         x = self.pick(rank=1)
         length = x.shape[-1]
         kind = self.chance.choice(("sum", "odd", "middle"))
@@ -56,7 +56,7 @@ class Nests(Maker):
         return self._changed("corner", x, where=where)
 
     def _interior(self) -> Tensor:
-        """Elements of a frame away from the border, which may be none of them."""
+        """Change the interior of a frame, which may be empty."""
         x = self.pick(rank=1)
         width = self.chance.choice((1, 1, 2))
 
@@ -66,11 +66,11 @@ class Nests(Maker):
         return self._changed("interior", x, ranges=ranges)
 
     def _parallel(self) -> Tensor:
-        """All elements of a frame, changed in rows that may run at once."""
+        """Change all elements of a frame in parallel rows."""
         return self._changed("parallel", self.pick(rank=1), kind=ir.ForKind.PARALLEL)
 
     def _branch(self) -> Tensor:
-        """Elements of a frame, changed by blocks under an `if`."""
+        """Change elements of a frame in blocks under an `if`."""
         x = self.pick(rank=1)
         where = self._decision(x)
 
@@ -80,7 +80,7 @@ class Nests(Maker):
         return self._changed("branch", x, around=around)
 
     def _skipped(self) -> Tensor:
-        """Elements of a frame, changed by blocks of which some iterations are left early."""
+        """Change elements of a frame in a loop body with a conditional `break` or `continue`."""
         x = self.pick(rank=1)
         where = self._decision(x)
         word, late = self.chance.choice(("continue", "continue", "break")), self.chance.random()
@@ -93,7 +93,7 @@ class Nests(Maker):
         return self._changed("skipped", x, around=around)
 
     def _bare(self) -> Tensor:
-        """Elements of a frame, changed by blocks beside a statement that stands in no block."""
+        """Change elements of a frame in blocks next to a statement outside of any block."""
         x = self.pick(rank=1)
         also = self._frame("beside", x) if self.chance.random() < 0.7 else None
         first = self.chance.random() < 0.5
@@ -109,8 +109,8 @@ class Nests(Maker):
         return self._changed("bare", x, around=around)
 
     def _decision(self, x: Tensor) -> Callable[..., ir.Expr]:
-        """A condition on the loops over a tensor, or on an input: of what is computed, values may
-        be rounded to either side."""
+        """A condition on loops, or on an input. Computed values are not used, because rounding
+        could change the result."""
         if self.chance.random() < 0.5:
             given = self.param(list(x.shape), "int32")
             return lambda *i: ir.compare(ir.GT, given[i], 0)
@@ -119,7 +119,7 @@ class Nests(Maker):
         return lambda *i: ir.compare(ir.GE, i[0], 1)
 
     def _diagonal(self) -> Tensor:
-        """One element of every row: that of the row's number, as far as there is one."""
+        """The diagonal element of every row, clamped to the length of the row."""
         x = self.pick(rank=2)
         rows, length = (ir.const_int(n) for n in x.shape[-2:])
         inside = rows is not None and length is not None and rows <= length
@@ -131,7 +131,7 @@ class Nests(Maker):
         return self.compute(x.shape[:-1], taken)
 
     def _viewed(self) -> Tensor:
-        """A block that makes rows, which it reads, writes, or both, by another name."""
+        """A block that computes rows and reads, writes, or both, through match-buffer views."""
         x = self.pick(rank=2)
         length = x.shape[-1]
         result = self.program.alloc(self.name("viewed"), x.shape, x.dtype)
@@ -159,7 +159,7 @@ class Nests(Maker):
         return result
 
     def _places(self) -> Tensor:
-        """Rows taken from places that an earlier block computes."""
+        """Gather rows at positions that an earlier block computes."""
         x = self.pick(rank=1)
         rows = x.shape[0]
         step = self.chance.choice((1, 3, -1))
@@ -171,7 +171,7 @@ class Nests(Maker):
         return self.compute(x.shape, lambda *i: ir.mul(x[(places[i[0]], *i[1:])], 0.5))
 
     def _nested(self) -> Tensor:
-        """Rows made by blocks within a block: one into a buffer that lives in it, one out of it."""
+        """Rows computed by nested blocks: one writes a buffer of the outer block, one reads it."""
         x = self.pick(rank=2)
         length = x.shape[-1]
         result = self.program.alloc(self.name("nested"), x.shape, x.dtype)
@@ -193,7 +193,7 @@ class Nests(Maker):
         return result
 
     def _changed(self, prefix: str, x: Tensor, **nest: Any) -> Tensor:
-        """A frame with elements changed by one block, or two that take turns, in one nest."""
+        """Change elements of a frame by one block, or by two in the same nest."""
         result = self._frame(prefix, x)
 
         def change(*i: ir.Expr) -> ir.Stmt:
@@ -206,7 +206,7 @@ class Nests(Maker):
         return result
 
     def _frame(self, prefix: str, x: Tensor) -> Tensor:
-        """A tensor of another one's shape, all of which has a value."""
+        """A new tensor of the same shape, with a value in every element."""
         result = self.program.alloc(self.name(prefix), x.shape, x.dtype)
         self.program.compute(
             "frame", x.shape, lambda *i: ir.mul(x[i], 0.25), into=(result, lambda *i: i)
@@ -214,7 +214,7 @@ class Nests(Maker):
         return result
 
     def _follow(self, prefix: str, changed: Tensor, x: Tensor) -> Callable[..., ir.Stmt]:
-        """A statement that takes what was changed into one more tensor."""
+        """A statement that copies the changed elements to another tensor."""
         also = self.program.alloc(self.name(prefix), x.shape, x.dtype)
         zero = ir.const(0, x.dtype)
         self.program.compute("frame", x.shape, lambda *i: zero, into=(also, lambda *i: i))
@@ -227,14 +227,14 @@ def _range(low: ir.Expr | int, extent: ir.Expr | int) -> ir.Range:
 
 
 def _row(name: str, x: Tensor, lead: Sequence[ir.Expr]) -> ir.MatchBufferRegion:
-    """The last axis of a tensor, by a name of its own."""
+    """A view of the last axis of a tensor."""
     one = [_range(i, 1) for i in lead]
     source = ir.BufferRegion(x.buffer, (*one, _range(0, x.shape[-1])))
     return ir.MatchBufferRegion(ir.Buffer(name, x.dtype, (x.shape[-1],)), source)
 
 
 def _swept(name: str, length: ir.Expr, body: Callable[[ir.Expr], ir.Stmt]) -> ir.Stmt:
-    """A block inside another one, in a loop over its only axis."""
+    """A nested block in a loop over its only axis."""
     j, at = ir.Var("j", INT64), ir.Var("vj", INT64)
     it = ir.IterVar(at, _range(0, length))
     block = ir.Block(name, (it,), (), (), body(at))

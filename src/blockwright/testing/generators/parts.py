@@ -1,5 +1,5 @@
-"""Stages that write or read a part of a tensor by a declared view: one that begins behind a symbol,
-at a row that a loop chooses, or that skips elements."""
+"""Stages that access parts of a tensor by declared views: with a symbolic offset, at a row chosen
+by a loop, or with strides."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _Region = tuple[Tensor | ir.Buffer, Sequence[ir.Expr | ir.Range]]
 
 
 class StageMakers(Maker):
-    """One method for each kind of stage; it gives what the stage makes."""
+    """One method per kind of stage; it returns the tensor that the stage computes."""
 
     def _behind(self) -> Tensor:
-        """Two tensors behind one another along the first axis: the second, or both, written by a
-        view that begins at an offset, which may be a symbol."""
+        """Concatenate two tensors along the first axis; the second, or both, are written through a
+        view with an offset, which may be symbolic."""
         x = self.pick(rank=1)
         more = self.size()
         y = self.param([more, *x.shape[1:]])
@@ -33,7 +33,7 @@ class StageMakers(Maker):
         return joined
 
     def _woven(self) -> Tensor:
-        """A tensor whose even and odd elements are written by views that skip the others."""
+        """Interleave even and odd elements, written through strided views."""
         x = self.pick(rank=1)
         shape: list[ir.Expr] = [*x.shape[:-1], ir.mul(x.shape[-1], 2)]
         woven = self.program.alloc(self.name("woven"), shape, x.dtype)
@@ -50,7 +50,7 @@ class StageMakers(Maker):
         offset: ir.Expr,
         strides: Sequence[ir.Expr] = (),
     ) -> None:
-        """A nest that writes a part of a tensor by a view, declared around the nest."""
+        """Emit a nest that writes part of a tensor through a view, declared around the nest."""
         view = ir.Buffer(self.name("part"), x.dtype, tuple(shape), tuple(strides), offset)
         scale = self.chance.choice((0.5, 0.25))
 
@@ -61,8 +61,8 @@ class StageMakers(Maker):
         self.program.statement(ir.DeclBuffer(view, _first(made.buffer), nest))
 
     def _rows(self) -> Tensor:
-        """Rows of a tensor by a view that begins where a loop around the blocks, or an iterator of
-        the block around, says."""
+        """Copy rows of a tensor through a view whose offset depends on a loop around the blocks, or
+        on an iterator of the enclosing block."""
         x = self.pick(rank=2)
         *lead, length = x.shape
         result = self.program.alloc(self.name("rows"), x.shape, x.dtype)
@@ -132,8 +132,8 @@ class StageMakers(Maker):
 
 
 _Touched = Sequence[tuple[Tensor | ir.Buffer, str]]
-"""Buffers, and what an instance touches: the element of "all" iterators, that of the "last" one,
-or the whole "row" behind all of them."""
+"""Buffers and the part that one block instance accesses: the element at "all" iterators, the one at
+the "last" iterator, or the "row" indexed by all of them."""
 
 
 def _nest(

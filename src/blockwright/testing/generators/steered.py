@@ -12,8 +12,8 @@ from blockwright.testing.arrays import make_arrays
 
 
 def with_data_conditions(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
-    """The program with a block that runs where an element that it reads, or the one at the other
-    end of the row, says so. What it leaves unwritten nobody reads."""
+    """Make one block of a program depend on data: on an element that it reads, or the mirrored one
+    in that row. Elements that it then leaves unwritten are never read."""
     places = [n for n in ir.collect(func.root.body, ir.BlockRealize) if _may_be_steered(func, n)]
     for realize in chance.sample(places, len(places)):
         loads = list(_plain_loads(func, realize))
@@ -29,7 +29,7 @@ def with_data_conditions(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFun
 
 
 def _may_be_steered(func: ir.PrimFunc, realize: ir.BlockRealize) -> bool:
-    """Whether a block without a sum writes a result that nobody reads, at each visit."""
+    """Whether a block without reduction writes a result that is never read, unconditionally."""
     block, read = realize.block, {n.buffer for n in ir.collect(func.root.body, ir.BufferLoad)}
     plain = block.init is None and not ir.blocks(block.body)
     spatial = all(it.iter_type is ir.IterType.SPATIAL for it in block.iter_vars)
@@ -39,8 +39,8 @@ def _may_be_steered(func: ir.PrimFunc, realize: ir.BlockRealize) -> bool:
 
 
 def _plain_loads(func: ir.PrimFunc, realize: ir.BlockRealize) -> Iterator[ir.BufferLoad]:
-    """What the block surely loads, and what it stores in place of values of the caller, where its
-    loops stand."""
+    """Elements that the block loads unconditionally, and elements of the caller that it overwrites,
+    indexed by the surrounding loops."""
     at = dict(zip((it.var for it in realize.block.iter_vars), realize.iter_values, strict=True))
     body = realize.block.body
     if not isinstance(body, ir.BufferStore):

@@ -1,5 +1,5 @@
-"""Stages with blocks that do more than store one element, each its own: conditions, loops that may
-end early, several stores, values changed in place, places that are data, instances in order."""
+"""Stages with blocks that do more than store one element: conditions, loops with early exits,
+several stores, in-place updates, data-dependent positions, and ordered instances."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from blockwright.testing.generators.maker import INT64, Maker
 
 
 class Unusual(Maker):
-    """One method for each kind of stage; it gives what the stage makes."""
+    """One method per kind of stage; it returns the tensor that the stage computes."""
 
     def _chosen(self) -> Tensor:
-        """Stores under a condition: over what is there already, or read where they happen."""
+        """Conditional stores: over existing values, or read only where they happened."""
         x = self.pick(rank=1)
         kind = self.chance.choice(("even", "beyond", "mask"))
         mask = self.param(list(x.shape), "int64") if kind == "mask" else None
@@ -44,7 +44,7 @@ class Unusual(Maker):
         return self.compute(x.shape, lambda *i: ir.if_then_else(holds(*i), x[i], zero))
 
     def _inner(self) -> Tensor:
-        """A block that makes a row in a loop of its own: all of it, its beginning, or every second
+        """A block that computes a row in its own loop: all of it, a prefix, or every second
         element."""
         x = self.pick(rank=2)
         length = x.shape[-1]
@@ -70,7 +70,7 @@ class Unusual(Maker):
         return result if kind == "whole" else self._where_made(result, holds)
 
     def _several(self) -> Tensor:
-        """A block that makes two neighbours along the last axis in each iteration."""
+        """A block that computes two neighbors along the last axis per iteration."""
         x = self.pick(rank=1)
         shape: list[ir.Expr] = [*x.shape[:-1], ir.mul(x.shape[-1], 2)]
 
@@ -83,7 +83,7 @@ class Unusual(Maker):
         return self.program.compute_several(self.name("pairs"), shape, x.shape, body, x.dtype)
 
     def _update(self) -> Tensor:
-        """A tensor that is made, and then changed in place."""
+        """Compute a tensor, then change it in place."""
         x = self.pick(rank=1)
         result = self.program.alloc(self.name("changed"), x.shape, x.dtype)
         self.program.compute("frame", x.shape, lambda *i: x[i], into=(result, lambda *i: i))
@@ -96,7 +96,7 @@ class Unusual(Maker):
         return result
 
     def _scatter(self) -> Tensor:
-        """Rows put where data says, over zeros; the last of those for one place stays."""
+        """Scatter rows to data-dependent positions, over zeros; the last write wins."""
         x = self.pick(rank=1)
         rows = self.param([x.shape[0]], "int64")
         result = self.program.alloc(self.name("put"), x.shape, x.dtype)
@@ -108,8 +108,8 @@ class Unusual(Maker):
         return result
 
     def _early(self) -> Tensor:
-        """A row over a frame, in a loop that is left, or goes on, where a place or data says so:
-        before the store or behind it."""
+        """Overwrite a row in a loop with a `break` or `continue` that depends on position or data,
+        before the store or after it."""
         x = self.pick(rank=2)
         length = x.shape[-1]
         mask = self.param(list(x.shape), "int64") if self.chance.random() < 0.5 else None
@@ -129,7 +129,7 @@ class Unusual(Maker):
         return result
 
     def _counted(self) -> Tensor:
-        """A row over a frame, in a `while` loop that counts in a buffer of the block."""
+        """Overwrite a row in a `while` loop with a counter in a buffer of the block."""
         x = self.pick(rank=2)
         length, stride = x.shape[-1], self.chance.choice((1, 2))
         result = self._framed("counted", x)
@@ -153,8 +153,8 @@ class Unusual(Maker):
         return result
 
     def _guarded(self) -> Tensor:
-        """A reduction that takes some of the elements: those below a diagonal, or chosen by data;
-        at times the others are taken too, in another way."""
+        """A reduction over some of the elements: those below a diagonal, or selected by data;
+        sometimes the others are included too, halved."""
         x = self.pick(rank=2)
         *lead, length = x.shape
         mask = self.param(list(x.shape), "int64") if self.chance.random() < 0.5 else None
@@ -177,7 +177,7 @@ class Unusual(Maker):
         return result
 
     def _tally(self) -> Tensor:
-        """Each row's sum, made in a buffer of the block in a loop that may be left early."""
+        """Sum each row in a buffer of the block, in a loop that may exit early."""
         x = self.pick(rank=2)
         *lead, length = x.shape
         kind = self.chance.choice(("all", "some", "until"))
@@ -205,7 +205,7 @@ class Unusual(Maker):
         return result
 
     def _recur(self) -> Tensor:
-        """Each element made of the one before it: instances that run one after the other."""
+        """A recurrence: each element depends on the previous one, so instances run in order."""
         x = self.pick(rank=1)
         result = self.program.alloc(self.name("recur"), x.shape, x.dtype)
 
@@ -219,9 +219,9 @@ class Unusual(Maker):
         return result
 
     def _running(self) -> Tensor:
-        """Two blocks that take turns: one changes a state, the other takes what it is just then.
+        """Two blocks in one nest: one updates a state, the other reads its current value.
 
-        The state is one value, a sum or a mean, or such values where data says that they change.
+        The state is one running sum or mean per row, or one per data-dependent position.
         """
         x = self.pick(rank=1)
         places = self.param([x.shape[-1]], "int64") if self.chance.random() < 0.5 else None
@@ -250,7 +250,7 @@ class Unusual(Maker):
         return result
 
     def _framed(self, prefix: str, x: Tensor) -> Tensor:
-        """A tensor of the shape of another with a value everywhere, for later stages to change."""
+        """A new tensor of the same shape, filled with a constant, for later updates."""
         result = self.program.alloc(self.name(prefix), x.shape, x.dtype)
         half = ir.const(0.5, x.dtype)
         self.program.compute("frame", x.shape, lambda *i: half, into=(result, lambda *i: i))
@@ -262,5 +262,5 @@ def _loop(var: ir.Var, extent: ir.Expr, body: ir.Stmt) -> ir.For:
 
 
 def _put(buffer: ir.Buffer, value: ir.Expr) -> ir.Stmt:
-    """A store of the only element of a buffer."""
+    """Store the only element of a buffer."""
     return ir.BufferStore(buffer, value, (ir.const(0, INT64),))

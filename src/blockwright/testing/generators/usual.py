@@ -1,4 +1,4 @@
-"""Stages that store one element in each iteration of a block: what operators are made of."""
+"""Stages whose blocks store one element per iteration, as operators do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from blockwright.testing.generators.maker import INT64, Maker
 
 
 class Usual(Maker):
-    """One method for each kind of stage; it gives what the stage makes."""
+    """One method per kind of stage; it returns the tensor that the stage computes."""
 
     def _unary(self) -> Tensor:
         x = self.pick()
@@ -20,7 +20,7 @@ class Usual(Maker):
         return self.compute(x.shape, lambda *i: fn(x[i]))
 
     def _binary(self) -> Tensor:
-        """Two tensors of one shape: another one made so far, or a fresh input."""
+        """Combine two tensors of one shape: an earlier one and another, or a new input."""
         x = self.pick()
         same = [t for t in self.tensors if t is not x and _same_shape(t.shape, x.shape)]
         y = self.chance.choice(same) if same else self.param(list(x.shape))
@@ -63,7 +63,7 @@ class Usual(Maker):
         return self.compute(shape, body)
 
     def _stencil(self) -> Tensor:
-        """A window sum along the last axis of a padded tensor, as wide as the tensor was."""
+        """Sum a window along the last axis of a padded tensor; the shape is unchanged."""
         x = self.pick(rank=1)
         width = self.chance.choice((2, 3))
         shape: list[ir.Expr] = [*x.shape[:-1], ir.add(x.shape[-1], width - 1)]
@@ -91,7 +91,7 @@ class Usual(Maker):
     def _gather(self) -> Tensor:
         x = self.pick(rank=1)
         count = self.size()
-        if ir.collect(x.shape[0], ir.FloorDiv):  # may be 0: then no row is gathered
+        if ir.collect(x.shape[0], ir.FloorDiv):  # may be 0: then gather no rows
             count = x.shape[0]
         rows = self.param([count], "int64")
         return self.compute([count, *x.shape[1:]], lambda *i: x[(rows[i[0]], *i[1:])])
@@ -109,7 +109,7 @@ class Usual(Maker):
         )
 
     def _conv(self) -> Tensor:
-        """A strided convolution of the last axis over the channels of the one before it."""
+        """A strided convolution along the last axis; the axis before it holds the channels."""
         x = self.pick(rank=2)
         stride, taps = self.chance.choice((1, 2)), self.chance.choice((1, 2, 3))
         *lead, channels, width = x.shape
@@ -131,7 +131,7 @@ class Usual(Maker):
         return self.program.reduce(self.name("conv"), shape, [channels, taps], term)
 
     def _centre(self) -> Tensor:
-        """Each row less a statistic of it."""
+        """Subtract from each row its maximum or minimum."""
         x = self.pick(rank=1)
         rows = len(x.shape) - 1
         combiner = self.chance.choice(("max", "min"))
@@ -141,9 +141,9 @@ class Usual(Maker):
         return self.compute(x.shape, lambda *i: ir.sub(x[i], statistic[i[:rows]]))
 
     def _extreme(self) -> Tensor:
-        """The largest or smallest of an input's rows with its position: a reduction of pairs.
+        """Argmax or argmin of the rows of an input: a reduction of (value, position) pairs.
 
-        Of an input, because a position jumps where values that are rounded differently cross.
+        Rows of an input, because rounding of computed values could change the position.
         """
         shape = [self.size() for _ in range(self.chance.choice((1, 2)))]
         x = self.param([*shape, self.size()])
@@ -161,7 +161,7 @@ class Usual(Maker):
         return value
 
     def _moments(self) -> Tensor:
-        """Sum and sum of squares along the last axis, by a reducer of our own."""
+        """Sum and sum of squares along the last axis, with a custom reducer."""
         x = self.pick(rank=1)
         names = (self.name("m1"), self.name("m2"))
         first, second = self.program.reduce_tuple(
@@ -171,7 +171,7 @@ class Usual(Maker):
         return second
 
     def _epilogue(self) -> Tensor:
-        """A reduction and what is combined with its result: a bias, a bound, or a ReLU."""
+        """A reduction, then an elementwise operation: adding a bias, or a bound such as ReLU."""
         total = self._reduce()
         bias = self.param(list(total.shape))
         self.use(bias)
@@ -179,8 +179,8 @@ class Usual(Maker):
         return self.compute(total.shape, lambda *i: fn(total[i], bias[i]))
 
     def _integers(self) -> Tensor:
-        """Integer arithmetic that reaches the ends of its types and wraps around; of its results
-        a few bits are added to what was there."""
+        """Integer arithmetic that reaches the limits of its types and wraps around; a few bits of
+        the results are added to the tensor."""
         x = self.pick(rank=1)
         types = [self.chance.choice(INTEGERS) for _ in range(2)]
         given = [self.param(list(x.shape), name) for name in types]
@@ -202,7 +202,7 @@ class Usual(Maker):
         return self.compute(x.shape, joined)
 
     def _large(self) -> Tensor:
-        """Elements at places whose computation leaves 32 bits on its way."""
+        """Gather with indices whose computation exceeds 32 bits in between."""
         x = self.pick(rank=1)
         state = self.chance.getrandbits(32)
 
@@ -223,7 +223,7 @@ class Usual(Maker):
         return self.compute(x.shape, body)
 
     def _mirror(self) -> Tensor:
-        """One axis backwards, at times beside what is there."""
+        """Reverse one axis; sometimes subtract the result from the tensor."""
         x = self.pick(rank=1)
         axis = self.chance.randrange(len(x.shape))
         both = self.chance.random() < 0.5
@@ -236,7 +236,7 @@ class Usual(Maker):
         return self.compute(x.shape, body)
 
     def _windows(self) -> Tensor:
-        """Two window sums one after the other, the second over what the first one makes."""
+        """Two window sums in sequence; the second reads the result of the first."""
         x = self.pick(rank=1)
         *lead, length = x.shape
         widths = self.chance.choice(((2, 3), (3, 2), (3, 3)))
@@ -262,7 +262,7 @@ class Usual(Maker):
         return self.compute(shape, body)
 
     def _concat(self) -> Tensor:
-        """Two tensors behind one another along an axis: a buffer with two writers."""
+        """Concatenate two tensors along an axis: a buffer with two writers."""
         x = self.pick(rank=1)
         axis = self.chance.randrange(len(x.shape))
         shape = list(x.shape)
@@ -292,7 +292,7 @@ class Usual(Maker):
         return joined
 
     def _border(self) -> Tensor:
-        """Zeros everywhere, and then a tensor inside of them: two writers in order."""
+        """Write zeros everywhere, then a tensor inside: two writers in order."""
         x = self.pick(rank=1)
         low, high = self.chance.randint(0, 2), self.chance.randint(0, 2)
         shape: list[ir.Expr] = [*x.shape[:-1], ir.add(x.shape[-1], low + high)]

@@ -1,8 +1,8 @@
-"""Random schedules: one move per primitive, a player that draws them, and the checks afterwards.
+"""Random schedules: one move per primitive, a player that draws moves, and checks of the result.
 
-A move draws arguments for its primitive and calls it; refusals are welcome and counted. To make a
-new primitive part of every random schedule, add a line to `MOVES` of the file for its group (or of
-a new file, listed below). A test holds that every primitive that rewrites has a move.
+A move draws arguments for its primitive and calls it; rejections are expected and counted. To add
+a new primitive to all random schedules, add a line to `MOVES` of the file for its group (or of a
+new file, listed below). A test checks that every rewriting primitive has a move.
 
     player = Player(random_program(seed), MOVES, seed, often=["fuse"])
     player.play(12)
@@ -35,6 +35,6 @@ MOVES: dict[str, Move] = {
     **tensor.MOVES,
     **threads.MOVES,
 }
-"""Method of the schedule → how to try it."""
+"""Schedule method → move that tries it."""
 
 __all__ = ["MOVES", "Move", "NothingToTry", "Player", "Tally", "check"]

@@ -1,4 +1,4 @@
-"""What must hold after random steps: of the program, its handles, its trace, its text."""
+"""Checks after random steps: the program, its handles, its trace, and its script."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from blockwright.testing.moves.player import Player
 
 
 def check(player: Player, seed: int) -> None:
-    """The program means the same and everything about the schedule holds.
+    """Check that the program means the same, and that the schedule is consistent.
 
-    It is well formed; it computes what it did (to the bit unless a step may regroup a sum); every
-    handle stands for a node or names the step that consumed it; the trace brings the program back
-    as records, as JSON and as Python; the script brings it back too.
+    The program is well formed; its results are unchanged (bit for bit unless a step may regroup a
+    sum); every handle resolves to a node or names the step that consumed it; the trace reproduces
+    the program as records, as JSON and as Python; so does the script.
     """
     sch, program = player.sch, player.program
     try:
@@ -45,8 +45,8 @@ def check(player: Player, seed: int) -> None:
 
 
 def check_meaning(reference: Reference, after: ir.PrimFunc, exact: bool) -> None:
-    """The program computes the same; a kernel that is not complete yet, and one that is beyond the
-    interpreter, is taken as loops in order. Threads combine the terms of a sum in any order."""
+    """Check that the program computes the same. An incomplete kernel, or one beyond the
+    interpreter's limit, is run with serial loops. Threads may combine terms in any order."""
     if kernels(after) and find_violations(after):
         after = unbound(after)
     exact = exact and not has_cross_thread_sums(after)
@@ -65,7 +65,7 @@ def has_cross_thread_sums(func: ir.PrimFunc) -> bool:
 
 
 def unbound(func: ir.PrimFunc) -> ir.PrimFunc:
-    """The program with serial loops in the place of thread axes."""
+    """Replace loops bound to thread axes by serial loops."""
 
     def change(node: ir.Node) -> ir.Node | None:
         if isinstance(node, ir.For) and node.kind is ir.ForKind.THREAD_BINDING:
@@ -76,7 +76,7 @@ def unbound(func: ir.PrimFunc) -> ir.PrimFunc:
 
 
 def first_wrong_step(player: Player, seed: int) -> int | None:
-    """The first step of the trace after which the program computes something else."""
+    """Number of the first step of the trace after which the program computes something else."""
     steps = player.sch.trace.instructions
     for number in range(len(steps)):
         sch = Schedule(player.program)
@@ -84,13 +84,13 @@ def first_wrong_step(player: Player, seed: int) -> int | None:
             sch.replay(Trace(steps[: number + 1]))
             for case in (seed, seed + 1):
                 check_meaning(Reference(player.program, seed=case), sch.func, exact=False)
-        except Exception:  # noqa: BLE001  whatever goes wrong, it goes wrong here
+        except Exception:  # noqa: BLE001  any failure marks the step
             return number
     return None
 
 
 def check_handles(sch: Schedule, handles: Sequence[Handle]) -> None:
-    """Each stands for a node of the program, or names the step that consumed it."""
+    """Check that each handle resolves to a node, or names the step that consumed it."""
     present = {id(n) for n in ir.walk(sch.func)}
     for handle in handles:
         if sch.alive(handle):
@@ -99,7 +99,7 @@ def check_handles(sch: Schedule, handles: Sequence[Handle]) -> None:
         try:
             sch.get(handle)
         except ScheduleError as error:
-            assert "is gone: step " in str(error), error  # noqa: PT017  says which step
+            assert "is gone: step " in str(error), error  # noqa: PT017  the message names the step
         else:
             raise AssertionError(f"{handle!r} is dead and resolves")
 
@@ -116,7 +116,7 @@ def _as_json(sch: Schedule, trace: Trace, program: ir.PrimFunc) -> None:
 
 def _as_python(sch: Schedule, trace: Trace, program: ir.PrimFunc) -> None:
     del program
-    exec(trace.as_python(), {"sch": sch, "T": dialect})  # noqa: S102  a text made by us, in tests
+    exec(trace.as_python(), {"sch": sch, "T": dialect})  # noqa: S102  generated text, in tests
 
 
 FORMS: dict[str, Callable[[Schedule, Trace, ir.PrimFunc], None]] = {
@@ -124,16 +124,16 @@ FORMS: dict[str, Callable[[Schedule, Trace, ir.PrimFunc], None]] = {
     "json": _as_json,
     "python": _as_python,
 }
-"""The forms of a trace, each with how it is replayed."""
+"""Forms of a trace, each with a function that replays it."""
 
 
 def check_replay(program: ir.PrimFunc, trace: Trace, wanted: ir.PrimFunc, form: str) -> None:
-    """The trace in one of its forms makes the same program again."""
+    """Check that replaying the trace in one of its forms reproduces the program."""
     sch = Schedule(program)
     FORMS[form](sch, trace, program)
     ir.assert_structural_equal(sch.func, wanted)
 
 
 def check_text(func: ir.PrimFunc) -> None:
-    """The program printed and read is the program."""
+    """Check that printing and parsing reproduces the program."""
     ir.assert_structural_equal(from_source(script(func)), func)

@@ -1,4 +1,4 @@
-"""A player draws schedule steps at random and takes them."""
+"""Applies random schedule steps to a program."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from blockwright.schedule import BlockRV, Handle, LoopRV, Schedule, ScheduleErro
 
 
 class NothingToTry(Exception):
-    """The program has nothing that the step could be tried on; neither accepted nor refused."""
+    """The program has nothing to try the step on; counted neither as accepted nor as refused."""
 
 
 class Move(msgspec.Struct, frozen=True):
     """How to try one primitive.
 
     Attributes:
-        run: draws arguments and calls the primitive; raises `NothingToTry` where there are none.
-        reassociates: whether a sum may be regrouped, by the step or by others that follow it: then
+        run: draws arguments and calls the primitive; raises `NothingToTry` if there are none.
+        reassociates: whether the step, or a later one that builds on it, may regroup a sum, so that
             results may differ by rounding.
     """
 
@@ -30,7 +30,7 @@ class Move(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct):
-    """What became of the steps tried: accepted, and refused by error code, per primitive."""
+    """Counts of steps tried per primitive: accepted, and refused by error code."""
 
     accepted: Counter[str] = msgspec.field(default_factory=Counter[str])
     refused: dict[str, Counter[str]] = {}
@@ -45,7 +45,7 @@ class Tally(msgspec.Struct):
 
     @property
     def steps(self) -> int:
-        """Steps accepted in all."""
+        """Total number of accepted steps."""
         return self.accepted.total()
 
     def table(self) -> str:
@@ -60,14 +60,14 @@ class Tally(msgspec.Struct):
 
 
 class Player:
-    """Takes random steps on one program; remembers every handle ever given.
+    """Applies random steps to one program and records all handles.
 
     Args:
-        program: what to schedule.
-        moves: name → move; the movers call methods of `sch` and draw from `chance`.
-        seed: decides everything.
+        program: the program to schedule.
+        moves: name → move; moves call methods of `sch` and draw from `chance`.
+        seed: determines all choices.
         often: names drawn half of the time.
-        schedule: the schedule to play on; one that checks every program when not given.
+        schedule: the schedule to apply steps to; by default, one that verifies every program.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Player:
         self.tally = Tally()
 
     def play(self, steps: int) -> None:
-        """Try some steps; a refused one must leave the program as it was."""
+        """Try a number of steps; a refused step must leave the program unchanged."""
         names = list(self.moves)
         for _ in range(steps):
             frequent = bool(self.often) and self.chance.random() < 0.5
@@ -100,7 +100,7 @@ class Player:
                 continue
             except ScheduleError as error:
                 if not error.code.startswith("BW3") or error.code == "BW309":
-                    raise  # not a refusal: the step made a program that is not well formed
+                    raise  # not a refusal: the step produced an ill-formed program
                 if len(self.sch.trace) == length:
                     assert self.sch.func is before, f"{name} was refused and changed the program"
                 self.tally.refuse(name, error.code)
@@ -111,12 +111,12 @@ class Player:
 
     @property
     def exact(self) -> bool:
-        """Whether every step taken keeps results to the bit."""
+        """Whether every step taken preserves results bit for bit."""
         return not any(self.moves[name].reassociates for name in self.taken)
 
     # ------------------------------------------------------------------ choices for movers
     def blocks(self) -> list[BlockRV]:
-        """All blocks but the root, also those inside others."""
+        """All blocks except the root, including nested ones."""
         result: list[BlockRV] = []
         below = self.sch.get_child_blocks(self.sch.get_block("root"))
         while below:
@@ -129,14 +129,14 @@ class Player:
         return self.chance.choice(self.blocks())
 
     def block_where(self, wanted: Callable[[ir.Block], bool]) -> BlockRV:
-        """A block of some kind; there must be one."""
+        """Draw a block that satisfies a condition; raise `NothingToTry` if there is none."""
         fitting = [b for b in self.blocks() if wanted(self.node(b))]
         if not fitting:
             raise NothingToTry
         return self.chance.choice(fitting)
 
     def likely(self, chance: float = 0.8) -> bool:
-        """Mostly true: whether to look for arguments that make sense, and not take any."""
+        """Usually true: whether to look for suitable arguments instead of arbitrary ones."""
         return self.chance.random() < chance
 
     def node(self, block: BlockRV) -> ir.Block:
@@ -150,7 +150,7 @@ class Player:
         return result
 
     def untouched(self) -> BlockRV:
-        """A block under as many loops as it has iterators, as before it was scheduled."""
+        """Draw a block with one loop per iterator, as before scheduling."""
         fitting = [
             b
             for b in self.blocks()
@@ -161,7 +161,7 @@ class Player:
         return self.chance.choice(fitting)
 
     def loops(self, block: BlockRV, at_least: int = 1) -> list[LoopRV]:
-        """The loops above a block; there must be some."""
+        """The loops above a block; raise `NothingToTry` if there are fewer than `at_least`."""
         result = self.sch.get_loops(block)
         self.handles += result
         if len(result) < at_least:
@@ -172,7 +172,7 @@ class Player:
         return self.chance.choice(self.loops(self.block()))
 
     def region(self, kind: str, block: BlockRV | None = None) -> tuple[BlockRV, int, ir.Buffer]:
-        """A block, the position of one of its "read" or "write" regions, and its buffer."""
+        """Draw a block and one of its "read" or "write" regions: block, position, buffer."""
         chosen = self.block() if block is None else block
         node = self.node(chosen)
         regions = node.reads if kind == "read" else node.writes
@@ -182,5 +182,5 @@ class Player:
         return chosen, at, regions[at].buffer
 
     def kept(self, *handles: Handle) -> None:
-        """Handles that a step returned; checked at the end like all others."""
+        """Record handles that a step returned; they are checked at the end."""
         self.handles += handles
