@@ -1,7 +1,7 @@
-"""Wrong programs made from right ones: one small error, as a faulty schedule step would make it.
+"""Mutate programs: inject one small error, as a faulty schedule step would.
 
-What comes out may still be right (a condition that always holds can be left out), so whoever counts
-errors that were missed runs the mutant first.
+A mutant may be equivalent to the original (an always-true condition can be dropped), so a test
+that counts missed errors runs the mutant first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from blockwright import ir
 
 
 class _Replace(ir.Mutator):
-    """Puts a node in the place of one node object."""
+    """Replaces one node object by another."""
 
     def __init__(self, old: ir.Node, new: ir.Node) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class _Replace(ir.Mutator):
 
 
 def replaced(func: ir.PrimFunc, old: ir.Node, new: ir.Node) -> ir.PrimFunc:
-    """The program with one node object exchanged wherever it stands in the body."""
+    """Replace one node object at all its occurrences in the body."""
     return func.replace(body=_Replace(old, new)(func.body))
 
 
@@ -148,7 +148,7 @@ MUTATIONS: dict[str, Mutation] = {
 
 
 def mutant(func: ir.PrimFunc, chance: random.Random) -> tuple[str, ir.PrimFunc] | None:
-    """A program with one error, and what the error is; None when none was found in a few draws."""
+    """Draw a mutation and its result; None if a few draws find none that changes the program."""
     for _ in range(8):
         name = chance.choice(list(MUTATIONS))
         result = MUTATIONS[name](func, chance)

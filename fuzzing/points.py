@@ -1,4 +1,4 @@
-"""Index expressions evaluated at many points at once, for tests of the arithmetic."""
+"""Evaluate index expressions at many points at once, to test the arithmetic."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Array = np.ndarray[Any, Any]
 
 
 class Points:
-    """Values of variables at many points; `valid` marks those where nothing undefined was computed.
+    """Values of variables at many points; `valid` marks points without undefined operations.
 
     Args:
-        values: one array per variable, all of one length.
+        values: one array per variable, all of the same length.
     """
 
     def __init__(self, values: dict[Var, Array]) -> None:

@@ -1,8 +1,8 @@
-"""Random torch modules, compiled and compared with PyTorch.
+"""Compile random torch modules and compare them with PyTorch.
 
     python -m fuzzing.modules --modules 3000
 
-A module has two to ten calls of operators on one to three inputs, of eight types, with special
-values among the elements; its sizes are fixed or symbols, and may be 0 or 1. What is wrong, or ends
-in an internal error, is made smaller and printed as a script (see `docs/fuzzing.md`).
+A module has two to ten operator calls on one to three inputs of eight types, with special values
+among the elements; its sizes are fixed or symbolic, and may be 0 or 1. Wrong results and internal
+errors are reduced and printed as scripts (see `docs/fuzzing.md`).
 """

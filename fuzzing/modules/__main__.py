@@ -1,4 +1,4 @@
-"""`python -m fuzzing.modules`: see the package."""
+"""Command line of `fuzzing.modules`: see the package."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fuzzing.modules.campaign import FOLDER, judge_modules
 
 
 def main() -> int:
-    """Read the options and judge modules."""
+    """Parse the options and test modules."""
     parser = argparse.ArgumentParser(prog="python -m fuzzing.modules")
-    parser.add_argument("--modules", type=int, default=3000, help="modules to judge")
-    parser.add_argument("--minutes", type=float, help="begin nothing new after so long")
-    parser.add_argument("--seed", type=int, default=0, help="the first seed")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="folder of the scripts")
+    parser.add_argument("--modules", type=int, default=3000, help="number of modules")
+    parser.add_argument("--minutes", type=float, help="start no new work after this time")
+    parser.add_argument("--seed", type=int, default=0, help="first seed")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="folder for scripts")
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
     options = parser.parse_args()
     return judge_modules(

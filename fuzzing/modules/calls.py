@@ -1,4 +1,4 @@
-"""The calls that a random module is made of: one function per family, with a weight."""
+"""Operator calls of random modules: one function per family, with a weight."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fuzzing.modules.program import ModuleCall, Ref, Size
 
 
 class Draft:
-    """A program in the making, with PyTorch's values so far.
+    """A program under construction, with PyTorch's values so far.
 
-    Inputs come before the results of calls in the numbering; a call that needs weights may add
-    them as long as it is the first, so weights of later calls are drawn up front (`spare`).
+    Values are numbered with inputs first. A call may add its weights as inputs; this renumbers the
+    results of earlier calls.
     """
 
     def __init__(self, chance: random.Random) -> None:
@@ -35,12 +35,12 @@ class Draft:
         return len(self.inputs)
 
     def reset(self, mark: int) -> None:
-        """Forget the weights that a call added which was not taken."""
+        """Remove weights that a rejected call added."""
         while len(self.inputs) > mark:
             self._drop_input(len(self.inputs) - 1)
 
     def weight(self, shape: list[int], dtype: torch.dtype, high: int = 0) -> Ref:
-        """A buffer of the module; positions below `high`, where that is given."""
+        """Add a buffer to the module; with `high`, of integers below it."""
         if len(self.inputs) >= 12 or any(n <= 0 for n in shape):
             raise ValueError("no such weight")
         generator = torch.Generator().manual_seed(self.chance.randrange(1 << 30))
@@ -62,12 +62,12 @@ class Draft:
         self._shift(index + 1, -1)
 
     def _shift(self, start: int, by: int) -> None:
-        """Numbers of values from `start` on move, and so do the calls' references to them."""
+        """Renumber values from `start` on, and the references to them."""
         self.calls = [shifted(call, start, by) for call in self.calls]
 
     # ------------------------------------------------------------------------------- choices
     def pick(self, wanted: Callable[[torch.Tensor], bool] = lambda _: True) -> int:
-        """The number of a value that fits; later ones are likelier. Raises ValueError if none."""
+        """Draw the number of a matching value, later ones likelier. Raises ValueError if none."""
         fits = [i for i, v in enumerate(self.values) if wanted(v)]
         if not fits:
             raise ValueError("no value fits")
@@ -80,7 +80,7 @@ class Draft:
 
 
 def shifted(node: Any, start: int, by: int) -> Any:
-    """A call, or an argument, with value numbers from `start` on moved."""
+    """Renumber the values from `start` on in a call or argument."""
     if isinstance(node, ModuleCall):
         args = shifted(node.args, start, by)
         kwargs = {key: shifted(value, start, by) for key, value in node.kwargs.items()}
@@ -132,7 +132,7 @@ def _unary(d: Draft) -> ModuleCall:
 
 
 def _other(d: Draft, i: int) -> Any:
-    """A second operand: a value, a number, or a size."""
+    """A second operand: a value, a constant, or a size."""
     chance = d.chance
     if chance.random() < 0.6:
         return Ref(d.pick(lambda v: _broadcast(v, d.values[i])))
@@ -185,7 +185,7 @@ _DIVISIONS = ("remainder", "fmod", "floor_divide", "div")
 
 
 def _safe_divisor(d: Draft, i: int, other: Any) -> None:
-    """PyTorch's process ends where the smallest integer is divided by -1."""
+    """Avoid the smallest integer divided by -1, which crashes PyTorch."""
     x = d.values[i]
     if isinstance(other, Ref) and not _floats(x) and not _floats(d.values[other.index]):
         y = d.values[other.index].to(torch.int64)
@@ -244,7 +244,7 @@ def _reduction(d: Draft) -> ModuleCall:
 
 
 def _summed_as(d: Draft, name: str) -> dict[str, Any]:
-    """The type that elements are converted to before they are added or multiplied."""
+    """Keyword for the type that elements are converted to before the reduction."""
     if d.chance.random() < 0.75:
         return {}
     kinds = [torch.int64, torch.int32, torch.uint8]
@@ -306,7 +306,7 @@ def _view(d: Draft) -> ModuleCall:
 
 
 def index_of(d: Draft, x: torch.Tensor) -> Any:
-    """An index as in `x[1:, ..., None, -1]`, with ends beyond the axis too."""
+    """An index such as `x[1:, ..., None, -1]`, also with bounds beyond the axis."""
     chance = d.chance
     parts: list[Any] = []
     for n in x.shape[: chance.randint(1, max(x.dim(), 1))]:
@@ -351,7 +351,7 @@ def _gather(d: Draft) -> ModuleCall:
 
 
 def _again(i: int, weight: Ref) -> Ref:
-    """A value chosen before a weight was added."""
+    """Reference to a value chosen before a weight was added."""
     return Ref(i + 1) if i >= weight.index else Ref(i)
 
 
@@ -510,4 +510,4 @@ CALLS: dict[Callable[[Draft], ModuleCall], int] = {
     _gather: 4, _join: 5, _where: 5, _clamp: 3, _matmul: 5, _norm: 5, _window: 4, _cast: 6,
     _create: 3, _in_place: 8, _part: 4,
 }  # fmt: skip
-"""Family of calls → how often it is drawn."""
+"""Family of calls → weight."""

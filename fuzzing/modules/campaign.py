@@ -1,4 +1,4 @@
-"""Many random modules, each chunk in a process of its own, and what became of them."""
+"""Test many random modules, each chunk in its own process, and report the results."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from fuzzing.schedules.isolate import Death, in_processes, isolated
 
 CHUNK = 10
 FOLDER = Path("build/modules")
-"""Where scripts are written to."""
+"""Default folder for scripts."""
 _SECONDS = 600
 _NUMBER = re.compile(r"_?\d+")
 
 
 class SeedResult(msgspec.Struct, frozen=True):
-    """What became of a seed; `script` is there for findings."""
+    """The verdict on a seed; `script` is set for findings."""
 
     seed: int
     verdict: ModuleVerdict
@@ -34,7 +34,7 @@ class SeedResult(msgspec.Struct, frozen=True):
 
 
 def play(seed: int) -> SeedResult:
-    """Draw, judge, and make a finding smaller."""
+    """Draw and judge a program; reduce it if it is a finding."""
     program = draw(seed)
     verdict = judge(program)
     if verdict.what not in ("wrong", "internal"):
@@ -52,7 +52,7 @@ def _played(first: int, count: int) -> list[SeedResult]:
 def judge_modules(
     modules: int, minutes: float | None, seed: int, jobs: int, folder: Path = FOLDER
 ) -> int:
-    """Judge so many modules, or until time is up; report. Returns 1 when one is wrong, else 0."""
+    """Judge modules up to a number or a time limit and report; return 1 if one is wrong, else 0."""
     load()
     folder.mkdir(parents=True, exist_ok=True)
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
@@ -76,7 +76,7 @@ def judge_modules(
 
 
 def _one_by_one(first: int) -> list[SeedResult]:
-    """The seeds of a chunk whose process died, each in a process of its own."""
+    """Repeat a chunk whose process died, with one process per seed."""
     result: list[SeedResult] = []
     for seed in range(first, first + CHUNK):
         done = isolated(lambda seed=seed: play(seed), _SECONDS / 5)

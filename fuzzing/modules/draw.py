@@ -1,4 +1,4 @@
-"""Random programs: inputs of eight types, and calls that PyTorch accepts."""
+"""Draw random programs: inputs of eight types, and calls that PyTorch accepts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TRIES = 60
 
 
 def draw(seed: int) -> ModuleProgram:
-    """The program of a seed."""
+    """Draw the program of a seed."""
     chance = random.Random(seed)
     dynamic = chance.random() < 0.4
     rank = chance.choice((0, 1, 2, 2, 3, 3, 4))
@@ -61,7 +61,7 @@ def draw(seed: int) -> ModuleProgram:
 
 
 def _try(draft: Draft, chance: random.Random) -> None:
-    """Add one call, if PyTorch accepts it and the result stays small."""
+    """Draw one call; keep it if PyTorch accepts it and the result is small."""
     names, weights = zip(*((c, w) for c, w in CALLS.items()), strict=True)
     before = draft.mark()
     try:
@@ -94,21 +94,21 @@ def _try(draft: Draft, chance: random.Random) -> None:
 
 
 def _outputs(draft: Draft, chance: random.Random) -> tuple[int, ...]:
-    """The last value, and some others that are not inputs."""
+    """Indices of the outputs: the last value, and some others that are not inputs."""
     first, last = len(draft.inputs), len(draft.values) - 1
     others = [i for i in range(first, last) if chance.random() < 0.25]
     return (*others, last) if last >= first else (last,)
 
 
 def _related(chance: random.Random, shape: list[int]) -> list[int]:
-    """The shape, or one that broadcasts to it."""
+    """The shape itself, or one that broadcasts to it."""
     if chance.random() < 0.6:
         return list(shape)
     return [n if chance.random() < 0.6 else 1 for n in shape[chance.randint(0, len(shape)) :]]
 
 
 def _tensor(chance: random.Random, shape: list[int], dtype: torch.dtype) -> torch.Tensor:
-    """Small numbers, quarters where the type has them; in every third tensor some special ones."""
+    """Small integers, or multiples of 1/4 for floats; a third of the tensors has special values."""
     generator = torch.Generator().manual_seed(chance.randrange(1 << 30))
     low, high = (0, 9) if dtype is torch.uint8 else (-16, 17)
     if dtype is torch.bool:

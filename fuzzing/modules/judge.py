@@ -1,4 +1,4 @@
-"""What becomes of a program: as PyTorch, refused, wrong, or an internal error."""
+"""Classify a program: same as PyTorch, refused, wrong, or internal error."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from fuzzing.eager.sizes import every_size_dynamic, other_sizes
 from fuzzing.modules.program import ModuleProgram, RandomModule, Unspecified, run
 
 _RUNS = 16
-"""Runs by PyTorch with other roundings, when results differ."""
+"""Number of runs by PyTorch with different rounding if results differ."""
 
 
 class ModuleVerdict(msgspec.Struct, frozen=True):
-    """`what` is "passed", "export", "refused", "wrong", "internal" or "eager" (PyTorch refuses)."""
+    """`what`: "passed", "export", "refused", "wrong", "internal" "eager" (PyTorch rejects it)."""
 
     what: str
     code: str = ""
@@ -34,12 +34,12 @@ class ModuleVerdict(msgspec.Struct, frozen=True):
 
     @property
     def symptom(self) -> str:
-        """What findings of one kind share."""
+        """Label shared by findings of one kind."""
         return f"{self.what} {self.code}".strip()
 
 
 def judge(program: ModuleProgram) -> ModuleVerdict:
-    """Compile a program and compare it with PyTorch, at other sizes too where they are symbols."""
+    """Compile a program and compare it with PyTorch, also at other sizes if they are symbolic."""
     given = program.given
     if _eager(program, program.inputs, specified=True) is None:
         return ModuleVerdict("eager")
@@ -83,7 +83,7 @@ def _eager(
 
 
 def _compare(program: ModuleProgram, executable: Any, given: list[torch.Tensor]) -> ModuleVerdict:
-    """The verdict on one call; one that PyTorch refuses is no call."""
+    """Judge one call; a call that PyTorch rejects passes."""
     inputs = program.with_given(given)
     expected = _eager(program, inputs, specified=True)
     if expected is None:
@@ -108,8 +108,8 @@ def _compare(program: ModuleProgram, executable: Any, given: list[torch.Tensor])
 def _free(
     program: ModuleProgram, inputs: Sequence[Any], actual: Any, expected: Any, wide: Any
 ) -> list[Any]:
-    """Masks of the elements that are not judged: other roundings explain the difference, or
-    PyTorch's own result overflowed, so that its float64 run disagrees, and ours is not finite."""
+    """Masks of the elements to ignore: the difference is explained by other roundings, or our
+    result is not finite and PyTorch's overflowed as well, so that its float64 run disagrees."""
     runs = [_eager(program, inputs, seed) for seed in range(_RUNS)]
     runs = [r for r in runs if r is not None]
     masks: list[Any] = []

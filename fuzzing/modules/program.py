@@ -1,4 +1,4 @@
-"""A module as a list of calls: run by PyTorch, exported, printed and made smaller."""
+"""Modules as lists of calls that can be run by PyTorch, exported, printed and reduced."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from fuzzing.eager.compare import copied, in_float64, integers_become_float64
 
 
 class Ref(msgspec.Struct, frozen=True):
-    """The value of that number: inputs first, then the results of the calls."""
+    """Reference to a value by number: inputs first, then results of calls."""
 
     index: int
 
 
 class Size(msgspec.Struct, frozen=True):
-    """The size of an axis of a value."""
+    """The size of one axis of a value."""
 
     index: int
     axis: int
 
 
 class ModuleCall(msgspec.Struct, frozen=True):
-    """`fn(*args, **kwargs)`; `part` picks one of several results.
+    """The call `fn(*args, **kwargs)`; `part` selects one of several results.
 
     Attributes:
         fn: a name under `torch`, `F`, `Tensor` or `operator`.
@@ -42,7 +42,7 @@ class ModuleCall(msgspec.Struct, frozen=True):
 
 
 class ModuleProgram(msgspec.Struct, frozen=True, eq=False):
-    """Inputs, some of which are buffers of the module, calls, and the values that are returned."""
+    """Inputs, some of them buffers of the module, calls, and the values returned."""
 
     inputs: tuple[torch.Tensor, ...]
     buffers: frozenset[int]
@@ -52,20 +52,20 @@ class ModuleProgram(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def given(self) -> list[torch.Tensor]:
-        """The inputs that a call of the module passes."""
+        """The inputs passed to the module; the others are its buffers."""
         return [t for i, t in enumerate(self.inputs) if i not in self.buffers]
 
     def with_given(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """All inputs, those that are passed being replaced."""
+        """All inputs, with those passed to the module replaced."""
         new = iter(tensors)
         return tuple(t if i in self.buffers else next(new) for i, t in enumerate(self.inputs))
 
 
 class Unspecified(Exception):
-    """A call whose value is no specification.
+    """The result of the call is unspecified.
 
-    A float is converted to an integer type that does not hold it, or sums of float64 may overflow
-    on the way: whether they do depends on PyTorch's algorithm, and no wider type tells the value.
+    A float is converted to an integer type that cannot hold it, or float64 sums may overflow in
+    between: the result depends on PyTorch's algorithm, and there is no wider type to compute it in.
     """
 
 
@@ -78,7 +78,7 @@ _ROOTS: dict[str, Any] = {
 
 
 def apply(call: ModuleCall, values: Sequence[Any]) -> Any:
-    """The result of a call on values so far."""
+    """Evaluate a call on the values computed so far."""
     root, _, name = call.fn.partition(".")
     result = getattr(_ROOTS[root], name)(
         *[_value(a, values) for a in call.args],
@@ -101,9 +101,11 @@ def _value(arg: Any, values: Sequence[Any]) -> Any:
 
 
 def check_range(call: ModuleCall, values: Sequence[Any]) -> None:
-    """Raise `Unspecified` where sums of a call in float64, or the squares in it, may overflow, or
-    sums with infinite terms or partial products in another type: the result depends on the order
-    in which elements are combined."""
+    """Raise `Unspecified` if the result depends on the order in which elements are combined.
+
+    This holds if float64 sums or squares may overflow, or in other types partial products or sums
+    with infinite terms.
+    """
     if call.fn not in _LARGEST:
         return
     if call.fn == "torch.prod" and _product_depends_on_order(call, values):
@@ -124,11 +126,11 @@ def check_range(call: ModuleCall, values: Sequence[Any]) -> None:
 
 
 def _product_depends_on_order(call: ModuleCall, values: Sequence[Any]) -> bool:
-    """Whether some order overflows or underflows before factors of the other kind bring it back.
+    """Whether some order overflows or underflows before other factors compensate.
 
-    `big` and `small` are the largest and the smallest magnitude that a partial product can have.
-    Without factors below 1 an overflow ends at infinity in every order, and without factors above
-    1 an underflow ends at 0."""
+    `big` and `small` are the largest and the smallest magnitude of a partial product. Without
+    factors below 1 an overflow yields infinity in every order; without factors above 1 an
+    underflow yields 0."""
     value = _value(call.args[0], values)
     if not value.is_floating_point():
         return False
@@ -151,11 +153,11 @@ _LARGEST: dict[str, float] = {
     ),
     "torch.prod": 1e8,
 }
-"""Calls that add or multiply many elements → the largest finite float64 that they are given."""
+"""Calls that add or multiply many elements → largest finite float64 operand allowed."""
 
 
 def check_cast(call: ModuleCall, values: Sequence[Any]) -> None:
-    """Raise `Unspecified` where a call converts floats that do not fit."""
+    """Raise `Unspecified` if a call converts floats to an integer type that cannot hold them."""
     if call.fn not in _CONVERTING and "dtype" not in call.kwargs:
         return
     args = [_value(a, values) for a in call.args]
@@ -181,16 +183,16 @@ def run(
     *,
     specified: bool = False,
 ) -> list[Any]:
-    """The outputs by PyTorch; with `chance`, with other roundings.
+    """Evaluate the outputs by PyTorch; with `chance`, with different rounding.
 
-    Then every rounded result is moved by a few roundings, and about half of the calls that round
-    compute in float64 inside: `layer_norm` of one element may give PyTorch a small number for 0,
-    which a later call compares with 0 or divides by itself. What these sum is moved by a few
-    roundings of the sum: the mean of equal numbers need not be that number, and `layer_norm`
+    Every rounded result is then perturbed by a few ulps, and about half of the calls that round
+    compute in float64 internally: `layer_norm` of one element may yield a small number instead of
+    0, which a later call compares with 0 or divides by itself. Operands of sums are perturbed by a
+    few ulps of the sum's type: the mean of equal numbers need not be that number, and `layer_norm`
     divides the difference by a small one.
 
-    Raises: Unspecified: a cast of floats that do not fit; where `specified` is asked for, also
-    sums of float64 that may overflow.
+    Raises: Unspecified: a cast of floats that do not fit; with `specified`, also a sum of float64
+    that may overflow.
     """
     values: list[Any] = list(copied(list(inputs)))
     with torch.no_grad():
@@ -208,7 +210,7 @@ def run(
 def _rounded_once(
     call: ModuleCall, values: Sequence[Any], result: Any, chance: torch.Generator
 ) -> Any:
-    """The result of a call, by chance computed in float64; in-place calls stay as they are."""
+    """The result of a call, randomly recomputed in float64; in-place calls stay as they are."""
     coin = torch.rand((), generator=chance)
     if call.fn.endswith("_") or call.fn == "operator.setitem" or coin < 0.5:
         return result
@@ -220,13 +222,13 @@ def _rounded_once(
         operands = [_moved(x, chance, _inside(v)) for x, v in zip(own, values, strict=True)]
     with integers_become_float64():
         wide = apply(call, operands)
-    if call.fn == "F.layer_norm" and coin >= 0.75:  # an element that is the mean gives 0
+    if call.fn == "F.layer_norm" and coin >= 0.75:  # an element equal to the mean yields 0
         wide = torch.where(wide.abs() < 4 * _inside(result), torch.zeros_like(wide), wide)
     return result.copy_(wide) if wide.shape == result.shape else result
 
 
 def _inside(value: Any) -> float:
-    """The rounding of what is summed: halves are summed in float32."""
+    """Rounding unit of a sum's accumulator: half-precision types are summed in float32."""
     wide = isinstance(value, torch.Tensor) and value.dtype is torch.float64
     return torch.finfo(torch.float64 if wide else torch.float32).eps
 
@@ -240,7 +242,7 @@ def _moved(value: Any, chance: torch.Generator, eps: float | None = None) -> Any
 
 
 class RandomModule(torch.nn.Module):
-    """The program as a module."""
+    """A torch module that runs the program."""
 
     def __init__(self, program: ModuleProgram) -> None:
         super().__init__()

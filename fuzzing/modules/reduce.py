@@ -1,4 +1,4 @@
-"""Smaller programs that fail the same way."""
+"""Reduce programs to smaller ones that fail in the same way."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import msgspec
 from fuzzing.modules.program import ModuleCall, ModuleProgram, Ref, Size, run
 
 _MOST = 60
-"""Programs that are tried."""
+"""Maximum number of programs to try."""
 
 
 def reduced(program: ModuleProgram, fails: Callable[[ModuleProgram], bool]) -> ModuleProgram:
-    """The smallest program found for which `fails` holds."""
+    """The smallest program found that still `fails`."""
     tried, again = 0, True
     while again and tried < _MOST:
         again = False
@@ -33,11 +33,11 @@ def _smaller(program: ModuleProgram) -> Iterator[ModuleProgram]:
     if len(program.outputs) > 1:
         for index in program.outputs:
             yield _trimmed(program, (index,))
-    for count in range(1, len(program.calls)):  # the first calls alone
+    for count in range(1, len(program.calls)):  # only the first calls
         yield _trimmed(
             msgspec.structs.replace(program, calls=program.calls[:count]), (first + count - 1,)
         )
-    for number in range(len(program.calls) - 1):  # a value as an input
+    for number in range(len(program.calls) - 1):  # replace a value by an input
         result = _as_input(program, number)
         if result is not None:
             yield result
@@ -48,7 +48,7 @@ def _smaller(program: ModuleProgram) -> Iterator[ModuleProgram]:
 
 
 def _as_input(program: ModuleProgram, number: int) -> ModuleProgram | None:
-    """The program whose call `number` is replaced by an input with its value."""
+    """Replace call `number` by an input with its value."""
     first = len(program.inputs)
     try:
         value = run(
@@ -80,10 +80,10 @@ def _uses(node: Any) -> set[int]:
 
 
 def _trimmed(program: ModuleProgram, outputs: tuple[int, ...]) -> ModuleProgram:
-    """The program with these outputs, without what they do not need.
+    """Reduce the program to the given outputs and what they depend on.
 
-    What is written in place is needed by all that use the value or a view of it, so calls stay from
-    the first one in place on.
+    An in-place write affects all users of the value and its views, so programs with one keep all
+    their calls.
     """
     first = len(program.inputs)
     changing = any(c.fn.endswith("_") or c.fn == "operator.setitem" for c in program.calls)

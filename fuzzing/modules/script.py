@@ -1,4 +1,4 @@
-"""A program as a Python script that fails while the fault is there."""
+"""Print a program as a Python script that fails as long as the fault exists."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ for x, y in zip(actual, expected, strict=True):
 
 
 def as_script(program: ModuleProgram, verdict: ModuleVerdict, seed: int) -> str:
-    """The script, of PyTorch's public names and `bw.compile`."""
+    """The script, written with PyTorch's public names and `bw.compile`."""
     count = len(program.inputs)
     given = [i for i in range(count) if i not in program.buffers]
     buffers = "".join(

@@ -1,4 +1,4 @@
-"""`python -m fuzzing.schedules`: see the package."""
+"""Command line of `fuzzing.schedules`: see the package."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _SECONDS = 900
 
 
 def main() -> int:
-    """Try known failures again, then play until enough steps were accepted; report.
+    """Repeat known failures, then play until enough steps are accepted; report.
 
-    Exits with 1 when a failure is open, with 0 otherwise.
+    The exit code is 1 if a failure is open, else 0.
     """
     options = _options()
     if options.annotations is not None:
@@ -79,7 +79,7 @@ def _annotations(options: argparse.Namespace) -> int:
 
 
 def _one_by_one(first: int, settings: Settings) -> Played:
-    """The seeds of a chunk whose process died or hung, each in a process of its own."""
+    """Repeat a chunk whose process died or hung, with one process per seed."""
     whole = Played()
     for seed in range(first, first + CHUNK):
         played = isolated(lambda seed=seed: play_chunk(seed, 1, settings), _SECONDS / CHUNK)
@@ -92,7 +92,7 @@ def _one_by_one(first: int, settings: Settings) -> Played:
 
 
 def _chunks(corpus: Corpus, deadline: float | None) -> Iterator[int]:
-    """First seeds of the chunks that are not done, until time is up."""
+    """First seeds of the chunks not yet done, until time is up."""
     for first in itertools.count(corpus.state.next, CHUNK):
         if deadline is not None and time.monotonic() >= deadline:
             return
@@ -103,17 +103,17 @@ def _chunks(corpus: Corpus, deadline: float | None) -> Iterator[int]:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m fuzzing.schedules")
     parser.add_argument("--steps", type=int, help="accepted steps to take in this run")
-    parser.add_argument("--minutes", type=float, help="begin nothing new after so long")
-    parser.add_argument("--seed", type=int, default=0, help="first seed of a corpus that is new")
+    parser.add_argument("--minutes", type=float, help="start no new work after this time")
+    parser.add_argument("--seed", type=int, default=0, help="first seed of a new corpus")
     parser.add_argument(
         "--corpus",
         type=Path,
         default=Path("build/fuzz"),
-        help="folder of the state and the scripts",
+        help="folder of state and scripts",
     )
-    parser.add_argument("--native", type=float, default=0.05, help="share of steps compiled too")
+    parser.add_argument("--native", type=float, default=0.05, help="fraction of steps compiled too")
     parser.add_argument(
-        "--lowered", type=float, default=0.3, help="share of programs that are lowered pass by pass"
+        "--lowered", type=float, default=0.3, help="fraction of programs lowered pass by pass"
     )
     parser.add_argument("--length", type=int, default=12, help="steps tried per program")
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
@@ -124,7 +124,7 @@ def _options() -> argparse.Namespace:
         nargs="?",
         const=10_000,
         metavar="COUNT",
-        help="judge so many mutants of annotated modules instead",
+        help="judge this many mutants of annotated modules instead",
     )
     options = parser.parse_args()
     if options.steps is None and options.minutes is None:

@@ -1,4 +1,4 @@
-"""A schedule of a program that fails, and how it fails."""
+"""A program and steps that fail, and the check that fails."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ from fuzzing.schedules.native import check_native
 
 
 class Case(msgspec.Struct, frozen=True, eq=False):
-    """A program, steps, and what is looked at after them.
+    """A program, steps, and the check to run after them.
 
     Attributes:
-        program, steps: what is scheduled and how.
-        phase: a key of `PHASES`, or "step": the last step itself raises what no refusal is.
-        seed: of the inputs; more are tried when that one shows nothing, and small sizes.
+        program, steps: the program and its schedule.
+        phase: a key of `PHASES`, or "step" if the last step itself raises an error that is not a
+            refusal.
+        seed: seed of the inputs; more seeds and small sizes are tried as well.
     """
 
     program: ir.PrimFunc
@@ -42,7 +43,7 @@ class Case(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def exact(self) -> bool:
-        """Whether the steps keep results to the bit."""
+        """Whether the steps preserve results bit for bit."""
         return exact([step.record.path() for step in self.steps])
 
 
@@ -52,12 +53,12 @@ def exact(steps: list[str]) -> bool:
 
 
 def refusal(error: ScheduleError) -> bool:
-    """Whether the error says no to a step; otherwise the step was taken and went wrong."""
+    """Whether the error rejects a step; otherwise the step was taken and failed."""
     return error.code.startswith("BW3") and error.code != "BW309"
 
 
 def references(program: ir.PrimFunc, seed: int) -> list[Reference]:
-    """What a program computes for two sets of inputs, and at the ends of its symbolic sizes."""
+    """Results of a program for two sets of inputs, and for small values of its symbolic sizes."""
     usual = [Reference(program, seed=seed + k) for k in range(2)]
     small = small_sizes(program, seed)
     return [*usual, *(Reference(program, seed=seed, sizes=sizes) for sizes in small)]
@@ -95,23 +96,23 @@ PHASES: dict[str, Callable[[Case, Schedule], None]] = {
     "text": lambda _, sch: check_text(sch.func),
     **{f"replay as {form}": _replays(form) for form in FORMS},
 }
-"""What is checked after the last step, each raising where it does not hold."""
+"""Checks after the last step; each raises if it fails."""
 
 
 def failure(case: Case) -> str | None:
-    """The symptom of the case; None where all is well, or where its steps are refused."""
+    """The symptom of the case; None if it passes or its steps are refused."""
     try:
         check_well_formed(case.program)
         Reference(case.program, seed=case.seed)
-        check_text(case.program)  # the report is a text
-    except Exception:  # noqa: BLE001  a program without a meaning has no wrong schedule
+        check_text(case.program)  # the report contains the program as text
+    except Exception:  # noqa: BLE001  an invalid program cannot have a wrong schedule
         return None
     sch = Schedule(case.program, verify="full")
     try:
         sch.replay(Trace(case.steps))
     except ScheduleError as error:
         return None if refusal(error) else f"step: {symptom(error)}"
-    except Exception as error:  # noqa: BLE001  every other error of a step is a fault
+    except Exception as error:  # noqa: BLE001  any other error of a step is a fault
         return f"step: {symptom(error)}"
     if case.phase == "step":
         return None
@@ -123,6 +124,6 @@ def failure(case: Case) -> str | None:
 
 
 def outcome(case: Case) -> str | None:
-    """`failure`, found out in a process of its own; a process that dies has failed too."""
+    """`failure`, evaluated in a separate process; a process that dies has failed too."""
     result = isolated(lambda: failure(case))
     return f"{case.phase}: {result.why}" if isinstance(result, Death) else result

@@ -1,4 +1,4 @@
-"""The corpus: how far a run has come, and a script per failure."""
+"""The corpus: progress of the runs, and one script per failure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from blockwright.testing.moves import Tally
 from fuzzing.schedules.play import Failure, Played
 
 _PER_SYMPTOM = 3
-"""Scripts kept of failures that look alike."""
+"""Scripts kept per symptom."""
 _SECONDS = 120
 
 
 class CorpusEntry(msgspec.Struct):
-    """A failure in the corpus: its script, what it looked like, how often, whether it is mended."""
+    """A failure in the corpus: its script, symptom, number of occurrences, whether it is fixed."""
 
     file: str
     symptom: str
@@ -28,7 +28,7 @@ class CorpusEntry(msgspec.Struct):
 
 
 class Progress(msgspec.Struct):
-    """What the file `state.json` holds; seeds below `next` and those of `beyond` are done."""
+    """Content of `state.json`; seeds below `next` and the chunks in `beyond` are done."""
 
     next: int = 0
     beyond: list[int] = []
@@ -40,11 +40,11 @@ class Progress(msgspec.Struct):
 
 
 class Corpus:
-    """A folder with a state and scripts, made when it is not there.
+    """A folder with a state and scripts, created if missing.
 
     Args:
-        folder: where.
-        seed: the first one of a run that begins.
+        folder: path of the folder.
+        seed: first seed of a new corpus.
     """
 
     def __init__(self, folder: Path, seed: int) -> None:
@@ -58,11 +58,11 @@ class Corpus:
 
     # ------------------------------------------------------------------ progress
     def done(self, first: int) -> bool:
-        """Whether the chunk that begins with this seed has been played."""
+        """Whether the chunk that starts with this seed is done."""
         return first < self.state.next or first in self.state.beyond
 
     def note(self, first: int, count: int, played: Played) -> None:
-        """A chunk was played; write down what became of it."""
+        """Record the results of a chunk."""
         state = self.state
         state.beyond.append(first)
         while state.next in state.beyond:
@@ -81,7 +81,7 @@ class Corpus:
         self.save()
 
     def save(self) -> None:
-        """Write the state, whole or not at all."""
+        """Write the state atomically."""
         part = self._file.with_suffix(".part")
         part.write_bytes(msgspec.json.format(msgspec.json.encode(self.state)))
         part.replace(self._file)
@@ -99,7 +99,7 @@ class Corpus:
     # ------------------------------------------------------------------ failures
     @property
     def open(self) -> list[CorpusEntry]:
-        """Failures whose scripts still fail, as far as is known."""
+        """Failures not known to be fixed."""
         return [result for result in self.state.found if not result.mended]
 
     def _keep(self, failure: Failure) -> None:
@@ -113,8 +113,8 @@ class Corpus:
         self.state.found.append(CorpusEntry(name, failure.symptom, failure.seed))
 
     def try_again(self) -> None:
-        """Run the scripts of known failures; those that pass, or whose steps are refused now, are
-        mended, others are open."""
+        """Run the scripts of known failures; those that pass, or whose steps are now refused, are
+        marked as mended, the others as open."""
         for result in self.state.found:
             path = self.folder / result.file
             try:
@@ -132,6 +132,6 @@ class Corpus:
 
 
 def _refused(stderr: str, symptom: str) -> bool:
-    """Whether a script ended with the refusal of a step that is no part of its symptom."""
+    """Whether a script ended with the refusal of a step that is not part of its symptom."""
     codes = re.findall(r"ScheduleError: error\[(BW3\d\d)\]", stderr)
     return bool(codes) and codes[-1] != "BW309" and codes[-1] not in symptom

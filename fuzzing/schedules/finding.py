@@ -1,4 +1,4 @@
-"""What a failure is called, so that two of them can be told apart."""
+"""Names of failures, to tell them apart."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from blockwright.support import BlockwrightError
 
 
 class Finding(Exception):
-    """A failure that knows what it is called: the symptom, and the words of the error."""
+    """A failure with a name: the symptom, and the text of the error."""
 
     def __init__(self, symptom: str, words: str) -> None:
         super().__init__(words)
@@ -14,7 +14,7 @@ class Finding(Exception):
 
 
 def symptom(error: BaseException) -> str:
-    """What an error is called: its class and code, unless it knows better."""
+    """The name of an error: that of a `Finding`, else its class and code."""
     if isinstance(error, Finding):
         return error.symptom
     code = error.code if isinstance(error, BlockwrightError) else ""

@@ -1,4 +1,4 @@
-"""Work in processes of its own, forked one per piece: what dies or hangs there is an answer."""
+"""Run work in forked processes, one per item; crashes and hangs are reported as results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOO_SLOW = "too slow"
 
 
 class Death(msgspec.Struct, frozen=True):
-    """A process that gave no answer: how it ended, or that it took too long."""
+    """A process that returned no result: how it ended, or that it took too long."""
 
     why: str
 
@@ -34,7 +34,7 @@ class _Running(msgspec.Struct, frozen=True, eq=False):
 
 
 def isolated(work: Callable[[], T], seconds: float = 60) -> T | Death:
-    """The result of `work()`, done in a process of its own."""
+    """The result of `work()`, run in a separate process."""
     running = _start(None, lambda _: work(), seconds)
     while not wait([running.answers], max(0.0, running.deadline - time.monotonic())):
         if time.monotonic() >= running.deadline:
@@ -45,9 +45,9 @@ def isolated(work: Callable[[], T], seconds: float = 60) -> T | Death:
 def in_processes(
     work: Callable[[T], Any], items: Iterable[T], jobs: int, seconds: float
 ) -> Iterator[tuple[T, Any]]:
-    """`(item, work(item))` as they get done, `jobs` at a time; a `Death` where none came.
+    """Yield `(item, work(item))` in order of completion, `jobs` at a time; `Death` on a crash.
 
-    Items are drawn when there is room for them, so an endless supply may be left off.
+    Items are drawn on demand, so the supply may be infinite.
     """
     supply, running = iter(items), list[_Running]()
     try:
@@ -81,10 +81,10 @@ def _start(item: Any, work: Callable[[Any], Any], seconds: float) -> _Running:
     status = 1
     try:
         receiver.close()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever forked decides
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles interrupts
         sender.send(work(item))
         status = 0
-    except BaseException:  # noqa: BLE001  said and then left: nothing of the parent may run here
+    except BaseException:  # noqa: BLE001  reported; no code of the parent may run here
         traceback.print_exc()
         sys.stderr.flush()
     finally:
@@ -92,7 +92,7 @@ def _start(item: Any, work: Callable[[Any], Any], seconds: float) -> _Running:
 
 
 def _answer(running: _Running) -> Any:
-    """What the process sent; its end is waited for."""
+    """The result that the process sent, after waiting for its end."""
     if not running.answers.poll():
         _end(running)
         return Death(TOO_SLOW)

@@ -1,9 +1,9 @@
-"""Lowering, pass by pass: each must leave a program that computes the same.
+"""Check lowering pass by pass: each pass must preserve the results of the program.
 
-Steps of a schedule are proved, passes of lowering are trusted. The interpreter runs programs with
-blocks and flat ones alike, so it is asked after each pass that changed something, for several
-sizes: the first pass after which a result differs is the guilty one. Most programs are run before
-the first pass and after the last one only, and after all others where these two differ.
+Schedule steps are proved, lowering passes are trusted. The interpreter runs programs with blocks
+and flat ones alike, so programs are run after each pass that changed something, for several sizes:
+the first pass after which a result differs is at fault. Most programs are run only before the first
+pass and after the last one, and after all others if these two differ.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from fuzzing.schedules.finding import Finding, symptom
 _TARGETS = ("x86-64", "x86-64-v3", "x86-64-v4")
 _LANES = (4, 16, 96)
 _SIZES = 2
-"""Inputs for a program whose sizes are symbols, besides small ones; one with fixed sizes has one.
-"""
+"""Number of inputs for a program with symbolic sizes, besides small sizes; one with fixed sizes has
+one."""
 _ITERATIONS = 5_000
-"""Of loops, in one run before lowering: flat programs take up to a thousand times as many."""
+"""Limit on loop iterations per run before lowering; flat programs take up to 1000 times as many."""
 _EVERY = 0.25
-"""Share of the programs that are run after every pass."""
+"""Fraction of programs that are run after every pass."""
 _VECTORS = "vectorize_loops"
-"""From here on lanes of a reduction are combined by halves, and lanes are read that nobody uses."""
+"""From this pass on, reductions combine lanes in halves, and unused lanes may be read."""
 
 
 class _Stage(msgspec.Struct, frozen=True, eq=False):
-    """A pass that changed a program; whether results must be what they were to the bit, and whether
-    there are vectors."""
+    """A pass that changed a program; whether results must be bit-identical, and whether the program
+    contains vectors."""
 
     name: str
     before: ir.PrimFunc
@@ -48,15 +48,15 @@ class _Stage(msgspec.Struct, frozen=True, eq=False):
 
 
 def check_lowering(program: ir.PrimFunc, after: ir.PrimFunc, seed: int) -> str | None:
-    """Raise a `Finding` that names the first pass after which the program computes something else.
+    """Raise a `Finding` for the first pass after which the program computes something else.
 
     Args:
-        program: what was scheduled; says what inputs may be, such as row numbers.
-        after: the scheduled program; thread axes count as serial loops.
-        seed: of the inputs, of the target, and of the longest vector.
+        program: the original program; determines valid inputs, such as row numbers.
+        after: the scheduled program; thread axes are treated as serial loops.
+        seed: seed of the inputs, the target, and the maximum vector length.
 
-    Returns the code of the error where lowering refuses the program, BW757 where it takes more
-    iterations than there is time for, None where all is well.
+    Returns the error code if lowering refuses the program, BW757 if it exceeds the iteration limit,
+    None if the check passes.
     """
     func = unbound(after)
     symbolic = any(ir.free_vars(n) for b in func.buffers for n in b.shape)
@@ -87,7 +87,7 @@ def check_lowering(program: ir.PrimFunc, after: ir.PrimFunc, seed: int) -> str |
 
 
 def _check_sizes(references: Sequence[Reference], func: ir.PrimFunc) -> None:
-    """No loop of the flat program has a negative extent; buffers the interpreter checks itself."""
+    """Check that no loop extent is negative; the interpreter itself checks buffer sizes."""
 
     def change(node: ir.Node) -> ir.Node | None:
         if not isinstance(node, ir.For) or ir.is_const_int(node.extent):
@@ -112,7 +112,7 @@ def _reference(
 
 
 def _lowered(func: ir.PrimFunc, context: LowerContext, stages: list[_Stage]) -> str | None:
-    """Run the passes and note those that change something; the code of a refusal."""
+    """Run the passes and record those that change the program; return the code of a refusal."""
     exact, vectors = True, False
     for name, pass_ in LOWERING:
         if name == _VECTORS:
@@ -131,7 +131,7 @@ def _lowered(func: ir.PrimFunc, context: LowerContext, stages: list[_Stage]) -> 
 
 
 def _wrong(references: Sequence[Reference], stage: _Stage) -> Exception | None:
-    """What the interpreter says against a stage."""
+    """The first error of the interpreter for the program after a pass."""
     func = _poisoned(stage.after) if stage.vectors else _in_order(stage.after)
     try:
         for reference in references:
@@ -142,7 +142,7 @@ def _wrong(references: Sequence[Reference], stage: _Stage) -> Exception | None:
 
 
 def _refusal(error: Exception) -> str | None:
-    """The code of an error that says that lowering cannot do what the schedule asks for."""
+    """The code of an error that rejects what the schedule requests; None for other errors."""
     if not isinstance(error, BlockwrightError):
         return None
     schedule = error.code.startswith("BW3") and error.code != "BW309"
@@ -151,8 +151,8 @@ def _refusal(error: Exception) -> str | None:
 
 
 def _in_order(func: ir.PrimFunc) -> ir.PrimFunc:
-    """The program with serial loops for lanes that store to one element. Blocks say that such a
-    store is a reduction; without them the interpreter sees a race."""
+    """Replace vectorized loops whose lanes store to one element by serial loops. Blocks declare
+    such a store as a reduction; without them the interpreter reports a race."""
 
     def change(node: ir.Node) -> ir.Node | None:
         return node.replace(kind=ir.ForKind.SERIAL) if _combines(node) else None
@@ -161,9 +161,8 @@ def _in_order(func: ir.PrimFunc) -> ir.PrimFunc:
 
 
 def _poisoned(func: ir.PrimFunc) -> ir.PrimFunc:
-    """The program with local buffers that hold odd values at first. Vectors under a mask read whole
-    registers, where the mask says that what nobody wrote counts for nothing: such values may be
-    read, but in results they show."""
+    """Fill local buffers with NaN or other odd values. Masked vectors read whole registers and
+    ignore the lanes never written: such values may be read, but must not affect results."""
 
     def change(node: ir.Node) -> ir.Node | None:
         if not isinstance(node, ir.Allocate) or node.buffer.scope != "local":

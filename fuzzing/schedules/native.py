@@ -1,4 +1,4 @@
-"""Compiled code against the interpreter."""
+"""Compare compiled code with the interpreter."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from blockwright.testing.moves.checks import unbound
 
 
 def check_native(reference: Reference, after: ir.PrimFunc) -> None:
-    """The program, compiled for this machine, leaves in every parameter what it should, and nothing
-    around it: for the sizes of the reference, and for small ones where sizes are symbols.
+    """Check that the compiled program writes the expected results and nothing around them.
 
-    There are no threads here: loops over thread axes run one iteration after another, and what
-    they share is memory like any other.
+    It runs at the sizes of the reference, and at small ones if sizes are symbolic. There are no
+    threads: loops over thread axes run serially, and shared memory is ordinary memory.
     """
     func = _in_plain_memory(unbound(after))
     attrs = {key: value for key, value in func.attrs.items() if key != "num_outputs"}
-    module = build(func.replace(attrs=attrs))  # every parameter is passed, outputs too
+    module = build(func.replace(attrs=attrs))  # every parameter is passed, including outputs
     for each in [reference, *_small(reference)]:
         fenced = Fenced(each.given)
         module(*fenced.arrays)
@@ -31,7 +30,7 @@ def check_native(reference: Reference, after: ir.PrimFunc) -> None:
 
 
 def _small(reference: Reference) -> list[Reference]:
-    """The same program at the ends of what its symbolic sizes may be."""
+    """The same program at small values of its symbolic sizes."""
     program, seed = reference.func, reference.seed
     return [Reference(program, seed=seed, sizes=sizes) for sizes in small_sizes(program, seed)]
 
@@ -46,7 +45,7 @@ def _in_plain_memory(func: ir.PrimFunc) -> ir.PrimFunc:
 
 
 def load_compiler() -> None:
-    """Load now what compiling loads when it is first needed, which takes seconds: a process that
-    does it once passes it on to those that it forks."""
+    """Load everything that compilation loads on first use, which takes seconds, so that forked
+    processes inherit it."""
     build(random_program(0, stages=1, symbolic=False))
     ffi.tvm_ffi()

@@ -1,4 +1,4 @@
-"""One random schedule, watched: what became of its steps, and the case where it failed."""
+"""Play one random schedule with checks; record its steps and the case that fails."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from fuzzing.schedules.report import as_script, by_seed
 
 ALL_MOVES = {**MOVES, **COMPOSED}
 LOWERING = "(lowering)"
-"""What refusals of lowering are counted under."""
+"""Name under which refusals of lowering are counted."""
 _WISHES = 6
-"""Steps tried, at most, that leave something to lowering."""
+"""Maximum number of steps tried that give work to lowering."""
 _COMPILED = 4
-"""How much likelier than a step a program that was lowered is compiled."""
+"""Probability of compiling a lowered program, relative to that of compiling after a step."""
 
 
 _TYPES, _WEIGHTS = ("float32", "float16", "float64"), (0.84, 0.08, 0.08)
-"""Element types of the programs, each with how likely it is."""
+"""Element types of the programs, with their probabilities."""
 _FOCUS = (
     "halo",
     "halo",
@@ -48,14 +48,14 @@ _FOCUS = (
     "transform_block_layout",
     "transform_layout",
 )
-"""Steps of which one is drawn half of the time for some programs: what few of them allow."""
+"""Steps that few programs allow; in some programs one of them is drawn half of the time."""
 _FOCUSED = 0.4
-"""How many."""
+"""Fraction of these programs."""
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What is drawn: steps tried per program, share of compiled steps, names drawn often, share of
-    programs that are lowered."""
+    """Probabilities: steps tried per program, fraction of compiled steps, names drawn often,
+    fraction of lowered programs."""
 
     length: int = 12
     native: float = 0.05
@@ -64,7 +64,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A seed whose schedule failed: how, the words of the error, and a script that fails so."""
+    """A seed whose schedule failed: symptom, text of the error, and a script that reproduces it."""
 
     seed: int
     symptom: str
@@ -73,8 +73,8 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Played(msgspec.Struct):
-    """What became of a few seeds: accepted and refused steps, those compiled, programs lowered,
-    and failures."""
+    """Results of some seeds: accepted and refused steps, compiled steps, lowered programs, and
+    failures."""
 
     tally: Tally = msgspec.field(default_factory=Tally)
     native: int = 0
@@ -89,7 +89,7 @@ class Played(msgspec.Struct):
 
 
 class WatchedSchedule(Schedule):
-    """A schedule that knows which step was tried last."""
+    """A schedule that records the last step tried."""
 
     attempted: Primitive | None = None
 
@@ -113,7 +113,7 @@ class _Game:
         self.phase, self.reference = "step", self.references[0]
 
     def play(self) -> None:
-        """All steps, each followed by comparisons; raises where one fails."""
+        """Take all steps, each followed by comparisons; raise if one fails."""
         chance = random.Random(f"{self.seed} lowered")
         if chance.random() < self.settings.lowered:
             self._steps(chance.choice([0, chance.randint(0, self.settings.length)]))
@@ -143,7 +143,7 @@ class _Game:
                 self._compile()
 
     def _lower(self, chance: random.Random) -> None:
-        """Steps that leave something to lowering, and then its passes."""
+        """Take steps that give work to lowering, then check its passes."""
         self.phase = "step"
         self.player.moves = wishes.WISHES
         self.player.often = list(wishes.OFTEN)
@@ -159,7 +159,7 @@ class _Game:
             self._compile()
 
     def _compile(self) -> None:
-        """Compiled code may take the process with it, so it has one of its own."""
+        """Compile and check in a separate process, which the compiled code may crash."""
 
         def work() -> tuple[str, str] | None:
             try:
@@ -176,7 +176,7 @@ class _Game:
         self.played.native += 1
 
     def case(self) -> Case:
-        """What has failed just now."""
+        """The case that failed last."""
         steps = self.sch.trace.instructions
         if self.phase == "step" and self.sch.attempted is not None:
             steps = (*steps, Instruction(self.sch.attempted))
@@ -189,7 +189,7 @@ def _focus(seed: int) -> tuple[str, ...]:
 
 
 def play(seed: int, settings: Settings, played: Played) -> None:
-    """Play one seed and note in `played` what became of it; a failure is reduced."""
+    """Play one seed and record the results in `played`; reduce a failure."""
     game: _Game | None = None
     try:
         game = _Game(seed, settings, played)
@@ -203,7 +203,7 @@ def play(seed: int, settings: Settings, played: Played) -> None:
 
 
 def _reduced_script(case: Case, wanted: str, seed: int) -> str | None:
-    """The script of the case after reduction; None where its steps alone do not fail."""
+    """The script of the reduced case; None if the steps alone do not fail."""
 
     def fails(candidate: Case) -> bool:
         return outcome(candidate) == wanted
@@ -212,7 +212,7 @@ def _reduced_script(case: Case, wanted: str, seed: int) -> str | None:
 
 
 def play_chunk(first: int, count: int, settings: Settings) -> Played:
-    """A few seeds from `first` on."""
+    """Play the `count` seeds from `first` on."""
     played = Played()
     for seed in range(first, first + count):
         play(seed, settings, played)

@@ -1,8 +1,8 @@
-"""Reduction: the smallest case found that fails in the same way.
+"""Reduce a case to the smallest one found that fails in the same way.
 
-Steps are left out first, the latest first, each with those that use its handles; then the program
-shrinks (`shrink`). A candidate is taken when it fails with the same symptom; that is all that is
-asked of it, so candidates need not be right: one without a meaning does not fail, it is no case.
+First steps are removed, the latest first, each with those that use its handles; then the program
+shrinks (`shrink`). A candidate is accepted if it fails with the same symptom. Candidates need not
+be valid: an invalid program does not count as failing.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Fails = Callable[[Case], bool]
 
 
 def reduced(case: Case, fails: Fails, seconds: float = 60) -> Case:
-    """A case that fails as this one does and of which nothing more can be left out.
+    """Reduce a case until no candidate fails in the same way.
 
     Args:
-        case: fails.
+        case: the failing case.
         fails: whether a candidate fails in the same way.
-        seconds: after these the best case so far is the answer.
+        seconds: time limit, after which the best case so far is returned.
     """
     deadline = time.monotonic() + seconds
     named = by_names(case)
@@ -54,7 +54,7 @@ def _candidates(case: Case) -> Iterator[Case]:
 
 
 def _fewer_steps(case: Case) -> Iterator[Case]:
-    """The case without one of its steps and those that rest on it; the last ones first."""
+    """The case without one of its steps and those that depend on it, last steps first."""
     for number in reversed(range(len(case.steps))):
         if case.steps[number].record.pure:
             continue
@@ -62,7 +62,7 @@ def _fewer_steps(case: Case) -> Iterator[Case]:
 
 
 def without(steps: tuple[Instruction, ...], number: int) -> tuple[Instruction, ...]:
-    """The steps without one, without those that use what it gave, and without idle queries."""
+    """The steps without one, without those that use its handles, and without unused queries."""
     gone: set[Handle] = set(steps[number].outputs)
     kept = list(steps[:number])
     for step in steps[number + 1 :]:
@@ -78,21 +78,21 @@ def _simplified(steps: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
 
 
 def by_names(case: Case) -> Case | None:
-    """The case with `get_block` in the place of every other query for blocks.
+    """Replace all other block queries of the case by `get_block`.
 
-    What a query gives depends on the whole program, a name does not: with names, stages that
-    nothing looks for can be left out. None where the steps do not run or names are not unique.
+    The result of a query depends on the whole program, a name does not: with names, unrelated
+    stages can be removed. None if the steps do not run or names are not unique.
     """
     sch = Schedule(case.program)
     done: list[Instruction] = []
     known: dict[Handle, Handle] = {}
     for step in case.steps:
         if step is case.steps[-1] and case.phase == "step":
-            done.append(step)  # the one that goes wrong
+            done.append(step)  # the failing step
             break
         try:
             result = _repeat(sch, step, known)
-        except Exception:  # noqa: BLE001  then the steps stay as they were
+        except Exception:  # noqa: BLE001  keep the steps as they were
             return None
         asked = step.record.pure and step.record.returns == "blocks"
         if not asked:
@@ -118,7 +118,7 @@ def _unique(sch: Schedule, name: str) -> bool:
 
 
 def _repeat(sch: Schedule, step: Instruction, known: dict[Handle, Handle]) -> list[Handle]:
-    """Take a step of a trace on a schedule; `known` learns its handles."""
+    """Apply a step of a trace to a schedule; add its handles to `known`."""
     given = sch.take(translated(step.record, known, sch.func))
     result: list[Handle] = []
     if given is not None:

@@ -1,4 +1,4 @@
-"""The script of a failure: program, steps, and what raises."""
+"""Print a failure as a script: program, steps, and the failing check."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _REPLAY = (
 
 
 def as_script(case: Case, symptom: str, seed: int) -> str:
-    """A Python script that fails as the case does, of the public names and the test helpers."""
+    """A Python script that fails as the case does, with public names and test helpers."""
     imports, check = _CHECKS.get(case.phase, _REPLAY)
     steps = Trace(case.steps).as_python()
     if "T." in steps:
@@ -63,7 +63,7 @@ def as_script(case: Case, symptom: str, seed: int) -> str:
 
 
 def by_seed(symptom: str, words: str, seed: int, settings: str) -> str:
-    """A script that plays a seed again, for failures that their trace does not repeat."""
+    """A script that plays a seed again, for failures that the trace alone does not reproduce."""
     quoted = "\n".join(f"# {line}" for line in words.splitlines()[:40])
     return f'''"""{symptom}
 

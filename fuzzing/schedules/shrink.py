@@ -1,6 +1,6 @@
-"""Smaller programs: fewer stages, smaller sizes, no symbols, simpler values, fewer parameters.
+"""Shrink programs: fewer stages, smaller sizes, no symbols, simpler values, fewer parameters.
 
-Nothing here keeps the meaning; what comes out is a program to try, and may even be none.
+The meaning is not preserved; candidates may even be invalid.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _OUTPUTS = "num_outputs"
 
 
 def smaller(func: ir.PrimFunc) -> Iterator[ir.PrimFunc]:
-    """Programs with one thing less, the largest steps first."""
+    """Programs with one simplification each, the largest first."""
     yield from _fewer_statements(func)
     yield from _fewer_parameters(func)
     yield from _no_symbols(func)
@@ -26,7 +26,7 @@ def smaller(func: ir.PrimFunc) -> Iterator[ir.PrimFunc]:
 
 # ------------------------------------------------------------------------------------ statements
 def _fewer_statements(func: ir.PrimFunc) -> Iterator[ir.PrimFunc]:
-    """Without one statement of a sequence; buffers that nobody fills any more become inputs."""
+    """Remove one statement of a sequence; buffers no longer written become inputs."""
     for whole in ir.collect(func.body, ir.SeqStmt):
         for k in reversed(range(len(whole.seq))):
             rest = [*whole.seq[:k], *whole.seq[k + 1 :]]
@@ -34,7 +34,7 @@ def _fewer_statements(func: ir.PrimFunc) -> Iterator[ir.PrimFunc]:
 
 
 def _repaired(func: ir.PrimFunc) -> ir.PrimFunc:
-    """Signatures as the bodies have them, and parameters that fit the use of the buffers."""
+    """Adapt allocations and parameters to the remaining uses of the buffers."""
     root = func.root
     written = _touched(func, ir.BufferStore)
     read = _touched(func, ir.BufferLoad)
@@ -60,7 +60,7 @@ def _touched(func: ir.PrimFunc, kind: type[ir.BufferStore | ir.BufferLoad]) -> s
 
 # ------------------------------------------------------------------------------------ parameters
 def _fewer_parameters(func: ir.PrimFunc) -> Iterator[ir.PrimFunc]:
-    """Outputs that are read become buffers of the program: one thing less to compare."""
+    """Turn outputs that are read into internal buffers, to compare one less."""
     count = int(func.attrs.get(_OUTPUTS, 0))
     results = func.buffers[len(func.buffers) - count :] if count > 1 else ()
     for buffer in results:
@@ -87,7 +87,7 @@ def _no_symbols(func: ir.PrimFunc) -> Iterator[ir.PrimFunc]:
 
 
 def _smaller_sizes(func: ir.PrimFunc) -> Iterator[ir.PrimFunc]:
-    """One of the numbers in shapes, extents and domains made smaller wherever it stands."""
+    """Reduce one of the numbers in shapes, extents and domains at all its occurrences."""
     shapes = [n for b in _buffers(func) for n in b.shape]
     extents = [loop.extent for loop in ir.loops(func.body)]
     domains = [it.dom.extent for block in ir.blocks(func.body) for it in block.iter_vars]
@@ -114,7 +114,7 @@ def _buffers(func: ir.PrimFunc) -> list[ir.Buffer]:
 
 # ---------------------------------------------------------------------------------------- values
 def _simpler_values(func: ir.PrimFunc) -> Iterator[ir.PrimFunc]:
-    """One operation of floats replaced by one of its operands."""
+    """Replace one float operation by one of its operands."""
     for node in ir.walk(func.body):
         if not isinstance(node, (ir.BinaryOp, ir.Call, ir.Select)) or not node.dtype.is_float:
             continue
@@ -127,7 +127,7 @@ def _operands(node: Any) -> list[ir.Expr]:
 
 
 def _resigned(func: ir.PrimFunc) -> ir.PrimFunc:
-    """Leaf blocks with the regions that their bodies read and write."""
+    """Recompute the access regions of leaf blocks."""
 
     def change(node: ir.Node) -> ir.Node | None:
         if not isinstance(node, ir.Block) or ir.collect(node.body, ir.Block) or not node.iter_vars:

@@ -40,7 +40,7 @@ def test_no_random_step_widens_a_signature(seed: int) -> None:
     [
         ("A[vi, vj])", "A[vi, vj : vj + 2])", "B states"),
         ("T.writes(B[vi, vj])", "T.writes(B[vi, 0:32])", "B states"),
-        ("spatial(32, j)", "spatial(33, j)", "B never comes to the end of vj"),
+        ("spatial(32, j)", "spatial(33, j)", "B does not reach the end of vj"),
     ],
     ids=["reads", "writes", "domain"],
 )

@@ -1,4 +1,4 @@
-"""Moves of blocks: grouping and padding."""
+"""Moves of block primitives: grouping and padding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def _pad_einsum(p: Player) -> None:
 
 
 def _blockize(p: Player) -> None:
-    """A loop, or the blocks of one body."""
+    """Blockize a loop, or the blocks of one body."""
     keep = p.chance.random() < 0.7
     loop = p.loop()
     below = p.sch.get_child_blocks(loop)

@@ -1,4 +1,4 @@
-"""Moves that are calls of several steps: tiles, zooms, drawn factors and places, undo."""
+"""Moves of several steps: tiling, zooming, sampled factors and locations, undo."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from blockwright.testing.moves.threads import cooperative_copy, share_terms
 
 
 def _tile(p: Player) -> None:
-    """Some of the axes with distinct names, each in one to three factors, in a random order."""
+    """Tile some axes with unique names, each into one to three factors, in random order."""
     block = p.block()
     p.loops(block)
     axes = p.sch.loops(block)
@@ -38,7 +38,7 @@ def _tile(p: Player) -> None:
 
 
 def _zoomed_copy(p: Player) -> None:
-    """A copy made in each iteration of a loop around its block."""
+    """Cache an operand or result in each iteration of a loop around its block."""
     block, at, _ = p.region(kind := p.chance.choice(["read", "write"]))
     inner = p.sch.zoom(p.chance.choice(p.loops(block)))
     copy = inner.cache_read if kind == "read" else inner.cache_write
@@ -60,8 +60,8 @@ def _drawn_place(p: Player) -> None:
 
 
 def _halo(p: Player) -> None:
-    """A producer under a tile of a consumer that reads windows of it, and then its loops inside of
-    the tile reordered, split or fused."""
+    """Compute a producer within a tile of a consumer that reads windows of it, then reorder, split
+    or fuse the producer's loops inside the tile."""
     windows = [b for b in p.blocks() if _reads_windows(p, b)]
     places = [(maker, block) for block in windows for maker in p.sch.get_producers(block)]
     if not places:
@@ -93,7 +93,7 @@ _TILES: tuple[list[int | None], ...] = ([None, 2], [None, 3], [None, 4], [2, Non
 
 
 def _reads_windows(p: Player, block: BlockRV) -> bool:
-    """Whether a block reads neighbours: an index is a sum of iterators, or of one and a number."""
+    """Whether a block reads neighbors: an index is a sum of iterators, or of one and a constant."""
     node = p.node(block)
     mine = {it.var for it in node.iter_vars}
     indices = [i for load in ir.collect(node.body, ir.BufferLoad) for i in load.indices]
@@ -101,14 +101,14 @@ def _reads_windows(p: Player, block: BlockRV) -> bool:
 
 
 def _undo(p: Player) -> None:
-    """Take a few calls back; the handles that are left must stand for what they did."""
+    """Undo one or two calls; remaining handles must resolve as before."""
     calls = len(p.sch.history) - 1
     if calls == 0:
         raise NothingToTry
     wanted = p.sch.history
     count = p.chance.randint(1, min(2, calls))
     p.sch.undo(count)
-    assert p.sch.func is wanted[-1 - count].func, "undo brings another program back"
+    assert p.sch.func is wanted[-1 - count].func, "undo restores a different program"
 
 
 COMPOSED = {
@@ -121,4 +121,4 @@ COMPOSED = {
     "undo": Move(_undo),
     "zoomed_copy": Move(_zoomed_copy),
 }
-"""Calls that are no primitives themselves; `MOVES` holds one move per primitive."""
+"""Moves that are not primitives themselves; `MOVES` has one move per primitive."""

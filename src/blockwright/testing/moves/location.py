@@ -1,4 +1,4 @@
-"""Moves of a computation to another place."""
+"""Moves that place a computation elsewhere: compute_at, inlining, buffer placement."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from blockwright.testing.moves.player import Move, NothingToTry, Player
 
 
 def _loop_near(p: Player, blocks: list[BlockRV]) -> LoopRV:
-    """Mostly a loop above one of the blocks."""
+    """Draw a loop, mostly one above one of the blocks."""
     if not p.likely():
         return p.loop()
     if not blocks:
@@ -31,7 +31,7 @@ def _reverse_compute_at(p: Player) -> None:
 
 
 def _written(p: Player) -> tuple[BlockRV, int]:
-    """A block and one of its results; mostly a producer that shares a loop with its readers."""
+    """A block and one of its results; mostly a producer in a loop with its readers."""
     block, at, _ = p.region("write")
     if p.likely() and not p.sch.get_consumers(block):
         raise NothingToTry
@@ -39,7 +39,7 @@ def _written(p: Player) -> tuple[BlockRV, int]:
 
 
 def _inlinable(p: Player, near: Callable[[BlockRV], list[BlockRV]]) -> BlockRV:
-    """Mostly a block without initial value beside one without."""
+    """Draw a block, mostly one without `init` next to another one without."""
     if not p.likely():
         return p.block()
     result = [
@@ -57,7 +57,7 @@ def _compute_inline(p: Player) -> None:
 
 
 def _reverse_compute_inline(p: Player) -> None:
-    """Mostly one store that alone reads the result of another one."""
+    """Inline mostly a single store that is the only reader of another block's result."""
     result = [
         b
         for b in p.blocks()
@@ -75,8 +75,8 @@ def _reverse_compute_inline(p: Player) -> None:
 
 
 def _computed(p: Player, overlapping: bool) -> tuple[BlockRV, LoopRV]:
-    """A producer after it was moved into a loop of its last consumer; only where the parts of an
-    axis that iterations need move and overlap, if so wanted."""
+    """Move a producer into a loop of its last consumer; with `overlapping`, only if the regions
+    that successive iterations read move along an axis and overlap."""
     places = [
         (block, loop)
         for block in p.blocks()

@@ -1,4 +1,4 @@
-"""Moves of loops: shape, order and kind."""
+"""Moves of loop primitives: shape, order and kind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def _split(p: Player) -> None:
     inner = p.chance.choice([[2], [3], [4], [2, 2], [3, 2]])
     keep = p.chance.random() < 0.7
     factors: list[int | None] = [None, *inner]
-    if p.chance.random() < 0.25:  # tiles whose number is fixed: late ones begin beyond the end
+    if p.chance.random() < 0.25:  # a fixed number of tiles: the last ones may start beyond the end
         factors = [p.chance.choice([2, 3, 4, 32]), None, *inner[1:]]
     p.kept(*p.sch.split(p.loop(), factors, preserve_unit_iters=keep))
 
@@ -27,7 +27,7 @@ def _reorder(p: Player) -> None:
 
 
 def _merge(p: Player) -> None:
-    """Loops of two nests, mostly of the same extents."""
+    """Merge loops of two nests, mostly of equal extents."""
     first, second = p.loops(p.block()), p.loops(p.block())
     nodes = [[p.sch.get(f) for f in nest] for nest in (first, second)]
     if nodes[0][0] is nodes[1][0]:
@@ -59,7 +59,7 @@ def _reorder_block_iter_var(p: Player) -> None:
 
 
 def _vectorize(p: Player) -> None:
-    """Lanes that combine into one element are left to tests of the lowering."""
+    """Vectorize a loop, except if its lanes combine into one element: lowering tests cover that."""
     block = p.block()
     iters = p.node(block).iter_vars
     if any(it.iter_type is ir.IterType.REDUCE for it in iters):
@@ -74,7 +74,7 @@ MOVES = {
     "merge": Move(_merge),
     "parallel": Move(lambda p: p.sch.parallel(p.loop())),
     "reorder": Move(_reorder, reassociates=True),
-    # Loops that later steps make for the block follow the order of its iterators.
+    # Loops that later steps create for the block follow the order of its iterators.
     "reorder_block_iter_var": Move(_reorder_block_iter_var, reassociates=True),
     "split": Move(_split),
     "unroll": Move(lambda p: p.sch.unroll(p.loop())),

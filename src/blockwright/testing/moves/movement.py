@@ -1,4 +1,4 @@
-"""Moves of data: copies, scopes, and the layout of buffers and blocks."""
+"""Moves of data primitives: caches, scopes, and layouts of buffers and blocks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from blockwright.arith import IndexMap
 from blockwright.testing.moves.player import Move, NothingToTry, Player
 
 _UNUSUAL = 0.35
-"""Share of maps with an axis backwards or interleaved digits."""
+"""Fraction of maps with a reversed axis or interleaved digits."""
 
 
 def map_of(
@@ -19,9 +19,9 @@ def map_of(
     kinds: Sequence[str] = ("plain", "split", "shift"),
     shape: Sequence[ir.Expr] = (),
 ) -> IndexMap:
-    """A one-to-one function of some indices: a permutation, with a split or a shift.
+    """A bijective map of some indices: a permutation with a split or a shift.
 
-    Of a shape, also an axis backwards, and the digits of two axes in an order of their own.
+    With a shape, also a reversed axis, or digits of two axes interleaved.
     """
     if rank == 0:
         raise NothingToTry
@@ -47,7 +47,7 @@ def map_of(
 
 
 def _backwards(shape: Sequence[ir.Expr], chance: random.Random) -> IndexMap:
-    """One axis, or all of them, from its end to its begin, at times in tiles."""
+    """Reverse one axis or all of them, sometimes in tiles."""
     rank = len(shape)
     turned = {chance.randrange(rank)} if chance.random() < 0.6 else set(range(rank))
     tile = chance.choice((0, 0, 2, 3))
@@ -60,7 +60,7 @@ def _backwards(shape: Sequence[ir.Expr], chance: random.Random) -> IndexMap:
 
 
 def _interleaved(shape: Sequence[ir.Expr], chance: random.Random) -> IndexMap:
-    """Digits of one axis between, above or below those of another one."""
+    """Place the digits of one axis between, above or below those of another."""
     rank = len(shape)
     a, b = chance.sample(range(rank), 2)
     low, high = chance.choice((2, 3, 4)), chance.choice((2, 3, 5))
@@ -80,7 +80,7 @@ def _interleaved(shape: Sequence[ir.Expr], chance: random.Random) -> IndexMap:
 
 
 def flat(columns: ir.Expr) -> IndexMap:
-    """Two dimensions as one; the size may be a symbol."""
+    """Flatten two dimensions; the size may be symbolic."""
 
     def final(i: ir.Expr, j: ir.Expr) -> Sequence[ir.Expr]:
         return (i * columns + j,)
@@ -115,7 +115,7 @@ def _set_scope(p: Player) -> None:
 
 
 def _pad_value(p: Player, rank: int) -> float | IndexMap | None:
-    """A number or a function of the new indices; sometimes nothing."""
+    """A constant or a function of the new indices; sometimes None."""
     if p.likely(0.3):
         return IndexMap.from_func(lambda *i: (i[0] * 2,), rank)
     return p.chance.choice([None, 0, 1.5])
@@ -132,7 +132,7 @@ def _transform_layout(p: Player) -> None:
 
 
 def _transform_block_layout(p: Player) -> None:
-    """Mostly iterators from 0, over loops of their own."""
+    """Transform mostly a block whose iterators start at 0 and have their own loops."""
     block = p.untouched() if p.likely() else p.block()
     kinds = ["plain", "split"] if p.likely() else ["shift"]
     shape = [it.dom.extent for it in p.node(block).iter_vars]

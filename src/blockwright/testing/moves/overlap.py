@@ -1,4 +1,4 @@
-"""Moves that let independent work run side by side: pipelines, double buffers, fused siblings."""
+"""Moves that overlap independent work: software pipelines, double buffers, horizontal fusion."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def body_of(p: Player, loop: LoopRV) -> list[ir.Stmt]:
 
 
 def loop_with_statements(p: Player) -> LoopRV:
-    """A loop with several statements, made by moving a producer to its consumer if need be."""
+    """A loop with several statements; a producer is moved to its consumer if there is none."""
     loops = {loop: body_of(p, loop) for block in p.blocks() for loop in p.sch.get_loops(block)}
     result = [loop for loop, parts in loops.items() if len(parts) > 1]
     if result and p.likely():
@@ -42,7 +42,7 @@ def _software_pipeline(p: Player) -> None:
 
 
 def passed_on(p: Player) -> list[tuple[BlockRV, int]]:
-    """Blocks in one loop whose result another one reads in that loop, and which result that is."""
+    """Blocks whose result another block reads in the same loop, with the number of that result."""
     below = p.sch.get_child_blocks(loop_with_statements(p))
     inside = {p.node(b) for b in below}
     return [
@@ -57,7 +57,7 @@ def passed_on(p: Player) -> list[tuple[BlockRV, int]]:
 
 
 def _double_buffer(p: Player) -> None:
-    """Mostly a block whose result another one reads in the same loop."""
+    """Double-buffer mostly a block whose result another one reads in the same loop."""
     result = passed_on(p)
     if p.likely():
         if not result:
@@ -69,7 +69,7 @@ def _double_buffer(p: Player) -> None:
 
 
 def _touched(p: Player, loop: LoopRV) -> tuple[set[ir.Buffer], set[ir.Buffer]]:
-    """The buffers that the blocks below a loop read, and those that they write."""
+    """The buffers that blocks below a loop read, and those that they write."""
     nodes = [p.node(b) for b in p.sch.get_child_blocks(loop)]
     return ({r.buffer for n in nodes for r in n.reads}, {w.buffer for n in nodes for w in n.writes})
 
@@ -83,7 +83,7 @@ def _strangers(p: Player, loops: list[LoopRV]) -> bool:
 
 
 def _horizontal_fuse(p: Player) -> None:
-    """Outermost loops side by side, mostly of blocks that have nothing to do with one another."""
+    """Fuse adjacent outermost loops, mostly of independent blocks."""
     blocks = p.blocks()
     outermost = [loops[0] for block in blocks if (loops := p.sch.get_loops(block))]
     distinct = list({p.sch.get(loop): loop for loop in outermost}.values())

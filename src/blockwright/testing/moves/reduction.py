@@ -8,7 +8,7 @@ from blockwright.testing.moves.player import Move, NothingToTry, Player
 
 
 def _reduction(p: Player) -> BlockRV:
-    """Mostly a block with reduction iterators."""
+    """Draw a block, mostly one with reduction iterators."""
     if not p.likely():
         return p.block()
     return p.block_where(lambda b: any(it.iter_type is ir.IterType.REDUCE for it in b.iter_vars))
@@ -20,7 +20,7 @@ def _decompose_reduction(p: Player) -> None:
 
 
 def _rfactor(p: Player) -> None:
-    """Mostly a loop that drives a reduction with an initial value."""
+    """Factor a reduction, mostly by a loop of a reduction iterator of a block with `init`."""
     if not p.likely():
         p.kept(p.sch.rfactor(p.chance.choice(p.loops(p.block())), p.chance.choice([0, 1, -1])))
         return
@@ -44,7 +44,7 @@ def _rfactor(p: Player) -> None:
 
 
 def _merge_reduction(p: Player) -> None:
-    """A block without reads, and one that updates the same buffer; mostly decomposed just now."""
+    """Merge an initialization block and an update of the same buffer, mostly just decomposed."""
     blocks = p.blocks()
     pairs = [(a, b) for a in blocks for b in blocks if a != b and _same_target(p, a, b)]
     if pairs and p.likely():
@@ -63,7 +63,7 @@ def _same_target(p: Player, a: BlockRV, b: BlockRV) -> bool:
 
 
 def _fuse_reduction_epilogue(p: Player) -> None:
-    """Mostly a block with an initial value and a consumer that has none, or the copy of it."""
+    """Fuse mostly a reduction with `init` and a consumer without, or a copy of its result."""
     pairs = [
         (a, b)
         for a in p.blocks()

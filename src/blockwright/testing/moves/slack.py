@@ -1,7 +1,7 @@
-"""Promises of blocks that say more than what happens, which a step must not leave behind.
+"""Detect block signatures that a step leaves too large: stated regions or iterator domains.
 
-They change no meaning. But later steps rest on signatures: what is stated to be written counts as
-written, and a block whose loops stop short of its domain is refused by steps that need all of it.
+Such signatures do not change the meaning. But later steps rely on them: a region stated as written
+counts as written, and steps that need all of a domain reject a block whose loops cover part of it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from blockwright.schedule.engine.state import StepState, Target
 
 
 def slack(before: ir.PrimFunc, after: ir.PrimFunc) -> list[str]:
-    """What blocks of a program promise too much, that none did before a step: regions that the body
-    does not touch, ends of domains that the loops do not come to.
+    """List the signatures of `after` that are too large, if none of `before` was: regions that the
+    body does not access, and domains whose end the loops do not reach.
 
-    Pieces of a loop (`loop_partition`, prologues) keep the domain of the whole one.
+    Parts of a loop (`loop_partition`, prologues) keep the domain of the whole loop.
     """
     known = StepState(before, _no_handles, "slack")
     if any(_wide(known, block) for block in known.tree.blocks):
@@ -30,7 +30,7 @@ def slack(before: ir.PrimFunc, after: ir.PrimFunc) -> list[str]:
     for block in new.tree.blocks:
         result += _wide(new, block)
         result += [
-            f"{block.name} never comes to the end of {it.var.name} in {it.dom!r}"
+            f"{block.name} does not reach the end of {it.var.name} in {it.dom!r}"
             for it in _short(new, block)
             if not any(_same(it.dom, dom, new.analyzer(block)) for dom in old)
         ]
@@ -38,11 +38,11 @@ def slack(before: ir.PrimFunc, after: ir.PrimFunc) -> list[str]:
 
 
 def _no_handles(handle: Handle) -> Target:
-    raise AssertionError(f"{handle!r} is asked for where no step is taken")
+    raise AssertionError(f"{handle!r} is resolved although no step is taken")
 
 
 def _wide(state: StepState, block: ir.Block) -> list[str]:
-    """Stated regions that are larger than what the body touches."""
+    """Stated regions that are larger than the regions accessed."""
     if block is state.func.root:
         return []
     analyzer = state.analyzer(block)
@@ -63,7 +63,7 @@ def _within(region: ir.BufferRegion, real: list[ir.BufferRegion], analyzer: Anal
 
 
 def _short(state: StepState, block: ir.Block) -> Iterator[ir.IterVar]:
-    """Iterators whose values surely end before their domains do."""
+    """Iterators whose values provably end before their domains do."""
     if block is state.func.root:
         return
     realize = state.tree.realize(block)

@@ -1,4 +1,4 @@
-"""Moves of storage: copies in place, of boxes and of indices, alignment, padding taken apart."""
+"""Moves of storage primitives: in-place, region and index caches, alignment, padding."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _write_at(p: Player) -> None:
 
 
 def _map_of_block(p: Player, block: ir.Block, buffer: ir.Buffer, kind: str) -> IndexMap:
-    """A map of the iterators that index the buffer, as a function of all of them."""
+    """A random map of the iterators that index the buffer, as a function of all iterators."""
     regions = block.reads if kind == "read" else block.writes
     region = next(r for r in regions if r.buffer is buffer)
     used = [k for k, it in enumerate(block.iter_vars) if ir.uses_var(region, it.var)]

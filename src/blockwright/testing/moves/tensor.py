@@ -1,4 +1,4 @@
-"""Moves that put tensor intrinsics in place, and intrinsics that fit small programs."""
+"""Moves for `tensorize`, and intrinsics that fit small programs."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _LOOPS = {
 
 
 def _intrinsic(name: str) -> TensorIntrin | None:
-    """`random_copy_4_float32` and `random_dot_4_float32`: copies backwards, and a sum of products.
+    """`random_copy_4_float32`, a copy in reverse order, and `random_dot_4_float32`, a dot product.
 
-    A family, so that a trace that names one replays where this module is loaded.
+    They form a family, so that traces that name one replay if this module is loaded.
     """
     match = _NAME.match(name)
     if match is None:
@@ -69,7 +69,7 @@ def _is_copy(block: ir.Block) -> bool:
 
 
 def _is_product(block: ir.Block) -> bool:
-    """C = C + x * y in floats."""
+    """Whether the block computes C = C + x * y in floats."""
     value = block.body.value if isinstance(block.body, ir.BufferStore) else None
     return (
         isinstance(value, ir.Add)
@@ -80,7 +80,7 @@ def _is_product(block: ir.Block) -> bool:
 
 
 def _divisor(p: Player, loop: LoopRV) -> int:
-    """A number of iterations of the intrinsic; mostly one that divides those of the loop."""
+    """Number of iterations of the intrinsic; mostly a divisor of the loop's extent."""
     extent = ir.const_int(p.for_of(loop).extent)
     if extent is None or not p.likely(0.9):
         return p.chance.choice([2, 3, 4])
@@ -89,7 +89,7 @@ def _divisor(p: Player, loop: LoopRV) -> int:
 
 
 def _tensorize_copy(p: Player) -> None:
-    """A copy that is there, or one made for this; its last loop in parts."""
+    """Tensorize part of the last loop of an existing copy, or of one created for this."""
     result = [b for b in p.blocks() if _is_copy(p.node(b)) and p.sch.get_loops(b)]
     if result and p.likely(0.6):
         block = p.chance.choice(result)
@@ -108,7 +108,7 @@ def _inner_part(p: Player, loop: LoopRV, what: str, dtype: ir.DType) -> None:
 
 
 def _update(p: Player) -> tuple[BlockRV, list[LoopRV]]:
-    """The update of a sum of products, and its loops; the initial value is set before them."""
+    """Draw a dot-product update and its loops, after decomposing the reduction if needed."""
     block = p.block_where(_is_product)
     loops = p.loops(block)
     if p.node(block).init is not None:
@@ -122,7 +122,7 @@ def _tensorize_dot(p: Player) -> None:
 
 
 def _tensorize_tile(p: Player) -> None:
-    """A register tile of a matrix product."""
+    """Tensorize a register tile of a matrix product."""
     block, loops = _update(p)
     if len(loops) < 3:
         raise NothingToTry
@@ -137,7 +137,7 @@ def _tensorize_tile(p: Player) -> None:
 
 
 def _tensorize(p: Player) -> None:
-    """Mostly what is there to be tensorized."""
+    """Tensorize mostly something that an intrinsic matches."""
     if not p.likely(0.9):
         p.sch.tensorize(p.loop(), "random_copy_4_float32")
         return

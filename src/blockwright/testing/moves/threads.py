@@ -1,4 +1,4 @@
-"""Moves of threads: axes, atomic updates."""
+"""Moves of thread primitives: bindings to thread axes, atomic updates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _USUAL = ("blockIdx.x", "blockIdx.y", "threadIdx.x", "threadIdx.y")
 
 
 def _bind(p: Player) -> None:
-    """Mostly the outer loops, where axes belong; else often one whose threads sum together."""
+    """Bind mostly an outer loop; if the loop is a reduction axis, mostly to a thread axis."""
     block = p.block()
     loops = p.loops(block)
     loop = loops[0] if p.likely(0.6) else p.chance.choice(loops)
@@ -21,8 +21,8 @@ def _bind(p: Player) -> None:
 
 
 def share_terms(p: Player) -> None:
-    """A reduction whose terms threads combine, or the update of one: one or two of its loops become
-    axes, whole or as parts of a split one."""
+    """Bind one or two loops of a reduction, or parts of them, to thread axes, so that threads
+    combine its terms."""
 
     def sums(block: ir.Block) -> bool:
         return any(it.iter_type is ir.IterType.REDUCE for it in block.iter_vars)
@@ -44,7 +44,7 @@ def share_terms(p: Player) -> None:
 
 
 def _atomic_update(p: Player) -> None:
-    """Mostly of an update, as decompose_reduction leaves it."""
+    """Prefer an update block, as left by decompose_reduction."""
 
     def update(block: ir.Block) -> bool:
         reduces = any(it.iter_type is ir.IterType.REDUCE for it in block.iter_vars)
@@ -55,8 +55,8 @@ def _atomic_update(p: Player) -> None:
 
 
 def cooperative_copy(p: Player) -> None:
-    """One block of threads per iteration of an outer loop, one thread per iteration of an inner
-    one, and a copy of an operand in shared memory that the threads fill together."""
+    """Bind an outer loop to blocks and an inner loop to threads, and cache an operand in shared
+    memory, which the threads of a block fill together."""
     block, at, _ = p.region("read", p.untouched())
     loops = p.loops(block, at_least=2)
     spatial = [f for f in loops if not _reduces(p, block, f)]

@@ -1,5 +1,5 @@
-"""Moves that leave much for lowering to do: tiles that do not fit, and annotations of loops and
-blocks, one inside of the other."""
+"""Moves that give lowering much to do: tiles with remainders, and nested annotations of loops and
+blocks."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _NOTES: dict[str, tuple[Any, ...]] = {
 
 
 def _tiles(p: Player) -> None:
-    """A loop cut, and what it is cut into cut again, by sizes that mostly do not divide it. Most
-    of the loops are to be partitioned; at times the innermost one is lanes or copies."""
+    """Split a loop, and its parts again, mostly by sizes that do not divide it. Annotate most of
+    the loops for partitioning; sometimes vectorize or unroll the innermost one."""
     loops = [p.loop()]
     for _ in range(p.chance.randint(1, 3)):
         at = p.chance.randrange(len(loops))
@@ -60,7 +60,7 @@ def _tiles(p: Player) -> None:
 
 
 def _partitions(p: Player) -> None:
-    """All loops above a block, or one of them."""
+    """Annotate all loops above a block, or one of them, for partitioning."""
     loops = p.loops(p.block())
     for loop in loops if p.likely(0.5) else [p.chance.choice(loops)]:
         if PARTITION not in p.for_of(loop).annotations:
@@ -68,7 +68,7 @@ def _partitions(p: Player) -> None:
 
 
 def _note(p: Player) -> None:
-    """Any annotation that lowering knows; what writes iterations out, mostly where it can."""
+    """Add any annotation known to lowering; explicit unrolling mostly on constant extents."""
     key = p.chance.choice(list(_NOTES))
     loop = p.loop()
     known = ir.is_const_int(p.for_of(loop).extent)
@@ -78,7 +78,7 @@ def _note(p: Player) -> None:
 
 
 def _asked_pipeline(p: Player) -> None:
-    """A software pipeline that is made when the program is lowered."""
+    """Annotate a loop as a software pipeline, which lowering then creates."""
     loop = loop_with_statements(p)
     count = len(body_of(p, loop))
     stages = sorted(p.chance.randint(0, 2) for _ in range(count))
@@ -95,7 +95,7 @@ def _asked_double_buffer(p: Player) -> None:
 
 
 def _lanes(p: Player) -> None:
-    """The innermost loop of a block as lanes, cut by a number of them if need be."""
+    """Vectorize the innermost loop of a block, split first if needed."""
     loop = _innermost(p)
     if not ir.is_const_int(p.for_of(loop).extent) or p.likely(0.5):
         _, loop = p.sch.split(loop, [None, p.chance.choice([2, 3, 4, 8])])
@@ -103,7 +103,7 @@ def _lanes(p: Player) -> None:
 
 
 def _copies(p: Player) -> None:
-    """The loop around lanes, or the innermost one, written out."""
+    """Unroll one of the two innermost loops."""
     loops = p.loops(p.block())
     p.sch.unroll(p.chance.choice(loops[-2:]))
 
@@ -126,7 +126,7 @@ WISHES = {
     "decompose_reduction": REDUCTION["decompose_reduction"],
     "storage_align": STORAGE["storage_align"],
 }
-"""Name → how to try it; names of primitives are those of `MOVES`."""
+"""Name → move; names of primitives are those in `MOVES`."""
 
 OFTEN: tuple[str, ...] = ("tiles", "tiles", "partitions", "lanes")
-"""What is drawn half of the time; tiles twice as often as the others."""
+"""Moves drawn half of the time; tiles twice as often as the others."""
