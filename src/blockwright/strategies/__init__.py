@@ -1,4 +1,4 @@
-"""Zero-tuning schedule rules: one file per program pattern, tried in order."""
+"""Zero-tuning schedule strategies: one module per program pattern, tried in order."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ STRATEGIES: tuple[Strategy, ...] = (
 def apply_strategies(
     func: ir.PrimFunc, target: Target, disabled: Sequence[str] = ()
 ) -> StrategyResult:
-    """Schedule a program with the first rule that takes it.
+    """Schedule a program with the first strategy that matches it.
 
-    Arguments: `disabled` names rules to leave out.
+    Arguments: `disabled` names strategies to skip.
     """
     return try_strategies([r for r in STRATEGIES if r.name not in disabled], func, target)
 
 
 def strategy_for(func: ir.PrimFunc, target: Target, disabled: Sequence[str] = ()) -> str:
-    """The name of the first rule that takes a program; "" where none does."""
+    """Name of the first strategy that matches a program; "" if none does."""
     for rule in STRATEGIES:
         if rule.name in disabled:
             continue
-        with suppress(Exception):  # a rule that fails takes nothing
+        with suppress(Exception):  # a strategy that raises does not match
             if not deep(rule.refuses)(func, target):
                 return rule.name
     return ""

@@ -1,11 +1,12 @@
-"""Several schedules of one program in one function, chosen from when it is called.
+"""Multi-versioning: several schedules of one program in one function, selected at entry.
 
 Before:  f1: W_packed = W; out = …      f2: W_packed = W; out = … otherwise
 After:   f:  W_packed = W
              if n < 9: out = …
              else:     out = … otherwise
 
-What only packs a parameter, and all do alike, is done once, before: `lift_packing` finds it there.
+Statements that only pack a parameter, and are equal in all versions, run once, before the branch;
+`lift_packing` finds them there.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ def chosen_at_entry(
 ) -> ir.PrimFunc:
     """One function that runs the first of `others` whose condition on sizes holds, else `usual`.
 
-    All are schedules of one program: they have the same parameters, and memory of their own for
-    what they make.
+    All are schedules of one program: they have the same parameters, and buffers of their own for
+    intermediate results.
     """
     if not others:
         return usual
@@ -44,7 +45,7 @@ def chosen_at_entry(
             renamed[theirs] = mine
         for result in other.root.alloc_buffers:
             if result not in renamed:
-                if result in buffers:  # memory of its own, which lowering can place inside a loop
+                if result in buffers:  # its own buffer, which lowering can allocate inside a loop
                     renamed[result] = result.replace()
                 buffers.append(renamed.get(result, result))
         case = copied(ir.substitute(ir.seq(own), renamed))
@@ -59,7 +60,7 @@ def _statements(func: ir.PrimFunc) -> list[ir.Stmt]:
 
 
 def _packed(func: ir.PrimFunc, stmt: ir.Stmt) -> ir.Buffer | None:
-    """The buffer that a statement makes of one parameter alone, if that is all it does."""
+    """The buffer that a statement computes from one parameter alone, if it does nothing else."""
     reads = {n.buffer for n in ir.collect(stmt, ir.BufferLoad)}
     writes = {n.buffer for n in ir.collect(stmt, ir.BufferStore)}
     plain = all(not block.match_buffers for block in ir.blocks(stmt))
@@ -79,7 +80,7 @@ def _alike(usual: ir.PrimFunc, mine: ir.Stmt, other: ir.PrimFunc, theirs: ir.Stm
 
 
 def _closed(func: ir.PrimFunc, stmt: ir.Stmt) -> ir.PrimFunc:
-    """The statement as a function of what it reads and writes."""
+    """The statement as a function of the buffers that it reads and writes."""
     result = _packed(func, stmt)
     assert result is not None
     (source,) = {n.buffer for n in ir.collect(stmt, ir.BufferLoad)}

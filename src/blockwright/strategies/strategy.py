@@ -1,8 +1,8 @@
-"""What a schedule rule is, and how rules are tried.
+"""Schedule strategies: their interface, and the driver that tries them in order.
 
-A rule looks at one tensor program and either writes a schedule for it or says why it does not
-apply. It works only through schedule primitives, so each decision stands in the trace, can be
-printed, changed and replayed.
+A strategy looks at one tensor program and either schedules it or returns the reason why it does not
+apply. It uses schedule primitives only, so every decision is in the trace and can be printed,
+changed and replayed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from blockwright.target import Target
 
 
 class Variant(msgspec.Struct, frozen=True):
-    """Another schedule of a program, for some of its sizes: `when`, a condition on them."""
+    """Another schedule of a program, for the sizes that satisfy the condition `when`."""
 
     when: ir.Expr
     apply: Callable[[Schedule, Target], None]
@@ -34,15 +34,15 @@ def _none(func: ir.PrimFunc, target: Target) -> Sequence[Variant]:
 
 
 class Strategy(msgspec.Struct, frozen=True):
-    """A named rule.
+    """A named schedule strategy.
 
     Attributes:
         name: for traces, notes and `disabled_strategies`.
-        refuses: reason why the program is not this rule's business; "" when it is.
+        refuses: returns the reason why the program does not match; "" if it does.
         apply: schedules the program in place.
-        note: what to tell the user when the rule was used; "" for nothing.
-        variants: other schedules for some sizes, the first of which that applies is taken when the
-            program is called; `apply` makes the one for all others.
+        note: text for the user when the strategy was used; "" for none.
+        variants: other schedules for some sizes. The first one whose condition holds at a call is
+            run; the schedule of `apply` serves all other sizes.
     """
 
     name: str
@@ -56,13 +56,13 @@ class StrategyResult(msgspec.Struct, frozen=True):
     """A scheduled program.
 
     Attributes:
-        strategy: that made it.
-        trace: of the schedule for all sizes that no variant is for.
-        note: what the user should know.
-        variants: conditions on sizes, and the traces of the schedules for these.
-        refusals: the rules that were asked before, and why each said no.
-        faults: rules that broke off with an error of their own, and where: faults of a rule, not of
-            the program.
+        strategy: name of the strategy that scheduled it.
+        trace: of the schedule for all sizes without a variant.
+        note: text for the user.
+        variants: conditions on sizes, each with the trace of its schedule.
+        refusals: the strategies that were tried before, each with the reason why it does not match.
+        faults: strategies that raised an unexpected exception, each with its location. A fault is a
+            bug in the strategy, not in the program.
     """
 
     func: ir.PrimFunc
@@ -75,7 +75,7 @@ class StrategyResult(msgspec.Struct, frozen=True):
 
 
 class _Asked(msgspec.Struct):
-    """What has become of the rules so far; the fields are those of `StrategyResult`."""
+    """Outcomes of the strategies so far; the fields are those of `StrategyResult`."""
 
     notes: list[str] = []
     refusals: list[tuple[str, str]] = []
@@ -84,12 +84,12 @@ class _Asked(msgspec.Struct):
 
 @deep
 def try_strategies(rules: Sequence[Strategy], func: ir.PrimFunc, target: Target) -> StrategyResult:
-    """The first rule that takes the program schedules it.
+    """Schedule the program with the first strategy that matches it.
 
-    A rule that takes a program and then meets a step the checker refuses is reported in the note,
-    and the next rule is tried; the last rule takes everything. Where that happens to a variant, the
-    rule does without it. A rule that fails in any other way has a fault, which stands in `faults`;
-    the program can be compiled all the same, because the next rule is tried for it too.
+    If the checker rejects a step of a matching strategy, the note says so, and the next strategy is
+    tried; the last strategy matches everything. If a step of a variant is rejected, the strategy
+    goes without that variant. Any other exception is a bug in the strategy: it is recorded in
+    `faults`, and the next strategy is tried, so that the program compiles all the same.
     """
     if has_empty_axis(func):
         return StrategyResult(func, "empty", Schedule(func).trace)
@@ -99,7 +99,7 @@ def try_strategies(rules: Sequence[Strategy], func: ir.PrimFunc, target: Target)
             result = _tried(rule, func, target, asked)
         except Exception as error:
             if isinstance(error, RecursionError) and not has_room():
-                raise  # no fault of the rule: it is tried again with a larger stack
+                raise  # not a bug in the strategy: it is retried with a larger stack
             asked.faults.append((rule.name, _fault(error)))
             result = None
         if result is not None:
@@ -112,7 +112,7 @@ def try_strategies(rules: Sequence[Strategy], func: ir.PrimFunc, target: Target)
 def _tried(
     rule: Strategy, func: ir.PrimFunc, target: Target, asked: _Asked
 ) -> StrategyResult | None:
-    """What one rule makes of a program; None, and the reason in `asked`, where it makes nothing."""
+    """Try one strategy; None if it does not schedule the program, with the reason in `asked`."""
     if reason := rule.refuses(func, target):
         asked.refusals.append((rule.name, reason))
         return None
@@ -156,7 +156,7 @@ def _result(
 
 
 def _fault(error: Exception) -> str:
-    """An error, the rule's line that led to it, and the one that raised it."""
+    """Describe an exception: its text, the strategy's line on the stack, and the raising line."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "strategies" in Path(f.filename).parts]
     lines = dict.fromkeys((Path(f.filename), f.lineno) for f in (*own[-1:], frames[-1]))
@@ -172,7 +172,7 @@ def _scheduled(
     name: str,
     notes: list[str],
 ) -> Schedule | None:
-    """The program's schedule; None, and a note, where the checker refuses a step."""
+    """Schedule the program; None, with a note, if the checker rejects a step."""
     sch = Schedule(func)
     try:
         apply(sch, target)

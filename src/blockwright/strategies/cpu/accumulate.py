@@ -1,4 +1,4 @@
-"""Reductions with vectors along a spatial loop: all results are kept while terms are added."""
+"""Reductions vectorized along a spatial loop: all results are kept while terms are added."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from blockwright.strategies.cpu.vector_loops import (
 )
 from blockwright.target import Target
 
-_BY_FEW = 64  # terms of a sum from which the terms of one step are added to one another first
+_BY_FEW = 64  # terms of a sum from which the terms of one step are first added to one another
 
 
 def accumulate(
@@ -27,22 +27,23 @@ def accumulate(
     ragged: bool = False,
     long: bool = False,
 ) -> None:
-    """A reduction with vectors along a spatial loop: some steps at a time go into all results.
+    """Schedule a reduction with vectors along a spatial loop, adding several steps at a time.
 
-    Results stay in cache between steps; each is loaded and stored once for several of them. Of a
-    `ragged` loop some vectors may not exist. A long sum is taken in blocks; `long`: also one whose
-    length is not known.
+    Results stay in cache between steps; each is loaded and stored once per several steps. With
+    `ragged`, some vectors of the loop may be out of bounds. A long sum is split into blocks; with
+    `long`, also one of unknown length.
     """
     block = block_of(sch, handle)
     loops = inner_loops(sch, handle, row)
     rows = [loop for loop in loops if reduces(sch, block, loop)]
     *others, columns = spatial_loops(sch, handle, loops)
-    if not rows:  # of one term each
+    if not rows:  # sums of one term each
         vectorize_last(sch, handle, columns, target)
         return
     sch.reorder(*others, *rows, columns)
     steps = steps_at_once(None)
-    apart = len(rows) == 1 and not _calls(block)  # else terms of one step are added in order
+    # otherwise the terms of one step are added in order
+    apart = len(rows) == 1 and not _calls(block)
     level = next_level(
         sch, handle, rows, step=steps, lanes=steps, long=long, in_block=steps if apart else 1
     )
@@ -69,14 +70,14 @@ def accumulate(
 
 
 def _calls(block: ir.Block) -> bool:
-    """Whether a term is more than loads and arithmetic: it needs the registers itself."""
+    """Whether a term calls functions, which need the registers themselves."""
     return any(call.op != "if_then_else" for call in ir.collect(block.body, ir.Call))
 
 
 def _sum_steps_apart(
     sch: Schedule, handle: BlockRV, steps: LoopRV
 ) -> tuple[LoopRV, LoopRV, LoopRV]:
-    """The terms of one step are added to one another in a register before they join the sum.
+    """Add the terms of one step to one another in a register before they are added to the sum.
 
     Returns the loops of the sum: over steps, vectors and lanes.
     """
@@ -97,7 +98,7 @@ def _sum_steps_apart(
 
 
 def _accumulate_level(sch: Schedule, level: PartialSum, target: Target, ragged: bool) -> None:
-    """The sums of blocks are added to the totals, all columns after each block."""
+    """Add the partial sums to the totals, for all columns after each block of terms."""
     own = inner_loops(sch, level.total, level.loop)
     (columns,) = spatial_loops(sch, level.total, own)
     sch.compute_at(level.partial, level.loop)

@@ -1,22 +1,22 @@
-"""Attention: two chained contractions with row-wise work between them, fused in one kernel.
+"""Fused attention: two chained contractions with row-wise work between them, in one kernel.
 
     S = Q K^T;  P = f(S, mask, row statistics);  out = g(P V, row statistics)
 
-A task takes one batch element and head: it lays K out in panels once, and then, for a few query
-rows at a time, computes the scores tile by tile in registers, the softmax on rows that stay in the
-first-level cache, and the product with V in registers again: with the whole head, or, where
-registers are few, with a slice of it after the other. Any sequence length; rows beyond the end
-exist only in the last tile, which `loop_partition` gives code of its own. Where there are fewer
-heads than threads need, the rows of a head are several tasks.
+A task computes one batch element and head. It packs K into panels once. Then, for a few query rows
+at a time, it computes the scores tile by tile in registers, the softmax on rows that stay in the
+first-level cache, and the product with V in registers: for the whole head, or for one slice of it
+after another where registers are few. Any sequence length works: padding rows occur in the last
+tile only, which `loop_partition` peels. If there are too few heads for all threads, the rows of a
+head are distributed over several tasks.
 
-Where the keys come in pieces, each with a softmax of its own,
+Split-KV attention, where each kv block has its own softmax,
 
     S1[c] = Q K[c]^T;  P = f(S1[c], row statistics of c);  O1[c] = P V[c];  out = g(O1, statistics)
 
-a task takes some rows of a head, and one piece after the other: it lays K and V of the piece out,
-passes its rows over them as above, and at its end puts together what the pieces gave each row.
-Scores of a piece stay in near caches then, however many keys there are, and keys and values come
-from memory once for all rows of a task.
+runs one kv block after another in a task that covers some rows of a head: the task packs K and V of
+the block, runs its rows over them as above, and at its end combines the partial results of each
+row. The scores of a block then stay in near caches for any number of keys, and keys and values are
+read from memory once for all rows of a task.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def _roles(func: ir.PrimFunc) -> tuple[list[ir.Block], list[int]]:
     return result, [k for k, b in enumerate(result) if contraction_of(b, guarded=True) is not None]
 
 
-_EVEN = 0.9  # of the threads' time, that is worked in where tasks are enough
-_TILES_OF_TASK = 4  # tiles of rows that are worth laying K out for
-_ROWS_OF_TASK = 128  # that are worth laying pieces of K and V out for, once for each piece
+_EVEN = 0.9  # smallest share of the threads' time that is busy with enough tasks
+_TILES_OF_TASK = 4  # row tiles per task that are worth packing K for
+_ROWS_OF_TASK = 128  # rows per task that are worth packing each kv block once
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
@@ -98,7 +98,7 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
 def _no_pieces(
     found: list[ir.Block], at: list[int], scores: Contraction, product: Contraction
 ) -> str:
-    """Why the first column axis of the scores does not count pieces of the keys; "" if it does."""
+    """Why the first n axis of the scores does not index kv blocks; "" if it does."""
     if len(scores.k) != 1 or len(product.k) != 1 or product.batch[-1] < product.m[0]:
         return "the product has no results for each piece of the keys"
     pieces = (found[at[0]].iter_vars[scores.n[0]], found[at[1]].iter_vars[product.batch[-1]])
@@ -128,7 +128,7 @@ def apply(sch: Schedule, target: Target) -> None:
     slices = _whole_vectors(sch, product, head, held.columns, target)
     largest = held.rows
     bound = longest(sch, sch.get_loops(scores)[result.m[0]])
-    if bound is not None:  # a tile with room for all rows would have as many as there are
+    if bound is not None:  # a tile with room for all rows has as many rows as there are
         largest = min(largest, max(1, bound - 1))
     masked, rest = blocks.between[0], blocks.between[1:]
     form = canonicalize(
@@ -174,12 +174,12 @@ def apply(sch: Schedule, target: Target) -> None:
 
 
 def _inlined(sch: Schedule, before: list[BlockRV], scores: BlockRV) -> list[BlockRV]:
-    """Blocks to inline: all, but for the one that makes K where Q comes from the same buffer.
+    """Blocks to inline: all, except the producer of K if Q comes from the same buffer.
 
-    A product of a buffer with itself has operands that nothing tells apart; K then is a copy.
+    The operands of a product of a buffer with itself would be indistinguishable; K is then a copy.
     """
     result = contraction_of(node(sch, scores))
-    assert result is not None  # `refuses` looked at it
+    assert result is not None  # `refuses` checked it
     made_by = {node(sch, h).writes[0].buffer: h for h in before}
 
     def source(buffer: ir.Buffer) -> ir.Buffer:
@@ -192,13 +192,13 @@ def _inlined(sch: Schedule, before: list[BlockRV], scores: BlockRV) -> list[Bloc
 
 
 class _Blocks(msgspec.Struct):
-    """The blocks of a program by what they do.
+    """The blocks of a program by role.
 
     Attributes:
-        before: make queries, keys and values.
-        between: make powers of the scores.
-        out: takes results of the product out of registers.
-        together: put together what pieces of the keys gave.
+        before: produce queries, keys and values.
+        between: compute the softmax numerators from the scores.
+        out: stores the product's results from registers.
+        together: combine the partial results of the kv blocks.
     """
 
     before: list[BlockRV]
@@ -238,7 +238,7 @@ def _parts(sch: Schedule) -> _Blocks:
 
 
 def _put_together(sch: Schedule, handles: list[BlockRV]) -> list[BlockRV]:
-    """Blocks that add up what pieces gave, and one behind them, over the same axes."""
+    """Prepare the blocks that combine partial results, with one consumer over the same axes."""
     last = max(k for k, h in enumerate(handles) if not is_spatial(node(sch, h)))
     *plain, out = handles[last + 1 :] or [sch.cache_write(handles[last], 0, "local")]
     for handle in plain:
@@ -250,7 +250,7 @@ def _put_together(sch: Schedule, handles: list[BlockRV]) -> list[BlockRV]:
 def _size_of_head(sch: Schedule, product: BlockRV) -> int:
     block = node(sch, product)
     facts = contraction_of(block, guarded=True)
-    assert facts is not None  # `refuses` looked at it
+    assert facts is not None  # `refuses` checked it
     head = extent_of(block, facts.n)
     assert head is not None
     return head
@@ -259,14 +259,14 @@ def _size_of_head(sch: Schedule, product: BlockRV) -> int:
 def _whole_vectors(
     sch: Schedule, product: BlockRV, head: int, width: int, target: Target
 ) -> BlockRV | None:
-    """Widen the head to whole vectors, with zeros: sums in registers need no masks then.
+    """Pad the head with zeros to whole vectors, so that sums in registers need no masks.
 
-    Returns the block that lays V out in slices, where a head is more than one of them.
+    Returns the block that packs V into slices, if a head has more than one.
     """
     slices = _slices(sch, product, width) if width < head else None
     block = node(sch, product)
     facts = contraction_of(block, guarded=True)
-    assert facts is not None  # `refuses` looked at it
+    assert facts is not None  # `refuses` checked it
     (axis,) = facts.n
     padding = [1] * len(block.iter_vars)
     padding[axis] = least_width(target, head, block.writes[0].buffer.dtype.bits)
@@ -276,11 +276,13 @@ def _whole_vectors(
 
 
 def _slices(sch: Schedule, product: BlockRV, width: int) -> BlockRV:
-    """Lay V out in slices of its columns, one after the other and at lines of memory: rows of it
-    may be pages apart, or begin anywhere. What the last slice has beyond the end is zero."""
+    """Pack V into slices of its columns, one after another and aligned to cache lines.
+
+    Rows of V may be pages apart, or unaligned. The last slice is padded with zeros.
+    """
     block = node(sch, product)
     facts = contraction_of(block, guarded=True)
-    assert facts is not None  # `refuses` looked at it
+    assert facts is not None  # `refuses` checked it
     copy = sch.reindex(product, ("read", position_of(facts.b, block.reads)))
     *batch, column, key = (ir.Var(it.var.name, it.var.dtype) for it in node(sch, copy).iter_vars)
     slices = (*batch, ir.floordiv(column, width), key, ir.floormod(column, width))
@@ -291,9 +293,11 @@ def _slices(sch: Schedule, product: BlockRV, width: int) -> BlockRV:
 def _parts_of_rows(
     sch: Schedule, heads: list[LoopRV], rows: LoopRV, tile: int, target: Target, pieces: bool
 ) -> int:
-    """Into how many tasks the rows of a head are cut, so that all threads have work; each lays K
-    out for itself, which a few tiles of rows are worth. What `pieces` of the keys give all rows of
-    a task is kept, so that tasks have no more rows than they need."""
+    """Number of tasks per head that keeps all threads busy.
+
+    Each task packs K for itself, which a few row tiles are worth. With kv blocks (`pieces`), the
+    partial results of all rows of a task are kept, so tasks have no more rows than they need.
+    """
     known = math.prod(extent(sch, loop) or 1 for loop in heads)
     length = extent(sch, rows)
     smallest, largest = 1, target.num_threads
@@ -307,7 +311,7 @@ def _parts_of_rows(
 
 
 def _busy(tasks: int, target: Target) -> float:
-    """Share of the threads' time in which they work on so many tasks of the same size."""
+    """Share of the threads' time that is busy with `tasks` tasks of equal size."""
     return tasks / (math.ceil(tasks / target.num_threads) * target.num_threads)
 
 
@@ -333,8 +337,10 @@ def _score_tile(
 
 
 def _rows(sch: Schedule, handle: BlockRV, i0: LoopRV, target: Target, kept: bool) -> None:
-    """Row statistics, `kept` or only for the tile, and exponentials: a row at a time, vectors along
-    the keys."""
+    """Schedule row statistics and exponentials row by row, vectorized along the keys.
+
+    Statistics are `kept`, or live in registers for the tile only.
+    """
     loops = inner_loops(sch, handle, i0)
     if is_spatial(node(sch, handle)):
         keys = extent(sch, loops[-1])
@@ -348,14 +354,16 @@ def _rows(sch: Schedule, handle: BlockRV, i0: LoopRV, target: Target, kept: bool
 
 
 def _has_tail(target: Target, keys: int | None, lanes: int) -> bool:
-    """Whether the last of the keys are to have code of their own, because they alone need masks:
-    where those cost something."""
+    """Whether to peel the last keys, because only they need masks and masks cost something."""
     return not target.cheap_predication and has_tail(keys, lanes)
 
 
 def _cut(sch: Schedule, handle: BlockRV, keys: LoopRV, tail: bool = False) -> None:
-    """Give keys that all rows of a tile see, some see, and none sees, code of their own; or those
-    behind the last whole vector (`tail`)."""
+    """Partition the loop over keys.
+
+    Keys that all rows of a tile see, some see, and none sees get separate code; or, with `tail`,
+    the keys behind the last full vector.
+    """
     block = node(sch, handle)
     own = {it.var for it in block.iter_vars}
     chosen = (n.condition for n in ir.collect(block.body, ir.Select))
@@ -371,19 +379,20 @@ def _cut(sch: Schedule, handle: BlockRV, keys: LoopRV, tail: bool = False) -> No
 def _pack_slices(
     sch: Schedule, copy: BlockRV, task: LoopRV, width: int, target: Target, *, whole: bool
 ) -> None:
-    """A task writes the slices of its V, `whole` ones or a last one that is filled up."""
+    """A task packs the slices of its V; all are `whole`, or the last one is padded."""
     sch.compute_at(copy, task)
     step = math.gcd(width, target.lanes("float32"))
     loops = inner_loops(sch, copy, task)
     if whole:
         columns, keys = loops[-2:]
         part, vectors, lanes = sch.split(columns, [None, width // step, step])
-    else:  # a layout that is padded has loops of its own: over slices, keys, and columns in a slice
+    else:  # a padded layout has its own loops: over slices, keys, and columns in a slice
         part, keys, columns = loops[-3:]
         vectors, lanes = sch.split(columns, [None, step])
         sch.annotate(part, LOOP_PARTITION, True)
         sch.annotate(vectors, LOOP_PARTITION, True)
-    sch.reorder(keys, part, vectors, lanes)  # by slices: a task writes all that it reads of them
+    # slice by slice: a task writes all the data of a slice that it reads
+    sch.reorder(keys, part, vectors, lanes)
     sch.vectorize(lanes)
 
 
@@ -397,10 +406,13 @@ def _product_tile(
     target: Target,
     pieces: int,
 ) -> None:
-    """All rows of the tile and a slice of the head in registers while keys pass; written back by
-    rows, vectors along the head."""
+    """Keep all rows of the tile and a slice of the head in registers across the keys.
+
+    Results are written back row by row, vectorized along the head.
+    """
     loops = inner_loops(sch, product, i0)
-    rows, head, keys = loops[-3 - pieces], *loops[-2:]  # between them the piece that i0 is inside
+    # between them is the kv block loop that contains i0
+    rows, head, keys = loops[-3 - pieces], *loops[-2:]
     at = i0
     if extent(sch, head) != width:
         at, head = sch.split(head, [None, width])
@@ -419,7 +431,7 @@ def _product_tile(
         clear_total(sch, product, over, lanes)
     sch.set_scope(sums, 0, "local")
     init = sch.decompose_reduction(sums, keys)
-    sch.annotate(keys, REGISTER_PRESSURE, 1)  # statistics of rows live on behind the loop
+    sch.annotate(keys, REGISTER_PRESSURE, 1)  # statistics of rows are live across the loop
     _cut(sch, sums, keys, cut is not None and few)  # the last piece may have a few keys
     vector_rows(sch, init, lanes)
     vector_tile(sch, sums, head, rows, lanes)

@@ -1,9 +1,9 @@
-"""What decides how attention is cut: rows whose results stay in registers, keys that come at once.
+"""Tile sizes and kv blocks of attention, chosen by cost.
 
-A tile of rows passes all keys, and its scores are kept meanwhile; keys and values are read again
-for each tile. While both stay in caches nothing else is faster. Longer keys come in pieces: the
-scores of one piece are kept, and keys and values of it are read once for many rows, for which each
-row has a result more for each piece.
+A row tile runs over all keys and keeps its scores; keys and values are read again for each tile.
+While both stay in caches nothing else is faster. More keys are split into kv blocks: the scores of
+one block are kept, and its keys and values are read once for many rows, at the cost of one more
+partial result per row and block.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from blockwright.strategies.cpu.register_tiling import (
 )
 from blockwright.target import Target
 
-BITS = 32  # of an element, as far as these choices go
+BITS = 32  # bits of an element assumed for these choices
 
-_CLEARLY = 0.95  # share of the speed of slices, that the whole head may be slower
-_OF_SCORES = 0.75  # of the second cache, that scores of a tile of rows may fill
-_PIECES = range(1024, 255, -64)  # keys of a piece, that whole register tiles make up
-_SHARED = 16  # rows of queries that are worth laying pieces out for
-_KEPT = 2  # times as many keys in a piece as elements in a head, which is kept for each
+_CLEARLY = 0.95  # share of the speed of slices below which the whole head is rejected
+_OF_SCORES = 0.75  # share of the second-level cache that the scores of a row tile may fill
+_PIECES = range(1024, 255, -64)  # keys per kv block: multiples of register tiles
+_SHARED = 16  # query rows that are worth packing kv blocks for
+# smallest ratio of keys per kv block to elements of a head; partial results are kept per block
+_KEPT = 2
 
 
 def slice_of_head(target: Target, head: int) -> RegisterTile:
-    """Rows, and columns of the head, whose results stay in registers while keys pass.
+    """Rows, and columns of the head, whose results stay in registers across the keys.
 
-    The whole head, so that the powers of the scores are read once, unless it leaves so few rows
+    The whole head, so that the softmax numerators are read once, unless that leaves so few rows
     that V is fetched more slowly than it is multiplied: then equal slices of it.
     """
     step, lanes = least_width(target, head, BITS), target.lanes("float32")
@@ -51,13 +52,13 @@ def slice_of_head(target: Target, head: int) -> RegisterTile:
 
 
 def keys_at_once(target: Target, rows: int, keys: int, heads: Sequence[int], causal: bool) -> int:
-    """Keys of a piece; 0 where all keys should be passed at once.
+    """Size of a kv block in keys; 0 to process all keys at once.
 
     Args:
-        rows: of queries.
+        rows: number of query rows.
         heads: elements of a row of keys, and of values.
     """
-    seen = min(rows, keys) if causal else keys  # no row of a causal form sees the keys beyond
+    seen = min(rows, keys) if causal else keys  # with a causal mask no row sees the keys beyond
     if rows < _SHARED or min(heads) < 2 or _stay_in_caches(target, rows, seen, heads):
         return 0
     return next(
@@ -66,8 +67,10 @@ def keys_at_once(target: Target, rows: int, keys: int, heads: Sequence[int], cau
 
 
 def _stay_in_caches(target: Target, rows: int, keys: int, heads: Sequence[int]) -> bool:
-    """Whether scores of a tile of rows stay in the second cache, and keys and values of the heads
-    that threads work on in the last one."""
+    """Whether a row tile's scores stay in the second-level cache, and K and V in the last one.
+
+    K and V are those of the heads that the threads work on at the same time.
+    """
     size = BITS // 8
     scores = min(rows, slice_of_head(target, heads[1]).rows) * keys * size
     last = target.caches[-1]

@@ -1,8 +1,8 @@
-"""Long sums in blocks: terms are added to a sum of their block, and these sums to one of their own.
+"""Blocked summation of long sums: terms are added within a block, and block sums to a total.
 
-A sum that grows by one small term after another loses what the terms have below its own last digit.
-No sum of a schedule made here has more than `LONGEST` terms: the error of a sum of a million
-numbers is a few units in the last place, where additions in order lose three digits.
+Adding one small term after another to a single sum loses the digits of a term below the sum's last
+digit. No sum of a schedule made here has more than `LONGEST` terms: the error of a sum of a million
+numbers is a few units in the last place, where addition in order loses three digits.
 """
 
 from __future__ import annotations
@@ -19,13 +19,19 @@ from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.inline import block_of, extent, longest, reduces
 from blockwright.strategies.match.blocks import leaf_blocks
 
-LONGEST = 128  # terms that are added one after another
-_BLOCK = 32  # terms of a block
-_UNKNOWN = 1 << 40
+LONGEST = 128  # most terms that are added one after another
+_BLOCK = 32  # terms per block
+_UNKNOWN = 1 << 40  # terms assumed for a sum of unknown length
 
 
 class PartialSum(msgspec.Struct, frozen=True):
-    """A sum of partial sums: its block, the loop over them, and the block that makes each."""
+    """A sum of partial sums.
+
+    Attributes:
+        total: the block of the sum.
+        loop: its loop over partial sums.
+        partial: the block that computes them.
+    """
 
     total: BlockRV
     loop: LoopRV
@@ -35,8 +41,8 @@ class PartialSum(msgspec.Struct, frozen=True):
 def sums_floats(block: ir.Block) -> bool:
     """Whether a block is a sum of floats, which is more accurate in blocks.
 
-    A product is not: its relative error is the same in any order, and that of a block of large
-    factors may overflow where the whole does not.
+    A product is not: its relative error is the same in any order, and the product of a block of
+    large factors may overflow where the whole does not.
     """
     result = find_reduction(block)
     return (
@@ -57,17 +63,17 @@ def next_level(
     long: bool = False,
     in_block: int | None = None,
 ) -> PartialSum | None:
-    """Cut a long sum in two levels, of which the partial one stands inside the loop of the other.
+    """Split a long sum into two levels, with the partial sum inside the loop of the total.
 
     Args:
         handle: the block that sums.
-        reducing: its reduction loops, outermost first, below all others that matter.
-        step: the lengths of blocks are multiples of it where some divide the whole.
-        lanes: terms that are summed apart, side by side or in one step.
+        reducing: its reduction loops, outermost first, inside all other relevant loops.
+        step: block lengths are multiples of it if some such length divides the loop.
+        lanes: terms that are summed separately, side by side or in one step.
         long: whether sizes without a known bound count as long.
-        in_block: terms that a block sums side by side, where that is not `lanes`.
+        in_block: terms that a block sums side by side, if not `lanes`.
 
-    Returns None where the sum is short, or is no sum of floats.
+    Returns None if the sum is short, or is not a sum of floats.
     """
     if not reducing or not sums_floats(block_of(sch, handle)):
         return None
@@ -97,8 +103,10 @@ def _size(sch: Schedule, loop: LoopRV, long: bool) -> int:
 
 
 def _even(size: int | None, most: int, step: int) -> int:
-    """A multiple of `step` up to `most`, and no less than a quarter of it, that divides a loop;
-    `most` where there is none."""
+    """A multiple of `step` up to `most` that divides a loop, and is at least a quarter of `most`.
+
+    Returns `most` if there is none.
+    """
     if size is None:
         return most
     lengths = range(most - most % step, max(most // 4, 1), -step)
@@ -106,8 +114,10 @@ def _even(size: int | None, most: int, step: int) -> int:
 
 
 def long_sums(func: ir.PrimFunc, terms: int) -> ir.Expr | None:
-    """The condition on sizes under which a sum has more than `terms` terms, where only a call
-    tells; None where the program says."""
+    """The condition on sizes under which a sum has more than `terms` terms.
+
+    None if no sum of symbolic length can have that many terms.
+    """
     facts = symbol_facts(func)
     result: list[ir.Expr] = []
     for block in leaf_blocks(func):

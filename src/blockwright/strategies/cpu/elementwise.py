@@ -1,7 +1,7 @@
-"""Element-wise programs: all blocks spatial. One parallel loop, vectors along the last axis.
+"""Element-wise programs: parallel outer loops, vectors along the last axis.
 
-What follows a concatenation is applied where each part is made; parts that lie next to one another
-along the last axis are made in one pass.
+Consumers of a concatenation are inlined into the producer of each part. Parts that are adjacent
+along the last axis are written in one pass.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from blockwright.strategies.strategy import Strategy
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
-_TYPICAL = 256  # elements taken for an axis of unknown length
-_MIN_TASK = 2048  # elements: below this a fork costs more than it saves
+_TYPICAL = 256  # elements assumed for an axis of unknown length
+_MIN_TASK = 2048  # elements below which dispatching a task costs more than it saves
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
@@ -49,7 +49,7 @@ def apply(sch: Schedule, target: Target) -> None:
 
 
 def _merged(sch: Schedule, group: list[BlockRV]) -> list[list[BlockRV]]:
-    """Blocks under common outer loops; each on its own where one uses what another one makes."""
+    """Merge the outer loops of blocks; blocks that use each other's results stay separate."""
     if len(group) < 2:
         return [group]
     try:
@@ -60,7 +60,7 @@ def _merged(sch: Schedule, group: list[BlockRV]) -> list[list[BlockRV]]:
 
 
 def _in_store_order(sch: Schedule, handle: BlockRV) -> None:
-    """Loops in the order of the stored buffer's axes: vectors are stored as they are made."""
+    """Order the loops like the stored buffer's axes, so that vectors are stored as computed."""
     bound, order = bound_iterators(sch, handle), stored_order(block_of(sch, handle))
     if bound is not None and order is not None and bound != order:
         loops = sch.get_loops(handle)
@@ -68,9 +68,9 @@ def _in_store_order(sch: Schedule, handle: BlockRV) -> None:
 
 
 def _side_by_side(sch: Schedule, handles: list[BlockRV]) -> list[list[BlockRV]]:
-    """Neighbours that write parts of one buffer next to one another along the last axis.
+    """Group the blocks that write adjacent parts of one buffer along the last axis.
 
-    One pass makes all of them: what they read in common is read once.
+    One pass computes all parts of a group: their common inputs are read once.
     """
     groups: list[list[BlockRV]] = []
     for handle in handles:
@@ -95,7 +95,7 @@ def _beside(sch: Schedule, a: BlockRV, b: BlockRV) -> bool:
 
 
 def spread(sch: Schedule, handles: list[BlockRV], target: Target) -> None:
-    """Parallel tasks of some thousand elements over the outer loops, vectors over the last.
+    """Parallelize over the outer loops in tasks of some thousand elements; vectorize the last loop.
 
     Several blocks share all loops but their last.
     """
@@ -116,12 +116,12 @@ def spread(sch: Schedule, handles: list[BlockRV], target: Target) -> None:
     loop = sch.fuse(*outer) if len(outer) > 1 else outer[0]
     loop = _parallel(sch, loop, inner or _TYPICAL)
     if ends:
-        sch.annotate(loop, LOOP_PARTITION, True)  # masks in the last task alone
+        sch.annotate(loop, LOOP_PARTITION, True)  # masks in the last task only
     stream(sch, loop, handles[0], target)
 
 
 def _ragged(sch: Schedule, handle: BlockRV) -> bool:
-    """Whether the loops of a block run beyond its elements, as far as that is known."""
+    """Whether the loops of a block may run beyond its iterators' extents."""
     block = block_of(sch, handle)
     needed = [ir.const_int(it.dom.extent) for it in block.iter_vars]
     run = [extent(sch, loop) for loop in sch.get_loops(handle)]
@@ -131,7 +131,7 @@ def _ragged(sch: Schedule, handle: BlockRV) -> bool:
 
 
 def _vectors(sch: Schedule, handle: BlockRV, target: Target) -> tuple[list[LoopRV], int | None]:
-    """Vectors along the last loop; the loops left for tasks, and the elements below them."""
+    """Vectorize the last loop; return the loops left for tasks, and the elements below them."""
     block = block_of(sch, handle)
     loops = _as_one(sch, handle)
     if not loops:
@@ -139,7 +139,7 @@ def _vectors(sch: Schedule, handle: BlockRV, target: Target) -> tuple[list[LoopR
     bits = max(r.buffer.dtype.bits for r in (*block.reads, *block.writes) or block.writes)
     lanes = max(1, target.vector_bits // max(bits, 8))
     while len(loops) > 1 and extent(sch, loops[-1]) == 1:
-        loops.pop()  # trailing axes of one element: vectors run along the last longer one
+        loops.pop()  # trailing axes of one element: vectors run along the last longer axis
     last = extent(sch, loops[-1])
     if last is not None and 2 <= last < lanes and _leaps(block_of(sch, handle)):
         sch.unroll(loops[-1])
@@ -148,22 +148,25 @@ def _vectors(sch: Schedule, handle: BlockRV, target: Target) -> tuple[list[LoopR
         sch.vectorize(lane)
         loops[-1] = outer
         if len(loops) > 1 and (last is None or (last > lanes and last % lanes)):
-            sch.annotate(outer, LOOP_PARTITION, True)  # masks in the last vector alone
+            sch.annotate(outer, LOOP_PARTITION, True)  # masks in the last vector only
     return (loops[:-1], last) if len(loops) > 1 else (loops, lanes)
 
 
 def _leaps(block: ir.Block) -> bool:
-    """Whether elements along the last axis of the result come from places far apart: a vector of a
-    few of them is put together one by one, and taken apart again where it is stored."""
+    """Whether a block reads with a stride along the result's last axis.
+
+    A vector of a few strided elements is inserted lane by lane, and extracted again where it is
+    stored.
+    """
     last = block.iter_vars[-1]
     loads = [load for load in ir.collect(block.body, ir.BufferLoad) if load.indices]
     return any(stride(address_of(load, block), last) > 1 for load in loads)
 
 
 def _as_one(sch: Schedule, handle: BlockRV) -> list[LoopRV]:
-    """The loops of a block; one, where all that it touches lies as the loops run.
+    """The loops of a block, fused into one if all its accesses are contiguous in loop order.
 
-    Vectors then run on from one row to the next, and begin at lines of memory in all of them.
+    Vectors then continue from one row to the next, and are aligned to cache lines in all rows.
     """
     block, loops = block_of(sch, handle), sch.get_loops(handle)
     if len(loops) < 2 or len(loops) != len(block.iter_vars):
@@ -172,7 +175,7 @@ def _as_one(sch: Schedule, handle: BlockRV) -> list[LoopRV]:
 
 
 def _lies_as_it_runs(block: ir.Block) -> bool:
-    """Whether every access is at all iterators in order, in buffers of just these extents."""
+    """Whether every access uses all iterators in order, on buffers with exactly their extents."""
     accesses = [*ir.collect(block.body, ir.BufferLoad), *ir.collect(block.body, ir.BufferStore)]
     return all(
         len(access.indices) == len(block.iter_vars)
@@ -188,9 +191,9 @@ def _lies_as_it_runs(block: ir.Block) -> bool:
 
 
 def _parallel(sch: Schedule, loop: LoopRV, inner: int) -> LoopRV:
-    """Group iterations of `inner` elements into tasks that are worth a fork.
+    """Group iterations of `inner` elements into tasks that are worth dispatching.
 
-    A loop of unknown length gets small groups: a large one would leave other threads without work.
+    A loop of unknown length has small groups: large ones could leave other threads without work.
     """
     group = max(1, _MIN_TASK // max(1, inner))
     size = extent(sch, loop)

@@ -1,13 +1,14 @@
-"""The fallback: takes every program, one block after another, and keeps each in a nest of its own.
+"""Fallback strategy: schedules any program, one loop nest per block.
 
-Nothing is fused and nothing is packed: a program that no other rule understands is right, uses
-vectors, registers and threads where its own accesses allow, and the note says that it was used.
+Nothing is fused and nothing is packed. A program that no other strategy matches is compiled
+correctly, uses vectors, registers and threads where its own accesses allow, and the note says that
+the fallback was used.
 
-- Spatial blocks: tasks over the outer loops, vectors along the last.
-- Reductions: vectors along the axis on which the most accesses are neighbours in memory. A spatial
-  one becomes a register tile with the rows that read the same vectors. Along a reduction axis each
-  lane keeps a partial result (`rfactor`), for a tile of rows of both operands at once.
-- All other blocks keep their loops, and the outermost becomes parallel where the checker allows it.
+- Spatial blocks: parallel tasks over the outer loops, vectors along the last.
+- Reductions: vectors along the axis with the most contiguous accesses. A spatial axis becomes a
+  register tile with the rows that read the same vectors. Along a reduction axis each lane keeps a
+  partial result (`rfactor`), for a tile of rows of both operands at once.
+- All other blocks keep their loops; the outermost is parallelized where the checker allows it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from blockwright.strategies.strategy import Strategy
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
-_DOT_ROWS = 4  # rows of the operand that stays, per dot-product tile
+_DOT_ROWS = 4  # Rows of the operand held in registers, per dot-product tile.
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
@@ -45,7 +46,7 @@ def apply(sch: Schedule, target: Target) -> None:
             try:
                 way(sch, handle, target)
                 break
-            except ScheduleError:  # the checker refuses a step: a simpler way
+            except ScheduleError:  # the checker rejects a step: try a simpler schedule
                 if len(sch.history) > stages:
                     sch.undo(len(sch.history) - stages)
 
@@ -54,7 +55,7 @@ Way = Callable[[Schedule, BlockRV, Target], None]
 
 
 def _ways(sch: Schedule, handle: BlockRV, target: Target) -> list[Way]:
-    """How a block may be scheduled, the best first; the last two refuse nothing that matters."""
+    """Candidate schedules of a block, best first; the last one always succeeds."""
     block = block_of(sch, handle)
     if is_spatial(block):
         return [lambda s, h, t: spread(s, [h], t), _threads, _nothing]
@@ -70,16 +71,16 @@ def _ways(sch: Schedule, handle: BlockRV, target: Target) -> list[Way]:
 
 
 def _nothing(sch: Schedule, handle: BlockRV, target: Target) -> None:
-    """The loops as they are."""
+    """Keep the loops as they are."""
 
 
 def _threads(sch: Schedule, handle: BlockRV, target: Target) -> None:
-    """The outermost loop in parallel."""
+    """Parallelize the outermost loop."""
     sch.parallel(sch.get_loops(handle)[0])
 
 
 def _nest(sch: Schedule, handle: BlockRV) -> tuple[list[LoopRV], list[LoopRV], list[LoopRV]]:
-    """All loops of a block, one for each iterator, and the spatial and reducing ones of them."""
+    """All loops of a block, one per iterator, then its spatial and its reduction loops."""
     block, loops = block_of(sch, handle), sch.get_loops(handle)
     if len(loops) != len(block.iter_vars):
         raise ScheduleError("the loops are not the iterators", code="BW340")
@@ -88,7 +89,7 @@ def _nest(sch: Schedule, handle: BlockRV) -> tuple[list[LoopRV], list[LoopRV], l
 
 
 def _tile(sch: Schedule, handle: BlockRV, target: Target) -> None:
-    """Vectors along a spatial axis; a register tile stays while the reduction passes."""
+    """Vectorize along a spatial axis; a register tile stays in registers across the reduction."""
     out = _sums_and_copy(sch, handle)
     block = block_of(sch, handle)
     loops, spatial, reducing = _nest(sch, handle)
@@ -129,24 +130,25 @@ def _tile(sch: Schedule, handle: BlockRV, target: Target) -> None:
         for loop in own[-len(inner) : -1]:
             sch.unroll(loop)
     for loop in (_share(sch, tasks), *serial):
-        sch.annotate(loop, LOOP_PARTITION, True)  # masks in the last tile alone
+        sch.annotate(loop, LOOP_PARTITION, True)  # mask the last tile only
 
 
-_TASKS = 4  # for each thread, from which on they are shared evenly
+_TASKS = 4  # Tasks per thread from which on they are shared evenly.
 
 
 def _few(sch: Schedule, loops: list[LoopRV], target: Target) -> bool:
-    """Whether loops over tiles are too few tasks for all threads."""
+    """Whether loops over tiles yield too few tasks for all threads."""
     extents = [extent(sch, loop) for loop in loops]
     return all(extents) and math.prod(e or 1 for e in extents) < _TASKS * target.num_threads
 
 
-_MANY = 4  # tiles that read the same vectors, from which a copy of these pays
-_PAGE = 4096  # bytes: steps of this size meet few lines of a cache, and a page each
+_MANY = 4  # Tiles that read the same vectors, from which copying these vectors pays.
+# Bytes of a page. Strides of this size map to few cache sets, and each touches another page.
+_PAGE = 4096
 
 
 def _far_vectors(block: ir.Block, axis: VectorAxis) -> list[ir.Buffer]:
-    """Buffers read by vectors that a step of the reduction moves to another page."""
+    """Buffers read in vectors whose reduction stride is a page or more."""
     result: dict[ir.Buffer, None] = {}
     for load in ir.collect(block.body, ir.BufferLoad):
         if load.buffer is block.writes[0].buffer or not load.indices:
@@ -163,7 +165,10 @@ def _far_vectors(block: ir.Block, axis: VectorAxis) -> list[ir.Buffer]:
 
 
 def _sums_and_copy(sch: Schedule, handle: BlockRV) -> BlockRV:
-    """Let a block write sums by its iterators, neighbours made one, and copy them where they go."""
+    """Let a block write its sums in iterator order, with adjacent axes fused.
+
+    Returns the block that copies the sums to the result.
+    """
     block = block_of(sch, handle)
     groups = neighbours(block)
     kept = {position for group in groups for position in group}
@@ -175,15 +180,15 @@ def _sums_and_copy(sch: Schedule, handle: BlockRV) -> BlockRV:
     return out
 
 
-_TALL = 6  # rows of a tile: as many lines of one cache set as any cache holds, with room for more
+_TALL = 6  # Rows of a tile: lines of one cache set that any cache holds, with ways to spare.
 
 
 def _register_tile(
     target: Target, rows: int | None, columns: int | None, bits: int
 ) -> RegisterTile:
-    """A low, wide tile that cuts rows and columns evenly.
+    """A low, wide register tile that divides rows and columns evenly.
 
-    Nothing is packed: rows may lie a power of two apart, and then compete for few lines of a cache.
+    Nothing is packed: rows may be a power of two apart, and then they compete for few cache sets.
     """
     lanes = max(1, target.vector_bits // bits)
     height = _TALL if rows is None else math.ceil(rows / math.ceil(rows / _TALL))
@@ -198,7 +203,7 @@ def _register_tile(
 def _sharing(
     sch: Schedule, block: ir.Block, axis: VectorAxis, loops: list[LoopRV], others: list[LoopRV]
 ) -> LoopRV | None:
-    """The innermost other axis on which some vector of the tile does not depend."""
+    """The innermost other axis that some vector load of the tile does not depend on."""
     loads = [
         n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is not block.writes[0].buffer
     ]
@@ -213,7 +218,7 @@ def _sharing(
 
 
 def _dots(sch: Schedule, handle: BlockRV, target: Target) -> None:
-    """Vectors along the reduction, for a tile of two spatial axes at once."""
+    """Vectorize along the reduction, for a tile of two spatial axes at once."""
     block = block_of(sch, handle)
     loops, spatial, _ = _nest(sch, handle)
     result = find_reduction(block)
@@ -238,7 +243,7 @@ def _dots(sch: Schedule, handle: BlockRV, target: Target) -> None:
     sch.set_scope(partial, 0, "local")
     own = inner_loops(sch, partial, n0)
     steps = [loop for loop in own if reduces(sch, block_of(sch, partial), loop)]
-    first, *tiled = [loop for loop in own if loop not in steps]  # rfactor puts lanes first
+    first, *tiled = [loop for loop in own if loop not in steps]  # rfactor puts the lane axis first
     tile = [*tiled, first]
     sch.reorder(*steps, *tile)
     init = sch.decompose_reduction(partial, steps[0])
@@ -255,7 +260,7 @@ def _dots(sch: Schedule, handle: BlockRV, target: Target) -> None:
 
 
 def _lanes(sch: Schedule, handle: BlockRV, target: Target) -> None:
-    """One result after another, with a partial result for each lane."""
+    """Compute one result after another, with a partial result per lane."""
     _, spatial, reducing = _nest(sch, handle)
     if not spatial:
         reduce_lanes(sch, handle, None, target)
@@ -268,7 +273,7 @@ def _lanes(sch: Schedule, handle: BlockRV, target: Target) -> None:
 
 
 def _share(sch: Schedule, loops: list[LoopRV]) -> LoopRV:
-    """All loops over tiles become tasks; returns the loop over these."""
+    """Fuse all loops over tiles and parallelize the result; return the fused loop."""
     task = sch.fuse(*loops) if len(loops) > 1 else loops[0]
     sch.parallel(task)
     return task

@@ -1,12 +1,12 @@
-"""GEMM and convolution: one contraction with whatever element-wise work follows it.
+"""GEMM and convolution: a contraction fused with its element-wise epilogue.
 
     out[b, m, n] = epilogue(sum over k of A[b, m, k] * W[b, n, k], bias[n], residual[m, n], …)
 
-Any number of batch, row, column and reduction axes, symbolic extents included; see `contraction`
-for the steps. A's element may lie anywhere: a convolution reads X[h * s + kh, w * s + kw, c] where
-a matrix product reads A[m, k], so it is the product with a matrix that nobody writes down. Groups
-are batch axes. What makes A and is no plain copy (padding, an activation) is computed once,
-before; what makes W (numbers of few bits, rows that are looked up) while its panels are written.
+Handles any number of batch, m, n and k axes, symbolic extents included; see `gemm_canonical` for
+the steps. A may be accessed at any index: a convolution reads X[h * s + kh, w * s + kw, c] where a
+matrix product reads A[m, k], so it is an implicit GEMM. Groups are batch axes. A producer of A that
+is more than a copy (padding, an activation) is computed once, before. A producer of W (dequantized
+numbers of few bits, gathered rows) is computed while panels are packed.
 """
 
 from __future__ import annotations
@@ -66,12 +66,13 @@ from blockwright.strategies.strategy import Strategy, Variant
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
-_SHORT = 16  # a piece of a reduction is no shorter than this part of what it could be
-_WRITTEN_OUT = 128  # updates up to which the last of several short loops is written out
-_AT_ONCE = 8  # steps of the reduction that are written out, at most
+_SHORT = 16  # A k-split is no shorter than this fraction (1/16) of the allowed length.
+_WRITTEN_OUT = 128  # Updates up to which the last of several short reduction loops is unrolled.
+_AT_ONCE = 8  # Largest unroll factor of the reduction.
 _PIECES = (Pieces(),)
-_LONG_PIECES = (Pieces(most=128, unknown=True),)  # the last one is filled up with zeros
-_SHALLOW = 512  # products in a sum, beside which a store with masks takes more than a twentieth
+_LONG_PIECES = (Pieces(most=128, unknown=True),)  # the last k-split is zero-padded
+# Shortest reduction beside which a masked store takes less than a twentieth of the time.
+_SHALLOW = 512
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
@@ -121,8 +122,11 @@ def apply(
 
 
 def _as_its_source(sch: Schedule, handle: BlockRV, products: list[BlockRV], target: Target) -> None:
-    """Lay out in the order of its source what has fewer channels than a vector has lanes: elements
-    of the left operand are read one by one, from anywhere, but are to be written by vectors."""
+    """Store a producer's result in its source's memory order if it has fewer channels than lanes.
+
+    Elements of the left operand are loaded one by one, from anywhere, but should be stored as
+    vectors.
+    """
     block = node(sch, handle)
     result, loads = block.writes[0].buffer, ir.collect(block.body, ir.BufferLoad)
     if len(loads) != 1 or any(result is own for own in sch.func.buffers):
@@ -147,7 +151,7 @@ def _as_its_source(sch: Schedule, handle: BlockRV, products: list[BlockRV], targ
 
 
 def _without_unit_axes(sch: Schedule, handle: BlockRV) -> None:
-    """Drop axes of one iteration: in a new layout their elements are found without them."""
+    """Drop unit axes: in the new layout, elements are indexed without them."""
     block = node(sch, handle)
     axes = tuple(it.var for it in block.iter_vars)
     longer = tuple(it.var for it in block.iter_vars if not ir.is_const_int(it.dom.extent, 1))
@@ -156,8 +160,11 @@ def _without_unit_axes(sch: Schedule, handle: BlockRV) -> None:
 
 
 def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
-    """For a number of rows that calls decide: other register tiles where these waste less of the
-    last one, all on the same panels; for a depth that calls decide: long sums in pieces."""
+    """Variants for symbolic extents.
+
+    For a symbolic m: other register tiles, used where they waste less of the last tile, all on the
+    same panels. For a symbolic k: long sums split into pieces.
+    """
     long = long_sums(func, _PIECES[0].longest)
     result: list[Variant] = []
     if long is not None:
@@ -181,7 +188,7 @@ def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
 
 
 def _passed(rows: ir.Expr, one: RowTile) -> ir.Expr:
-    """What it costs to pass that many rows in tiles of one height: `RowTile.of`."""
+    """Cost of `rows` rows in tiles of one height, as an expression; see `RowTile.of`."""
     height = one.tile.rows
     tiles = ir.floordiv(rows + (height - 1), height)
     if one.short:
@@ -194,7 +201,7 @@ def _passed(rows: ir.Expr, one: RowTile) -> ir.Expr:
 
 
 def parts(sch: Schedule) -> tuple[list[BlockRV], list[BlockRV], list[BlockRV]]:
-    """Blocks before the first contraction, the contractions, and the blocks behind."""
+    """The blocks before the first contraction, the contractions, and the blocks after."""
     handles = sch.get_child_blocks(sch.get_block("root"))
     at = [k for k, h in enumerate(handles) if contraction_of(node(sch, h)) is not None]
     others = [h for k, h in enumerate(handles) if k > at[0] and k not in at]
@@ -204,8 +211,11 @@ def parts(sch: Schedule) -> tuple[list[BlockRV], list[BlockRV], list[BlockRV]]:
 def inline_producers(
     sch: Schedule, before: list[BlockRV], products: list[BlockRV]
 ) -> list[BlockRV]:
-    """Inline what only moves elements of the operands, and what is before that; the blocks that
-    stay compute an operand, each element of which the contraction reads many times."""
+    """Inline the producers that only move data, and everything before other producers.
+
+    Returns the blocks that stay: each computes an operand whose elements the contraction reads many
+    times.
+    """
     kept: list[BlockRV] = []
     for handle in before:
         written = node(sch, handle).writes[0].buffer
@@ -220,8 +230,10 @@ def inline_producers(
 def _packed_with(
     sch: Schedule, kept: list[BlockRV], products: list[BlockRV], block: BlockRV
 ) -> BlockRV | None:
-    """What computes the operand that is laid out in panels, for one product alone: packing reads
-    each element once, and can as well compute it then."""
+    """The producer of the operand that is packed into panels, if it serves one product alone.
+
+    Packing reads each element once, so the producer can be inlined there.
+    """
     facts = contraction_of(node(sch, block))
     if facts is None or facts.b in windowed(node(sch, block)):
         return None
@@ -239,8 +251,11 @@ def contract(
     packed: BlockRV | None = None,
     in_pieces: Sequence[Pieces] = _PIECES,
 ) -> None:
-    """Schedule one contraction at the root, with the block behind it if there is one, and the one
-    that computes what is packed."""
+    """Schedule one contraction at the root, with its consumer and producer.
+
+    `tail` is its consumer and `packed` the producer of the
+    packed operand, if any.
+    """
     facts = contraction_of(node(sch, block))
     if facts is None:
         raise ScheduleError(
@@ -269,14 +284,14 @@ def contract(
         k = tile_pieces(sch, form, m1, k, *in_pieces)
     else:
         k = _sum_of_piece(sch, form, sums, n0, in_pieces)
-    # Tasks may be cut anywhere now: a condition is one of whole tiles.
+    # From here on tasks can be cut anywhere: a condition covers whole tiles.
     mo, mi = sch.split(m0, [None, plan.row_tiles])
     no, ni = sch.split(n0, [None, plan.panels])
     _shorten_last_tile(sch, target, product, form.tile, mi)
     outer, inner = ((no, mo), (ni, mi)) if plan.rows_inside else ((mo, no), (mi, ni))
     sch.reorder(*loops[:batch], *outer, *pieces, *inner)
-    # Around one panel of one product stands the loop over tasks, which moves rows if they are in
-    # several.
+    # The loop around one panel of one product is the loop over tasks; it moves to other rows if
+    # rows fall into several tasks.
     same_rows = plan.panels > 1 or (not batch and extent(sch, mo) == 1)
     if sums is None:
         sch.reverse_compute_at(tail, inner[1])
@@ -296,14 +311,14 @@ def contract(
         _pack_within(sch, form, pieces[0] if pieces else task, plan.panels)
     else:
         pack(sch, form, batch)
-    # Last: beside steps that do not divide a sum, a panel would be as long as all of these.
+    # Must be last: next to steps that do not divide a sum, a panel would be as long as all of them.
     steps = _write_out(sch, target, product, form.tile, plan, k, width)
     if plan.rows_inside:
         _fetch_next_panel(sch, plan, mi, steps if same_rows else [])
 
 
 def _pack_within(sch: Schedule, form: Canonical, at: LoopRV, panels: int) -> None:
-    """Panels are written where they are used."""
+    """Pack panels where they are used."""
     sch.compute_at(form.b, at)
     pack_panels(sch, form, inner_loops(sch, form.b, at), panels)
 
@@ -311,7 +326,7 @@ def _pack_within(sch: Schedule, form: Canonical, at: LoopRV, panels: int) -> Non
 def _shorten_last_tile(
     sch: Schedule, target: Target, product: GemmShape, tile: RegisterTile, tiles: LoopRV
 ) -> None:
-    """Of rows whose number is not known, where the tile was chosen with code for few last ones."""
+    """For a symbolic m, specialize the tail if the tile was chosen with code for few last rows."""
     if product.rows is not None:
         return
     for one in unknown_rows(target, product):
@@ -328,12 +343,13 @@ def _write_out(
     k: list[LoopRV],
     width: int | None,
 ) -> list[LoopRV]:
-    """Write out some steps of the reduction, or all taps that are the last of several loops: a
-    branch for a few updates takes as long as some of them. Returns the loops that remain.
+    """Unroll some reduction steps, or all taps if they are the last of several reduction loops.
 
-    Taps are not written out where tiles lie within lines of `width` pixels and fill the registers:
-    LLVM would keep each pixel for the tap of its neighbour that meets it too, and the sums in
-    memory.
+    A branch for a few updates costs as much as some of them. Returns the loops that remain.
+
+    Taps are not unrolled where tiles lie within image rows of `width` pixels and fill the
+    registers: LLVM would keep each pixel for the neighboring tap that reads it too, and spill the
+    sums.
     """
     steps = [loop for loop in k if extent(sch, loop) != 1]
     length = extent(sch, k[-1])
@@ -350,37 +366,44 @@ def _write_out(
 
 
 def _fetch_next_panel(sch: Schedule, plan: GemmPlan, tiles: LoopRV, steps: list[LoopRV]) -> None:
-    """The next panel comes from memory while this one is used: a share of it for each tile of rows,
-    all of it, along the reduction, for a single one.
+    """Prefetch the next panel while this one is used.
 
-    A line that is asked for again while it is on its way may take one more of the few places that a
-    core has for such lines. So steps that fetch one together are written out, and ask once.
+    With several row tiles, each tile prefetches a share; with a single one, the panel is prefetched
+    along the reduction.
+
+    A redundant prefetch of a line that is in flight may occupy another of the core's few miss
+    buffers. So steps that fetch the same line are unrolled, and prefetch it once.
     """
     if plan.row_tiles > 1:
         sch.annotate(tiles, PREFETCH_SHARED, 1)
     elif steps:
         sch.annotate(steps[0], PREFETCH_READ, 1)
-    if plan.bands:  # as many shares as there are tiles: the loop is cut to these
+    if plan.bands:  # one share per tile: the loop is partitioned accordingly
         sch.annotate(tiles, LOOP_PARTITION, True)
 
 
 def _line_steps(target: Target, tile: RegisterTile, bits: int, plan: GemmPlan) -> int:
-    """Steps in which a tile of rows fetches its share of a line of the next panel; fewer where
-    these are too many to write out."""
+    """Reduction steps in which a row tile prefetches its share of a line of the next panel.
+
+    Fewer when
+    these are too many to unroll.
+    """
     lines = math.ceil(tile.columns * bits / 8 / target.caches[0].line)
     return max(1, min(_AT_ONCE, plan.row_tiles // lines))
 
 
 def _needs_cut(target: Target, product: GemmShape, tile: RegisterTile) -> bool:
-    """Whether the last panel is to have code of its own, so that the others are stored without
-    masks: where these cost something, and few products are summed between two stores."""
+    """Whether to peel the last panel, so that the others are stored without masks.
+
+    It pays where masks cost something and few products are summed between two stores.
+    """
     columns, depth = product.columns, product.depth
     fits = columns is not None and columns % tile.columns == 0
     return not (fits or target.cheap_predication) and (depth is None or depth < _SHALLOW)
 
 
 def _product(func: ir.PrimFunc, block: ir.Block, facts: Contraction) -> GemmShape:
-    """Extents, and how the left operand moves with the last row and reduction axes."""
+    """Extents, and the strides of the left operand along the last m and k axes."""
     bits = block.writes[0].buffer.dtype.bits
     load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is facts.a)
     address = address_of(load, block)
@@ -410,7 +433,7 @@ def _product(func: ir.PrimFunc, block: ir.Block, facts: Contraction) -> GemmShap
 
 
 def _multiple(length: ir.Expr) -> int:
-    """A number that surely divides a length."""
+    """A known divisor of a length."""
     if isinstance(length, ir.Mul):
         return _multiple(length.a) * _multiple(length.b)
     return max(1, ir.const_int(length) or 1)
@@ -419,11 +442,11 @@ def _multiple(length: ir.Expr) -> int:
 def _cut_depth(
     sch: Schedule, form: Canonical, batch: int, most: int | None, in_pieces: Sequence[Pieces]
 ) -> BlockRV | None:
-    """Cut a long reduction into pieces whose panels stay in cache, each with a sum of its own.
+    """Split a long reduction so that the panels of each k-split stay in cache.
 
-    Returns the block of these sums, in a nest of its own with the pieces outermost; the
-    contraction becomes their sum. None when the reduction is short, of unknown length, or falls
-    into short pieces only: more time would go into adding them than into fetching whole panels.
+    Returns the block of the partial sums, in its own nest with the splits outermost; the
+    contraction becomes their sum. None when the reduction is short, of unknown length, or divides
+    into short splits only, where adding the sums would cost more than fetching whole panels.
     """
     if most is None:
         return None
@@ -456,7 +479,7 @@ def _cut_depth(
 def _pieces_and_loops(
     sch: Schedule, block: BlockRV, sums: BlockRV | None
 ) -> tuple[list[LoopRV], list[LoopRV]]:
-    """The loop over pieces of the reduction, if there is one, and the other loops of the block."""
+    """The loop over k-splits, if any, and the other loops of the block."""
     loops = sch.get_loops(block)
     return ([], loops) if sums is None else (loops[:1], loops[1:])
 
@@ -464,10 +487,12 @@ def _pieces_and_loops(
 def _sum_of_piece(
     sch: Schedule, form: Canonical, sums: BlockRV, tile_loop: LoopRV, in_pieces: Sequence[Pieces]
 ) -> list[LoopRV]:
-    """Compute a register tile's sum over a piece where it is added to the result; returns the loops
-    of the reduction."""
+    """Compute a register tile's partial sum where it is added to the result.
+
+    Returns the reduction loops.
+    """
     sch.compute_at(sums, tile_loop, preserve_unit_loops=True)
-    # Axes of the reduction that are cut into pieces of one element are not among the loops.
+    # Reduction axes that are split into pieces of one element are not among the loops.
     left = sum(it.iter_type is ir.IterType.REDUCE for it in node(sch, sums).iter_vars)
     m, n, *k = inner_loops(sch, sums, tile_loop)[-2 - left :]
     sch.reorder(*k, m, n)
@@ -475,7 +500,7 @@ def _sum_of_piece(
 
 
 def pack(sch: Schedule, form: Canonical, batch: int) -> None:
-    """All threads write panels; the last one, which repeats columns, has code of its own."""
+    """Pack panels in parallel; the last panel, which repeats columns, is peeled."""
     own = sch.get_loops(form.b)
     panel = pack_panels(sch, form, own[batch:])
     panel = sch.fuse(*own[:batch], panel) if batch else panel

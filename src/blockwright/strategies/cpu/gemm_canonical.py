@@ -1,15 +1,15 @@
-"""Scheduling one contraction: canonical form, padding, register tiles, packing.
+"""Schedule one contraction: canonical form, padding, register tiles, packing.
 
-Used by the GEMM rule at the root of a program and by the attention rule inside a loop. A block
-`C[b, s, j] += A[b, s, k] * W[j, k]` goes through these steps, each a schedule primitive:
+Used by the GEMM strategy at the root of a program and by the attention strategy inside a loop. A
+block `C[b, s, j] += A[b, s, k] * W[j, k]` goes through these steps, each a schedule primitive:
 
 1. `reindex` + `transform_block_layout` + `transform_layout`: C2[m, n] += A2[m, k] * W2[n, k]; a
    convolution keeps kernel axes apart from channels: C2[m, n] += A2[kh, m, k] * W2[n, kh, k]
-2. `pad_einsum`: m and n become whole tiles; rows beyond the end repeat the last one, columns are 0
-3. `transform_layout` of W2 into panels [n / NR][k][NR], which `lift_packing` moves to compile time
-   when W is a constant
-4. `split`, `reorder`, `fuse`, `parallel`: panels of W stay in cache while row tiles pass
-5. accumulators and the A column of a step in "local" scope, that is in registers
+2. `pad_einsum`: pad m and n to whole tiles; rows beyond the end repeat the last one, columns are 0
+3. `transform_layout`: pack W2 into panels [n / NR][k][NR], which `lift_packing` hoists to compile
+   time when W is a constant
+4. `split`, `reorder`, `fuse`, `parallel`: panels of W stay in cache across row tiles
+5. accumulators and the A column of a step are in "local" scope, that is in registers
 6. `decompose_reduction`, `tensorize` of one register tile, epilogue per tile
 """
 
@@ -42,7 +42,7 @@ from blockwright.support import ScheduleError
 from blockwright.target import Target
 
 _RUN = 512  # bytes of a row that are packed at once
-_SHARED = 8  # groups of panels that there should be at least
+_SHARED = 8  # fewest groups of panels to share among the threads
 
 
 class Canonical(msgspec.Struct):
@@ -50,8 +50,8 @@ class Canonical(msgspec.Struct):
 
     Attributes:
         block: the contraction.
-        a, b: blocks that make its operands, in a form of their own.
-        tile: register tile chosen for it.
+        a, b: blocks that copy its operands to their canonical layouts.
+        tile: the register tile.
         depth: number of reduction axes.
     """
 
@@ -63,7 +63,7 @@ class Canonical(msgspec.Struct):
 
 
 def node(sch: Schedule, block: BlockRV) -> ir.Block:
-    """The block behind a handle."""
+    """The block of a handle."""
     result = sch.get(block)
     assert isinstance(result, ir.Block)
     return result
@@ -81,14 +81,14 @@ def canonicalize(
     tile: RegisterTile | None = None,
     pieces: Sequence[Pieces] = (),
 ) -> Canonical:
-    """Steps 1 to 3. `tail` is the block that reads the result, None when it is an output.
+    """Steps 1 to 3. `tail` is the block that reads the result, None when the result is an output.
 
-    The first `apart` row axes are not fused with the others: each of their values has row tiles of
-    its own. So it is with the first `columns_apart` column axes. Tiles have up to `most_rows` rows.
+    The first `apart` m axes are not fused with the others, so each of their values has its own row
+    tiles; likewise the first `columns_apart` n axes. Tiles have up to `most_rows` rows.
 
-    Batch axes stay as they are, row and column axes are fused into one each, and reduction axes as
-    far as the left operand's address stays linear. A long reduction that does not fall into the
-    last kind of `pieces` is padded with zeros, so that `tile_pieces` can cut it.
+    Batch axes are kept. The m axes are fused into one, and so are the n axes; reduction axes are
+    fused as far as the left operand's address stays linear. A long reduction that does not divide
+    into pieces of the last of `pieces` is padded with zeros, so that `tile_pieces` can split it.
     """
     before = node(sch, block)
     facts = contraction_of(before)
@@ -125,10 +125,10 @@ def canonicalize(
     whole = list(last)
     for cut in pieces[-1:]:
         whole[-1] = whole_pieces([extent_of(before, axes) for axes in depth], cut)
-    if pad_rows:  # elements beyond the end are read one by one: the last row again, without a test
+    if pad_rows:  # rows beyond the end are read one by one: repeat the last row, without a test
         a, b = _pad(sch, block, a, b, [*first, tile.rows, *between, 1, *last], "clamp")
     padding = [*first, 1, *between, tile.columns, *whole]
-    a, b = _pad(sch, block, a, b, padding, "zero")  # by vectors: masks
+    a, b = _pad(sch, block, a, b, padding, "zero")  # columns are read in vectors: mask them
     panels(sch, b, len(batch) + len(middle), tile.columns)
     if len(depth) > 1:
         _row_last_but_one(sch, a, len(outer))
@@ -136,7 +136,7 @@ def canonicalize(
 
 
 def _distance(block: ir.Block, operand: ir.Buffer, axes: tuple[int, ...]) -> int:
-    """Elements of an operand from one step of the last axis to the next; 1 where unknown."""
+    """Stride of an operand along the last axis, in elements; 1 where unknown."""
     load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is operand)
     address = address_of(load, block)
     result = [stride(address, block.iter_vars[p]) for p in axes]
@@ -144,8 +144,10 @@ def _distance(block: ir.Block, operand: ir.Buffer, axes: tuple[int, ...]) -> int
 
 
 def align(sch: Schedule, product: BlockRV, tail: BlockRV) -> None:
-    """Let the tail run over the product's own axes, undoing what its indices make of them: a merge
-    of heads, channels that count groups and members."""
+    """Let the tail run over the product's own axes, by inverting its indices.
+
+    Such indices merge heads, or number channels by group and member.
+    """
     result = node(sch, product).writes[0].buffer
     block = node(sch, tail)
     load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is result)
@@ -159,7 +161,7 @@ def align(sch: Schedule, product: BlockRV, tail: BlockRV) -> None:
 def _pad(
     sch: Schedule, block: BlockRV, a: BlockRV, b: BlockRV, padding: list[int], mode: str
 ) -> tuple[BlockRV, BlockRV]:
-    """Round the domain up; padded copies take the place of the plain ones they read."""
+    """Pad the domain to multiples; padded copies replace the plain copies that they read."""
     sources = {node(sch, h).writes[0].buffer: h for h in (a, b)}
     for result in sch.pad_einsum(block, padding, mode=mode) or []:
         plain = sources.get(node(sch, result).reads[0].buffer)
@@ -172,7 +174,7 @@ def _pad(
 
 
 def _grouping(extents: list[ir.Expr], roles: list[tuple[int, ...]]) -> IndexMap | None:
-    """The map that fuses each role's positions; None when nothing is fused or moved."""
+    """The map that fuses each role's positions; None when it is the identity."""
     order = sorted(p for role in roles for p in role)
     local = {p: k for k, p in enumerate(order)}
     groups = [[local[p] for p in role] for role in roles]
@@ -196,7 +198,7 @@ def fuse_copy(
     extents: list[ir.Expr],
     roles: list[tuple[int, ...]],
 ) -> None:
-    """Fuse the axes of what `writer` writes, and the iterators of `copy`, in the same way."""
+    """Fuse the axes of the buffer that `writer` writes, and the iterators of `copy`, alike."""
     mapping = _grouping(extents, roles)
     if mapping is not None:
         sch.transform_layout(writer, ("write", 0), mapping)
@@ -204,7 +206,7 @@ def fuse_copy(
 
 
 def panels(sch: Schedule, b: BlockRV, batch: int, width: int) -> None:
-    """Lay an operand's copy [batch…][n][k…] out in panels [n / width][k…][width]."""
+    """Store an operand's copy [batch…][n][k…] in panels [n / width][k…][width]."""
     axes = _axes(node(sch, b))
     n, *k = axes[batch:]
     final = (*axes[:batch], ir.floordiv(n, width), *k, ir.floormod(n, width))
@@ -212,14 +214,14 @@ def panels(sch: Schedule, b: BlockRV, batch: int, width: int) -> None:
 
 
 def _row_last_but_one(sch: Schedule, a: BlockRV, batch: int) -> None:
-    """Store the left operand's copy as [k…][m][k], so that a register tile is its last two axes."""
+    """Store the left operand's copy as [k…][m][k]: a register tile is its last two axes."""
     axes = _axes(node(sch, a))
     m, *outer, k = axes[batch:]
     sch.transform_layout(a, ("write", 0), IndexMap(axes, (*axes[:batch], *outer, m, k)))
 
 
 def _axes(copy: ir.Block) -> tuple[ir.Var, ...]:
-    """A variable for each axis of what a copy writes."""
+    """A variable for each axis of the buffer that a copy writes."""
     rank = copy.writes[0].buffer.ndim
     return tuple(ir.Var(f"i{k}", copy.iter_vars[0].var.dtype) for k in range(rank))
 
@@ -240,12 +242,13 @@ def tile_registers(sch: Schedule, form: Canonical, m1: LoopRV, k: Sequence[LoopR
 def tile_pieces(
     sch: Schedule, form: Canonical, m1: LoopRV, k: list[LoopRV], pieces: Pieces, *finer: Pieces
 ) -> list[LoopRV]:
-    """`tile_registers`, where a long reduction is summed in pieces: the registers hold the sum of
-    one piece, which is added to the tile's total in the first cache. Pieces are cut into `finer`
-    ones in the same way.
+    """Apply `tile_registers`, with a long reduction split into partial sums.
 
-    A sum of thousands of terms one after another loses three of its digits. Returns the reduction
-    loops of the register tile.
+    The registers hold the sum of one piece, which is added to the tile's total in the first-level
+    cache. Pieces are split into `finer` ones in the same way. Summing thousands of terms one after
+    another would lose three digits.
+
+    Returns the reduction loops of the register tile.
     """
     cut = sum_pieces(sch, form.block, k, pieces)
     if cut is None:
@@ -261,7 +264,7 @@ def tile_pieces(
 
 
 def clear_total(sch: Schedule, total: BlockRV, loop: LoopRV, lanes: int) -> BlockRV:
-    """Write the additions of `sum_pieces` out in vectors; returns the block of the first values."""
+    """Unroll and vectorize the additions of `sum_pieces`; returns the init block."""
     sch.set_scope(total, 0, "local")
     clear = sch.decompose_reduction(total, loop)
     for handle in (clear, total):
@@ -270,7 +273,7 @@ def clear_total(sch: Schedule, total: BlockRV, loop: LoopRV, lanes: int) -> Bloc
 
 
 def write_out_steps(sch: Schedule, loop: LoopRV, most: int) -> LoopRV:
-    """Write out so many steps of a reduction, or a few less where it falls into such parts.
+    """Unroll a reduction loop by `most`, or by a slightly smaller divisor of its length.
 
     Returns the loop that remains.
     """
@@ -290,17 +293,17 @@ def write_out_steps(sch: Schedule, loop: LoopRV, most: int) -> LoopRV:
 def pack_panels(
     sch: Schedule, form: Canonical, loops: Sequence[LoopRV], most: int | None = None
 ) -> LoopRV:
-    """Write the panels a vector of columns at a time; returns the loop over them, or their groups.
+    """Pack the panels one vector of columns at a time; return the loop over panels or their groups.
 
-    Where columns are neighbours in the source, its rows are read in runs, for some panels at once:
-    rows may be a page apart, and a page is looked up, and fetched ahead, for each run. Else the
-    rows that a vector gathers from are passed from one end to the other, so that each line of them
-    is fetched once, in square tiles that are turned over in registers (`lower.transpose`) where
-    steps are neighbours.
+    Where columns are contiguous in the source, its rows are read in runs that cover several panels:
+    rows may be a page apart, and each run costs a page-table lookup and a prefetch start. Otherwise
+    the rows that a vector gathers from are read from one end to the other, so that each of their
+    lines is fetched once; where k steps are contiguous, this is done in square tiles that are
+    transposed in registers (`lower.transpose`).
 
     Args:
         loops: the copy's own loops over (n, k…).
-        most: panels that there are to write.
+        most: number of panels to pack.
     """
     copy = node(sch, form.b)
     load = _most_moving(copy)
@@ -327,7 +330,8 @@ def pack_panels(
     if not together:
         sch.reorder(panel, chunk, *depth, lane)
         sch.vectorize(lane)
-        if turned:  # where columns end, the rows before are turned over as well
+        # at the end of the columns, the full tiles before are transposed in registers as well
+        if turned:
             sch.annotate(chunk, LOOP_PARTITION, True)
         return panel
     count = ir.const_int(copy.iter_vars[len(copy.iter_vars) - len(loops)].dom.extent)
@@ -339,8 +343,10 @@ def pack_panels(
 
 
 def _most_moving(copy: ir.Block) -> ir.BufferLoad:
-    """Of what a copy computes elements from, the load that moves with most of its iterators: not
-    the scales of rows, nor the positions of what is looked up."""
+    """The load of a copy's producer that depends on most of its iterators.
+
+    Scales of rows, and the indices of a gather, depend on fewer.
+    """
 
     def moved(load: ir.BufferLoad) -> int:
         return sum(any(ir.uses_var(i, it.var) for i in load.indices) for it in copy.iter_vars)
@@ -349,14 +355,14 @@ def _most_moving(copy: ir.Block) -> ir.BufferLoad:
 
 
 def _at_once(form: Canonical, copy: ir.Block, columns: int | None) -> int:
-    """Panels whose parts of a row make a run, of which there should be enough to share out."""
+    """Panels packed per run of a row, few enough to leave groups for all threads."""
     run = math.ceil(_RUN * 8 / (form.tile.columns * copy.writes[0].buffer.dtype.bits))
     panels = run if columns is None else math.ceil(columns / form.tile.columns)
     return max(1, min(run, panels // _SHARED))
 
 
 def vector_tile(sch: Schedule, block: BlockRV, n1: LoopRV, m1: LoopRV, lanes: int) -> None:
-    """Unroll a register tile and vectorise its columns."""
+    """Unroll a register tile and vectorize its columns."""
     chunks, lane = sch.split(n1, [None, lanes])
     sch.vectorize(lane)
     sch.unroll(m1)
@@ -364,7 +370,10 @@ def vector_tile(sch: Schedule, block: BlockRV, n1: LoopRV, m1: LoopRV, lanes: in
 
 
 def vector_rows(sch: Schedule, block: BlockRV, lanes: int, count: int = 2) -> None:
-    """Vectorise the innermost loop of a tile-sized block and unroll the one or two around it."""
+    """Vectorize the innermost loop of a tile-sized block and unroll the loops around it.
+
+    `count` is the number of loops of the tile.
+    """
     loops = sch.get_loops(block)
     chunks, lane = sch.split(loops[-1], [None, lanes])
     sch.vectorize(lane)

@@ -1,8 +1,8 @@
-"""The analytic choice of how a matrix product is passed: tasks, panels, order, pieces.
+"""GEMM blocking and loop order, chosen by the cost model: tasks, panels, k-splits.
 
-A plan is written down as a nest and the cost model says what it takes; nothing is scheduled for
-that. Plans are compared from a start that usually is good, one decision at a time, so that a few
-dozen are looked at and not thousands.
+A plan is described as a loop nest whose time the cost model estimates; no schedule is built for
+that. The search starts from plans that are usually good and changes one decision at a time, so that
+it evaluates a few dozen plans instead of thousands.
 """
 
 from __future__ import annotations
@@ -32,32 +32,38 @@ from blockwright.strategies.cpu.register_tiling import (
 )
 from blockwright.target import Target
 
-_UNKNOWN = 512  # taken for an extent that is a symbol
-_ROW_TILES = 16  # of a task: enough to hide its start, few enough to share work evenly
-_TILES = 8  # register tiles that are compared
-_SHORTEST = 128  # steps of a piece of the reduction
-_EVEN = 0.9  # of the threads' time, that is worked in where panels are all that is shared out
-_TASKS = 8  # of a thread, where it has panels for its own
-_FULL = 1.02  # times the panels that there are, from which tasks of as many leave too many out
-_UNKNOWN_ROWS = (1, 2, 3, 4, 6, 8, 12, 16)  # times the least number, to try plans on
-_AS_EVEN = 1.01  # times the seconds of the plan that shares work best: longer tasks cost less
-_SHARE_OF_ROWS = 0.75  # of the first cache, that rows of A may take beside what passes
-_RUN = 128  # bytes of a row of B, two lines, from which packing a part of it pays
-_FAR = 4  # times the second cache, from which A is expected to be in the last one or further away
-_BETTER = 0.97  # of the time, that a plan must take to be preferred: less is the model's error
+_UNKNOWN = 512  # Extent assumed for a symbolic axis.
+_ROW_TILES = 16  # Row tiles per task: enough to hide its start, few enough to balance the load.
+_TILES = 8  # Register tiles that are compared.
+_SHORTEST = 128  # Fewest reduction steps of a k-split.
+_EVEN = 0.9  # Smallest share of the threads' time that is busy when panels alone are distributed.
+_TASKS = 8  # Tasks per thread when a thread owns its panels.
+# Largest ratio of panels covered by the tasks to panels that exist; above it too many are empty.
+_FULL = 1.02
+# Multiples of the smallest m on which plans are scored when m is symbolic.
+_UNKNOWN_ROWS = (1, 2, 3, 4, 6, 8, 12, 16)
+# Factor on the seconds of the best balanced plan; within it, longer tasks are preferred.
+_AS_EVEN = 1.01
+# Share of the first-level cache that rows of A may fill beside the streamed operand.
+_SHARE_OF_ROWS = 0.75
+_RUN = 128  # Bytes of a row of B, two lines, from which packing a part of it pays.
+# Size of A, in second-level caches, from which A is expected in the last level or in DRAM.
+_FAR = 4
+# A plan is preferred if it needs less than this share of the time; less is model error.
+_BETTER = 0.97
 
 
 class GemmShape(msgspec.Struct, frozen=True):
-    """Extents of `C[b, m, n] += A[b, m, k] * B[b, n, k]`; None where they are symbols.
+    """Extents of `C[b, m, n] += A[b, m, k] * B[b, n, k]`; None for symbolic ones.
 
     Attributes:
-        batch, rows, columns, depth: extents, each of all axes of its kind.
-        row_step, depth_step: bytes from an element of A to the next row's and the next step's.
+        batch, rows, columns, depth: extents of b, m, n and k, each the product over its axes.
+        row_step, depth_step: strides of A along m and along k, in bytes.
         bits: of an element.
-        cold: whether B is in no cache when the product begins.
-        away: whether it is in none of those that a core has for itself.
-        packed: whether B is laid out in panels at every call; else they are there.
-        least, each: number of rows, and what it is a multiple of, where it is not known.
+        cold: whether B is in no cache at entry.
+        away: whether B is in no private cache (L1, L2) at entry.
+        packed: whether B is packed into panels at every call; otherwise it is packed already.
+        least, each: smallest value and a divisor of a symbolic m.
     """
 
     batch: int | None
@@ -75,18 +81,19 @@ class GemmShape(msgspec.Struct, frozen=True):
 
 
 class GemmPlan(msgspec.Struct, frozen=True):
-    """How a product is passed.
+    """Blocking and loop order of a GEMM.
 
     Attributes:
-        row_tiles, panels: register tiles along the rows, and panels of B, of a task.
-        depth: steps of the reduction that are summed in registers before they are added to the
-            result; None for all.
-        rows_inside: whether a panel is used for all rows of a task before the next one is; else a
-            tile of rows meets all panels before the next tile.
-        bands: whether a task takes all rows, and passes its panels for `row_tiles` of them at a
-            time; else tasks have that many.
-        packs: whether a task writes the panels that it uses, as much of them as it uses at a time;
-            else all threads write all panels before.
+        row_tiles, panels: register tiles along m, and panels of B, per task.
+        depth: reduction steps that are summed in registers before they are added to the result;
+            None for all.
+        rows_inside: whether the loop over row tiles is inside the loop over panels, so that a panel
+            is used for all rows of a task before the next one; otherwise a row tile meets all
+            panels first.
+        bands: whether a task covers all rows, in bands of `row_tiles` tiles per pass over its
+            panels; otherwise tasks have `row_tiles` tiles.
+        packs: whether a task packs the panels that it uses, as many as it uses at a time; otherwise
+            all threads pack all panels before.
     """
 
     row_tiles: int
@@ -99,8 +106,11 @@ class GemmPlan(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1024)
 def gemm_tile(target: Target, product: GemmShape) -> RegisterTile:
-    """The register tile: the best by its own work, or one nearly as good where the model knows of
-    a reason, such as rows of A that drive each other out of the first cache."""
+    """The register tile with the highest throughput, or one nearly as good of lower cost.
+
+    The cost model may prefer another tile, for example when rows of A evict each other from the
+    first-level cache.
+    """
     if product.rows is None:
         return unknown_rows(target, product)[0].tile
     tiles = register_tiles(
@@ -113,14 +123,14 @@ def gemm_tile(target: Target, product: GemmShape) -> RegisterTile:
         seconds = plan_seconds(target, product, tile, _starts(target, product, tile)[0])
         if seconds < smallest * _BETTER:
             best, smallest = tile, seconds
-    if best is not tiles[0]:  # perhaps only of the plans they start from
+    if best is not tiles[0]:  # perhaps better only for the plans that the search starts from
         first, other = (_best_plan(target, product, tile)[1] for tile in (tiles[0], best))
         best = best if other < first * _BETTER else tiles[0]
     return best
 
 
 def unknown_rows(target: Target, product: GemmShape) -> tuple[RowTile, ...]:
-    """The tile for a number of rows that calls decide, and others for some of these numbers."""
+    """The register tile for a symbolic m, and other tiles for some of its values."""
     step = max(1, product.row_step)
     return row_tiles(
         target, product.least, product.columns, product.bits, step, product.cold, product.each
@@ -129,8 +139,10 @@ def unknown_rows(target: Target, product: GemmShape) -> tuple[RowTile, ...]:
 
 @lru_cache(maxsize=1024)
 def gemm_plan(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPlan:
-    """The plan of which the cost model expects most; where extents are symbols, one that suits
-    small and large ones."""
+    """The plan with the lowest estimated time.
+
+    For symbolic extents, a plan that suits small and large ones.
+    """
     starts = _starts(target, product, tile)
     if product.columns is None or product.depth is None:
         return starts[0]
@@ -142,7 +154,7 @@ def gemm_plan(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPla
 
 @lru_cache(maxsize=1024)
 def _best_plan(target: Target, product: GemmShape, tile: RegisterTile) -> tuple[GemmPlan, float]:
-    """The best of the plans that are found from where one may start, and its seconds."""
+    """The best plan found from all start plans, and its estimated seconds."""
     starts = _starts(target, product, tile)
     best, smallest = starts[0], math.inf
     for start in starts:
@@ -153,13 +165,13 @@ def _best_plan(target: Target, product: GemmShape, tile: RegisterTile) -> tuple[
 
 
 def _starts(target: Target, product: GemmShape, tile: RegisterTile) -> list[GemmPlan]:
-    """Plans from which better ones are looked for, the one to prefer first.
+    """Plans that the search starts from, the preferred one first.
 
-    Where A stays in half of the second cache, passing it for every panel costs nothing, and the
-    panels, from memory or far down in the last cache, are waited for least, also when other
-    programs use these. Else rows go by bands that stay there, each for all panels of a task. Where
-    A is far larger than B, it passes once: every further time would be from memory, and results
-    would be written in strips as narrow as the panels of a task.
+    Where A fits in half of the second-level cache, streaming it once per panel costs nothing.
+    Waiting time for panels, which come from DRAM or from the last-level cache, is then smallest,
+    also when other programs use the caches. Otherwise rows go in bands that stay in that cache,
+    each for all panels of a task. Where A is far larger than B, A is streamed once: every further
+    pass would read DRAM, and results would be written in strips as narrow as the panels of a task.
     """
     plain = _start(target, product, tile)
     if product.columns is None or product.depth is None:
@@ -194,8 +206,11 @@ def _starts(target: Target, product: GemmShape, tile: RegisterTile) -> list[Gemm
 def _in_even_tasks(
     target: Target, product: GemmShape, tile: RegisterTile, start: GemmPlan
 ) -> GemmPlan:
-    """For an unknown number of rows: the longest tasks, of those half as long again and again, that
-    let threads share the work of the likely numbers about as evenly as any."""
+    """For a symbolic m, choose the longest tasks that balance the load about as well as any.
+
+    Candidates are the start plan's task length and its repeated halves, scored on likely values of
+    m.
+    """
     smallest = math.ceil(max(product.least, tile.rows) / product.each) * product.each
     seconds: dict[GemmPlan, float] = {}
     tiles = start.row_tiles
@@ -212,7 +227,7 @@ def _in_even_tasks(
 def _seconds_for(
     target: Target, product: GemmShape, tile: RegisterTile, plan: GemmPlan, rows: int
 ) -> float:
-    """Seconds for each row of a product that turns out to have so many."""
+    """Estimated seconds per row if m is `rows`."""
     known = msgspec.structs.replace(product, rows=rows)
     tiles = min(plan.row_tiles, math.ceil(rows / tile.rows))
     plan = msgspec.structs.replace(plan, row_tiles=tiles)
@@ -222,7 +237,7 @@ def _seconds_for(
 def _improved(
     target: Target, product: GemmShape, tile: RegisterTile, start: GemmPlan
 ) -> tuple[GemmPlan, float]:
-    """A plan that no other decision improves by itself, and its seconds."""
+    """A plan that no single change improves, and its estimated seconds (hill climbing)."""
     best, smallest = start, plan_seconds(target, product, tile, start)
     changed = True
     while changed:
@@ -235,8 +250,10 @@ def _improved(
 
 
 def _in_turn(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPlan:
-    """Every panel is used for all rows of a task before the next one is fetched, and the threads
-    have panels of their own: each comes from memory once, while the other threads compute."""
+    """Use every panel for all rows of a task before the next one; each thread owns its panels.
+
+    Each panel is read from DRAM once, while the other threads compute.
+    """
     rows, columns = _tiles(product, tile)
     batch = product.batch or 1
     share = math.ceil(columns * batch / target.num_threads)
@@ -244,19 +261,21 @@ def _in_turn(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPlan
 
 
 def _portion(share: int, whole: int) -> int:
-    """Panels of a task, of those that a thread has for its own: about an eighth, which the other
-    threads can take from one that the system does not run; each thread has as many tasks, into
-    which `whole` panels fall about evenly."""
+    """Panels per task, of those that a thread owns: about an eighth.
+
+    Other threads can then steal tasks from a descheduled thread. All threads have the same number
+    of tasks, and `whole` panels fall into tasks about evenly.
+    """
     largest = min(whole, math.ceil(share / _TASKS))
     return max(p for p in range(1, largest + 1) if math.ceil(whole / p) * p <= whole * _FULL)
 
 
 def _by_bands(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPlan | None:
-    """As `_in_turn`, for as many rows at a time as stay in half of the second cache, or a few less,
-    so that all of them, or the least number that there may be, come in equal bands.
+    """As `_in_turn`, for bands of rows that stay in half of the second-level cache.
 
-    None where there are too few panels to share out among the threads, or several products of known
-    rows.
+    Bands may be a little smaller, so that all rows (or the smallest m, if symbolic) fall into equal
+    bands. None when there are too few panels to distribute among the threads, or for a batched
+    product with known m.
     """
     assert product.depth is not None
     rows, columns = _tiles(product, tile)
@@ -275,7 +294,7 @@ def _by_bands(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPla
 
 
 def _is_far(target: Target, product: GemmShape) -> bool:
-    """Whether B is not in the last cache when it is used again, or drives the rest out of it."""
+    """Whether B exceeds its share (a third) of the last-level cache, so that reuse misses it."""
     assert product.columns is not None
     assert product.depth is not None
     size = (product.batch or 1) * product.columns * product.depth * product.bits // 8
@@ -283,8 +302,10 @@ def _is_far(target: Target, product: GemmShape) -> bool:
 
 
 def _once(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPlan:
-    """A task takes all rows, and as many panels as half of the second cache holds, so that each
-    comes there once. A panel that is larger is cut into pieces of the reduction."""
+    """A task covers all rows, and the panels that half of the second-level cache holds.
+
+    Each panel is fetched there once. A panel that is larger is split along k.
+    """
     assert product.depth is not None
     rows, columns = _tiles(product, tile)
     step, largest = tile.columns * product.bits // 8, target.cache(2).size // 2
@@ -297,9 +318,10 @@ def _once(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPlan:
 
 
 def _packing(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPlan | None:
-    """A task takes all rows and a few panels, which it writes to half of the second cache: a piece
-    of the reduction at a time, so long that a tile of rows stays in the first cache while it meets
-    them. None for a B that is near, and where there are too few panels to share out.
+    """A task covers all rows and packs a few panels into half of the second-level cache.
+
+    It packs one k-split at a time, short enough that a row tile stays in the first-level cache
+    across these panels. None for a B that is near, and when there are too few panels to distribute.
     """
     if not _is_far(target, product):
         return None
@@ -321,12 +343,12 @@ def _packing(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPlan
 
 
 def _start(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPlan:
-    """By closed formulas.
+    """The start plan, by closed formulas.
 
-    All panels pass every tile of rows while B stays in a third of the last cache: long streams come
-    in time, and a tile of rows is fetched once. Else, and where rows make too few tasks, the
-    panels of a task are those that half of the second cache holds. A long reduction is cut so that
-    a panel takes a quarter of that.
+    While B fits in a third of the last-level cache, every row tile meets all panels: long streams
+    are prefetched in time, and a row tile is fetched once. Otherwise, and when rows yield too few
+    tasks, a task has the panels that half of the second-level cache holds. A long reduction is
+    split so that a panel fills a quarter of that cache.
     """
     panels = panel_chunk(target, tile, product.depth, product.columns, product.bits)
     row_tiles = _ROW_TILES
@@ -343,7 +365,7 @@ def _start(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPlan:
     if size <= target.caches[-1].size // 3 and tasks >= target.num_threads:
         panels = columns
     if product.rows is None:
-        # Sums for an unknown number of rows would be kept for all: no task has its own part.
+        # With a symbolic m, sums would be kept for all rows: no task has a part of its own.
         return GemmPlan(row_tiles, panels)
     largest = most_depth(target, tile, product.bits)
     pieces = next((p for p in _cuts(product.depth) if product.depth // p <= largest), 1)
@@ -351,17 +373,17 @@ def _start(target: Target, product: GemmShape, tile: RegisterTile) -> GemmPlan:
 
 
 def _cuts(depth: int) -> list[int]:
-    """Into how many equal pieces a reduction may be cut; short ones are not worth their sums."""
+    """Numbers of equal k-splits; splits shorter than `_SHORTEST` do not pay for their sums."""
     return [p for p in range(1, depth // _SHORTEST + 1) if depth % p == 0] or [1]
 
 
 def _near(plan: GemmPlan, product: GemmShape, tile: RegisterTile) -> Iterator[GemmPlan]:
-    """Plans with one decision made otherwise."""
+    """Plans that differ in one decision."""
     rows, columns = _tiles(product, tile)
     change = msgspec.structs.replace
     once = plan.rows_inside and plan.row_tiles == rows
     far = product.cold or product.away
-    if not (far and once):  # else panels would come from far away again
+    if not (far and once):  # otherwise panels would be fetched from far away again
         yield change(plan, rows_inside=not plan.rows_inside)
         for count in _parts(rows, plan.row_tiles):
             yield change(plan, row_tiles=count)
@@ -388,23 +410,23 @@ def _tiles(product: GemmShape, tile: RegisterTile) -> tuple[int, int]:
 
 
 def plan_seconds(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmPlan) -> float:
-    """What the cost model expects a plan to take."""
+    """Seconds of a plan, estimated by the cost model."""
     return estimate_nest([_nest(target, product, tile, plan)], target).seconds
 
 
 class _Axis(msgspec.Struct):
-    """Tiles of rows or columns: the tasks' loop, and the one within a task."""
+    """Loops over tiles along m or n: the loop over tasks, and the one within a task."""
 
     outer: LoopNode
     inner: LoopNode
 
     def moves(self, step: float) -> dict[LoopNode, float]:
-        """Of something that lies `step` bytes further with each tile."""
+        """Strides of an operand that moves by `step` bytes per tile, by loop."""
         return {self.outer: step * self.inner.count, self.inner: step}
 
 
 class _Operand(msgspec.Struct):
-    """What a register tile touches: bytes from one row to the next, and from column to column."""
+    """A register tile's operand: strides in bytes by loop, by row and by column."""
 
     storage: BufferNode
     moves: dict[LoopNode, float]
@@ -413,7 +435,7 @@ class _Operand(msgspec.Struct):
 
 
 def _nest(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmPlan) -> LoopNode:
-    """The program that the rule makes of a plan, without what packs B."""
+    """The loop nest that the strategy builds for a plan, without packing B."""
     size = product.bits // 8
     depth = product.depth or _UNKNOWN
     row_tiles, panels = _tiles(product, tile)
@@ -460,7 +482,7 @@ def _nest(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmPlan
 
 
 def _each(tile: RegisterTile, size: int, stored: _Operand, *loaded: _Operand) -> LoopNode:
-    """One operation for all elements of a register tile."""
+    """One statement over all elements of a register tile."""
     row, column = LoopNode(tile.rows, "unrolled"), LoopNode(tile.columns, "lanes")
 
     def access(operand: _Operand, is_store: bool) -> AccessNode:

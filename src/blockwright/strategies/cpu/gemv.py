@@ -1,15 +1,15 @@
-"""Matrix-vector and skinny products: a matrix meets a few rows, so reading it is what costs.
+"""GEMV and skinny GEMM: a matrix times a few rows, bound by reading the matrix.
 
     out[b, m, n] = epilogue(sum over k of A[b, m, k] * W[b, n, k], …)   with few m
 
-The matrix is read once, where it lies, and no panel is written. (A constant matrix is the business
-of the GEMM rule: panels are one stream of memory, and making them costs nothing then.) Two forms,
-by its layout:
+The matrix is read once, in its own layout, and is not packed. (A constant matrix is left to the
+GEMM strategy: panels are one memory stream, and packing a constant is free.) There are two forms,
+depending on the matrix's layout:
 
-- *dots*, where reduction elements are neighbours: some rows of W at a time, each with a vector of
+- *dots*, where reduction elements are contiguous: some rows of W at a time, each with a vector of
   partial sums per row of A; the lanes are added up at the end;
-- *updates*, where columns are neighbours: a stretch of columns is a task, its sums stay in the
-  first-level cache, and some steps of the reduction are added at a time.
+- *updates*, where columns are contiguous: a task computes a strip of columns, its sums stay in the
+  first-level cache, and some reduction steps are added at a time.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ from blockwright.strategies.strategy import Strategy, Variant
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
-_GATHERED = 3  # rows, up to which vectors of elements that are apart are worth bringing together
-_PIECE = 256  # steps of a long reduction in a piece of it
-_LONGEST = 768  # steps of a reduction that is not cut
-_TILES = 8  # times the rows that registers suit: so often dot products read the matrix from cache
+_GATHERED = 3  # rows up to which vectors of strided elements are worth gathering
+_PIECE = 256  # steps of a long reduction per piece
+_LONGEST = 768  # longest reduction that is not split
+_TILES = 8  # passes of dot products over matrix rows in cache, at most
 
 
 class Skinny(msgspec.Struct, frozen=True, eq=False):
-    """A contraction by roles of a block's iterators.
+    """A contraction with the block's iterators by role.
 
     Attributes:
         matrix: the operand that is read once.
-        few, many: the rows of the other operand, and the matrix's own.
-        dots: whether the matrix's neighbours are reduction elements.
+        few, many: the rows of the other operand, and of the matrix.
+        dots: whether the matrix is contiguous along the reduction.
     """
 
     matrix: ir.Buffer
@@ -76,7 +76,7 @@ class Skinny(msgspec.Struct, frozen=True, eq=False):
 
 
 def _skinny(block: ir.Block, target: Target) -> Skinny | str:
-    """The roles, or why the product is not skinny."""
+    """Match a skinny product; return the reason as text if it is not one."""
     facts = contraction_of(block)
     if facts is None:
         return "no contraction"
@@ -99,7 +99,7 @@ def _skinny(block: ir.Block, target: Target) -> Skinny | str:
         return "neither axis of the matrix has neighbours in memory"
     dots = not near.isdisjoint(facts.k)
     rows = extent_of(block, few) or 1
-    # The GEMM rule would write panels of a right operand; a left one it reads where it is.
+    # The GEMM strategy would pack a right operand into panels; a left one it reads in place.
     saves_panels = dots and matrix is facts.b and len(_long(block, few)) == 1
     if rows * (1 if saves_panels else _TILES) > largest:
         return f"both operands have more than {largest // _TILES} rows"
@@ -109,7 +109,7 @@ def _skinny(block: ir.Block, target: Target) -> Skinny | str:
 
 
 def _contiguous(block: ir.Block, facts: Contraction, matrix: ir.Buffer) -> bool:
-    """Whether the operand that meets the matrix has neighbours along the reduction."""
+    """Whether the operand that meets the matrix is contiguous along the reduction."""
     other = facts.a if matrix is facts.b else facts.b
     load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is other)
     address = address_of(load, block)
@@ -149,7 +149,7 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
 
 
 def apply(sch: Schedule, target: Target, long: bool = False) -> None:
-    """Schedule a program; `long`: sums of unknown length are taken in pieces."""
+    """Schedule a program; with `long`, sums of unknown length are split into pieces."""
     block, out, kept = _neighbours(sch)
     roles = _skinny(node(sch, block), target)
     if isinstance(roles, str):
@@ -161,10 +161,10 @@ def apply(sch: Schedule, target: Target, long: bool = False) -> None:
 
 
 def _neighbours(sch: Schedule) -> tuple[BlockRV, BlockRV, list[BlockRV]]:
-    """Inline the work before and behind the product.
+    """Inline the blocks before and after the product.
 
-    Returns the product, the block behind it, and what makes the smaller operand, which would be
-    computed again for every row of the matrix.
+    Returns the product, the block after it, and the producers of the smaller operand, which
+    inlining would recompute for every row of the matrix.
     """
     handles = sch.get_child_blocks(sch.get_block("root"))
     at = next(k for k, h in enumerate(handles) if contraction_of(node(sch, h)) is not None)
@@ -181,7 +181,7 @@ def _neighbours(sch: Schedule) -> tuple[BlockRV, BlockRV, list[BlockRV]]:
 
 
 def _axes(sch: Schedule, block: BlockRV, roles: Skinny) -> tuple[list[LoopRV], ...]:
-    """The block's loops by role: batch, few, many, k; the matrix's rows and k fused to one each."""
+    """The block's loops by role: batch, few, many, k; the last two are fused into one loop each."""
     loops = sch.get_loops(block)
     groups = [[loops[p] for p in part] for part in (roles.batch, roles.few, roles.many, roles.k)]
     sch.reorder(*(loop for group in groups for loop in group))
@@ -194,9 +194,10 @@ def _axes(sch: Schedule, block: BlockRV, roles: Skinny) -> tuple[list[LoopRV], .
 def _dots(
     sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, target: Target, long: bool
 ) -> LoopRV:
-    """Vectors of partial sums along the reduction, for a few rows of both operands at once.
+    """Keep vectors of partial sums along the reduction, for a few rows of both operands at once.
 
-    More rows than registers suit are taken in parts, while the matrix's rows stay in cache.
+    If there are more rows than registers allow, they are processed in parts, while the matrix's
+    rows stay in cache.
     """
     dtype = node(sch, block).writes[0].buffer.dtype
     rows = extent_of(node(sch, block), roles.few) or 1
@@ -233,7 +234,7 @@ def _dots(
 
 
 def _partial_sums(sch: Schedule, partial: BlockRV, n0: LoopRV, batch: int, long: bool) -> None:
-    """All partial sums of a step in registers, while the reduction passes, or a piece of it."""
+    """Keep all partial sums in registers across the reduction, or across a piece of it."""
     lane, *rows, k0 = inner_loops(sch, partial, n0)
     sch.reorder(k0, *rows, lane)
     over = _cut(sch, k0, long)
@@ -262,7 +263,7 @@ def _in_registers(sch: Schedule, loops: list[LoopRV]) -> None:
 
 
 def _cut(sch: Schedule, k: LoopRV, long: bool) -> LoopRV | None:
-    """Cut a long reduction into pieces; returns the loop over these, None where it is short."""
+    """Split a long reduction into pieces; returns the loop over them, None if it is short."""
     length = extent(sch, k)
     if not long if length is None else length <= _LONGEST:
         return None
@@ -274,7 +275,7 @@ def _cut(sch: Schedule, k: LoopRV, long: bool) -> LoopRV | None:
 def _updates(
     sch: Schedule, block: BlockRV, out: BlockRV, roles: Skinny, target: Target, long: bool
 ) -> LoopRV:
-    """Sums of a stretch of columns in cache; some steps of the reduction update them at a time."""
+    """Keep the sums of a strip of columns in cache; add some reduction steps to them at a time."""
     dtype = node(sch, block).writes[0].buffer.dtype
     height = extent_of(node(sch, block), roles.few) or 1
     _sums_along(sch, block, roles.many)
@@ -315,7 +316,7 @@ def _updates(
 
 
 def _sums_along(sch: Schedule, block: BlockRV, many: Sequence[int]) -> None:
-    """Let sums of the matrix's rows be neighbours in memory, which columns of a result are not."""
+    """Lay the sums out contiguously along the matrix's rows; columns of a result are strided."""
     store = node(sch, block).body
     assert isinstance(store, ir.BufferStore)
     own = {node(sch, block).iter_vars[p].var for p in _long(node(sch, block), many)}
@@ -327,10 +328,9 @@ def _sums_along(sch: Schedule, block: BlockRV, many: Sequence[int]) -> None:
 
 
 def _stretch(target: Target, rows: int, many: int | None, bits: int) -> int:
-    """Columns of one task: as many as leave half of the first-level cache to what is read.
+    """Columns per task: as many as leave half of the first-level cache to the data that is read.
 
-    Memory is fetched ahead along a row, and anew at the beginning of each piece: the fewer pieces,
-    the better.
+    The hardware prefetches along a row and starts anew at each strip: the fewer strips, the better.
     """
     lanes = max(1, target.vector_bits // bits)
     largest = max(1, target.cache(1).size // 2 // (rows * bits // 8) // lanes)
@@ -343,7 +343,7 @@ def _stretch(target: Target, rows: int, many: int | None, bits: int) -> int:
 
 
 def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
-    """Long sums in pieces, where calls decide how long they are."""
+    """Long sums split into pieces, for a symbolic reduction length."""
     long = long_sums(func, _LONGEST)
     return [] if long is None else [Variant(long, functools.partial(apply, long=True))]
 

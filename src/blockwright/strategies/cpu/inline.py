@@ -1,4 +1,4 @@
-"""Inlining of light blocks, shared by the rules."""
+"""Inline cheap blocks, and query loops and blocks of a schedule; shared by the strategies."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from blockwright.support import ScheduleError
 
 
 def block_of(sch: Schedule, handle: BlockRV) -> ir.Block:
-    """The block behind a handle."""
+    """The block of a handle."""
     result = sch.get(handle)
     assert isinstance(result, ir.Block)
     return result
 
 
 def extent(sch: Schedule, loop: LoopRV) -> int | None:
-    """The constant extent of a loop, if it has one."""
+    """The constant extent of a loop; None if it is not constant."""
     result = sch.get(loop)
     assert isinstance(result, ir.For)
     return ir.const_int(result.extent)
 
 
 def bound_iterators(sch: Schedule, handle: BlockRV) -> list[int] | None:
-    """Which iterator each loop of a block binds; None unless each binds one of its own."""
+    """The iterator that each loop of a block binds; None unless the mapping is one to one."""
     block, loops = block_of(sch, handle), sch.get_loops(handle)
     if len(loops) != len(block.iter_vars) or not loops:
         return None
@@ -39,7 +39,7 @@ def bound_iterators(sch: Schedule, handle: BlockRV) -> list[int] | None:
 
 
 def longest(sch: Schedule, loop: LoopRV) -> int | None:
-    """The most iterations of a loop, by its extent or the stated bounds of sizes."""
+    """Upper bound on a loop's trip count, by its extent or the declared bounds of sizes."""
     result = sch.get(loop)
     assert isinstance(result, ir.For)
     return symbol_facts(sch.func).const_bounds(result.extent)[1]
@@ -58,7 +58,7 @@ def reduces(sch: Schedule, block: ir.Block, loop: LoopRV) -> bool:
 
 
 def is_copy(block: ir.Block) -> bool:
-    """Whether a spatial block only moves elements: reading through it costs nothing."""
+    """Whether a spatial block only moves elements, so that inlining it costs nothing."""
     store = block.body
     return (
         is_spatial(block)
@@ -69,10 +69,10 @@ def is_copy(block: ir.Block) -> bool:
 
 
 def inline_where(sch: Schedule, handles: list[BlockRV], copies_only: bool = False) -> list[BlockRV]:
-    """Inline spatial blocks into their consumers; those that cannot be, and the rest, remain.
+    """Inline spatial blocks into their consumers; return the blocks that remain.
 
-    With `copies_only`, blocks that compute something stay, because several readers would each
-    compute it again.
+    With `copies_only`, blocks that compute something remain, because several readers would each
+    recompute it.
     """
     remaining: list[BlockRV] = []
     for handle in handles:
@@ -83,18 +83,18 @@ def inline_where(sch: Schedule, handles: list[BlockRV], copies_only: bool = Fals
                 sch.compute_inline(handle)
                 continue
         except ScheduleError:
-            pass  # an output, or indices that are no iterators: the block stays where it is
+            pass  # an output, or indices that are not iterators: the block remains
         remaining.append(handle)
     return remaining
 
 
-_LARGEST = 1024  # nodes of an expression, up to which a value is computed at each use
+_LARGEST = 1024  # nodes of an expression up to which a value is recomputed at each use
 
 
 def _grows(sch: Schedule, handle: BlockRV) -> bool:
-    """Whether a value is used several times in expressions that inlining would make too large.
+    """Whether inlining a value with several uses would make an expression too large.
 
-    Each of a chain of such values would double the expression.
+    Each value of a chain of such values would double the expression.
     """
     result = block_of(sch, handle).body
     if not isinstance(result, ir.BufferStore):
@@ -108,7 +108,7 @@ def _grows(sch: Schedule, handle: BlockRV) -> bool:
 
 
 def _counted(root: ir.Node, buffer: ir.Buffer) -> tuple[int, int]:
-    """Nodes of a tree and loads of a buffer in it, each as often as it occurs."""
+    """Nodes of a tree and loads of a buffer in it, counted once per occurrence."""
     known: dict[ir.Node, tuple[int, int]] = {}
 
     def count(node: ir.Node) -> tuple[int, int]:
@@ -124,10 +124,11 @@ def _counted(root: ir.Node, buffer: ir.Buffer) -> tuple[int, int]:
 
 
 def push_into_parts(sch: Schedule, handles: list[BlockRV]) -> list[BlockRV]:
-    """Apply consumers of a buffer made in parts (a concatenation) where each part is made.
+    """Inline consumers of a buffer written in parts (a concatenation) into the producer of each
+    part.
 
-    No branch tells the parts apart then, and the whole is never stored. What cannot be applied
-    there stays a block of its own.
+    Then no branch selects between the parts, and the whole is never stored. Consumers that cannot
+    be inlined remain separate blocks.
     """
     remaining: list[BlockRV] = []
     for handle in handles:

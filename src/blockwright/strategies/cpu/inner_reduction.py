@@ -1,9 +1,9 @@
-"""Row programs: reductions over trailing axes and element-wise work around them.
+"""Row reductions: reductions over trailing axes, with element-wise work around them.
 
-Softmax, layer normalisation, means, norms: every block runs over the same leading axes ("rows"),
-and reductions run over the axes behind. One parallel loop over rows holds everything; inside a row
-reductions keep one partial result per vector lane (`rfactor`), and intermediate values stay in the
-first-level cache.
+Softmax, layer normalization, means, norms: every block iterates over the same leading axes
+("rows"), and reductions run over the axes after them. One parallel loop over rows contains
+everything. Within a row, reductions keep one partial result per vector lane (`rfactor`), and
+intermediate values stay in the first-level cache.
 """
 
 from __future__ import annotations
@@ -36,14 +36,16 @@ from blockwright.strategies.match.blocks import (
 from blockwright.strategies.strategy import Strategy, Variant
 from blockwright.target import Target
 
-_SHORT = 256  # elements of a row, up to which neighbours are taken together
-_TOGETHER = 8  # so many rows, where that leaves each thread some tasks
-_FEW_LANES = 5  # of a vector, with which it is better than one that crosses from axis to axis
-_FEW = 16  # combinations of several steps that are written out: much of each is constant then
-_SHARED = 1 << 16  # elements of a reduction to one number from which threads share it
-_PIECES = 4  # of work for each thread at least: one that starts late takes fewer
-_MANY_REGISTERS = 32  # that hold several vectors of what a reduction takes, and all constants of it
-_LONG = 32  # vector steps of a reduction from which four at once pay
+_SHORT = 256  # elements of a row up to which adjacent rows are processed together
+_TOGETHER = 8  # rows processed together, if that leaves several tasks per thread
+_FEW_LANES = 5  # fewest lanes for which a partial vector beats one that crosses axes
+# steps of a reduction with several components that are unrolled: much of each is constant then
+_FEW = 16
+_SHARED = 1 << 16  # elements of a full reduction from which it is split among the threads
+_PIECES = 4  # fewest tasks per thread: a thread that starts late runs fewer
+# registers that hold several vectors of a reduction's inputs, and all its constants
+_MANY_REGISTERS = 32
+_LONG = 32  # vector steps of a reduction from which four partial results per lane pay
 
 
 def _spatial_rank(block: ir.Block) -> int:
@@ -69,7 +71,7 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
 
 
 def apply(sch: Schedule, target: Target, long: bool = False) -> None:
-    """Schedule a program; `long`: sums of unknown length are taken in blocks."""
+    """Schedule a program; with `long`, sums of unknown length are split into blocks."""
     handles = inline_where(sch, sch.get_child_blocks(sch.get_block("root")), copies_only=True)
     reducing = [h for h in handles if not is_spatial(block_of(sch, h))]
     rank = min(_spatial_rank(block_of(sch, h)) for h in reducing)
@@ -88,7 +90,7 @@ def apply(sch: Schedule, target: Target, long: bool = False) -> None:
     bits = block_of(sch, last).writes[0].buffer.dtype.bits
     together = _rows_together(lengths, len(reducing), extent(sch, row), bits, target)
     while rank > 1 and (inner or 1) % together:
-        together -= 1  # rows of one axis: others of several have no iterator map
+        together -= 1  # rows of one axis: rows of several axes have no iterator map
     if together > 1:
         row, _ = sch.split(row, [None, together])
         sch.annotate(row, LOOP_PARTITION, True)
@@ -100,7 +102,7 @@ def apply(sch: Schedule, target: Target, long: bool = False) -> None:
     ):
         if not feeds:
             several = passes_caches(sch, handle, row, target) if handle is last else False
-            below = inner_loops(sch, handle, row)  # none where one number serves all rows
+            below = inner_loops(sch, handle, row)  # there is none if one value serves all rows
             inside = below[0] if together > 1 and below else row
             if fed and maker is not None and together > 1:
                 inside = sch.merge(inner_loops(sch, maker, row)[0], inside)
@@ -112,8 +114,11 @@ def apply(sch: Schedule, target: Target, long: bool = False) -> None:
 
 
 def _rows_of_statistics(sch: Schedule, handles: list[BlockRV], rank: int) -> None:
-    """Let the last block run over what statistics are of, wherever its axes stand, or groups of
-    them, before all else: a row is what a statistic is of."""
+    """Reorder the last block's axes so that the axes that statistics depend on are outermost.
+
+    The axes may be at any position, and may be groups of an axis: a row is the domain of a
+    statistic.
+    """
     blocks = [block_of(sch, handle) for handle in handles]
     statistics = {r.buffer for b in blocks if _spatial_rank(b) == rank for r in b.writes}
     last = blocks[-1]
@@ -150,7 +155,10 @@ def _rows_of_statistics(sch: Schedule, handles: list[BlockRV], rank: int) -> Non
 
 
 def _axis_of(index: ir.Expr, block: ir.Block) -> tuple[int, int] | None:
-    """The position of an iterator and the size of its groups, where an index counts those."""
+    """Position of the iterator in an index, with its group size; None for any other index.
+
+    The group size is n if the index is the iterator divided by n.
+    """
     size = 1
     if isinstance(index, ir.FloorDiv):
         index, size = index.a, ir.const_int(index.b) or 0
@@ -159,9 +167,11 @@ def _axis_of(index: ir.Expr, block: ir.Block) -> tuple[int, int] | None:
 
 
 def _merge_neighbours(sch: Schedule, handle: BlockRV, rank: int) -> None:
-    """Axes behind those of rows, along which all that a block touches is one stretch of memory,
-    become one: vectors may then cross from one row of an axis into the next. Reduced axes are
-    passed in the order in which they lie in memory."""
+    """Fuse the axes inside a row along which all accesses of a block are contiguous.
+
+    Vectors may then cross from one row of an axis into the next. Reduction axes are ordered as they
+    are in memory.
+    """
     block = block_of(sch, handle)
     store = block.body
     if not isinstance(store, ir.BufferStore):
@@ -184,18 +194,18 @@ def _merge_neighbours(sch: Schedule, handle: BlockRV, rank: int) -> None:
 
 
 def _step(addresses: list[ir.Expr], it: ir.IterVar) -> float:
-    """How far an iterator moves what it moves least; unit axes first."""
+    """Smallest nonzero stride of an iterator; unit axes come first."""
     return min((s for s in (stride(a, it) for a in addresses) if s), default=0.0)
 
 
 def _rows_together(
     lengths: list[int | None], reductions: int, rows: int | None, bits: int, target: Target
 ) -> int:
-    """Rows that are taken together, one pass over them after the other.
+    """Rows that are processed together, one pass over all of them after another.
 
-    Each reduction of a row ends with its lanes combined, for which the next pass waits; in short
-    rows that is much of the time, in which the processor works on the rows beside it. Rows that
-    come from memory are overlapped otherwise (`overlap_rows`).
+    Each reduction of a row ends with combining its lanes, and the next pass waits for the result.
+    In short rows that is much of the time; the processor fills it with work on the other rows. Rows
+    that come from memory are overlapped by `overlap_rows` instead.
     """
     if not lengths or reductions < 2 or rows is None or None in lengths:
         return 1
@@ -206,7 +216,7 @@ def _rows_together(
 
 
 def _share(sch: Schedule, handle: BlockRV, target: Target, long: bool) -> None:
-    """A long reduction to one number becomes pieces for all threads, whose results are combined."""
+    """Split a long reduction to one value among all threads, and combine their results."""
     result = find_reduction(block_of(sch, handle))
     assert isinstance(result, Reduction)
     loops = sch.get_loops(handle)
@@ -230,10 +240,10 @@ def schedule_inner(
     several: bool = False,
     long: bool = False,
 ) -> None:
-    """Vectorise a block inside a row: spatial ones along their last loop, reductions by lanes.
+    """Vectorize a block inside a row: a spatial one along its last loop, a reduction by lanes.
 
-    A reduction takes what `maker` makes in the pass that makes it. `several`: vectors at once also
-    where nothing is reduced, as many as reductions take.
+    A reduction is fused with its producer `maker` in one pass. With `several`, spatial blocks too
+    use several vectors per step, as many as reductions do.
     """
     if not is_spatial(block_of(sch, handle)):
         if not reduce_lanes(sch, handle, row, target, maker, long) and maker is not None:
@@ -248,7 +258,7 @@ def schedule_inner(
 
 
 def _feeds(sch: Schedule, maker: BlockRV, handle: BlockRV) -> bool:
-    """Whether a reduction takes, element by element, what the block before it makes along a row."""
+    """Whether a reduction reads, element by element, the values that the block before it writes."""
     result, taker = block_of(sch, maker), block_of(sch, handle)
     store, update = result.body, taker.body
     if not is_spatial(result) or is_spatial(taker):
@@ -271,20 +281,22 @@ def _feeds(sch: Schedule, maker: BlockRV, handle: BlockRV) -> bool:
 def _partial_results(
     sch: Schedule, reducing: list[LoopRV], lanes: int, wide: bool
 ) -> tuple[list[LoopRV], LoopRV, int]:
-    """How loops of a reduction become vectors: those that stay outside, the one that is cut (some
-    fused to one), and how many elements at a time have results of their own, for `wide` ones
-    several vectors. Too short ones give less than two."""
+    """Choose how reduction loops become vectors.
+
+    Returns the loops that stay outside, the loop to split (some loops fused), and the number of
+    partial results, which `wide` makes several vectors. Fewer than two if the loops are too short.
+    """
     inner = extent(sch, reducing[-1])
     outer: list[LoopRV] = []
     if len(reducing) > 1 and (inner is None or inner >= _FEW_LANES):
-        *outer, fused = reducing  # vectors lie within the last axis
+        *outer, fused = reducing  # vectors stay within the last axis
         lanes = min(lanes, inner or lanes)
     elif len(reducing) > 2 and inner is not None and math.gcd(inner, lanes) < 2:
         outer, fused = reducing[:-2], sch.fuse(*reducing[-2:])
     else:
         fused = sch.fuse(*reducing) if len(reducing) > 1 else reducing[0]
     size, largest = extent(sch, fused), longest(sch, fused)
-    smallest = 1 if outer else 2  # chunks of partial results
+    smallest = 1 if outer else 2  # fewest chunks of partial results
     if wide:
         lanes *= _vectors_at_once(None if outer else largest, lanes)
     if len(reducing) - len(outer) > 2:  # chunks that cross axes have no iterator map
@@ -292,7 +304,7 @@ def _partial_results(
     while largest is not None and largest < smallest * lanes > 8:
         lanes //= 2
     if size is not None and inner and 1 < inner < lanes and lanes % inner == 0:
-        lanes = inner  # what is left of several axes does not lie together
+        lanes = inner  # the rest of several axes is not contiguous
     return outer, fused, 0 if largest is not None and largest < smallest * lanes else lanes
 
 
@@ -304,7 +316,7 @@ def _one_pass(
     row: LoopRV | None,
     vectors: bool = True,
 ) -> LoopRV:
-    """Make what a reduction takes vector by vector, or block by block, just before it is taken."""
+    """Compute a reduction's input one vector, or one block, at a time, just before its use."""
     result, lane = sch.split(inner_loops(sch, maker, row)[-1], [None, lanes])
     if vectors:
         sch.vectorize(lane)
@@ -319,14 +331,15 @@ def reduce_lanes(
     maker: BlockRV | None = None,
     long: bool = False,
 ) -> bool:
-    """Vectorise a reduction: over its last spatial loop if it has one, else with partial results.
+    """Vectorize a reduction: along its last spatial loop if it has one, else with partial results.
 
-    A spatial loop below the row (column sums) is the vector axis as it stands, unless neighbours
-    in memory are reduced (dot products). Otherwise the last reduction loop, or several short ones
-    as one, is cut into vectors; `rfactor` gives each lane a partial result. At the end the lanes
-    are combined, as one vector operation or by halves. A long sum is taken in blocks; `long`: also
-    one whose length is not known. Returns whether what `maker` makes is taken in the
-    pass that makes it.
+    A spatial loop inside the row (column sums) is the vector axis, unless elements adjacent in
+    memory are reduced (dot products). Otherwise the last reduction loop, or several short ones
+    fused, is split into vectors, and `rfactor` keeps a partial result per lane. At the end the
+    lanes are combined, in one vector operation or by halves. A long sum is split into blocks; with
+    `long`, also one of unknown length.
+
+    Returns whether the reduction is fused with its producer `maker`.
     """
     block = block_of(sch, handle)
     loops = inner_loops(sch, handle, row)
@@ -334,7 +347,7 @@ def reduce_lanes(
         return False
     reducing = [loop for loop in loops if reduces(sch, block, loop)]
     spatial = [loop for loop in loops if all(loop != r for r in reducing)]
-    if not reducing:  # of one term each
+    if not reducing:  # sums of one term each
         vectorize_last(sch, handle, spatial[-1], target)
         return False
     result = find_reduction(block)
@@ -390,7 +403,7 @@ def _reduce_level(
     maker: BlockRV | None,
     long: bool,
 ) -> bool:
-    """Blocks of a long row are summed lane by lane, one after another, and added to the total."""
+    """Sum the blocks of a long row lane by lane, one after another, and add them to the total."""
     sch.compute_at(level.partial, level.loop)
     sch.set_scope(level.partial, 0, "local")
     loop = level.loop
@@ -404,7 +417,7 @@ def _reduce_level(
 
 
 def _neighbours_are_reduced(block: ir.Block) -> bool:
-    """Whether elements that lie together in memory belong to one result, as in dot products."""
+    """Whether elements adjacent in memory belong to one result, as in dot products."""
     near: set[ir.IterType] = set()
     own = {region.buffer for region in block.writes}
     for load in ir.collect(block.body, ir.BufferLoad):
@@ -415,16 +428,16 @@ def _neighbours_are_reduced(block: ir.Block) -> bool:
 
 
 def _vectors_at_once(most: int | None, lanes: int) -> int:
-    """How many vectors of partial results hide the latency of a combination.
+    """Number of vectors of partial results that hides the latency of combining.
 
-    Each of them waits for the one before; more of them means more lanes to combine at the end.
+    Each combination waits for the one before; more vectors mean more lanes to combine at the end.
     """
     steps = _LONG if most is None else most // lanes
     return 4 if steps >= _LONG else 2 if steps >= _LONG // 2 else 1
 
 
 def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
-    """Long sums in blocks, where calls decide how long they are."""
+    """Long sums split into blocks, for a symbolic reduction length."""
     bits = max(b.dtype.bits for b in func.buffers)
     long = long_sums(func, LONGEST * 4 * max(1, target.vector_bits // bits))
     return [] if long is None else [Variant(long, functools.partial(apply, long=True))]

@@ -1,4 +1,4 @@
-"""Results that are too large for the caches: loops that write them are marked as streams."""
+"""Hints for data larger than the caches: non-temporal stores, and prefetch of the next row."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from blockwright.target import Target
 
 
 def stream(sch: Schedule, loop: LoopRV, handle: BlockRV, target: Target) -> None:
-    """Mark a loop whose block writes a result that no later program would find in a cache.
+    """Mark a loop for non-temporal stores if no later program would find its result in a cache.
 
-    A result as large as the last level leaves nothing there of what was written first, and that is
-    what the next program reads first. Sizes that are not known are looked at when the loop begins;
-    where they are bounded below that, nothing is marked.
+    A result as large as the last-level cache has evicted its first elements when the next program
+    reads them. Unknown sizes are checked when the loop starts; if their upper bound is smaller,
+    nothing is marked.
     """
     smallest = target.cache(len(target.caches)).size
     outputs = set(sch.func.buffers)
@@ -30,17 +30,17 @@ def stream(sch: Schedule, loop: LoopRV, handle: BlockRV, target: Target) -> None
 
 
 def read_next_row(sch: Schedule, handles: list[BlockRV], row: LoopRV, target: Target) -> None:
-    """Let the last pass over what a row reads fetch the next row meanwhile.
+    """Let the last pass over the data of a row prefetch the next row.
 
-    The memory would stand still otherwise while a row is worked on in the caches. That pays where
-    the rows together are in no cache, and a row stays in the second level until its turn.
+    Otherwise the memory is idle while a row is processed in the caches. It pays where the rows
+    together are in no cache, and a row stays in the second-level cache until it is used.
     """
     smallest, room = target.cache(len(target.caches)).size, target.cache(2).size // 2
     for handle in reversed(handles):
         block = block_of(sch, handle)
         rows = [r.buffer for r in block.reads if r.buffer in sch.func.buffers]
         if not is_spatial(block) or not any(known_bytes(b) >= smallest for b in rows):
-            continue  # the only pass over a row is fetched ahead by the processor
+            continue  # the only pass over a row: the hardware prefetches it
         passes = sch.get_loops(handle)
         outer = sch.get(row)
         around = next(k for k, loop in enumerate(passes) if sch.get(loop) is outer)
@@ -56,7 +56,7 @@ def _is_serial(sch: Schedule, loop: LoopRV) -> bool:
 
 
 def known_bytes(buffer: ir.Buffer) -> int:
-    """0 where the size is not known: a fetch of what is near costs a little, and gains nothing."""
+    """Bytes of a buffer; 0 if unknown: prefetching near data costs a little and gains nothing."""
     return math.prod(ir.const_int(dim) or 0 for dim in buffer.shape) * buffer.dtype.nbytes
 
 

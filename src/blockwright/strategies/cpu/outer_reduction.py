@@ -1,9 +1,8 @@
-"""Column programs: reductions over outer axes, with the axis of neighbours in memory kept.
+"""Column reductions: reductions over outer axes that keep the contiguous axis.
 
-Column sums, softmax over a leading axis, statistics per column: a stretch of columns is a task, and
-everything for it is done before the next. Vectors run along the columns, so no lanes are combined,
-and some steps of a reduction are added to sums in cache at a time, so that memory is read in long
-pieces of a few rows.
+Column sums, softmax over a leading axis, statistics per column: a task processes a strip of columns
+completely. Vectors run along the columns, so no lanes are combined. Some reduction steps at a time
+are added to sums in cache, so that memory is read in long contiguous pieces of a few rows.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from blockwright.target import Target
 
 
 def _column(block: ir.Block) -> int | None:
-    """The position of the iterator that is the last index of what a block stores."""
+    """Position of the iterator that is the last index of a block's store."""
     store = block.body
     if not isinstance(store, ir.BufferStore) or not store.indices:
         return None
@@ -42,7 +41,7 @@ def _column(block: ir.Block) -> int | None:
 
 
 def _along_columns(block: ir.Block) -> bool:
-    """Whether all a block reads and writes is at the same place of the last axis, or needs none."""
+    """Whether all accesses of a block have the column as last index, or do not depend on it."""
     position = _column(block)
     if position is None or ir.is_const_int(block.iter_vars[position].dom.extent, 1):
         return False
@@ -93,12 +92,12 @@ def _kept(found: list[ir.Block]) -> list[int]:
 
 
 def apply(sch: Schedule, target: Target, long: bool = False) -> None:
-    """Schedule a program; `long`: sums of unknown length are taken in blocks."""
+    """Schedule a program; with `long`, sums of unknown length are split into blocks."""
     handles = inline_where(sch, sch.get_child_blocks(sch.get_block("root")), copies_only=True)
     blocks = [block_of(sch, handle) for handle in handles]
     last = handles[-1]
     kept, column = _kept(blocks), _column(blocks[-1])
-    assert column is not None  # `refuses` looked
+    assert column is not None  # `refuses` checked it
     axes = _same_axes(blocks, kept)
     if axes > 1:
         first = column - axes + 1
@@ -130,8 +129,7 @@ def apply(sch: Schedule, target: Target, long: bool = False) -> None:
 
 
 def _same_axes(blocks: list[ir.Block], kept: list[int]) -> int:
-    """How many of the last axes are the same wherever they are read or written: one, as far as
-    memory goes."""
+    """Number of trailing axes that are equal in all accesses, and so can be fused into one."""
     column = _column(blocks[-1])
     assert column is not None
     if column != len(blocks[-1].iter_vars) - 1 and is_spatial(blocks[-1]):
@@ -145,7 +143,7 @@ def _same_axes(blocks: list[ir.Block], kept: list[int]) -> int:
 
 
 def _has_axes(block: ir.Block, axes: int, last: ir.Block) -> bool:
-    """Whether all that a block touches ends in the same axes, which are neighbours in it."""
+    """Whether all accesses of a block end in the same axes, adjacent in its buffers."""
     store, other = block.body, last.body
     if not isinstance(store, ir.BufferStore) or not isinstance(other, ir.BufferStore):
         return False
@@ -169,7 +167,7 @@ def _has_axes(block: ir.Block, axes: int, last: ir.Block) -> bool:
 
 
 def _merge_axes(sch: Schedule, handles: list[BlockRV], axes: int) -> None:
-    """Let the last axes be one in every block and in what blocks hand on."""
+    """Fuse the trailing axes in every block and in the buffers between blocks."""
     for handle in handles:
         block = block_of(sch, handle)
         store = block.body
@@ -190,7 +188,7 @@ def _last_as_one(extents: Sequence[ir.Expr], first: int, axes: int) -> IndexMap:
 
 
 def _stretch(blocks: list[ir.Block], columns: int | None, target: Target) -> int:
-    """Columns of a task: all that is passed several times should stay in cache meanwhile."""
+    """Columns per task: data that is read several times should stay in cache."""
     depth: int | None = 0
     if len(blocks) > 1:
         depth = max((_size(b, ir.IterType.REDUCE) for b in blocks), key=lambda n: n or 1 << 30)
@@ -204,7 +202,7 @@ def _size(block: ir.Block, kind: ir.IterType) -> int | None:
 
 
 def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
-    """Long sums in blocks, where calls decide how long they are."""
+    """Long sums split into blocks, for a symbolic reduction length."""
     long = long_sums(func, 2 * LONGEST)
     return [] if long is None else [Variant(long, functools.partial(apply, long=True))]
 

@@ -1,4 +1,4 @@
-"""Analytic choice of register tiles and cache blocks for contractions."""
+"""Choose register tiles and cache blocks for contractions, by an analytic model."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import numpy.typing as npt
 
 from blockwright.target import Core, Target
 
-_MOST_VECTORS = 6  # in a row of accumulators
-_WHOLE_BITS = 256  # of a vector below which shorter ones are no faster
-_ROW_NUMBERS = range(16, 513)  # that are likely where rows are unknown
-_FEWEST = 8  # rows, from which on products are no matter of how fast the matrix can be read
-_ROW_TILES = 3  # that are chosen from when a product is called
-_WORTH = 0.004  # of the time, over all numbers of rows, that pays for the code of one more
-_UNIT = 1000  # in which costs of tiles are whole numbers
-_CROWDED = 0.2  # of the time, for vectors that begin anywhere, where loads take every place
-_OF_LOOP = 3  # instructions of a loop: its variable, and whether it ends
-_SEVERAL = 4  # steps that are written out where these count
-_SPARE = 0.75  # of the places for instructions, up to which they do not
-_LOSS = 0.06  # of the speed, for a load per multiplication and one multiplication per cycle
+_MOST_VECTORS = 6  # largest number of vectors in a row of accumulators
+_WHOLE_BITS = 256  # bits of a vector; shorter vectors are no faster
+_ROW_NUMBERS = range(16, 513)  # likely values of a symbolic m
+_FEWEST = 8  # fewest rows from which a product is bound by arithmetic, not by reading the matrix
+_ROW_TILES = 3  # register tiles that a call can choose from
+_WORTH = 0.004  # share of the time, over all values of m, that pays for the code of one more tile
+_UNIT = 1000  # fixed-point scale of tile costs, which are integers
+_CROWDED = 0.2  # slowdown by unaligned vectors where loads fill all issue slots
+_OF_LOOP = 3  # loop overhead in instructions: induction variable, and exit branch
+_SEVERAL = 4  # unroll factor where loop overhead counts
+_SPARE = 0.75  # share of the issue slots up to which loop overhead is free
+_LOSS = 0.06  # share of the speed lost per load per multiplication, at one multiplication per cycle
 
 
 class RegisterTile(msgspec.Struct, frozen=True):
@@ -38,19 +38,19 @@ class RegisterTile(msgspec.Struct, frozen=True):
 
     @property
     def vectors(self) -> int:
-        """Registers of a row."""
+        """Registers per row."""
         return math.ceil(self.columns / self.lanes)
 
 
 def _efficiency(core: Core, rows: int, vectors: float) -> float:
     """Share of the FMA peak that the inner loop can reach: ports, front end, latency.
 
-    Part of a vector takes its part of an arithmetic unit, but issues like a whole one.
+    A partial vector uses its share of an arithmetic unit, but issues like a whole one.
     """
     fmas, registers = rows * vectors, math.ceil(vectors)
     cycles = max(
         core.chained(fmas / core.arithmetic, core.latency),  # each update waits for the last one
-        (rows + registers) / core.loads,  # a row's is one element, broadcast
+        (rows + registers) / core.loads,  # an element of A is one load, a broadcast
         (rows * registers + rows + registers + 2) / core.issue,
     )
     return fmas / core.arithmetic / cycles
@@ -59,30 +59,38 @@ def _efficiency(core: Core, rows: int, vectors: float) -> float:
 def _load_loss(core: Core, rows: int, vectors: float) -> float:
     """Share of the speed that loads cost even where there are ports for them.
 
-    They take turns with the arithmetic, and what they bring is not always there in time: most
-    often the row of the packed operand, which comes from farther away than the other's elements.
+    Loads compete with arithmetic for issue slots, and their data is not always there in time. Most
+    often the row of the packed operand is late, because it comes from farther away than the
+    elements of the other operand.
     """
     return _LOSS * core.arithmetic * (rows + 3 * vectors) / (rows * vectors)
 
 
 def _widths(lanes: int, bits: int, most: int) -> range:
-    """Numbers of columns of a tile, up to `most` vectors: whole vectors, and where these are longer
-    than 256 bits also halves, which cores that take long vectors in two steps do in one."""
+    """Candidate tile widths in columns, up to `most` vectors.
+
+    They are multiples of a vector, and where vectors are longer than 256 bits also of half a
+    vector, which cores that split long vectors into two steps execute in one.
+    """
     step = min(lanes, max(1, _WHOLE_BITS // bits))
     return range(step, most * lanes + 1, step)
 
 
 def least_width(target: Target, columns: int, bits: int) -> int:
-    """What a row of accumulators is a multiple of: half vectors where `whole_row` keeps it in one
-    piece, else vectors."""
+    """Granularity of a row of accumulators, in columns.
+
+    Half a vector where `whole_row` keeps the row in one piece, else a vector.
+    """
     lanes = max(1, target.vector_bits // bits)
     half = _widths(lanes, bits, 1)[0]
     return half if columns <= _MOST_VECTORS * lanes else lanes
 
 
 def whole_row(target: Target, columns: int | None, bits: int = 32) -> int:
-    """Columns of a row of accumulators as one long vector, which is cut when lowered; a vector
-    where that is too long."""
+    """Columns of a row of accumulators as one long vector, which lowering splits.
+
+    A single vector if the row is too long for that.
+    """
     lanes = max(1, target.vector_bits // bits)
     if columns is None or columns > _MOST_VECTORS * lanes:
         return lanes
@@ -91,39 +99,38 @@ def whole_row(target: Target, columns: int | None, bits: int = 32) -> int:
 
 
 def _filled(extent: int | None, step: int) -> float:
-    """Useful share of ceil(extent / step) steps; unknown extents are taken as large."""
+    """Useful share of ceil(extent / step) steps; unknown extents are assumed large."""
     return 1.0 if extent is None else extent / (math.ceil(extent / step) * step)
 
 
 def _filled_columns(columns: int | None, width: int) -> float:
-    """Useful share of whole widths, expected where the number of columns is not known."""
+    """Useful share of whole widths; the expected share when the number of columns is unknown."""
     return _useful(width) if columns is None else _filled(columns, width)
 
 
 @functools.cache
 def _row_waste(rows: int) -> float:
-    """Expected useful share for an unknown number of rows.
+    """Expected useful share of tiles of `rows` rows for an unknown m.
 
-    Numbers from a short sentence to a page are taken as likely as numbers twice as large: rows
-    beyond the end are felt most by small inputs. Products of batch and length are multiples of
-    powers of two a little more often than not.
+    m is assumed log-uniform, from a short sentence to a page: padding rows cost small inputs the
+    most. Products of batch and length are multiples of powers of two a little more often.
     """
     return _useful(rows) - 0.0025 * (8 - math.gcd(rows, 8))
 
 
 @functools.cache
 def _useful(step: int) -> float:
-    """Expected useful share of steps over a number that is not known."""
+    """Expected useful share of steps over an unknown number."""
     weights = {count: 1 / count for count in _ROW_NUMBERS}
     useful = sum(weight * _filled(count, step) for count, weight in weights.items())
     return useful / sum(weights.values())
 
 
 def _rows_apart(target: Target, row_bytes: int) -> int:
-    """Rows of an operand, so many bytes apart, whose lines stay in the first-level cache together.
+    """Rows of an operand, `row_bytes` apart, whose lines fit the first-level cache together.
 
-    Distances that are multiples of a large power of two leave few sets for all of them; two ways
-    of each are for what else passes.
+    Strides that are multiples of a large power of two map to few sets. Two ways of each set are
+    reserved for other data.
     """
     cache = target.cache(1)
     span = max(cache.line, cache.size // cache.ways)
@@ -141,9 +148,10 @@ def choose_register_tile(
 ) -> RegisterTile:
     """The tile with the highest predicted throughput that fits the register file.
 
-    One register is kept for the broadcast operand and `vectors` for the row of the packed operand.
-    The rows of the broadcast operand are `row_bytes` apart. A half vector beside less than two
-    whole ones is taken for results that have no more columns: broadcasts take too much time then.
+    One register is reserved for the broadcast operand and `vectors` for the row of the packed
+    operand. The rows of the broadcast operand are `row_bytes` apart. Half a vector next to fewer
+    than two whole ones is used only for results with no more columns, because broadcasts dominate
+    then.
     """
     return register_tiles(target, rows, columns, bits, row_bytes, most_rows)[0]
 
@@ -177,14 +185,16 @@ def register_tiles(
 
 
 class RowTile(msgspec.Struct, frozen=True):
-    """A register tile for some numbers of rows.
+    """A register tile for some values of m.
+
+    Costs are in units of 1 / `_UNIT` of a row's time per column at peak speed.
 
     Attributes:
-        tile: of all rows but the last ones.
-        cost: of passing one, for each column.
-        least: what passing a panel costs at least, while it comes from memory.
-        short: so many rows, or fewer, have code of their own where they are the last; 0 for none.
-        short_cost: of these.
+        tile: for all rows but the last ones.
+        cost: of one tile.
+        least: lower bound on the cost of a panel, while it is read from memory.
+        short: remainders of up to this many rows have specialized code; 0 for none.
+        short_cost: of the specialized code.
     """
 
     tile: RegisterTile
@@ -194,11 +204,11 @@ class RowTile(msgspec.Struct, frozen=True):
     short_cost: int = 0
 
     def of(self, rows: _Rows) -> _Rows:
-        """What it costs to pass this many rows."""
+        """Cost of `rows` rows."""
         return np.maximum(self._passed(rows), self.least)
 
     def waiting(self, rows: _Rows) -> _Rows:
-        """The same where the first pass over a panel waits for all of it."""
+        """Cost of `rows` rows when the first pass over a panel waits for all of it."""
         return self._passed(rows) + max(0, self.least - self.cost)
 
     def _passed(self, rows: _Rows) -> _Rows:
@@ -219,17 +229,17 @@ def row_tiles(
     cold: bool = False,
     each: int = 1,
 ) -> tuple[RowTile, ...]:
-    """Tiles for a number of rows that calls decide, at least `least_rows` and a multiple of `each`.
+    """Register tiles for a symbolic m, at least `least_rows` and a multiple of `each`.
 
-    The usual one comes first, then those that some numbers are better passed in, each worth the
-    code that it takes, and so is what its last rows have for themselves.
+    The default tile comes first, then tiles that suit some values of m better. Each further tile,
+    and each specialized tail, must be worth its code.
 
-    Few rows fall into tiles of one height well and of another badly. All tiles pass the same
-    panels, of which they are as wide: half a panel at a time, memory would be read in pieces. Where
-    panels are `cold`, the width and the first tiles are those that suit a first pass that waits for
-    memory unless it is high enough to compute meanwhile, which speaks for narrow panels and high
-    tiles. Most panels are fetched while the one before is used, so numbers of rows that another
-    height suits get one too.
+    A small m may divide well into tiles of one height and badly into those of another. All tiles
+    use the same panels, and are as wide as a panel: reading half a panel at a time would fetch
+    memory in fragments. Where panels are `cold`, the width and the first tiles are those that suit
+    a first pass, which waits for memory unless the tile is high enough to compute meanwhile; this
+    favors narrow panels and high tiles. Most panels are prefetched while the one before is used, so
+    values of m that suit another height get their own tile too.
     """
     smallest = round(_UNIT * _rows_meanwhile(target, bits)) if cold else 0
     fits: dict[int, list[RowTile]] = {}
@@ -245,7 +255,7 @@ def row_tiles(
 
 
 def _likely(least: int, each: int) -> range:
-    """Numbers of rows to reckon with."""
+    """Values of m to evaluate."""
     low = least if each > 1 else max(_FEWEST, least)
     high = max(_ROW_NUMBERS.stop, 2 * low)
     step = (high - low) // len(_ROW_NUMBERS) | 1
@@ -259,7 +269,7 @@ _Cost = Callable[[RowTile, _Rows], _Rows]
 def _best_of(
     chosen: tuple[RowTile, ...], tiles: list[RowTile], numbers: _Rows, cost: _Cost
 ) -> tuple[RowTile, ...]:
-    """The best tile, or those that are chosen, and others beside as long as they are worth it."""
+    """Extend the chosen tiles by the best others, as long as each is worth its code."""
     best = list(chosen)
     costs = _costs(best, numbers, cost)
     while len(best) < _ROW_TILES:
@@ -274,7 +284,7 @@ def _best_of(
             for one in (other, *_shortened(other, tiles))
         ]
         plain = min(expected for expected, one in added if not one.short)
-        # Last rows are worth their code too.
+        # specialized tails must be worth their code too
         now, more = min(
             (entry for entry in added if not entry[1].short or entry[0] <= plain * (1 - _WORTH)),
             key=lambda entry: entry[0],
@@ -287,7 +297,7 @@ def _best_of(
 
 
 def _shortened(whole: RowTile, tiles: list[RowTile]) -> list[RowTile]:
-    """The tile with code of their own for some numbers of last rows: that of lower tiles."""
+    """The tile with a specialized tail: short remainders run a lower tile."""
     return [
         msgspec.structs.replace(whole, short=low.tile.rows, short_cost=low.cost)
         for low in tiles
@@ -296,18 +306,18 @@ def _shortened(whole: RowTile, tiles: list[RowTile]) -> list[RowTile]:
 
 
 def _costs(tiles: Sequence[RowTile], numbers: _Rows, cost: _Cost) -> _Rows:
-    """Of the best of the tiles for each number of rows."""
+    """Cost of the best tile for each value of m."""
     largest = np.full(len(numbers), np.iinfo(np.int64).max)
     return functools.reduce(np.minimum, (cost(one, numbers) for one in tiles), largest)
 
 
 def _expected(costs: _Rows, numbers: _Rows) -> float:
-    """Of the time for a row; numbers of rows are as likely as numbers twice as large."""
+    """Expected cost per row, with log-uniform m (weight 1 / m)."""
     return float((costs / numbers**2).sum() / (1 / numbers).sum())
 
 
 def _rows_meanwhile(target: Target, bits: int) -> float:
-    """Rows that a core could compute with a line of a panel while memory delivers the next one."""
+    """Rows that a core computes with a line of a panel while memory delivers the next one."""
     core = target.core
     return (
         target.vector_bits // 8 * core.arithmetic / core.dram_bandwidth_per_core(target.num_threads)
@@ -315,9 +325,9 @@ def _rows_meanwhile(target: Target, bits: int) -> float:
 
 
 def speed_of_panels(target: Target, tile: RegisterTile, bits: int) -> float:
-    """Of the FMA peak, with a panel that comes out of the second cache for each tile of rows."""
+    """Share of the FMA peak, with a panel read from the second-level cache for each row tile."""
     vectors = tile.columns / tile.lanes
-    fetched = tile.columns * bits / 8 / target.core.cache_bandwidth[0]  # cycles of a step
+    fetched = tile.columns * bits / 8 / target.core.cache_bandwidth[0]  # cycles per step
     speed = _efficiency(target.core, tile.rows, vectors)
     speed *= min(1.0, tile.rows * vectors / target.core.arithmetic / fetched)
     return speed - _load_loss(target.core, tile.rows, vectors)
@@ -332,11 +342,11 @@ def predicted_share(
     anywhere: bool = False,
     short_end: bool = False,
 ) -> float:
-    """Of the FMA peak, with the elements beyond the end of the result counted as lost.
+    """Share of the FMA peak, with padding elements beyond the end of the result counted as lost.
 
     With a `short_end`, the last tile of a row has only the vectors that it needs. Where vectors may
-    begin `anywhere` in memory, those that cross lines are loaded in two steps, which takes time
-    where loads have few places left.
+    start `anywhere` in memory, those that cross lines are loaded in two steps, which costs time
+    where few issue slots for loads are left.
     """
     share_of = functools.partial(_share, target, tile.rows, lanes=tile.lanes, anywhere=anywhere)
     share = share_of(tile.columns) * _filled(rows, tile.rows)
@@ -351,7 +361,7 @@ def predicted_share(
 
 
 def _share(target: Target, rows: int, columns: int, *, lanes: int, anywhere: bool) -> float:
-    """Of the FMA peak, in a whole tile."""
+    """Share of the FMA peak, in a whole tile."""
     core, vectors = target.core, columns / lanes
     share = _efficiency(core, rows, vectors)
     if anywhere:
@@ -364,8 +374,11 @@ def _share(target: Target, rows: int, columns: int, *, lanes: int, anywhere: boo
 
 
 def steps_written_out(target: Target, tile: RegisterTile) -> int:
-    """Steps of a reduction that are written out in a tile: several, where a core has no places to
-    spare for a loop's own instructions, least of all when it runs another program besides."""
+    """Unroll factor of the reduction in a register tile.
+
+    More than one where a core has no issue slots to spare for loop overhead, least of all when it
+    runs another program as well.
+    """
     updates = tile.rows * tile.vectors
     instructions = updates + tile.rows + tile.vectors + _OF_LOOP
     places = updates / target.core.arithmetic * target.core.issue
@@ -375,11 +388,11 @@ def steps_written_out(target: Target, tile: RegisterTile) -> int:
 def panel_chunk(
     target: Target, tile: RegisterTile, depth: int | None, columns: int | None, bits: int = 32
 ) -> int:
-    """Panels of the packed operand that one task passes for each row tile.
+    """Panels of the packed operand per task.
 
-    The panels should stay in half of the second-level cache while row tiles come and go, and there
-    should be a chunk for every thread even when there is only one row tile. Of the numbers that
-    allow both, the largest that divides the panels evenly.
+    The panels should stay in half of the second-level cache across row tiles, and there should be a
+    chunk for every thread even with a single row tile. Of the counts that satisfy both, the largest
+    that divides the number of panels.
     """
     panel_bytes = (depth or 512) * tile.columns * bits // 8
     largest = max(1, target.cache(2).size // 2 // panel_bytes)
@@ -391,34 +404,34 @@ def panel_chunk(
 
 
 def most_depth(target: Target, tile: RegisterTile, bits: int = 32) -> int:
-    """Steps of the reduction whose panel takes no more than a quarter of the second-level cache."""
+    """Reduction steps whose panel fills at most a quarter of the second-level cache."""
     return max(64, target.cache(2).size // 4 // (tile.columns * bits // 8))
 
 
-_FEW_BYTES = 1 << 15  # of a matrix, below which a task costs more to hand out than to do
-_STEPS = 8  # of a reduction that are added at a time, so that sums in cache are touched rarely
-_STRETCH = 1 << 9  # elements of a row that are read at a time when nothing else says how many
+_FEW_BYTES = 1 << 15  # bytes of a matrix, below which dispatching a task costs more than running it
+_STEPS = 8  # reduction steps added at a time, so that sums in cache are loaded and stored rarely
+_STRETCH = 1 << 9  # elements of a row read at a time when the number of columns is unknown
 
 
 def most_skinny_rows(target: Target, bits: int) -> int:
-    """Rows up to which a product is done as fast as its matrix can be read.
+    """Largest number of rows for which a product is bound by reading its matrix.
 
-    Each row keeps accumulators for two of the matrix's rows at least: then a step has fewer loads
-    than multiplications, and a core multiplies faster than the memory delivers. Beyond, tiles of
-    more rows pay, and with them the panels of the GEMM rule.
+    Each row keeps accumulators for at least two of the matrix's rows: then a step has fewer loads
+    than multiplications, and a core multiplies faster than memory delivers. Above it, tiles of more
+    rows pay, and with them the panels of the GEMM strategy.
     """
     return max(1, target.vector_registers // 4)
 
 
 def dot_tile(target: Target, rows: int, many: int | None, bits: int) -> int:
-    """Rows of the matrix whose dot products with `rows` others run at once, in registers."""
+    """Rows of the matrix whose dot products with `rows` others are kept in registers at once."""
     fits = [n for n in range(1, 9) if n * rows + n + 1 <= target.vector_registers]
     score = {n: _efficiency(target.core, rows, n) * _filled(many, n) for n in fits or [1]}
     return max(score, key=lambda n: (round(score[n], 2), -n))
 
 
 def task_steps(many: int | None, tile: int, per_row: int, threads: int) -> int:
-    """Tiles of one task: worth handing out, and enough tasks to share them evenly."""
+    """Tiles per task: enough work per task, and enough tasks to balance the load."""
     worth = max(1, _FEW_BYTES // max(1, tile * per_row))
     if many is None:
         return min(worth, 8)
@@ -426,7 +439,7 @@ def task_steps(many: int | None, tile: int, per_row: int, threads: int) -> int:
 
 
 def update_stretch(target: Target, rows: int, many: int | None, bits: int) -> int:
-    """Columns of one task, whose sums for all rows stay in a quarter of the first-level cache."""
+    """Columns per task whose sums for all rows stay in a quarter of the first-level cache."""
     lanes = max(1, target.vector_bits // bits)
     largest = max(1, target.cache(1).size // 4 // (rows * bits // 8) // lanes)
     if many is None:
@@ -438,15 +451,15 @@ def update_stretch(target: Target, rows: int, many: int | None, bits: int) -> in
 
 
 def steps_at_once(depth: int | None) -> int:
-    """Steps of a reduction that are added to sums in cache at a time."""
+    """Reduction steps that are added to sums in cache at a time."""
     return _STEPS if depth is None else min(_STEPS, depth)
 
 
 def column_stretch(target: Target, columns: int | None, depth: int | None, bits: int) -> int:
-    """Columns of one task when `depth` elements of each are passed several times.
+    """Columns per task when `depth` elements of each are read several times.
 
-    They stay in half of the second-level cache; without any (0), sums alone take room. No less
-    than two vectors, because memory is fetched in lines, and enough tasks for all threads.
+    They stay in half of the second-level cache; with `depth` 0, only the sums need space. At least
+    two vectors, because memory is fetched in lines, and enough tasks for all threads.
     """
     stretch = update_stretch(target, 1, columns, bits)
     if depth == 0:

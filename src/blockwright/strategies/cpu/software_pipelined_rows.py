@@ -1,12 +1,12 @@
-"""Long rows that are written past the caches: one is written while the next one is worked on.
+"""Software pipelining of long rows with non-temporal stores: store a row while computing the next.
 
     for row: reads; works; writes    →    reads, works (0)
                                           for row: reads (row + 1)
                                                    together: writes (row), works (row + 1)
                                           writes (last)
 
-Otherwise a row is read, worked on and written in turn. Stores past the caches wait for the memory,
-and nothing else is done meanwhile; and the memory stands still while a row is worked on.
+Otherwise a row is read, computed and written in turn: non-temporal stores wait for the memory while
+nothing is computed, and the memory is idle while a row is computed.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from blockwright.strategies.match.blocks import is_spatial
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
-_SHORT = 8  # rows that are no more than this part of the first-level cache are written at once
-_TASKS = 8  # of a thread, at least
+_SHORT = 8  # rows up to this fraction (1/8) of the first-level cache are written at once
+_TASKS = 8  # fewest tasks per thread
 _IN_VECTORS = [ir.ForKind.SERIAL, ir.ForKind.VECTORIZED]
-_FEWEST = 8  # rows of a task: the first one is worked on alone, and the last one written alone
+# fewest rows per task: the first one is computed alone, and the last one is written alone
+_FEWEST = 8
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """Which statements of a row run side by side.
+    """The statements of a row that run in one loop.
 
     Attributes:
-        writer, worker: blocks that write the row, and that work on it in the pass before.
-        position, statements: of that pass, and how many there are.
-        rows: of a task.
-        ahead: a block in whose loop the row after the next one is fetched; None for none.
+        writer, worker: blocks that write the row, and that compute it in the pass before.
+        position, statements: position of that pass, and number of passes.
+        rows: rows per task.
+        ahead: a block in whose loop the row after the next one is prefetched; None for none.
     """
 
     writer: BlockRV
@@ -49,7 +50,7 @@ class _Plan(msgspec.Struct, frozen=True):
 
 
 def passes_caches(sch: Schedule, handle: BlockRV, row: LoopRV, target: Target) -> bool:
-    """Whether a block writes a long row of a result that no later program finds in a cache."""
+    """Whether a block writes long rows of a result that is too large for the caches."""
     block = block_of(sch, handle)
     written = block.writes[0].buffer
     return (
@@ -62,11 +63,12 @@ def passes_caches(sch: Schedule, handle: BlockRV, row: LoopRV, target: Target) -
 
 
 def overlap_rows(sch: Schedule, row: LoopRV, target: Target) -> bool:
-    """Make tasks of rows, in which the last pass over a row shares a loop with the pass before it
-    over the next row.
+    """Group rows into tasks that write a row in the loop that computes the next row.
 
-    Returns whether that was done; it is not where rows are short, few or of unknown number, where
-    no other pass takes as many vectors at once, or where dependences are against it.
+    The last pass over a row shares a loop with the pass before it over the next row.
+
+    Returns whether that was done. It is not if rows are short, few or of unknown number, if no
+    other pass has the same number of vectors per step, or if dependences forbid it.
     """
     plan = _plan(sch, row, target)
     if plan is None:
@@ -105,8 +107,11 @@ def _plan(sch: Schedule, row: LoopRV, target: Target) -> _Plan | None:
 def _fetches(
     sch: Schedule, statements: Sequence[ir.Stmt], blocks: list[BlockRV], at: int, target: Target
 ) -> BlockRV | None:
-    """What reads a row that the memory holds, in the last pass over it that does: while the pass
-    beside the writing one has to share the memory, it would stand still in one behind."""
+    """The block of the last pass that reads a row from memory, where the next row is prefetched.
+
+    That pass is the fused one or a later one. While the fused pass shares the memory bandwidth with
+    stores, a later pass would leave it idle.
+    """
     smallest = target.cache(len(target.caches)).size
     far = {b for b in sch.func.buffers if known_bytes(b) >= smallest}
     for statement in reversed(statements[at:-1]):
@@ -118,14 +123,14 @@ def _fetches(
 
 
 def _takes(stmt: ir.Stmt, many: int) -> bool:
-    """Whether a statement is a pass of so many steps."""
+    """Whether a statement is a serial loop of `many` iterations."""
     if not isinstance(stmt, ir.For) or stmt.kind is not ir.ForKind.SERIAL:
         return False
     return ir.is_const_int(stmt.extent, many)
 
 
 def _rows_of_task(rows: int | None, target: Target) -> int | None:
-    """As many of the rows as leave every thread several tasks, and divide them; None for none."""
+    """Most rows per task that divide `rows` and leave every thread several tasks; None for none."""
     if rows is None:
         return None
     largest = rows // (_TASKS * target.num_threads)
@@ -133,7 +138,7 @@ def _rows_of_task(rows: int | None, target: Target) -> int | None:
 
 
 def _bytes_of_row(block: ir.Block) -> int:
-    """What a block writes along its last axis; 0 where that is not known."""
+    """Bytes that a block writes along its last axis; 0 if unknown."""
     return (ir.const_int(block.iter_vars[-1].dom.extent) or 0) * block.writes[0].buffer.dtype.nbytes
 
 

@@ -1,7 +1,7 @@
-"""Long sums of register tiles in pieces: the sum of each piece is added to a total of its own.
+"""Split the long sums of register tiles: each k-split has a partial sum, added to a total.
 
-A sum that grows by one term after another loses what the terms have below its own last digit:
-thousands of terms lose three digits. Registers hold the sum of one piece, totals are in the
+Adding one term after another to a single sum loses the digits of a term below the sum's last digit:
+thousands of terms lose three digits. Registers hold the partial sum; the totals are in the
 first-level cache.
 """
 
@@ -21,13 +21,13 @@ from blockwright.strategies.cpu.vector_loops import inner_loops
 
 
 class Pieces(msgspec.Struct, frozen=True):
-    """How a long reduction is cut into pieces with sums of their own.
+    """How a long reduction is split into pieces with partial sums.
 
     Attributes:
-        most: terms of a piece, about.
-        least: terms of a piece.
-        longest: terms of a reduction that is not cut.
-        unknown: whether a reduction whose length calls decide is cut.
+        most: approximate largest number of terms per piece.
+        least: smallest number of terms per piece.
+        longest: largest number of terms of a reduction that is not split.
+        unknown: whether to split a reduction of symbolic length.
     """
 
     most: int = 256
@@ -36,21 +36,22 @@ class Pieces(msgspec.Struct, frozen=True):
     unknown: bool = False
 
 
-_UNKNOWN = 1 << 40  # steps of a loop; a multiple of every length of a piece that is a power of two
+# steps assumed for a symbolic loop; a multiple of every power-of-two piece length
+_UNKNOWN = 1 << 40
 WHOLE = Pieces(longest=sys.maxsize)
 
 
 def sum_pieces(
     sch: Schedule, total: BlockRV, k: Sequence[LoopRV], pieces: Pieces, ragged: bool = False
 ) -> tuple[BlockRV, list[LoopRV], LoopRV] | None:
-    """Sum the pieces of a long reduction apart, each where it is added to the total of a tile.
+    """Compute the partial sums of a long reduction where they are added to the total of a tile.
 
     Args:
         total: a block with the loops `k` around the two loops of a tile.
         ragged: whether the last piece may be shorter than the others.
 
-    Returns the block that sums a piece, its loops in the same order, and the loop over pieces; None
-    where the reduction is short, of unknown length, or has no equal pieces.
+    Returns the block that computes a partial sum, its loops in the same order, and the loop over
+    pieces; None if the reduction is short, of unknown length, or has no equal pieces.
     """
     over = _cut_pieces(sch, k, pieces, ragged)
     if over is None:
@@ -66,8 +67,11 @@ def sum_pieces(
 
 
 def _cut_pieces(sch: Schedule, k: Sequence[LoopRV], pieces: Pieces, ragged: bool) -> LoopRV | None:
-    """Cut the loops of a long reduction into pieces; returns the loop over these, or None where the
-    reduction is short, of unknown length, or has no equal pieces."""
+    """Split the loops of a long reduction into pieces.
+
+    Returns the loop over pieces; None if the reduction is short, of unknown length, or has no equal
+    pieces.
+    """
     sizes = [extent(sch, loop) for loop in k]
     bounds = [longest(sch, loop) for loop in k]
     if math.prod(sys.maxsize if n is None else n for n in bounds) <= pieces.longest:
@@ -80,13 +84,15 @@ def _cut_pieces(sch: Schedule, k: Sequence[LoopRV], pieces: Pieces, ragged: bool
     if together > 1:
         outer[-1], _ = sch.split(outer[-1], [None, together])
     over = sch.fuse(*outer) if len(outer) > 1 else outer[0]
-    sch.annotate(over, LOOP_PARTITION, True)  # the last one may be padded
+    sch.annotate(over, LOOP_PARTITION, True)  # the last piece may be padded
     return over
 
 
 def _piece(sizes: Sequence[int | None], pieces: Pieces) -> tuple[int, int] | None:
-    """The loop at which nested loops of a long reduction are cut into pieces, and its steps in a
-    piece; None where the reduction is short or of unknown length."""
+    """The loop of a long reduction nest to split, and its steps per piece.
+
+    None if the reduction is short or of unknown length.
+    """
     if None in sizes and not pieces.unknown:
         return None
     known = [size or _UNKNOWN for size in sizes]
@@ -106,12 +112,12 @@ def _piece(sizes: Sequence[int | None], pieces: Pieces) -> tuple[int, int] | Non
 
 
 def cuts_evenly(sizes: Sequence[int | None], pieces: Pieces) -> bool:
-    """Whether nested loops of a reduction are short enough, or fall into equal pieces."""
+    """Whether a reduction nest is short enough, or divides into equal pieces."""
     result = _piece(sizes, pieces)
     return result is None or (sizes[result[0]] or 0) % result[1] == 0
 
 
 def whole_pieces(sizes: Sequence[int | None], pieces: Pieces) -> int:
-    """What the length of the innermost reduction loop must be a multiple of to be cut evenly."""
+    """Number that the innermost reduction loop's length must be a multiple of for equal pieces."""
     result = _piece(sizes, pieces)
     return 1 if result is None or result[0] < len(sizes) - 1 else result[1]

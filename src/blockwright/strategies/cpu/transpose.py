@@ -1,13 +1,12 @@
-"""Element-wise programs that read across the order in which they write: transposes.
+"""Transposes: element-wise programs whose reads are strided along the axis that vectors store.
 
     for f, v: B[f, v] = A[v, f]    →    for v0, f0:                 # tasks along the longer axis
                                             for f1 in unroll(16):   # a tile of rows of both
                                                 for v1 in vectorized(16): …
 
-Vectors of the result gather elements that lie far apart, but those of sixteen results side by side
-lie side by side. In a square tile rows are read and turned over in registers (`lower.transpose`).
-Axes that lie next to one another in all that is read and written count as one: the images of a
-convolution's result are turned as one stretch of pixels.
+A vector of the result gathers strided elements, but the elements for sixteen adjacent results are
+adjacent. Square tiles are read by rows and transposed in registers (`lower.transpose`). Axes that
+are adjacent in all buffers are fused: all pixels of a convolution's result are one axis.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from blockwright.strategies.cpu.vector_loops import lanes_for
 from blockwright.strategies.match.blocks import address_of, extent_of, linear_groups, stride
 from blockwright.target import Target
 
-_ENOUGH = 8  # tasks of a thread: so many iterations of other loops keep all threads busy
+_ENOUGH = 8  # tasks per thread from which the other loops alone keep all threads busy
 
 
 class _Roles(msgspec.Struct, frozen=True, eq=False):
-    """Groups of a block's iterators that count as one axis, in the order they are stored in.
+    """Groups of a block's iterators that are fused into one axis each, in storage order.
 
     Attributes:
-        groups: positions of iterators, outermost first; the last group is what vectors store.
-        near: which of the groups is read along.
+        groups: positions of iterators, outermost first; vectors are stored along the last group.
+        near: index of the group that is contiguous in the reads.
     """
 
     groups: list[tuple[int, ...]]
@@ -39,7 +38,7 @@ class _Roles(msgspec.Struct, frozen=True, eq=False):
 
 
 def stored_order(block: ir.Block) -> list[int] | None:
-    """The iterators in the order of the stored buffer's axes, if it has one for each of them."""
+    """The iterators in the order of the stored buffer's axes; None unless one to one."""
     store = block.body
     if not isinstance(store, ir.BufferStore):
         return None
@@ -55,10 +54,10 @@ def stored_order(block: ir.Block) -> list[int] | None:
 def turn(
     sch: Schedule, handle: BlockRV, target: Target
 ) -> tuple[list[LoopRV], int | None, bool] | None:
-    """Make square tiles of a block that reads across what it writes; None where it does not.
+    """Tile a block that transposes into square tiles; None if it does not transpose.
 
-    Returns the loops for tasks, the elements below them where that is known, and whether the last
-    tasks have conditions.
+    Returns the loops to parallelize, the elements below them if known, and whether the last tasks
+    have conditions.
     """
     block, bound = block_of(sch, handle), bound_iterators(sch, handle)
     order = stored_order(block)
@@ -104,7 +103,7 @@ def turn(
 
 
 def _roles(block: ir.Block, order: list[int]) -> _Roles | None:
-    """The axes, where some load moves along another one than the store does."""
+    """The axis groups, if some load is contiguous along another axis than the store."""
     store = block.body
     if not isinstance(store, ir.BufferStore):
         return None
@@ -126,7 +125,7 @@ def _roles(block: ir.Block, order: list[int]) -> _Roles | None:
 
 
 def _read_along(address: ir.Expr, block: ir.Block, axes: list[int]) -> int | None:
-    """The axis along which a load finds neighbours, where the last axis takes it far away."""
+    """The axis along which a load is contiguous, if its stride along the last axis is large."""
     if not ir.uses_var(address, block.iter_vars[axes[-1]].var):
         return None
     if stride(address, block.iter_vars[axes[-1]]) <= NEAR:
@@ -139,5 +138,5 @@ def _fused(sch: Schedule, loops: list[LoopRV]) -> LoopRV:
 
 
 def _many(length: int | None) -> int:
-    """Elements of an axis; one of unknown length is taken for a long one."""
+    """Elements of an axis; an axis of unknown length is assumed long."""
     return 1 << 16 if length is None else length

@@ -1,4 +1,4 @@
-"""What rules look for in a program: its leaf blocks, contractions, pure copies."""
+"""Matchers for block structure: leaf blocks, contractions, pure copies, memory strides."""
 
 from __future__ import annotations
 
@@ -11,28 +11,32 @@ import msgspec
 from blockwright import ir
 from blockwright.arith import IndexMap, simplify
 
-# attribute of a program: positions of parameters whose values are known when it is compiled
+# Function attribute: positions of parameters whose values are known at compile time.
 CONSTANT_PARAMS = "tir.constant_params"
-# those of them that are in no cache when the program is called: other programs read theirs between
+# The constant parameters that are in no cache at entry, because other programs run between calls.
 COLD_PARAMS = "tir.cold_params"
-# those of them that are in no cache of a core's own
+# The constant parameters that are in no private cache (L1, L2) at entry.
 AWAY_PARAMS = "tir.away_params"
 
 
 def is_constant(func: ir.PrimFunc, buffer: ir.Buffer) -> bool:
-    """Whether a buffer is a parameter that is known at compile time, or made of such alone: packing
-    it costs nothing."""
+    """Whether a buffer is a compile-time constant: a parameter, or computed from such alone.
+
+    Packing a constant buffer costs nothing at run time.
+    """
     return _made_of(func, buffer, CONSTANT_PARAMS)
 
 
 def is_cold(func: ir.PrimFunc, buffer: ir.Buffer) -> bool:
-    """Whether a buffer is a parameter that comes from memory at every call, or made of such alone:
-    what constants make is made when the program is compiled, and comes from memory too."""
+    """Whether a buffer is in no cache at entry: a cold parameter, or computed from such alone.
+
+    Buffers computed from constants are computed at compile time, so they come from DRAM too.
+    """
     return _made_of(func, buffer, COLD_PARAMS)
 
 
 def is_away(func: ir.PrimFunc, buffer: ir.Buffer) -> bool:
-    """The same of the caches that a core has for itself."""
+    """Whether a buffer is in no private cache (L1, L2) at entry; see `is_cold`."""
     return _made_of(func, buffer, AWAY_PARAMS)
 
 
@@ -53,7 +57,7 @@ def leaf_blocks(func: ir.PrimFunc) -> list[ir.Block]:
     return [*_leaf_blocks(func)]
 
 
-@lru_cache(maxsize=64)  # every rule asks
+@lru_cache(maxsize=64)  # every strategy calls it
 def _leaf_blocks(func: ir.PrimFunc) -> tuple[ir.Block, ...]:
     if not isinstance(func.body, ir.BlockRealize):
         return ()
@@ -63,17 +67,17 @@ def _leaf_blocks(func: ir.PrimFunc) -> tuple[ir.Block, ...]:
 
 
 def has_empty_axis(func: ir.PrimFunc) -> bool:
-    """Whether some block certainly runs no iteration: there is nothing to schedule."""
+    """Whether some block has a constant trip count of zero: nothing to schedule."""
     return any(ir.is_const_int(it.dom.extent, 0) for b in leaf_blocks(func) for it in b.iter_vars)
 
 
 def is_spatial(block: ir.Block) -> bool:
-    """Whether all iterators are spatial and there is no initial value."""
+    """Whether all iterators are spatial and the block has no init statement."""
     return block.init is None and all(it.iter_type is ir.IterType.SPATIAL for it in block.iter_vars)
 
 
 def windowed(block: ir.Block) -> set[ir.Buffer]:
-    """Buffers that a block reads through a window: at sums of several of its iterators."""
+    """Buffers that a block reads through a window: their index is a sum of several iterators."""
     own = {it.var for it in block.iter_vars}
     return {
         load.buffer
@@ -83,17 +87,17 @@ def windowed(block: ir.Block) -> set[ir.Buffer]:
 
 
 def uncast(expr: ir.Expr) -> ir.Expr:
-    """The expression below casts."""
+    """Strip the casts around an expression."""
     while isinstance(expr, ir.Cast):
         expr = expr.value
     return expr
 
 
 class Contraction(msgspec.Struct, frozen=True, eq=False):
-    """`C[batch, m, n] += A[batch, m, k] * B[batch, n, k]` found in a block.
+    """The contraction `C[batch, m, n] += A[batch, m, k] * B[batch, n, k]` matched in a block.
 
     Attributes:
-        a, b: the operands' buffers, A being the one that shares the leading result axes.
+        a, b: the operands' buffers. A shares the leading result axes.
         batch, m, n, k: positions of the block's iterators by role, in order.
     """
 
@@ -106,9 +110,9 @@ class Contraction(msgspec.Struct, frozen=True, eq=False):
 
 
 def contraction_of(block: ir.Block, guarded: bool = False) -> Contraction | None:
-    """The contraction a block computes, if it is one of two different buffers.
+    """Match the contraction that a block computes; None unless it multiplies two different buffers.
 
-    With `guarded`, its terms may be chosen: `T.Select(condition, a * b, neutral)`.
+    With `guarded`, the terms may be predicated: `T.Select(condition, a * b, neutral)`.
     """
     store, init = block.body, block.init
     if not isinstance(store, ir.BufferStore) or not isinstance(init, ir.BufferStore):
@@ -151,14 +155,14 @@ def _classify(
     if not roles["m"] or not roles["n"] or not roles["k"]:
         return None
     left, right = a.buffer, b.buffer
-    if roles["m"][0] > roles["n"][0]:  # rows are what comes first in the result
+    if roles["m"][0] > roles["n"][0]:  # m is the axis that comes first in the result
         left, right = right, left
         roles["m"], roles["n"] = roles["n"], roles["m"]
     return Contraction(left, right, *(tuple(roles[r]) for r in ("batch", "m", "n", "k")))
 
 
 def extent_of(block: ir.Block, positions: Sequence[int]) -> int | None:
-    """Product of the extents of some iterators when all are constant."""
+    """Product of the extents of some iterators; None unless all are constant."""
     total = 1
     for position in positions:
         size = ir.const_int(block.iter_vars[position].dom.extent)
@@ -169,11 +173,12 @@ def extent_of(block: ir.Block, positions: Sequence[int]) -> int | None:
 
 
 def depth_groups(block: ir.Block, facts: Contraction) -> list[tuple[int, ...]]:
-    """The reduction axes in the order in which the left operand lies in memory, outermost first,
-    neighbours fused where its address stays linear in the fused axis.
+    """Group the reduction axes into axes along which the left operand's address is linear.
 
-    A matrix product gets one group. A convolution over (kh, kw, ci) of channels-last data gets
-    (kh) and (kw, ci): a step to the next kw is a step over all ci, unless it is dilated.
+    The groups are in the memory order of the left operand, outermost first.
+
+    A matrix product has one group. A convolution over (kh, kw, ci) of channels-last data has (kh)
+    and (kw, ci), because a step to the next kw is a step over all ci, unless the kernel is dilated.
     """
     load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is facts.a)
     address = address_of(load, block)
@@ -184,8 +189,10 @@ def depth_groups(block: ir.Block, facts: Contraction) -> list[tuple[int, ...]]:
 def linear_groups(
     block: ir.Block, addresses: Sequence[ir.Expr], order: Sequence[int]
 ) -> list[tuple[int, ...]]:
-    """Positions of iterators in that order, neighbours in one group where all addresses are linear
-    in their fusion: one axis, as far as memory goes."""
+    """Group adjacent iterators of `order` whose fusion keeps all addresses linear.
+
+    Each group is one axis as far as memory is concerned.
+    """
     groups: list[tuple[int, ...]] = []
     for position in reversed(order):
         merged = (position, *groups[0]) if groups else ()
@@ -197,7 +204,7 @@ def linear_groups(
 
 
 def address_of(load: ir.BufferLoad, block: ir.Block) -> ir.Expr:
-    """The row-major position of the element that a block loads, in terms of its iterators."""
+    """Row-major element offset of a load, in terms of the block's iterators."""
     address: ir.Expr = load.indices[0]
     for index, size in zip(load.indices[1:], load.buffer.shape[1:], strict=True):
         address = address * size + index
@@ -205,7 +212,7 @@ def address_of(load: ir.BufferLoad, block: ir.Block) -> ir.Expr:
 
 
 def stride(address: ir.Expr, it: ir.IterVar) -> float:
-    """How far an address moves when the iterator takes its first step; far when that is unknown."""
+    """Elements by which an address moves at the iterator's first step; infinite when unknown."""
     if ir.is_const_int(it.dom.extent, 1):
         return math.inf
     low, high = (ir.substitute(address, {it.var: v}) for v in (it.dom.min, it.dom.min + 1))
@@ -214,7 +221,7 @@ def stride(address: ir.Expr, it: ir.IterVar) -> float:
 
 
 def is_linear(address: ir.Expr, block: ir.Block, group: tuple[int, ...]) -> bool:
-    """Whether the address is linear in the fusion of some iterators."""
+    """Whether an address is linear in the fusion of some iterators."""
     iters = [block.iter_vars[p] for p in group]
     dtype = ir.widest_type(it.var for it in iters)
     total: ir.Expr = ir.const(1, dtype)
@@ -246,5 +253,5 @@ def fusing_map(extents: Sequence[ir.Expr], groups: Sequence[Sequence[int]]) -> I
 
 
 def position_of(buffer: ir.Buffer, regions: Sequence[ir.BufferRegion]) -> int:
-    """Where a buffer stands among a block's regions."""
+    """Position of a buffer among a block's regions."""
     return next(k for k, region in enumerate(regions) if region.buffer is buffer)

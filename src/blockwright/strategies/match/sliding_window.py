@@ -1,4 +1,4 @@
-"""Blocks that slide a window over data, or sum it over axes that are not its last."""
+"""Match sliding windows: depthwise convolution, pooling, and sums over axes other than the last."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from blockwright.arith import simplify
 from blockwright.strategies.cpu.depthwise_pool_cost import WindowShape
 from blockwright.strategies.match.blocks import address_of, extent_of, stride
 
-NEAR = 4  # elements between neighbours of a vector that a few loads and shuffles still bring
+NEAR = 4  # Largest element stride between lanes that a few loads and shuffles still serve.
 
 
 class Sliding(msgspec.Struct, frozen=True, eq=False):
-    """A reduction of one element whose operands share its spatial axes.
+    """A reduction to one value whose operands share its spatial axes.
 
     Positions are those of the block's iterators.
 
     Attributes:
         data: the operand that the window slides over.
-        weights: other operands that change with the taps.
+        weights: other operands that depend on the taps (window positions).
         vector: the axis along which the result is contiguous and the data nearly so.
         moved: the other spatial axes that move the window, outermost first.
-        vector_moves: whether `vector` moves it too.
-        other_taps, taps_along: the reduction axes; those along the last one of `moved` apart.
+        vector_moves: whether `vector` moves the window too.
+        other_taps, taps_along: the reduction axes, with those along the last axis of `moved`
+            separate.
         still: reduction axes along which no window slides.
     """
 
@@ -50,12 +51,12 @@ class Sliding(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def special(self) -> set[int]:
-        """All axes but those along which nothing is shared."""
+        """The vector axis, the axes that move the window, and the taps."""
         return {self.vector, *self.moved, *self.taps}
 
 
 def sliding_of(block: ir.Block) -> Sliding | str:
-    """What a block slides over; or, as text, why it is no such block."""
+    """Match a sliding window in a block; return the reason as text when there is none."""
     if isinstance(find_reduction(block), NoReduction):
         return "a block is no reduction that is known"
     store = block.body
@@ -109,7 +110,7 @@ def _vector(
 def _shared(
     block: ir.Block, data: ir.BufferLoad, spatial: list[int], taps: list[int]
 ) -> dict[int, list[int]]:
-    """For each spatial axis that shares an index of the data with taps, these taps."""
+    """Map each spatial axis that shares an index of the data with taps to these taps."""
     shared: dict[int, list[int]] = {}
     for index in data.indices:
         here = [p for p in taps if _uses(index, block.iter_vars[p])]
@@ -122,7 +123,7 @@ def _shared(
 def shape_of(
     block: ir.Block, facts: Sliding, source: Literal["plain", "border", "made"]
 ) -> WindowShape:
-    """The sizes that decide on tiles and tasks."""
+    """The sizes that determine tiles and tasks."""
     fixed = [p for p in range(len(block.iter_vars)) if p not in facts.special]
     result = WindowShape(
         extent_of(block, [facts.vector]),
@@ -152,12 +153,12 @@ def shape_of(
 
 
 def _index(block: ir.Block, load: ir.BufferLoad, position: int) -> ir.Expr:
-    """The index of the data that an axis is part of."""
+    """The index of the data that contains an axis."""
     return next(i for i in load.indices if _uses(i, block.iter_vars[position]))
 
 
 def _move(block: ir.Block, load: ir.BufferLoad, position: int) -> int:
-    """How far the index of the data moves when an axis takes its first step; 1 if unknown."""
+    """Elements by which the data's index moves at an axis's first step; 1 when unknown."""
     it = block.iter_vars[position]
     if ir.is_const_int(it.dom.extent, 1):
         return 1
@@ -174,7 +175,7 @@ def _reach(block: ir.Block, facts: Sliding, row: int) -> int:
 
 
 def _width(block: ir.Block, facts: Sliding) -> int | None:
-    """Elements of the data in one of its rows, per element of the vector axis."""
+    """Elements of a row of the data, per element of the vector axis; None when unknown."""
     row, total = _index(block, facts.data, facts.moved[0]), 1
     for index, size in zip(facts.data.indices, facts.data.buffer.shape, strict=True):
         if index is row or not any(_uses(index, block.iter_vars[p]) for p in facts.moved):

@@ -1,4 +1,4 @@
-"""Which axis of a block vectors may run along, by where its accesses go."""
+"""Rank the iterators of a block as vectorization axes, by the strides of its accesses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from blockwright.strategies.match.blocks import address_of, extent_of, stride
 
 
 class VectorAxis(msgspec.Struct, frozen=True, eq=False):
-    """An iterator vectors may run along; `reach`: elements its accesses skip, all together."""
+    """A candidate vectorization axis; `reach` is the sum of its accesses' strides, in elements."""
 
     position: int
     it: ir.IterVar
@@ -22,11 +22,14 @@ class VectorAxis(msgspec.Struct, frozen=True, eq=False):
         return self.it.iter_type is ir.IterType.SPATIAL
 
 
-_FAR = 16  # elements from which an access of a lane costs as much as any other
+_FAR = 16  # Elements. Larger strides all cost the same: each lane is a separate access.
 
 
 def _addresses(block: ir.Block) -> list[ir.Expr]:
-    """Where a block reads and stores, in terms of its iterators; its own earlier value excepted."""
+    """Offsets of the elements that a block reads and stores, in terms of its iterators.
+
+    Loads of the buffer that the block writes are left out.
+    """
     store = block.body
     accesses = [
         load
@@ -39,7 +42,7 @@ def _addresses(block: ir.Block) -> list[ir.Expr]:
 
 
 def neighbours(block: ir.Block) -> list[tuple[int, ...]]:
-    """The spatial iterators, those together that follow one another wherever a block goes."""
+    """Group the spatial iterators that are adjacent in memory for every access of a block."""
     addresses = _addresses(block)
     groups: list[tuple[int, ...]] = []
     for position, it in enumerate(block.iter_vars):
@@ -60,8 +63,11 @@ def neighbours(block: ir.Block) -> list[tuple[int, ...]]:
 
 
 def axes_of(block: ir.Block, lanes: int) -> list[VectorAxis]:
-    """The iterators of more than one step, the best for vectors first: at least half a vector long
-    (with its neighbours), with the closest accesses, spatial."""
+    """Vectorization axes of more than one step, best first.
+
+    Axes at least half a vector long (adjacent axes included) come first, then those with the
+    smallest strides, then spatial ones.
+    """
     addresses = _addresses(block)
     groups = {position: group for group in neighbours(block) for position in group}
     result: list[tuple[bool, VectorAxis]] = []
