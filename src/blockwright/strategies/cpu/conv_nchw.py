@@ -1,24 +1,24 @@
-"""Products whose result lies along the other operand's rows: convolutions with channels first.
+"""NCHW convolution, vectorized along output width.
 
     out[n, f, i, j] = epilogue(sum over c, kh, kw of X[n, c, i + kh, j + kw] * W[f, c, kh, kw], …)
 
-Neighbours along j are neighbours in memory of both X and the result. The GEMM rule would load X
-element by element and scatter its results; here vectors run along j, and the elements that are
-broadcast are those of W.
+Elements adjacent along j are adjacent in memory, in X and in the result. The GEMM strategy would
+load X element by element and scatter its results; here vectors run along j, and the broadcast
+elements are those of W.
 
-1. Axes behind one another that are one stretch of memory in X and in the result are one axis (the
-   pixels of a convolution with one tap).
-2. The register tile has filters as rows and pixels as columns; both are padded with zeros to whole
-   tiles, the pixels of a line to half a vector.
-3. W is laid out in panels [f / rows][c…][rows], at compile time when it is a constant.
-4. A task takes some lines (or tiles) of pixels and makes a copy of what it reads of X, with its
-   border, that stays in the second-level cache; filters pass over it. Where neighbours in the
-   result are two to four elements of X apart, the copy brings together what a vector multiplies:
-   one of X for every tap.
-5. Accumulators stay in registers; the epilogue follows per tile. The last tile of a line has code
-   of its own, without the vectors that lie beyond the end.
+1. Adjacent axes that are contiguous in X and in the result are fused (the pixels of a 1×1
+   convolution).
+2. The register tile has filters as rows and pixels as columns. Both are padded with zeros: filters
+   to whole tiles, the pixels of a line to half a vector.
+3. W is packed into panels [f / rows][c…][rows], at compile time when it is a constant.
+4. A task covers some lines (or tiles) of pixels. It copies the part of X that it reads, with its
+   border, into a buffer that stays in the second-level cache; filters run over the copy. Where
+   adjacent results read elements of X that are two to four apart, the copy gathers the vectors, one
+   copy of X per tap.
+5. Accumulators stay in registers; the epilogue is fused per tile. The last tile of a line is
+   specialized: it has no vectors beyond the end.
 
-A model of both ways decides between this rule and the GEMM rule.
+A cost model decides between this strategy and the GEMM strategy.
 """
 
 from __future__ import annotations
@@ -64,31 +64,34 @@ from blockwright.strategies.strategy import Strategy
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
-_SCATTER = 1.5  # cycles for an element of a result that is stored by itself
-_FAR = 6.0  # cycles for a line that is not next to the one before
-_COPY = 3.0  # cycles for a vector of a task's copy, of neighbours
-_APART = 4  # elements of the data between neighbours in the result, at most
-_TASK = 4000  # cycles that starting a task costs
-_UNEVEN = 0.25  # of a task, that the last thread ends after the others
-_BETTER = 0.97  # of the other rule's time, from which this one is taken: its tasks are few and long
+_SCATTER = 1.5  # cycles per element of a result that is stored alone
+_FAR = 6.0  # cycles per cache line that is not next to the one before
+_COPY = 3.0  # cycles per vector of contiguous elements in a task's copy
+_APART = 4  # largest stride of the data, in elements, between adjacent results
+_TASK = 4000  # cycles to start a task
+_UNEVEN = 0.25  # share of a task by which the last thread finishes after the others
+# largest ratio to the GEMM strategy's time at which this strategy is chosen: its tasks are few and
+# long
+_BETTER = 0.97
 _PIECES = Pieces()
-_BITS_PER_CYCLE = 512  # of multiplications: two units of 256 bits, or one of 512
+_BITS_PER_CYCLE = 512  # bits multiplied per cycle: two units of 256 bits, or one of 512
 
 
 class Planes(msgspec.Struct, frozen=True, eq=False):
-    """A contraction by roles of a block's iterators.
+    """A contraction with the block's iterators by role.
 
     Attributes:
-        data: the operand whose neighbours are neighbours in the result.
-        weights: the other one.
-        batch: axes of all three, such as groups.
-        outer: axes of data and result but the vectors'; the last one may be that of lines.
-        pixels: the axes that are one stretch of memory, along which vectors run.
+        data: the operand that is contiguous along the result's contiguous axis.
+        weights: the other operand.
+        batch: axes of data, weights and result, such as groups.
+        outer: axes of data and result other than the vectorized ones; the last one may be that of
+            lines.
+        pixels: axes that are contiguous together, along which vectors run.
         filters: axes of weights and result.
-        depth: the axes that are summed.
-        step: elements of the data from one pixel to the next.
-        slides: whether tasks copy the data as it is: several results read the same, and vectors of
-            it are neighbours.
+        depth: reduction axes.
+        step: stride of the data from one pixel to the next, in elements.
+        slides: whether tasks copy the data unchanged: several results read the same elements, and
+            its vectors are contiguous.
     """
 
     data: ir.Buffer
@@ -113,7 +116,7 @@ class Planes(msgspec.Struct, frozen=True, eq=False):
 
 
 def planes_of(block: ir.Block) -> Planes | str:
-    """The roles; or, as text, why a contraction has no such form."""
+    """Match an NCHW convolution; return the reason as text if a contraction is not one."""
     facts = contraction_of(block)
     store = block.body
     if facts is None or not isinstance(store, ir.BufferStore):
@@ -158,14 +161,14 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
 
 
 def _pays(target: Target, block: ir.Block, roles: Planes) -> bool:
-    """Whether less time per result is expected than for rows of pixels, scattered at the end."""
+    """Whether this strategy is cheaper per result than a GEMM over pixels with scattered stores."""
     bits = block.writes[0].buffer.dtype.bits
     depth = extent_of(block, roles.depth) or 1
     filters, line = (extent_of(block, part) for part in (roles.filters, roles.pixels))
     rows = extent_of(block, (*roles.outer, *roles.pixels))
     tile = choose_register_tile(target, filters, line, bits)
     here = predicted_share(target, tile, filters, line, anywhere=roles.slides, short_end=True)
-    copied = 0.0  # cycles of a result, for bringing together what it reads
+    copied = 0.0  # cycles per result for gathering its operands
     if roles.step > 1:
         copied = depth / (filters or 1) * roles.step * _COPY / tile.lanes
     tile = choose_register_tile(target, rows, filters, bits)
@@ -173,13 +176,13 @@ def _pays(target: Target, block: ir.Block, roles: Planes) -> bool:
     steps = depth * bits / _BITS_PER_CYCLE
     lines = _lines(target, block, roles)
     if lines * target.cache(1).line * 2 <= target.cache(1).size:
-        lines = 0.0  # they stay in the first-level cache
+        lines = 0.0  # the data stays in the first-level cache
     scattered = _SCATTER + lines * _FAR / (tile.rows * tile.columns)
     return steps / here + copied < _BETTER * (steps / there + scattered)
 
 
 def _lines(target: Target, block: ir.Block, roles: Planes) -> float:
-    """Lines of memory in which the data of one pixel lies."""
+    """Cache lines that hold the data of one pixel."""
     load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is roles.data)
     address, size = address_of(load, block), roles.data.dtype.nbytes
     depth = extent_of(block, roles.depth) or 1
@@ -209,7 +212,7 @@ def apply(sch: Schedule, target: Target) -> None:
 
 
 class _Parts(msgspec.Struct, frozen=True):
-    """The product, what copies its operands, and the block behind it."""
+    """The product, the blocks that copy its operands, and its consumer."""
 
     block: BlockRV
     data: BlockRV
@@ -225,7 +228,7 @@ def _arrange(
     roles: Planes,
     tile: RegisterTile,
 ) -> _Parts:
-    """Steps 1 to 3: iterators in order, whole tiles, panels."""
+    """Steps 1 to 3: order the iterators, pad to whole tiles, pack panels."""
     extents = [it.dom.extent for it in node(sch, block).iter_vars]
     weights = sch.reindex(block, ("read", position_of(roles.weights, node(sch, block).reads)))
     at = position_of(roles.data, node(sch, block).reads)
@@ -260,7 +263,7 @@ def _arrange(
 def _schedule(
     sch: Schedule, parts: _Parts, roles: Planes, tile: RegisterTile, target: Target
 ) -> None:
-    """Steps 4 and 5."""
+    """Steps 4 and 5: tasks with their copies, register tiles, epilogue."""
     outer = len(roles.batch) + len(roles.outer)
     first, (f, v), depth = _cut(sch.get_loops(parts.block), outer, outer + 2)
     f0, f1 = sch.split(f, [None, tile.rows])
@@ -289,7 +292,7 @@ def _schedule(
 def _sums(
     sch: Schedule, block: BlockRV, depth: list[LoopRV], f1: LoopRV, v1: LoopRV, tile: RegisterTile
 ) -> None:
-    """A register tile, whose long sums are made of pieces."""
+    """Schedule a register tile; its long sums are split into pieces."""
     cut = sum_pieces(sch, block, depth, _PIECES, ragged=True)
     partial = block
     if cut is not None:
@@ -310,7 +313,7 @@ def _cut(loops: list[LoopRV], *at: int) -> tuple[list[LoopRV], list[LoopRV], lis
 def _copy(
     sch: Schedule, data: BlockRV, task: LoopRV, roles: Planes, tile: RegisterTile, target: Target
 ) -> None:
-    """A task's own copy of what it reads."""
+    """Copy the data that a task reads into its own buffer."""
     sch.compute_at(data, task)
     if roles.slides:
         vectorize_last(sch, data, sch.get_loops(data)[-1], target)
@@ -324,7 +327,7 @@ def _copy(
 
 
 def _pack(sch: Schedule, weights: BlockRV, batch: int, tile: RegisterTile) -> None:
-    """Panels of the weights, one task each."""
+    """Pack the weights, one panel per task."""
     loops = sch.get_loops(weights)
     filters, *depth = loops[batch:]
     panel, row = sch.split(filters, [None, tile.rows])
@@ -334,7 +337,7 @@ def _pack(sch: Schedule, weights: BlockRV, batch: int, tile: RegisterTile) -> No
 
 # ------------------------------------------------------------------------------------------- tasks
 class _Plan(msgspec.Struct, frozen=True):
-    """What a task takes: lines, or tiles of pixels; and tiles of filters."""
+    """Size of a task: lines, or tiles of pixels; and tiles of filters."""
 
     steps: int
     filters: int
@@ -349,7 +352,7 @@ def _plan(
     lines: bool,
     tiles: tuple[LoopRV, LoopRV],
 ) -> _Plan:
-    """The tasks with the least estimated time of the busiest thread."""
+    """The task size with the shortest estimated time of the busiest thread."""
     block = node(sch, parts.block)
     filters, pixels = (extent(sch, loop) or 1 for loop in tiles)
     outer = len(roles.batch) + len(roles.outer)
@@ -386,7 +389,7 @@ def _bits(block: ir.Block) -> int:
 
 
 def _sizes(extent: int) -> list[int]:
-    """Sizes that cut an axis into nearly equal parts."""
+    """Sizes that divide an axis into nearly equal parts."""
     return sorted({math.ceil(extent / parts) for parts in range(1, extent + 1)})
 
 
@@ -395,7 +398,7 @@ def _data_load(block: ir.Block, data: ir.Buffer) -> ir.BufferLoad:
 
 
 def _shares_index(block: ir.Block, position: int, roles: Planes) -> bool:
-    """Whether an axis moves the data along with taps."""
+    """Whether an axis and a tap occur in the same index of the data."""
     if position < len(roles.batch):
         return False
     own = block.iter_vars[position].var
@@ -413,7 +416,7 @@ def _shares_index(block: ir.Block, position: int, roles: Planes) -> bool:
 def _read(
     block: ir.Block, parts: _Parts, sch: Schedule, outer: int, steps: int, lines: bool
 ) -> int:
-    """Elements of the data that some steps of a task read: the box around them."""
+    """Elements of the data that some steps of a task read: the size of their bounding box."""
     load = _data_load(block, node(sch, parts.data).writes[0].buffer)
     last: dict[ir.Var, ir.Expr] = {}
     first: dict[ir.Var, ir.Expr] = {}

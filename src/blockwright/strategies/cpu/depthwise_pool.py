@@ -1,20 +1,20 @@
-"""Sliding windows: depthwise convolution, pooling, and sums over axes that are not the last.
+"""Sliding windows: depthwise convolution, pooling, and sums over axes other than the last.
 
     out[n, i, j, c] = epilogue(sum over kh, kw of X[n, i * s + kh, j * s + kw, c] * W[kh, kw, c], …)
 
 A block that reduces over a few taps and shares all other axes between its operands has nothing to
-pack and little to reuse: what counts are contiguous vectors, loads that neighbouring results share,
-and a border that costs nothing.
+pack and little reuse. It needs contiguous vectors, loads shared by adjacent results, and a border
+without conditions.
 
-1. Work before that is no plain copy (padding, an activation) is done by each task for the rows that
-   it reads, into a buffer that stays in cache; the kernel itself has no conditions.
+1. A producer that is more than a copy (padding, an activation) is computed by each task for the
+   rows that it reads, into a buffer that stays in cache; the kernel itself has no conditions.
 2. Vectors run along the axis that is contiguous in data and result: channels when they come last,
-   else the row. Weights are laid out so that their vectors are contiguous too.
-3. A register tile is one vector of several neighbours along another axis of the window. Its taps
-   are written out, so that an element that several neighbours use is loaded once.
-4. Windows that make parts of one result, as the phases of a transposed convolution do, have nests
-   of their own.
-5. Tasks take a block of rows and, with channels last, a block of channels; the work behind follows
+   else the row. Weights are copied so that their vectors are contiguous too.
+3. A register tile is one vector of several adjacent results along another axis of the window. Its
+   taps are unrolled, so that an element that several results use is loaded once.
+4. Several windows that write parts of one result, such as the phases of a transposed convolution,
+   have separate loop nests.
+5. A task covers a block of rows and, with channels last, a block of channels; the epilogue is fused
    per register tile.
 """
 
@@ -51,8 +51,8 @@ from blockwright.strategies.strategy import Strategy
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
-_PIECE = 16  # steps of a long sum in a piece of it, at least
-_PIECES = 64  # of a long sum, at most
+_PIECE = 16  # fewest steps per piece of a long sum
+_PIECES = 64  # most pieces of a long sum
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
@@ -76,7 +76,7 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
 
 
 def _is_long(block: ir.Block, facts: Sliding) -> bool:
-    """Whether a sum has, beside the taps of its windows, more terms than are added in order."""
+    """Whether a sum has, besides the window's taps, more terms than are added in order."""
     return sums_floats(block) and (extent_of(block, facts.still) or LONGEST + 1) > LONGEST
 
 
@@ -97,7 +97,7 @@ def apply(sch: Schedule, target: Target) -> None:
 
 
 def _inline_before(sch: Schedule, handles: list[BlockRV]) -> list[BlockRV]:
-    """Inline what several windows read where that costs nothing; the rest remains."""
+    """Inline the cheap producers of the windows' data; return the others."""
     remaining: list[BlockRV] = []
     for handle in handles:
         block = block_of(sch, handle)
@@ -109,7 +109,7 @@ def _inline_before(sch: Schedule, handles: list[BlockRV]) -> list[BlockRV]:
 
 
 class Lines(msgspec.Struct, frozen=True):
-    """Some lines of a window's result, which each iteration of another nest's loop makes."""
+    """Some lines of a window's result, computed by each iteration of another nest's loop."""
 
     loop: LoopRV
     count: int
@@ -124,10 +124,11 @@ def schedule_window(
     in_place: bool = False,
     lines: Lines | None = None,
 ) -> None:
-    """Schedule one window with the work before it that stays, and the one block behind it.
+    """Schedule one window with the producers that stay, and its one consumer.
 
-    Sums are kept in registers by name, or, `in_place`, where they belong: a tile that is written
-    out in full leaves only its last stores. With `lines` all of it is moved to where they are used.
+    Sums are accumulated in registers by a local buffer, or with `in_place` in the result: if a tile
+    is fully unrolled, only its last stores remain. With `lines`, all of it is moved to the
+    consuming loop.
     """
     facts = _facts(sch, block)
     _lay_out_weights(sch, block, facts)
@@ -174,7 +175,7 @@ def _facts(sch: Schedule, block: BlockRV) -> Sliding:
 
 
 def _spread_transposed(sch: Schedule, before: list[BlockRV], target: Target) -> list[BlockRV]:
-    """Schedule copies that change the order of axes: read through them, data would be scattered."""
+    """Schedule copies that permute axes as separate blocks; inlined, they would scatter the reads."""
     result: list[BlockRV] = []
     for handle in before:
         block = block_of(sch, handle)
@@ -193,9 +194,9 @@ def _spread_transposed(sch: Schedule, before: list[BlockRV], target: Target) -> 
 def neighbours(
     sch: Schedule, handles: list[BlockRV]
 ) -> tuple[BlockRV, list[BlockRV], BlockRV | None]:
-    """Inline the work around the one window among some blocks.
+    """Inline the blocks around the only window among some blocks.
 
-    Returns the window, what makes its data and is no plain copy, and the last block behind it.
+    Returns the window, the producer of its data if it is more than a copy, and the last consumer.
     """
     at = next(k for k, h in enumerate(handles) if not is_spatial(block_of(sch, h)))
     facts = _facts(sch, handles[at])
@@ -214,7 +215,7 @@ def neighbours(
 
 
 def _overlaps(facts: Sliding) -> bool:
-    """Whether neighbouring windows may share elements."""
+    """Whether adjacent windows may share elements."""
     return bool(facts.moved) or facts.vector_moves
 
 
@@ -225,7 +226,7 @@ def _source(sch: Schedule, before: list[BlockRV]) -> Literal["plain", "border", 
 
 
 def _is_border(block: ir.Block) -> bool:
-    """Whether a block chooses between an element of another buffer and a constant."""
+    """Whether a block selects between an element of another buffer and a constant."""
     choice = block.body.value if isinstance(block.body, ir.BufferStore) else None
     return (
         isinstance(choice, ir.Call)
@@ -236,7 +237,7 @@ def _is_border(block: ir.Block) -> bool:
 
 
 def _lay_out_weights(sch: Schedule, block: BlockRV, facts: Sliding) -> None:
-    """Copy weights so that their last axis is the one vectors run along, if they have it."""
+    """Copy weights so that their last axis is the vector axis, if they have it."""
     for weights in facts.weights:
         now = block_of(sch, block)
         vector = now.iter_vars[facts.vector].var
@@ -259,7 +260,7 @@ def _tiles(
     blocks: WindowBlocks,
     lines: Lines | None,
 ) -> tuple[LoopRV, LoopRV, list[LoopRV]]:
-    """Loops for tasks, for tiles and within a tile.
+    """Split and reorder the loops into tasks, tiles and the inside of a tile.
 
     Returns the loop over tasks, the innermost one over tiles, and the loops inside a tile: taps,
     columns, taps along them, vectors, lanes.
@@ -269,7 +270,7 @@ def _tiles(
     groups, group, vectors, lane = sch.split(
         loops[facts.vector], [None, blocks.groups, tile.vectors, tile.lanes]
     )
-    if facts.vector_moves:  # masks at the border alone
+    if facts.vector_moves:  # masks at the border only
         sch.annotate(group, LOOP_PARTITION, True)
     else:
         cut_tail(sch, group, extent_of(block_of(sch, block), [facts.vector]), tile.lanes)
@@ -288,12 +289,12 @@ def _tiles(
         places += parts
     taps, along = ([loops[p] for p in part] for part in (facts.other_taps, facts.taps_along))
     inner = [*taps, *columns, *along, vectors, lane]
-    if not tile.written_out:  # neighbours use a row of the data one after the other
+    if not tile.written_out:  # adjacent results use a row of the data one after another
         inner = [*taps, *along, *columns, vectors, lane]
     sch.reorder(*tasks, groups, *places, group, *inner)
     if blocks.ahead and facts.vector_moves and places:
-        # A tile of rows reads and writes pieces of many lines that are far apart, which no
-        # processor fetches by itself: while it works on some rows, the next ones come.
+        # A tile of rows reads and writes parts of many lines that are far apart, which the hardware
+        # does not prefetch: prefetch the next rows while a tile is computed.
         sch.annotate(group, PREFETCH_READ, 1)
         sch.annotate(group, PREFETCH_WRITE, 1)
     elif blocks.ahead and len(places) > 1:
@@ -304,7 +305,7 @@ def _tiles(
 def _sum_pieces(
     sch: Schedule, block: BlockRV, facts: Sliding, inner: list[LoopRV], tile: WindowTile
 ) -> None:
-    """A tile of long sums: pieces of each are summed in registers and added to the totals."""
+    """Split a tile's long sums into pieces, summed in registers and added to the totals."""
     before = block_of(sch, block)
     order = [p for p, it in enumerate(before.iter_vars) if it.iter_type is ir.IterType.SPATIAL]
     terms = max(_PIECE, (extent(sch, inner[0]) or 0) // _PIECES)
@@ -329,7 +330,7 @@ def _sum_pieces(
 
 
 def _in_registers(sch: Schedule, loops: list[LoopRV], tile: WindowTile) -> None:
-    """Vectorise the last loop; write all sums out, and what taps there is room for."""
+    """Vectorize the last loop; unroll all sums, and as many taps as the unroll limit allows."""
     *outer, lane = loops
     sch.vectorize(lane)
     count = 1
@@ -348,7 +349,7 @@ def _write_out(
     inner: list[LoopRV],
     tile: WindowTile,
 ) -> None:
-    """One tile: accumulators in registers, its taps written out, the work behind it."""
+    """Schedule one tile: accumulators in registers, unrolled taps, and its consumer."""
     ends: list[BlockRV] = []
     if tail is not None:
         sch.reverse_compute_at(tail, step)

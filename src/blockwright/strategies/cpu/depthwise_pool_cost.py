@@ -1,4 +1,4 @@
-"""Analytic choice of register tiles and tasks for sliding windows."""
+"""Choose register tiles and tasks for sliding windows, by an analytic model."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ _UPDATES_PER_CYCLE = 2
 _LOADS_PER_CYCLE = 2
 _ISSUE_PER_CYCLE = 4
 _CHAINS = 8  # updates in flight that hide their latency
-_LOADED = 4  # registers for weights and data on their way through a tile of all vectors
-WRITTEN_OUT = 200  # updates per tile that are written out
-_LONG = 32  # updates of one sum from which several sums at once pay
-_TASK = 4000  # cycles that starting a task costs
-_EMPTY = 1.15  # times the lanes of half vectors, from which whole ones are too many
-_COPY = 6.0  # cycles for a vector of a task's own copy: load, store, bookkeeping
-_NEXT, _FAR = 1.5, 6.0  # cycles for a line from the second level: neighbours in turn, or leaps
-_IN_ORDER = 2048  # bytes of a row that a tile may span without losing what is fetched in advance
-_IN_TIME = 250  # bytes beyond that cost a cycle per line
-_APART = 12.0  # cycles for a line from memory whose neighbours another task reads
-_SPLIT = 12.0  # cycles for a line from memory of which several tiles read a part each
-_ROWS, _GROUPS, _WIDTH = 64, 16, 64  # taken for what is unknown
+_LOADED = 4  # registers for weights and data in a tile of all vectors
+WRITTEN_OUT = 200  # largest number of updates per tile that are unrolled
+_LONG = 32  # updates per sum from which several sums at once pay
+_TASK = 4000  # cycles to start a task
+_EMPTY = 1.15  # largest ratio of padded lanes with whole vectors to those with half vectors
+_COPY = 6.0  # cycles per vector of a task's own copy: load, store, loop overhead
+_NEXT, _FAR = 1.5, 6.0  # cycles per line from the second-level cache: contiguous, or strided
+_IN_ORDER = 2048  # bytes of a row that a tile may span without losing the hardware prefetches
+_IN_TIME = 250  # bytes beyond that which cost a cycle per line
+_APART = 12.0  # cycles per line from memory whose neighbors another task reads
+_SPLIT = 12.0  # cycles per line from memory that several tiles read in parts
+_ROWS, _GROUPS, _WIDTH = 64, 16, 64  # sizes assumed for unknown rows, groups and width
 
 
 class WindowShape(msgspec.Struct, frozen=True):
-    """The sizes that decide; None where they are unknown.
+    """The sizes of a sliding window; None where they are unknown.
 
     Attributes:
         vector: length of the axis that vectors run along.
         columns: length of the axis that a register tile runs along.
-        step, gap: how far the data moves with the next column, and with the next tap along it.
-        along, taps: taps along that axis, and all taps.
+        step, gap: elements by which the data moves per column, and per tap along it.
+        along, taps: number of taps along that axis, and of all taps.
         weighted: whether taps have weights.
-        rows, row_step, row_reach: length of the outermost axis that moves the window, how far it
-            does, and how many rows of the data a window covers.
-        width: elements of the data in one row of it, per element of the vector axis.
+        rows, row_step, row_reach: length of the outermost axis that moves the window, rows of the
+            data that it moves per step, and rows of the data that a window covers.
+        width: elements of a row of the data, per element of the vector axis.
         pitch: bytes from one column of the data to the next.
         one_axis: whether the outermost axis that moves the window is the tile's.
-        tasks: product of the axes that move no window, without `vector`.
-        groups_move: whether the vector axis moves the window too, so that tasks take all of it.
-        source: "plain" data; data with a "border", which masks can stand for; or data "made"
-            by other work, which tasks do once, into a copy of their own.
+        tasks: product of the axes that do not move the window, without `vector`.
+        groups_move: whether the vector axis moves the window too, so that tasks cover all of it.
+        source: "plain" data; data with a "border", which masks can replace; or data "made" by a
+            producer, which tasks compute once, into a copy of their own.
     """
 
     vector: int | None
@@ -67,7 +67,7 @@ class WindowShape(msgspec.Struct, frozen=True):
     source: Literal["plain", "border", "made"] = "plain"
 
     def large(self, size: int, unknown: bool = True) -> bool:
-        """Whether the data is larger than `size` bytes; `unknown` where that is not known."""
+        """Whether the data is larger than `size` bytes; `unknown` if that is not known."""
         if None in (self.tasks, self.rows, self.width):
             return unknown
         data = (self.tasks or 1) * (self.rows or 1) * self.row_step * (self.width or 1)
@@ -75,7 +75,10 @@ class WindowShape(msgspec.Struct, frozen=True):
 
 
 class WindowTile(msgspec.Struct, frozen=True):
-    """`columns` × `vectors` accumulators of `lanes` elements; whether all taps are written out."""
+    """A tile of `columns` × `vectors` accumulators of `lanes` elements.
+
+    `written_out` is whether all taps are unrolled.
+    """
 
     columns: int
     vectors: int
@@ -84,8 +87,13 @@ class WindowTile(msgspec.Struct, frozen=True):
 
 
 class WindowBlocks(msgspec.Struct, frozen=True):
-    """Rows and groups of vectors that a task takes, whether it copies the data it reads, and
-    whether it fetches the next rows from memory ahead."""
+    """Size of a task.
+
+    Attributes:
+        rows, groups: rows and groups of vectors per task.
+        copied: whether a task copies the data that it reads.
+        ahead: whether it prefetches the next rows from memory.
+    """
 
     rows: int
     groups: int
@@ -94,14 +102,14 @@ class WindowBlocks(msgspec.Struct, frozen=True):
 
 
 def window_plan(target: Target, shape: WindowShape, bits: int) -> tuple[WindowTile, WindowBlocks]:
-    """The register tile and the tasks with the least estimated time."""
+    """The register tile and the task size with the shortest estimated time."""
     choices = {"plain": (False,), "border": (False, True), "made": (True,)}[shape.source]
     best: tuple[float, WindowTile, WindowBlocks] | None = None
     for tile in _tiles(target, shape, bits):
         groups = _groups(shape, tile)
         each = [g for g in _sizes(groups) if groups % g == 0 and not shape.groups_move]
         rows = reversed(_sizes(shape.rows or _ROWS))
-        # Masks of a border that is not copied, in vectors of which many may lie within.
+        # Masks for a border that is not copied, in vectors of which many may lie inside.
         masks = not shape.groups_move or (tile.written_out and shape.vector is not None)
         for copied, r, g in itertools.product(choices, rows, reversed(each or [groups])):
             if not copied and shape.source == "border" and not masks:
@@ -143,8 +151,10 @@ def _tiles(target: Target, shape: WindowShape, bits: int) -> list[WindowTile]:
 
 
 def _long_tiles(target: Target, shape: WindowShape, lanes: int) -> list[WindowTile]:
-    """Tiles of which the taps along them are written out, and other taps are a loop: neighbours
-    use a row of the data one after the other, weights are loaded for each tap."""
+    """Tiles whose taps along the tile's axis are unrolled, with loops over the other taps.
+
+    Adjacent results use a row of the data one after another; weights are loaded for each tap.
+    """
     groups = _CHAINS if shape.vector is None else math.ceil(shape.vector / lanes)
     result: list[WindowTile] = []
     for columns in range(2, 1 + min(shape.columns or _CHAINS, _CHAINS)):
@@ -158,13 +168,15 @@ def _long_tiles(target: Target, shape: WindowShape, lanes: int) -> list[WindowTi
 
 
 def _whole_tiles(target: Target, shape: WindowShape, lanes: int) -> list[WindowTile]:
-    """Tiles of all vectors of some columns, where data comes from memory: its lines are then read
-    in one piece and in order."""
+    """Tiles of all vectors of some columns, for data from memory.
+
+    Its lines are read in order, each in one piece.
+    """
     if shape.vector is None or not _from_memory(target, shape):
         return []
     vectors, taps = math.ceil(shape.vector / lanes), shape.taps or 1
     result: list[WindowTile] = []
-    for columns in range(2, 1 + (shape.columns or 1)):  # with one, nothing read is used twice
+    for columns in range(2, 1 + (shape.columns or 1)):  # with one column, no element is used twice
         sums = columns * vectors
         if sums + _LOADED > target.vector_registers or taps * sums > WRITTEN_OUT:
             break
@@ -173,21 +185,25 @@ def _whole_tiles(target: Target, shape: WindowShape, lanes: int) -> list[WindowT
 
 
 def _from_memory(target: Target, shape: WindowShape) -> bool:
-    """Whether the data surely lies in no cache, and has rows of which the next can be fetched."""
+    """Whether the data certainly comes from memory and has rows, so that the next can be
+    prefetched."""
     rows = not shape.one_axis and not shape.groups_move and shape.source != "made"
     return rows and shape.large(_last_level(target), unknown=False)
 
 
 def _ahead(target: Target, shape: WindowShape, tile: WindowTile) -> bool:
-    """Whether a tile can fetch its part of what is read next: of the next row where rows are read
-    in order, of the next rows where vectors run along them."""
+    """Whether a tile can prefetch its part of the data that is read next.
+
+    That is the next row where rows are read in order, or the next rows where vectors run along
+    them.
+    """
     if shape.groups_move:
         return shape.source != "made" and shape.large(_last_level(target), unknown=False)
     return _from_memory(target, shape) and _groups(shape, tile) == 1
 
 
 def _lanes(target: Target, shape: WindowShape, bits: int) -> int:
-    """Lanes of a vector: the machine's, or half of them where that leaves far fewer empty."""
+    """Lanes of a vector: the target's, or half of them where that leaves far fewer unused."""
     lanes = max(1, target.vector_bits // bits)
     if shape.vector is None:
         return lanes
@@ -204,13 +220,13 @@ def _places(shape: WindowShape, columns: int) -> int:
 
 
 def _registers(shape: WindowShape, columns: int) -> int:
-    """Accumulators, the weights along the tile, and the elements on their way through it."""
+    """Registers of a tile: accumulators, the weights along the tile, and the elements in flight."""
     alive = min(shape.along, _places(shape, columns))
     return columns + (shape.along if shape.weighted else 0) + alive
 
 
 def _cycles(shape: WindowShape, columns: int) -> float:
-    """Cycles of a tile of one vector with everything in the first-level cache."""
+    """Cycles of a tile of one vector with all data in the first-level cache."""
     others = (shape.taps or 9) / shape.along
     updates = columns * shape.along
     loads = _places(shape, columns) + (shape.along if shape.weighted else 0)
@@ -227,7 +243,7 @@ def _groups(shape: WindowShape, tile: WindowTile) -> int:
 
 
 def _sizes(extent: int) -> list[int]:
-    """Block sizes that cut an axis into nearly equal parts."""
+    """Block sizes that divide an axis into nearly equal parts."""
     return sorted({math.ceil(extent / parts) for parts in range(1, extent + 1)})
 
 
@@ -238,7 +254,7 @@ def _time(target: Target, shape: WindowShape, tile: WindowTile, blocks: WindowBl
 
 
 def _tasks(shape: WindowShape, tile: WindowTile, blocks: WindowBlocks) -> int:
-    """Of an unknown number of images, one must make all threads busy."""
+    """Number of tasks. If the number of images is unknown, one image must keep all threads busy."""
     tasks = math.ceil((shape.rows or _ROWS) / blocks.rows)
     return tasks * math.ceil(_groups(shape, tile) / blocks.groups) * (shape.tasks or 1)
 
@@ -261,12 +277,12 @@ def _cycles_of_task(
 
 
 def _misses(target: Target, shape: WindowShape, tile: WindowTile, blocks: WindowBlocks) -> float:
-    """Cycles a tile waits for lines that are not in the first-level cache.
+    """Cycles that a tile waits for lines that are not in the first-level cache.
 
-    Rows are used again by the rows of results that follow. With many channels the lines of a
-    row are far apart: when their distance shares a large power of two with the number of sets, few
-    sets hold them all, and a tile may even drive out its own lines. Data from memory comes
-    in time when it is read in order, which wide tiles and single channels are not.
+    Rows are reused by the following result rows. With many channels the lines of a row are far
+    apart: when their distance shares a large power of two with the number of sets, few sets hold
+    them all, and a tile may even evict its own lines. Data from memory arrives in time when it is
+    read in order; wide tiles and single channels do not read it so.
     """
     cache = target.cache(1)
     sets = max(1, cache.size // (cache.ways * cache.line))
@@ -299,7 +315,7 @@ def _misses(target: Target, shape: WindowShape, tile: WindowTile, blocks: Window
 
 
 def _last_level(target: Target) -> int:
-    """Bytes of data that a thread finds in the last cache along with as many of results."""
+    """Bytes of the last-level cache that a thread has for data, besides as many for results."""
     cache = target.caches[-1]
     return cache.size // cache.shared_by // 2
 

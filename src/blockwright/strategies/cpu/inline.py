@@ -124,8 +124,7 @@ def _counted(root: ir.Node, buffer: ir.Buffer) -> tuple[int, int]:
 
 
 def push_into_parts(sch: Schedule, handles: list[BlockRV]) -> list[BlockRV]:
-    """Inline consumers of a buffer written in parts (a concatenation) into the producer of each
-    part.
+    """Inline consumers of a buffer written in parts (a concatenation) into its producers.
 
     Then no branch selects between the parts, and the whole is never stored. Consumers that cannot
     be inlined remain separate blocks.

@@ -1,14 +1,14 @@
-"""Separable convolutions: a window for each channel and the product behind it, in one pass.
+"""Separable convolution: a depthwise window and the 1×1 product after it, fused in one pass.
 
     mid[n, i, j, c] = f(sum over kh, kw of X[n, i * s + kh, j * s + kw, c] * D[kh, kw, c], …)
     out[n, i, j, f] = epilogue(sum over c of mid[n, i, j, c] * W[c, f], …)
 
-A task makes some lines of the window's result, which stay in its second-level cache, and multiplies
-them there: `mid` is never written to memory, and threads start once.
+A task computes some lines of the window's result, which stay in its second-level cache, and
+multiplies them there: `mid` is never written to memory, and threads are started once.
 
-1. The product's last row axis (a line's pixels) is cut into register tiles, its other row axes into
-   tasks of some lines; the form, the panels and the epilogue are those of the GEMM rule.
-2. The window is computed in the task, by the tiles of the window rule.
+1. The product's last m axis (the pixels of a line) is split into register tiles, its other m axes
+   into tasks of some lines; canonical form, panels and epilogue are those of the GEMM strategy.
+2. The window is computed in the task, in the tiles of the sliding-window strategy.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from blockwright.target import Target
 
 
 def separable_of(window: ir.Block, product: ir.Block) -> Separable | str:
-    """The extents; or, as text, why two blocks have no such form."""
+    """Match a separable convolution; return its extents, or the reason why it is none as text."""
     sliding, facts = sliding_of(window), contraction_of(product)
     if isinstance(sliding, str):
         return sliding
@@ -93,8 +93,9 @@ def separable_of(window: ir.Block, product: ir.Block) -> Separable | str:
 def expected(
     window: ir.PrimFunc, product: ir.PrimFunc, operand: int, target: Target
 ) -> tuple[float, float] | None:
-    """Seconds expected of one pass over a window and the product of its result, and of two passes;
-    None where the rule is not for them.
+    """Estimated seconds of one fused pass over a window and its product, and of two passes.
+
+    None if the strategy does not match.
 
     Args:
         operand: position of the window's result among the parameters of `product`.
@@ -116,7 +117,7 @@ def expected(
 
 
 def _roles(func: ir.PrimFunc) -> tuple[ir.Block, ir.Block] | str:
-    """The window and the product."""
+    """The window and the product; the reason as text if the program is none of these."""
     result = leaf_blocks(func)
     reducing = [b for b in result if not is_spatial(b)]
     if len(reducing) != 2:
@@ -137,7 +138,7 @@ def _roles(func: ir.PrimFunc) -> tuple[ir.Block, ir.Block] | str:
 
 
 def _in_place(block: ir.Block, made: ir.Buffer) -> bool:
-    """Whether a block makes each element of one at the same place, of a buffer as large."""
+    """Whether a block computes each element from the same position of a buffer of equal size."""
     accesses = [
         *ir.collect(block.body, ir.BufferStore),
         *(load for load in ir.collect(block.body, ir.BufferLoad) if load.buffer is made),
@@ -180,7 +181,7 @@ def apply(sch: Schedule, target: Target) -> None:
 
 
 def _of_weights(sch: Schedule, handles: list[BlockRV], product: BlockRV) -> list[BlockRV]:
-    """Inline what makes the product's weights; the other blocks."""
+    """Inline the producers of the product's weights; return the other blocks."""
     others: list[BlockRV] = []
     for handle in handles:
         facts = contraction_of(node(sch, product))
@@ -194,9 +195,9 @@ def _of_weights(sch: Schedule, handles: list[BlockRV], product: BlockRV) -> list
 def _multiply(
     sch: Schedule, product: BlockRV, tail: BlockRV | None, shape: Separable, target: Target
 ) -> Lines:
-    """Schedule the product and what is behind it; the loop over tasks, and the lines of each."""
+    """Schedule the product and its consumer; return the loop over tasks, and the lines of each."""
     facts = contraction_of(node(sch, product))
-    assert facts is not None  # `separable_of` looked at it
+    assert facts is not None  # `separable_of` checked it
     count = lines_of_task(target, shape)
     tail = tail or sch.cache_write(product, 0, "local")
     _in_tasks(sch, product, facts, count)
@@ -214,8 +215,7 @@ def _multiply(
 
 
 def _in_tasks(sch: Schedule, product: BlockRV, facts: Contraction, count: int) -> None:
-    """Replace the axes of images and lines, of the product and of its result, by one of tasks and
-    one of the lines of a task."""
+    """Replace the image and line axes of the product and its result by tasks and lines of a task."""
     block = node(sch, product)
     (store,) = ir.collect(block.body, ir.BufferStore)
     iters = {it.var: it.dom.extent for it in block.iter_vars}

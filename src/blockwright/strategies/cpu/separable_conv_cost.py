@@ -1,7 +1,7 @@
-"""Analytic model of separable convolutions: in one pass, or in two.
+"""Analytic cost model of separable convolution: fused in one pass, or in two.
 
-One pass saves a fork and what goes through caches from one pass to the other; its tasks are whole
-lines, which may not share out evenly, and register tiles end where a task does.
+One pass saves a parallel launch and the cache traffic between the passes. But its tasks are whole
+lines, which may not balance evenly among the threads, and register tiles end where a task does.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from blockwright.strategies.cpu.register_tiling import (
 )
 from blockwright.target import Target
 
-_AS_FAST = 0.98  # of the speed of the product with the best number of lines, that is enough
-_WORTH = 20  # times what handing out a task costs, that it should take
+_AS_FAST = 0.98  # share of the speed at the best number of lines that is good enough
+_WORTH = 20  # smallest ratio of a task's time to the cost of dispatching it
 
 
 class Separable(msgspec.Struct, frozen=True):
-    """Extents of a window's result and of the product behind it.
+    """Extents of a window's result and of the product after it.
 
     Attributes:
-        images: product of the axes before the lines; None where it is not known.
+        images: product of the axes before the lines; None if unknown.
         lines, width: of the window's result.
         channels, filters: of the window, and of the product.
     """
@@ -52,7 +52,7 @@ class Separable(msgspec.Struct, frozen=True):
 
     @property
     def product(self) -> GemmShape:
-        """The product, its rows left open."""
+        """Shape of the product with symbolic m."""
         size = self.bits // 8
         return GemmShape(
             1, None, self.filters, self.channels, self.channels * size, size, self.bits
@@ -60,10 +60,13 @@ class Separable(msgspec.Struct, frozen=True):
 
 
 def lines_of_task(target: Target, shape: Separable) -> int:
-    """Lines of a task: they share out evenly, and what the window makes of them stays in half of
-    the second-level cache. Of such numbers the least that is worth a task, and whose pixels fall
-    into register tiles about as well as any; the largest where the product's weights come from
-    further away each time."""
+    """Lines per task.
+
+    They divide the lines of an image and balance evenly among the threads, and the window's result
+    for them fits in half of the second-level cache. Of such numbers: the smallest that is worth a
+    task, and whose pixels divide into register tiles about as well as any; but the largest if the
+    product's weights exceed that half, because each task reads them from farther away.
+    """
     line = shape.width * shape.channels * shape.bits // 8
     room = target.cache(2).size // 2
     fit = [r for r in range(1, shape.lines + 1) if shape.lines % r == 0 and r * line <= room] or [1]
@@ -91,19 +94,19 @@ def _speed(target: Target, shape: Separable, lines: int) -> float:
 
 
 def _busiest(target: Target, shape: Separable, lines: int) -> int:
-    """Lines that the busiest thread makes of one image, or of all that are known to come."""
+    """Lines of the busiest thread, of one image or of all images if their number is known."""
     tasks = (shape.images or 1) * shape.lines // lines
     return math.ceil(tasks / target.num_threads) * lines
 
 
 def _line_cycles(target: Target, shape: Separable) -> float:
-    """Cycles of the product for a line, at the peak."""
+    """Cycles of the product for a line, at the FMA peak."""
     vectors = math.ceil(shape.filters / max(1, target.vector_bits // shape.bits))
     return shape.width * shape.channels * vectors / target.core.arithmetic
 
 
 def one_pass(target: Target, shape: Separable, window: WindowShape) -> float:
-    """Cycles expected of this rule; `window` has the sizes of one image's window."""
+    """Estimated cycles of the fused pass; `window` has the sizes of one image's window."""
     lines = lines_of_task(target, shape)
     one = Target(target, num_threads=1)
     tile = tile_of(one, shape, lines)
@@ -115,9 +118,9 @@ def one_pass(target: Target, shape: Separable, window: WindowShape) -> float:
 
 
 def two_passes(target: Target, shape: Separable, window: WindowShape) -> float:
-    """Cycles expected of the window rule, and of the GEMM rule behind it.
+    """Estimated cycles of the sliding-window strategy, followed by the GEMM strategy.
 
-    What the first one writes the other one reads, where another thread may have written it.
+    The second pass reads the data of the first, which another thread may have written.
     """
     lines = (shape.images or 1) * shape.lines
     product = msgspec.structs.replace(shape.product, rows=lines * shape.width)
@@ -133,7 +136,7 @@ def _window_line(target: Target, shape: Separable, window: WindowShape) -> float
 
 
 def _cycles(target: Target, product: GemmShape, tile: RegisterTile, plan: GemmPlan) -> float:
-    """Of a product, without starting threads."""
+    """Estimated cycles of a product, without starting threads."""
     return (
         plan_seconds(target, product, tile, plan) * target.core.frequency_hz
         - target.core.parallel_launch_cycles

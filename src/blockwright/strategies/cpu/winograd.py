@@ -2,9 +2,9 @@
 
     V = transform(tiles of x);  M[t, p, co] = V[t, p, ci] * U[t, ci, co];  out = transform(M)
 
-The rule looks for a contraction whose operands come from blocks that make several elements at once,
-and whose result goes into such a block. Transforms run on a vector of channels: both passes of one
-tile happen in registers.
+The strategy matches a contraction whose operands come from blocks that store several elements per
+iteration, and whose result is read by such a block. Transforms run on vectors of channels: both
+passes of a tile stay in registers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from blockwright.strategies.strategy import Strategy
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
-# Transforms of results magnify the errors of sums over channels, which short pieces keep small.
+# Output transforms magnify the errors of sums over channels; short pieces keep these small.
 _PIECES = (
     Pieces(most=128, least=64, longest=192),
     Pieces(most=16, least=8, longest=32),
@@ -37,14 +37,14 @@ _BY_PIXEL = "read them in a block over images, rows, columns and channels, as nn
 
 
 class WinogradBlocks(msgspec.Struct, frozen=True):
-    """The blocks of the algorithm, by what they make.
+    """The blocks of the algorithm, by role.
 
     Attributes:
-        before: what makes the input of the transforms.
+        before: produce the input of the transforms.
         inputs, filters, results: the two passes of each transform, in order.
         product: the contraction.
         tail: reads the results by pixel.
-        after: blocks behind the tail that are not part of it.
+        after: blocks after the tail that are not part of the algorithm.
     """
 
     before: list[BlockRV]
@@ -57,7 +57,7 @@ class WinogradBlocks(msgspec.Struct, frozen=True):
 
 
 def makes_several(block: ir.Block) -> bool:
-    """Whether a spatial block stores several elements in each iteration."""
+    """Whether a spatial block stores several elements per iteration."""
     spatial = all(it.iter_type is ir.IterType.SPATIAL for it in block.iter_vars)
     return spatial and block.init is None and len(ir.collect(block.body, ir.BufferStore)) > 1
 
@@ -95,9 +95,10 @@ def apply(sch: Schedule, target: Target) -> None:
 
 
 def _in_groups(sch: Schedule, parts: WinogradBlocks, target: Target, group: int) -> list[BlockRV]:
-    """All steps for a group of tiles at a time, whose transforms stay in the second-level cache.
+    """Run all steps for one group of tiles at a time; its transforms stay in the second-level
+    cache.
 
-    Returns blocks that are left at the root.
+    Returns blocks that remain at the root.
     """
     product = parts.product
     iters = [it.var for it in block_of(sch, product).iter_vars]
@@ -133,10 +134,10 @@ def _in_groups(sch: Schedule, parts: WinogradBlocks, target: Target, group: int)
 
 
 def _at_task(sch: Schedule, handle: BlockRV, task: LoopRV, target: Target) -> bool:
-    """Make what a group of tiles reads in its task, where the whole would not stay in cache.
+    """Compute a group's input inside its task, if the whole would not stay in cache.
 
-    Neighbours share a border, which each of them makes; a pass over everything costs more only
-    when it goes through memory.
+    Adjacent groups share a border, which each of them computes; a separate pass over the whole
+    input costs more only when it goes through memory.
     """
     result = block_of(sch, handle).writes[0].buffer
     sizes = [ir.const_int(d) for d in result.shape]
@@ -146,7 +147,7 @@ def _at_task(sch: Schedule, handle: BlockRV, task: LoopRV, target: Target) -> bo
     try:
         sch.compute_at(handle, task)
     except ScheduleError:
-        return False  # what it reads is no box for a group: it is made before
+        return False  # a group's input region is not a box: it is computed before
     vectorize_last(sch, handle, sch.get_loops(handle)[-1], target)
     return True
 
@@ -172,12 +173,12 @@ def _parts(sch: Schedule) -> WinogradBlocks:
 
 
 def _inlined(sch: Schedule, handles: list[BlockRV]) -> list[BlockRV]:
-    """All but the last inlined where that is possible."""
+    """Inline all blocks but the last where possible."""
     return [*inline_where(sch, handles[:-1]), *handles[-1:]]
 
 
 def _passes_before(sch: Schedule, handles: list[BlockRV], buffer: ir.Buffer) -> list[BlockRV]:
-    """The chain of blocks that make several elements, up to the one that makes `buffer`."""
+    """The chain of blocks that store several elements, up to the producer of `buffer`."""
     result: list[BlockRV] = []
     for handle in reversed(handles):
         block = block_of(sch, handle)
@@ -188,7 +189,7 @@ def _passes_before(sch: Schedule, handles: list[BlockRV], buffer: ir.Buffer) -> 
 
 
 def _follows(block: ir.Block, after: ir.Block) -> bool:
-    """Whether a block computes element by element from what `block` makes."""
+    """Whether `after` is an element-wise consumer of `block`."""
     store = after.body
     if not isinstance(store, ir.BufferStore):
         return False
@@ -205,9 +206,9 @@ def _follows(block: ir.Block, after: ir.Block) -> bool:
 
 
 def _group(sch: Schedule, parts: WinogradBlocks, target: Target) -> int | None:
-    """Tiles in a group, as the model says; None for one step after the other.
+    """Tiles per group, chosen by the cost model; None to run one step after another on all tiles.
 
-    Groups for a batch of unknown size are parts of one image.
+    For a batch of unknown size, groups are parts of one image.
     """
     product = block_of(sch, parts.product)
     facts = contraction_of(product)
@@ -231,9 +232,9 @@ def _lanes(sch: Schedule, handle: BlockRV, target: Target) -> int:
 def _tiles_in(
     sch: Schedule, passes: list[BlockRV], target: Target, below: LoopRV | None = None
 ) -> LoopRV:
-    """Both passes of a transform for one vector of channels after the other.
+    """Schedule both passes of a transform, one vector of channels after another.
 
-    Returns the loop over tiles and vectors, or that over vectors.
+    Returns the loop over tiles and vectors, or over vectors only, if inside `below`.
     """
     first, last = passes
     *outer, line, channels = _lines_inside(sch, first, last, below)
@@ -243,7 +244,7 @@ def _tiles_in(
     _in_registers(sch, first, c0)
     sch.unroll(line)
     sch.vectorize(c1)
-    if below is not None and not target.cheap_predication:  # masks in the last vector alone
+    if below is not None and not target.cheap_predication:  # masks in the last vector only
         cut_tail(sch, c0, size, lanes)
         return c0
     return sch.fuse(*outer, c0)
@@ -252,9 +253,9 @@ def _tiles_in(
 def _lines_inside(
     sch: Schedule, first: BlockRV, last: BlockRV, below: LoopRV | None
 ) -> list[LoopRV]:
-    """Loops of the second pass with the loop over lines last but one.
+    """Loops of the second pass, with the loop over lines last but one.
 
-    A line is what the first pass makes across: where it stores several elements at once.
+    A line is the set of elements that one iteration of the first pass stores.
     """
     result = block_of(sch, first).writes[0]
     across = next(k for k, r in enumerate(result.region) if not ir.is_const_int(r.extent, 1))
@@ -267,7 +268,7 @@ def _lines_inside(
 
 
 def _in_registers(sch: Schedule, handle: BlockRV, loop: LoopRV) -> None:
-    """Compute a pass where it is needed, in registers, written out."""
+    """Compute a pass at its consumer, in registers, unrolled."""
     sch.set_scope(handle, 0, "local")
     sch.compute_at(handle, loop)
     *lines, lanes = inner_loops(sch, handle, loop)
@@ -277,7 +278,7 @@ def _in_registers(sch: Schedule, handle: BlockRV, loop: LoopRV) -> None:
 
 
 def _tiles_out(sch: Schedule, parts: WinogradBlocks, target: Target) -> LoopRV:
-    """The transform of results at the tail, a tile of pixels and a vector of channels at a time.
+    """Schedule the output transform at the tail, by tiles of pixels and vectors of channels.
 
     Returns the loop over tiles and vectors.
     """
@@ -289,7 +290,7 @@ def _tiles_out(sch: Schedule, parts: WinogradBlocks, target: Target) -> LoopRV:
 
 
 def _pixel_tasks(sch: Schedule, parts: WinogradBlocks, target: Target, group: int) -> LoopRV:
-    """The same by groups of tiles; returns the loop over groups."""
+    """Schedule the output transform by groups of tiles; returns the loop over groups."""
     n, h0, w0, c, inner = _pixel_tiles(sch, parts)
     vectors = extent(sch, c), _lanes(sch, parts.tail, target)
     c0, c1 = sch.split(c, [None, _lanes(sch, parts.tail, target)])
@@ -319,7 +320,7 @@ def _tile_of_results(sch: Schedule, parts: WinogradBlocks, at: LoopRV, inner: li
 
 
 def _lines(sch: Schedule, handle: BlockRV, target: Target) -> None:
-    """A block over images: tasks of lines of pixels, vectors along the last axis."""
+    """Schedule a block over images: lines of pixels as tasks, vectors along the last axis."""
     loops = sch.get_loops(handle)
     if len(loops) < 3:
         spread(sch, [handle], target)
@@ -344,7 +345,7 @@ def _pixel_loops(
         raise ScheduleError("the results are not read by pixel", code="BW340", help=_BY_PIXEL)
     axes = [_axis_in(index, block) for index in load.indices[1:]]
     free = [k for k in range(4) if k not in axes]
-    # An axis of one element stands in no index, and any such will do.
+    # An axis of one element occurs in no index; any such axis will do.
     unit = [k for k in free if ir.is_const_int(block.iter_vars[k].dom.extent, 1)]
     if len(unit) < axes.count(None) or len(free) != 1 + axes.count(None):
         raise ScheduleError("the results are not read by pixel", code="BW340", help=_BY_PIXEL)
@@ -355,7 +356,7 @@ def _pixel_loops(
 
 
 def _axis_in(index: ir.Expr, block: ir.Block) -> int | None:
-    """The position of the iterator that an index uses."""
+    """Position of the iterator that an index uses."""
     return next((k for k, it in enumerate(block.iter_vars) if ir.uses_var(index, it.var)), None)
 
 

@@ -1,11 +1,11 @@
-"""Analytic model of Winograd convolutions: what they cost, and by what groups of tiles to go.
+"""Analytic cost model of Winograd convolution: cycles, and the best group size of tiles.
 
-Cycles of one core: multiplications at the FMA rate, transforms by their vector instructions, and
-traffic where it does not hide behind arithmetic. Tiles are taken in groups whose transforms stay in
-the second-level cache; filters then pass once for each group. Where filters are large and tiles
-few, all tiles are one group, and each step of the algorithm is a pass of its own. Filters that come
-from memory, because a model has more weights than the last cache holds, speak for few groups and
-for small tiles, whose filters are fewer bytes.
+It counts cycles of one core: multiplications at the FMA rate, transforms by their vector
+instructions, and memory traffic where arithmetic does not hide it. Tiles are processed in groups
+whose transforms stay in the second-level cache; filters are then read once per group. Where filters
+are large and tiles few, all tiles are one group, and each step of the algorithm is a separate pass.
+Filters that come from memory, because a model has more weights than the last-level cache holds,
+favor few groups and small tiles, whose filters are fewer bytes.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from blockwright.ops.winograd_transforms import operations, transforms
 from blockwright.strategies.cpu.register_tiling import choose_register_tile
 from blockwright.target import Target
 
-_EFFICIENCY = 0.93  # of a product in register tiles
-_WAITED = 0.5  # of what should hide behind the other, where groups fetch filters from far away
-_A_FEW = 4  # images in a batch of unknown size
+_EFFICIENCY = 0.93  # share of the FMA peak that a product in register tiles reaches
+# share of the shorter of arithmetic and filter traffic that is not hidden, for filters from far
+# away
+_WAITED = 0.5
+_A_FEW = 4  # images assumed for a batch of unknown size
 
 
 class Convolution(msgspec.Struct, frozen=True):
     """Extents of a 3×3 convolution with stride 1; height and width are those of the result.
 
     Attributes:
-        batch: images; None where that is not known, to be reckoned with as with a few.
-        cold: whether filters are in no cache when it begins.
+        batch: number of images; None if unknown, which is costed as a few.
+        cold: whether filters are in no cache at entry.
     """
 
     batch: int | None
@@ -42,7 +44,7 @@ class Convolution(msgspec.Struct, frozen=True):
     cold: bool = False
 
     def grid(self, m: int) -> tuple[int, int, int]:
-        """Images, and rows and columns of tiles of m×m results in each."""
+        """Number of images, and rows and columns of m×m result tiles in each."""
         return self.images, math.ceil(self.height / m), math.ceil(self.width / m)
 
     @property
@@ -51,7 +53,12 @@ class Convolution(msgspec.Struct, frozen=True):
 
 
 class WinogradPlan(msgspec.Struct, frozen=True):
-    """Tiles in a group, None for all steps one after the other, and the cycles expected."""
+    """How to process the tiles.
+
+    Attributes:
+        group: tiles per group; None for all steps one after another.
+        cycles: estimated cycles.
+    """
 
     group: int | None
     cycles: float
@@ -59,7 +66,7 @@ class WinogradPlan(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1024)
 def plan(target: Target, conv: Convolution, m: int) -> WinogradPlan:
-    """The best way to go through the tiles of edge m."""
+    """The cheapest way to process the tiles of edge m."""
     count = math.prod(conv.grid(m))
     best = WinogradPlan(None, _in_passes(target, conv, m, count))
     for group in _groups(conv, m):
@@ -77,7 +84,7 @@ def plan(target: Target, conv: Convolution, m: int) -> WinogradPlan:
 
 
 def direct_cycles(target: Target, conv: Convolution) -> float:
-    """Cycles of the direct method."""
+    """Estimated cycles of the direct method."""
     vectors = math.ceil(conv.filters / _lanes(target, conv))
     pixels = conv.images * conv.height * conv.width
     steps = pixels * TAPS**2 * conv.channels * vectors
@@ -88,8 +95,11 @@ def direct_cycles(target: Target, conv: Convolution) -> float:
 
 
 def _groups(conv: Convolution, m: int) -> list[int]:
-    """Numbers of tiles that are parts of a line, or whole lines, or whole images; neither one
-    nor all tiles. Where the batch may be one image, its tiles are all."""
+    """Group sizes that are parts of a tile row, whole rows, or whole images; not one, and not all
+    tiles.
+
+    If the batch may be a single image, all tiles are those of one image.
+    """
     images, rows, columns = conv.grid(m)
     batch = 1 if conv.batch is None else images
     result = {d for d in range(1, columns + 1) if columns % d == 0}
@@ -136,10 +146,10 @@ def _group_bytes(conv: Convolution, m: int, tiles: int) -> int:
 
 
 def _filters(target: Target, conv: Convolution, size: int, copies: int = 1) -> float:
-    """Cycles in which a core fetches so many bytes of filters, beside `copies` of them in all.
+    """Cycles in which a core fetches `size` bytes of filters, with `copies` of them in the caches.
 
-    Where they come from memory, the cores share what it gives: a group of tiles that passes them
-    once more waits as long again, though another core may have left some in the last cache.
+    From memory, the cores share the bandwidth: each further pass of a group over the filters waits
+    as long again, though another core may have left some of them in the last-level cache.
     """
     if conv.cold:
         return size / target.core.dram_bandwidth_per_core(target.num_threads)
