@@ -105,7 +105,7 @@ def test_groups_of_keys_that_nothing_puts_together_are_no_pieces(checks: Any) ->
     n = p.reduce("L", shape[:3], (12,), lambda b, i, g, j: e[b, i, g, j])
     o = p.reduce("O", (2, 8, 3, 16), (12,), lambda b, i, g, d, j: e[b, i, g, j] * v[b, g, j, d])
     func = p.finish([p.compute("Y", (2, 8, 3, 16), lambda b, i, g, d: o[b, i, g, d] / n[b, i, g])])
-    why = "nothing puts together what the pieces of the keys gave"
+    why = "no block combines the results of the kv blocks"
     assert checks.refusal("attention", func) == why
     assert not apply_strategies(func, Target("x86-64-v3")).faults
 

@@ -136,7 +136,7 @@ def test_a_variant_that_is_refused_is_left_out() -> None:
     variants = [Variant(ir.LT(N, ir.const(9, "int64")), work) for work in (refused, apply)]
     rule = Strategy("outermost", lambda *_: "", apply, variants=lambda *_: variants)
     result = try_strategies([rule], product(N), WIDE)
-    assert "rule outermost, where n < 9, gave up: [BW317]" in result.note
+    assert "strategy outermost, where n < 9, gave up: [BW317]" in result.note
     assert len(result.variants) == len(choices(result.func)) - 1 == 1
 
 

@@ -173,8 +173,8 @@ def unbatched() -> ir.PrimFunc:
 @pytest.mark.parametrize(
     ("func", "reason"),
     [
-        (single(), "1 contractions, two are wanted"),
-        (unbatched(), "the contractions are not batched alike"),
+        (single(), "1 contractions instead of two"),
+        (unbatched(), "the contractions have different batch axes"),
         (attention(depth=ir.var("d", "int64")), "the head size is symbolic"),
         (attention(length=1), "an axis has one element"),
     ],

@@ -148,8 +148,8 @@ def widened() -> ir.PrimFunc:
 
 REFUSED |= {
     "operand is a vector": product(N, 16, 1),
-    "not of one floating-point type": widened(),
-    "one contraction reads what another makes": chained(),
+    "do not share one floating-point type": widened(),
+    "one contraction reads the result of another": chained(),
     "other blocks reduce too": normalised(),
     "no contraction": squared(),
     "contraction": product(N, 16, 16, "int32"),

@@ -130,10 +130,10 @@ def constant() -> ir.PrimFunc:
         (skinny(64, 64, 64), "both operands have more than 4 rows"),
         (skinny(1, 64, 1), "there is no matrix"),
         (skinny(1, 64, 9), "the reduction is shorter than two vectors"),
-        (constant(), "the matrix is a constant: panels of it are made at compile time"),
+        (constant(), "the matrix is a constant: it is packed into panels at compile time"),
         (
             skinny(1, 64, 64, dtype="int32"),
-            "0 contractions, one is wanted",
+            "0 contractions instead of one",
         ),
     ],
 )

@@ -147,7 +147,7 @@ def turned() -> ir.PrimFunc:
 
 
 REFUSED: dict[str, ir.PrimFunc] = {
-    "sizes are symbols": separable(1, (H, 6), 8, 8),
+    "sizes are symbolic": separable(1, (H, 6), 8, 8),
     "an operand is a vector": separable(1, (6, 6), 8, 1),
     "along other axes": lines_and_channels(),
     "change places": turned(),

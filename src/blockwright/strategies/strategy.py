@@ -105,7 +105,7 @@ def try_strategies(rules: Sequence[Strategy], func: ir.PrimFunc, target: Target)
         if result is not None:
             return result
     sch = Schedule(func)
-    asked.notes = asked.notes or ["no rule applies"]
+    asked.notes = asked.notes or ["no strategy applies"]
     return _result(asked, sch.func, "unscheduled", sch.trace)
 
 
@@ -116,14 +116,14 @@ def _tried(
     if reason := rule.refuses(func, target):
         asked.refusals.append((rule.name, reason))
         return None
-    sch = _scheduled(func, rule.apply, target, f"rule {rule.name}", asked.notes)
+    sch = _scheduled(func, rule.apply, target, f"strategy {rule.name}", asked.notes)
     if sch is None:
         return None
     notes = [rule.note] if rule.note else []
     others: list[tuple[ir.Expr, Schedule]] = []
     try:
         for variant in rule.variants(func, target):
-            name = f"rule {rule.name}, where {variant.when!r},"
+            name = f"strategy {rule.name}, where {variant.when!r},"
             other = _scheduled(func, variant.apply, target, name, notes)
             others += [] if other is None else [(variant.when, other)]
     except Exception as error:

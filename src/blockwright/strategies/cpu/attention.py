@@ -71,15 +71,15 @@ _ROWS_OF_TASK = 128  # rows per task that are worth packing each kv block once
 def refuses(func: ir.PrimFunc, target: Target) -> str:
     result, at = _roles(func)
     if len(at) != 2:
-        return f"{len(at)} contractions, two are wanted"
+        return f"{len(at)} contractions instead of two"
     scores = contraction_of(result[at[0]])
     product = contraction_of(result[at[1]], guarded=True)
     if scores is None:
-        return "the scores are chosen before they are added up"
+        return "the scores are predicated before they are summed"
     assert product is not None
     pieces = len(product.batch) - len(scores.batch)
     if not scores.batch or pieces not in (0, 1):
-        return "the contractions are not batched alike"
+        return "the contractions have different batch axes"
     if len(scores.m) != 1 or len(scores.n) != 1 + pieces or len(product.n) != 1:
         return "rows or columns have several axes"
     head = extent_of(result[at[1]], product.n)
@@ -91,7 +91,7 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
         if any(ir.is_const_int(size, 1) for size in axes):
             return "an axis has one element"
     if not all(is_spatial(b) or b.init is not None for b in result):
-        return "a block is no plain reduction"
+        return "a block is neither spatial nor a reduction with an init statement"
     return _no_pieces(result, at, scores, product) if pieces else ""
 
 
@@ -100,12 +100,12 @@ def _no_pieces(
 ) -> str:
     """Why the first n axis of the scores does not index kv blocks; "" if it does."""
     if len(scores.k) != 1 or len(product.k) != 1 or product.batch[-1] < product.m[0]:
-        return "the product has no results for each piece of the keys"
+        return "the product has no result for each kv block"
     pieces = (found[at[0]].iter_vars[scores.n[0]], found[at[1]].iter_vars[product.batch[-1]])
     if not ir.structural_equal(*(it.dom.extent for it in pieces)):
-        return "scores and product have other pieces of the keys"
+        return "scores and product have different kv blocks"
     if all(is_spatial(b) for b in found[at[1] + 1 :]):
-        return "nothing puts together what the pieces of the keys gave"
+        return "no block combines the results of the kv blocks"
     return ""
 
 
@@ -117,9 +117,9 @@ def apply(sch: Schedule, target: Target) -> None:
     result = contraction_of(node(sch, scores))
     if result is None:
         raise ScheduleError(
-            "with producers inlined, the scores are no product",
+            "with producers inlined, the scores are not a contraction",
             code="BW340",
-            help="schedule the program by the fallback rule, or write the scores "
+            help="schedule the program by the fallback strategy, or write the scores "
             "as sums of products of a query and a key element",
         )
     batch, pieces = len(result.batch), len(result.n) - 1

@@ -122,7 +122,7 @@ def planes_of(block: ir.Block) -> Planes | str:
     if facts is None or not isinstance(store, ir.BufferStore):
         return "no contraction"
     if any(extent_of(block, [p]) is None for p in range(len(block.iter_vars))):
-        return "sizes are symbols"
+        return "sizes are symbolic"
     load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is facts.a)
     source = address_of(load, block)
     result = address_of(ir.BufferLoad(store.buffer, store.indices), block)
@@ -130,7 +130,7 @@ def planes_of(block: ir.Block) -> Planes | str:
     step = stride(source, block.iter_vars[last])
     if stride(result, block.iter_vars[last]) != 1 or not 1 <= step <= _APART:
         return (
-            "there is no axis along which the result is contiguous and its data nearly so: at most "
+            "no axis is contiguous in the result and nearly contiguous in its data: at most "
             f"{_APART} elements apart"
         )
     slides = step == 1 and facts.a in windowed(block)
@@ -152,12 +152,12 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
         return reason
     products = [b for b in leaf_blocks(func) if contraction_of(b) is not None]
     if len(products) != 1:
-        return f"{len(products)} contractions, one is wanted"
+        return f"{len(products)} contractions instead of one"
     (block,) = products
     roles = planes_of(block)
     if isinstance(roles, str):
         return roles
-    return "" if _pays(target, block, roles) else "a product of rows is expected to take less time"
+    return "" if _pays(target, block, roles) else "the GEMM strategy is expected to take less time"
 
 
 def _pays(target: Target, block: ir.Block, roles: Planes) -> bool:

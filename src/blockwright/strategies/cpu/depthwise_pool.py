@@ -65,7 +65,7 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
         if isinstance(facts, str):
             return facts
         if _is_long(block, facts) and not facts.weights:
-            return f"a sum of more than {LONGEST} terms without a window is taken in blocks"
+            return f"a sum of more than {LONGEST} terms without a window is split into blocks"
     results = {region.buffer for b in sliding for region in b.writes}
     if len(results) > 1:
         return "blocks reduce into several buffers"
@@ -175,7 +175,7 @@ def _facts(sch: Schedule, block: BlockRV) -> Sliding:
 
 
 def _spread_transposed(sch: Schedule, before: list[BlockRV], target: Target) -> list[BlockRV]:
-    """Schedule copies that permute axes as separate blocks; inlined, they would scatter the reads."""
+    """Schedule copies that permute axes as separate blocks; inlined, they scatter reads."""
     result: list[BlockRV] = []
     for handle in before:
         block = block_of(sch, handle)

@@ -185,8 +185,7 @@ def _whole_tiles(target: Target, shape: WindowShape, lanes: int) -> list[WindowT
 
 
 def _from_memory(target: Target, shape: WindowShape) -> bool:
-    """Whether the data certainly comes from memory and has rows, so that the next can be
-    prefetched."""
+    """Whether the data certainly comes from memory, row by row, so that rows can be prefetched."""
     rows = not shape.one_axis and not shape.groups_move and shape.source != "made"
     return rows and shape.large(_last_level(target), unknown=False)
 

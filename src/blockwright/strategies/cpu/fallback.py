@@ -83,7 +83,7 @@ def _nest(sch: Schedule, handle: BlockRV) -> tuple[list[LoopRV], list[LoopRV], l
     """All loops of a block, one per iterator, then its spatial and its reduction loops."""
     block, loops = block_of(sch, handle), sch.get_loops(handle)
     if len(loops) != len(block.iter_vars):
-        raise ScheduleError("the loops are not the iterators", code="BW340")
+        raise ScheduleError("the loops do not map one to one to the iterators", code="BW340")
     reducing = [loop for loop in loops if reduces(sch, block, loop)]
     return loops, [loop for loop in loops if loop not in reducing], reducing
 
@@ -96,7 +96,7 @@ def _tile(sch: Schedule, handle: BlockRV, target: Target) -> None:
     lanes = target.lanes(block.writes[0].buffer.dtype)
     axis = next((a for a in axes_of(block, lanes) if a.spatial), None)
     if axis is None or not reducing:
-        raise ScheduleError("no axis for vectors", code="BW340")
+        raise ScheduleError("no axis to vectorize along", code="BW340")
     along = loops[axis.position]
     rows = _sharing(sch, block, axis, loops, [s for s in spatial if s != along])
     bits = block.writes[0].buffer.dtype.bits
@@ -225,7 +225,7 @@ def _dots(sch: Schedule, handle: BlockRV, target: Target) -> None:
     lanes = target.lanes(block.writes[0].buffer.dtype)
     axis = next((a for a in axes_of(block, lanes) if not a.spatial), None)
     if axis is None or len(spatial) < 2 or not isinstance(result, Reduction):
-        raise ScheduleError("no two axes of results", code="BW340")
+        raise ScheduleError("fewer than two spatial axes", code="BW340")
     if not result.may_restart or (ir.const_int(axis.it.dom.extent) or 2 * lanes) < 2 * lanes:
         raise ScheduleError("no partial results", code="BW340")
     _, lane = sch.split(loops[axis.position], [None, lanes])
@@ -280,5 +280,5 @@ def _share(sch: Schedule, loops: list[LoopRV]) -> LoopRV:
 
 
 STRATEGY = Strategy(
-    "fallback", refuses, apply, note="no rule for its pattern; the fallback was used"
+    "fallback", refuses, apply, note="no strategy matches its pattern; the fallback was used"
 )

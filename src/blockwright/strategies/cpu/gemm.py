@@ -87,12 +87,12 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
         facts = contraction_of(block)
         assert facts is not None
         if created & {facts.a, facts.b}:
-            return "one contraction reads what another makes"
+            return "one contraction reads the result of another"
         if any(extent_of(block, axes) == 1 for axes in (facts.n, facts.k)):
             return "an operand is a vector"
         result = block.writes[0].buffer.dtype
         if not result.is_float or facts.a.dtype is not result or facts.b.dtype is not result:
-            return "operands and result are not of one floating-point type"
+            return "operands and result do not share one floating-point type"
     return ""
 
 
@@ -259,10 +259,10 @@ def contract(
     facts = contraction_of(node(sch, block))
     if facts is None:
         raise ScheduleError(
-            "with producers inlined, both operands are one buffer",
+            "with producers inlined, both operands are the same buffer",
             code="BW340",
-            help="keep a copy of one operand: cache_read of it before the rule, or "
-            "schedule the program by the fallback rule",
+            help="keep a copy of one operand: cache_read of it before the strategy, or "
+            "schedule the program by the fallback strategy",
         )
     product = _product(sch.func, node(sch, block), facts)
     width = extent_of(node(sch, block), facts.m[-1:])

@@ -94,7 +94,7 @@ def canonicalize(
     facts = contraction_of(before)
     if facts is None:
         raise ScheduleError(
-            f"block {before.name} is no contraction",
+            f"block {before.name} is not a contraction",
             code="BW340",
             help="give a block C[...] = C[...] + A[...] * B[...] with a constant "
             "initial value, over two buffers A and B other than C",

@@ -89,14 +89,14 @@ def _skinny(block: ir.Block, target: Target) -> Skinny | str:
     if extent_of(block, facts.k) == 1 or extent_of(block, count) == 1:
         return "there is no matrix"
     if len(_long(block, count)) > 1:
-        return "the rows of the matrix are several axes"
+        return "the rows of the matrix span several axes"
     if not windowed(block).isdisjoint((facts.a, facts.b)):
         return "a window slides over an operand"
     loads = [n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is matrix]
     address = address_of(loads[0], block)
     near = {p for p in (*count, *facts.k) if stride(address, block.iter_vars[p]) == 1}
     if not near:
-        return "neither axis of the matrix has neighbours in memory"
+        return "no axis of the matrix is contiguous"
     dots = not near.isdisjoint(facts.k)
     rows = extent_of(block, few) or 1
     # The GEMM strategy would pack a right operand into panels; a left one it reads in place.
@@ -104,7 +104,7 @@ def _skinny(block: ir.Block, target: Target) -> Skinny | str:
     if rows * (1 if saves_panels else _TILES) > largest:
         return f"both operands have more than {largest // _TILES} rows"
     if dots and rows > _GATHERED and not _contiguous(block, facts, matrix):
-        return f"more than {_GATHERED} rows that meet the matrix are not contiguous"
+        return f"more than {_GATHERED} rows of the other operand are not contiguous"
     return Skinny(matrix, facts.batch, few, count, facts.k, dots)
 
 
@@ -125,7 +125,7 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     matches = leaf_blocks(func)
     contractions = [b for b in matches if contraction_of(b) is not None]
     if len(contractions) != 1:
-        return f"{len(contractions)} contractions, one is wanted"
+        return f"{len(contractions)} contractions instead of one"
     (product,) = contractions
     if not all(is_spatial(b) for b in matches if b is not product):
         return "other blocks reduce too"
@@ -133,12 +133,12 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     if isinstance(roles, str):
         return roles
     if is_constant(func, roles.matrix):
-        return "the matrix is a constant: panels of it are made at compile time"
+        return "the matrix is a constant: it is packed into panels at compile time"
     facts = contraction_of(product)
     assert facts is not None
     result = product.writes[0].buffer.dtype
     if not result.is_float or facts.a.dtype is not result or facts.b.dtype is not result:
-        return "operands and result are not of one floating-point type"
+        return "operands and result do not share one floating-point type"
     depth = extent_of(product, roles.k)
     if roles.dots and depth is not None and depth < 2 * target.lanes(result):
         return "the reduction is shorter than two vectors"

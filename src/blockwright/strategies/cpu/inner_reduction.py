@@ -58,13 +58,13 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     if not reducing:
         return "no block reduces"
     if any(isinstance(find_reduction(b), NoReduction) for b in reducing):
-        return "a block is no reduction that is known"
+        return "a block is not a recognized reduction"
     written = [region.buffer for b in result for region in b.writes]
     created = set(written)
     if len(created) < len(written):
         return "several blocks write one buffer"
     if any(created & (windowed(b) - {r.buffer for r in b.writes}) for b in reducing):
-        return "a window slides over what another block makes"
+        return "a window slides over the result of another block"
     if is_spatial(result[-1]) and _spatial_rank(result[-1]) < max(map(_spatial_rank, reducing)):
         return "the last block has fewer axes than a reduction has rows"
     return ""

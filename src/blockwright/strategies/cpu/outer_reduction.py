@@ -61,7 +61,7 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     for block in reducing:
         reduction = find_reduction(block)
         if isinstance(reduction, NoReduction):
-            return "a block is no reduction that is known"
+            return "a block is not a recognized reduction"
         if len(reduction.elements) > 1:
             return "a reduction has several results"
     written = [region.buffer for b in result for region in b.writes]
@@ -72,7 +72,7 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     if any(windowed(b) for b in result):
         return "a window slides over an operand"
     if _column(result[-1]) not in _kept(result):
-        return "the last block uses no result of a reduction"
+        return "the last block does not use the result of a reduction"
     return ""
 
 

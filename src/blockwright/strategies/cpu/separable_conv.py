@@ -56,25 +56,25 @@ def separable_of(window: ir.Block, product: ir.Block) -> Separable | str:
         return "no contraction"
     kinds = {r.buffer.dtype for r in (*product.reads, *product.writes, *window.writes)}
     if len(kinds) > 1 or not product.writes[0].buffer.dtype.is_float:
-        return "operands and results are not of one floating-point type"
+        return "operands and results do not share one floating-point type"
     if facts.batch or len(facts.m) < 2 or len(facts.k) != 1 or len(facts.n) != 1:
-        return "the product is none of pixels by channels"
+        return "the product is not pixels by channels"
     own = [p for p, it in enumerate(window.iter_vars) if it.iter_type is ir.IterType.SPATIAL]
     if sliding.vector_moves or sliding.moved != tuple(own[-3:-1]):
-        return "the window moves along other axes than lines and their pixels"
+        return "the window moves along axes other than lines and pixels"
     load = next(n for n in ir.collect(product.body, ir.BufferLoad) if n.buffer is facts.a)
     order = [product.iter_vars[p].var for p in (*facts.m, *facts.k)]
     if len(load.indices) != len(order) or any(
         index is not var for index, var in zip(load.indices, order, strict=True)
     ):
-        return "the product reads several places of a window's result, or in another order"
+        return "the product does not read the window's result once and in order"
     *images, lines, width = facts.m
     sizes = [extent_of(product, [p]) for p in (lines, width, *facts.k, *facts.n)]
     if any(size is None for size in sizes):
-        return "sizes are symbols"
+        return "sizes are symbolic"
     stored = [i for s in ir.collect(product.body, ir.BufferStore) for i in s.indices]
     if len(stored) != len(facts.m) + 1 or not all(isinstance(i, ir.Var) for i in stored):
-        return "the product stores at other places than its own"
+        return "the product does not store at its own iterators"
     if sizes[2] == 1 or sizes[3] == 1:
         return "an operand is a vector"
     read = (*facts.m, *facts.k)
@@ -82,7 +82,7 @@ def separable_of(window: ir.Block, product: ir.Block) -> Separable | str:
         ir.structural_equal(window.iter_vars[a].dom.extent, product.iter_vars[b].dom.extent)
         for a, b in zip(own, read, strict=True)
     ):
-        return "the axes of the window's result and of what the product reads differ"
+        return "the axes of the window's result differ from those that the product reads"
     return Separable(
         extent_of(product, images),
         *(size or 0 for size in sizes),
@@ -121,19 +121,19 @@ def _roles(func: ir.PrimFunc) -> tuple[ir.Block, ir.Block] | str:
     result = leaf_blocks(func)
     reducing = [b for b in result if not is_spatial(b)]
     if len(reducing) != 2:
-        return f"{len(reducing)} blocks reduce, two are wanted"
+        return f"{len(reducing)} blocks reduce instead of two"
     window, product = reducing
     facts = contraction_of(product)
     if facts is None:
-        return "the second one is no contraction"
+        return "the second reduction is not a contraction"
     created = window.writes[0].buffer
     for block in result[result.index(window) + 1 : result.index(product)]:
         if any(r.buffer is created for r in block.reads):
             if not _in_place(block, created):
-                return "elements of the window's result change places"
+                return "a block between them permutes the window's result"
             created = block.writes[0].buffer
     if facts.a is not created:
-        return "the product reads something else"
+        return "the product does not read the window's result"
     return window, product
 
 
@@ -215,7 +215,7 @@ def _multiply(
 
 
 def _in_tasks(sch: Schedule, product: BlockRV, facts: Contraction, count: int) -> None:
-    """Replace the image and line axes of the product and its result by tasks and lines of a task."""
+    """Replace the image and line axes of product and result by tasks and lines of a task."""
     block = node(sch, product)
     (store,) = ir.collect(block.body, ir.BufferStore)
     iters = {it.var: it.dom.extent for it in block.iter_vars}

@@ -66,13 +66,13 @@ def refuses(func: ir.PrimFunc, target: Target) -> str:
     result = leaf_blocks(func)
     products = [b for b in result if contraction_of(b) is not None]
     if len(products) != 1:
-        return f"{len(products)} contractions, one is wanted"
+        return f"{len(products)} contractions instead of one"
     facts = contraction_of(products[0])
     assert facts is not None
     created = {r.buffer for b in result if makes_several(b) for r in b.writes}
     read = {r.buffer for b in result if makes_several(b) for r in b.reads}
     if facts.a not in created or facts.b not in created or products[0].writes[0].buffer not in read:
-        return "the contraction does not stand between transforms"
+        return "the contraction is not between transforms"
     return ""
 
 
@@ -95,10 +95,10 @@ def apply(sch: Schedule, target: Target) -> None:
 
 
 def _in_groups(sch: Schedule, parts: WinogradBlocks, target: Target, group: int) -> list[BlockRV]:
-    """Run all steps for one group of tiles at a time; its transforms stay in the second-level
-    cache.
+    """Run all steps for one group of tiles at a time.
 
-    Returns blocks that remain at the root.
+    The transforms of a group stay in the second-level cache. Returns blocks that remain at the
+    root.
     """
     product = parts.product
     iters = [it.var for it in block_of(sch, product).iter_vars]

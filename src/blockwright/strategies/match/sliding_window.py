@@ -58,7 +58,7 @@ class Sliding(msgspec.Struct, frozen=True, eq=False):
 def sliding_of(block: ir.Block) -> Sliding | str:
     """Match a sliding window in a block; return the reason as text when there is none."""
     if isinstance(find_reduction(block), NoReduction):
-        return "a block is no reduction that is known"
+        return "a block is not a recognized reduction"
     store = block.body
     if not isinstance(store, ir.BufferStore):
         return "the reduction has several components"
@@ -76,10 +76,10 @@ def sliding_of(block: ir.Block) -> Sliding | str:
         return "no operand has all axes of the result and all taps"
     data = full[0]
     if sum(n.buffer is data.buffer for n in loads) > 1:
-        return "the data is read at several places"
+        return "the data is read by several loads"
     vector = _vector(block, store, data, spatial)
     if vector is None:
-        return "result and data have no axis along which both are contiguous"
+        return "no axis is contiguous in both result and data"
     shared = _shared(block, data, spatial, taps)
     moved = tuple(p for p in spatial if p in shared and p != vector)
     along = tuple(p for p in taps if moved and p in shared[moved[-1]])
