@@ -149,8 +149,8 @@ def turned() -> ir.PrimFunc:
 REFUSED: dict[str, ir.PrimFunc] = {
     "sizes are symbolic": separable(1, (H, 6), 8, 8),
     "an operand is a vector": separable(1, (6, 6), 8, 1),
-    "along other axes": lines_and_channels(),
-    "change places": turned(),
+    "along axes other": lines_and_channels(),
+    "permutes": turned(),
 }
 
 

@@ -1,1 +1,1 @@
-"""Front ends: models of other frameworks become graph functions. Each needs its own extra."""
+"""Front ends: import models of other frameworks as graph functions. Each needs its own extra."""

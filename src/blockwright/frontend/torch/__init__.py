@@ -1,4 +1,4 @@
-"""PyTorch front end: `torch.export` programs and modules."""
+"""PyTorch front end: import of `torch.export` programs and modules."""
 
 from blockwright.frontend.torch.importer import from_exported_program
 from blockwright.frontend.torch.training import warn_of_training

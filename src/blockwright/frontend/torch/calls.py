@@ -1,6 +1,6 @@
-"""Calls of operator rows: how the arguments of an overload become operands and attributes.
+"""Map the arguments of a PyTorch overload to the operands and attributes of an operator row.
 
-The schema of the overload gives names and defaults, `OpRow.torch_call` the rest.
+Names and defaults come from the overload's schema, the rest from `OpRow.torch_call`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from blockwright.support import ImporterError
 if TYPE_CHECKING:
     from blockwright.frontend.torch.importer import Importer
 
-# Arguments that say nothing of values: where a tensor lies, and its type, which the result states.
+# Arguments that do not affect values: a tensor's placement, and its type, which the result has.
 _WITHOUT_MEANING = frozenset(
     {"memory_format", "dtype", "layout", "device", "pin_memory", "non_blocking", "generator",
      "sparse_grad"}
@@ -35,7 +35,7 @@ _INT32, _FLOAT32 = ir.dtype_of("int32"), ir.dtype_of("float32")
 
 
 def row_converter(row: OpRow) -> Converter:
-    """The converter of all overloads of a row that its `torch_call` describes."""
+    """The converter for all overloads of a row, as described by its `torch_call`."""
 
     def convert(imp: Importer, node: Any, *args: Any, **kwargs: Any) -> Any:
         operands, attrs = sorted_arguments(row, node, args, kwargs)
@@ -53,7 +53,7 @@ def row_converter(row: OpRow) -> Converter:
 def apply(
     imp: Importer, name: str, *operands: Any, dtype: ir.DType | None = None, **attrs: Any
 ) -> ir.GraphExpr:
-    """A row on tensors and numbers, in their common type unless `dtype` is given."""
+    """Apply a row to tensors and numbers, in their common type unless `dtype` is given."""
     row = OPERATORS[name]
     types = row.torch_call.types
     if dtype is None and types in ("promoted", "float"):
@@ -81,7 +81,7 @@ def apply(
 
 
 def require_elements(imp: Importer, name: str, x: Any, axes: Any) -> None:
-    """Fail calls for whose sizes one of the reduced axes has no elements, as PyTorch does."""
+    """Reject calls with sizes for which a reduced axis is empty, as PyTorch does."""
     shape = dims_of(x)
     reduced = range(len(shape)) if axes is None else (axes,) if isinstance(axes, int) else axes
     for axis in reduced:
@@ -96,7 +96,7 @@ def require_elements(imp: Importer, name: str, x: Any, axes: Any) -> None:
 
 
 def unrounded(divisor: Any, dtype: ir.DType) -> bool:
-    """Whether a divisor or factor is a tensor of one element that half precision would round."""
+    """Whether a divisor or factor is a one-element tensor that half precision would round."""
     if not is_tensor(divisor) or not is_half(dtype) or divisor.tensor_info.dtype is dtype:
         return False
     return has_one_element(divisor)
@@ -105,7 +105,7 @@ def unrounded(divisor: Any, dtype: ir.DType) -> bool:
 def sorted_arguments(
     row: OpRow, node: Any, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The operands, in order, and the attributes that an overload's arguments stand for."""
+    """The operands, in order, and the attributes that an overload's arguments map to."""
     operands: list[Any] = []
     attrs: dict[str, Any] = {}
     for position, argument in enumerate(node.target._schema.arguments):
@@ -133,7 +133,7 @@ def sorted_arguments(
 
 
 def _attribute(row: OpRow, name: str) -> str:
-    """The attribute that an argument sets, "" for operands and arguments without meaning."""
+    """The attribute that an argument sets; "" for operands and ignored arguments."""
     given = row.torch_call.attrs.get(name)
     if given is not None:
         return given
@@ -144,7 +144,7 @@ def _attribute(row: OpRow, name: str) -> str:
 def _set(
     attrs: dict[str, Any], name: str, value: Any, operands: list[Any], empty_axes: bool
 ) -> None:
-    """Set an attribute; a tensor without axes is reduced along none, whatever `dim` says."""
+    """Set an attribute; a tensor without axes is reduced over no axis, whatever `dim` says."""
     if isinstance(value, list):
         value = tuple(cast("list[Any]", value))
     if name in ("axes", "axis") and value is not None:
@@ -156,7 +156,7 @@ def _set(
 
 
 def _is_number(argument: Any) -> bool:
-    """Whether an argument is one that a tensor or a number can stand for."""
+    """Whether an argument accepts a tensor or a number."""
     return not argument.kwarg_only and argument.type.kind() in ("TensorType", "NumberType")
 
 

@@ -1,4 +1,4 @@
-"""Converters of element-wise operators, comparisons, casts, reductions and arithmetic on sizes."""
+"""Converters of element-wise operators, comparisons, casts and reductions."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def _div_mode(imp: Importer, node: Any, a: Any, b: Any, *, rounding_mode: str | 
 
 
 def _truncated(imp: Importer, a: Any, b: Any) -> Any:
-    """The quotient without its fraction; of integers, from the floored one.
+    """The quotient truncated toward zero; for integers, computed from floor division.
 
-    In half precision PyTorch rounds the quotient to it first, unless it divides by one number.
+    In half precision PyTorch rounds the quotient first, unless the divisor is a single number.
     """
     dtype = common_type((a, b))
     if dtype.is_float:
@@ -88,14 +88,14 @@ def _truncated(imp: Importer, a: Any, b: Any) -> Any:
 
 @TABLE.overload("prims.div.default")
 def _quotient(imp: Importer, node: Any, a: Any, b: Any) -> Any:
-    """The quotient; of integers, without its fraction."""
+    """The quotient, truncated for integers."""
     is_float = common_type((a, b)).is_float
     return apply(imp, "divide", a, b) if is_float else _truncated(imp, a, b)
 
 
 @TABLE.overload("aten.signbit.default", "prims.signbit.default")
 def _signbit(imp: Importer, node: Any, x: Any) -> Any:
-    """Whether a number has a minus, as zeros and NaN may."""
+    """Whether the sign bit of a number is set, also for zeros and NaN."""
     dtype = x.tensor_info.dtype
     if dtype.is_float:
         x = apply(imp, "copysign", 1.0, x)
@@ -112,7 +112,7 @@ def _pow(imp: Importer, node: Any, a: Any, b: Any) -> Any:
             help="use logical operators on bools",
         )
     number = b if is_tensor(a) and isinstance(b, (int, float)) else None
-    root = number == 0.5 and dtype.is_float and dtype is not _FLOAT16  # there PyTorch takes pow
+    root = number == 0.5 and dtype.is_float and dtype is not _FLOAT16  # there PyTorch calls pow
     if number == 2 or root:
         a = cast_to(imp, a, dtype)
         out = apply(imp, "multiply", a, a) if number == 2 else imp.builder.op("sqrt", a)
@@ -123,7 +123,7 @@ def _pow(imp: Importer, node: Any, a: Any, b: Any) -> Any:
 
 @TABLE.overload("aten.max.dim", "aten.min.dim")
 def _extreme_along(imp: Importer, node: Any, x: Any, dim: int, keepdim: bool = False) -> Any:
-    """The extreme along an axis, and the position of its first occurrence."""
+    """The extreme value along an axis, and the index of its first occurrence."""
     name = "max" if "max" in str(node.target) else "min"
     axis = dim if x.tensor_info.rank else None
     require_elements(imp, name, x, axis)
@@ -142,7 +142,7 @@ def _where(imp: Importer, node: Any, condition: Any, a: Any, b: Any) -> Any:
 
 @TABLE.row("clip")
 def _clip(imp: Importer, node: Any, *args: Any, **kwargs: Any) -> Any:
-    """A tensor limited from below and above by numbers."""
+    """Clamp a tensor between two numbers."""
     dtype = result_type(node)
     (x,), given = sorted_arguments(OPERATORS["clip"], node, args, kwargs)
     ends = {name: stored_number(end, dtype) for name, end in given.items() if end is not None}
@@ -176,10 +176,10 @@ def _variance(
     correction: Any = None,
     keepdim: bool = False,
 ) -> Any:
-    """The mean squared distance to the mean, of which `correction` elements do not count.
+    """Variance or standard deviation, with `correction` subtracted from the element count.
 
-    It is computed in float64, as PyTorch does: the sum of values and the squares of distances may
-    exceed float32 where the result does not.
+    It is computed in float64, as in PyTorch: the sum of values and the squared distances may
+    overflow float32 where the result does not.
     """
     kind = str(node.target).split(".")[1]
     dtype, shape = x.tensor_info.dtype, dims_of(x)
@@ -207,7 +207,7 @@ def _variance(
 
 
 def _degrees(count: ir.Expr, correction: Any) -> Any:
-    """The number of elements less the correction, not below 0."""
+    """The number of elements minus the correction, at least 0."""
     less = 1 if correction is None else correction
     known = ir.const_int(count)
     if known is not None:
@@ -219,7 +219,7 @@ def _degrees(count: ir.Expr, correction: Any) -> Any:
 
 @TABLE.overload("aten.round.decimals")
 def _round_decimals(imp: Importer, node: Any, x: Any, *, decimals: int = 0) -> Any:
-    """Rounded to multiples of a power of ten."""
+    """Round to multiples of a power of ten."""
     scale, dtype = 10.0 ** abs(decimals), x.tensor_info.dtype
     if not dtype.is_float:
         raise ImporterError("integers rounded to decimals", code="BW507")

@@ -1,4 +1,4 @@
-"""Converters of layers: convolutions, pools, norms, activations with parameters, padding."""
+"""Converters of layers: convolutions, pooling, norms, parametric activations, padding."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TABLE = Registry()
 
 
 def _each(value: Any, rank: int) -> tuple[int, ...]:
-    """One number per spatial axis; the exporter writes one for all as a list of one."""
+    """One number per spatial axis; the exporter may write a list of one number for all axes."""
     given = (value,) if isinstance(value, int) else tuple(value)
     if not all(isinstance(v, int) for v in given):
         raise ImporterError("strides, paddings and sizes of windows must be constant", code="BW507")
@@ -37,26 +37,26 @@ def _each(value: Any, rank: int) -> tuple[int, ...]:
 
 
 def _batched(imp: Importer, x: ir.GraphExpr, rank: int) -> ir.GraphExpr:
-    """`x` with a batch axis: layers over `rank` spatial axes also take a single element."""
+    """Add a batch axis if missing: layers over `rank` spatial axes also accept a single element."""
     shape = dims_of(x)
     return x if len(shape) == rank + 2 else reshape(imp, x, (ir.const(1, "int64"), *shape))
 
 
 def _as_exported(imp: Importer, node: Any, value: ir.GraphExpr) -> ir.GraphExpr:
-    """The result without a batch axis that was added."""
+    """Remove a batch axis that `_batched` added."""
     wanted = node_shape(imp, node)
     return value if len(wanted) == len(dims_of(value)) else reshape(imp, value, wanted)
 
 
 def _along_channels(imp: Importer, vector: ir.GraphExpr, rank: int) -> ir.GraphExpr:
-    """A vector as a tensor that broadcasts along the axis before `rank` others."""
+    """Reshape a vector so that it broadcasts along the axis before the last `rank` axes."""
     if isinstance(vector, ir.Constant):
         return constant(vector.data.reshape((-1, *[1] * rank)), vector.name)
     return reshape(imp, vector, (*dims_of(vector), *[ir.const(1, "int64")] * rank))
 
 
 def _ones(x: ir.GraphExpr, count: ir.Expr) -> ir.Constant:
-    """Scales that a layer without parameters has."""
+    """Scales of one, for a layer without parameters."""
     size, dtype = ir.const_int(count), x.tensor_info.dtype
     if size is None or dtype is None:
         raise ImporterError("a norm over a symbolic number of channels needs scales", code="BW507")
@@ -109,7 +109,7 @@ def _conv_named_padding(
 ) -> Any:
     rank = len(dims_of(weight)) - 2
     before, after = [0] * rank, [0] * rank
-    if padding == "same":  # strides are 1: the result is as large as the input
+    if padding == "same":  # strides are 1: the result has the input's size
         for axis, gap in enumerate(_each(dilation, rank)):
             size = ir.const_int(dims_of(weight)[2 + axis])
             if size is None:
@@ -227,7 +227,7 @@ def _max_pool(rank: int) -> Converter:
 
 
 def _with_positions(rank: int, convert: Converter) -> Converter:
-    """The overload that also gives positions of the maxima, which must not be used."""
+    """The overload that also returns the indices of the maxima, which must not be used."""
 
     def first(imp: Importer, node: Any, *args: Any) -> Any:
         _only_first(node)
@@ -238,13 +238,13 @@ def _with_positions(rank: int, convert: Converter) -> Converter:
 
 
 def _only_first(node: Any) -> None:
-    """Raise if results beyond the first of several are used."""
+    """Raise if any result but the first is used."""
     if any(user.args[1] != 0 and user.users for user in node.users):
         raise ImporterError(f"only the first result of {node.target} is supported", code="BW507")
 
 
 class _First:
-    """A node as the node of its first result."""
+    """Presents a node with several results as the node of its first result."""
 
     def __init__(self, node: Any) -> None:
         self.meta = {"val": node.meta["val"][0]}
@@ -346,8 +346,8 @@ def _native_batch_norm(
 
 
 def _channels(x: Any) -> ir.Expr:
-    """The size of the axis of channels."""
-    if len(dims_of(x)) < 2:  # PyTorch takes an empty vector
+    """The size of the channel axis."""
+    if len(dims_of(x)) < 2:  # pyTorch accepts an empty vector
         raise ImporterError(
             "a norm over channels of a tensor without an axis of channels",
             code="BW507",
@@ -357,7 +357,7 @@ def _channels(x: Any) -> ir.Expr:
 
 
 def _vectors(x: Any, weight: Any, bias: Any) -> tuple[Any, ...]:
-    """The parameters that are there; a shift alone gets scales of one."""
+    """The parameters that are present; a bias alone gets scales of one."""
     if bias is not None and weight is None:
         weight = _ones(x, _channels(x))
     return tuple(v for v in (weight, bias) if v is not None)
@@ -432,7 +432,7 @@ def _glu(imp: Importer, node: Any, x: Any, dim: int = -1) -> Any:
 def _pad(
     imp: Importer, node: Any, x: Any, pad: Sequence[Any], mode: str = "constant", value: Any = None
 ) -> Any:
-    """Pairs (before, after) from the last axis on; negative ones cut elements off."""
+    """Pad by pairs (before, after), from the last axis on; negative amounts crop."""
     rank = len(dims_of(x))
     width: list[tuple[Any, Any]] = [(0, 0)] * rank
     for axis, pair in enumerate(zip(pad[::2], pad[1::2], strict=True)):
@@ -443,7 +443,7 @@ def _pad(
         if low or high:
             cuts.append((axis, low, high))
         width[axis] = (before if not low else 0, after if not high else 0)
-    repeats = mode in ("reflect", "replicate")  # elements of the whole input, cut off or not
+    repeats = mode in ("reflect", "replicate")  # padding reads the uncropped input
     if not repeats:
         x = _cut(imp, x, cuts)
     if not all(isinstance(v, int) and v == 0 for pair in width for v in pair):
@@ -471,7 +471,7 @@ def _mode_pad(mode: str) -> Converter:
 
 
 def _tables() -> None:
-    """The operators for each number of spatial axes."""
+    """Register the operators for each number of spatial axes."""
     for rank in (1, 2, 3):
         TABLE.row(f"nn.max_pool{rank}d")(_max_pool(rank))
         with_positions = _with_positions(rank, _max_pool(rank))

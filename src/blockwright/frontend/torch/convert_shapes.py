@@ -1,4 +1,4 @@
-"""Converters that move elements: views, slices, joins, gathers."""
+"""Converters that move elements: views, slices, concatenation, gathers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _view(imp: Importer, node: Any, x: Any, *ignored: Any) -> Any:
 
 @TABLE.overload("aten.copy.default")
 def _copy(imp: Importer, node: Any, x: Any, source: Any, non_blocking: bool = False) -> Any:
-    """What an assignment to all of `x` gives: the source in its type and shape."""
+    """The result of assigning to all of `x`: the source in the type and shape of `x`."""
     return _expand(imp, node, cast_to(imp, source, result_type(node)))
 
 
@@ -49,7 +49,7 @@ def _expand(imp: Importer, node: Any, x: Any, *ignored: Any, **also: Any) -> Any
 @TABLE.overload("aten.transpose.int", "aten.t.default", "aten.swapaxes.default")
 def _transpose(imp: Importer, node: Any, x: Any, a: int = 0, b: int = 1) -> Any:
     rank = len(dims_of(x))
-    if rank < 2:  # PyTorch takes 0 and -1 for axes of a number
+    if rank < 2:  # pyTorch accepts 0 and -1 as axes of a number
         return x
     axes = list(range(rank))
     i, j = axis_of(a, rank), axis_of(b, rank)
@@ -69,7 +69,7 @@ def _permute(imp: Importer, node: Any, x: Any, axes: list[int]) -> Any:
 
 
 def _from_front(imp: Importer, index: Any, size: ir.Expr) -> ir.Expr:
-    """An index that counts from the end when it is negative, counted from the front."""
+    """Normalize a possibly negative index to count from the front."""
     place = size_of(imp, index)
     if isinstance(place, ir.IntImm):
         return ir.add(size, place) if place.value < 0 else place
@@ -80,7 +80,7 @@ def _from_front(imp: Importer, index: Any, size: ir.Expr) -> ir.Expr:
 
 
 def _start(imp: Importer, start: Any, size: ir.Expr) -> ir.Expr:
-    """Where a slice begins, limited to the axis as in Python."""
+    """Start of a slice, clamped to the axis as in Python."""
     if start is None:
         return ir.const(0, "int64")
     place, zero = _from_front(imp, start, size), ir.const(0, "int64")
@@ -130,7 +130,7 @@ def _select(imp: Importer, node: Any, x: Any, dim: int, index: Any) -> Any:
     "aten.tensor_split.sections",
 )
 def _split(imp: Importer, node: Any, x: Any, parts: Any, dim: int = 0) -> list[Any]:
-    """The exporter knows the sizes of the parts; they follow one another."""
+    """Split into adjacent parts whose sizes the exporter computed."""
     axis = axis_of(dim, len(dims_of(x)))
     begin: ir.Expr = ir.const(0, "int64")
     out: list[Any] = []
@@ -161,7 +161,7 @@ def _unbind(imp: Importer, node: Any, x: Any, dim: int = 0) -> list[Any]:
 @TABLE.row("concat")
 def _cat(imp: Importer, node: Any, tensors: list[Any], dim: int = 0) -> Any:
     dtype, rank = result_type(node), len(node.meta["val"].shape)
-    # An empty vector joins anything, as a cache does that holds nothing yet.
+    # PyTorch lets an empty vector join tensors of any rank; an empty cache is one.
     kept = [t for t in tensors if len(dims_of(t)) == rank and not _is_empty_vector(t)]
     if not kept:
         return cast_to(imp, tensors[0], dtype)
@@ -175,7 +175,7 @@ def _is_empty_vector(x: Any) -> bool:
 
 @TABLE.overload("aten.select_scatter.default")
 def _select_scatter(imp: Importer, node: Any, x: Any, part: Any, dim: int, index: int) -> Any:
-    """`x` with `part` in place of one index of an axis."""
+    """Replace one index of an axis of `x` by `part`."""
     axis = axis_of(dim, len(dims_of(x)))
     shape = list(dims_of(part))
     shape.insert(axis, ir.const(1, "int64"))
@@ -194,7 +194,7 @@ def _slice_scatter(
     end: Any = None,
     step: int = 1,
 ) -> Any:
-    """`x` with `part` in place of a slice."""
+    """Replace a slice of `x` by `part`."""
     axis = axis_of(dim, len(dims_of(x)))
     begin = _start(imp, start, dims_of(x)[axis])
     if ir.is_const_int(dims_of(part)[axis], 0):
@@ -206,7 +206,7 @@ def _slice_scatter(
 
 
 def _inserted(imp: Importer, x: Any, part: Any, axis: int, begin: ir.Expr) -> Any:
-    """`x` with `part` from `begin` on along an axis."""
+    """Replace the elements of `x` from `begin` on along an axis by `part`."""
     end = imp.builder.analyzer.simplify(ir.add(begin, dims_of(part)[axis]))
     pieces = [cast_to(imp, part, x.tensor_info.dtype)]
     if not ir.is_const_int(begin, 0):
@@ -233,7 +233,7 @@ def _stack(imp: Importer, node: Any, tensors: list[Any], dim: int = 0) -> Any:
 def _repeat_interleave(
     imp: Importer, node: Any, x: Any, repeats: Any, dim: int | None = None, **ignored: Any
 ) -> Any:
-    """Each element several times in a row; of the flattened tensor without an axis."""
+    """Repeat each element; without an axis, of the flattened tensor."""
     if dim is None or not dims_of(x):
         x, dim = imp.builder.op("reshape", x, shape=(-1,)), 0
     return imp.builder.op("repeat", x, repeats=repeats, axis=dim)
@@ -252,7 +252,7 @@ def _gather(
 
 
 def _vector(imp: Importer, x: Any) -> Any:
-    """A number as a vector of one element, which PyTorch takes it for along an axis."""
+    """Reshape a number to a vector of one element, as PyTorch treats it along an axis."""
     return x if dims_of(x) else reshape(imp, x, (ir.const(1, "int64"),))
 
 
@@ -275,7 +275,7 @@ def _index(imp: Importer, node: Any, x: Any, indices: list[Any]) -> Any:
     axes = tuple(axis for axis, index in enumerate(indices) if index is not None)
     if axes == tuple(range(axes[0], axes[-1] + 1)):
         return imp.builder.op("index", x, *given, axes=axes if axes[0] else None)
-    # Indexed axes that are no neighbours come first in the result.
+    # Indexed axes that are not adjacent come first in the result.
     others = [axis for axis in range(len(dims_of(x))) if axis not in axes]
     moved = imp.builder.op("permute_dims", x, axes=(*axes, *others))
     return imp.builder.op("index", moved, *given)
@@ -285,7 +285,7 @@ def _index(imp: Importer, node: Any, x: Any, indices: list[Any]) -> Any:
 def _index_put(
     imp: Importer, node: Any, x: Any, indices: list[Any], value: Any, accumulate: bool = False
 ) -> Any:
-    """One number where a mask holds; other targets would be writes at computed positions."""
+    """Assign one number through a mask; other targets would write at computed positions."""
     masks = [i for i in indices if i is not None and i.tensor_info.dtype.is_bool]
     one = all(ir.is_const_int(d, 1) for d in dims_of(value))
     if len(masks) != 1 or masks != indices or not one or accumulate:
@@ -302,7 +302,7 @@ def _index_put(
 
 @TABLE.overload("aten.unfold.default")
 def _unfold(imp: Importer, node: Any, x: Any, dim: int, size: int, step: int) -> Any:
-    """Windows along an axis, whose elements are a last axis."""
+    """Windows along an axis; the elements of a window are a new last axis."""
     rank = len(dims_of(x))
     if not rank:
         return reshape(imp, x, node_shape(imp, node))
@@ -320,7 +320,7 @@ def _unfold(imp: Importer, node: Any, x: Any, dim: int, size: int, step: int) ->
 def _diagonal(
     imp: Importer, node: Any, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Any:
-    """The diagonal of two axes, as a last axis."""
+    """The diagonal of two axes, as a new last axis."""
     rank = len(dims_of(x))
     first, second = axis_of(dim1, rank), axis_of(dim2, rank)
     others = [a for a in range(rank) if a not in (first, second)]

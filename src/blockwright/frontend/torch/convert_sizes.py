@@ -1,6 +1,6 @@
-"""Converters of arithmetic on sizes: integers, and the floats that models make of them.
+"""Converters of arithmetic on sizes: integers, and floats computed from them.
 
-Values are Python numbers, or expressions of int64 and float64 where a size is symbolic.
+Values are Python numbers, or int64 and float64 expressions where a size is symbolic.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _sym_size(imp: Importer, node: Any, x: Any, dim: int) -> Any:
 
 @TABLE.overload(*(f"operator.{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge", "and")))
 def _condition(imp: Importer, node: Any, *sizes: Any) -> Any:
-    """A condition on sizes that the exporter asserts; ranges of symbols state it already."""
+    """Ignore a condition on sizes that the exporter asserts; the ranges of symbols imply it."""
     return None
 
 
@@ -36,7 +36,7 @@ def _is_float(value: Any) -> bool:
 
 
 def _arithmetic(fn: Callable[[Any, Any], Any], *, divides: bool = False) -> Converter:
-    """`fn` of numbers, or of expressions, which are floats where one of the two is."""
+    """Apply `fn` to numbers, or to expressions; the result is a float if either operand is."""
 
     def convert(imp: Importer, node: Any, a: Any, b: Any) -> Any:
         if not isinstance(a, ir.Expr) and not isinstance(b, ir.Expr):
@@ -81,7 +81,7 @@ def _float(imp: Importer, node: Any, a: Any) -> Any:
 
 
 def _whole(name: str) -> Converter:
-    """A float without its fraction: the integer expression that the exporter has for it."""
+    """Convert a float to an integer by the integer expression that the exporter computed."""
 
     def convert(imp: Importer, node: Any, a: Any) -> Any:
         return (

@@ -1,7 +1,7 @@
 """Converters of functions with a threshold: logit, softshrink, smooth_l1_loss, huber_loss.
 
-PyTorch's decompositions compute half precision in float32. Its kernels do not always: what each of
-them rounds, the threshold or every step, is written here.
+PyTorch's decompositions compute half precision in float32, but some of its kernels do not. These
+converters reproduce the kernels' rounding, of the threshold or of every step.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REDUCTIONS = (None, "mean", "sum")
 
 @TABLE.overload("aten.logit.default")
 def _logit(imp: Importer, node: Any, x: Any, eps: float | None = None) -> Any:
-    """log(x / (1 - x)) of x limited to [eps, 1 - eps]; every step is rounded."""
+    """log(x / (1 - x)) of x clamped to [eps, 1 - eps]; every step is rounded."""
     dtype = result_type(node)
     x = cast_to(imp, x, dtype)
     if eps is not None and eps >= 0:
@@ -48,7 +48,7 @@ def _logit(imp: Importer, node: Any, x: Any, eps: float | None = None) -> Any:
 
 @TABLE.overload("aten.softshrink.default")
 def _softshrink(imp: Importer, node: Any, x: Any, lambd: Any = 0.5) -> Any:
-    """x moved by lambd towards 0, and 0 where it is nearer; only the result is rounded."""
+    """x moved by lambd toward 0, and 0 if |x| <= lambd; only the result is rounded."""
     dtype = result_type(node)
     wide = _FLOAT32 if is_half(dtype) else dtype
     x = cast_to(imp, x, wide)
@@ -67,7 +67,7 @@ def _softshrink(imp: Importer, node: Any, x: Any, lambd: Any = 0.5) -> Any:
 def _robust_loss(
     imp: Importer, node: Any, x: Any, target: Any, reduction: int = 1, threshold: Any = 1.0
 ) -> Any:
-    """Quadratic in the distance below the threshold, linear above."""
+    """Loss that is quadratic in the distance below the threshold, linear above."""
     name, dtype = str(node.target).split(".")[1], result_type(node)
     rounded = not is_half(dtype) or (name, dtype.name) in _ROUNDED
     kind = dtype if rounded else _FLOAT32
@@ -90,6 +90,6 @@ def _robust_loss(
 
 
 def _choose(imp: Importer, condition: Any, a: Any, b: Any, dtype: ir.DType) -> Any:
-    """`a` where a condition holds, else `b`; one of them may be a number."""
+    """Select `a` where a condition holds, else `b`; one of them may be a number."""
     sides = [value if is_tensor(value) else element_of(imp, value, dtype) for value in (a, b)]
     return imp.builder.op("where", condition, *sides)

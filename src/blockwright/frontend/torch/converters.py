@@ -1,9 +1,9 @@
-"""One converter per overload: `(importer, node, *args, **kwargs) -> value`.
+"""One converter per PyTorch overload: `(importer, node, *args, **kwargs) -> value`.
 
-Values are graph expressions for tensors, `ir.Expr` or Python numbers for sizes and scalars. Which
-overloads are an operator row, the row says (`OpRow.torch`), and most are called as `calls` reads
-from their schema. What a row cannot say is written here and in the other files of converters:
-`convert_arithmetic`, `convert_layers`, `convert_shapes`, `convert_sizes`, `convert_thresholds`.
+Values are graph expressions for tensors, `ir.Expr` or Python numbers for sizes and scalars. An
+operator row lists its overloads (`OpRow.torch`); most of these are converted from their schema by
+`calls`. Converters that a row cannot describe are here and in `convert_arithmetic`,
+`convert_layers`, `convert_shapes`, `convert_sizes` and `convert_thresholds`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 TABLE = Registry()
 
-# Calls without a result that matter: assertions about metadata the annotations already state.
+# Calls without a result that can be dropped: assertions that the annotations imply.
 IGNORED = frozenset(
     {
         "aten._assert_tensor_metadata.default",
@@ -71,9 +71,9 @@ def _linear(imp: Importer, node: Any, x: Any, weight: Any, bias: Any = None) -> 
 def _addmm(
     imp: Importer, node: Any, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1
 ) -> Any:
-    """alpha · a · b + beta · bias; a beta of 0 leaves the bias out, whatever it holds.
+    """alpha · a · b + beta · bias; a beta of 0 drops the bias, even if it is NaN or infinite.
 
-    Factors of integers lose their fractions, as they do in PyTorch.
+    For integers, fractions of alpha and beta are truncated, as in PyTorch.
     """
     dtype = result_type(node)
     if not dtype.is_float:
@@ -120,7 +120,7 @@ def _attention(
 
 
 def _four_axes(imp: Importer, x: Any) -> Any:
-    """(batch, heads, length, size) of a tensor with fewer axes in front."""
+    """Reshape a tensor to (batch, heads, length, size), with leading axes of one if missing."""
     shape = dims_of(x)
     if len(shape) > 4:
         raise ImporterError("attention over more than four axes is not supported", code="BW507")
@@ -129,8 +129,10 @@ def _four_axes(imp: Importer, x: Any) -> Any:
 
 
 def _broadcast_batches(imp: Importer, q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
-    """The operands with as many batches each, queries with the heads of the result, and keys with
-    as many heads as values."""
+    """Broadcast queries, keys and values to common batches and numbers of heads.
+
+    Queries have the heads of the result, and keys as many heads as values.
+    """
 
     def stretched(x: Any, axis: int, *others: Any) -> Any:
         shape = dims_of(x)
@@ -147,7 +149,7 @@ def _broadcast_batches(imp: Importer, q: Any, k: Any, v: Any) -> tuple[Any, Any,
 
 
 def _as_long_as_keys(imp: Importer, keys: Any, values: Any) -> Any:
-    """Values, which are as many as keys: an export may give both numbers symbols of their own."""
+    """Cast the values to the length of the keys: an export may use two symbols for it."""
     length, (*outer, own, size) = dims_of(keys)[2], dims_of(values)
     known = ir.const_int(length) is not None and ir.const_int(own) is not None
     if known or ir.structural_equal(length, own):
@@ -189,7 +191,7 @@ def _log_softmax(imp: Importer, node: Any, x: Any, dim: int, dtype: Any = None) 
 
 
 def _along(imp: Importer, name: str, x: Any, dim: int) -> Any:
-    """An operator along an axis; PyTorch takes a single number for an axis of one."""
+    """Apply an operator along an axis; PyTorch treats a single number as an axis of one."""
     if dims_of(x):
         return imp.builder.op(name, x, axis=dim)
     one = reshape(imp, x, (ir.const(1, "int64"),))
@@ -201,7 +203,7 @@ def _rms_norm(
     imp: Importer, node: Any, x: Any, shape: Any, weight: Any = None, eps: float | None = None
 ) -> Any:
     if eps is None:
-        # PyTorch computes half types in float32, and takes that type's eps.
+        # PyTorch computes half types in float32, with that type's eps.
         eps = float(np.finfo("float64" if x.tensor_info.dtype.bits == 64 else "float32").eps)
     operands = (x,) if weight is None else (x, weight)
     return norm(imp, node, "rms_norm", operands, axes=tuple(range(-len(shape), 0)), eps=float(eps))
@@ -248,7 +250,7 @@ def _arange(imp: Importer, node: Any, *bounds: Any, step: Any = 1, **ignored: An
 
 
 def _whole_arange(imp: Importer, node: Any, begin: Any, step: Any, dtype: ir.DType) -> Any:
-    """Integers from bounds with fractions, which PyTorch cuts off before it steps."""
+    """Integers from fractional bounds, which PyTorch truncates before stepping."""
     begin, step = (int(v) if isinstance(v, float) else v for v in (begin, step))
     (count,) = node_shape(imp, node)
     end = ir.add(size_of(imp, begin), ir.mul(count, size_of(imp, step)))
@@ -296,7 +298,7 @@ TABLE.overload(
 
 
 def _all_converters() -> dict[str, Converter]:
-    """Overload → converter: each row says which overloads it is; compositions come beside them."""
+    """Overload → converter: from the overloads of each row, and from the tables of compositions."""
     families = (
         TABLE,
         convert_arithmetic.TABLE,

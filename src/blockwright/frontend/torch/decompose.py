@@ -1,7 +1,7 @@
-"""Decomposition of the operators that nothing covers, each alone.
+"""Decompose the operators that no converter covers, one by one.
 
-PyTorch knows how to write many operators by means of others. Only those that the importer does not
-know are rewritten, so that attention, normalisation and what else has a row stay whole.
+PyTorch can express many operators by others. Only operators that the importer does not know are
+decomposed, so that attention, normalization and all others with a row stay whole.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from typing import Any
 from blockwright.frontend.torch.names import origin, target_name
 from blockwright.support import BlockwrightError, Diagnostic, ImporterError
 
-_ROUNDS = 8  # decompositions consist of operators that may have to be decomposed in turn
+_ROUNDS = 8  # most rounds; a decomposition may contain operators that must be decomposed in turn
 
 
 def with_known_operators(program: Any, known: Container[str]) -> Any:
-    """The program with operators outside of `known` decomposed where PyTorch knows how.
+    """Decompose the operators outside of `known` where PyTorch can.
 
-    Raises: ImporterError BW501 listing the operators that remain, with the lines they come from;
-        BW509 where a decomposition gives another type than its operator.
+    Raises: ImporterError BW501 listing the operators that remain, with their source lines; BW509 if
+    a
+        decomposition has another result type than its operator.
     """
     result = decomposed(program, known)
     missing = unknown_nodes(result, known)
@@ -33,8 +34,10 @@ def with_known_operators(program: Any, known: Container[str]) -> Any:
 
 
 def _require_same_types(before: Any, after: Any) -> None:
-    """Raise where a result's type or rank has changed: a few of PyTorch's decompositions err, as
-    that of `bucketize` with no boundaries."""
+    """Raise if a result's type or rank has changed.
+
+    A few of PyTorch's decompositions are wrong, for example that of `bucketize` without boundaries.
+    """
     for old, new in zip(_results(before), _results(after), strict=True):
         kinds = [(v.dtype, len(v.shape)) for v in (old, new) if hasattr(v, "shape")]
         if len(set(kinds)) > 1:
@@ -48,14 +51,14 @@ def _require_same_types(before: Any, after: Any) -> None:
 
 
 def _results(program: Any) -> list[Any]:
-    """What the exporter knows of each result of a program."""
+    """The exporter's metadata of each result of a program."""
     names = {spec.name for spec in program.graph.output_node().args[0] if hasattr(spec, "name")}
     values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.name in names}
     return [values.get(name) for name in program.graph_signature.user_outputs]
 
 
 def decomposed(program: Any, known: Container[str]) -> Any:
-    """The program after all that PyTorch can decompose of what is not `known`."""
+    """Decompose, in several rounds, every operator that is not `known` and that PyTorch can."""
     for _ in range(_ROUNDS):
         table = decompositions(unknown_nodes(program, known))
         if not table:
@@ -67,14 +70,14 @@ def decomposed(program: Any, known: Container[str]) -> Any:
 def rewritten(program: Any, table: dict[Any, Any]) -> Any:
     """The program in functional form, with the operators of `table` decomposed.
 
-    Raises: ImporterError BW509 when PyTorch fails to.
+    Raises: ImporterError BW509 if PyTorch fails.
     """
     from torch import _C
 
-    dispatch: Any = _C  # below autograd, which decomposes a few operators, asked or not
+    dispatch: Any = _C  # below autograd, which would decompose a few operators unasked
     try:
         with warnings.catch_warnings(), dispatch._AutoDispatchBelowAutograd():
-            warnings.simplefilter("ignore")  # PyTorch warns of what it calls itself
+            warnings.simplefilter("ignore")  # pyTorch warns about its own calls
             return program.run_decompositions(table)
     except BlockwrightError:
         raise
@@ -91,7 +94,7 @@ def rewritten(program: Any, table: dict[Any, Any]) -> Any:
 
 
 def decompositions(operators: Iterable[Any]) -> dict[Any, Any]:
-    """The operators that PyTorch can decompose, with how it does."""
+    """Operator → decomposition, for the operators that PyTorch can decompose."""
     return {op: how for op in operators if (how := decomposition(op)) is not None}
 
 
@@ -106,7 +109,7 @@ def unknown_nodes(program: Any, known: Container[str]) -> dict[Any, list[Any]]:
 
 @functools.cache
 def _tables() -> tuple[Any, Any]:
-    """PyTorch's tables of decompositions; it takes a tenth of a second to make the first."""
+    """PyTorch's decomposition tables; building the first takes a tenth of a second."""
     import torch
     from torch import _decomp
 
@@ -115,14 +118,14 @@ def _tables() -> tuple[Any, Any]:
 
 
 def decomposition(op: Any) -> Callable[..., Any] | None:
-    """How PyTorch writes an operator by means of others; None where it does not."""
+    """PyTorch's decomposition of an operator; None if it has none."""
     own = _OWN.get(target_name(op))
     if own is not None:
         return own
     for table in _tables():
         if op in table:
             return _whole_ends(op, _on_common_types(op, table[op]))
-    composite = getattr(op, "_can_decompose", None)  # operators of Python have none
+    composite = getattr(op, "_can_decompose", None)  # Python operators have none
     if composite is None or not composite():
         return None
 
@@ -133,7 +136,7 @@ def decomposition(op: Any) -> Callable[..., Any] | None:
 
 
 def _diagonal_scatter(x: Any, diagonal: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """`x` with another diagonal, in functional form: PyTorch's decomposition writes in place."""
+    """`x` with its diagonal replaced, in functional form; PyTorch's own writes in place."""
     import torch
     from torch.nn.functional import pad
 
@@ -147,8 +150,10 @@ def _diagonal_scatter(x: Any, diagonal: Any, offset: int = 0, dim1: int = 0, dim
 
 
 def _whole_ends(op: Any, how: Callable[..., Any]) -> Callable[..., Any]:
-    """A decomposition of a range, whose ends are converted to an integer type first, as PyTorch's
-    kernel does: a range from 4.3 begins at 4."""
+    """Decomposition of a range that first converts its ends to an integer type.
+
+    PyTorch's kernel does so: a range from 4.3 begins at 4.
+    """
     import torch
 
     if op.overloadpacket not in (torch.ops.aten.linspace, torch.ops.aten.logspace):
@@ -169,9 +174,9 @@ _OWN: dict[str, Callable[..., Any]] = {"aten.diagonal_scatter.default": _diagona
 
 
 def _on_common_types(op: Any, how: Callable[..., Any]) -> Callable[..., Any]:
-    """A decomposition, on tensors without axes that are rounded to the half type beside them.
+    """Decomposition that rounds tensors without axes to the half type of the other operands.
 
-    So do PyTorch's kernels, where its decompositions compute all in float32.
+    PyTorch's kernels do so, where its decompositions compute everything in float32.
     """
     import torch
 

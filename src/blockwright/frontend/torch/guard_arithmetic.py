@@ -1,8 +1,8 @@
-"""Python arithmetic of sizes, as it stands in the guards of an exported program.
+"""Translate the Python arithmetic on sizes in guards of an exported program to expressions.
 
-Values are int64, float64 or bool, and operators do what Python's do: `/` divides in floating
-point, `//` and `%` round down, `round` rounds halves to even. Values fit their type: a guard on a
-product of sizes is one on a number of elements.
+Values are int64, float64 or bool, with Python's semantics: `/` divides in floating point, `//` and
+`%` round down, `round` rounds halves to even. Values do not overflow: a guard on a product of sizes
+concerns a number of elements.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _INT, _FLOAT = ir.dtype_of("int64"), ir.dtype_of("float64")
 _HIGHEST_POWER = 8
 
 Size: TypeAlias = Callable[[ast.expr], ir.Expr]
-"""A size of an input; raises NotCovered where the expression is none."""
+"""Translates a size of an input; raises NotCovered for other expressions."""
 
 
 class NotCovered(Exception):
-    """An expression that is no arithmetic of sizes."""
+    """An expression that is not arithmetic on sizes."""
 
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[ir.Expr, ir.Expr], ir.Expr]] = {
@@ -50,8 +50,11 @@ _COMPARISONS: dict[type[ast.cmpop], type[ir.CompareOp]] = {
 
 
 def truth(node: ast.expr, size: Size, divisors: list[ir.Expr]) -> ir.Expr:
-    """A condition. `divisors` takes the conditions under which it can be evaluated: that what is
-    divided by is not zero."""
+    """Translate a condition.
+
+    The conditions under which it can be evaluated, that divisors are not zero, are appended to
+    `divisors`.
+    """
     match node:
         case ast.Constant(value=bool(known)):
             return ir.const(known, "bool")
@@ -72,7 +75,7 @@ def truth(node: ast.expr, size: Size, divisors: list[ir.Expr]) -> ir.Expr:
 
 
 def all_in_turn(conditions: Sequence[ir.Expr]) -> ir.Expr:
-    """Whether all conditions hold; each is evaluated only where those before it do."""
+    """Conjunction of all conditions; each is evaluated only if those before it hold."""
     result: ir.Expr = ir.const(True, "bool")
     for condition in reversed(conditions):
         false = ir.const(False, "bool")
@@ -84,7 +87,7 @@ def all_in_turn(conditions: Sequence[ir.Expr]) -> ir.Expr:
 def _joined(
     op: ast.boolop, before: ir.Expr, node: ast.expr, size: Size, divisors: list[ir.Expr]
 ) -> ir.Expr:
-    """`before and node`, or `before or node`; `node` is not evaluated where `before` decides."""
+    """`before and node`, or `before or node`, with short-circuit evaluation."""
     own: list[ir.Expr] = []
     holds = truth(node, size, own)
     both = isinstance(op, ast.And)
@@ -102,7 +105,7 @@ def _compare(op: ast.cmpop, a: ir.Expr, b: ir.Expr) -> ir.Expr:
 
 
 def number(node: ast.expr, size: Size, divisors: list[ir.Expr]) -> ir.Expr:
-    """A value, int64 or float64."""
+    """Translate a value, int64 or float64."""
     match node:
         case ast.Constant(value=bool()):
             raise NotCovered
@@ -129,7 +132,7 @@ def number(node: ast.expr, size: Size, divisors: list[ir.Expr]) -> ir.Expr:
 def _chosen(
     test: ast.expr, body: ast.expr, other: ast.expr, size: Size, divisors: list[ir.Expr]
 ) -> ir.Expr:
-    """`body if test else other`, of which one is evaluated."""
+    """`body if test else other`; only one of them is evaluated."""
     condition = truth(test, size, divisors)
     of_body: list[ir.Expr] = []
     of_other: list[ir.Expr] = []
@@ -142,7 +145,7 @@ def _chosen(
 
 
 def _alike(a: ir.Expr, b: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
-    """Both as integers, or both as floats."""
+    """Convert both to integers, or both to floats."""
     if a.dtype is b.dtype:
         return a, b
     return ir.cast_to(a, _FLOAT), ir.cast_to(b, _FLOAT)
@@ -164,7 +167,7 @@ def _operation(op: ast.operator, a: ir.Expr, b: ir.Expr, divisors: list[ir.Expr]
 
 
 def _power(base: ir.Expr, exponent: float) -> ir.Expr:
-    """A small whole power, or a root; Python gives a float where one of the two is."""
+    """A small integral power, or a root; a float if either operand is, as in Python."""
     if exponent == 0.5:
         return _root(base)
     if exponent != int(exponent) or not 1 <= exponent <= _HIGHEST_POWER:
@@ -208,13 +211,13 @@ def _one_if(op: type[ir.CompareOp], a: ir.Expr, b: ir.Expr) -> ir.Expr:
 
 
 def _rounded_down(value: ir.Expr) -> ir.Expr:
-    """By conversion, which truncates: processors differ in whether they have a floor."""
+    """Floor, by truncating conversion: not all processors have a floor instruction."""
     whole = ir.cast_to(value, _INT)
     return ir.sub(whole, _one_if(ir.GT, whole, value))
 
 
 def _nearest(value: ir.Expr) -> ir.Expr:
-    """The nearest integer, the even one of two."""
+    """Round to the nearest integer, ties to even."""
     if value.dtype is _INT:
         return value
     below = _rounded_down(value)

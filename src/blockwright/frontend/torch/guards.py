@@ -1,13 +1,13 @@
 """Guards of an exported program, checked at every call.
 
-PyTorch's export follows one path through the model, that of the example inputs, and writes down
-what it assumed of sizes on the way: guards, as Python text. Where one fails, the exported program
-may differ from the model.
+PyTorch's export traces one path through the model, that of the example inputs, and records its
+assumptions about sizes as guards, in Python text. If a guard fails, the exported program may differ
+from the model.
 
     (L['x'].size()[1] // 2) % 4 == 0          # L['flat_args'][0] for L['x'] in strict exports
 
-The texts are made by `ShapeGuardPythonPrinter` of `torch.fx.experimental.symbolic_shapes`. Types,
-ranks and constants are not among them: a call checks these anyway.
+The texts are written by `ShapeGuardPythonPrinter` of `torch.fx.experimental.symbolic_shapes`. They
+do not cover types, ranks and constants, which every call checks anyway.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _UNCHECKED = (
 
 @dataclasses.dataclass(frozen=True)
 class Guard:
-    """What the exported program assumes of the sizes of a call.
+    """An assumption of the exported program about the sizes of a call.
 
     Attributes:
-        text: as PyTorch writes it, with the names of the arguments: ``x.size()[0] > 5``.
-        conditions: hold one after the other; divisors are tested before they divide.
-        found: the sizes in the text, ``x.size()[0]``.
+        text: the guard as PyTorch writes it, with argument names: ``x.size()[0] > 5``.
+        conditions: evaluated in order; divisors are checked before they are used.
+        found: the sizes that occur in the text, ``x.size()[0]``.
     """
 
     text: str
@@ -54,7 +54,7 @@ class Guard:
     found: Mapping[str, ir.Expr]
 
     def error(self) -> tuple[str, tuple[ir.Expr, ...]]:
-        """Message of a call that fails, as a format, and the values in it."""
+        """Error message for a failing call, as a format, and the values in it."""
         result = ", ".join(f"{_escaped(name)} = %d" for name in self.found)
         text = (
             f"BW719: this program was exported for sizes where {_escaped(self.text)}, "
@@ -66,13 +66,13 @@ class Guard:
 def checked_guards(
     program: Any, shapes: Mapping[str, Sequence[ir.Expr]], known: Analyzer
 ) -> list[Guard]:
-    """Guards of an exported program that are to be checked at calls.
+    """The guards of an exported program that calls must check.
 
-    Those that follow from what is `known` of sizes are left out. Warns (BW510) of guards that are
-    not understood.
+    Guards implied by the `known` facts about sizes are left out. Warns (BW510) about guards that
+    cannot be translated.
 
     Args:
-        shapes: the dimensions of each input, by the name of its placeholder.
+        shapes: the dimensions of each input, by placeholder name.
     """
     sources = _sources(program)
     checked: list[Guard] = []
@@ -99,10 +99,10 @@ def checked_guards(
 def common_factors(
     program: Any, shapes: Mapping[str, Sequence[ir.Expr]], example: Mapping[ir.Var, int]
 ) -> dict[ir.Var, int]:
-    """Symbol → a number that divides all of its values for which the guards seem to hold.
+    """Symbol → a common divisor of the values for which its guards hold, found by trial.
 
-    The guards of `x.view(4, -1)` hold for multiples of 4. They are tried on values of each symbol,
-    with the others as in the `example` of the export.
+    The guards of `x.view(4, -1)` hold for multiples of 4. Each symbol's guards are evaluated on
+    sample values, with all other symbols as in the `example` of the export.
     """
     sources = _sources(program)
     conditions: list[ir.Expr] = []
@@ -134,14 +134,14 @@ def _escaped(text: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Source:
-    """An input: what the user calls it, and its placeholder."""
+    """An input: its name for the user, and its placeholder."""
 
     text: str
     placeholder: str
 
 
 def _sources(program: Any) -> dict[str, _Source]:
-    """The inputs by the expressions that stand for them in guards."""
+    """The inputs, by the expressions that denote them in guards."""
     import torch.utils._pytree as pytree
 
     users = [str(name) for name in program.graph_signature.user_inputs]
@@ -149,7 +149,7 @@ def _sources(program: Any) -> dict[str, _Source]:
     try:
         args, named = pytree.tree_unflatten(range(len(users)), program.call_spec.in_spec)
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
-        return result  # a class that is made of tensors alone
+        return result  # a class that accepts tensors only
     graph = program.module_call_graph
     names: list[str] = list(getattr(graph[0].signature, "forward_arg_names", None) or ())
     bound = {**dict(zip(names, args, strict=False)), **named}
@@ -168,7 +168,7 @@ def _sources(program: Any) -> dict[str, _Source]:
 
 
 def _leaves(tree: Any) -> list[tuple[Any, int]]:
-    """Paths and leaves of a nest of numbers."""
+    """Paths and leaves of nested containers of numbers."""
     import torch.utils._pytree as pytree
 
     leaves: list[Any] = pytree.tree_leaves_with_path(tree)
@@ -180,7 +180,7 @@ def _normal(text: str) -> str:
 
 
 class _Reader:
-    """Reads one guard."""
+    """Translates one guard."""
 
     def __init__(
         self, sources: Mapping[str, _Source], shapes: Mapping[str, Sequence[ir.Expr]]
@@ -220,7 +220,7 @@ class _Renamed(ast.NodeTransformer):
 
 
 def _readable(text: str, sources: Mapping[str, _Source]) -> str:
-    """A guard with the arguments' own names."""
+    """A guard with the user's names of arguments."""
     try:
         tree = ast.parse(text, mode="eval")
     except SyntaxError:

@@ -2,11 +2,11 @@
 
     mod = from_exported_program(ep)     # IRModule with the graph function "main"
 
-The program is taken as exported, before decomposition, so that attention, linear, layer
-normalisation and GELU stay whole. What no operator row covers directly is composed of rows by
-converters of our own (`converters`), and what these do not know either is decomposed by PyTorch
-(`decompose`). Parameters become named constants; user inputs, in order, parameters.
-All uncovered operators are reported at once, with the source lines they come from.
+The program is imported as exported, before decomposition, so that attention, linear, layer
+normalization and GELU stay whole. Operators without a row are composed of rows by `converters`;
+PyTorch decomposes those that have no converter either (`decompose`). Model parameters become named
+constants; user inputs, in order, become function parameters. All uncovered operators are reported
+at once, with their source lines.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from blockwright.runtime.results import remember_class
 from blockwright.support import BlockwrightError, ImporterError
 
 KNOWN = frozenset(CONVERTERS) | IGNORED
-"""Overloads that are imported as they are; others are decomposed."""
+"""Overloads that are imported directly; others are decomposed."""
 
 
 def to_numpy(tensor: Any, path: str) -> np.ndarray[Any, Any]:
-    """The parameter at `path` as a contiguous array; bfloat16 keeps its bits."""
+    """The model parameter at `path` as a contiguous array; bfloat16 keeps its bits."""
     import ml_dtypes
     import torch
 
@@ -50,7 +50,7 @@ def to_numpy(tensor: Any, path: str) -> np.ndarray[Any, Any]:
 
 
 class Importer:
-    """State of one import: symbols, builder, values of graph nodes so far."""
+    """State of one import: symbols, graph builder, values of graph nodes so far."""
 
     def __init__(self, program: Any, dynamic_shapes: Any = None) -> None:
         self.call = program.call_spec, program.module_call_graph
@@ -62,7 +62,7 @@ class Importer:
         self._begin({})
 
     def _begin(self, factors: Mapping[str, int]) -> None:
-        """Nothing is imported yet; `factors` are those of the exporter's symbols."""
+        """Reset the import; `factors` are the known divisors of the exporter's symbols."""
         ranges = self.program.range_constraints
         self.symbols = SymbolTable(ranges, self.dynamic_names, factors)
         self.values: dict[str, Any] = {}
@@ -72,7 +72,7 @@ class Importer:
         self.input_leaves: list[int | _Constant] = []
 
     def _bounds(self) -> dict[str, Any]:
-        """Ranges are wanted before the first parameter is made: visit all input sizes."""
+        """Ranges of all symbols in input sizes; needed before the first parameter is created."""
         sizes = [
             size for node in self._inputs() for size in getattr(node.meta.get("val"), "shape", ())
         ]
@@ -81,10 +81,10 @@ class Importer:
         return self.symbols.bounds(sizes)
 
     def run(self) -> ir.IRModule:
-        """The module; raises ImporterError listing every problem.
+        """Import the program; raises ImporterError listing every problem.
 
-        Shapes that do not fit for all sizes may do so for those that the guards leave; then sizes
-        that have a common factor are written with it.
+        Shapes that do not match for all sizes may match for those that the guards allow. The import
+        is then repeated with each size written as a multiple of its common factor.
         """
         try:
             return self._import()
@@ -96,7 +96,7 @@ class Importer:
         return self._import()
 
     def _common_factors(self) -> dict[str, int]:
-        """Exporter symbol → a factor of all sizes that fulfil the guards."""
+        """Exporter symbol → a factor of all sizes that satisfy the guards."""
         example: dict[ir.Var, int] = {}
         for node in self._inputs():
             for size in getattr(node.meta.get("val"), "shape", ()):
@@ -111,7 +111,7 @@ class Importer:
         return [node for node in self.program.graph.nodes if node.op == "placeholder"]
 
     def _input_shapes(self) -> dict[str, tuple[ir.Expr, ...]]:
-        """The dimensions of each input, by the name of its placeholder."""
+        """The dimensions of each input, by placeholder name."""
         shapes: dict[str, tuple[ir.Expr, ...]] = {}
         for node in self._inputs():
             shape = getattr(node.meta.get("val"), "shape", ())
@@ -183,24 +183,24 @@ class Importer:
         return self.builder.op("permute_dims", stored, axes=counted(order))
 
     def _check_sizes(self) -> None:
-        """Check the export's guards on sizes at every call, by casts of their truth."""
+        """Check the export's guards on sizes at every call, by a `match_cast` of their truth."""
         for guard in checked_guards(self.exported, self._input_shapes(), self.builder.analyzer):
             message, values = guard.error()
             for condition in guard.conditions:
                 self.require(condition, message, values)
 
     def require(self, condition: ir.Expr, message: str, values: Sequence[ir.Expr] = ()) -> None:
-        """Fail the calls for whose sizes a condition does not hold.
+        """Reject calls with sizes for which a condition does not hold.
 
         Args:
-            message: with code and remedy, and `%d` for each of `values`.
+            message: error text with code and remedy, and `%d` for each of `values`.
         """
         holds = ir.PrimInfo(ir.dtype_of("bool"), ir.const(True, "bool"))
         value = ir.PrimValue(condition, info=ir.PrimInfo(condition.dtype, condition))
         self.builder.match_cast(value, holds, "guard", message, values)
 
     def info_of(self, value: Any) -> ir.TensorInfo:
-        """Annotation of a fake tensor."""
+        """Tensor annotation of a fake tensor."""
         shape = tuple(self.symbols.dim(s) for s in value.shape)
         return ir.TensorInfo(shape, torch_dtype(value.dtype), len(shape))
 
@@ -224,7 +224,7 @@ class Importer:
             ) from error
 
     def operand(self, value: Any) -> Any:
-        """An fx argument: graph nodes become their values, containers are followed."""
+        """Convert an fx argument: graph nodes to their values, containers recursively."""
         if type(value).__name__ == "Node":
             return self.values[value.name]
         if isinstance(value, (list, tuple)):
@@ -259,7 +259,7 @@ class Importer:
         return ir.IRModule({"main": function}, attrs)
 
     def _result(self, value: Any) -> Any:
-        """The value of an output; a number that is known when exporting is no node."""
+        """The value of an output; a number known at export has no node."""
         if value is None:
             return None
         if type(value).__name__ != "Node":
@@ -279,21 +279,23 @@ class Importer:
         spec = self.program.call_spec.out_spec
         try:
             tree = pytree.tree_unflatten(leaves, spec)
-        except Exception as error:  # a class that cannot be made of anything but tensors
+        except Exception as error:  # a class that accepts tensors only
             raise _unknown_structure(str(spec).split(",")[0]) from error
         return _as_json(tree)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Constant:
-    """An argument that is no tensor, as text: its value is part of the program."""
+    """An argument that is not a tensor, as text: its value is part of the program."""
 
     text: str
 
 
 def _input_tree(call: tuple[Any, Any], leaves: list[int | _Constant]) -> dict[str, Any] | None:
-    """How the model's arguments nest (see `runtime.inputs`); None where they are single tensors,
-    and where a container is of a kind that calls cannot take apart."""
+    """The nesting of the model's arguments (see `runtime.inputs`).
+
+    None if all arguments are single tensors, or if calls cannot take a container apart.
+    """
     import torch.utils._pytree as pytree
 
     spec, graph = call
@@ -301,7 +303,7 @@ def _input_tree(call: tuple[Any, Any], leaves: list[int | _Constant]) -> dict[st
         args, named = pytree.tree_unflatten(leaves, spec.in_spec)
         trees = tuple(_as_json(v) for v in (*args, *named.values()))
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError, BlockwrightError):
-        return None  # a class that is made of tensors alone
+        return None  # a class that accepts tensors only
     known = getattr(graph[0].signature, "forward_arg_names", None) if graph else None
     names = tuple(known or ())
     if len(names) != len(trees) or set(names[len(args) :]) != set(named):
@@ -341,7 +343,7 @@ def _as_json(tree: Any) -> Any:
 
 
 def _of_class(kind: type[Any], plain: tuple[type[Any], ...], tree: dict[str, Any]) -> Any:
-    """A part of a tree with the class that the model's results have there."""
+    """Tag a part of a tree with the container class of the model's results."""
     return tree if kind in plain else {**tree, "class": remember_class(kind)}
 
 
@@ -365,7 +367,7 @@ def from_exported_program(program: Any, dynamic_shapes: Any = None) -> ir.IRModu
 
     Args:
         program: a `torch.export.ExportedProgram`.
-        dynamic_shapes: what the export was given; the names of its dimensions appear in messages.
+        dynamic_shapes: the argument of the export; names of its dimensions appear in messages.
 
     Raises:
         ImporterError: BW501 lists all uncovered operators; BW503–BW506 name the unsupported part.

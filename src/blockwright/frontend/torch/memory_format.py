@@ -1,7 +1,7 @@
-"""Memory formats: which tensors of an exported program lie channels-last.
+"""Memory formats: find the channels-last tensors of an exported program.
 
-The exporter runs the model on stand-ins that carry strides, those of the example inputs to begin
-with. So it knows which inputs and which results lie channels-last, as they would in PyTorch.
+The exporter runs the model on fake tensors with strides, starting from those of the example inputs.
+Their strides show which inputs and results are channels-last in PyTorch.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _RANKS = (4, 5)  # torch.channels_last and torch.channels_last_3d
 
 
 def memory_order(value: Any) -> Order:
-    """The axes as they lie in memory, for a tensor that is channels-last; () for others.
+    """The axes in memory order, for a channels-last tensor; () for others.
 
-    Symbolic sizes are taken as in the example: code for another order would be right as well, and
-    copy what does not lie so.
+    Symbolic sizes are assumed as in the example. If another order occurs at run time, the result is
+    still correct, at the cost of a copy.
     """
     rank = value.dim()
     if rank not in _RANKS:
@@ -30,18 +30,18 @@ def memory_order(value: Any) -> Order:
 
 
 def counted(order: Order) -> Order:
-    """The permutation from the stored axes back to those that are counted."""
+    """The inverse permutation: from the stored axes back to the logical ones."""
     return tuple(order.index(axis) for axis in range(len(order)))
 
 
 def _numbers(values: Sequence[Any]) -> list[int] | None:
-    """Sizes as in the example; None when one is known only at run time."""
+    """Sizes as in the example; None if one is known only at run time."""
     result = [v if isinstance(v, int) else v.node.hint for v in values]
     return None if any(v is None for v in result) else [int(v) for v in result]
 
 
 def _lies(sizes: Sequence[int], strides: Sequence[int], order: Order) -> bool:
-    """Whether the elements follow one another along the axes in that order."""
+    """Whether the elements are contiguous in that order of axes."""
     wanted = 1
     for axis in reversed(order):
         if sizes[axis] != 1 and strides[axis] != wanted:

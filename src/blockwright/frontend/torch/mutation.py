@@ -1,8 +1,8 @@
-"""Operators that change a tensor in place, read as operators that give a new one.
+"""Rewrite in-place operators as functional ones.
 
-`relu_(x)` means `relu(x)` as long as nobody looks at the old x, nor at a view of it, afterwards.
-Where that shows from the graph, as in most networks, nothing needs to be done; otherwise PyTorch
-rewrites the program in functional form.
+`relu_(x)` equals `relu(x)` unless the old x, or a view of it, is read afterwards. If the graph
+proves that it is not, as in most networks, nothing changes; otherwise PyTorch rewrites the program
+in functional form.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from blockwright.frontend.torch.decompose import decompositions, rewritten
 from blockwright.frontend.torch.names import origin
 from blockwright.support import ImporterError
 
-# Composite operators whose results are always memory of their own. Other composites may give back
-# an argument, or a view of it, without saying so in their schema: dropout outside of training,
-# type_as of a tensor that has the type, meshgrid, einsum.
+# Composite operators whose results never alias their arguments. Other composites may return an
+# argument or a view of it although their schema does not say so: dropout outside of training,
+# type_as of a tensor that already has the type, meshgrid, einsum.
 _COMPUTES = frozenset(
     "matmul linear batch_norm layer_norm group_norm instance_norm rms_norm softmax log_softmax "
     "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d max_pool1d max_pool2d "
@@ -33,9 +33,9 @@ _DROPOUTS = frozenset(
 
 
 def functional(program: Any) -> Any:
-    """The program, without operators whose effect in place matters.
+    """The program without in-place operators whose side effect matters.
 
-    Raises: ImporterError BW507 where one writes through a tensor whose elements share memory.
+    Raises: ImporterError BW507 if one writes through a tensor whose elements share memory.
     """
     if all(_harmless(node) for node in program.graph.nodes):
         return program
@@ -52,9 +52,9 @@ def functional(program: Any) -> Any:
 
 
 def _refuse_repeated(program: Any) -> None:
-    """Raise ImporterError BW507 where an operator writes into a tensor that `expand` made.
+    """Raise ImporterError BW507 if an operator writes into a tensor made by `expand`.
 
-    PyTorch's functional form adds up the changes of all elements that are one in memory.
+    PyTorch's functional form adds up the changes of all elements that share one memory location.
     """
     for node in program.graph.nodes:
         if any(_repeats(changed) for changed in _written(node)):
@@ -79,7 +79,7 @@ def _written(node: Any) -> list[Any]:
 
 
 def _repeats(node: Any) -> bool:
-    """Whether a value is a view of a tensor that has an axis without a stride, or is one."""
+    """Whether a value is, or is a view of, a tensor with an axis of stride 0."""
     seen, stack = {node}, [node]
     while stack:
         value = stack.pop()
@@ -100,7 +100,7 @@ def _strides(node: Any) -> tuple[Any, ...]:
 
 
 def _is_view(node: Any, source: Any) -> bool:
-    """Whether a value lies in the memory of one of its operator's arguments."""
+    """Whether a value aliases one of its operator's arguments."""
     import torch
 
     schema = getattr(node.target, "_schema", None)
@@ -122,9 +122,9 @@ def _memory(tensor: Any) -> Any:
 
 @contextmanager
 def _identities_as_aliases(program: Any) -> Generator[None, None, None]:
-    """Operators that give back their argument itself stand as `alias`; afterwards as before.
+    """Temporarily replace operators that return their argument itself by `alias`.
 
-    PyTorch's rewriting takes the result of dropout for a copy, also outside of training.
+    PyTorch's rewriting treats the result of dropout as a copy, also outside of training.
     """
     import torch
 
@@ -145,7 +145,7 @@ def _identities_as_aliases(program: Any) -> Generator[None, None, None]:
 
 
 def _is_identity(node: Any) -> bool:
-    """Whether a node is dropout outside of training, or a conversion to the type at hand."""
+    """Whether a node is dropout outside of training, or a conversion to the type it already has."""
     name = str(node.target)
     if name in _DROPOUTS:
         return _does_nothing(node)
@@ -155,7 +155,7 @@ def _is_identity(node: Any) -> bool:
 
 
 def refuse_changes(program: Any) -> None:
-    """Raise ImporterError BW507 when a model changes an input or a buffer."""
+    """Raise ImporterError BW507 if a model changes an input or a buffer."""
     signature = program.graph_signature
     changed = {**signature.buffers_to_mutate, **signature.user_inputs_to_mutate}
     if changed:
@@ -175,7 +175,7 @@ def _alias(value: Any) -> Any:
 
 
 def _harmless(node: Any) -> bool:
-    """Whether nothing after a node can tell that it changed its argument."""
+    """Whether no later node can observe that a node changed its argument."""
     schema = getattr(node.target, "_schema", None) if node.op == "call_function" else None
     if schema is None or not schema.is_mutable:
         return True
@@ -191,15 +191,15 @@ def _harmless(node: Any) -> bool:
 
 
 def _does_nothing(node: Any) -> bool:
-    """Whether a node leaves its argument as it is: dropout outside of training."""
+    """Whether a node returns its argument unchanged: dropout outside of training."""
     training = node.args[2] if len(node.args) > 2 else node.kwargs.get("train", True)
     return "dropout" in str(node.target) and not training
 
 
 def _is_fresh(node: Any) -> bool:
-    """Whether a node's value is memory of its own, which no other value shares.
+    """Whether a node's value has its own memory, which no other value aliases.
 
-    What an operator in place gives back was its argument, looked at by `_harmless`.
+    The result of an in-place operator is its argument, which `_harmless` checked.
     """
     if node.op != "call_function":
         return False
@@ -210,13 +210,13 @@ def _is_fresh(node: Any) -> bool:
 
 
 def _may_alias(operator: Any) -> bool:
-    """Whether an operator may give back memory of an argument that its schema does not mention."""
+    """Whether an operator's result may alias an argument without an annotation in its schema."""
     name = str(operator).split(".")[1]
     return name == "_unsafe_view" or (operator._can_decompose() and name not in _COMPUTES)
 
 
 def _gives_view(node: Any) -> bool:
-    """Whether a user of a value may give back memory of it."""
+    """Whether a user of a value may return an alias of it."""
     if node.op != "call_function":
         return True  # an output, which would then show the change
     schema = getattr(node.target, "_schema", None)

@@ -1,4 +1,4 @@
-"""Names of an exported program's operators, and the lines of the model its nodes come from."""
+"""Names of an exported program's operators, and the model's source lines of its nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _LINE = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+)')
 def target_name(target: Any) -> str:
     """`aten.add.Tensor` for an overload, `operator.mul` for a Python function.
 
-    `aten.add_.Tensor` has that name too: where the effect in place matters, it is gone by now.
+    `aten.add_.Tensor` has the same name: in-place operators whose side effect matters are gone by
+    then.
     """
     text = getattr(target, "name", None)
     if callable(text):
@@ -24,7 +25,7 @@ def target_name(target: Any) -> str:
 
 
 def origin(node: Any) -> str:
-    """Where in the model a node comes from: its module path, file and source line."""
+    """Origin of a node in the model: its module path, file and source line."""
     stack: dict[str, tuple[Any, ...]] | None = node.meta.get("nn_module_stack")
     path = str(list(stack.values())[-1][0]) if stack else ""
     trace = [t.strip() for t in str(node.meta.get("stack_trace") or "").splitlines() if t.strip()]

@@ -1,4 +1,4 @@
-"""What converters share: registration, and how operands, types and sizes are read."""
+"""Shared by converters: registration, and access to operands, types and sizes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Registry:
     """Converters of one family of operators.
 
     Attributes:
-        overloads: converters of overloads that no operator row is, such as compositions of rows.
-        rows: row → converter of its overloads, where `OpRow.torch_call` cannot describe the call.
+        overloads: converters of overloads without an operator row, such as compositions of rows.
+        rows: row → converter of its overloads, if `OpRow.torch_call` cannot describe the call.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Registry:
         self.rows: dict[str, Converter] = {}
 
     def overload(self, *names: str) -> Callable[[Converter], Converter]:
-        """The decorator that enters a converter under the names of overloads."""
+        """Decorator that registers a converter for overloads."""
 
         def register(fn: Converter) -> Converter:
             self.overloads.update(dict.fromkeys(names, fn))
@@ -46,7 +46,7 @@ class Registry:
         return register
 
     def row(self, *names: str) -> Callable[[Converter], Converter]:
-        """The decorator that enters a converter for all overloads of operator rows."""
+        """Decorator that registers a converter for all overloads of operator rows."""
 
         def register(fn: Converter) -> Converter:
             self.rows.update(dict.fromkeys(names, fn))
@@ -56,7 +56,7 @@ class Registry:
 
 
 def torch_dtype(dtype: Any) -> ir.DType:
-    """Element type of a torch dtype; complex and quantised ones have no counterpart."""
+    """Element type of a torch dtype; complex and quantized types have no counterpart."""
     name = str(dtype).removeprefix("torch.")
     try:
         return ir.dtype_of(name)
@@ -86,7 +86,7 @@ def is_half(dtype: ir.DType) -> bool:
 
 
 def has_one_element(value: ir.GraphExpr) -> bool:
-    """Whether a tensor is known to have one element: PyTorch's kernels take it for a number."""
+    """Whether a tensor is known to have one element: PyTorch's kernels treat it as a number."""
     return all(ir.is_const_int(dim, 1) for dim in dims_of(value))
 
 
@@ -99,7 +99,7 @@ def result_type(node: Any) -> ir.DType:
 
 
 def cast_to(imp: Importer, value: ir.GraphExpr, dtype: ir.DType) -> ir.GraphExpr:
-    """Cast unless the type is right already."""
+    """Cast unless the type matches already."""
     if value.tensor_info.dtype is dtype:
         return value
     return imp.builder.op("astype", value, dtype=dtype)
@@ -110,7 +110,7 @@ def size_of(imp: Importer, value: Any) -> ir.Expr:
 
 
 def node_shape(imp: Importer, node: Any) -> tuple[ir.Expr, ...]:
-    """The result's shape as the exporter knows it (-1 and broadcasts resolved)."""
+    """The result's shape as computed by the exporter (-1 and broadcasts resolved)."""
     return tuple(imp.symbols.dim(s) for s in node.meta["val"].shape)
 
 
@@ -119,7 +119,7 @@ def reshape(imp: Importer, value: ir.GraphExpr, shape: tuple[ir.Expr, ...]) -> i
 
 
 def element_of(imp: Importer, value: Any, dtype: ir.DType) -> Any:
-    """A tensor, number or size as an operand of elements of type `dtype`."""
+    """Convert a tensor, number or size to an operand of type `dtype`."""
     if is_tensor(value):
         return cast_to(imp, value, dtype)
     number = stored_number(value, dtype)
@@ -129,7 +129,7 @@ def element_of(imp: Importer, value: Any, dtype: ir.DType) -> Any:
 
 
 def norm(imp: Importer, node: Any, op: str, operands: tuple[Any, ...], **attrs: Any) -> Any:
-    """A norm whose parameters may be float32 beside a half input: computed in float32."""
+    """Apply a norm; with float32 parameters and a half input it is computed in float32."""
     result = {value.tensor_info.dtype for value in operands}
     if len(result) == 1:
         return imp.builder.op(op, *operands, **attrs)

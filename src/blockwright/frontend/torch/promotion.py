@@ -1,8 +1,8 @@
-"""PyTorch's rules for the common type of operands, and how Python numbers enter it.
+"""PyTorch's type promotion of operands, including Python numbers.
 
-Tensors with axes decide before tensors without, those before Python numbers; a later kind counts
-only when it is of a higher category (bool < integer < float). This is `torch.result_type`, on
-annotations instead of tensors.
+Tensors with axes take precedence over tensors without, and these over Python numbers. An operand of
+lower precedence changes the type only if it has a higher category (bool < integer < float). This is
+`torch.result_type`, on annotations instead of tensors.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from blockwright import ir
 from blockwright.support import ImporterError
 
 BOOL = ir.dtype_of("bool")
-_PLACES = 3  # tensors with axes, tensors without, numbers
+_PLACES = 3  # number of precedence classes: tensors with axes, tensors without, numbers
 
 
 def default_float() -> ir.DType:
-    """The type that integers become in operators of floats."""
+    """The type that integers are converted to by operators on floats."""
     import torch
 
     return ir.dtype_of(str(torch.get_default_dtype()).removeprefix("torch."))
@@ -72,7 +72,7 @@ def common_type(operands: Iterable[Any]) -> ir.DType:
 
 
 def _decided(before: ir.DType | None, after: ir.DType | None) -> ir.DType | None:
-    """The type of two kinds of operands, of which the first decides within a category."""
+    """Combine the types of two precedence classes; the first decides within a category."""
     if before is None or after is None:
         return before or after
     if before.is_float:
@@ -81,15 +81,15 @@ def _decided(before: ir.DType | None, after: ir.DType | None) -> ir.DType | None
 
 
 def float_type(dtype: ir.DType) -> ir.DType:
-    """The type in which an operator of floats computes on `dtype`."""
+    """The type in which an operator on floats computes for an operand of type `dtype`."""
     return dtype if dtype.is_float else default_float()
 
 
 def number_in(value: Any, dtype: ir.DType, *, rounded: bool = True) -> Any:
-    """A number as an operand of type `dtype`; integers wrap, as PyTorch's do.
+    """A number as an operand of type `dtype`; integers wrap around, as in PyTorch.
 
     Args:
-        rounded: a number beside narrow floats is rounded to their type.
+        rounded: whether to round a number next to narrow floats to their type.
     """
     narrow = rounded and dtype.is_float and dtype.bits < 32
     if isinstance(value, ir.Expr):
@@ -102,14 +102,14 @@ def number_in(value: Any, dtype: ir.DType, *, rounded: bool = True) -> Any:
     number = float(value)
     if not narrow:
         return number
-    with np.errstate(over="ignore"):  # by way of float32, as in PyTorch
+    with np.errstate(over="ignore"):  # via float32, as in PyTorch
         return float(np.asarray(np.float32(number)).astype(dtype.numpy()))
 
 
 def stored_number(value: Any, dtype: ir.DType) -> Any:
-    """A number as an element of type `dtype`: integers lose a fraction, unsigned ones wrap below 0.
+    """A number as an element of type `dtype`: integers drop a fraction, unsigned ones wrap below 0.
 
-    Raises: ImporterError: BW507 a number that the type does not hold, which PyTorch refuses too.
+    Raises: ImporterError: BW507 for a number that the type cannot hold, which PyTorch rejects too.
     """
     if isinstance(value, ir.Expr) or dtype.is_bool:
         return number_in(value, dtype)

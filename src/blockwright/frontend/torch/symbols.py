@@ -13,8 +13,8 @@ from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 from blockwright.support import ImporterError
 
 _UNBOUNDED = 1 << 40
-_FIRST = 2  # at which the exporter starts the range of a symbol that it makes
-_FINEST = 1 << 10  # the largest denominator of a number that sizes are multiplied by
+_FIRST = 2  # where the exporter starts the range of a symbol of its own
+_FINEST = 1 << 10  # largest denominator of a number that sizes are multiplied by
 _WHOLE = frozenset({"TruncToInt", "FloorToInt"})
 _ALLOWED = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
 
@@ -22,7 +22,8 @@ _ALLOWED = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
 class SymbolTable:
     """Maps the exporter's size symbols to int64 variables, with their declared ranges.
 
-    A symbol with a factor becomes the factor times a variable: all its values are multiples.
+    A symbol with a factor becomes the factor times a variable, because all its values are
+    multiples.
     """
 
     def __init__(
@@ -38,13 +39,13 @@ class SymbolTable:
         self._ranges = {str(symbol): bounds for symbol, bounds in self._declared}
 
     def dim(self, size: Any) -> ir.Expr:
-        """An int or SymInt as an expression."""
+        """Convert an int or SymInt to an expression."""
         if isinstance(size, int):
             return ir.const(size, "int64")
         return self._convert(_expression(size))
 
     def _convert(self, expression: Any) -> ir.Expr:
-        """A sympy expression of sizes: sums, products, powers, floor divisions, min and max."""
+        """Convert a sympy expression: sums, products, powers, floor divisions, min and max."""
         kind = type(expression).__name__
         if getattr(expression, "is_Integer", False):
             return ir.const(int(expression), "int64")
@@ -63,7 +64,7 @@ class SymbolTable:
         raise self._unknown(expression)
 
     def _scaled(self, expression: Any) -> ir.Expr:
-        """A size times a number with few binary digits, without its fraction: `int(1.5 * n)`.
+        """A size times a number with few binary digits, truncated: `int(1.5 * n)`.
 
         The exporter computes it in floating point, which is exact for such numbers.
         """
@@ -138,10 +139,10 @@ class SymbolTable:
         return out
 
     def _of_computed_sizes(self, name: str, low: int, high: int) -> tuple[int, int]:
-        """The range of a symbol that inputs hold only within sums and products: `8*s`.
+        """The range of a symbol that occurs in input sizes only within sums and products: `8*s`.
 
-        The exporter starts every symbol of its own at 2, and states what the user declared as the
-        range of the size: `{8*s: [8, 128], s: [2, 16]}`. What a model assumed on its way is a guard
+        The exporter starts every symbol of its own at 2, and records the user's declaration as the
+        range of the size: `{8*s: [8, 128], s: [2, 16]}`. Assumptions of the traced model are guards
         of the program (see `guards`).
         """
         result: list[tuple[int, int]] = []
@@ -158,13 +159,13 @@ class SymbolTable:
 
 
 def _expression(size: Any) -> Any:
-    """The sympy expression of a SymInt; other sizes as they are."""
+    """The sympy expression of a SymInt; other sizes unchanged."""
     node = getattr(size, "node", None)
     return size if node is None else node.expr
 
 
 def _linear(expression: Any, name: str) -> tuple[int, int]:
-    """(a, b) of an expression a·s + b of the symbol s called `name`; (0, 0) of others."""
+    """(a, b) of an expression a·s + b of the symbol s named `name`; (0, 0) for others."""
     symbols = expression.free_symbols
     if {str(symbol) for symbol in symbols} != {name}:
         return 0, 0
@@ -209,8 +210,9 @@ _FOLDS: dict[str, Any] = {
 def dynamic_names(program: Any, dynamic_shapes: Any = None) -> dict[str, str]:
     """Exporter symbol → a readable name.
 
-    The name of its `torch.export.Dim` where `dynamic_shapes`, as given to the export, says it: an
-    exported program does not keep it. Else from the first input that binds it (`input_ids_dim0`).
+    The name is that of its `torch.export.Dim`, if `dynamic_shapes`, the argument of the export, has
+    one: an exported program does not keep it. Otherwise it comes from the first input that binds
+    the symbol (`input_ids_dim0`).
     """
     users = list(program.graph_signature.user_inputs)
     inputs = {n.name: n for n in program.graph.nodes if n.op == "placeholder" and n.name in users}
@@ -226,7 +228,7 @@ def dynamic_names(program: Any, dynamic_shapes: Any = None) -> dict[str, str]:
             if size is not None:
                 bound.setdefault(size, f"{name}_dim{axis}")
     if len(set(declared.values())) < len(declared):
-        return bound  # two symbols of one name would be taken for one
+        return bound  # two symbols of one name would be merged
     return {**bound, **declared}
 
 

@@ -1,4 +1,4 @@
-"""Modules in training mode, which are compiled as for inference."""
+"""Warn about modules in training mode, which are compiled for inference."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _SHOWN = 3
 
 
 def warn_of_training(model: Any) -> None:
-    """Warn (BW511) of parts of a model that compute something else in the mode that they are in.
+    """Warn (BW511) about parts of a model that behave differently in their current training mode.
 
-    These are layers of dropout, and norms with statistics of their own: in training mode they take
-    the statistics of the batch.
+    These are dropout layers, and norms with running statistics, which in training mode use the
+    statistics of the batch.
     """
     result = [
         f"{name or 'the model'} ({type(part).__name__})"

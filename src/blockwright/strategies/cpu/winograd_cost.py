@@ -95,8 +95,7 @@ def direct_cycles(target: Target, conv: Convolution) -> float:
 
 
 def _groups(conv: Convolution, m: int) -> list[int]:
-    """Group sizes that are parts of a tile row, whole rows, or whole images; one and all are
-    excluded.
+    """Group sizes: parts of a tile row, whole rows, or whole images; one and all are excluded.
 
     If the batch may be a single image, all tiles are those of one image.
     """
