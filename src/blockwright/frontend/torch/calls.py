@@ -72,7 +72,7 @@ def apply(
         return imp.builder.op(name, *tensors, **attrs)
     if len(numbers) > 1 or dtype is None or "scalar" not in row.attrs:
         raise ImporterError(
-            f"{name} of {len(numbers)} numbers", code="BW507", help="make one of them a tensor"
+            f"{name} with {len(numbers)} numbers", code="BW507", help="make one of them a tensor"
         )
     side = "left" if not is_tensor(operands[0]) else "right"
     kept = row.torch_call.keeps_divisor and side == "right"
@@ -90,7 +90,7 @@ def require_elements(imp: Importer, name: str, x: Any, axes: Any) -> None:
         if not imp.builder.analyzer.prove(some):
             message = (
                 f"BW708: {name} over dimension {axis % len(shape)}, which has no elements\n"
-                "help: pass larger tensors; Dim(..., min=1) says so in advance"
+                "help: pass larger tensors; Dim(..., min=1) declares it at export"
             )
             imp.require(some, message)
 
@@ -117,7 +117,7 @@ def sorted_arguments(
         elif argument.has_default_value():
             value = argument.default_value
         else:
-            raise ImporterError(f"{node.target} lacks {name}", code="BW507")
+            raise ImporterError(f"{node.target}: the argument {name} is missing", code="BW507")
         attribute = _attribute(row, name)
         if attribute:
             _set(attrs, attribute, value, operands, row.torch_call.empty_axes)

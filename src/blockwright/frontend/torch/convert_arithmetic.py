@@ -107,7 +107,7 @@ def _pow(imp: Importer, node: Any, a: Any, b: Any) -> Any:
     dtype = common_type((a, b))
     if dtype is not result_type(node):
         raise ImporterError(
-            f"PyTorch's exporter takes a power of {dtype} for {result_type(node)}",
+            f"PyTorch's exporter states {result_type(node)} for a power of {dtype}",
             code="BW507",
             help="use logical operators on bools",
         )

@@ -349,7 +349,7 @@ def _channels(x: Any) -> ir.Expr:
     """The size of the channel axis."""
     if len(dims_of(x)) < 2:  # pyTorch accepts an empty vector
         raise ImporterError(
-            "a norm over channels of a tensor without an axis of channels",
+            "a norm over channels of a tensor without a channel axis",
             code="BW507",
             help="pass at least two axes",
         )

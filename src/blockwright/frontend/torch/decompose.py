@@ -46,7 +46,7 @@ def _require_same_types(before: Any, after: Any) -> None:
                 f"PyTorch decomposes an operator wrongly: a result of {dtype} with {rank} axes "
                 f"becomes one of {other} with {axes}",
                 code="BW509",
-                help="leave the operator out of what is compiled",
+                help="compute the operator outside of the compiled model",
             )
 
 
@@ -84,7 +84,7 @@ def rewritten(program: Any, table: dict[Any, Any]) -> Any:
     except Exception as error:
         names = ", ".join(sorted(str(op) for op in table)) or "operators in place"
         reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-        help = "leave the operators that it names out of what is compiled"
+        help = "compute these operators outside of the compiled model"
         if "entirely functional graph" in reason:  # an assertion about the graph of all operators
             reason = "its own decomposition of one of them writes into a tensor in place"
             help = "compute a new tensor instead of writing into a view, as by torch.where"

@@ -162,7 +162,7 @@ class Importer:
             raise ImporterError(
                 f"the input {node.name} is {type(value).__name__}, not a tensor",
                 code="BW504",
-                help="pass a tensor, or a number that the export takes as a constant",
+                help="pass a tensor, or a number that the export treats as a constant",
             )
         try:
             info = self.info_of(value)
@@ -266,7 +266,7 @@ class Importer:
             raise ImporterError(
                 f"an output of the model is {value!r}, not a tensor",
                 code="BW506",
-                help="return tensors alone; what is constant is known without a call",
+                help="return only tensors; constants are known without a call",
             )
         return self.values[value.name]
 
@@ -331,7 +331,7 @@ def _as_json(tree: Any) -> Any:
     if isinstance(tree, dict):
         named = cast("dict[Any, Any]", tree)
         if not all(isinstance(key, str) for key in named):
-            raise _unknown_structure("a dict with keys that are no strings")
+            raise _unknown_structure("a dict with keys that are not strings")
         return _of_class(kind, (dict,), {"dict": {k: _as_json(v) for k, v in named.items()}})
     if isinstance(tree, (list, tuple)):
         items = [_as_json(v) for v in cast("list[Any] | tuple[Any, ...]", tree)]

@@ -60,7 +60,7 @@ def _refuse_repeated(program: Any) -> None:
         if any(_repeats(changed) for changed in _written(node)):
             name = str(node.target).split(".")[1]
             raise ImporterError(
-                f"{name} changes in place a tensor of elements that share memory, as of `expand`",
+                f"{name} changes a tensor in place whose elements share memory, as after `expand`",
                 code="BW507",
                 help="clone the tensor before it is changed",
                 notes=(origin(node),),

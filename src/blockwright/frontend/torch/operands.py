@@ -14,7 +14,7 @@ from blockwright.support import ImporterError, IRError
 
 EVALUATION = (
     "models are compiled in evaluation mode: pass training=self.training, and call model.eval() "
-    "before an export of your own"
+    "before exporting"
 )
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def torch_dtype(dtype: Any) -> ir.DType:
         raise ImporterError(
             f"element type {name} is not supported",
             code="BW504",
-            help="convert to a real type before: of complex numbers, compute with "
+            help="convert to a real type before: instead of complex numbers, use "
             "real and imaginary parts"
             if name.startswith("complex")
             else "convert to another type before",

@@ -48,7 +48,7 @@ def number_type(value: Any) -> ir.DType:
     if isinstance(value, (float, np.floating)):
         return default_float()
     raise ImporterError(
-        f"a {type(value).__name__} is no operand of a tensor operator", code="BW504"
+        f"a {type(value).__name__} is not an operand of a tensor operator", code="BW504"
     )
 
 
@@ -122,7 +122,7 @@ def stored_number(value: Any, dtype: ir.DType) -> Any:
             )
     if not fits:
         raise ImporterError(
-            f"{value!r} is no element of type {dtype}",
+            f"{value!r} is not representable in {dtype}",
             code="BW507",
             help="use a number in the range of the type",
         )

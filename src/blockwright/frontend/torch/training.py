@@ -24,8 +24,8 @@ def warn_of_training(model: Any) -> None:
     if result:
         more = f" and {len(result) - _SHOWN} more" if len(result) > _SHOWN else ""
         message = (
-            "the model is in training mode and is compiled as for inference: without dropout, with "
-            f"the stored statistics of norms. This concerns {', '.join(result[:_SHOWN])}{more}"
+            "the model is in training mode but is compiled for inference: without dropout, with "
+            f"the stored statistics of norms. Affected: {', '.join(result[:_SHOWN])}{more}"
         )
         warnings.warn(
             BlockwrightWarning(message, code="BW511", help="call model.eval() before"), stacklevel=3
