@@ -1,4 +1,4 @@
-"""Valid modules to start from: all kinds of calls and annotations, and imported PyTorch models."""
+"""Valid modules to mutate: all kinds of calls and annotations, and imported PyTorch models."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ WRITTEN = frozenset(_MAINS)
 
 
 def scripts() -> dict[str, ir.IRModule]:
-    """The written modules, each with the programs that it calls."""
+    """The handwritten modules, each with the programs that it calls."""
     result: dict[str, ir.IRModule] = {}
     for name, main in _MAINS.items():
         body = main.strip("\n")
@@ -212,7 +212,7 @@ def scripts() -> dict[str, ir.IRModule]:
 
 @cache
 def imported() -> dict[str, ir.IRModule]:
-    """Modules imported from PyTorch; none where it is not installed."""
+    """Modules imported from PyTorch; none if it is not installed."""
     if find_spec("torch") is None:
         return {}
     torch: Any = import_module("torch")

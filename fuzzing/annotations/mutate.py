@@ -1,4 +1,4 @@
-"""Changes of a module in one place, of all kinds that annotations and signatures admit."""
+"""Random changes of a module in one place, of all kinds of annotations and signatures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TYPES = ("float32", "float16", "float64", "int32", "int64", "int8", "bool", "bf
 
 
 def mutant(module: ir.IRModule, seed: int) -> tuple[ir.IRModule, str]:
-    """A module with one or two places changed, and what was done."""
+    """Change one or two places of a module; return it with a description of the changes."""
     chance = random.Random(seed)
     notes: list[str] = []
     wanted = 1 if chance.random() < 0.8 else 2
@@ -33,7 +33,7 @@ def mutant(module: ir.IRModule, seed: int) -> tuple[ir.IRModule, str]:
 
 
 class _Mutation:
-    """One function of a module with what a change may draw from."""
+    """One function of a module, with helpers for drawing changes."""
 
     def __init__(self, module: ir.IRModule, name: str, chance: random.Random) -> None:
         self.module, self.name, self.chance = module, name, chance
@@ -48,7 +48,7 @@ class _Mutation:
         return self.module.replace(functions=functions)
 
     def with_binding(self, old: ir.Binding, *new: ir.Binding) -> ir.IRModule:
-        """Another binding, or several or none, in the place of one."""
+        """Replace a binding by others, or by none."""
         blocks: list[ir.BindingBlock] = []
         for block in self.function.body.blocks:
             bindings: list[ir.Binding] = []
@@ -59,7 +59,7 @@ class _Mutation:
         return self.with_function(self.function.replace(body=body))
 
     def renamed(self, old: ir.GraphVar, new: ir.GraphVar) -> ir.IRModule:
-        """A variable replaced everywhere."""
+        """Replace a variable everywhere."""
         return self.with_function(_Renamed(old, new)(self.function))
 
     def bindings(self, kind: type[Any] = ir.Binding) -> list[Any]:
@@ -76,7 +76,7 @@ class _Mutation:
         return result
 
     def visible(self, before: ir.Binding) -> list[ir.GraphVar]:
-        """Variables that are bound when a binding is evaluated."""
+        """Variables in scope at a binding."""
         result = list(self.function.params)
         for binding in self.function.bindings:
             if binding is before:
@@ -87,7 +87,7 @@ class _Mutation:
 
     # ------------------------------------------------------------------------------- annotations
     def info(self, info: ir.Info | None) -> ir.Info | None:
-        """Another annotation, near the one given."""
+        """Draw another annotation, similar to the given one."""
         draw = self.chance.random()
         if draw < 0.05:
             return None
@@ -266,7 +266,7 @@ def cast_pattern(m: _Mutation) -> ir.IRModule | None:
 
 
 def new_cast(m: _Mutation) -> ir.IRModule | None:
-    """A cast of some value in front of a use of it."""
+    """Insert a cast of a value before a use of it."""
     result = m.calls()
     if not result:
         return None
@@ -346,7 +346,7 @@ def result_value(m: _Mutation) -> ir.IRModule | None:
 
 
 def alias(m: _Mutation) -> ir.IRModule | None:
-    """A value under another name with an annotation of its own."""
+    """Bind a value to a second variable with an annotation of its own."""
     result = m.calls()
     if not result:
         return None

@@ -1,7 +1,7 @@
-"""What a graph function means, in NumPy, by its operators and programs alone.
+"""Evaluate graph functions in NumPy, by their operators and tensor programs alone.
 
-Annotations of values, `out_sinfo` and results are not looked at. Symbols are read off the arrays
-that are passed and off the values that match_cast binds.
+Annotations of values, `out_sinfo` and results are ignored. Symbols are bound to the sizes of the
+arguments and of the values that match_cast binds.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from blockwright.ops.table import OPERATORS
 
 
 class CastFails(Exception):
-    """A match_cast, or a parameter, does not have the shape that its annotation says."""
+    """The shape of a match_cast or parameter does not match its annotation."""
 
 
 class Undefined(Exception):
-    """The module has no meaning here: a part that is not covered."""
+    """The evaluation does not cover a part of the module."""
 
 
 Sizes = dict[ir.Var, int]
@@ -34,12 +34,12 @@ _OPERATIONS: dict[type[ir.BinaryOp], Callable[[int, int], int]] = {
 
 
 def fields_of(value: Any) -> tuple[Any, ...] | None:
-    """The values of a tuple; None for another value."""
+    """The values of a tuple; None for other values."""
     return cast("tuple[Any, ...]", value) if isinstance(value, tuple) else None
 
 
 def number(expr: ir.Expr, sizes: Sizes) -> int:
-    """The value of a size. Raises: Undefined for an expression of other parts."""
+    """The value of a size expression. Raises: Undefined for other expressions."""
     if isinstance(expr, ir.IntImm):
         return expr.value
     if isinstance(expr, ir.Var) and expr in sizes:
@@ -56,7 +56,7 @@ def number(expr: ir.Expr, sizes: Sizes) -> int:
 
 
 def dims(info: ir.Info | None) -> tuple[ir.Expr, ...] | None:
-    """The sizes that an annotation states."""
+    """The sizes in an annotation."""
     if isinstance(info, ir.TensorInfo):
         return info.shape
     if isinstance(info, ir.ShapeInfo):
@@ -65,21 +65,21 @@ def dims(info: ir.Info | None) -> tuple[ir.Expr, ...] | None:
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
-    """Sizes of an array; a shape itself; a number as one."""
+    """The sizes of an array, the values of a shape, or a number as a tuple."""
     if isinstance(value, np.ndarray):
         return tuple(cast("Array", value).shape)
     return value.values if isinstance(value, Shape) else (int(value),)
 
 
 class Shape:
-    """A shape as a value, told apart from a tuple of values."""
+    """A shape as a value, distinct from a tuple of values."""
 
     def __init__(self, values: Sequence[int]) -> None:
         self.values: tuple[int, ...] = tuple(values)
 
 
 def bind(info: ir.Info | None, value: Any, sizes: Sizes) -> None:
-    """Symbols that stand alone take the sizes of the value."""
+    """Bind the symbols that are whole dimensions of an annotation to the sizes of a value."""
     parts = fields_of(value)
     if isinstance(info, ir.TupleInfo):
         if parts is None or len(parts) != len(info.fields):
@@ -97,7 +97,7 @@ def bind(info: ir.Info | None, value: Any, sizes: Sizes) -> None:
 
 
 def check(info: ir.Info | None, value: Any, sizes: Sizes) -> None:
-    """Raise CastFails unless the value has the annotation."""
+    """Raise CastFails unless the value matches the annotation."""
     parts = fields_of(value)
     if isinstance(info, ir.TupleInfo):
         if parts is None or len(parts) != len(info.fields):
@@ -127,7 +127,7 @@ class Evaluation:
         self.module = module
 
     def run(self, name: str, arrays: Sequence[Any]) -> Any:
-        """The result for some arguments. Raises: CastFails, Undefined."""
+        """The result for the given arguments. Raises: CastFails, Undefined."""
         return self._function(self.module[name], arrays, {})
 
     def _function(self, function: ir.GraphFunction, arrays: Sequence[Any], outer: Sizes) -> Any:
@@ -171,7 +171,7 @@ class Evaluation:
         raise Undefined(f"a {type(value).__name__}")
 
     def _function_call(self, call: ir.GraphCall, values: dict[ir.GraphVar, Any]) -> Any:
-        """Arguments and results of functions are checked where they pass."""
+        """Call a function; check its arguments and result against its annotations."""
         named = isinstance(call.op, ir.GlobalVar)
         callee = (
             self.module[call.op.name]
@@ -217,7 +217,7 @@ class Evaluation:
         return value
 
     def _program(self, call: ir.GraphCall, values: dict[ir.GraphVar, Any]) -> Any:
-        """Results have the shapes of the program's own buffers."""
+        """Call a tensor program; results have the shapes of its own buffers."""
         target = call.args[0]
         assert isinstance(target, ir.GlobalVar)
         callee = self.module[target.name]
@@ -233,7 +233,7 @@ class Evaluation:
         for buffer, array in zip(buffers, args, strict=False):
             bind(ir.TensorInfo(buffer.shape, buffer.dtype), array, sizes)
         for buffer, info in zip(buffers[len(args) :], call.out_info, strict=False):
-            # What no argument determines, the call states: `n` of a program that fills n rows.
+            # The call states sizes that no argument determines: `n` of a program that fills n rows.
             for dim, stated in zip(buffer.shape, dims(info) or (), strict=False):
                 if isinstance(dim, ir.Var) and dim not in sizes:
                     sizes[dim] = number(stated, self.sizes)

@@ -1,4 +1,4 @@
-"""Many mutants: what they were refused with, and what was found."""
+"""Judge many mutants; count the verdicts and collect the findings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SECONDS = 120
 
 
 class MutantFinding(msgspec.Struct, frozen=True):
-    """A mutant that is wrong, crashes or ends in an error without a code."""
+    """A mutant with a wrong result, a crash, or an error without a code."""
 
     seed: int
     base: str
@@ -34,7 +34,7 @@ class MutantFinding(msgspec.Struct, frozen=True):
 
 
 class RunCounts(msgspec.Struct):
-    """Counts of a run by kind of verdict and by code, and the findings."""
+    """Verdicts of a run by kind and by code, and the findings."""
 
     kinds: Counter[str] = Counter()
     codes: Counter[str] = Counter()
@@ -74,8 +74,8 @@ def fuzz_annotations(
 def _batches(
     bank: Mapping[str, ir.IRModule], seeds: range, outcome: RunCounts
 ) -> Iterator[list[_Mutant]]:
-    """Accepted mutants, a few at a time; programs that are equal once normal are run once."""
-    # What is imported takes long to compile: it comes up less often.
+    """Batches of accepted mutants; programs that are equal after normalization run only once."""
+    # Imported modules take long to compile, so they are drawn less often.
     names = [n for n in sorted(bank) for _ in range(3 if n in WRITTEN else 1)]
     known, batch = set[str](), list[_Mutant]()
     for seed in seeds:
@@ -114,7 +114,7 @@ def _note(outcome: RunCounts, one: _Mutant, verdict: MutantVerdict) -> None:
     if verdict.kind in ("wrong", "internal"):
         try:
             text = one.module.script()
-        except Exception as error:  # noqa: BLE001  the finding is told all the same
+        except Exception as error:  # noqa: BLE001  report the finding without its text
             text = f"(no text: {error!r})"
         outcome.findings.append(MutantFinding(one.seed, one.base, one.change, verdict, text))
     else:
@@ -122,7 +122,7 @@ def _note(outcome: RunCounts, one: _Mutant, verdict: MutantVerdict) -> None:
 
 
 def write_findings(outcome: RunCounts, folder: Path) -> None:
-    """A file for each finding."""
+    """Write a file for each finding."""
     folder.mkdir(parents=True, exist_ok=True)
     for result in outcome.findings:
         (folder / f"annotation-{result.seed}.txt").write_text(str(result), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""One mutant: is it refused with a code, or does it compute what it says and means?"""
+"""Judge one mutant: rejected with a code, or compiled with correct results."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from blockwright.target import Target
 from fuzzing.annotations import oracle
 
 MOST = 6
-"""The largest value that is drawn for a symbol."""
+"""Largest value drawn for a symbol."""
 
 
 class MutantVerdict(msgspec.Struct, frozen=True):
-    """What became of a mutant: "refused" or "ran" (with a code), "accepted", "valid" where it
-    can be checked only, "wrong" or "internal"; `text` says why, or is the program as compiled."""
+    """Verdict on a mutant: "refused" or "ran" (with a code), "accepted", "valid" if it can only be
+    checked, "wrong" or "internal"; `text` is the reason, or the program as compiled."""
 
     kind: str
     text: str
 
 
 def judged(module: ir.IRModule, by_text: bool = False) -> tuple[MutantVerdict, ir.IRModule]:
-    """Whether a mutant is refused, and the module that was looked at: the one that the text of the
-    mutant gives, where `by_text` asks for it."""
+    """Check a mutant; return the verdict and the module checked. With `by_text`, that is the module
+    parsed from the mutant's text."""
     try:
         if by_text and not ir.collect(module, ir.Constant):
             module = from_source(module.script())
@@ -48,7 +48,7 @@ def judged(module: ir.IRModule, by_text: bool = False) -> tuple[MutantVerdict, i
             return MutantVerdict("refused", "BW2xx"), module
     except BlockwrightError as error:
         return MutantVerdict("refused", error.code), module
-    except Exception:  # noqa: BLE001  whatever it is, it should have been a coded error
+    except Exception:  # noqa: BLE001  must have been a coded error
         return MutantVerdict("internal", traceback.format_exc(limit=-4)), module
     try:
         normal = normalize(module, PassContext(Target("native")))
@@ -61,7 +61,7 @@ def judged(module: ir.IRModule, by_text: bool = False) -> tuple[MutantVerdict, i
 
 
 def evaluated(module: ir.IRModule, seed: int) -> MutantVerdict:
-    """A valid module that cannot be compiled: its annotations hold all the same."""
+    """Evaluate a valid module that cannot be compiled: its result must match its annotation."""
     rng = np.random.default_rng(seed)
     function: ir.GraphFunction = module["main"]
     evaluation = oracle.Evaluation(module)
@@ -80,15 +80,15 @@ def evaluated(module: ir.IRModule, seed: int) -> MutantVerdict:
 
 
 def tried(module: ir.IRModule, seed: int) -> MutantVerdict:
-    """Compile `main` and call it; its results against the evaluation and the declared result."""
+    """Compile and call `main`; compare its results with the evaluation and the declared types."""
     rng = np.random.default_rng(seed)
     try:
         context = PassContext(Target("native"))
-        context.compile_cache = CompileCache()  # most programs are those of earlier mutants
+        context.compile_cache = CompileCache()  # most programs occur in earlier mutants
         library = build(run_pipeline(module, context), compile_cache=context.compile_cache)
         codes = [_called(module, library["main"], rng, alike) for alike in (True, False)]
     except BlockwrightError as error:
-        # A value without memory is a fault of the passes, not of the module.
+        # A value without memory is a defect of the passes, not of the module.
         return MutantVerdict("internal" if error.code == "BW414" else "refused", error.code)
     except _Wrong as wrong:
         return MutantVerdict("wrong", str(wrong))
@@ -98,11 +98,11 @@ def tried(module: ir.IRModule, seed: int) -> MutantVerdict:
 
 
 class _Wrong(Exception):
-    """A result is not what it should be."""
+    """A result is wrong."""
 
 
 def _called(module: ir.IRModule, native: Any, rng: np.random.Generator, alike: bool) -> str:
-    """One call; a refusal is right exactly where the evaluation finds that a cast fails."""
+    """Call once; the call must be rejected exactly if the evaluation finds a failing cast."""
     function: ir.GraphFunction = module["main"]
     sizes = _sizes(function, rng, alike)
     arrays = [_array(p.info, sizes, rng) for p in function.params]
@@ -116,7 +116,7 @@ def _called(module: ir.IRModule, native: Any, rng: np.random.Generator, alike: b
     except oracle.Undefined:
         return "undefined"
     except BlockwrightError as error:
-        return error.code  # the tensor program itself goes wrong
+        return error.code  # the tensor program itself is invalid
     try:
         result = native(*arrays)
     except BlockwrightError as error:
@@ -161,7 +161,7 @@ def _named(sizes: oracle.Sizes) -> dict[str, int]:
 
 
 def _sizes(function: ir.GraphFunction, rng: np.random.Generator, alike: bool) -> oracle.Sizes:
-    """Values of the symbols: one for all where it can be, so that casts hold."""
+    """Values of the symbols; with `alike`, equal if their ranges allow, so that casts hold."""
     symbols = function_symbols(function)
     common = int(rng.integers(1, MOST))
     sizes: oracle.Sizes = {}

@@ -1,4 +1,4 @@
-"""`python -m fuzzing.conformance`: see the package."""
+"""Command line of `fuzzing.conformance`: see the package."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fuzzing.schedules.isolate import Death, in_processes, isolated
 def main() -> int:
     """Judge operators until all are done or time is up; report.
 
-    Exits with 1 when a sample is wrong or ends in an internal error, with 0 otherwise.
+    The exit code is 1 if operators are left, a sample is wrong or raises an internal error; else 0.
     """
     options = _options()
     names = options.dtypes.split(",") if options.dtypes else list(DTYPES)
@@ -35,7 +35,7 @@ def main() -> int:
         store.clear()
     chosen = [op for op in _operators() if _wanted(op.full_name, options.ops)]
     logging.disable(logging.ERROR)  # PyTorch logs every sample that it cannot export
-    # Operators are compiled side by side, each in one process: workers cost more than they save.
+    # Operators are compiled in parallel, each in one process: further workers do not pay.
     POOL.count = 1
     load()
     deadline = time.monotonic() + 60 * options.minutes
@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def _left(op: Any, names: list[str], record: Record | None) -> list[str]:
-    """The types that an operator is still to be judged in."""
+    """The types in which an operator still has to be judged."""
     if record is None:
         return types_of(op, names)
     done = {row.dtype for row in record.rows}
@@ -76,7 +76,7 @@ def _left(op: Any, names: list[str], record: Record | None) -> list[str]:
 
 
 def _tell(record: Record, before: Record | None) -> None:
-    """Print the findings that are new."""
+    """Print the new findings."""
     for result in record.findings[len(before.findings) if before else 0 :]:
         sys.stdout.write(
             f"{record.operator} {result.dtype} {result.label}: {result.what} "
@@ -86,7 +86,7 @@ def _tell(record: Record, before: Record | None) -> None:
 
 
 def _operators() -> list[Any]:
-    """The operators of OpInfo, one of each full name."""
+    """The operators of OpInfo, one per full name."""
     result: dict[str, Any] = {}
     for op in op_db:
         result.setdefault(op.full_name, op)
@@ -106,7 +106,7 @@ def _until(deadline: float, items: list[Any]) -> Iterator[Any]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m fuzzing.conformance")
-    parser.add_argument("--ops", default="", help="names, with * for any: add,nn.functional.*")
+    parser.add_argument("--ops", default="", help="names, may contain *: add,nn.functional.*")
     parser.add_argument("--dtypes", default="", help="element types: float32,int64")
     parser.add_argument(
         "--samples",
@@ -114,16 +114,16 @@ def _options() -> argparse.Namespace:
         default=12,
         help="samples per operator in float32 and int64; other types: a third",
     )
-    parser.add_argument("--minutes", type=float, default=60, help="begin nothing new after so long")
+    parser.add_argument("--minutes", type=float, default=60, help="start no new work after this")
     parser.add_argument(
         "--seconds",
         type=float,
         default=300,
-        help="for an operator; if its samples are tried one by one, four times as long",
+        help="limit per operator; four times that if its samples are tried one by one",
     )
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
     parser.add_argument(
-        "--folder", type=Path, default=Path("build/conformance"), help="folder of the records"
+        "--folder", type=Path, default=Path("build/conformance"), help="folder for the records"
     )
     parser.add_argument("--page", type=Path, help="write the page when all operators are done")
     again = parser.add_mutually_exclusive_group()
@@ -135,7 +135,7 @@ def _options() -> argparse.Namespace:
         action="store_true",
         help="keep records of other sources as well; the page then says so",
     )
-    again.add_argument("--fresh", action="store_true", help="forget all records first")
+    again.add_argument("--fresh", action="store_true", help="delete all records first")
     return parser.parse_args()
 
 

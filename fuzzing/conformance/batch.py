@@ -1,4 +1,4 @@
-"""Many samples as one module; those that fail are found by splitting it."""
+"""Compile many samples as one module; split it to find those that fail."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from fuzzing.eager.outcome import NoResult, called, compiled, export, problem_of
 from fuzzing.eager.sizes import every_size_dynamic, other_sizes
 
 _CONVERSIONS = {"to", "type_as", "int", "long", "short", "char", "byte", "item", "_to_copy"}
-"""Operators that turn floats into integers: those out of range have no value in PyTorch."""
+"""Operators that convert floats to integers: PyTorch defines no value for floats out of range."""
 
 
 _BETWEEN_BYTES = 1e-3
-"""Share of floats that lie so close to the middle of two bytes that rounding errors decide."""
+"""Fraction of floats so close to the middle of two byte values that rounding errors decide."""
 
 
 class SampleOutcome(msgspec.Struct, frozen=True):
-    """What became of a sample: "passed", "export", "refused", "wrong" or "internal"."""
+    """Outcome of a sample: "passed", "export", "refused", "wrong" or "internal"."""
 
     what: str
     code: str = ""
@@ -47,13 +47,13 @@ class SampleOutcome(msgspec.Struct, frozen=True):
 
 
 class Prepared(msgspec.Struct, frozen=True, eq=False):
-    """A sample of the named operator and what PyTorch makes of it.
+    """A sample of an operator with PyTorch's results.
 
     Attributes:
-        wide: the results in float64, None where there are none.
-        scalar: the results for special values that do not lie together in memory, else None.
-        group: what a sample is drawn for; a batch that fails is split into groups first.
-        settled: whether the elements mean anything (not those of random or empty tensors).
+        wide: the results in float64, None if there are none.
+        scalar: the results for special values in non-contiguous tensors, else None.
+        group: label of the samples drawn together; a failing batch is split into groups first.
+        settled: whether elements are deterministic (not those of random or empty tensors).
     """
 
     name: str
@@ -66,9 +66,9 @@ class Prepared(msgspec.Struct, frozen=True, eq=False):
 
 
 def prepared(name: str, sample: OperatorSample, group: str = "") -> Prepared | None:
-    """The sample with PyTorch's results; None where PyTorch refuses it.
+    """Run a sample in PyTorch; None if PyTorch rejects it.
 
-    Nor is it a sample where its results cannot be compared: sparse ones, complex halves.
+    None also if its results cannot be compared: sparse or complex half-precision ones.
     """
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
@@ -78,16 +78,16 @@ def prepared(name: str, sample: OperatorSample, group: str = "") -> Prepared | N
             torch.default_generator.manual_seed(2)
             again = sample.call(copied(sample.tensors))
             settled = name not in UNSPECIFIED and same_bits(expected, again)
-        except Exception:  # noqa: BLE001  not a sample then
+        except Exception:  # noqa: BLE001  not a valid sample
             return None
         try:
             wide_args, wide_kwargs = _wide((sample.args, sample.kwargs))
             wide = sample.function(*wide_args, **wide_kwargs)
-        except Exception:  # noqa: BLE001  some operators know one type only
+        except Exception:  # noqa: BLE001  some operators support only one type
             wide = None
         scalar = None
         if sample.kind == "special" and settled:
-            with contextlib.suppress(RuntimeError):  # a few operators take no gaps
+            with contextlib.suppress(RuntimeError):  # a few operators reject such strides
                 scalar = sample.call([with_gaps(t) for t in sample.tensors])
     return Prepared(name, sample, expected, wide, scalar, settled, group)
 
@@ -102,7 +102,7 @@ def _wide(value: Any) -> Any:
 
 
 class SampleResults(torch.nn.Module):
-    """The results of one sample."""
+    """A module that returns the results of one sample."""
 
     def __init__(self, sample: OperatorSample) -> None:
         super().__init__()
@@ -114,9 +114,9 @@ class SampleResults(torch.nn.Module):
 
 
 class Batch(torch.nn.Module):
-    """The results of several samples, one after another.
+    """A module that returns the results of several samples in order.
 
-    Each sample is a module of its own, so that exported nodes name the sample they come from.
+    Each sample is a submodule, so that exported nodes name the sample they belong to.
     """
 
     def __init__(self, samples: Sequence[OperatorSample]) -> None:
@@ -133,7 +133,7 @@ class Batch(torch.nn.Module):
 
 
 def judged(batch: list[Prepared], dynamic: bool = False) -> list[SampleOutcome]:
-    """What becomes of each sample."""
+    """The outcome of each sample."""
     result = _attempt(batch, dynamic)
     if not isinstance(result, NoResult):
         return result
@@ -157,12 +157,12 @@ def judged(batch: list[Prepared], dynamic: bool = False) -> list[SampleOutcome]:
 
 
 def _uncovered(batch: list[Prepared], dynamic: bool) -> list[NoResult | None]:
-    """For each sample the operators that the importer lacks, found by one decomposition of all."""
+    """The unsupported operators of each sample, found by one decomposition of all."""
     program = _exported(batch, dynamic)
     result: list[NoResult | None] = [None] * len(batch)
     try:
         missing = unknown_nodes(decomposed(functional(program), KNOWN), KNOWN)
-    except ImporterError:  # a sample cannot be decomposed: each is then tried alone
+    except ImporterError:  # some sample cannot be decomposed: the caller tries each alone
         return result
     for operator, nodes in missing.items():
         words = f"operator {target_name(operator)} is not covered"
@@ -175,7 +175,7 @@ def _uncovered(batch: list[Prepared], dynamic: bool) -> list[NoResult | None]:
 
 
 def importable(one: Prepared, dynamic: bool = False) -> NoResult | None:
-    """Why the importer does not take a sample; None if it does."""
+    """The reason why the importer rejects a sample; None if it accepts it."""
     program = _exported([one], dynamic)
     if isinstance(program, NoResult):
         return program
@@ -193,7 +193,7 @@ def _exported(batch: list[Prepared], dynamic: bool) -> Any:
 
 
 def _attempt(batch: list[Prepared], dynamic: bool) -> list[SampleOutcome] | NoResult:
-    """The outcomes of samples that compile and run as one module."""
+    """The outcomes of the samples if they compile and run as one module."""
     program = _exported(batch, dynamic)
     if isinstance(program, NoResult):
         return program
@@ -228,8 +228,8 @@ def _compared(one: Prepared, result: Any) -> SampleOutcome:
 
 
 def _off_by_one(result: Any, expected: Any, few: bool = False) -> bool:
-    """Whether bytes differ by 1 at most, or only a few do: PyTorch interpolates images of bytes in
-    fixed point, where its decomposition rounds floats, of which some lie between two bytes."""
+    """Whether bytes differ by at most 1, and with `few`, only rarely: PyTorch interpolates byte
+    images in fixed point, its decomposition rounds floats, some of them halfway between bytes."""
     if kind_difference(result, expected):
         return False
     for x, y in zip(leaves(result), leaves(expected), strict=True):
@@ -244,17 +244,18 @@ def _off_by_one(result: Any, expected: Any, few: bool = False) -> bool:
 
 
 def _as_decomposed(one: Prepared, result: Any) -> bool:
-    """Whether a result for special values is that of PyTorch's own decomposition of the operator.
+    """Whether a result for special values equals that of PyTorch's own decomposition.
 
-    Some of these ignore what the kernel does with them: `grid_sampler_2d` gives 0 for a place that
-    is NaN, and the mean of `var_mean` is infinite where the kernel's running mean is NaN.
+    Some decompositions ignore special values that the kernel handles: `grid_sampler_2d` returns 0
+    for a NaN position, and the mean of `var_mean` is infinite where the kernel's running mean is
+    NaN.
     """
     program = _exported([one], False)
     if isinstance(program, NoResult):
         return False
     whole = functional(program)
     for known in (KNOWN, frozenset[str]()):
-        with contextlib.suppress(ImporterError):  # where PyTorch cannot decompose all
+        with contextlib.suppress(ImporterError):  # PyTorch cannot decompose everything
             parts = decomposed(whole, known)
             matches = parts.module()(*copied(one.sample.tensors))
             same = not difference(result, matches, one.wide, _free(one)) or _off_by_one(
@@ -266,10 +267,10 @@ def _as_decomposed(one: Prepared, result: Any) -> bool:
 
 
 def _either(one: Prepared, result: Any) -> Any:
-    """PyTorch's results, from its scalar code in elements where ours are as there.
+    """PyTorch's results, with elements of its scalar code where ours agree with that.
 
     PyTorch's vector code differs from its scalar code at some special values: `fmod(1e300, 1e-300)`
-    is NaN for tensors that lie together in memory, and 0, which is exact, for others.
+    is NaN for contiguous tensors, and 0, which is exact, for others.
     """
     mixed: list[Any] = []
     for x, vector, scalar in zip(
@@ -284,7 +285,7 @@ def _either(one: Prepared, result: Any) -> Any:
 
 
 def _free(one: Prepared) -> list[Any] | None:
-    """Masks of elements that PyTorch leaves open: floats that do not fit an integer type."""
+    """Masks of elements that PyTorch leaves undefined: floats that do not fit an integer type."""
     source = one.sample.args[0]
     if one.name.split(".")[0] not in _CONVERSIONS or not isinstance(source, torch.Tensor):
         return None
@@ -308,7 +309,7 @@ def _at_other_sizes(
     executable: Any,
     step: int,
 ) -> list[SampleOutcome]:
-    """The outcomes after another call, with larger sizes; samples invalid there keep theirs."""
+    """The outcomes after another call with larger sizes; samples invalid there keep theirs."""
     now = [t for p in batch for t in p.sample.tensors]
     larger = other_sizes(program, now, step)
     if larger is None:
@@ -325,7 +326,7 @@ def _at_other_sizes(
         given += mine if other is not None else one.sample.tensors
     results = called(executable, tuple(copied(given)))
     if isinstance(results, NoResult):
-        if len(batch) > 1:  # each sample then has a module of its own
+        if len(batch) > 1:  # judge each sample in its own module
             return [o for p in batch for o in judged([p], True)]
         return [SampleOutcome(results.kind, results.code, results.words)]
     return [

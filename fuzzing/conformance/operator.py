@@ -1,4 +1,4 @@
-"""One operator in all its types: what became of its samples, in a record that can be kept."""
+"""Judge one operator in all its types, and record the outcomes of its samples."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from fuzzing.conformance.samples import (
 from fuzzing.schedules.isolate import Death, isolated
 
 _SECONDS = 60
-"""For a sample in a process of its own."""
+"""Time limit of a sample in a separate process."""
 
 
 class SampleFinding(msgspec.Struct, frozen=True):
-    """A sample that is wrong or ends in an internal error."""
+    """A sample with a wrong result or an internal error."""
 
     dtype: str
     label: str
@@ -33,7 +33,7 @@ class SampleFinding(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct):
-    """What became of the samples of one type: numbers, and refusals by code."""
+    """Outcomes of the samples of one type: counts, and refusals by code."""
 
     dtype: str
     passed: int = 0
@@ -44,7 +44,7 @@ class Row(msgspec.Struct):
 
     @property
     def tried(self) -> int:
-        """Samples that count."""
+        """Number of samples judged, without those that PyTorch cannot export."""
         return self.passed + self.wrong + self.internal + sum(self.refused.values())
 
     @property
@@ -63,10 +63,10 @@ class Record(msgspec.Struct):
     """An operator's rows and findings, and one message per code of refusal.
 
     Attributes:
-        covered: false if BW501 is all that came of the samples of the first type: the importer
-            lacks the operator, and other types were not tried.
-        digest: of the sources that the record was made with.
-        seconds: processor time that it took.
+        covered: false if all samples of the first type end in BW501: the importer lacks the
+            operator, and other types are not tried.
+        digest: digest of the sources that produced the record.
+        seconds: processor time.
     """
 
     operator: str
@@ -88,7 +88,7 @@ class Record(msgspec.Struct):
 
 
 def types_of(op: Any, names: Sequence[str]) -> list[str]:
-    """Those of the named types that PyTorch has an operator in."""
+    """The given types that PyTorch supports for an operator."""
     known = op.supported_dtypes("cpu")
     return [name for name in names if DTYPES[name] in known]
 
@@ -105,8 +105,8 @@ def record_of(
 
     Arguments:
         most: samples per type of `MAIN`, before variants; see `samples_of`.
-        before: of other types, to which this is added.
-        alone: every sample in a process of its own, after one process for all has died.
+        before: record of other types, to extend.
+        alone: run every sample in a separate process, after a common process has died.
     """
     record = Record(op.full_name, digest)
     begin = time.process_time()
@@ -123,7 +123,7 @@ def record_of(
 
 
 def _joined(before: Record, now: Record) -> Record:
-    """One record of two that judge other types of an operator; its digest is the earlier one's."""
+    """Merge two records of an operator with different types; keep the digest of the earlier one."""
     order = list(DTYPES)
     rows = sorted([*before.rows, *now.rows], key=lambda row: order.index(row.dtype))
     return Record(
@@ -138,7 +138,7 @@ def _joined(before: Record, now: Record) -> Record:
 
 
 def _note(record: Record, op: Any, rows: list[Row], most: int, dynamic: bool, alone: bool) -> None:
-    """Judge the samples of some types, as one module; note what became of them."""
+    """Judge the samples of some types as one module and record the outcomes."""
     batches = [_batch(op, DTYPES[row.dtype], most, dynamic, alone) for row in rows]
     samples = [one for batch in batches for one in batch]
     judge = _one_by_one if alone else judged
@@ -152,9 +152,9 @@ def _batch(op: Any, dtype: torch.dtype, most: int, dynamic: bool, alone: bool) -
     try:
         draw = dynamic_samples_of if dynamic else samples_of
         samples = draw(op, dtype, most)
-    except Exception:  # noqa: BLE001  OpInfo makes no samples of some operators on this machine
+    except Exception:  # noqa: BLE001  OpInfo cannot draw samples of some operators here
         return []
-    if alone:  # PyTorch itself dies of some
+    if alone:  # some samples crash PyTorch itself
         samples = [s for s in samples if _lives(op.name, s)]
     result = [prepared(op.name, s, str(dtype)) for s in samples]
     return [p for p in result if p is not None]

@@ -1,4 +1,4 @@
-"""The table of results: on the terminal, and as a page of the documentation."""
+"""Format the results as a table for the terminal and as a page of the documentation."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def page(records: Sequence[Record], most: int, untried: Sequence[str] = ()) -> s
 
     Arguments:
         most: samples per operator in the main types.
-        untried: operators that PyTorch has in none of the types.
+        untried: operators that PyTorch supports in none of the types.
     """
     covered = sorted((r for r in records if r.covered and _tried(r)), key=lambda r: r.operator)
     absent = sorted((r for r in records if not r.covered), key=lambda r: r.operator)
@@ -91,7 +91,7 @@ def not_covered(text: str) -> set[str]:
 
 
 def totals(records: Sequence[Record]) -> str:
-    """One line with the sums of all rows."""
+    """One line with the totals of all rows."""
     rows = [row for r in records if r.covered for row in r.rows]
     codes: Counter[str] = Counter()
     for row in rows:
@@ -108,14 +108,14 @@ def totals(records: Sequence[Record]) -> str:
 
 
 def _by_type(records: Sequence[Record]) -> str:
-    """How many operators were judged in each type."""
+    """The number of operators judged in each type."""
     result = Counter(row.dtype for r in records if r.covered for row in r.rows if row.tried)
     counts = ", ".join(f"{dtype} {result[dtype]}" for dtype in _SHORT if result[dtype])
     return f"Operators judged in each type: {counts}."
 
 
 def _sources(records: Sequence[Record]) -> str:
-    """What is said where records were made with more than one state of the sources."""
+    """A note if the records were made from different states of the sources."""
     result = Counter(r.digest.partition(" ")[0] for r in records)
     if len(result) < 2:
         return ""
@@ -142,7 +142,7 @@ def _tried(record: Record) -> bool:
 
 
 def _reasons(record: Record) -> str:
-    """The messages of refusals, without what Markdown would read as markup."""
+    """The messages of refusals, with Markdown markup escaped."""
     return "; ".join(f"{code} {_plain(words)}" for code, words in sorted(record.reasons.items()))
 
 

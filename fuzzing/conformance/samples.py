@@ -1,4 +1,4 @@
-"""Samples of an operator for one type: those of PyTorch, and variants of them."""
+"""Draw samples of an operator for one type: those of PyTorch, and variants of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DTYPES = {
 }  # fmt: skip
 """The types that samples are drawn in; complex ones have no counterpart."""
 MAIN = (torch.float32, torch.int64)
-"""Types that get all samples and variants: operators differ by kind of type more than by width."""
+"""Types that get all samples and variants: behavior depends on the kind more than on the width."""
 VARIANTS = ("strided", "empty", "in place", "dynamic")
 """Variants of a sample, besides special values."""
 UNSPECIFIED = {
@@ -34,7 +34,7 @@ UNSPECIFIED = {
     "new_empty",
     "new_empty_strided",
 }
-"""Operators whose elements may be anything: only types and shapes are compared."""
+"""Operators with unspecified elements: only types and shapes are compared."""
 _TAKES_POSITIONS = (
     "index",
     "gather",
@@ -50,14 +50,14 @@ _TAKES_POSITIONS = (
     "ldexp",
     "repeat_interleave",
 )
-"""Words in names of operators whose integers cannot be just any."""
+"""Words in the names of operators whose integer arguments must stay in a range."""
 
 _DRAWN = 300
-"""Samples of an operator that are looked at; some have thousands."""
+"""Number of samples of an operator to choose from; some operators have thousands."""
 
 
 class OperatorSample(msgspec.Struct, frozen=True, eq=False):
-    """Arguments of an operator; `kind` says which variant of a sample they are."""
+    """Arguments of an operator; `kind` names the variant of a sample."""
 
     kind: str
     function: Callable[..., Any]
@@ -89,7 +89,7 @@ class OperatorSample(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def label(self) -> str:
-        """The arguments in short: `float32[5, 1], 2, dim=0`."""
+        """Short text of the arguments: `float32[5, 1], 2, dim=0`."""
         words = [_short(a) for a in self.args]
         words += [f"{key}={_short(value)}" for key, value in self.kwargs.items()]
         return f"{self.kind}: {', '.join(words)}"
@@ -105,10 +105,10 @@ def _short(value: Any) -> str:
 
 
 def samples_of(op: Any, dtype: torch.dtype, most: int) -> list[OperatorSample]:
-    """Samples of PyTorch, spread evenly over all of them, special values, and other variants.
+    """Samples of PyTorch, evenly spaced among all of them, special values, and other variants.
 
-    `MAIN` types get `most` samples and all variants; other types a third of the samples, and one
-    variant, which differs from type to type and from operator to operator.
+    `MAIN` types get `most` samples and all variants; other types a third of the samples and one
+    variant, which depends on type and operator.
     """
     base = _spread(_given(op, dtype), most if dtype in MAIN else max(1, most // 3))
     extra = max(1, most // 6) if dtype in MAIN else 1
@@ -124,7 +124,7 @@ def samples_of(op: Any, dtype: torch.dtype, most: int) -> list[OperatorSample]:
 
 
 def _variants(op: Any, dtype: torch.dtype) -> Sequence[str]:
-    """The variants that an operator is tried in, in a type."""
+    """The variants to try for an operator in a type."""
     if dtype in MAIN:
         return VARIANTS
     turn = zlib.crc32(op.full_name.encode()) + list(DTYPES.values()).index(dtype)
@@ -132,7 +132,7 @@ def _variants(op: Any, dtype: torch.dtype) -> Sequence[str]:
 
 
 def dynamic_samples_of(op: Any, dtype: torch.dtype, most: int) -> list[OperatorSample]:
-    """Samples whose sizes are made symbols: some that have sizes above 1."""
+    """Samples to run with symbolic sizes, chosen among those with sizes above 1."""
     if "dynamic" not in _variants(op, dtype):
         return []
     if dtype not in MAIN:
@@ -148,7 +148,7 @@ def few_samples_of(op: Any, dtype: torch.dtype, most: int) -> list[OperatorSampl
 
 
 def _given(op: Any, dtype: torch.dtype, most: int = _DRAWN) -> list[OperatorSample]:
-    """The samples of OpInfo, the same ones in every run."""
+    """The samples of OpInfo, the same in every run."""
     torch.default_generator.manual_seed(zlib.crc32(f"{op.full_name} {dtype}".encode()))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -159,8 +159,8 @@ def _given(op: Any, dtype: torch.dtype, most: int = _DRAWN) -> list[OperatorSamp
 
 
 def _close(drawn: Any) -> None:
-    """End OpInfo's generator here: it would otherwise end whenever its memory is collected, and its
-    change of PyTorch's gradient mode then goes into whatever is traced at that time."""
+    """Close OpInfo's generator now. Otherwise it ends when it is garbage-collected, and its change
+    of PyTorch's gradient mode affects whatever is traced at that time."""
     for part in gc.get_referents(getattr(drawn, "child_iter", drawn)):
         if isinstance(part, Generator):
             part.close()
@@ -190,7 +190,7 @@ def _extremes(op: Any, base: list[OperatorSample], dtype: torch.dtype) -> Iterat
         n = len(values)
         left, right = values.repeat_interleave(n), values.repeat(n)
         yield OperatorSample("special", first.function, (left, right), {})
-        if not dtype.is_floating_point:  # division by these raises, or has no result
+        if not dtype.is_floating_point:  # division by 0 or -1 may raise or have no result
             kept = (right != 0) & (right != -1)
             yield OperatorSample("special", first.function, (left[kept], right[kept]), {})
     else:
@@ -204,7 +204,7 @@ def _extremes(op: Any, base: list[OperatorSample], dtype: torch.dtype) -> Iterat
 def _sprinkled(
     tensor: torch.Tensor, dtype: torch.dtype, values: torch.Tensor, chance: torch.Generator
 ) -> torch.Tensor:
-    """A copy with a special value in some places, finite ones below the type's largest."""
+    """A copy with special values in some places; large finite ones are excluded."""
     if tensor.dtype is not dtype or not tensor.numel():
         return tensor
     if dtype.is_floating_point:
@@ -218,14 +218,14 @@ def _sprinkled(
 
 
 def _strided(base: list[OperatorSample], most: int) -> Iterator[OperatorSample]:
-    """Tensors that are not contiguous."""
+    """Variants with non-contiguous tensors."""
     wanted = [s for s in base if any(t.dim() and t.numel() > 1 for t in s.tensors)]
     for sample in wanted[:most]:
         yield sample.replaced("strided", [with_gaps(t) for t in sample.tensors])
 
 
 def with_gaps(tensor: torch.Tensor) -> torch.Tensor:
-    """The same elements, which do not lie together in memory."""
+    """The same elements in non-contiguous memory."""
     if tensor.dim() == 0:
         return tensor
     if tensor.dim() == 1:
@@ -234,7 +234,7 @@ def with_gaps(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _empty(base: list[OperatorSample], most: int) -> Iterator[OperatorSample]:
-    """One size of the first tensor is 0, and so is every equal size."""
+    """Variants in which one size, and every equal size, is 0."""
     result = 0
     for sample in base:
         size = next((n for t in sample.tensors for n in t.shape if n > 1), 0)
@@ -250,7 +250,7 @@ def _empty(base: list[OperatorSample], most: int) -> Iterator[OperatorSample]:
 
 
 def _in_place(op: Any, base: list[OperatorSample], most: int) -> Iterator[OperatorSample]:
-    """The operator's form in place, on a copy of the first argument."""
+    """Variants with the in-place operator, on a copy of the first argument."""
     change = op.inplace_variant
     if change is None:
         return

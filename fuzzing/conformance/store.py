@@ -1,4 +1,4 @@
-"""Records of operators in files, so that a run can go on where another one stopped."""
+"""Store records of operators in files, so that a run can continue an earlier one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fuzzing.conformance.operator import Record
 
 
 def source_digest() -> str:
-    """Hash of everything that decides a result: the package, this check, PyTorch's version."""
+    """Hash of everything that affects results: the package, this check, PyTorch's version."""
     package, here = Path(blockwright.__file__).parent, Path(__file__).parents[1]
     digest = hashlib.sha256(torch.__version__.encode())
     for root in (package, here / "conformance", here / "eager"):
@@ -26,7 +26,7 @@ def source_digest() -> str:
 
 
 class Store:
-    """One file per operator in a folder."""
+    """A folder with one file per operator."""
 
     def __init__(self, folder: Path, setting: str) -> None:
         self.folder = folder
@@ -37,8 +37,8 @@ class Store:
         return self.folder / f"{re.sub(r'[^A-Za-z0-9_.]', '_', operator)}.json"
 
     def get(self, operator: str, any_digest: bool = False) -> Record | None:
-        """The record of an operator, made from the sources as they are, or with `any_digest` from
-        others with the same setting."""
+        """The record of an operator, if made from the current sources, or with `any_digest` from
+        any sources with the same setting."""
         try:
             record = msgspec.json.decode(self._path(operator).read_bytes(), type=Record)
         except (FileNotFoundError, msgspec.DecodeError):

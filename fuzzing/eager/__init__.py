@@ -1,1 +1,1 @@
-"""Compiled torch modules against PyTorch itself: comparison, other sizes, isolated outcomes."""
+"""Compare compiled torch modules with PyTorch: results, other sizes, isolated outcomes."""

@@ -1,4 +1,4 @@
-"""Whether results are those of PyTorch: type, shape and value."""
+"""Compare results with those of PyTorch: type, shape and value."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from torch.utils import _pytree as pytree
 _RTOL = {torch.float64: 1e-7, torch.float32: 1.3e-6, torch.float16: 1e-3, torch.bfloat16: 1.6e-2}
 _ATOL = {torch.float64: 1e-7, torch.float32: 1e-5, torch.float16: 1e-5, torch.bfloat16: 1e-5}
 _FACTOR = 4.0
-"""How much further than PyTorch from a run in float64 a result may be."""
+"""Maximum error of a result relative to float64, as a multiple of PyTorch's own."""
 _ULPS = 8.0
-"""Units in the last place that any result may be away from the run in float64."""
+"""Error relative to float64 that is always accepted, in units in the last place."""
 
 
 def leaves(value: Any) -> list[Any]:
-    """Tensors and numbers of a structure of results, in order; None is left out."""
+    """Tensors and numbers of a nested result, in order, without None."""
     return [leaf for leaf in pytree.tree_leaves(value) if leaf is not None]
 
 
 def copied(value: Any) -> Any:
-    """The structure with its tensors cloned, strides kept."""
+    """Clone the tensors of a nested structure, keeping strides."""
     return pytree.tree_map_only(torch.Tensor, _clone, value)
 
 
 def _clone(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides, unless elements share memory."""
+    """A copy with the same strides; contiguous if elements share memory."""
     if tensor.is_contiguous() or any(
         n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True)
     ):
@@ -38,7 +38,7 @@ def _clone(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def in_float64(value: Any) -> Any:
-    """The structure with its floating tensors in float64."""
+    """Convert the floating-point tensors of a nested structure to float64."""
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(torch.float64) if tensor.is_floating_point() else tensor.clone()
@@ -48,7 +48,7 @@ def in_float64(value: Any) -> Any:
 
 @contextmanager
 def integers_become_float64() -> Generator[None, None, None]:
-    """Inside, operators that turn integers into floats return float64: part of a run in float64."""
+    """In this context, operators that turn integers into floats return float64."""
     usual = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -58,7 +58,7 @@ def integers_become_float64() -> Generator[None, None, None]:
 
 
 def same_bits(a: Any, b: Any) -> bool:
-    """Whether two structures hold tensors of equal types, shapes and elements (NaN is NaN)."""
+    """Whether two structures hold tensors of equal types, shapes and elements (NaN equals NaN)."""
     ours, theirs = leaves(a), leaves(b)
     return len(ours) == len(theirs) and all(
         x.dtype == y.dtype and x.shape == y.shape and torch.equal(_settled(x), _settled(y))
@@ -69,14 +69,14 @@ def same_bits(a: Any, b: Any) -> bool:
 
 
 def _settled(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor with one value for every NaN, so that `torch.equal` takes them for equal."""
+    """Replace every NaN by one number, so that `torch.equal` compares them as equal."""
     if not tensor.is_floating_point():
         return tensor
     return torch.where(tensor.isnan(), torch.full_like(tensor, 0.5), tensor)
 
 
 def kind_difference(actual: Any, expected: Any) -> str:
-    """How the number, types or shapes of results differ; empty if they do not."""
+    """Describe how the number, types or shapes of results differ; empty if they do not."""
     ours, theirs = leaves(actual), leaves(expected)
     if len(ours) != len(theirs):
         return f"{len(ours)} results, want {len(theirs)}"
@@ -95,11 +95,11 @@ def kind_difference(actual: Any, expected: Any) -> str:
 def difference(
     actual: Any, expected: Any, wide: Any = None, free: Sequence[Any] | None = None
 ) -> str:
-    """How results differ from those of PyTorch; empty if they do not.
+    """Describe how results differ from those of PyTorch; empty if they do not.
 
     Arguments:
-        wide: results of the same computation in float64, where there are some.
-        free: per result a mask of the elements that may hold anything.
+        wide: results of the same computation in float64, if any.
+        free: per result, a mask of the elements to ignore.
     """
     text = kind_difference(actual, expected)
     if text:
@@ -135,19 +135,19 @@ def _wrong(x: torch.Tensor, y: torch.Tensor, wide: Any) -> torch.Tensor:
 def _as_exact(
     ours: torch.Tensor, theirs: torch.Tensor, wide: torch.Tensor, info: Any
 ) -> torch.Tensor:
-    """Mask of the elements at most a few times as far from the exact result as PyTorch's are.
+    """Mask of the elements whose error is at most a few times PyTorch's largest one.
 
-    Where the exact result is finite and PyTorch's is neither finite nor that result rounded to its
-    type, a value on the way overflowed in PyTorch. Which of them do depends on the order of
-    evaluation and on fused multiplications, so a result that is not finite is accepted there. A
-    finite result must be near the exact one.
+    If the exact result is finite, and PyTorch's is neither finite nor the exact one rounded to its
+    type, an intermediate value overflowed in PyTorch. Whether that happens depends on evaluation
+    order and fused multiply-adds, so a non-finite result is accepted there. A finite result must be
+    close to the exact one.
     """
     error = (theirs - wide).abs()
     finite = error[torch.isfinite(error)]
     largest = finite.max() if finite.numel() else torch.zeros((), dtype=torch.float64)
     allowed = _FACTOR * largest + _ULPS * info.eps * wide.abs() + info.tiny
     near = (ours - wide).abs() <= allowed
-    # Where the exact result does not fit the type, so may any intermediate one.
+    # If the exact result does not fit the type, intermediate ones may overflow too.
     beyond = wide.abs() > info.max
     near |= torch.isinf(ours) & beyond & (wide.sign() == ours.sign())
     rounded = torch.isinf(theirs) & beyond & (wide.sign() == theirs.sign())

@@ -1,4 +1,4 @@
-"""What becomes of a torch module: compiled and run, refused with a code, or an internal error."""
+"""Run torch modules and classify the outcome: results, a coded refusal, or an internal error."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from blockwright.support import (
 from fuzzing.schedules.native import load_compiler
 
 _REFUSALS = (ImporterError, GraphError, OptionError, ArgumentError)
-"""Errors that say what a user may not do; others of the family are faults of the compiler."""
+"""Errors that reject the input; other Blockwright errors are defects of the compiler."""
 
 
 class NoResult(msgspec.Struct, frozen=True):
-    """Why there are no results.
+    """The reason why there are no results.
 
     Attributes:
         kind: "export" (PyTorch cannot export it), "refused" or "internal".
-        code: of the refusal, or what the internal error is called.
+        code: code of the refusal, or name of the internal error.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class NoResult(msgspec.Struct, frozen=True):
 
 
 def problem_of(error: BaseException) -> NoResult:
-    """An error of import, compilation or call as a refusal or an internal error."""
+    """Classify an error of import, compilation or call as a refusal or an internal error."""
     if isinstance(error, _REFUSALS):
         code = str(error.code)
         if code not in _BROKEN:
@@ -53,7 +53,7 @@ def problem_of(error: BaseException) -> NoResult:
 
 
 _BROKEN = {"BW210", "BW211", "BW212", "BW216"}
-"""Codes that say of a program made by the compiler that it is broken."""
+"""Codes for an invalid program, created by the compiler."""
 
 
 def _line(text: object) -> str:
@@ -68,7 +68,7 @@ def export(module: Any, inputs: tuple[Any, ...], dynamic_shapes: Any = None) -> 
             return torch.export.export(
                 module.eval(), inputs, dynamic_shapes=dynamic_shapes, strict=False
             )
-    except Exception as error:  # noqa: BLE001  whatever PyTorch raises
+    except Exception as error:  # noqa: BLE001  PyTorch may raise anything
         return NoResult("export", type(error).__name__, _line(error))
 
 
@@ -91,7 +91,7 @@ def called(executable: Any, inputs: tuple[Any, ...]) -> Any:
 
 
 def load() -> None:
-    """Load what exporting and compiling need, so that forked processes have it already."""
+    """Load everything that export and compilation need, so that forked processes inherit it."""
     torch.set_num_threads(1)
     _list_composites_once()
     program = export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
@@ -100,14 +100,14 @@ def load() -> None:
 
 
 def _list_composites_once() -> None:
-    """Let PyTorch list its composite operators once, not in each decomposition: a tenth of a
-    second. It does so because operators may be registered at any time; here none are."""
+    """Cache PyTorch's list of composite operators, which every decomposition rebuilds in a tenth of
+    a second in case operators were registered; here none are."""
     module: Any = exported_program
     module._collect_all_valid_cia_ops = functools.cache(module._collect_all_valid_cia_ops)
 
 
 def limit_memory(gibibytes: int = 6) -> None:
-    """Let this process have so much more address space, and no more."""
+    """Limit further growth of this process's address space."""
     with open("/proc/self/statm", encoding="ascii") as file:
         now = int(file.read().split()[0]) * resource.getpagesize()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)

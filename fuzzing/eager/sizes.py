@@ -1,4 +1,4 @@
-"""Inputs of other sizes than those a program was exported with."""
+"""Inputs with sizes other than those at export."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 def every_size_dynamic(tensors: Any) -> Any:
-    """`dynamic_shapes` that leave it to the exporter which sizes it must fix."""
+    """`dynamic_shapes` that let the exporter decide which sizes are fixed."""
     auto = torch.export.Dim.AUTO
     if isinstance(tensors, torch.Tensor):
         return {axis: auto for axis, n in enumerate(tensors.shape) if n > 1}
@@ -16,7 +16,7 @@ def every_size_dynamic(tensors: Any) -> Any:
 
 
 def symbolic_shapes(program: Any) -> list[tuple[Any, ...]]:
-    """Shape of every user input, with the exporter's expressions for sizes that may vary."""
+    """The shape of every user input, with the exporter's expressions for symbolic sizes."""
     wanted = set(program.graph_signature.user_inputs)
     result: list[tuple[Any, ...]] = []
     for node in program.graph.nodes:
@@ -27,9 +27,9 @@ def symbolic_shapes(program: Any) -> list[tuple[Any, ...]]:
 
 
 def other_sizes(program: Any, tensors: list[torch.Tensor], step: int) -> list[torch.Tensor] | None:
-    """Inputs in which every free size is `step` larger; None if no size is free.
+    """Inputs in which every symbolic size is `step` larger; None if there is none.
 
-    Elements are those of the given tensors, repeated, so that positions stay in range.
+    Elements of the given tensors are repeated, so that positions stay in range.
     """
     shapes = symbolic_shapes(program)
     if len(shapes) != len(tensors):
@@ -57,7 +57,7 @@ def _moved(value: int, step: int, bounds: Any) -> int:
 
 
 def _resized(tensor: torch.Tensor, shape: list[int]) -> torch.Tensor:
-    """A tensor of another shape, filled with the given elements over and over."""
+    """A tensor of another shape, filled by repeating the given elements."""
     count = 1
     for n in shape:
         count *= n

@@ -1,4 +1,4 @@
-"""Values at the ends of a type, where wrong results hide."""
+"""Special values of each type, at which results are most likely wrong."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 
 def special_values(dtype: torch.dtype) -> torch.Tensor:
-    """±0, ±inf, NaN, denormals and ends of a floating type; the ends of an integer one."""
+    """±0, ±inf, NaN, denormals and limits of a floating-point type; limits of an integer type."""
     if dtype is torch.bool:
         return torch.tensor([True, False])
     if not dtype.is_floating_point:

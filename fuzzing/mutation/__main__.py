@@ -1,4 +1,4 @@
-"""`python -m fuzzing.mutation`: see the package."""
+"""Command line of `fuzzing.mutation`: see the package."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ _SECONDS = 300
 
 
 def main() -> int:
-    """Try every fault; write the page. Exits with 1 when what no net holds is not argued, or what
-    is argued was caught."""
+    """Try every fault and write the page.
+
+    The exit code is 1 if an uncaught fault is not argued, or an argued one was caught.
+    """
     options = _options()
     chosen = [m for m in modules() if not options.only or m.rsplit(".", 1)[-1] in options.only]
     faults = {m: mutants(m) for m in chosen}
@@ -33,7 +35,7 @@ def main() -> int:
     _say(f"{sum(map(len, faults.values()))} faults")
     bank.play(range(options.programs), options.length)
     bank.test(options.tests)
-    gc.freeze()  # the bank stays: no collection in a process that tries a fault goes through it
+    gc.freeze()  # the bank is permanent: collections in forked processes skip it
     _say(f"uses of {len(bank.accepted.uses)} lines, refusals at {len(bank.refused.uses)} places")
     known = _known(options.json)
     for mutant, result in _tried(bank, _todo(faults, known, options.unsettled), options.jobs):
@@ -55,7 +57,7 @@ def main() -> int:
 
 
 def _known(path: Path | None) -> dict[str, Result]:
-    """What earlier runs found; a run of some modules renews these and keeps the others."""
+    """Results of earlier runs; a run of some modules replaces theirs and keeps the others."""
     if path is None or not path.exists():
         return {}
     return {r.key: r for r in msgspec.json.decode(path.read_bytes(), type=list[Result])}
@@ -64,8 +66,7 @@ def _known(path: Path | None) -> dict[str, Result]:
 def _todo(
     faults: dict[str, list[Mutant]], known: dict[str, Result], unsettled: bool
 ) -> list[Mutant]:
-    """What is tried now; what is known of the other faults of these modules stays, of faults that
-    are no more it goes."""
+    """Select the faults to try now, and drop outdated results of their modules from `known`."""
     kept = {
         m.key
         for result in faults.values()
@@ -78,25 +79,25 @@ def _todo(
 
 
 def _in_order(known: dict[str, Result]) -> list[Result]:
-    """By module and line, those of faults that are no more left out."""
+    """Results by module and line, without those of faults that no longer exist."""
     return [known[m.key] for name in modules() for m in mutants(name) if m.key in known]
 
 
 def _tried(bank: Bank, todo: list[Mutant], jobs: int) -> Iterator[tuple[Mutant, Catch]]:
-    """What becomes of each fault, in a process of its own: it may never end, or break things."""
+    """Try each fault in a separate process: it may never terminate, or corrupt state."""
     start = time.monotonic()
     done = in_processes(lambda m: _try(bank, m), todo, jobs, _SECONDS)
     for count, (mutant, result) in enumerate(done, 1):
         if count % 50 == 0:
             _say(f"{time.monotonic() - start:6.0f} s: {count} of {len(todo)} faults")
         if isinstance(result, Death):
-            # Of one that does not end it is not known whether a net would hold it: it survives.
+            # If it does not terminate, no check is known to catch it: count it as a survivor.
             result = Catch(tried=1, crashed=int(result.why != TOO_SLOW), example=result.why)
         yield mutant, result
 
 
 def _try(bank: Bank, mutant: Mutant) -> Catch:
-    """Run a fault on uses of the place that it is at."""
+    """Run a fault on uses that execute its place."""
     refused = mutant.kind == "precondition"
     uses = (bank.refused_at if refused else bank.uses_at)(mutant.module, mutant.line)
     tests = bank.tests_at(mutant.module, mutant.line, refused)
@@ -110,25 +111,24 @@ def _say(text: str) -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m fuzzing.mutation")
-    parser.add_argument("--programs", type=int, default=600, help="random programs to gather uses")
-    parser.add_argument("--length", type=int, default=12, help="steps tried on each")
+    parser.add_argument("--programs", type=int, default=600, help="random programs to collect uses")
+    parser.add_argument("--length", type=int, default=12, help="steps tried on each program")
     parser.add_argument(
-        "--tests", nargs="*", default=list(_TESTS), help="tests to gather uses from, too"
+        "--tests", nargs="*", default=list(_TESTS), help="tests to collect uses from"
     )
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
-    parser.add_argument("--only", nargs="*", help="modules, by their last names")
+    parser.add_argument("--only", nargs="*", help="last names of the modules to test")
     parser.add_argument(
         "--unsettled",
         action="store_true",
-        help="of what --json holds, keep what is caught: try what is left",
+        help="keep the caught faults in the --json file and try only the others",
     )
-    parser.add_argument("--page", type=Path, help="where to write the page; else it is printed")
+    parser.add_argument("--page", type=Path, help="file for the page; default: standard output")
     parser.add_argument(
         "--json",
         type=Path,
-        help="where to write each fault with what became of "
-        "its uses; of modules that are not tried now, what stands there "
-        "already is kept",
+        help="file for the results of each fault; results of modules that are not tried now are "
+        "kept",
     )
     return parser.parse_args()
 

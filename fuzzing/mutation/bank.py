@@ -1,5 +1,5 @@
-"""Uses of the primitives: what a record was applied to, and which lines it ran through or where it
-was refused."""
+"""Collect uses of the primitives: the program and record of each step, and the lines it executed or
+where it was refused."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from blockwright.testing.generators import random_program
 from blockwright.testing.moves import MOVES, Player
 
 PER_PLACE = 6
-"""Uses kept of each place that refuses, from players and from each path of tests."""
+"""Uses kept per refusing place, separately for players and for each test path."""
 PER_LINE = 200
-"""Accepted uses kept of each line that they run through, likewise."""
+"""Accepted uses kept per executed line, separately for players and for each test path."""
 _LARGEST = 40_000
 """Instances of a block above which a program takes too long to run."""
 _PACKAGE = f"{os.sep}schedule{os.sep}"
@@ -43,10 +43,10 @@ class Use(msgspec.Struct, frozen=True, eq=False):
     """A primitive applied to a program.
 
     Attributes:
-        func, record, targets: the program, the record, what its handles stand for.
-        refused: the calls that led to the refusal, outermost first; empty when it was accepted.
-        after: the program that came out.
-        test: the test that took the step, if one did.
+        func, record, targets: the program, the record, the targets of its handles.
+        refused: the calls that led to the refusal, outermost first; empty if it was accepted.
+        after: the resulting program.
+        test: the test that took the step, if any.
     """
 
     func: ir.PrimFunc
@@ -61,12 +61,12 @@ class Use(msgspec.Struct, frozen=True, eq=False):
         return self.record.path()
 
     def again(self) -> ir.PrimFunc:
-        """Apply the record once more, as the code is now; raises what that raises."""
+        """Apply the record again with the current code; errors propagate."""
         state = StepState(self.func, self.targets.__getitem__, self.name)
         return applied(self.record, state).func
 
     def repeats(self) -> bool:
-        """Whether it comes out again as it did, so that a fault is to blame where it does not."""
+        """Whether it reproduces its result, so that a different result is due to a fault."""
         try:
             return self.after is not None and ir.structural_equal(self.again(), self.after)
         except Exception:  # noqa: BLE001
@@ -74,12 +74,12 @@ class Use(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Rows:
-    """Uses and tests by place: what was accepted, or what was refused."""
+    """Uses and tests by place, for accepted or refused steps."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.uses: dict[Place, dict[str, list[Use]]] = {}
-        """By source, too."""
+        """By place and source."""
         self.tests: dict[Place, dict[str, None]] = {}
 
     def open(self, places: Iterable[Place], source: str) -> list[list[Use]]:
@@ -89,23 +89,23 @@ class _Rows:
 
 
 class Bank:
-    """Uses, as many of each kind as are wanted."""
+    """Collects a limited number of uses per place."""
 
     def __init__(self) -> None:
         self.refused = _Rows(PER_PLACE)
         """By the calls that led to the refusal."""
         self.accepted = _Rows(PER_LINE)
-        """By the lines that they ran through."""
+        """By the lines that they executed."""
         self.steps: Counter[str] = Counter()
-        """How many steps each test takes."""
+        """Number of steps that each test takes."""
         self.source = ""
 
     # ------------------------------------------------------------------ gathering
     @contextmanager
     def recording(self, source: str) -> Generator[None]:
-        """Every step that any schedule takes inside is noted."""
+        """Record every step that any schedule takes in this context."""
         self.source = source
-        number: Any = getattr(core, "applied")  # noqa: B009  exchanged for a while
+        number: Any = getattr(core, "applied")  # noqa: B009  patched in this context
 
         def watched(record: Primitive, state: StepState) -> StepResult:
             try:
@@ -124,18 +124,18 @@ class Bank:
             setattr(core, "applied", number)  # noqa: B010
 
     def play(self, seeds: Sequence[int], length: int) -> None:
-        """Uses by random players; every second program has stages of the unusual kinds too."""
+        """Collect uses from random players; every second program has unusual stages too."""
         with self.recording("players"):
             for seed in seeds:
                 names = sorted(MOVES)
                 often = [names[seed % len(names)]]
                 program = random_program(seed, unusual=seed % 2 == 1)
                 player = Player(program, MOVES, seed, often, schedule=Schedule(program))
-                with contextlib.suppress(Exception):  # faults of steps are the fuzzer's business
+                with contextlib.suppress(Exception):  # the fuzzer reports faults of steps
                     player.play(length)
 
     def test(self, paths: Sequence[str]) -> None:
-        """Uses by tests, which run here; of each path as many as are wanted."""
+        """Collect uses from tests, which run in this process."""
         for path in paths:
             with self.recording(path):
                 run_tests([path])
@@ -158,7 +158,7 @@ class Bank:
         open_ = rows.open(places, self.source)
         if not open_:
             return
-        known = getattr(state, "_resolve")  # noqa: B009  what the schedule knows of its handles
+        known = getattr(state, "_resolve")  # noqa: B009  resolves the schedule's handles
         targets: dict[Handle, Target] = {
             h: known(h) for h in used_handles(record) if not isinstance(h, ir.Var)
         }
@@ -169,7 +169,7 @@ class Bank:
 
     # ------------------------------------------------------------------ lookup
     def uses_at(self, module: str, line: int) -> list[Use]:
-        """Accepted uses that run through a line; primitives and sources take turns."""
+        """Accepted uses that execute a line; primitives and sources alternate."""
         rows: dict[tuple[str, bool], list[Use]] = {}
         for row in self.accepted.uses.get(_place(module, line), {}).values():
             for use in row:
@@ -177,12 +177,12 @@ class Bank:
         return _in_turns(rows.values())
 
     def refused_at(self, module: str, line: int) -> list[Use]:
-        """Uses that a call on this line has refused; the sources take turns."""
+        """Uses that a call on this line refused; sources alternate."""
         return _in_turns(self.refused.uses.get(_place(module, line), {}).values())
 
     def tests_at(self, module: str, line: int, refused: bool) -> list[str]:
-        """The tests of which steps run through a line, or are refused there; those of the fewest
-        steps come first, for they are about a step and not on their way to another."""
+        """The tests whose steps execute a line, or are refused there. Tests with the fewest steps
+        come first: they target a step instead of passing it on the way to another."""
         rows = self.refused if refused else self.accepted
         return sorted(rows.tests.get(_place(module, line), ()), key=self.steps.__getitem__)
 
@@ -192,12 +192,12 @@ def _place(module: str, line: int) -> Place:
 
 
 def _in_turns(rows: Iterable[list[Use]]) -> list[Use]:
-    """The first of each row, then the second of each, and so on."""
+    """Interleave rows: the first of each row, then the second of each, and so on."""
     return [use for turn in itertools.zip_longest(*rows) for use in turn if use is not None]
 
 
 def run_tests(names: Sequence[str], *options: str) -> bool:
-    """Run tests in this process; whether all passed."""
+    """Run tests in this process; return whether all passed."""
     import pytest
 
     with contextlib.redirect_stdout(io.StringIO()):
@@ -218,7 +218,7 @@ def run_tests(names: Sequence[str], *options: str) -> bool:
 
 @contextmanager
 def _lines() -> Generator[set[Place]]:
-    """The lines of the schedule room that are run inside."""
+    """Collect the lines of the `schedule` package executed in this context."""
     result: set[Place] = set()
     before = sys.gettrace()
 
@@ -239,7 +239,7 @@ def _lines() -> Generator[set[Place]]:
 
 
 def _places(trace: TracebackType | None) -> tuple[Place, ...]:
-    """The lines of the schedule room that a refusal came through."""
+    """The lines of the `schedule` package in the traceback of a refusal."""
     result: list[Place] = []
     while trace is not None:
         path = trace.tb_frame.f_code.co_filename
@@ -250,7 +250,7 @@ def _places(trace: TracebackType | None) -> tuple[Place, ...]:
 
 
 def _small(func: ir.PrimFunc) -> bool:
-    """Whether it runs on the interpreter in no time."""
+    """Whether the interpreter runs the program quickly."""
     total = 0
     for block in ir.blocks(func.body):
         instances = 1

@@ -1,4 +1,4 @@
-"""What changed code calls in the place of what it had."""
+"""Replacements that mutated code calls instead of the original expressions."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from blockwright.arith import IndexMap
 
 
 def plus(value: Any, step: int) -> Any:
-    """A number or an expression of the program, some steps off."""
+    """A number or expression, off by `step`."""
     return ir.add(value, step) if isinstance(value, ir.Expr) else value + step
 
 
 def swapped(values: Any, a: int, b: int) -> Any:
-    """Two of the bindings exchanged, where there are so many of one type."""
+    """Swap two bindings if both exist and have the same type."""
     result = list(values)
     if max(a, b) < len(result) and result[a].dtype is result[b].dtype:
         result[a], result[b] = result[b], result[a]
@@ -22,18 +22,18 @@ def swapped(values: Any, a: int, b: int) -> Any:
 
 
 def always(condition: Any) -> Any:
-    """True, in the place of a condition."""
+    """True instead of a condition."""
     del condition
     return ir.const(True, "bool")
 
 
 def nothing(value: Any) -> None:
-    """No initial value, in the place of one."""
+    """No initial value."""
     del value
 
 
 def off(found: Any) -> Any:
-    """An inverse whose first result is one off."""
+    """An inverse whose first result is off by one."""
     if isinstance(found, ir.Expr):
         return ir.add(found, 1)
     if isinstance(found, IndexMap):

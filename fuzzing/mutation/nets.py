@@ -1,4 +1,4 @@
-"""One fault on its uses: which of the nets catch it."""
+"""Run one fault on its uses and record which checks catch it."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from fuzzing.mutation.sites import Mutant
 from fuzzing.mutation.switch import switched_on
 
 TESTS = 150
-"""Tests that are run where nothing else catches a fault, until one fails."""
+"""Maximum number of tests to run, until one fails, if no other check catches a fault."""
 USES = 14
-"""Uses of each fault that are looked at: those that come out otherwise than without it."""
+"""Maximum number of uses per fault whose result differs from that without the fault."""
 
 
 class Catch(msgspec.Struct):
-    """What became of the uses under a fault.
+    """Results of the uses of a fault.
 
     Attributes:
-        tried: uses that were run.
-        unchanged: of these, where the same program came out as without the fault.
-        refused: another precondition refused, or the program is not well formed, not legal, not
-            what its text says, or its blocks promise more than they do (`slack`).
-        crashed: the step raised what no refusal is.
-        differs: the program computes something else on the interpreter.
-        refuted, unknown, proved: verdicts on programs that came out.
-        tests: where nothing else caught it, whether a test of such steps now fails.
-        missed: programs that differ on the interpreter and were proved: the prover is at fault.
-        example: where nothing caught it, the step and the program.
+        tried: uses run.
+        unchanged: those that produced the same program as without the fault.
+        refused: those that another precondition refused, or whose program is not well formed, not
+            legal, does not round-trip through its text, or has too large signatures (`slack`).
+        crashed: those whose step raised an error that is not a refusal.
+        differs: those whose program computes something else on the interpreter.
+        refuted, unknown, proved: verdicts on the resulting programs.
+        tests: 1 if nothing else caught it and a test of such steps now fails.
+        missed: programs that differ on the interpreter but were proved: a fault of the prover.
+        example: if nothing caught it, the step and the program.
     """
 
     tried: int = 0
@@ -59,7 +59,7 @@ class Catch(msgspec.Struct):
 
     @property
     def proof(self) -> bool:
-        """A proof was asked for and not given."""
+        """Whether a proof was attempted and failed."""
         return self.refuted + self.unknown > 0
 
     @property
@@ -72,12 +72,12 @@ class Catch(msgspec.Struct):
 
 
 def examine(mutant: Mutant, uses: list[Use], tests: Sequence[str] = ()) -> Catch:
-    """Run uses under a fault until interpreter and prover have both caught it.
+    """Run uses with a fault until interpreter and prover have both caught it.
 
     Args:
-        uses: none where steps make no program, or too large a one: then the tests alone are asked.
-            Of those that have no effect all are run.
-        tests: what is run when no net catches it.
+        uses: empty if the steps produce no program or too large a one; then only the tests run.
+            Uses without effect do not count towards the limit `USES`.
+        tests: tests to run if no other check catches it.
     """
     catch = Catch()
     for use in uses:
@@ -102,7 +102,7 @@ def _examine(catch: Catch, mutant: Mutant, use: Use) -> None:
         catch.crashed += wrong
         catch.refused += not wrong
         return
-    except Exception:  # noqa: BLE001  whatever it raises, no program comes out
+    except Exception:  # noqa: BLE001  any other error: no program results
         catch.crashed += 1
         return
     same = use.func if use.after is None else use.after
@@ -135,7 +135,7 @@ def _illegal(before: ir.PrimFunc, after: ir.PrimFunc) -> bool:
 
 
 def _readable(func: ir.PrimFunc) -> bool:
-    """Whether the program's text says all that it is."""
+    """Whether the program round-trips through its text."""
     try:
         check_text(func)
     except (AssertionError, BlockwrightError):
@@ -151,12 +151,12 @@ def _verdict(before: ir.PrimFunc, after: ir.PrimFunc) -> str:
 
 
 def differs(before: ir.PrimFunc, after: ir.PrimFunc) -> bool:
-    """Whether the programs are seen to differ on the interpreter, rounding aside."""
+    """Whether the programs differ on the interpreter by more than rounding."""
     for seed in range(3):
         try:
             reference = Reference(before, seed=seed)
         except BlockwrightError:
-            return False  # the first program has no meaning here
+            return False  # the original program is not valid for this input
         try:
             check_meaning(reference, after, exact=False)
         except (AssertionError, BlockwrightError):

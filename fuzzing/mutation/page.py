@@ -1,4 +1,4 @@
-"""The page of the results, and what is wrong with them."""
+"""The page of results, and the problems in them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import msgspec
 from fuzzing.mutation.nets import Catch
 
 ARGUED = Path(__file__).with_name("argued.json")
-"""Key of a fault that nothing catches → why it does no harm, or cannot be reached."""
+"""Key of an uncaught fault → why it is harmless or unreachable."""
 
 
 class Result(msgspec.Struct, frozen=True):
-    """A fault and what became of it."""
+    """A fault and its results."""
 
     key: str
     module: str
@@ -24,12 +24,12 @@ class Result(msgspec.Struct, frozen=True):
 
     @property
     def settled(self) -> bool:
-        """Whether a net held it, and there is nothing left to do about it."""
+        """Whether a check caught the fault and no wrong proof remains."""
         return not self.left and not self.catch.missed
 
     @property
     def left(self) -> str:
-        """Which of `LEFT` it belongs to; empty when a net held it."""
+        """The entry of `LEFT` that it belongs to; empty if a check caught it."""
         if self.catch.caught:
             return ""
         if not self.catch.tried:
@@ -38,8 +38,8 @@ class Result(msgspec.Struct, frozen=True):
 
 
 LEFT = ("survives", "no effect", "not reached")
-"""What may become of a fault that no net holds: the programs that came out with it were other ones
-and all right; the same came out as without it; no use runs through its place."""
+"""Classes of uncaught faults: the programs differed but were all correct; the programs were the
+same as without the fault; no use executes the place."""
 
 
 _HEAD = """# Mutation tests of the schedule primitives
@@ -125,8 +125,7 @@ def _table(results: Sequence[Result], of: Callable[[Result], str]) -> list[str]:
 
 
 def problems(results: Sequence[Result], argued: Mapping[str, str], whole: bool) -> list[str]:
-    """Faults that no net holds and that are not argued, arguments without such a fault, and proofs
-    that are wrong."""
+    """Uncaught faults that are not argued, arguments for other faults, and wrong proofs."""
     open_ = {r.key: r.left for r in results if r.left}
     result = [
         f"{left}, and is not argued: {key}"

@@ -1,4 +1,4 @@
-"""The faults: places in the sources, and the code of each function with one of them changed."""
+"""Faults: places in the sources, and the code of each function with one place changed."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ LEFT_OUT = frozenset(
     "remap_handles remedies schedule session state stub trace traceback_frames "
     "try_remedies".split()
 )
-"""Modules of the schedule room that neither check nor rewrite: texts, handles, traces."""
+"""Modules of the `schedule` package that neither check nor rewrite: texts, handles, traces."""
 HELPER = "__fault__"
-"""The name under which changed code finds `faults`."""
+"""Name under which mutated code accesses `faults`."""
 
 
 class Mutant(msgspec.Struct, frozen=True, eq=False):
     """One fault.
 
     Attributes:
-        key: names it as long as the code around it stays: file, function, kind, text, number.
-        module, function: where; `function` is the outermost one around it.
+        key: identifies it while the surrounding code is unchanged: file, function, kind, text,
+            number.
+        module, function: its location; `function` is the outermost enclosing one.
         line: first line of the place.
         kind: "precondition", "range", "bindings", "init", "predicate" or "inverse".
-        code: of the function with the fault.
+        code: code of the function with the fault.
     """
 
     key: str
@@ -46,7 +47,7 @@ class Mutant(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Spot(msgspec.Struct, frozen=True, eq=False):
-    """A place in a tree, what it becomes, and how that is called."""
+    """A node of a syntax tree, its replacement, and a description."""
 
     node: ast.AST
     kind: str
@@ -55,7 +56,7 @@ class _Spot(msgspec.Struct, frozen=True, eq=False):
 
 
 def modules() -> list[str]:
-    """The modules that hold faults: all primitives, and what they are made of."""
+    """The modules to mutate: all primitives and their helpers."""
     result = [
         f"{package.__name__}.{m.name}"
         for package in (schedule, primitive, engine, legality, rewrite)
@@ -68,7 +69,7 @@ def modules() -> list[str]:
 
 
 def mutants(module: str) -> list[Mutant]:
-    """The faults of one module, in the order of its lines."""
+    """The faults of one module in the order of the syntax tree."""
     path = Path(str(importlib.import_module(module).__file__))
     tree = ast.parse(path.read_text(encoding="utf-8"))
     where = _Where(tree)
@@ -91,7 +92,7 @@ def mutants(module: str) -> list[Mutant]:
 
 
 class _Where:
-    """The functions around the nodes of a tree, and the tree with one node exchanged."""
+    """The functions around the nodes of a tree; compiles it with one node replaced."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
@@ -115,7 +116,7 @@ class _Where:
                     self._note(part, prefix, function)
 
     def changed(self, node: ast.AST, new: ast.AST, path: str, function: str) -> types.CodeType:
-        """The code of the function around `node` with another node in its place."""
+        """The code of the function around `node`, with `node` replaced."""
         self._put(node, new)
         try:
             code = compile(ast.fix_missing_locations(self.tree), path, "exec", dont_inherit=True)
@@ -156,7 +157,7 @@ def _name(call: ast.Call) -> str:
 
 
 def _precondition(call: ast.Call) -> Iterator[_Spot]:
-    """`state.fail(...)`, or a check of several primitives, as a statement."""
+    """`state.fail(...)`, or a shared check `require_…`, as a statement."""
     name = _name(call)
     if name == "fail":
         codes = [
@@ -170,7 +171,7 @@ def _precondition(call: ast.Call) -> Iterator[_Spot]:
 
 
 def _off(node: ast.expr, kind: str, what: str) -> Iterator[_Spot]:
-    """An expression of the program one too large, and one too small."""
+    """An expression that is one too large, and one that is one too small."""
     source = ast.unparse(node)
     for step in (1, -1):
         text = f"{HELPER}.plus({source}, {step})"
@@ -191,7 +192,7 @@ def _ranges(call: ast.Call) -> Iterator[_Spot]:
 
 
 def _realizes(call: ast.Call) -> Iterator[_Spot]:
-    """Bindings swapped in pairs, predicates and initial values dropped."""
+    """Swap pairs of bindings; drop predicates and initial values."""
     parts = {k.arg: k.value for k in call.keywords if _name(call) == "replace"}
     if _name(call) == "BlockRealize" and len(call.args) == 3:
         parts |= {"iter_values": call.args[0], "predicate": call.args[1]}
@@ -210,7 +211,7 @@ def _realizes(call: ast.Call) -> Iterator[_Spot]:
 
 
 def _conditions(call: ast.Call) -> Iterator[_Spot]:
-    """One side of a conjunction left out."""
+    """Drop one side of a conjunction."""
     if _name(call) == "logical_and" and len(call.args) == 2:
         for kept, gone in ((0, 1), (1, 0)):
             text = ast.unparse(call.args[kept])
@@ -221,7 +222,7 @@ def _conditions(call: ast.Call) -> Iterator[_Spot]:
 
 
 def _inverses(call: ast.Call) -> Iterator[_Spot]:
-    """What an inverse gives, one off."""
+    """The result of an inverse, off by one."""
     text = ast.unparse(call)
     name = ast.unparse(call.func)
     if name.endswith(("inverse_map", "inverse.apply")) or "inverse" in name.rsplit(".", 1)[-1]:

@@ -1,4 +1,4 @@
-"""Faults switched on and off: the code of a function is exchanged, for all who know it."""
+"""Switch faults on and off by exchanging the code object of a function."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fuzzing.mutation import faults
 from fuzzing.mutation.sites import HELPER, Mutant
 
 _BELOW = ("__wrapped__", "__func__", "fget", "func")
-"""Where decorated functions hold what they decorate."""
+"""Attributes in which decorated functions store the original."""
 
 
 @contextmanager
 def switched_on(mutant: Mutant) -> Generator[None]:
-    """The fault is there inside."""
+    """Activate the fault in this context."""
     module = importlib.import_module(mutant.module)
     function = find(module, mutant.function)
     code = function.__code__
@@ -31,7 +31,7 @@ def switched_on(mutant: Mutant) -> Generator[None]:
 
 
 def find(module: types.ModuleType, name: str) -> types.FunctionType:
-    """The function of a qualified name, below its decorators."""
+    """The function with a qualified name, below its decorators."""
     owner: Any = module
     *path, last = name.split(".")
     for part in path:

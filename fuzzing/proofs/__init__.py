@@ -1,6 +1,6 @@
-"""Random schedule steps, each proved against the program before it.
+"""Verify random schedule steps, each against the program before it.
 
-`python -m fuzzing.proofs --steps 2000 --seed 0` prints per primitive how many steps
-were proved, unknown and refuted, why, and how long verdicts took; `--mutants` puts an error into
-every result first, and then none may be proved.
+`python -m fuzzing.proofs --steps 2000 --seed 0` prints per primitive how many steps were proved,
+unknown and refuted, the reasons, and the time that verdicts took. With `--mutants`, an error is
+injected into every result first; then none may be proved.
 """

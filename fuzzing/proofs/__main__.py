@@ -1,4 +1,4 @@
-"""`python -m fuzzing.proofs`: see the package."""
+"""Command line of `fuzzing.proofs`: see the package."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from blockwright.testing.moves import MOVES
 from fuzzing.proofs.chunk import CHUNK, HINTS, ProofSettings, Verdicts, judge
 
 MOST_EMPTY = 10
-"""Rounds without any step of the kind that is looked for, before it is given up."""
+"""Consecutive rounds without a step of the requested kind after which the search stops."""
 
 
 def main() -> int:
-    """Prove until enough steps were judged; report. Exits with 1 when a verdict was wrong."""
+    """Verify until enough steps are judged; report. The exit code is 1 if a verdict is wrong."""
     parser = argparse.ArgumentParser(prog="python -m fuzzing.proofs")
-    parser.add_argument("--steps", type=int, default=2000, help="verdicts to reach")
+    parser.add_argument("--steps", type=int, default=2000, help="number of verdicts")
     parser.add_argument("--seed", type=int, default=0, help="first seed")
     parser.add_argument("--length", type=int, default=12, help="steps tried per program")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--sizes", default="any", choices=("any", "static", "symbolic", "factors"))
-    parser.add_argument("--mutants", action="store_true", help="put an error into each result")
+    parser.add_argument("--mutants", action="store_true", help="inject an error into each result")
     parser.add_argument(
         "--unusual",
         action="store_true",
-        help="blocks with conditions, loops and places of their own, too",
+        help="also draw blocks with conditions, loops and computed positions of their own",
     )
     parser.add_argument("--open", action="store_true", help="list every unknown verdict")
     parser.add_argument("--often", action="append", default=[], choices=sorted(MOVES))
@@ -38,7 +38,7 @@ def main() -> int:
         type=int,
         default=0,
         metavar="N",
-        help="N verdicts for each primitive, or for each one named by --often",
+        help="N verdicts for each primitive, or for each one given by --often",
     )
     options = parser.parse_args()
     settings = ProofSettings(
@@ -69,7 +69,7 @@ def main() -> int:
 def _judged(
     pool: Pool, options: argparse.Namespace, settings: ProofSettings, wanted: int
 ) -> Verdicts:
-    """Verdicts on random schedules until there are enough, or steps have become too rare."""
+    """Verdicts on random schedules until there are enough, or steps become too rare."""
     result, first, empty = Verdicts(), options.seed, 0
     while result.steps < wanted and empty < MOST_EMPTY:
         chunks = [first + CHUNK * k for k in range(4 * options.jobs)]

@@ -1,4 +1,4 @@
-"""The verdicts on a few random schedules, in a process of their own."""
+"""Verdicts on a few random schedules, computed in one worker process."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from fuzzing.mutants import mutant
 
 CHUNK = 5
 HINTS = frozenset("annotate annotate_buffer_access unannotate unroll".split())
-"""Steps that leave every instance, element and order as it was."""
+"""Steps that change no block instance, element or order."""
 
 
 class ProofSettings(msgspec.Struct, frozen=True):
-    """What is drawn, and whether errors are put in.
+    """Options of drawing, and whether errors are injected.
 
     Attributes:
-        only: the primitive whose steps are judged, half of those drawn; all when empty.
-        sizes: "static", "symbolic", "any", or "factors": symbolic, and loops are split by them;
+        only: the primitive whose steps are judged, half of those drawn; all primitives if empty.
+        sizes: "static", "symbolic", "any", or "factors": symbolic, and loops are split by symbols;
             steps before the first such split are not judged.
-        unusual: whether programs have blocks that do more than store one element, too.
+        unusual: whether programs also have blocks that do more than store one element.
     """
 
     length: int = 12
@@ -42,10 +42,10 @@ class ProofSettings(msgspec.Struct, frozen=True):
 
 
 class Verdicts(msgspec.Struct):
-    """What became of steps: verdicts by primitive (or error), reasons, seconds, and findings.
+    """Results of steps: verdicts by primitive (or error), reasons, seconds, and findings.
 
-    `open` says where to find each verdict that is neither a proof nor wrong, with its reason;
-    `broken` where a step made a program that is not well formed, which is not judged.
+    `open` lists the unknown verdicts with their seed, step and reason; `broken` the steps that
+    produced an ill-formed program, which is not judged.
     """
 
     counts: dict[str, Counter[str]] = {}
@@ -75,7 +75,7 @@ class Verdicts(msgspec.Struct):
         return len(self.seconds)
 
     def table(self) -> str:
-        """One line per primitive, and the commonest reasons."""
+        """One line per primitive with the most frequent reasons."""
         lines = [f"{'step':26}{'proved':>8}{'unknown':>9}{'refuted':>9}{'share':>8}  why not"]
         for name in sorted(self.counts):
             result = self.counts[name]
@@ -99,7 +99,7 @@ class Verdicts(msgspec.Struct):
 
 
 def judge(first: int, settings: ProofSettings) -> Verdicts:
-    """The verdicts on the steps of a few seeds from `first` on."""
+    """The verdicts on the steps of `CHUNK` seeds from `first` on."""
     result = Verdicts()
     factors = settings.sizes == "factors"
     symbolic = {"static": False, "any": None}.get(settings.sizes, True)
@@ -113,7 +113,7 @@ def judge(first: int, settings: ProofSettings) -> Verdicts:
             before, taken = player.sch.func, len(player.taken)
             try:
                 player.play(1)
-            except BlockwrightError as error:  # no refusal: the step made no program
+            except BlockwrightError as error:  # not a refusal: the step produced no program
                 why = str(error).partition("\n")[0]
                 result.broken.append(f"seed {seed}, step {taken + 1}: {why}")
                 break
@@ -130,7 +130,7 @@ def judge(first: int, settings: ProofSettings) -> Verdicts:
             elif name in HINTS:
                 continue
             if not settings.mutants:
-                # What a move does first, to make its step possible, is not that step.
+                # Preparatory steps of a move are not part of its step.
                 before = player.sch.history[-2].func
                 if ir.structural_equal(before, after):
                     continue
@@ -140,7 +140,7 @@ def judge(first: int, settings: ProofSettings) -> Verdicts:
 
 
 def _split_by_sizes(p: Player) -> None:
-    """A loop into two or three, one factor or two of them sizes of the program."""
+    """Split a loop in two or three, with one or two symbolic sizes of the program as factors."""
     sizes = sorted(
         {v for b in p.program.buffers for n in b.shape for v in ir.free_vars(n)},
         key=lambda v: v.name,
@@ -172,13 +172,13 @@ def _judge(
 
 
 def _is_meaningless(func: ir.PrimFunc) -> bool:
-    """Whether something is used where it is not defined, which no interpreter can run."""
+    """Whether something is used outside of its scope, which the interpreter cannot run."""
     return any(problem.code == "BW212" for problem in find_problems(func))
 
 
 def differ(before: ir.PrimFunc, after: ir.PrimFunc, seeds: Sequence[int]) -> bool:
-    """Whether two programs are seen to differ on the interpreter, on inputs that the first takes:
-    positions that it reads may lie outside of what they index."""
+    """Whether two programs differ on the interpreter, for inputs that are valid for the first:
+    random positions may be out of range of the axis they index."""
     return any(not _same(before, after, s) and _same(before, before, s) for s in seeds)
 
 
