@@ -52,7 +52,7 @@ def number(expr: ir.Expr, sizes: Sizes) -> int:
             raise CastFails("a size divides by zero")
         if type(expr) in _OPERATIONS:
             return _OPERATIONS[type(expr)](a, b)
-    raise Undefined(f"{expr!r} is no size")
+    raise Undefined(f"{expr!r} is not a size")
 
 
 def dims(info: ir.Info | None) -> tuple[ir.Expr, ...] | None:
@@ -83,7 +83,7 @@ def bind(info: ir.Info | None, value: Any, sizes: Sizes) -> None:
     parts = fields_of(value)
     if isinstance(info, ir.TupleInfo):
         if parts is None or len(parts) != len(info.fields):
-            raise CastFails("another number of fields")
+            raise CastFails("wrong number of fields")
         for field, part in zip(info.fields, parts, strict=True):
             bind(field, part, sizes)
     if parts is not None:
@@ -101,14 +101,14 @@ def check(info: ir.Info | None, value: Any, sizes: Sizes) -> None:
     parts = fields_of(value)
     if isinstance(info, ir.TupleInfo):
         if parts is None or len(parts) != len(info.fields):
-            raise CastFails("another number of fields")
+            raise CastFails("wrong number of fields")
         for field, part in zip(info.fields, parts, strict=True):
             check(field, part, sizes)
         return
     if isinstance(info, ir.ObjectInfo) or info is None or isinstance(value, ir.GraphFunction):
         return
     if parts is not None or isinstance(info, ir.TensorInfo) != isinstance(value, np.ndarray):
-        raise CastFails("a value of another kind")
+        raise CastFails("wrong kind of value")
     wanted, result = dims(info), shape_of(value)
     rank = getattr(info, "ndim", -1)
     if rank not in (-1, len(result)) or (wanted is not None and len(wanted) != len(result)):
@@ -132,7 +132,7 @@ class Evaluation:
 
     def _function(self, function: ir.GraphFunction, arrays: Sequence[Any], outer: Sizes) -> Any:
         if len(arrays) != len(function.params):
-            raise CastFails("another number of arguments")
+            raise CastFails("wrong number of arguments")
         self.sizes: Sizes = dict(outer)
         values: dict[ir.GraphVar, Any] = dict(zip(function.params, arrays, strict=True))
         for param, array in values.items():
@@ -179,7 +179,7 @@ class Evaluation:
             else (self._value(call.op, values))
         )
         if not isinstance(callee, ir.GraphFunction):
-            raise Undefined("a call of something else")
+            raise Undefined("a call of another value")
         inner = Evaluation(self.module)
         args = [self._value(a, values) for a in call.args]
         result = inner._function(callee, args, {} if named else self.sizes)

@@ -71,7 +71,7 @@ def evaluated(module: ir.IRModule, seed: int) -> MutantVerdict:
         oracle.check(function.ret_info, result, evaluation.sizes)
     except oracle.CastFails as failure:
         if not ir.collect(module, ir.MatchCast):
-            return MutantVerdict("wrong", f"is valid where {failure}")
+            return MutantVerdict("wrong", f"valid although the evaluation fails: {failure}")
     except (oracle.Undefined, BlockwrightError):
         return MutantVerdict("valid", "undefined")
     except Exception:  # noqa: BLE001
@@ -124,7 +124,7 @@ def _called(module: ir.IRModule, native: Any, rng: np.random.Generator, alike: b
             raise _Wrong(f"sizes {_named(sizes)}: refused: {error.message}") from error
         return error.code
     if fails:
-        raise _Wrong(f"sizes {_named(sizes)}: runs where {fails}")
+        raise _Wrong(f"sizes {_named(sizes)}: runs although the evaluation fails: {fails}")
     _compare(result, wanted, function, evaluation)
     return "right"
 
@@ -153,7 +153,7 @@ def _compare(
         whole = tuple(results) if isinstance(function.ret_info, ir.TupleInfo) else results[0]
         oracle.check(function.ret_info, whole, evaluation.sizes)
     except oracle.CastFails as failure:
-        raise _Wrong(f"the result is declared otherwise: {failure}") from failure
+        raise _Wrong(f"the result does not match its declared type: {failure}") from failure
 
 
 def _named(sizes: oracle.Sizes) -> dict[str, int]:
@@ -175,7 +175,7 @@ def _sizes(function: ir.GraphFunction, rng: np.random.Generator, alike: bool) ->
 
 def _array(info: ir.Info | None, sizes: oracle.Sizes, rng: np.random.Generator) -> Any:
     if not isinstance(info, ir.TensorInfo) or info.shape is None or info.dtype is None:
-        raise oracle.Undefined("a parameter whose type the module leaves open")
+        raise oracle.Undefined("a parameter without a declared shape or type")
     shape = tuple(max(0, oracle.number(d, sizes)) for d in info.shape)
     if info.dtype.is_bool:
         return rng.integers(0, 2, shape).astype(np.bool_)

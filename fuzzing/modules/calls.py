@@ -250,7 +250,7 @@ def _summed_as(d: Draft, name: str) -> dict[str, Any]:
     kinds = [torch.int64, torch.int32, torch.uint8]
     if name != "cumsum":
         kinds += [torch.bool, torch.bool]
-    if name != "prod":  # of which the order would decide on an overflow
+    if name != "prod":  # whether a product overflows would depend on the order
         kinds += [torch.float32, torch.float64, torch.float16]
     return {"dtype": d.chance.choice(kinds)}
 

@@ -26,7 +26,7 @@ _RUNS = 16
 
 
 class ModuleVerdict(msgspec.Struct, frozen=True):
-    """`what`: "passed", "export", "refused", "wrong", "internal" "eager" (PyTorch rejects it)."""
+    """`what`: "passed", "export", "refused", "wrong", "internal", "eager" (PyTorch rejects it)."""
 
     what: str
     code: str = ""

@@ -49,7 +49,7 @@ def test_many_keys_come_in_pieces_and_the_choice_is_told() -> None:
     (call,) = ir.collect(after["main"], ir.GraphCall)
     assert call.attrs["keys_at_once"] == 1024
     (line,) = ctx.decisions["choose_key_pieces"]
-    assert "1024 keys at once" in line
+    assert "blocks of 1024 keys" in line
 
 
 def test_caches_decide_how_many_keys_are_many() -> None:

@@ -113,8 +113,8 @@ def test_what_follows_is_applied_to_the_tiles(size: int) -> None:
 def test_the_choice_and_what_was_expected_are_shown() -> None:
     compiled = bw.compile(model((1, 28, 28, 64), 64))
     (line,) = [one for one in compiled.show("programs").splitlines() if "Winograd" in one]
-    assert "tiles; expected of 2×2 tiles" in line
-    assert "µs, the plain sum" in line
+    assert "tiles; predicted: 2×2 tiles" in line
+    assert "µs, direct sum" in line
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_the_kernel_computes_what_two_do() -> None:
     assert "separable\n#   not winograd: the contraction is not between transforms" in (
         one.show("schedule")
     )
-    assert "one pass; expected of one" in one.show("programs")
+    assert "one pass; predicted" in one.show("programs")
     assert one.context.notes == []
     two = bw.compile(module, options={"disabled_strategies": ["separable_conv"]})
     np.testing.assert_allclose(

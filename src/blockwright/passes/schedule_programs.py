@@ -72,12 +72,12 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
             ctx.notes.append(f"{name}: {result.note}")
         for rule, fault in result.faults:
             ctx.notes.append(f"{name}: rule {rule} failed: {fault}")
-            created = {"unscheduled": "no rule", rule: "it"}.get(
+            created = {"unscheduled": "no rule", rule: "the same rule"}.get(
                 result.strategy, f"rule {result.strategy}"
             )
             message = (
-                f"rule {rule} failed for {name} ({fault}); {created} took it all the same. "
-                "The result is right, but may be slow"
+                f"rule {rule} failed for {name} ({fault}); it was scheduled by {created}. "
+                "The result is correct, but may be slow"
             )
             warnings.warn(BlockwrightWarning(message, code="BW645", help=_REPORT), stacklevel=2)
     return module.replace(functions=functions)

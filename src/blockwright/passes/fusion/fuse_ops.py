@@ -223,8 +223,8 @@ class _Fuser:
         one, two = expected
         how = "one pass" if one < two else "two passes"
         self.decisions.append(
-            f"{anchor.var.name} and {node.var.name}: {how}; expected of one {one * 1e6:.0f} µs, of "
-            f"two {two * 1e6:.0f} µs"
+            f"{anchor.var.name} and {node.var.name}: {how}; predicted {one * 1e6:.0f} µs in "
+            f"one pass, {two * 1e6:.0f} µs in two"
         )
         return one < two
 

@@ -67,7 +67,7 @@ def describe(region: Region, converted: bool) -> str:
     gained = size_text(region.were + region.profit)
     return (
         f"as written: {counted or 'permutations'}; layout changes would move "
-        f"{size_text(region.moved)}, worth {gained} at most"
+        f"{size_text(region.moved)}, conversion gains at most {gained}"
     )
 
 

@@ -28,7 +28,7 @@ def choose_key_pieces(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
         piece = 0 if "keys_at_once" in call.attrs else _piece(call, ctx.target)
         if not piece:
             return call
-        line = f"{name}: {piece} keys at once"
+        line = f"{name}: blocks of {piece} keys"
         ctx.decisions.setdefault("choose_key_pieces", []).append(line)
         return call.replace(attrs={**call.attrs, "keys_at_once": piece})
 

@@ -55,13 +55,13 @@ def choose_winograd(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
 def _say(ctx: PassContext, name: str, conv: Convolution, size: int) -> None:
     """Record the choice and the predicted times of all methods for `show`."""
     expected = {f"{m}×{m} tiles": plan(ctx.target, conv, m).cycles for m in ACCURATE}
-    expected["the plain sum"] = direct_cycles(ctx.target, conv)
-    chosen = f"Winograd, {size}×{size} tiles" if size else "plain sum"
+    expected["direct sum"] = direct_cycles(ctx.target, conv)
+    chosen = f"Winograd, {size}×{size} tiles" if size else "direct sum"
     times = ", ".join(
         f"{how} {cycles / ctx.target.core.frequency_hz * 1e6:.0f} µs"
         for how, cycles in expected.items()
     )
-    line = f"{name}: {chosen}; expected of {times}"
+    line = f"{name}: {chosen}; predicted: {times}"
     ctx.decisions.setdefault("choose_winograd", []).append(line)
 
 
