@@ -115,6 +115,21 @@ def main(B: T.Buffer((3, 2, 4), "float32")):
 """)) == []  # fmt: skip
 
 
+def test_iterators_of_a_loop_that_never_runs_are_independent() -> None:
+    """A loop over the interior of a row without one, fused."""
+    assert codes(bw.from_source("""
+@T.prim_func
+def main(b: T.handle):
+    n = T.int32()
+    B = T.match_buffer(b, (2, n), "float32")
+    for f in range(0):
+        with T.block("B"):
+            v0 = T.axis.spatial(2, f // (n - 2) + 1)
+            v1 = T.axis.spatial(n, f % (n - 2) + 1)
+            B[v0, v1] = T.float32(1)
+""")) == []  # fmt: skip
+
+
 def test_sums_that_share_a_loop_are_not_independent() -> None:
     assert codes(bw.from_source("""
 @T.prim_func

@@ -785,3 +785,32 @@ def test_conditions_on_the_first_and_last_iteration_stay(where: str, names: tupl
         else:
             sch.split(loops[0], [None, 8])
     assert_same_meaning(func, sch.func, exact=True)
+
+
+PARALLEL_INSIDE = """
+@T.prim_func
+def main(A: T.Buffer((12, 8), "float32"), C: T.Buffer((10, 8), "float32")):
+    B = T.alloc_buffer((12, 8), "float32")
+    for i, j in T.grid(12, 8):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj]
+    for i, j in T.grid(10, 8):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = B[vi, vj] + B[vi + 2, vj]
+"""
+
+
+@pytest.mark.parametrize("parallel_first", [False, True])
+def test_a_window_is_not_kept_by_iterations_of_a_parallel_loop(parallel_first: bool) -> None:
+    """The buffer is private to them, and the loop around them starts them again."""
+    sch = bw.Schedule(bw.from_source(PARALLEL_INSIDE))
+    inner = sch.get_loops("C")[1]
+    sch.compute_at("B", inner)
+    steps = [lambda: sch.rolling_buffer("B", 0), lambda: sch.parallel(inner)]
+    first, second = steps[::-1] if parallel_first else steps
+    first()
+    with pytest.raises(bw.ScheduleError) as caught:
+        second()
+    assert caught.value.code == ("BW312" if parallel_first else "BW316")

@@ -241,6 +241,8 @@ class _Nest:
                 known = fixed.at(0)
                 kinds = [self._at_least(it.var, spans, known) for it in group]
                 total = _count(spans, known)
+                if not total:
+                    continue  # the block never runs at these sizes
                 rows = instances(spans, known)
                 running = self._running(rows)
             except DependsOnMore:

@@ -54,8 +54,9 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
       element by element in blocks (BW359, BW313), and written by this block alone (BW322);
     - the block is idempotent (BW314, BW315), its predicate only bounds iterators to their domains
       (BW356), and its inputs do not change while the loop runs (BW316);
-    - there is a serial loop (BW312) whose iterations need windows of a fixed size that move by a
-      smaller fixed step in one dimension, in which the block writes single elements (BW345);
+    - there is a serial loop, with no parallel loop around all uses inside it (BW312), whose
+      iterations need windows of a fixed size that move by a smaller fixed step in one dimension, in
+      which the block writes single elements (BW345);
     - all readers are in that loop (BW322), and each reads only elements of the same iteration's
       window (BW316).
 
@@ -131,6 +132,7 @@ class RollingBuffer(Primitive, frozen=True, eq=False):
         users_below(state, flow, buffer, window.loop)
         _require_steady(state, flow, block, window.loop)
         _require_own_windows(state, buffer, state.tree.loops_above(window.loop))
+        _require_kept_windows(state, block, buffer, readers, window.loop)
         return self._roll(state, block, buffer, owner, readers, window)
 
     @staticmethod
@@ -318,6 +320,34 @@ def _require_own_windows(state: StepState, buffer: ir.Buffer, above: Sequence[ir
                 code="BW312",
                 guilty=[loop],
                 help=way,
+            )
+
+
+def _require_kept_windows(
+    state: StepState,
+    block: ir.Block,
+    buffer: ir.Buffer,
+    readers: Sequence[ir.Block],
+    rolling: ir.For,
+) -> None:
+    """Require that no parallel loop inside the rolling loop contains all uses of the buffer.
+
+    The buffer would be private to its iterations, whose values end with each iteration of the
+    rolling loop (docs/semantics.md, private buffers).
+    """
+    shared = state.tree.loops_above(block)
+    for reader in readers:
+        common = state.tree.common_loops(block, reader)
+        shared = [f for f in shared if f in common]
+    for loop in shared[shared.index(rolling) + 1 :]:
+        if loop.kind is ir.ForKind.PARALLEL:
+            name = loop.loop_var.name
+            state.fail(
+                f"{buffer.name} is private to the iterations of the parallel loop {name}, which "
+                f"every iteration of loop {rolling.loop_var.name} runs again",
+                code="BW312",
+                guilty=[loop, rolling],
+                help=f"leave {name} serial, or reorder it outside of {rolling.loop_var.name}",
             )
 
 
