@@ -25,16 +25,23 @@ MOST = 6
 
 
 class MutantVerdict(msgspec.Struct, frozen=True):
-    """Verdict on a mutant: "refused" or "ran" (with a code), "accepted", "valid" if it can only be
-    checked, "wrong" or "internal"; `text` is the reason, or the program as compiled."""
+    """Verdict on a mutant.
+
+    Attributes:
+        kind: "refused" or "ran" (with a code), "accepted", "valid" if it can only be checked,
+            "wrong" or "internal".
+        text: the reason, or the program as compiled.
+    """
 
     kind: str
     text: str
 
 
 def judged(module: ir.IRModule, by_text: bool = False) -> tuple[MutantVerdict, ir.IRModule]:
-    """Check a mutant; return the verdict and the module checked. With `by_text`, that is the module
-    parsed from the mutant's text."""
+    """Check a mutant; return the verdict and the module checked.
+
+    With `by_text`, that is the module parsed from the mutant's text.
+    """
     try:
         if by_text and not ir.collect(module, ir.Constant):
             module = from_source(module.script())

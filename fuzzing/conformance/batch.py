@@ -228,8 +228,11 @@ def _compared(one: Prepared, result: Any) -> SampleOutcome:
 
 
 def _off_by_one(result: Any, expected: Any, few: bool = False) -> bool:
-    """Whether bytes differ by at most 1, and with `few`, only rarely: PyTorch interpolates byte
-    images in fixed point, its decomposition rounds floats, some of them halfway between bytes."""
+    """Whether bytes differ by at most 1, and with `few`, only rarely.
+
+    PyTorch interpolates byte images in fixed point; its decomposition rounds floats, some of them
+    halfway between bytes.
+    """
     if kind_difference(result, expected):
         return False
     for x, y in zip(leaves(result), leaves(expected), strict=True):

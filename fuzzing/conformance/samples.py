@@ -159,8 +159,11 @@ def _given(op: Any, dtype: torch.dtype, most: int = _DRAWN) -> list[OperatorSamp
 
 
 def _close(drawn: Any) -> None:
-    """Close OpInfo's generator now. Otherwise it ends when it is garbage-collected, and its change
-    of PyTorch's gradient mode affects whatever is traced at that time."""
+    """Close OpInfo's generator now.
+
+    Otherwise it ends when it is garbage-collected, and its change of PyTorch's gradient mode
+    affects whatever is traced at that time.
+    """
     for part in gc.get_referents(getattr(drawn, "child_iter", drawn)):
         if isinstance(part, Generator):
             part.close()

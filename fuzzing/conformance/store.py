@@ -37,8 +37,10 @@ class Store:
         return self.folder / f"{re.sub(r'[^A-Za-z0-9_.]', '_', operator)}.json"
 
     def get(self, operator: str, any_digest: bool = False) -> Record | None:
-        """The record of an operator, if made from the current sources, or with `any_digest` from
-        any sources with the same setting."""
+        """The record of an operator, if made from the current sources.
+
+        With `any_digest`, the sources may differ, but not the setting.
+        """
         try:
             record = msgspec.json.decode(self._path(operator).read_bytes(), type=Record)
         except (FileNotFoundError, msgspec.DecodeError):

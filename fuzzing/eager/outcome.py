@@ -100,8 +100,11 @@ def load() -> None:
 
 
 def _list_composites_once() -> None:
-    """Cache PyTorch's list of composite operators, which every decomposition rebuilds in a tenth of
-    a second in case operators were registered; here none are."""
+    """Cache PyTorch's list of composite operators.
+
+    Every decomposition rebuilds it in a tenth of a second, in case operators were registered; here
+    none are.
+    """
     module: Any = exported_program
     module._collect_all_valid_cia_ops = functools.cache(module._collect_all_valid_cia_ops)
 

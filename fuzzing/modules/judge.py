@@ -108,8 +108,11 @@ def _compare(program: ModuleProgram, executable: Any, given: list[torch.Tensor])
 def _free(
     program: ModuleProgram, inputs: Sequence[Any], actual: Any, expected: Any, wide: Any
 ) -> list[Any]:
-    """Masks of the elements to ignore: the difference is explained by other roundings, or our
-    result is not finite and PyTorch's overflowed as well, so that its float64 run disagrees."""
+    """Masks of the elements to ignore.
+
+    Either other roundings explain the difference, or our result is not finite and PyTorch's
+    overflowed as well, so that its float64 run disagrees.
+    """
     runs = [_eager(program, inputs, seed) for seed in range(_RUNS)]
     runs = [r for r in runs if r is not None]
     masks: list[Any] = []

@@ -1,5 +1,7 @@
-"""Collect uses of the primitives: the program and record of each step, and the lines it executed or
-where it was refused."""
+"""Collect uses of the primitives: programs and records of steps, with the lines they executed.
+
+For a refused step, the place of the refusal is recorded instead.
+"""
 
 from __future__ import annotations
 
@@ -181,8 +183,11 @@ class Bank:
         return _in_turns(self.refused.uses.get(_place(module, line), {}).values())
 
     def tests_at(self, module: str, line: int, refused: bool) -> list[str]:
-        """The tests whose steps execute a line, or are refused there. Tests with the fewest steps
-        come first: they target a step instead of passing it on the way to another."""
+        """The tests whose steps execute a line, or are refused there.
+
+        Tests with the fewest steps come first: they target a step instead of passing it on the way
+        to another.
+        """
         rows = self.refused if refused else self.accepted
         return sorted(rows.tests.get(_place(module, line), ()), key=self.steps.__getitem__)
 

@@ -177,8 +177,10 @@ def _is_meaningless(func: ir.PrimFunc) -> bool:
 
 
 def differ(before: ir.PrimFunc, after: ir.PrimFunc, seeds: Sequence[int]) -> bool:
-    """Whether two programs differ on the interpreter, for inputs that are valid for the first:
-    random positions may be out of range of the axis they index."""
+    """Whether two programs differ on the interpreter, for inputs that are valid for the first.
+
+    Random positions may be out of range of the axis they index.
+    """
     return any(not _same(before, after, s) and _same(before, before, s) for s in seeds)
 
 

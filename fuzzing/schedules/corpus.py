@@ -113,8 +113,10 @@ class Corpus:
         self.state.found.append(CorpusEntry(name, failure.symptom, failure.seed))
 
     def try_again(self) -> None:
-        """Run the scripts of known failures; those that pass, or whose steps are now refused, are
-        marked as mended, the others as open."""
+        """Run the scripts of known failures, and mark each as mended or open.
+
+        A failure is mended if its script passes, or if its steps are now refused.
+        """
         for result in self.state.found:
             path = self.folder / result.file
             try:

@@ -37,8 +37,12 @@ _VECTORS = "vectorize_loops"
 
 
 class _Stage(msgspec.Struct, frozen=True, eq=False):
-    """A pass that changed a program; whether results must be bit-identical, and whether the program
-    contains vectors."""
+    """A pass that changed a program.
+
+    Attributes:
+        exact: whether results must be bit-identical.
+        vectors: whether the program contains vectors.
+    """
 
     name: str
     before: ir.PrimFunc
@@ -151,8 +155,10 @@ def _refusal(error: Exception) -> str | None:
 
 
 def _in_order(func: ir.PrimFunc) -> ir.PrimFunc:
-    """Replace vectorized loops whose lanes store to one element by serial loops. Blocks declare
-    such a store as a reduction; without them the interpreter reports a race."""
+    """Replace vectorized loops whose lanes store to one element by serial loops.
+
+    Blocks declare such a store as a reduction; without them the interpreter reports a race.
+    """
 
     def change(node: ir.Node) -> ir.Node | None:
         return node.replace(kind=ir.ForKind.SERIAL) if _combines(node) else None
@@ -161,8 +167,11 @@ def _in_order(func: ir.PrimFunc) -> ir.PrimFunc:
 
 
 def _poisoned(func: ir.PrimFunc) -> ir.PrimFunc:
-    """Fill local buffers with NaN or other odd values. Masked vectors read whole registers and
-    ignore the lanes never written: such values may be read, but must not affect results."""
+    """Fill local buffers with NaN or other odd values.
+
+    Masked vectors read whole registers and ignore the lanes never written: such values may be
+    read, but must not affect results.
+    """
 
     def change(node: ir.Node) -> ir.Node | None:
         if not isinstance(node, ir.Allocate) or node.buffer.scope != "local":

@@ -45,7 +45,9 @@ def _in_plain_memory(func: ir.PrimFunc) -> ir.PrimFunc:
 
 
 def load_compiler() -> None:
-    """Load everything that compilation loads on first use, which takes seconds, so that forked
-    processes inherit it."""
+    """Load everything that compilation loads on first use, so that forked processes inherit it.
+
+    Loading takes seconds.
+    """
     build(random_program(0, stages=1, symbolic=False))
     ffi.tvm_ffi()

@@ -54,8 +54,14 @@ _FOCUSED = 0.4
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """Probabilities: steps tried per program, fraction of compiled steps, names drawn often,
-    fraction of lowered programs."""
+    """Options of a run.
+
+    Attributes:
+        length: steps tried per program.
+        native: fraction of steps whose program is compiled.
+        often: names drawn half of the time.
+        lowered: fraction of programs that are lowered.
+    """
 
     length: int = 12
     native: float = 0.05
@@ -73,8 +79,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Played(msgspec.Struct):
-    """Results of some seeds: accepted and refused steps, compiled steps, lowered programs, and
-    failures."""
+    """Results of some seeds: steps by outcome, compiled steps, lowered programs, and failures."""
 
     tally: Tally = msgspec.field(default_factory=Tally)
     native: int = 0

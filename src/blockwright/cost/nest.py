@@ -36,8 +36,14 @@ class LoopNode(msgspec.Struct, eq=False):
 
 
 class BufferNode(msgspec.Struct, eq=False):
-    """A buffer, its size in bytes, and whether it is kept in registers. A cold buffer is in no
-    cache when the program begins, even if called repeatedly."""
+    """A buffer of a loop nest.
+
+    Attributes:
+        name: for notes.
+        size: bytes.
+        registers: whether it is meant to be kept in registers.
+        cold: whether it is in no cache when the program begins, even if called repeatedly.
+    """
 
     name: str
     size: float

@@ -212,7 +212,9 @@ class Reader:
 
     def _share(self, condition: ir.Expr) -> float | None:
         """Fraction of the iterations of all threads in which a condition holds; None if unknown.
-        The difference of its sides is assumed to be uniformly distributed in its range."""
+
+        The difference of its sides is assumed to be uniformly distributed in its range.
+        """
         if isinstance(condition, ir.And):
             return self._holds(condition.a) * self._holds(condition.b)
         if isinstance(condition, ir.GT | ir.GE):
@@ -259,9 +261,11 @@ class Reader:
         return step
 
     def _chosen(self, value: ir.Expr, store: ir.BufferStore) -> tuple[ir.Expr, float]:
-        """The value stored after loop partitioning, and how often it is stored. If a condition on
-        a partitioned loop selects between a computed value and a constant, alone or as the update
-        of an element, only the computed value remains."""
+        """The value stored after loop partitioning, and how often it is stored.
+
+        If a condition on a partitioned loop selects between a computed value and a constant, alone
+        or as the update of an element, only the computed value remains.
+        """
         if isinstance(value, ir.Select):
             share = self._cut_share(value.condition)
             if share is not None and _is_constant(value.false_value) and share > 0:

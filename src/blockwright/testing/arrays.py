@@ -53,11 +53,11 @@ def small_sizes(func: ir.PrimFunc, seed: int) -> list[dict[str, int]]:
 def make_arrays(
     func: ir.PrimFunc, seed: int, sizes: Mapping[str, int] | None = None
 ) -> list[Array]:
-    """Random arguments: floats of order one, in-range row numbers for gathers, and other integers
-    that are small or near the limits of their types.
+    """Draw random arguments for a program.
 
-    Outputs are filled with random values too, so that missing writes are detected. For a function
-    with "tir.noalias": False, some float parameters share one array.
+    Floats are of order one, row numbers of gathers in range, other integers small or near the
+    limits of their types. Outputs are filled with random values too, so that missing writes are
+    detected. For a function with "tir.noalias": False, some float parameters share one array.
     """
     known = random_sizes(func, seed) if sizes is None else sizes
     rng = np.random.default_rng(seed)

@@ -129,8 +129,10 @@ class _Fuser:
             self._leave_views(group)
 
     def _leave_views(self, group: _Group) -> None:
-        """Remove views at the end of a group: alone they are free, and computed in the kernel
-        they would hide the axes of the other nodes."""
+        """Remove views at the end of a group.
+
+        Alone they are free; in the kernel they would hide the axes of the other nodes.
+        """
         while len(group.nodes) > 1 and group.sink.view:
             sink = group.sink
             group.nodes.remove(sink)
@@ -243,8 +245,10 @@ class _Fuser:
 
 
 def _takes_types(func: ir.PrimFunc, given: Sequence[ir.Expr]) -> bool:
-    """Whether scalar arguments have the types of the parameters. Fusion substitutes them for the
-    parameters, without the range check or conversion of a call."""
+    """Whether scalar arguments have the types of the parameters.
+
+    Fusion substitutes them for the parameters, without the range check or conversion of a call.
+    """
     handles = {handle for handle, _ in func.buffer_map}
     scalars = [p for p in func.params if p not in handles]
     return all(p.dtype is v.dtype for p, v in zip(scalars, given, strict=True))

@@ -159,8 +159,10 @@ class _Fused:
 
 
 def _key(function: ir.GraphFunction) -> object:
-    """Everything the program of a primitive function depends on, so that repeated layers share one.
-    None if sizes are symbolic."""
+    """Everything that determines the program of a primitive function; None if sizes are symbolic.
+
+    Repeated layers have equal keys and share one program.
+    """
     places: dict[ir.Node, int] = {}
     steps: list[object] = []
     for param in function.params:

@@ -43,8 +43,9 @@ def host_calls(host: ir.PrimFunc) -> list[ir.Call]:
 
 
 def instrument_host(host: ir.PrimFunc) -> ir.PrimFunc:
-    """Add the result `ticks` to a host program: int64 clock readings of the entry, one before the
-    first call, and one after each call.
+    """Add the result `ticks` to a host program: clock readings of the entry and around the calls.
+
+    The int64 readings are those of the entry, one before the first call, and one after each call.
 
     Arguments: `host`, a result of `lower_host`: its calls form one sequence without loops.
     """

@@ -164,8 +164,10 @@ def _drawn(
 
 
 def _with_least_sizes(program: ir.PrimFunc, seed: int, least: int) -> ir.PrimFunc:
-    """Set the smallest lower bounds, from `least` on, at which the program is valid: a gather from
-    an axis without elements is not."""
+    """Set the smallest lower bounds, from `least` on, at which the program is valid.
+
+    A gather from an axis without elements is not valid, for example.
+    """
     names: dict[str, int] = program.attrs[LOWER_BOUND]
     for low in range(least, 4):
         attrs = {**program.attrs, LOWER_BOUND: dict.fromkeys(names, low)}

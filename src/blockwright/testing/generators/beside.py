@@ -49,8 +49,7 @@ class Beside(Maker):
         return result[0]
 
     def _best(self) -> Tensor:
-        """Argmax or argmin of the rows of an input, in the usual form: two let-bound values, each
-        selected by a comparison.
+        """Argmax or argmin of the rows of an input: two let-bound values, selected by comparison.
 
         Rows of an input, because rounding of computed values could change the position.
         """
@@ -128,8 +127,10 @@ class Beside(Maker):
         return self.compute(x.shape, lambda *i: ir.add(ir.mul(x[i], 0.5), result[i[-1]]))
 
     def _picked(self) -> Tensor:
-        """Gather or scatter rows at positions that an earlier block computes from data, in integers
-        that may wrap around, stored in some integer type."""
+        """Gather or scatter rows at positions that an earlier block computes from data.
+
+        Positions are computed in integers that may wrap around, and stored in some integer type.
+        """
         x = self.pick(rank=1)
         rows = x.shape[0]
         given = self.param([rows], self.chance.choice(("int8", "int32", "int64", "uint8")))

@@ -1,5 +1,8 @@
-"""Alternative forms of a random program: allocation statements instead of buffer lists of blocks,
-gather signatures with single elements, 32-bit indices, and parameters that may alias."""
+"""Alternative forms of a random program.
+
+Allocation statements instead of buffer lists of blocks, gather signatures with single elements,
+32-bit indices, and parameters that may alias.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,10 @@ Change = Callable[[ir.PrimFunc, random.Random], ir.PrimFunc]
 
 
 def with_allocations(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
-    """Allocate buffers by `T.allocate` around the statements that use them; sometimes inside loops,
-    after a block has been moved into a loop of its consumer."""
+    """Allocate buffers by `T.allocate` around the statements that use them.
+
+    Sometimes a block is moved into a loop of its consumer first, so that the allocation is inside.
+    """
     moved = _moved(func, chance) if chance.random() < 0.6 else func
     for candidate in (moved, func):
         result = _allocated(candidate, chance)
@@ -87,8 +92,10 @@ def _uses(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
 
 
 def _runs(func: ir.PrimFunc) -> bool:
-    """Whether the interpreter accepts the program: a buffer that lives in one iteration must be
-    written before it is read there."""
+    """Whether the interpreter accepts the program.
+
+    A buffer that lives in one iteration must be written before it is read there.
+    """
     try:
         interpret(func, *make_arrays(func, 0))
     except InterpretError:
@@ -97,8 +104,10 @@ def _runs(func: ir.PrimFunc) -> bool:
 
 
 def with_narrow_gathers(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
-    """Read the program from a script whose signatures state a gathered region as one element,
-    `A[I[vi]]`, as published programs do; the parser widens it to whole dimensions."""
+    """Read the program from a script whose signatures state gathered regions as single elements.
+
+    Published programs state `A[I[vi]]`; the parser widens such regions to whole dimensions.
+    """
 
     def change(node: ir.Node) -> ir.Node | None:
         if not isinstance(node, ir.Block) or ir.collect(node.body, ir.Block):
@@ -145,8 +154,11 @@ def with_short_indices(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
 
 
 def with_one_memory(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
-    """Let parameters alias if two have the same shape and the program stays valid, with its
-    parallel iterations; `make_arrays` then passes one array for some of them."""
+    """Let parameters alias if two have the same shape and the program stays valid.
+
+    Parallel iterations may conflict if parameters alias. `make_arrays` passes one array for some
+    of the parameters.
+    """
     del chance
     floats = [b for b in func.buffers if b.dtype.is_float]
     if not any(_same(a.shape, b.shape) for k, a in enumerate(floats) for b in floats[:k]):

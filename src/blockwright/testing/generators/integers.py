@@ -86,8 +86,10 @@ class Integers:
         return ir.binary(self.chance.choice((ir.Add, ir.Sub, ir.Sub, ir.Mul)), a, b)
 
     def _wrapping(self, a: ir.Expr, *others: ir.Expr) -> ir.Expr:
-        """`a`, or a random leaf if all operands are constant: arithmetic on constants counts as
-        index arithmetic, which must not overflow."""
+        """`a`, or a random leaf if all operands are constant.
+
+        Arithmetic on constants counts as index arithmetic, which must not overflow.
+        """
         leaves = (ir.BufferLoad, ir.Var)
         if any(isinstance(n, leaves) for operand in (a, *others) for n in ir.walk(operand)):
             return a

@@ -1,5 +1,4 @@
-"""Give random programs second names: views of buffers for some accesses, and let-bound values for
-some iterator bindings."""
+"""Give random programs second names: views of buffers, and let-bound values in bindings."""
 
 from __future__ import annotations
 
@@ -28,8 +27,10 @@ class _View(NamedTuple):
 
 
 def with_second_names(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
-    """Access some buffers through views, and bind some iterators to let-bound values. Every second
-    view is declared on a let-bound pointer."""
+    """Access some buffers through views, and bind some iterators to let-bound values.
+
+    Every second view is declared on a let-bound pointer.
+    """
     root = func.root
     assert isinstance(func.body, ir.BlockRealize)
     taken = [
@@ -151,7 +152,9 @@ class _Rename(ir.Mutator):
 
 
 def _scalar(node: ir.BufferLoad | ir.BufferStore) -> bool:
-    """Whether an access is scalar and its indices contain no loads: for gather indices, argument
-    generation must see which axis of which buffer they index."""
+    """Whether an access is scalar and its indices contain no loads.
+
+    For gather indices, argument generation must see which axis of which buffer they index.
+    """
     plain = node.predicate is None and all(i.dtype.is_scalar for i in node.indices)
     return plain and not any(ir.collect(i, ir.BufferLoad) for i in node.indices)

@@ -1,6 +1,8 @@
-"""Stages with unusual loops, views or nested blocks: triangular and conditional nests, ranges with
-an offset, parallel loops, views of tensors, computed positions, and blocks beside conditions, jumps
-and statements outside of blocks."""
+"""Stages with unusual loops, views or nested blocks.
+
+Triangular and conditional nests, ranges with an offset, parallel loops, views of tensors, computed
+positions, and blocks next to conditions, jumps and statements outside of blocks.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,10 @@ class Nests(Maker):
     """One method per kind of stage; it returns the tensor that the stage computes."""
 
     def _triangle(self) -> Tensor:
-        """Change elements of a frame in a nest whose inner range depends on an outer loop: below or
-        above a diagonal, or possibly empty ranges."""
+        """Change elements of a frame in a nest whose inner range depends on an outer loop.
+
+        The range lies below or above a diagonal, or may be empty.
+        """
         x = self.pick(rank=2)
         length = x.shape[-1]
         kind = self.chance.choice(("lower", "strict", "upper", "late", "band"))
@@ -109,8 +113,10 @@ class Nests(Maker):
         return self._changed("bare", x, around=around)
 
     def _decision(self, x: Tensor) -> Callable[..., ir.Expr]:
-        """A condition on loops, or on an input. Computed values are not used, because rounding
-        could change the result."""
+        """A condition on loops or on an input.
+
+        Computed values are not used, because rounding could change the result.
+        """
         if self.chance.random() < 0.5:
             given = self.param(list(x.shape), "int32")
             return lambda *i: ir.compare(ir.GT, given[i], 0)

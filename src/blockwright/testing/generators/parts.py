@@ -1,5 +1,7 @@
-"""Stages that access parts of a tensor by declared views: with a symbolic offset, at a row chosen
-by a loop, or with strides."""
+"""Stages that access parts of a tensor by declared views.
+
+Views have a symbolic offset, an offset chosen by a loop, or strides.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,11 @@ class StageMakers(Maker):
     """One method per kind of stage; it returns the tensor that the stage computes."""
 
     def _behind(self) -> Tensor:
-        """Concatenate two tensors along the first axis; the second, or both, are written through a
-        view with an offset, which may be symbolic."""
+        """Concatenate two tensors along the first axis through views.
+
+        The second tensor, or both, are written through a view with an offset, which may be
+        symbolic.
+        """
         x = self.pick(rank=1)
         more = self.size()
         y = self.param([more, *x.shape[1:]])
@@ -61,8 +66,10 @@ class StageMakers(Maker):
         self.program.statement(ir.DeclBuffer(view, _first(made.buffer), nest))
 
     def _rows(self) -> Tensor:
-        """Copy rows of a tensor through a view whose offset depends on a loop around the blocks, or
-        on an iterator of the enclosing block."""
+        """Copy rows of a tensor through a view whose offset depends on an outer iterator.
+
+        That is a loop around the blocks, or an iterator of the enclosing block.
+        """
         x = self.pick(rank=2)
         *lead, length = x.shape
         result = self.program.alloc(self.name("rows"), x.shape, x.dtype)

@@ -12,8 +12,11 @@ from blockwright.testing.arrays import make_arrays
 
 
 def with_data_conditions(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
-    """Make one block of a program depend on data: on an element that it reads, or the mirrored one
-    in that row. Elements that it then leaves unwritten are never read."""
+    """Make the execution of one block depend on data.
+
+    The condition is on an element that the block reads, or the mirrored one in that row. Elements
+    that are then left unwritten are never read.
+    """
     places = [n for n in ir.collect(func.root.body, ir.BlockRealize) if _may_be_steered(func, n)]
     for realize in chance.sample(places, len(places)):
         loads = list(_plain_loads(func, realize))
@@ -39,8 +42,10 @@ def _may_be_steered(func: ir.PrimFunc, realize: ir.BlockRealize) -> bool:
 
 
 def _plain_loads(func: ir.PrimFunc, realize: ir.BlockRealize) -> Iterator[ir.BufferLoad]:
-    """Elements that the block loads unconditionally, and elements of the caller that it overwrites,
-    indexed by the surrounding loops."""
+    """Elements that the block loads or overwrites, indexed by the surrounding loops.
+
+    Loads are unconditional; overwritten elements are values of the caller.
+    """
     at = dict(zip((it.var for it in realize.block.iter_vars), realize.iter_values, strict=True))
     body = realize.block.body
     if not isinstance(body, ir.BufferStore):

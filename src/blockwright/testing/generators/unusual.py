@@ -1,5 +1,8 @@
-"""Stages with blocks that do more than store one element: conditions, loops with early exits,
-several stores, in-place updates, data-dependent positions, and ordered instances."""
+"""Stages with blocks that do more than store one element.
+
+Conditions, loops with early exits, several stores, in-place updates, data-dependent positions, and
+ordered instances.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +47,7 @@ class Unusual(Maker):
         return self.compute(x.shape, lambda *i: ir.if_then_else(holds(*i), x[i], zero))
 
     def _inner(self) -> Tensor:
-        """A block that computes a row in its own loop: all of it, a prefix, or every second
-        element."""
+        """A block that computes a row, a prefix of it, or every second element, in its own loop."""
         x = self.pick(rank=2)
         length = x.shape[-1]
         kind = self.chance.choice(("whole", "short", "gaps"))
@@ -108,8 +110,10 @@ class Unusual(Maker):
         return result
 
     def _early(self) -> Tensor:
-        """Overwrite a row in a loop with a `break` or `continue` that depends on position or data,
-        before the store or after it."""
+        """Overwrite a row in a loop with `break` or `continue`, before the store or after it.
+
+        The jump depends on the position or on data.
+        """
         x = self.pick(rank=2)
         length = x.shape[-1]
         mask = self.param(list(x.shape), "int64") if self.chance.random() < 0.5 else None
@@ -153,8 +157,10 @@ class Unusual(Maker):
         return result
 
     def _guarded(self) -> Tensor:
-        """A reduction over some of the elements: those below a diagonal, or selected by data;
-        sometimes the others are included too, halved."""
+        """A reduction over the elements below a diagonal, or over those selected by data.
+
+        Sometimes the other elements are included too, halved.
+        """
         x = self.pick(rank=2)
         *lead, length = x.shape
         mask = self.param(list(x.shape), "int64") if self.chance.random() < 0.5 else None

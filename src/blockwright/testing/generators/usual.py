@@ -179,8 +179,10 @@ class Usual(Maker):
         return self.compute(total.shape, lambda *i: fn(total[i], bias[i]))
 
     def _integers(self) -> Tensor:
-        """Integer arithmetic that reaches the limits of its types and wraps around; a few bits of
-        the results are added to the tensor."""
+        """Integer arithmetic that reaches the limits of its types and wraps around.
+
+        A few bits of the results are added to the tensor.
+        """
         x = self.pick(rank=1)
         types = [self.chance.choice(INTEGERS) for _ in range(2)]
         given = [self.param(list(x.shape), name) for name in types]

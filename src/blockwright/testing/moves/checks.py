@@ -45,8 +45,11 @@ def check(player: Player, seed: int) -> None:
 
 
 def check_meaning(reference: Reference, after: ir.PrimFunc, exact: bool) -> None:
-    """Check that the program computes the same. An incomplete kernel, or one beyond the
-    interpreter's limit, is run with serial loops. Threads may combine terms in any order."""
+    """Check that the program computes the same.
+
+    An incomplete kernel, or one beyond the interpreter's limit, is run with serial loops. Threads
+    may combine terms in any order.
+    """
     if kernels(after) and find_violations(after):
         after = unbound(after)
     exact = exact and not has_cross_thread_sums(after)

@@ -60,8 +60,10 @@ def _drawn_place(p: Player) -> None:
 
 
 def _halo(p: Player) -> None:
-    """Compute a producer within a tile of a consumer that reads windows of it, then reorder, split
-    or fuse the producer's loops inside the tile."""
+    """Compute a producer within a tile of a consumer that reads windows of it.
+
+    Then reorder, split or fuse the producer's loops inside the tile.
+    """
     windows = [b for b in p.blocks() if _reads_windows(p, b)]
     places = [(maker, block) for block in windows for maker in p.sch.get_producers(block)]
     if not places:

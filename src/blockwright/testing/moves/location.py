@@ -75,8 +75,11 @@ def _reverse_compute_inline(p: Player) -> None:
 
 
 def _computed(p: Player, overlapping: bool) -> tuple[BlockRV, LoopRV]:
-    """Move a producer into a loop of its last consumer; with `overlapping`, only if the regions
-    that successive iterations read move along an axis and overlap."""
+    """Move a producer into a loop of its last consumer.
+
+    With `overlapping`, do so only if the regions that successive iterations read move along an axis
+    and overlap.
+    """
     places = [
         (block, loop)
         for block in p.blocks()

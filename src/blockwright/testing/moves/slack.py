@@ -16,9 +16,9 @@ from blockwright.schedule.engine.state import StepState, Target
 
 
 def slack(before: ir.PrimFunc, after: ir.PrimFunc) -> list[str]:
-    """List the signatures of `after` that are too large, if none of `before` was: regions that the
-    body does not access, and domains whose end the loops do not reach.
+    """List the signatures of `after` that are too large, if none of `before` was.
 
+    They state regions that the body does not access, or domains whose end the loops do not reach.
     Parts of a loop (`loop_partition`, prologues) keep the domain of the whole loop.
     """
     known = StepState(before, _no_handles, "slack")

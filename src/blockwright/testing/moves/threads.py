@@ -21,8 +21,7 @@ def _bind(p: Player) -> None:
 
 
 def share_terms(p: Player) -> None:
-    """Bind one or two loops of a reduction, or parts of them, to thread axes, so that threads
-    combine its terms."""
+    """Bind one or two loops of a reduction, or parts of them, so that threads combine its terms."""
 
     def sums(block: ir.Block) -> bool:
         return any(it.iter_type is ir.IterType.REDUCE for it in block.iter_vars)
@@ -55,8 +54,10 @@ def _atomic_update(p: Player) -> None:
 
 
 def cooperative_copy(p: Player) -> None:
-    """Bind an outer loop to blocks and an inner loop to threads, and cache an operand in shared
-    memory, which the threads of a block fill together."""
+    """Bind an outer loop to blocks, an inner one to threads, and cache an operand in shared memory.
+
+    The threads of a block fill the cache together.
+    """
     block, at, _ = p.region("read", p.untouched())
     loops = p.loops(block, at_least=2)
     spatial = [f for f in loops if not _reduces(p, block, f)]

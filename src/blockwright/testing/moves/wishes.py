@@ -1,5 +1,4 @@
-"""Moves that give lowering much to do: tiles with remainders, and nested annotations of loops and
-blocks."""
+"""Moves that give lowering much to do: tiles with remainders, and nested annotations."""
 
 from __future__ import annotations
 
@@ -42,8 +41,11 @@ _NOTES: dict[str, tuple[Any, ...]] = {
 
 
 def _tiles(p: Player) -> None:
-    """Split a loop, and its parts again, mostly by sizes that do not divide it. Annotate most of
-    the loops for partitioning; sometimes vectorize or unroll the innermost one."""
+    """Split a loop, and its parts again, mostly by sizes that do not divide it.
+
+    Most of the loops are annotated for partitioning; sometimes the innermost one is vectorized or
+    unrolled.
+    """
     loops = [p.loop()]
     for _ in range(p.chance.randint(1, 3)):
         at = p.chance.randrange(len(loops))
