@@ -47,7 +47,7 @@ _UNTRIED = "\n## Without samples\n"
 
 
 def page(records: Sequence[Record], most: int, untried: Sequence[str] = ()) -> str:
-    """`docs/conformance.md`.
+    """The text of `docs/conformance.md`.
 
     Arguments:
         most: samples per operator in the main types.
@@ -127,7 +127,7 @@ def _sources(records: Sequence[Record]) -> str:
 
 
 def table(records: Sequence[Record]) -> str:
-    """The same rows for a terminal."""
+    """Format the table of results for a terminal."""
     rows = [("operator", "types", "passed", "refused", "wrong", "internal")]
     rows += [_cells(r) for r in sorted(records, key=lambda r: r.operator) if r.covered]
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
