@@ -57,7 +57,7 @@ def scale(form: StridedIndex, factor: float) -> StridedIndex:
 
 
 def divide(form: StridedIndex, by: float) -> StridedIndex:
-    """Floor of the quotient; exact if the part not divisible spans no multiple of the divisor."""
+    """The quotient, rounded down; exact if the rest stays between two multiples of the divisor."""
     if form.scattered or not by:
         return SCATTERED
     whole, rest = _parts(form, by)
@@ -67,7 +67,7 @@ def divide(form: StridedIndex, by: float) -> StridedIndex:
 
 
 def remainder(form: StridedIndex, by: float) -> StridedIndex:
-    """The remainder; exact if the part not divisible spans no multiple of the divisor."""
+    """The remainder; exact if the rest stays between two multiples of the divisor."""
     if form.scattered or not by:
         return SCATTERED
     _, rest = _parts(form, by)

@@ -145,9 +145,9 @@ def _late(kernel: CodeRegion, target: Target, compute: float) -> float:
     """Cycles in which a kernel stalls because cold data is still being read.
 
     Cold data is read when the loops that do not move through it begin: only the computation of
-    their first iterations can overlap with it. Threads that read different parts of it share memory
-    over time. Threads that all need the whole request the same lines at the same time, so each gets
-    only its share of the memory bandwidth.
+    their first iterations can overlap with it. Threads that read different parts of it alternate,
+    each at the full bandwidth of one core. Threads that all need the whole request the same lines
+    at the same time, so each gets only its share of the memory bandwidth.
     """
     core, total = target.core, 0.0
     last = cache_levels(target)[-1]
@@ -165,8 +165,9 @@ def _late(kernel: CodeRegion, target: Target, compute: float) -> float:
 def _alone(kernel: CodeRegion, group: ReuseGroup, level: CacheLevel) -> float:
     """Fraction of the lines that pay the full miss latency because prefetching fails.
 
-    All lines of scattered accesses; a part for loads from several rows at a time, a little of each;
-    all lines of a store whose innermost moving loop skips lines.
+    This holds for all lines of scattered accesses, for some lines of loads that read a little from
+    each of several rows at a time, and for all lines of stores whose innermost moving loop skips
+    lines.
     """
     if group.access.scattered:
         return 1.0
