@@ -51,7 +51,7 @@ class Extents(Maker):
         apart = random.Random(f"{self.program.name} {name}")  # so that other stages do not change
         rows = [s for s in self.symbols if any(ir.uses_var(n, s) for n in x.shape[:-1])]
         if rows and ir.const_int(x.shape[-1]) is not None and apart.random() < _FEWER:
-            # If the sum has a step, that bounds a size; an empty sum does not.
+            # A nonempty sum implies that the symbol is below the extent; an empty sum does not.
             extent, place = ir.sub(x.shape[-1], apart.choice(rows)), _same
         return self.program.reduce(
             name, x.shape[:-1], [extent], lambda *i: x[(*i[:-1], place(i[-1]))], combiner
