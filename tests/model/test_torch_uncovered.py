@@ -124,7 +124,7 @@ def test_an_unknown_target_is_refused() -> None:
 
 def test_training_mode_is_left_before_export(compile_torch: Any, compare_with_torch: Any) -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5)).train()
-    with pytest.warns(bw.BlockwrightWarning, match=r"This concerns 1 \(Dropout\)") as caught:
+    with pytest.warns(bw.BlockwrightWarning, match=r"Affected: 1 \(Dropout\)") as caught:
         exe = bw.compile(model, (torch.randn(3, 8),))
     assert [getattr(w.message, "code", None) for w in caught] == ["BW511"]
     compare_with_torch(exe, model.eval(), [torch.randn(3, 8)])
