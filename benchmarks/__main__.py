@@ -1,11 +1,12 @@
 """Run comparisons: ``python -m benchmarks [CASE ...] [--threads N]``.
 
-The model of case `minilm` is compiled first, in a process of its own, unless ``--artefact`` names
-one: what is timed is always the code of this tree. The cases `operators` and `models` compare with
-other engines, which are installed into environments of their own when they are first needed. The
-cases `cliffs` and `sweep` run only when named: they compile hundreds of shapes.
-Results are written to ``benchmarks/results``; the exit status is 1 when a case missed a figure it
-must reach.
+The model of case `minilm` is compiled first, in a separate process, unless ``--artefact`` names
+one: the timed code is always that of this source tree. The cases `operators` and `models` compare
+with other engines, which are installed into separate virtual environments on first use. The cases
+`cliffs` and `sweep` run only when named, because they compile hundreds of shapes.
+
+Results are written to ``benchmarks/results``; the exit status is 1 if a case missed one of its
+bounds.
 """
 
 from __future__ import annotations
@@ -111,16 +112,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     names = f"{', '.join(CASES)}, all by default; and {', '.join(NAMED)}"
     parser.add_argument(
-        "case", nargs="*", choices=[[], *CASES, *NAMED], metavar="CASE", help=f"of {names}"
+        "case", nargs="*", choices=[[], *CASES, *NAMED], metavar="CASE", help=f"one of {names}"
     )
-    parser.add_argument("--artefact", type=Path, help="a saved model to time; else one is built")
-    parser.add_argument("--threads", type=int, default=2, help="of each peer (2)")
+    parser.add_argument(
+        "--artefact", type=Path, help="a saved model to time; otherwise one is built"
+    )
+    parser.add_argument("--threads", type=int, default=2, help="threads of each peer (2)")
     parser.add_argument(
         "--clock",
         choices=("wall", "processor"),
         default="wall",
-        help="what passes, or what the peer's threads use: the latter compares the work done, with "
-        "--threads 1, even beside busy programs",
+        help="elapsed time, or the processor time of the peer's threads, which compares the work "
+        "done, with --threads 1 even next to busy programs",
     )
     parser.add_argument(
         "--shapes",
@@ -131,15 +134,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--target",
         default=NATIVE,
-        help="instructions to use (native): ours, TVM's, those of peers that know x86-64-v3 by a "
-        "variable; ONNX Runtime and OpenVINO's products take what they find",
+        help="instruction set (native): for ours, for TVM, and for peers with an x86-64-v3 "
+        "variable; ONNX Runtime and OpenVINO's matrix products use what they detect",
     )
     sample = parser.add_argument_group("cliffs")
     sample.add_argument(
         "--gemm",
         type=int,
         metavar="N",
-        help="random products with constant weights (200; none beside --only)",
+        help="random products with constant weights (200; none with --only)",
     )
     others = parser.add_argument_group("streams, operators, models, busy and cliffs")
     others.add_argument(
@@ -154,23 +157,29 @@ def _parser() -> argparse.ArgumentParser:
         type=_peers,
         default=DEFAULT,
         metavar="A,B",
-        help=f"of {', '.join(name for name in ENGINES if name != OURS)}; {','.join(DEFAULT)} by "
+        help=f"from {', '.join(name for name in ENGINES if name != OURS)}; {','.join(DEFAULT)} by "
         "default",
     )
-    others.add_argument("--rounds", type=int, default=3, help="turns of each engine (3)")
+    others.add_argument("--rounds", type=int, default=3, help="rounds of each engine (3)")
     others.add_argument(
         "--cache",
         choices=[*CACHES],
         default="both",
-        help="as the last call left the caches, or filled with other data before each call (both)",
+        help="caches as the last call left them, or filled with other data before each (both)",
     )
     parser.add_argument(
-        "--any-size", action="store_true", help="in sweep, compile for sizes that calls decide"
+        "--any-size", action="store_true", help="in sweep, compile for symbolic sizes"
     )
-    grid = parser.add_argument_group("choice", "the rule beside a grid of other schedules")
-    grid.add_argument("--schedules", type=int, default=20, help="drawn for each product (20)")
-    grid.add_argument("--seed", type=int, default=0, help="of both, and of sweep (0)")
-    grid.add_argument("--resume", action="store_true", help="go on with an interrupted study")
+    grid = parser.add_argument_group(
+        "choice", "the strategy compared with a grid of other schedules"
+    )
+    grid.add_argument(
+        "--schedules", type=int, default=20, help="schedules drawn for each product (20)"
+    )
+    grid.add_argument(
+        "--seed", type=int, default=0, help="random seed of cliffs, choice and sweep (0)"
+    )
+    grid.add_argument("--resume", action="store_true", help="continue an interrupted study")
     return parser
 
 
@@ -178,7 +187,7 @@ def _peers(text: str) -> tuple[str, ...]:
     names = tuple(name for name in text.split(",") if name)
     unknown = [name for name in names if name not in ENGINES]
     if unknown:
-        raise argparse.ArgumentTypeError(f"no peer is called {', '.join(unknown)}")
+        raise argparse.ArgumentTypeError(f"unknown peer {', '.join(unknown)}")
     return names
 
 

@@ -1,9 +1,10 @@
-"""Compares the rounding error of long float32 reductions with PyTorch's.
+"""Compare the rounding error of long float32 reductions with PyTorch's.
 
-``python -m benchmarks.accuracy`` compiles each case, runs it on several kinds of data beside
-PyTorch and float64, and prints both errors, as ``max |x - exact| / max |exact|``, of the kind where
-the ratio is worst. The exit status is 1 when an error exceeds four times PyTorch's and ``FLOOR``.
-``--only`` selects cases whose names contain a text, ``--over`` prints only those that exceed it.
+``python -m benchmarks.accuracy`` compiles each case and runs it on several kinds of data, along
+with PyTorch and a float64 reference. It prints both errors, as ``max |x - exact| / max |exact|``,
+for the kind with the worst ratio. The exit status is 1 if an error exceeds both four times
+PyTorch's and ``FLOOR``. ``--only`` selects cases whose names contain a text; ``--over`` prints only
+cases above the limit.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 
 Tensor = torch.Tensor
 
-FACTOR = 4.0  # times PyTorch's error that are accepted
-FLOOR = 2.5e-7  # an error that is always accepted: two units in the last place
+FACTOR = 4.0  # largest accepted ratio to PyTorch's error
+FLOOR = 2.5e-7  # error that is always accepted: two units in the last place
 KINDS = ("normal", "uniform", "large", "constant")
 LARGE = 1000.0
-# Of constants all additions round one way, or none does: the worst of some counts.
+# Additions of a constant round all one way, or not at all: take the worst of some values.
 CONSTANTS = ((1000.3, 0.3), (0.7, 1.3), (3.3, 0.1), (123.4, 0.011))
 
 
@@ -36,10 +37,10 @@ class Case(NamedTuple):
     """A function of tensors, compiled for given shapes.
 
     Attributes:
-        shapes: of the arguments.
-        constant: arguments behind the first are parameters of the module.
-        dynamic: for each argument, axes whose sizes are symbols.
-        kinds: of data to try.
+        shapes: shapes of the arguments.
+        constant: whether the arguments after the first are parameters of the module.
+        dynamic: for each argument, the axes with symbolic sizes.
+        kinds: kinds of data to try.
     """
 
     name: str
@@ -51,7 +52,7 @@ class Case(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The worst kind of data of a case, and both errors."""
+    """The worst kind of data of a case, with both errors."""
 
     kind: str
     ours: float
@@ -79,7 +80,7 @@ class _Module(torch.nn.Module):
 
 
 def data(shape: tuple[int, ...], kind: str, position: int = 0, draw: int = 0) -> Tensor:
-    """Data of one kind; only the first argument is around 1000."""
+    """Data of one kind; with "large", only the first argument is around 1000."""
     random = torch.Generator().manual_seed(7 + position)
     if kind == "uniform":
         return torch.rand(shape, generator=random)
@@ -90,7 +91,7 @@ def data(shape: tuple[int, ...], kind: str, position: int = 0, draw: int = 0) ->
 
 
 def error(got: Tensor, exact: Tensor) -> float:
-    """The largest difference, as a share of the largest result."""
+    """The largest difference, relative to the largest value."""
     return float((got.double() - exact).abs().max() / exact.abs().max())
 
 
@@ -158,7 +159,7 @@ def _reductions() -> list[Case]:
     }
     cases: list[Case] = []
     for name, fn in functions.items():
-        kinds = KINDS[:3] if name in {"var", "std"} else KINDS  # of constants: 0
+        kinds = KINDS[:3] if name in {"var", "std"} else KINDS  # 0 for constants
         some = over if name == "sum" else over[1:6]
         for text, shape, axis in some:
             cases.append(Case(f"{name} {text}", partial(fn, axis=axis), [shape], kinds=kinds))
@@ -201,7 +202,7 @@ def _norms() -> list[Case]:
     def batch(x: Tensor) -> Tensor:
         return F.batch_norm(x, None, None, training=True)
 
-    # Of data around 1000 the deviations are what is left of numbers with errors of 6e-5.
+    # With data around 1000, deviations are differences of numbers with errors of 6e-5.
     kinds = ("normal", "uniform", "large")
     return [
         Case("softmax 16x100000", lambda x: x.softmax(1), [(16, 100_000)]),
@@ -405,7 +406,7 @@ def _others() -> list[Case]:
 
 
 def _attend_large(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Values around 1000; the keys are nearly alike, so that each counts."""
+    """Attention with values around 1000 and nearly equal keys, so that every key has weight."""
     return F.scaled_dot_product_attention(q * 1e-3, k, v + LARGE)
 
 
@@ -414,7 +415,7 @@ def cases() -> list[Case]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line for each case; 1 where an error is more than four times PyTorch's."""
+    """Print a line for each case; return 1 if an error exceeds the limit."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__)
     parser.add_argument("--only", action="append", default=[], help="cases whose names contain it")
     parser.add_argument("--over", action="store_true", help="print cases that exceed the limit")

@@ -1,7 +1,7 @@
-"""Records the machine code of every benchmark case, and lists what differs from an earlier record.
+"""Record the machine code of every benchmark case, and list differences from an earlier record.
 
 ``python -m benchmarks.assembly build/asm-before`` compiles the cases of `operators`, `models` and
-`symbolic` and writes per kernel its rule, schedule trace and assembly; after a change,
+`symbolic` and writes the strategy, schedule trace and assembly of each kernel. After a change,
 ``python -m benchmarks.assembly build/asm-after --against build/asm-before`` prints the kernels that
 changed. Code for a fixed target with default cache sizes does not depend on the machine that
 compiles it, so records of two machines can be compared.
@@ -30,7 +30,7 @@ FAMILIES = ("operators", "models", "symbolic")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write a record; with ``--against``, exit with 1 where a kernel's code differs."""
+    """Write a record; with ``--against``, return 1 if a kernel's code differs."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.assembly", description=__doc__)
     parser.add_argument("record", type=Path, help="folder to write")
     parser.add_argument("--against", type=Path, help="folder of an earlier record")
@@ -57,7 +57,7 @@ def _names(family: str, only: Sequence[str]) -> list[str]:
 
 
 def _in_process_of_its_own(family: str, name: str, target: str, path: Path) -> None:
-    """Compile with an empty cache; a new process returns a model's memory to the system."""
+    """Compile with an empty cache, in a new process that frees the model's memory at its end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     program = "import sys; from benchmarks.assembly import record; record(*sys.argv[1:])"
     with tempfile.TemporaryDirectory() as cache:
@@ -103,7 +103,7 @@ def _compiled(family: str, name: str, target: str) -> Any:
 
 
 def _compare(after: Path, before: Path, title: str) -> bool:
-    """Print the kernels of a case whose code differs; whether none does."""
+    """Print the kernels of a case whose code differs; return whether there are none."""
     old, new = (json.loads(path.read_text(encoding="utf-8")) for path in (before, after))
     missing = Counter(_code(name, kernel) for name, kernel in old.items())
     changed = []
@@ -120,7 +120,7 @@ def _compare(after: Path, before: Path, title: str) -> bool:
 
 
 def _code(name: str, kernel: dict[str, str]) -> str:
-    """Assembly without the kernel's own name, which may change when a pass numbers differently."""
+    """Assembly without the kernel's name, which depends on the numbering of passes."""
     return kernel["assembly"].replace(name, "KERNEL")
 
 

@@ -1,4 +1,4 @@
-"""What a comparison is built for: this machine, or the instructions of an older one."""
+"""Targets of a comparison: this machine, or the instruction set of an older one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from blockwright.target import Target
 
 NATIVE = "native"
-"""All that this machine offers; what users get who ask for nothing."""
+"""The default target: every instruction set of this machine."""
 
 _LIMITS: Mapping[str, Mapping[str, str]] = {
     "x86-64-v3": {
@@ -22,16 +22,16 @@ _LIMITS: Mapping[str, Mapping[str, str]] = {
 
 
 def limits(name: str) -> Mapping[str, str]:
-    """Environment variables by which peers use no more instructions than a target has.
+    """Environment variables that limit peers to the instructions of a target.
 
-    PyTorch with its compiler, oneDNN and MKL listen; TVM is told the target; ONNX Runtime and the
-    matrix products of OpenVINO take what they find.
+    PyTorch with its compiler, oneDNN and MKL read them; TVM gets the target as an option; ONNX
+    Runtime and the matrix products of OpenVINO use what they detect.
     """
     return _LIMITS.get(name, {})
 
 
 def built_for(name: str, threads: int | None = None) -> Target:
-    """The target of a name, with the caches of this machine, on which its code is timed."""
+    """The named target with the caches of this machine, on which its code is timed."""
     import blockwright as bw
 
     return bw.Target(name, num_threads=threads, caches=bw.Target(NATIVE).caches)

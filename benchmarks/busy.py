@@ -1,8 +1,8 @@
 """Operators and models while another program keeps one core of the machine busy.
 
-The other program never sleeps: it is pinned to a core, or left to the system. Each engine still
-uses as many threads as without it. A call that waits for a thread on that core takes as long as the
-system makes it wait, so the mean of the calls is shown beside the median.
+The other program never sleeps. It is pinned to a core, or placed by the system. Each engine uses as
+many threads as without it. A call that waits for a thread on that core is delayed by the scheduler,
+so the mean of the calls is shown next to the median.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CASES = {
     "models": ("MiniLM 1x128", "ResNet-50 b1"),
 }  # fmt: skip
 PLACES = ("pinned", "free")
-"""Where the other program runs: on the last core, or where the system puts it."""
+"""Placement of the other program: on the last core, or chosen by the system."""
 
 _ENDLESS = "while True: pass"
 
@@ -49,7 +49,7 @@ def neighbour(place: str) -> Generator[None]:
 
 
 def main(plan: Plan, settings: harness.Settings) -> bool:
-    """Compare all engines beside a busy program; whether none was faster than ours."""
+    """Compare all engines next to a busy program; return whether none was faster than ours."""
     timing = replace(quick(settings, max(plan.rounds, 5)), budget_s=0.5, min_calls=5)
     chosen = {
         family: [case for case in cases.selected(cases.table(family), plan.only)
@@ -113,13 +113,13 @@ def _both(column: Column) -> str:
 
 
 def least_mean(result: Result) -> float | None:
-    """The least mean of the other engines."""
+    """The smallest mean of the other engines."""
     means = [c.timing.mean for c in result.peers if c.timing]
     return min(means, default=None)
 
 
 def missed(place: str, result: Result) -> Sequence[str]:
-    """What is slower than the best other engine, a sentence each."""
+    """Cases that are slower than the best other engine, one sentence each."""
     name, ours, best = result.case.name, result.ours, result.best
     if ours.timing is None:
         return [f"{name}: {' '.join(ours.status.split())[:300]}"]

@@ -1,4 +1,4 @@
-"""What a case of the comparison with peers is: a module, its inputs, the least work it can do."""
+"""Cases of the comparison with peers: a module, its inputs, and the minimum work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Input:
-    """One argument of a module: normal numbers, integers from 0 to below ``below``, or ones."""
+    """One argument of a module: normal numbers, integers below ``below``, or ones."""
 
     shape: tuple[int, ...]
     below: int = 0
@@ -35,16 +35,16 @@ class Case:
     """One line of the comparison.
 
     Attributes:
-        build: "file.function" in `benchmarks.modules`; called with ``settings`` it makes the torch
+        build: "file.function" in `benchmarks.modules`; called with ``settings`` it builds the torch
             module. Its weights are random and the same on every call.
-        flops: floating-point operations that the plain method needs; None: counted by PyTorch.
+        flops: floating-point operations of the plain method; None: counted by PyTorch.
         moved: bytes of inputs, outputs and weights, each once; None: counted.
-        constant: whether an operand is a weight that is known when the module is compiled.
+        constant: whether an operand is a weight that is known at compile time.
         formats: memory formats that PyTorch is timed with; the better one counts.
-        limit: what ours / best peer must reach, where a case has a bound of its own.
-        model: whether it is a whole model, whose compilation must not take longer than
-            `torch.compile`'s, and a second one no longer than `report.WARM_S`.
-        code_limit: bytes of object code that are enough, where a case has such a bound.
+        limit: bound on ours / best peer, for cases with their own bound.
+        model: whether it is a whole model. Its compilation must not take longer than
+            `torch.compile`'s, and a second compilation no longer than `report.WARM_S`.
+        code_limit: bound on the bytes of object code, for cases with such a bound.
     """
 
     name: str
@@ -80,6 +80,6 @@ def find(family: str, name: str) -> Case:
 
 
 def selected(cases: Sequence[Case], parts: Sequence[str]) -> list[Case]:
-    """The cases whose names contain one of ``parts``, in any letter case; all without parts."""
+    """The cases whose names contain one of ``parts``, ignoring case; all if ``parts`` is empty."""
     low = [part.lower() for part in parts]
     return [case for case in cases if not low or any(part in case.name.lower() for part in low)]

@@ -1,11 +1,11 @@
-"""Is the choice good? The rule's schedule of random matrix products beside a grid of others.
+"""Compare the GEMM strategy's schedule with a grid of others, on random matrix products.
 
 For every shape some points of the grid (`choice_grid`) are drawn, built, checked against the
-product in float64 and timed in turns in this process; then neighbours of the fastest are tried
-until none is faster. The fastest few and the rule's schedule are timed once more, in turns, which
-decides. Reported are the rule's speed by that of the fastest, and how well the cost model's
-predictions rank the drawn points: within each shape, and all together by the speed predicted and
-reached.
+product in float64 and timed in turns in this process. Then neighbors of the fastest point are tried
+until none is faster. The fastest few and the strategy's schedule are timed once more, in turns,
+which decides. Reported are the strategy's speed relative to the fastest, and how well the cost
+model ranks the drawn points: within each shape, and over all shapes by predicted and measured
+speed.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ if TYPE_CHECKING:
     from blockwright.target import Target
 
 MEAN, WORST, RANKS = 0.95, 0.80, 0.80
-"""What must be reached: geometric mean and worst of ours by the best, correlation of ranks."""
+"""Bounds: geometric mean and minimum of our speed relative to the best, rank correlation."""
 
 _BUILDERS = 2  # processes
 _SHAPES_OF_A_PROCESS = 25
-_FINAL = 4  # schedules timed once more beside the rule's
-_STEPS = 3  # times that the neighbours of the fastest are tried
-_ROUNDING = 2.0**-24  # of a sum at most, at each of its steps, as all terms are positive
+_FINAL = 4  # schedules timed once more together with the strategy's
+_STEPS = 3  # rounds of trying the neighbors of the fastest
+# largest rounding error of a step, relative to the sum, as all terms are positive
+_ROUNDING = 2.0**-24
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A compiled function as it comes from the process that built it."""
+    """A compiled function, as returned by the process that built it."""
 
     library: bytes
     name: str
@@ -107,7 +108,7 @@ class Built:
 
 
 def built(shape: Shape, point: Point | None, target: Target) -> Built:
-    """The product by the schedule of a point of the grid; of None, by the rule's."""
+    """Build the product with the schedule of a grid point; with None, with the strategy's."""
     from blockwright.cost import estimate
     from blockwright.ir import const_int
     from blockwright.passes.hoist_weight_prepack import split_prologue
@@ -134,7 +135,7 @@ def built(shape: Shape, point: Point | None, target: Target) -> Built:
 
 
 class Candidate:
-    """A schedule to be timed."""
+    """A schedule to time."""
 
     def __init__(self, made: Built) -> None:
         self.name, self.predicted, self.limits = made.name, made.predicted, made.limits
@@ -148,7 +149,7 @@ class Candidate:
         return statistics.median(self.times)
 
     def prepare(self, operands: Operands) -> None:
-        """Pack the weights, and see that the product is right."""
+        """Pack the weights, and check the product."""
         a, w, c = operands.a, operands.w, operands.c
         if self._pack is not None:
             packed = np.zeros(self._packed, "float32")
@@ -169,7 +170,7 @@ class Candidate:
 
 
 class Operands:
-    """Matrices for a shape, and their product from float64."""
+    """Matrices for a shape, and their product in float64."""
 
     def __init__(self, shape: Shape) -> None:
         draw = np.random.default_rng(0)
@@ -206,15 +207,15 @@ HEADER = f"{'shape':>16} {'GFLOP/s':>8} {'of best':>7} {'ranks':>7}  best of the
 
 @functools.cache
 def _builders() -> Executor:
-    """Processes that build, and wait while kernels are timed."""
+    """Processes that build kernels, and are idle while kernels are timed."""
     pool = ProcessPoolExecutor(_BUILDERS, multiprocessing.get_context("spawn"))
-    # A process that ends waits for those it started, so these are told to end before.
+    # A process waits at exit for its child processes, so shut these down before.
     Finalize(None, pool.shutdown, exitpriority=20)  # before its queue closes, at 10
     return pool
 
 
 def study(plan: Plan, number: int) -> Line:
-    """Time the rule's schedule and a part of the grid for one of a plan's shapes."""
+    """Time the strategy's schedule and a part of the grid for one of a plan's shapes."""
     import blockwright as bw
 
     bw.set_num_threads(plan.threads)
@@ -265,16 +266,16 @@ def study(plan: Plan, number: int) -> Line:
 
 
 def in_turns(candidates: Sequence[Candidate], plan: Plan, rounds: int = 1) -> None:
-    """Time all candidates, one call after the other, several times over."""
+    """Time all candidates, one call after another, several times over."""
     clock = time.perf_counter if plan.clock == "wall" else time.process_time
     for _ in range(rounds * plan.rounds):
         for candidate in candidates:
-            candidate.call()  # its code and data are at hand, and not the one's before
+            candidate.call()  # warms its code and data, which the candidate before has evicted
             candidate.time(clock)
 
 
 def correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Spearman's: the correlation of ranks; ties share the mean of theirs."""
+    """Spearman's rank correlation; ties share their mean rank."""
     a, b = _ranks(first), _ranks(second)
     if np.ptp(a) == 0 or np.ptp(b) == 0:
         return 0.0
@@ -287,10 +288,10 @@ def _ranks(values: Sequence[float]) -> NDArray[np.float64]:
 
 
 def studies(plan: Plan, first: int) -> Iterator[Line]:
-    """The studies of a plan's shapes from one on.
+    """Run the studies of a plan's shapes, starting with shape number `first`.
 
-    Each is of a process that takes no more than a few: a library stays in the process that loaded
-    it, and the system limits how many parts of memory a process may have.
+    A process runs only a few studies, because a loaded library stays in its process, and the system
+    limits the memory mappings of a process.
     """
     for start in range(first, plan.shapes, _SHAPES_OF_A_PROCESS):
         numbers = range(start, min(start + _SHAPES_OF_A_PROCESS, plan.shapes))
@@ -299,10 +300,10 @@ def studies(plan: Plan, first: int) -> Iterator[Line]:
 
 
 def main(plan: Plan, resume: bool = False) -> bool:
-    """Run the study and print the table; whether the choice and the ranking are good enough.
+    """Run the study and print the table; return whether choice and ranking reach their bounds.
 
     Args:
-        resume: go on after the shapes that an interrupted study with this plan has done.
+        resume: continue after the shapes that an interrupted study with this plan has finished.
     """
     print(HEADER)
     before = harness.machine()
@@ -312,7 +313,7 @@ def main(plan: Plan, resume: bool = False) -> bool:
     for line in studies(plan, len(lines)):
         lines.append(line)
         print(line, flush=True)
-        # What is done stays, also when the rest is not waited for.
+        # Write finished shapes at once, so that an interrupted study keeps them.
         found = {"plan": asdict(plan), "lines": [asdict(one) for one in lines]}
         record.write(_name(plan), before, found)
     return _verdict(lines)
@@ -323,15 +324,15 @@ def _name(plan: Plan) -> str:
 
 
 def _done(plan: Plan) -> list[Line]:
-    """The first lines of this study, from the record that it left."""
+    """The finished lines of this study, from its record."""
     path = record.RESULTS / f"{_name(plan)}.json"
     if not path.exists():
         return []
     left = json.loads(path.read_text(encoding="utf-8"))
     if {**left["plan"], "shapes": plan.shapes} != asdict(plan):
         raise SystemExit(
-            f"choice: {path.name} is of another plan: {left['plan']}; leave "
-            "--resume out to begin anew"
+            f"choice: {path.name} belongs to another plan: {left['plan']}; omit "
+            "--resume to start over"
         )
     lines = [Line(**line) for line in left["lines"]]
     return lines[: plan.shapes]

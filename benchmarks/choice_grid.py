@@ -1,10 +1,10 @@
-"""A declared grid of schedules for matrix products, written with the schedule primitives.
+"""A grid of schedules for matrix products, written with the schedule primitives.
 
     C[m, n] = sum over k of A[m, k] * W[k, n], W constant
 
-What varies: the register tile (every one that fits), how the reduction is cut, rows and columns of
-a task, the order in which tasks and the tiles of a task are passed, and whether W is packed into
-panels. Nothing here knows what the compiler's rules would choose.
+Parameters: the register tile (every one that fits), the k-split, rows and columns per task, the
+loop order of tasks and of the tiles in a task, and whether W is packed into panels. The grid is
+independent of the choices of the compiler's strategies.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from blockwright.target import Target
 
 PIECES = (1, 2, 3, 4, 6, 8)
-"""Into how many pieces the reduction is cut."""
+"""Number of k-splits."""
 ROW_TILES = (1, 4, 8, 16, 32, 0)
-"""Register tiles of a task along the rows; 0 for all."""
+"""Register tiles per task along m; 0 for all."""
 COLUMNS = (128, 512, 1024, 0)
-"""Columns of a task, about; 0 for all."""
+"""Approximate columns per task; 0 for all."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Shape:
 
 
 def random_shape(draw: random.Random, most: int = 1536) -> Shape:
-    """Extents of 256 and more, as many small as large."""
+    """Random extents of at least 256, log-uniform."""
 
     def extent(step: int) -> int:
         exact = 256 * (most / 256) ** draw.random()
@@ -84,7 +84,7 @@ class Point:
 
 
 def tiles(registers: int) -> list[tuple[int, int]]:
-    """Register tiles that leave room for a row of W and an element of A."""
+    """Register tiles that leave registers for a row of W and an element of A."""
     return [
         (rows, vectors)
         for rows in range(1, registers)
@@ -94,7 +94,7 @@ def tiles(registers: int) -> list[tuple[int, int]]:
 
 
 def random_point(draw: random.Random, shape: Shape, target: Target) -> Point:
-    """A point of the grid that can be written for the shape."""
+    """A random point of the grid that is valid for the shape."""
     rows, vectors = draw.choice(tiles(target.vector_registers))
     point = Point(
         rows,
@@ -109,12 +109,12 @@ def random_point(draw: random.Random, shape: Shape, target: Target) -> Point:
 
 
 def possible(point: Point, shape: Shape, target: Target) -> bool:
-    """W is read in place where whole tiles make up its columns."""
+    """Whether a point is valid: W can be read in place only if whole tiles cover its columns."""
     return point.packed or shape.n % (point.vectors * target.lanes("float32")) == 0
 
 
 def neighbours(point: Point, shape: Shape, target: Target) -> Iterator[Point]:
-    """Points that differ in one choice, by one step of it."""
+    """Points that differ in one choice, by one step."""
     for name, values in (("pieces", PIECES), ("row_tiles", ROW_TILES), ("columns", COLUMNS)):
         at = values.index(getattr(point, name))
         for near in (at - 1, at + 1):
@@ -139,7 +139,7 @@ def neighbours(point: Point, shape: Shape, target: Target) -> Iterator[Point]:
 
 @functools.cache
 def program(shape: Shape) -> PrimFunc:
-    """The product as it is written, W marked as constant."""
+    """The unscheduled product, with W marked as constant."""
     from blockwright import ir
     from blockwright.script.compute import Program
     from blockwright.strategies import CONSTANT_PARAMS
@@ -156,7 +156,7 @@ def program(shape: Shape) -> PrimFunc:
 
 
 def scheduled(shape: Shape, point: Point, target: Target) -> PrimFunc:
-    """The product by the schedule of a point."""
+    """The product with the schedule of a point."""
     from blockwright.schedule import Schedule
 
     width = point.vectors * target.lanes("float32")
@@ -206,7 +206,7 @@ def _pack(sch: Schedule, panels: BlockRV, point: Point, target: Target) -> None:
 
 
 def _operands(sch: Schedule, point: Point, width: int) -> tuple[BlockRV, BlockRV | None, BlockRV]:
-    """Whole tiles: copies of a column of A, of W as panels, and of the result."""
+    """Copies padded to whole tiles: a column of A, W as panels, and the result."""
     column = sch.reindex("C", "A")
     panels = sch.reindex("C", "W") if point.packed else None
     result = sch.reindex("C", "C")
@@ -236,7 +236,7 @@ def _buffer(sch: Schedule, block: BlockRV, side: str) -> str:
 
 
 def _pieces(sch: Schedule, point: Point) -> BlockRV | None:
-    """Cut the reduction: the block of the pieces' sums, which "C" then adds up."""
+    """Split the reduction: returns the block of partial sums, which "C" then adds up."""
     if point.pieces == 1:
         return None
     m, n, k = sch.get_loops("C")
@@ -261,7 +261,7 @@ def _tile(
 
 
 def _rows(sch: Schedule, block: BlockRV, width: int) -> None:
-    """The rows of a register tile, each a vector, written out."""
+    """Unroll the rows of a register tile, each one vector."""
     row, columns = sch.get_loops(block)[-2:]
     vectors, lane = sch.split(columns, [None, width])
     sch.unroll(row)

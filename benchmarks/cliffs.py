@@ -1,16 +1,18 @@
-"""No cliffs: operators beside their neighbours, and random matrix products against the peak.
+"""Performance cliffs: operators with slightly changed extents, and matrix products against the
+peak.
 
-A case and its neighbours (`extents`) are compiled in this process and timed in turns with the
-machine's FMA peak, so that a slow phase touches all of them. A neighbour's figure is its speed in
-operations of the plain method per second, relative to that of the case it comes from. Products with
-a constant operand and random extents are held against the peak itself, on one thread and on all.
-Every answer is compared with the same module in double precision before it is timed.
+A case and its neighbors (`extents`) are compiled in this process and timed in turns with the
+machine's FMA peak, so that a slow phase affects all of them. A neighbor's figure is its speed in
+operations of the plain method per second, relative to that of its original case. Products with a
+constant operand and random extents are compared with the peak itself, on one thread and on all.
+Every result is compared with the same module in double precision before timing.
 
-The last cache is shared with other users of a machine, whose traffic the peak does not show. So a
-program that reads from it takes turns as well, and what was timed while it was slow is timed again,
-a few times at most: the attempt in which the cache was fastest counts. What still misses its bound
-is timed once more at the end, because some phases show in neither (processors that are farther
-apart for a while, memory in small pages): a case misses where it does so both times.
+The last-level cache is shared with other users of a machine, whose traffic the peak does not show.
+So a program that reads from this cache takes turns as well. Timings taken while it was slow are
+repeated, a few times at most; the attempt with the fastest cache counts. Cases that still miss
+their bound are timed once more at the end, because some slow phases show in neither probe
+(processors that are farther apart for a while, memory in small pages): a case misses only if it
+does so both times.
 """
 
 from __future__ import annotations
@@ -35,15 +37,16 @@ if TYPE_CHECKING:
     from benchmarks.cases import Case
 
 KEPT = 0.85
-"""Of its speed that a case must keep when an extent moves."""
+"""Share of its speed that a case must keep when an extent changes."""
 
 MEDIAN, TENTH, WORST = 0.88, 0.80, 0.65
-"""Of the peak that random products must reach: half, nine of ten, and all of them."""
+"""Shares of the peak that half, nine of ten, and all random products must reach."""
 
 LEAST, MOST = 256, 2048  # extents of random products
-_TURN_S, _CALLS = 0.02, 3  # of one call in one turn
-_CACHED = 8 << 20  # bytes that lie in the last cache and in no nearer one
-_QUIET, _ATTEMPTS = 0.85, 3  # of the fastest that this cache was in a run
+_TURN_S, _CALLS = 0.02, 3  # seconds of one call in one turn; calls per turn
+_CACHED = 8 << 20  # bytes that fit in the last-level cache and in no nearer one
+# smallest ratio to the fastest reading of this cache in a run; attempts
+_QUIET, _ATTEMPTS = 0.85, 3
 
 
 @dataclass(frozen=True)
@@ -103,10 +106,11 @@ class _Runner:
 
     plan: Plan
     limits: dict[int, Limits] = field(default_factory=dict[int, Limits])
-    fastest: dict[int, float] = field(default_factory=dict[int, float])  # last cache, by threads
+    # last-level cache, by threads
+    fastest: dict[int, float] = field(default_factory=dict[int, float])
 
     def ready(self, case: Case) -> Callable[[], Any]:
-        """A call of the compiled case; raises ValueError when its answer is wrong."""
+        """A call of the compiled case; raises ValueError if its result is wrong."""
         import torch
 
         import blockwright as bw
@@ -123,7 +127,7 @@ class _Runner:
         return lambda: exe(*arrays)
 
     def turns(self, calls: Sequence[Callable[[], Any]], threads: int) -> Turns:
-        """Time the calls until the last cache is as fast as it was before; the best attempt."""
+        """Time the calls until the last-level cache is as fast as before; returns the best attempt."""
         tried: list[Turns] = []
         while len(tried) < _ATTEMPTS:
             tried.append(self._once(calls, threads))
@@ -150,13 +154,13 @@ class _Runner:
         return Turns(own, peak, limits.cache[1] / statistics.median(cache))
 
     def share(self, flops: float, seconds: list[float], peak: list[float], threads: int) -> float:
-        """Of the peak, the median over turns."""
+        """Share of the peak, the median over turns."""
         at_peak = flops / self.limits[threads].peak[1]
         return statistics.median(at_peak * p / s for p, s in zip(peak, seconds, strict=True))
 
 
 def main(plan: Plan) -> bool:
-    """Measure, print, write; whether every bound holds."""
+    """Measure, print and write; return whether every bound holds."""
     before = harness.machine()
     runner = _Runner(plan)
     missed: list[str] = []
@@ -189,7 +193,7 @@ def main(plan: Plan) -> bool:
 
 
 def _beside(runner: _Runner, case: Case) -> list[Speed]:
-    """A case and all its neighbours."""
+    """Time a case and all its neighbors."""
     threads = runner.plan.threads
     known = [("", case), *((str(one), one.case) for one in neighbours(case))]
     calls: dict[str, Callable[[], Any]] = {}
@@ -197,7 +201,7 @@ def _beside(runner: _Runner, case: Case) -> list[Speed]:
     for moved, one in known:
         try:
             calls[moved] = runner.ready(one)
-        except Exception as error:  # noqa: BLE001  a case that we cannot do is a line of the table
+        except Exception as error:  # noqa: BLE001  a failing case is a line of the table
             found.append(
                 Speed(case.name, moved, threads, status=f"{type(error).__name__}: {error}")
             )
@@ -219,7 +223,7 @@ def _beside(runner: _Runner, case: Case) -> list[Speed]:
 
 
 def _better(first: Sequence[Speed], second: Sequence[Speed]) -> list[Speed]:
-    """Of each neighbour the time in which it kept more."""
+    """For each neighbor, the timing with the larger share kept."""
     other = {(one.name, one.moved): one for one in second}
     found: list[Speed] = []
     for one in first:
@@ -250,7 +254,7 @@ def _products(runner: _Runner) -> list[Speed]:
 
 
 def judge(sample: Sequence[Speed], threads: int) -> list[str]:
-    """Print how a sample lies below the peak; the bounds it misses."""
+    """Print the distribution of a sample's shares of the peak; return the bounds that it misses."""
     ordered = sorted(sample, key=lambda one: one.share)
     shares = [one.share for one in ordered]
     figures = {

@@ -89,7 +89,7 @@ def main(plan: Plan) -> bool:
         one = draw(chance)
         try:
             found.append(_timed(one, plan))
-        except Exception as error:  # noqa: BLE001  a case that we cannot do is a line of the table
+        except Exception as error:  # noqa: BLE001  a failing case is a line of the table
             found.append(Found(one.name, status=reason(error)))
         if found[-1].missed or found[-1].ratio > _SHOWN:
             print(_line(found[-1]), flush=True)
