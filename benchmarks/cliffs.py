@@ -1,5 +1,4 @@
-"""Performance cliffs: operators with slightly changed extents, and matrix products against the
-peak.
+"""Performance cliffs: cases with slightly changed extents, and matrix products against the peak.
 
 A case and its neighbors (`extents`) are compiled in this process and timed in turns with the
 machine's FMA peak, so that a slow phase affects all of them. A neighbor's figure is its speed in
@@ -51,7 +50,7 @@ _QUIET, _ATTEMPTS = 0.85, 3
 
 @dataclass(frozen=True)
 class Plan:
-    """What the command line asks for: `products` random products, drawn by `seed`."""
+    """Options of the command line: `products` random products, drawn with `seed`."""
 
     only: Sequence[str] = ()
     threads: int = 2
@@ -64,13 +63,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Speed:
-    """A case in operations per second.
+    """Speed of a case in operations per second.
 
     Attributes:
-        share: of the peak of as many threads, in the same turns.
-        kept: relative to the case it is a neighbour of; 1 for that case itself.
-        cache: bytes per second that were read from the last cache in the same turns.
-        status: "" or why there is no figure.
+        share: of the peak with as many threads, in the same turns.
+        kept: relative to the original case of this neighbor; 1 for that case itself.
+        cache: bytes per second read from the last-level cache in the same turns.
+        status: "" or the reason why there is no figure.
     """
 
     name: str
@@ -85,7 +84,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Turns:
-    """Seconds of each call, and of the peak, per turn; and how fast the last cache was."""
+    """Seconds per call and of the peak, per turn; and the speed of the last-level cache."""
 
     calls: list[list[float]]
     peak: list[float]
@@ -94,7 +93,7 @@ class Turns:
 
 @dataclass(frozen=True)
 class Limits:
-    """Calls that show what the machine gives, each with the operations or bytes that it does."""
+    """Calls that probe the machine, each with its number of operations or bytes."""
 
     peak: tuple[Callable[[], Any], float]
     cache: tuple[Callable[[], Any], float]
@@ -127,7 +126,7 @@ class _Runner:
         return lambda: exe(*arrays)
 
     def turns(self, calls: Sequence[Callable[[], Any]], threads: int) -> Turns:
-        """Time the calls until the last-level cache is as fast as before; returns the best attempt."""
+        """Time the calls until the last-level cache is as fast as before; the best attempt."""
         tried: list[Turns] = []
         while len(tried) < _ATTEMPTS:
             tried.append(self._once(calls, threads))

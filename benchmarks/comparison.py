@@ -1,8 +1,8 @@
-"""One case on all engines: checked against double precision, then timed in turns with the machine.
+"""Run one case on all engines: check against double precision, then time in turns with the machine.
 
 Engines that cannot do a case, or do it wrongly, stay in the result with the reason. The machine's
 arithmetic peak and its bandwidth (over as many bytes as the case moves) take their turns like the
-engines, so a slow phase of the machine touches limit and engine alike.
+engines, so a slow phase of the machine affects limit and engine alike.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ if TYPE_CHECKING:
 
 ERROR = 1e-4
 """Largest error, relative to the largest value of the answer. Sums of up to 4096 products in single
-precision come to about 1e-6, and to 2.4e-4 if every rounding went the same way; a library that
-quietly computes in bfloat16 is at 4e-3."""
+precision have an error of about 1e-6, and of 2.4e-4 if every rounding went the same way; silent
+computation in bfloat16 has 4e-3."""
 
 DRIFT, ATTEMPTS = 0.05, 3
-"""A case is timed again while the machine's peak moved by more than that, and at most so often."""
+"""A case is timed again while the machine's peak drifts by more than `DRIFT`, `ATTEMPTS`
+times at most."""
 
 BEATEN = 8.0
-"""An engine that takes as many times as long as the fastest is timed in one turn only."""
+"""An engine that takes this many times as long as the fastest is timed in one turn only."""
 
 SEARCH_FACTOR = 12
-"""How much longer than the others an engine that searches may take to be ready."""
+"""Factor on the time limit of preparation for engines that search."""
 
 
 @dataclass
@@ -47,9 +48,9 @@ class Column:
     """One engine on one case.
 
     Attributes:
-        status: "" for one that took part, else the reason.
-        warm_s: seconds to compile again, in a new process that remembers the first time.
-        direct_error: error of the plain sum, where the method is one that multiplies less.
+        status: "" if it took part, else the reason.
+        warm_s: seconds of a second compilation, in a new process with the cache of the first.
+        direct_error: error of the plain sum, if a method with fewer multiplications is used.
     """
 
     engine: str
@@ -74,12 +75,12 @@ class Column:
 
     @property
     def code_bytes(self) -> int | None:
-        """Of object code; None where the engine does not say."""
+        """Bytes of object code; None if the engine does not report them."""
         return self.about.get("code_bytes")
 
     @property
     def external(self) -> tuple[str, ...]:
-        """Libraries that its calls run through: then it is their time, and does not count."""
+        """Libraries that its calls run through: their time is not ours, so it does not count."""
         return tuple(self.about.get("external", ()))
 
     def as_json(self) -> dict[str, Any]:
@@ -91,7 +92,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Result:
-    """All engines on one case, and what the machine could do meanwhile."""
+    """All engines on one case, and the machine's limits in the same turns."""
 
     case: Case
     columns: tuple[Column, ...]
@@ -104,7 +105,7 @@ class Result:
 
     @property
     def ours(self) -> Column:
-        """Us, in our better memory format."""
+        """Our column with the better memory format."""
         mine = [column for column in self.columns if column.engine == OURS]
         return min(mine, key=lambda one: one.seconds)
 
@@ -121,17 +122,17 @@ class Result:
 
     @property
     def fallback(self) -> Column | None:
-        """Us without the rules for patterns, when that was asked for."""
+        """Our column without the strategies for patterns, if requested."""
         return next((column for column in self.columns if column.engine == FALLBACK), None)
 
     @property
     def roofline(self) -> float:
-        """Seconds that the machine's peak and bandwidth allow."""
+        """Seconds by the machine's peak and bandwidth."""
         return max(self.flops / self.peak, self.moved / self.bandwidth)
 
     @property
     def expected(self) -> float | None:
-        """What the cost model expects / what was measured."""
+        """The time that the cost model expects, relative to the measured one."""
         seconds = self.ours.about.get("expected_s")
         return seconds / self.ours.seconds if seconds and self.ours.timing else None
 
@@ -144,7 +145,7 @@ class Result:
 
     @property
     def score(self) -> float | None:
-        """Ours / what is wanted: 0.9 of the best, or near the roofline; 1 or less is reached."""
+        """Ours / goal: 0.9 of the best, or near the roofline. The goal is reached at 1 or less."""
         best = self.best
         if best is None or self.ratio is None:
             return None
@@ -170,11 +171,11 @@ class Result:
 
 
 class Comparison:
-    """The processes that serve all cases of a run; a context manager that ends them.
+    """The worker processes for all cases of a run; a context manager that ends them.
 
-    A case is timed once by each of the `settings`, which differ in how they time; it is prepared by
-    the first. That is done inside the context that `beside` gives, up to `attempts` times. Code is
-    built for `target` by us, and by peers that can be told.
+    A case is timed once with each of the `settings`, which differ in how they time; it is prepared
+    with the first. Timing runs inside the context manager that `beside` returns, up to `attempts`
+    times. Code is built for `target` by us, and by peers that accept a target.
     """
 
     def __init__(
@@ -207,7 +208,7 @@ class Comparison:
         self._stack.close()
 
     def run(self, case: Case) -> list[Result]:
-        """Prepare, check and time one case; a result for each of the settings."""
+        """Prepare, check and time one case; returns a result for each of the settings."""
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             point = {"family": self._family, "case": case.name, "folder": folder}
@@ -247,7 +248,7 @@ class Comparison:
         return harness.WorkerProcess(peer, "peers", self._threads)
 
     def _helper(self, name: str) -> harness.WorkerProcess:
-        """A process that lives as long as the run; started at its first use."""
+        """A helper process that lives as long as the run; started at first use."""
         if name not in self._helpers:
             worker = self._stack.enter_context(self._start(name, HELPERS[name]))
             worker.ask("setup", options=dict(worker.peer.options))
@@ -267,7 +268,7 @@ class Comparison:
         point: Mapping[str, Any],
         reference: NDArray[Any],
     ) -> bool:
-        """Prepare an engine and check its answer; what stands in the way becomes its status."""
+        """Prepare an engine and check its result; a failure becomes its status."""
         try:
             worker.ask("setup", options=dict(worker.peer.options))
             idle = worker.memory("VmRSS")
@@ -289,8 +290,11 @@ class Comparison:
     def _again(
         self, case: Case, column: Column, point: Mapping[str, Any], reference: NDArray[Any]
     ) -> None:
-        """What is asked of us besides, of processes that end before anything is timed: a second
-        compilation of a model, and how exact the plain sum is where another method is faster."""
+        """Run our additional checks, in processes that end before anything is timed.
+
+        They are a second compilation of a model, and the error of the plain sum if another method
+        is faster.
+        """
         where = {**point, "format": column.memory_format}
         try:
             if case.model:
@@ -307,7 +311,7 @@ class Comparison:
     def _another(
         self, column: Column, options: Mapping[str, Any]
     ) -> Generator[harness.WorkerProcess]:
-        """Another process of an engine, with further options."""
+        """Start another process of an engine, with further options."""
         with self._start(column.engine, ENGINES[column.engine], column.title, options) as worker:
             worker.ask("setup", options=dict(worker.peer.options))
             yield worker
@@ -321,7 +325,7 @@ class Comparison:
         moved: int,
         settings: harness.Settings,
     ) -> Result:
-        # What comes out of cold caches is read at the speed of the memory, however little it is.
+        # With cold caches, even small data is read at memory speed.
         point = {"moved": max(moved, 2 * settings.flush)}
         operations = self._prepare(self._helper("fma"), point)["about"]["operations"]
         read = self._prepare(self._helper("bandwidth"), point)["about"]["bytes"]
@@ -337,7 +341,7 @@ class Comparison:
     def _steady(
         self, ready: list[tuple[Column, harness.WorkerProcess]], settings: harness.Settings
     ) -> tuple[float, dict[str, harness.Timing], float]:
-        """Take turns until the machine's peak stood still; the steadiest attempt.
+        """Take turns until the machine's peak is stable; return the steadiest attempt.
 
         An engine that fails meanwhile leaves the comparison.
         """
@@ -373,7 +377,7 @@ def _headlines(reason: str) -> str:
 
 
 def relative_error(answer: NDArray[Any], reference: NDArray[Any]) -> float:
-    """The largest difference over the largest value; infinite for another number of values."""
+    """The largest difference over the largest value; infinite if the numbers of values differ."""
     if answer.size != reference.size:
         return math.inf
     difference = np.abs(answer.ravel().astype(np.float64) - reference.ravel())
@@ -381,7 +385,7 @@ def relative_error(answer: NDArray[Any], reference: NDArray[Any]) -> float:
 
 
 def quick(settings: harness.Settings, rounds: int) -> harness.Settings:
-    """Shorter turns than those of a comparison of two: there are many engines and cases."""
+    """Shorter turns than in a comparison of two engines: there are many engines and cases."""
     return replace(
         settings, rounds=rounds, budget_s=0.2, min_calls=5, pause_s=0.1, warmup_s=0.2, limit_s=300
     )

@@ -1,8 +1,8 @@
-"""Virtual environments of the peers, made on demand from pinned requirements.
+"""Virtual environments of the peers, created on demand from pinned requirements.
 
-The libraries disagree about common dependencies, so each has an environment of its own under
-``.venvs``. An environment is made anew when a requirement file it was made from has changed. Extra
-options for pip come from the variable ``PIP_ARGS``, as in the Makefile.
+The libraries disagree about common dependencies, so each has its own environment under ``.venvs``.
+An environment is recreated when one of its requirement files has changed. Extra options for pip
+come from the variable ``PIP_ARGS``, as in the Makefile.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".venvs"
 
-# Environment → (requirement file, with its own dependencies?), in the order of installation.
+# Environment → (requirement file, with its dependencies?), in the order of installation.
 ENVIRONMENTS: dict[str, tuple[tuple[str, bool], ...]] = {
     "torch": (("torch.txt", True), ("peers/torch.txt", False)),
     "onnxruntime": (("peers/onnxruntime.txt", False),),
@@ -29,11 +29,11 @@ ENVIRONMENTS: dict[str, tuple[tuple[str, bool], ...]] = {
 
 
 class MakeError(RuntimeError):
-    """An environment could not be made; the message ends with what pip said."""
+    """An environment could not be created; the message ends with pip's error output."""
 
 
 def interpreter(name: str) -> str:
-    """The Python of an environment, which is made if it is missing or out of date.
+    """The Python of an environment, which is created if it is missing or out of date.
 
     The name "own" stands for the environment that runs this program.
     """
@@ -50,8 +50,11 @@ def interpreter(name: str) -> str:
 
 
 def with_bytecode() -> None:
-    """Give this tree the bytecode that pip gives to the packages that it installs: else each new
-    process would compile the sources first where Python may not leave any (`python -B`)."""
+    """Compile this source tree to bytecode, as pip does for installed packages.
+
+    Otherwise each new process would compile the sources first where Python may not write bytecode
+    (`python -B`).
+    """
     compileall.compile_dir(ROOT / "src", quiet=1)
 
 

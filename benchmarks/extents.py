@@ -1,4 +1,4 @@
-"""The neighbours of a case: the same operator with one extent a little smaller or larger."""
+"""The neighbors of a case: the same operator with one extent slightly smaller or larger."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _AXES = ("depth", "height", "width")
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A case whose ``extent`` was moved by ``step``."""
+    """A case whose ``extent`` was changed by ``step``."""
 
     extent: str
     step: int
@@ -31,10 +31,11 @@ class Neighbour:
 
 
 def neighbours(case: Case) -> Iterator[Neighbour]:
-    """Every extent moved by every step. Extents of one stay: they make it another operator.
+    """Change every extent by every step.
 
-    Kernels, strides and dilations are no extents. Channels of grouped convolutions are counted per
-    group, so that moving them keeps groups whole.
+    Extents of one are kept, because changing them makes another operator. Kernels, strides and
+    dilations are not extents. Channels of grouped convolutions are counted per group, so that
+    changing them keeps groups whole.
     """
     extents, make = _FAMILIES[case.build.partition(".")[2]](case)
     for name, size in extents.items():

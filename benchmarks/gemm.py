@@ -1,7 +1,7 @@
-"""The worked matrix product of `docs/scheduling.md`: every step, a library, and the machine's peak.
+"""The matrix product of `docs/scheduling.md`: every step, a library, and the machine's peak.
 
-The steps before the last run on one thread, the last on all; each is related to the peak that as
-many threads reach. The last step must reach 80 % of it, or the case fails.
+All steps but the last run on one thread, the last on all; each is compared with the peak of as many
+threads. The last step must reach 80 % of it, or the case fails.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ WANTED = 0.80
 """Share of the peak that the last step must reach."""
 
 TOLERANCE = 2e-3
-"""Sums of 1152 products of numbers below one: partial sums of 288 rounded 1152 times, worst case
-288 · 2⁻²⁴ · 1152 = 2e-2, and a tenth of it as the roundings are of either sign."""
+"""Sums of 1152 products of numbers below one: partial sums of 288, rounded 1152 times, are off by
+at most 288 · 2⁻²⁴ · 1152 = 2e-2; a tenth of it is allowed, as roundings have either sign."""
 
 
 def operands() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -62,7 +62,7 @@ class StepPeer:
 
 
 class NumpyPeer:
-    """The library that NumPy was built with."""
+    """The BLAS library that NumPy was built with."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._threads = options["threads"]
@@ -77,7 +77,7 @@ class NumpyPeer:
 
 
 class PeakPeer:
-    """No matrix product: what the machine's multipliers do at best. Its answer is the library's."""
+    """The machine's FMA peak, without a matrix product; its answer is that of the library."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         from blockwright.measure import peak_call
@@ -108,7 +108,7 @@ PEERS: dict[str, Callable[[Mapping[str, Any]], Subject]] = {
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the table: a peer's speed and its share of the peak of as many threads."""
+    """One line of the table: a peer's speed, and its share of the peak of as many threads."""
 
     name: str
     threads: int
@@ -148,7 +148,7 @@ def measure(
 
 
 def main(threads: int, settings: harness.Settings) -> bool:
-    """Measure and print the table; whether the last step came near enough to the peak."""
+    """Measure and print the table; return whether the last step came near enough to the peak."""
     before = harness.machine()
     print(HEADER)
     lines: list[Line] = []

@@ -1,15 +1,15 @@
 """Fair timing of several engines on one small machine.
 
-Each peer lives in a process of its own for the whole comparison, so that allocators, thread pools
-and code caches do not mix. Peers are timed in turns (A B A B ...), with a pause before each turn:
-slow drifts of the machine (clock, neighbours) then touch all peers alike, and the peer whose turn
-is over has put its threads to sleep. A peer that keeps a core busy while it should rest would
-spoil the other's figures, so the processor time that idle peers use is measured and reported. So is
-what all other programs of the machine use: spinning thread pools suffer from it out of proportion,
-and ratios taken beside a busy neighbour mean nothing.
+Each peer has its own process for the whole comparison, so that allocators, thread pools and code
+caches do not mix. Peers are timed in turns (A B A B ...), with a pause before each turn: slow
+drifts of the machine (clock, neighbors) then affect all peers alike, and the previous peer has put
+its threads to sleep. A peer that keeps a core busy outside its turn would spoil the figures of
+others, so the processor time of idle peers is measured and reported. So is the time of all other
+programs on the machine: spinning thread pools suffer from them out of proportion, and ratios
+measured next to a busy program mean nothing.
 
-A round's figure is the median of the calls made in one turn; a peer's figure is the median over
-the rounds. Peers must agree on the answer before anything is timed.
+A round's figure is the median of the calls of one turn; a peer's figure is the median over the
+rounds. Peers must agree on the answer before anything is timed.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 QUIET = 0.1
-"""Cores that other programs may keep busy without a result being called disturbed."""
+"""Number of cores that other programs may use before a result counts as disturbed."""
 
 
 class PeerError(RuntimeError):
-    """A peer failed or died; the message holds its own traceback.
+    """A peer failed or died; the message contains its traceback.
 
-    ``title`` names the peer; ``reason`` is the error it met, without the traceback.
+    ``title`` names the peer; ``reason`` is its error without the traceback.
     """
 
     def __init__(self, message: str, title: str = "", reason: str = "") -> None:
@@ -56,13 +56,13 @@ class PeerError(RuntimeError):
 
 @dataclass(frozen=True)
 class Settings:
-    """How long and how often to measure.
+    """Duration and number of measurements.
 
     A turn lasts ``budget_s`` seconds and at least ``min_calls`` calls. The clock "processor" counts
-    processor time instead of the time that passes: with one thread it compares the work that peers
-    do even beside busy programs, but says nothing about how they use several cores. Before every
-    call each core writes ``flush`` bytes, so that caches are cold; 0 leaves them as they are. A
-    request that takes longer than ``limit_s`` ends the peer.
+    processor time instead of elapsed time: with one thread it compares the work that peers do, even
+    next to busy programs, but says nothing about their use of several cores. Before every call each
+    core writes ``flush`` bytes, so that caches are cold; 0 leaves the caches as they are. A request
+    that takes longer than ``limit_s`` ends the peer.
     """
 
     rounds: int = 7
@@ -77,9 +77,9 @@ class Settings:
 
 @dataclass(frozen=True)
 class Peer:
-    """One side of a comparison: its name in the case's ``PEERS`` and the options it gets.
+    """One side of a comparison: its name in the case's ``PEERS``, and its options.
 
-    ``python`` is the interpreter it runs in; ``label`` names it where one peer takes part twice.
+    ``python`` is its interpreter; ``label`` names it if one peer takes part twice.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Timing:
-    """One peer at one point: the median of every round's calls in seconds, and their means."""
+    """One peer at one point: medians and means of the calls of each round, in seconds."""
 
     rounds: tuple[float, ...]
     calls: int
@@ -107,7 +107,7 @@ class Timing:
 
     @property
     def mean(self) -> float:
-        """The median of the rounds' means: calls that something delayed count as well."""
+        """The median of the rounds' means, which count delayed calls as well."""
         return statistics.median(self.means or self.rounds)
 
     @property
@@ -118,9 +118,9 @@ class Timing:
 
 @dataclass(frozen=True)
 class PointResult:
-    """All peers at one point, and how far their answers lie apart.
+    """All peers at one point, and the largest difference of their answers.
 
-    ``others`` is the number of cores that programs outside the comparison kept busy meanwhile.
+    ``others`` is the number of cores that programs outside the comparison kept busy.
     """
 
     point: Mapping[str, Any]
@@ -130,7 +130,7 @@ class PointResult:
 
     @property
     def disturbed(self) -> bool:
-        """Whether other programs took more of the machine than a comparison bears."""
+        """Whether other programs used more of the machine than a comparison tolerates."""
         return self.others > QUIET
 
     def ratio(self, name: str, reference: str) -> float:
@@ -138,7 +138,7 @@ class PointResult:
         return self.timings[name].median / self.timings[reference].median
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, with medians and spreads spelled out."""
+        """Plain data, with medians and spreads included."""
         return {
             "point": dict(self.point),
             "largest_difference": self.largest_difference,
@@ -183,7 +183,7 @@ class WorkerProcess:
         for pipe in (self._process.stdin, self._process.stdout):
             with contextlib.suppress(BrokenPipeError):
                 assert pipe is not None
-                pipe.close()  # the end of its input is what ends a healthy worker
+                pipe.close()  # a healthy worker ends at the end of its input
         try:
             self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
@@ -192,7 +192,7 @@ class WorkerProcess:
         self._log.close()
 
     def ask(self, op: str, *, limit_s: float = 600.0, **fields: Any) -> dict[str, Any]:
-        """Send one request and wait for its answer; a peer that takes too long is ended."""
+        """Send one request and wait for its answer; end a peer that takes too long."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -217,13 +217,13 @@ class WorkerProcess:
         return answer
 
     def memory(self, what: str) -> int:
-        """Bytes of memory: "VmRSS" held now, "VmHWM" at most so far."""
+        """Bytes of memory: "VmRSS" now, "VmHWM" peak so far."""
         text = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
         (line,) = (line for line in text.splitlines() if line.startswith(what))
         return int(line.split()[1]) * 1024
 
     def cpu_seconds(self) -> float:
-        """Processor time used so far, all threads together."""
+        """Processor time used so far by all threads."""
         stat = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii")
         fields = stat.rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -242,7 +242,7 @@ def compare(
 ) -> tuple[list[PointResult], dict[str, Any]]:
     """Time all ``peers`` at all ``points``.
 
-    Returns the results in the order of ``points`` and what each peer said about itself. Raises
+    Returns the results in the order of ``points``, and each peer's description of itself. Raises
     ``PeerError`` if a peer fails or if the answers differ by more than ``tolerance``.
     """
     chosen = settings or Settings()
@@ -283,10 +283,12 @@ def take_turns(
     beaten: float = math.inf,
     probes: Sequence[WorkerProcess] = (),
 ) -> tuple[dict[str, Timing], float]:
-    """Time prepared peers; by title, and the cores that other programs kept busy meanwhile.
+    """Time prepared peers.
 
-    A peer that takes ``beaten`` times as long as the fastest gets no turn but its first. ``probes``
-    take turns too and race with nobody.
+    Returns timings by title, and the number of cores that other programs kept busy.
+
+    A peer that takes ``beaten`` times as long as the fastest has no turn after its first.
+    ``probes`` take turns too, but are not compared.
     """
     racing = workers
     workers = [*probes, *workers]
@@ -331,7 +333,7 @@ def take_turns(
 
 
 def _foreign_seconds(workers: Sequence[WorkerProcess]) -> float:
-    """Processor time used so far by everything but the peers, on all cores, stolen time too."""
+    """Processor time used so far by all but the peers, on all cores, including stolen time."""
     fields = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
     user, nice, system, _, _, interrupts, soft, stolen = (int(value) for value in fields[:8])
     busy = (user + nice + system + interrupts + soft + stolen) / os.sysconf("SC_CLK_TCK")
@@ -339,7 +341,7 @@ def _foreign_seconds(workers: Sequence[WorkerProcess]) -> float:
 
 
 def answer_of(worker: WorkerProcess) -> NDArray[Any]:
-    """What a prepared peer answers."""
+    """The answer of a prepared peer."""
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "answer.npy")
         worker.ask("output", path=path)
@@ -352,7 +354,7 @@ def _largest_difference(answers: Sequence[NDArray[Any]]) -> float:
 
 
 def machine() -> dict[str, Any]:
-    """The machine a result belongs to, and how busy it is at this moment."""
+    """The machine of a result, and its current load."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {

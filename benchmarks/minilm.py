@@ -1,9 +1,9 @@
-"""Sentence embeddings: a compiled artefact against PyTorch eager, on the same padded inputs.
+"""Sentence embeddings: a compiled artifact against PyTorch eager, on the same padded inputs.
 
 PyTorch runs ``inference_mode`` with its fused attention; both use the same number of threads. The
-batches are ragged, as tokenised text is: the first row fills the whole sequence, the others are
-between half and fully filled. (A batch of one is therefore without padding, where PyTorch leaves
-out the mask altogether.)
+batches are ragged, like tokenized text: the first row fills the whole sequence, the others are
+between half and fully filled. (A batch of one therefore has no padding, and PyTorch drops the mask
+altogether.)
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def padded_batch(batch: int, sequence: int) -> tuple[NDArray[np.int64], NDArray[
 
 
 class CompiledPeer:
-    """A saved artefact, loaded without the compiler."""
+    """A saved artifact, loaded without the compiler."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         import blockwright as bw
@@ -55,7 +55,7 @@ class CompiledPeer:
 
 
 class EagerPeer:
-    """The PyTorch module as it is."""
+    """The PyTorch module in eager mode."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         import torch

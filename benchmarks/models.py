@@ -1,7 +1,7 @@
 """The models that are compared with peers, as a table.
 
-Weights are random: time does not depend on them, and nothing needs to be downloaded. The work is
-counted by PyTorch.
+Weights are random: time does not depend on them, and nothing is downloaded. PyTorch counts the
+operations.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BERT_WORDS, GPT2_WORDS = 30522, 50257
 BOTH = ("contiguous", "channels_last")
 CONVOLUTIONAL = 0.9
 CODE = 3_000_000
-"""Bytes of object code that are enough for a model whose layers are alike."""
+"""Bound on the bytes of object code of a model with equal layers."""
 
 
 def text_encoder(

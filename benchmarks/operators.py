@@ -1,8 +1,8 @@
 """The operators that are compared with peers, as a table.
 
-Names of the kinds follow the literature on tensor compilers: C1D, C2D and C3D are convolutions,
-DEP depthwise, DIL dilated, GRP grouped, T2D transposed, GMM a matrix product. Convolutions have
-"same" padding where nothing else is said, no bias, and constant weights.
+Names of the kinds follow the literature on tensor compilers: C1D, C2D and C3D are convolutions, DEP
+depthwise, DIL dilated, GRP grouped, T2D transposed, GMM a matrix product. Convolutions have "same"
+padding unless stated otherwise, no bias, and constant weights.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ def rowwise(kind: str, rows: int, columns: int, flops: float) -> Case:
 
 
 WINOGRAD = 0.8
-"""Dense 3×3 convolutions of stride 1 have a method that multiplies less."""
+"""Bound on ours / best peer of dense 3×3 convolutions of stride 1, which Winograd computes with
+fewer multiplications."""
 
 CASES: tuple[Case, ...] = (
     *(

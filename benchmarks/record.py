@@ -1,4 +1,4 @@
-"""Records of runs: `results/NAME.json`, with the time of the run and the machine it belongs to."""
+"""Records of runs: `results/NAME.json`, with the time of the run and its machine."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def name_of(case: str, threads: int, target: str = NATIVE) -> str:
-    """CASE-2-threads[-TARGET]: records of other threads and targets are left alone."""
+    """CASE-2-threads[-TARGET], so that records of other threads and targets are kept."""
     return f"{case}-{threads}-threads" + ("" if target == NATIVE else f"-{target}")
 
 
 def write(name: str, before: Mapping[str, Any], content: Mapping[str, Any]) -> None:
-    """Write what a run found, or leave what is there as it was.
+    """Write the results of a run atomically: on failure the earlier record stays.
 
     Args:
         before: `harness.machine()` when the run began.

@@ -1,4 +1,4 @@
-"""What a comparison with peers shows: a table, a JSON file, a plot, and the bounds it must keep."""
+"""Report of a comparison with peers: table, JSON file, plot, and missed bounds."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from benchmarks.comparison import Result
 
 MEAN, WORST = 1.0, 1.2
-"""Bounds of the score: of its geometric mean, and of every case."""
+"""Bounds on the score: on its geometric mean, and on every case."""
 FALLBACK_WORST = 5.0
-"""Bound of the fallback's time, in times of the best peer."""
+"""Bound on the fallback's time, relative to the best peer."""
 WARM_S = 8.0
-"""Bound of the time in which a model is compiled again, in a new process."""
+"""Bound on the seconds of a second compilation of a model, in a new process."""
 EXACT = 10.0
-"""Bound of the error of a method that multiplies less, in errors of the plain sum."""
+"""Bound on the error of a method with fewer multiplications, relative to the plain sum's."""
 
 
 def header(width: int) -> str:
@@ -33,7 +33,7 @@ def header(width: int) -> str:
 
 
 def row(result: Result, width: int, title: str = "") -> str:
-    """One line of the table, `title` behind the case; a case that we cannot do says why."""
+    """One line of the table, with `title` after the case; a failed case shows its reason."""
     name = f"{result.case.name}{title}"
     ours, best = result.ours, result.best
     shown = [column for column in result.columns if column is not result.ours]
@@ -71,7 +71,7 @@ def _number(value: float | None) -> str:
 
 
 def _compiled_later(result: Result) -> str:
-    """What is missed where another compiler, with nothing remembered either, was ready earlier."""
+    """The missed bound if `torch.compile`, with an empty cache as well, was ready earlier."""
     peers = [c.compile_s for c in result.peers if c.engine == "inductor" and not c.status]
     ours = result.ours.compile_s
     if not result.case.model or not peers or ours <= min(peers):
@@ -80,7 +80,7 @@ def _compiled_later(result: Result) -> str:
 
 
 def _of_ours(result: Result) -> list[str]:
-    """Bounds of what we made, whoever the peers are."""
+    """Missed bounds that do not depend on the peers."""
     name, ours = result.case.name, result.ours
     found: list[str] = []
     if ours.external:
@@ -102,7 +102,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def missed(results: Sequence[Result]) -> list[str]:
-    """The bounds that do not hold, a sentence each."""
+    """The bounds that do not hold, one sentence each."""
     found: list[str] = []
     for result in results:
         name, limit = result.case.name, result.case.limit
@@ -110,7 +110,7 @@ def missed(results: Sequence[Result]) -> list[str]:
         if ours.status:
             found.append(f"{name}: {' '.join(ours.status.split())[:300]}")
         elif ours.external:
-            pass  # said below
+            pass  # reported below
         elif score is None or ratio is None:
             found.append(f"{name}: no peer to compare with")
         elif score > WORST:
@@ -133,7 +133,7 @@ def missed(results: Sequence[Result]) -> list[str]:
 
 
 def summary(results: Sequence[Result]) -> str:
-    """Geometric means over the cases that we can do."""
+    """Geometric means over the cases that succeeded."""
     ratios = [result.ratio for result in results if result.ratio is not None]
     scores = [result.score for result in results if result.score is not None]
     done = f"{len(ratios)} of {len(results)} cases"
@@ -162,7 +162,7 @@ def write(
 
 
 def markdown(results: Sequence[Result]) -> str:
-    """The table for a page: our time, the best peer's, and what the machine allows."""
+    """The table in Markdown: our time, the best peer's, and the machine's limit."""
     lines = [
         "| case | ours, ms | best peer, ms | ratio | of the limit | score | expected | compile"
         " | again | code | memory |",
@@ -186,7 +186,8 @@ def markdown(results: Sequence[Result]) -> str:
 
 
 SMALLEST, LARGEST = 1 / 8, 8.0
-LEFT, SCALE, LINE = 250, 70, 22  # width of the names, of a factor of two, height of a line
+# pixels: width of the names, width of a factor of two, height of a line
+LEFT, SCALE, LINE = 250, 70, 22
 
 
 def plot(name: str, results: Sequence[Result]) -> str:

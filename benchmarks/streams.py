@@ -1,14 +1,13 @@
-"""Operators whose data is in no cache, against the speed of memory in the same run.
+"""Operators whose data exceeds the caches, against the memory bandwidth in the same run.
 
-The bound is a share of the speed at which the memory is read, as in the other tables. What a
-memory does depends on what is asked of it, though: some move more bytes when they are read and
-written at once, others fewer. So a kernel that writes stands beside a program that reads and writes
-in the same proportion and does nothing else, too, with whichever stores are faster in the run:
-plain ones, which read each line before they replace it, or such as pass the caches by. What falls
-short of that is said as well.
+The bound is a share of the read bandwidth, as in the other tables. The bandwidth of a memory
+depends on the mix of accesses, though: some move more bytes when reads and writes are mixed, others
+fewer. So a kernel that writes is also compared with a program that only reads and writes in the
+same proportion, with the stores that are faster in this run: plain stores, which read each line
+before they replace it, or non-temporal stores. Cases that fall short of that are reported as well.
 
-Bytes are those of inputs, weights and results, each once. Every case moves at least four times what
-the last-level cache holds.
+Bytes are those of inputs, weights and results, each once. Every case moves at least four times the
+size of the last-level cache.
 """
 
 from __future__ import annotations
@@ -31,22 +30,22 @@ if TYPE_CHECKING:
     from benchmarks.worker import Subject
 
 WANTED = 0.85
-"""Share of the speed of reading that every case must reach; of moving as much it should."""
+"""Share of the read bandwidth that every case must reach; of the probe's speed it should."""
 
 OURS = "blockwright"
 TOLERANCE = 1e-3
-"""Largest difference of the samples. Sums of 16384 products of numbers around one, in single
-precision: about 128 in size, 6e-6 for each rounding of 1e-4 of them at most that go one way."""
+"""Largest difference of the samples. Sums of 16384 products of numbers around one are about 128; in
+single precision a rounding is up to 6e-6, and at most 1e-4 of them add up in one direction."""
 
 SAMPLES = 4097
-"""One of so many elements is compared: the answers themselves are hundreds of megabytes."""
+"""Stride of the elements that are compared: whole answers are hundreds of megabytes."""
 
 MEBI = 1 << 20
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A case, and the bytes that it reads and writes."""
+    """A case, and the number of bytes that it reads and writes."""
 
     case: Case
     read: int
@@ -58,7 +57,7 @@ class Stream:
 
     @property
     def reads_only(self) -> bool:
-        """Whether what is written does not count beside what is read."""
+        """Whether the bytes written are negligible compared with those read."""
         return 8 * self.written < self.read
 
 
@@ -120,7 +119,7 @@ def sample(result: Any) -> NDArray[np.float32]:
 
 
 class Compiled:
-    """The operator as users compile it; what it returns is given back before the next call."""
+    """The operator as users compile it; its result is freed before the next call."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         import blockwright as bw
@@ -149,7 +148,7 @@ class Compiled:
 
 
 class Eager:
-    """PyTorch's own kernels, which also give the answer to compare with."""
+    """PyTorch's own kernels, which also compute the reference answer."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         import torch
@@ -228,13 +227,16 @@ class Line:
 
     @property
     def share(self) -> float:
-        """Of the speed of reading."""
+        """Our speed relative to the read bandwidth."""
         return self.ours / self.read
 
     @property
     def share_of_moves(self) -> float:
-        """Of what a program that only moves as many bytes, in the same proportion, reaches; what
-        only reads is such a program three times, and the best of three would be luck."""
+        """Our speed relative to a program that only moves as many bytes, in the same proportion.
+
+        A kernel that only reads is compared with the read bandwidth alone: all three probes are
+        then such a program, and the best of three would be luck.
+        """
         if find(self.name).reads_only:
             return self.share
         return self.ours / max(self.plain, self.nontemporal)
@@ -275,7 +277,7 @@ def _line(result: harness.PointResult) -> Line:
 def main(
     threads: int, settings: harness.Settings, only: Sequence[str] = (), target: str = NATIVE
 ) -> bool:
-    """Measure and print the table; whether every case came near enough to the memory's speed."""
+    """Measure and print the table; return whether every case reached its share of the bandwidth."""
     chosen = selected([stream.case for stream in STREAMS], only)
     if not chosen:
         print(f"No case of streams has a name that contains {' or '.join(only)}.")

@@ -1,13 +1,14 @@
-"""Operators of random kinds and sizes beside PyTorch: what takes several times as long.
+"""Random operators compared with PyTorch: find those that take several times as long.
 
-Named cases show what they name, and their neighbours what lies around them. A rule that takes a
-program it is not for, or gives one up, shows where nobody looked: with few columns, odd axes, one
+Named cases and their neighbors cover only their surroundings. A strategy that matches a program it
+is not made for, or gives up on one, shows in unusual programs: with few columns, odd axes, one
 filter. So kinds and sizes are drawn, most of them small, half of them with other functions before
-and behind, and each answer is compared with the same module in double precision.
+and after, and each result is compared with the same module in double precision.
 
-Both engines take turns in one process, with the same number of threads. That is rougher than the
-tables of `operators` are: it looks for what takes five times as long, not for what takes a tenth
-more. What both do within some microseconds is not judged, because then the call itself counts.
+Both engines take turns in one process, with the same number of threads. That is less precise than
+the tables of `operators`: it looks for operators that take five times as long, not a tenth more.
+Operators that both engines finish within some microseconds are not judged, because the overhead of
+the call dominates.
 """
 
 from __future__ import annotations
@@ -31,17 +32,20 @@ if TYPE_CHECKING:
     from benchmarks.modules.drawn import Drawn
 
 MOST = 5.0
-"""Times PyTorch's time that an operator may take: what the rule for all others is allowed."""
+"""Bound on the ratio to PyTorch's time, the same as the fallback strategy's."""
 
-_SHOWN = 1.5  # times, from which a case is printed
-_CALL_S = 20e-6  # by which ours may be slower at any ratio: what a call costs beside its kernels
+_SHOWN = 1.5  # ratio from which a case is printed
+# seconds by which ours may be slower at any ratio: the overhead of a call beside its kernels
+_CALL_S = 20e-6
 _TURNS, _TURN_S, _CALLS = 3, 0.01, 5
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What the command line asks for: so many `cases`, drawn by `seed`, compiled for the sizes
-    that they have or for `any_size`."""
+    """Options of the command line: number of `cases`, drawn with `seed`.
+
+    They are compiled for their own sizes, or for `any_size`.
+    """
 
     cases: int = 400
     threads: int = 2
@@ -52,7 +56,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Found:
-    """A case, and the seconds of a call; or why there are none."""
+    """A case with the seconds per call, or the reason why there are none."""
 
     name: str
     ours: float = math.nan
@@ -65,7 +69,7 @@ class Found:
 
     @property
     def missed(self) -> str:
-        """What it fails; "" for nothing."""
+        """The missed bound; "" for none."""
         if self.status:
             return f"{self.name}: {self.status}"
         slow = self.ratio > MOST and self.ours - self.torch > _CALL_S
@@ -73,7 +77,7 @@ class Found:
 
 
 def main(plan: Plan) -> bool:
-    """Draw, time, print, write; whether every bound holds."""
+    """Draw, time, print and write; return whether every bound holds."""
     import torch
 
     import blockwright as bw
@@ -104,7 +108,7 @@ def main(plan: Plan) -> bool:
 
 
 def summary(found: Sequence[Found]) -> list[str]:
-    """Print how the cases lie beside PyTorch; the bounds that are missed."""
+    """Print the distribution of ratios to PyTorch; return the missed bounds."""
     ratios = sorted(one.ratio for one in found if not one.status)
     missed = [one.missed for one in found if one.missed]
     if ratios:
@@ -121,7 +125,7 @@ def summary(found: Sequence[Found]) -> list[str]:
 def _timed(one: Drawn, plan: Plan) -> Found:
     """Compile, compare with double precision, and time in turns; the fastest turn of each counts.
 
-    Raises ValueError when the answer is wrong.
+    Raises ValueError if the result is wrong.
     """
     import torch
 

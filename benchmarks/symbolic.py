@@ -1,8 +1,8 @@
-"""Models compiled once for all sizes, beside the same models compiled for each size alone.
+"""Models compiled once for all sizes, compared with the same models compiled for each size.
 
-Sizes are drawn at random from ranges that the models are used at. Both sides are ours and do the
-same arithmetic; what is compared is the cost of not knowing a size: vectors and tiles that may be
-cut off, loops whose length is read, tasks counted when the call comes.
+Sizes are drawn at random from ranges of typical use. Both sides are ours and do the same
+arithmetic; the comparison shows the cost of symbolic sizes: masked vectors and tiles, loop bounds
+that are loaded, task counts computed at the call.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from blockwright.target import Target
 
 MEDIAN, WORST = 1.05, 1.15
-"""Bounds of a model's time with symbolic sizes, in times of that with known ones."""
+"""Bounds on a model's time with symbolic sizes, relative to known sizes."""
 TOLERANCE = 1e-3
 """Largest difference of the two answers, which are the same sums in another order: logits of up to
-a thousand products of random weights, each rounded to 6e-8."""
+a thousand products of random weights, each with a rounding error of 6e-8."""
 
 _AT_ONCE = 10
-"""Sizes in one pair of processes: code that was loaded keeps its weights as long as these live."""
+"""Sizes per pair of processes: loaded code keeps its weights as long as its process lives."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model, its inputs with axes by name where they are symbolic, and the range of each."""
+    """A model, its inputs with symbolic axes by name, and the range of each symbol."""
 
     name: str
     build: str
@@ -147,9 +147,9 @@ def main(
     settings: harness.Settings,
     target: str = NATIVE,
 ) -> bool:
-    """Time the models at random sizes, print a line for each; whether the bounds hold.
+    """Time the models at random sizes, print a line for each; return whether the bounds hold.
 
-    Sizes that miss theirs are timed once more: they miss it if they do so both times.
+    Sizes that miss their bound are timed once more: they miss it only if they do so both times.
     """
     options = {"threads": threads, "target": target}
     peers = [harness.Peer(name, options, sys.executable) for name in PEERS]

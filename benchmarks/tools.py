@@ -1,12 +1,11 @@
-"""How long the tools take: parsing, printing, and each schedule primitive.
+"""Time of the tools: parsing, printing, and each schedule primitive.
 
-Random schedules on programs of ten stages, as people and rules write them; every accepted step is
-timed. So are the steps of two schedules with tile sizes as symbols: three levels of a matrix
-product, and a convolution whose halo is computed per tile. Nothing is compared with a peer: the
-bounds are what keeps a session interactive and a search fast. What is measured is processor time,
-which for tools that run on one thread and wait for nothing is the time on a machine left alone;
-another program can only add to it, so the whole is done several times and the smallest median
-counts.
+Random schedules on programs of ten stages, like those that users and strategies write; every
+accepted step is timed. So are the steps of two schedules with symbolic tile sizes: three levels of
+a matrix product, and a convolution whose halo is computed per tile. There are no peers: the bounds
+keep a session interactive and a search fast. Processor time is measured; for single-threaded tools
+that do not wait, it is the elapsed time on an idle machine. Other programs can only add to it, so
+the whole is repeated several times and the smallest median counts.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ def convolution(
 
 
 def tiled_gemm(sch: Schedule) -> None:
-    """Three levels of tiles in space, two in the reduction, operands and result staged."""
+    """Three levels of spatial tiles, two of the reduction; operands and result staged."""
     i1, i2, j1, j2, k1 = _sizes(sch)
     block = sch.get_block("C")
     result = sch.cache_write(block, 0, "local")
@@ -169,14 +168,14 @@ def step_times() -> dict[str, tuple[float, float, int]]:
 
     def play(timed: type[Schedule]) -> None:
         for seed, program in enumerate(programs):
-            gc.collect()  # what earlier programs left behind is no part of a step
+            gc.collect()  # garbage of earlier programs is not part of a step
             Player(program, MOVES, seed, schedule=timed(program)).play(STEPS)
 
     return _best(play)
 
 
 def symbolic_times(source: str, steps: Callable[[Any], None]) -> tuple[float, float, int]:
-    """The same for the steps of one schedule with symbols, all primitives together."""
+    """Median, longest step and number of steps of one symbolic schedule, over all primitives."""
     from blockwright import from_source
 
     program: Any = from_source(source)
@@ -190,11 +189,11 @@ def symbolic_times(source: str, steps: Callable[[Any], None]) -> tuple[float, fl
 
 
 def _best(play: Callable[[type[Schedule]], None]) -> dict[str, tuple[float, float, int]]:
-    """The times of steps on a kind of schedule that takes them, best of several rounds."""
+    """Time the steps of `play` on an instrumented schedule class, best of several rounds."""
     rounds = [_round(play) for _ in range(ROUNDS)]
     found: dict[str, tuple[float, float, int]] = {}
     for name in rounds[0]:
-        # Step n of a round is the same step in every round: its best time is its time.
+        # Step n is the same step in every round: its best time counts.
         best = [min(times) for times in zip(*(each[name] for each in rounds), strict=True)]
         found[name] = statistics.median(best), max(best), len(best)
     return found
@@ -218,7 +217,7 @@ def _round(play: Callable[[type[Schedule]], None]) -> Times:
 
 
 def main() -> bool:
-    """Measure, print the table, and say whether every bound holds."""
+    """Measure, print the table, and return whether every bound holds."""
     from blockwright import from_source
     from blockwright.ir.printer import script
 

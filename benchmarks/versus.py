@@ -1,4 +1,4 @@
-"""Operators or models against other engines: the run over a table of cases."""
+"""Run a table of cases, operators or models, against other engines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from benchmarks.comparison import Result
 
 COLD_FACTOR = 2
-"""How many times the last-level cache each core writes to make the caches cold."""
+"""Bytes that each core writes to flush the caches, in sizes of the last-level cache."""
 
 
 HOT, COLD = "hot", "cold"
@@ -23,8 +23,11 @@ HOT, COLD = "hot", "cold"
 
 @dataclass(frozen=True)
 class Plan:
-    """What the command line asks for; `caches` are states of the caches, `HOT` or `COLD`, and
-    `target` is what code is built for, by us and by peers that can be told."""
+    """Options of the command line.
+
+    `caches` are the states of the caches to time, `HOT` or `COLD`; `target` is the target of our
+    code, and of peers that accept one.
+    """
 
     only: Sequence[str] = ()
     peers: Sequence[str] = ()
@@ -35,9 +38,9 @@ class Plan:
 
 
 def main(family: str, plan: Plan, settings: harness.Settings) -> bool:
-    """Compare, print the tables, write the files; whether every bound holds.
+    """Compare, print the tables, write the files; return whether every bound holds.
 
-    Bounds are for caches as the last call left them, unless cold ones alone are asked for.
+    Bounds are for caches as the last call left them, unless only cold ones are requested.
     """
     from blockwright.target import last_cache_bytes
 

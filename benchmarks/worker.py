@@ -1,9 +1,9 @@
-"""One peer of a comparison, alone in its process: ``python -m benchmarks.worker PEER CASE``.
+"""One peer of a comparison, in its own process: ``python -m benchmarks.worker PEER CASE``.
 
-The harness speaks to it over standard input and output, one JSON object per line:
+The harness talks to it over standard input and output, one JSON object per line:
 
 ======== ================================== ==============================================
-request  fields                             answer (``ok`` is always there)
+request  fields                             answer (always with ``ok``)
 ======== ================================== ==============================================
 setup    ``options``                        ``about``: versions and settings of the peer
 prepare  ``point``, ``warmup_s``            ``calls``: warm-up calls made; ``ready_s``: seconds to
@@ -12,17 +12,17 @@ prepare  ``point``, ``warmup_s``            ``calls``: warm-up calls made; ``rea
 measure  ``budget_s``, ``min_calls``,       ``seconds``: one figure per call
          ``clock``, ``flush``
 output   ``path``                           the last result, saved as ``.npy``; several results
-                                            one after the other
+                                            are concatenated
 close                                       the process ends
 ======== ================================== ==============================================
 
 An answer that is not ``ok`` has ``error`` and ``trace``.
 
-Between requests the process sleeps in a read, so an idle peer costs the other one nothing.
-Whatever a library prints goes to standard error and cannot disturb the protocol.
+Between requests the process sleeps in a read, so an idle peer uses no processor time. The output of
+libraries goes to standard error and cannot disturb the protocol.
 
 A case is a module with ``PEERS: dict[str, Callable[[options], Subject]]``; a plain name is looked
-up in this package, a dotted one is imported as it stands.
+up in this package, a dotted name is imported unchanged.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ LONG_S = 4.0
 
 
 class Subject(Protocol):
-    """What a peer offers: a description of itself and a ready call for each point."""
+    """A peer: its description, and a prepared call for each point."""
 
     def about(self) -> dict[str, Any]: ...
 
@@ -62,12 +62,12 @@ def timed_calls(
     clock: str = "wall",
     flush: Callable[[], None] | None = None,
 ) -> list[float]:
-    """Call until ``budget_s`` has passed and ``min_calls`` were made; seconds of each call.
+    """Call until ``budget_s`` has passed and ``min_calls`` were made; return seconds per call.
 
-    What is so slow that these take longer than `LONG_S` is called once, or as often as that allows.
+    If ``min_calls`` would take longer than `LONG_S`, fewer calls are made, but at least one.
 
-    The clock "processor" counts what all threads of this process use instead of what passes.
-    ``flush`` runs before each call, outside its time.
+    The clock "processor" counts the processor time of all threads of this process instead of
+    elapsed time. ``flush`` runs before each call, outside its time.
     """
     now = {"wall": time.perf_counter, "processor": time.process_time}[clock]
     seconds: list[float] = []
@@ -88,7 +88,7 @@ def timed_calls(
 
 
 class Flush:
-    """Pushes everything else out of the caches by writing more than they hold, on every core."""
+    """Flushes the caches by writing more data than they hold, on every core."""
 
     def __init__(self, size: int) -> None:
         cores = len(os.sched_getaffinity(0))
@@ -103,18 +103,18 @@ class Flush:
 
 
 def _touch(part: NDArray[np.float32]) -> None:
-    part += 1  # NumPy lets the other threads run meanwhile
+    part += 1  # numPy releases the interpreter lock here
 
 
 def flat(result: Any) -> NDArray[Any]:
-    """A result as one array; several results one after the other."""
+    """A result as one array; several results are concatenated."""
     if isinstance(result, (tuple, list)) or type(result).__name__ == "Array":
         return np.concatenate([flat(part).ravel() for part in result])
     return result.numpy() if hasattr(result, "numpy") else np.asarray(result)
 
 
 def reason(error: Exception) -> str:
-    """Kind and message of an error; the failing line where it has no message."""
+    """Type and message of an error; with the failing line if it has no message."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{frame.line} (line {frame.lineno} of {os.path.basename(frame.filename)})"
     return f"{type(error).__name__}: {error if str(error) else place}"
@@ -165,7 +165,8 @@ def main(peer: str, case: str) -> None:
     """Serve requests until ``close`` or the end of standard input."""
     requests = os.fdopen(os.dup(0), encoding="utf-8")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # not even programs that a library starts may read
+    # child processes of a library must not read it either
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     module = importlib.import_module(case if "." in case else f"benchmarks.{case}")
     worker = Worker(module.PEERS[peer])
@@ -181,7 +182,7 @@ def main(peer: str, case: str) -> None:
             break
         try:
             answer = {"ok": True, **handlers[request["op"]](request)}
-        except Exception as error:  # noqa: BLE001  the harness raises it again, with the peer's name
+        except Exception as error:  # noqa: BLE001  the harness raises it with the peer's name
             answer = {"ok": False, "error": reason(error), "trace": traceback.format_exc()}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def build(case: Case) -> torch.nn.Module:
-    """The module of a case, ready for inference."""
+    """The module of a case, in evaluation mode."""
     import torch
 
     file, function = case.build.split(".")

@@ -1,4 +1,4 @@
-"""Convolutional networks: ResNet-50 (its later form, stride in the 3×3) and MobileNetV2."""
+"""Convolutional networks: ResNet-50 (the variant with stride in the 3×3) and MobileNetV2."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def normalised(
     inner: int, outer: int, kernel: int, *, stride: int = 1, groups: int = 1, ceiling: bool = False
 ) -> nn.Sequential:
-    """Convolution and batch normalisation, and ReLU6 if ``ceiling``; statistics are random."""
+    """Convolution and batch normalization, and ReLU6 if ``ceiling``; statistics are random."""
     norm = nn.BatchNorm2d(outer)
     assert norm.running_mean is not None
     assert norm.running_var is not None
@@ -63,7 +63,7 @@ def resnet50() -> nn.Module:
 
 
 class Inverted(nn.Module):
-    """1×1 to more channels, depthwise 3×3, 1×1 back; added to the input where shapes agree."""
+    """1×1 to more channels, depthwise 3×3, 1×1 back; added to the input if shapes match."""
 
     def __init__(self, inner: int, outer: int, stride: int, expansion: int) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""Operators of random kinds and sizes, as PyTorch modules: what `sweep` times.
+"""Random operators as PyTorch modules, for `sweep`.
 
-Sizes are as likely as twice as large ones, from one on: small, odd and lopsided ones are what
-tables of well-known cases leave out.
+Sizes are log-uniform, from one on: tables of well-known cases leave out small, odd and lopsided
+ones.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from random import Random
 
 _MOST = 4e9
-"""Operations of a case: larger ones are drawn again, they are what other tables are for."""
+"""Most operations of a case: larger cases are drawn again, because other tables cover them."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A module, its inputs, and what it is called; axes, counted from the last, whose size is part
-    of what it means."""
+    """A module, its inputs and its name.
+
+    `fixed` lists axes, counted from the last, whose size is part of the operator.
+    """
 
     name: str
     module: nn.Module
@@ -33,7 +35,7 @@ class Drawn:
 
     @property
     def dynamic_shapes(self) -> Any:
-        """For an export: all sizes are unknown that the module leaves open."""
+        """For an export: all sizes are dynamic that the module leaves open."""
         axes = tuple(
             {
                 axis: Dim.AUTO
@@ -62,7 +64,7 @@ def draw(random: Random) -> Drawn:
 
 
 def _size(random: Random, low: float, high: float) -> int:
-    """Between these powers of two."""
+    """Random integer, log-uniform between two powers of two."""
     return int(2 ** random.uniform(low, high))
 
 
@@ -233,7 +235,7 @@ def _attention(random: Random) -> Drawn:
 
 
 class _Chain(nn.Module):
-    """Functions before and behind a module."""
+    """Functions before and after a module."""
 
     def __init__(
         self, before: Callable[[Any], Any], module: nn.Module, behind: list[Callable[[Any], Any]]
@@ -274,11 +276,11 @@ _BEHIND: dict[str, Callable[[Any], Any]] = {
 }
 
 
-_FEWER_AXES = ("sum of squares", "flat")  # too few, it may be, for what would follow
+_FEWER_AXES = ("sum of squares", "flat")  # too few, perhaps, for the next function
 
 
 def _chain(random: Random) -> Drawn:
-    """One of the others with functions around it, of which one may run into the other."""
+    """One of the other kinds with functions around it, some of which may be fused with it."""
     one = random.choice(_ALONE)(random)
     if not one.module(*one.inputs).ndim:
         return _chain(random)

@@ -54,12 +54,12 @@ class _Attention(nn.Module):
 
 
 def product() -> nn.Module:
-    """Both operands are inputs."""
+    """Matrix product of two inputs."""
     return _Product()
 
 
 def weight_product(inner: int, columns: int) -> nn.Module:
-    """The second operand is a weight."""
+    """Matrix product with a weight as second operand."""
     return _WeightProduct(inner, columns)
 
 

@@ -41,7 +41,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and two dense layers; normalised after each (BERT) or before each (GPT-2, ViT)."""
+    """Attention and two dense layers; normalized after each (BERT) or before each (GPT-2, ViT)."""
 
     def __init__(
         self, width: int, heads: int, hidden: int, epsilon: float, first: bool, gelu: str
@@ -69,7 +69,7 @@ class Block(nn.Module):
 
 
 class Bert(nn.Module):
-    """Token ids and mask → hidden states, or their normalised mean over the text."""
+    """Token ids and mask → hidden states, or their normalized mean over the text."""
 
     def __init__(self, layers: int, width: int, heads: int, hidden: int, pooled: bool) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class Vit(nn.Module):
 
 
 class Gpt2(nn.Module):
-    """Token ids → scores of all words at all places; embedding and output share their weights."""
+    """Token ids → scores of all words at all positions; embedding and output share weights."""
 
     def __init__(self, layers: int, width: int, heads: int, hidden: int) -> None:
         super().__init__()
@@ -137,9 +137,9 @@ class Gpt2(nn.Module):
 
 
 class Gpt2Step(Gpt2):
-    """One more token after ``past`` (layer, key or value, batch, head, place, size).
+    """One more token after ``past`` (layer, key or value, batch, head, position, size).
 
-    Returns the scores, and the token's own keys and values, stacked as in ``past``.
+    Returns the scores, and the token's keys and values, stacked as in ``past``.
     """
 
     def forward(self, ids: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -1,4 +1,4 @@
-"""The engines that are compared, one file each, imported only in the process that runs them."""
+"""The engines to compare, one module each, imported only in the process that runs them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Engine:
-    """Where an engine lives and what it can be asked for.
+    """Location and capabilities of an engine.
 
     Attributes:
-        environment: of `benchmarks.environments`.
+        environment: its environment in `benchmarks.environments`.
         build: "file.Class" in this package.
-        options: given to the class besides those of the run.
-        formats: whether it is timed in every memory format of a case, or in the first alone.
-        searches: whether it measures candidates, and may take long before it is ready.
+        options: passed to the class in addition to those of the run.
+        formats: whether it is timed in every memory format of a case, or only in the first.
+        searches: whether it measures candidates, and may take long to prepare.
     """
 
     environment: str
@@ -33,7 +33,7 @@ class Engine:
 
 OURS = "blockwright"
 FALLBACK = "fallback"
-"""Us again, without the rules for patterns; no peer, and only when named."""
+"""Our compiler with the fallback strategy only; not a peer, and run only when named."""
 ENGINES: dict[str, Engine] = {
     OURS: Engine("own", "ours.Compiled", formats=True),
     FALLBACK: Engine("own", "ours.Compiled", {"fallback": True}),
@@ -52,9 +52,9 @@ ENGINES: dict[str, Engine] = {
     "tvm-tuned": Engine("tvm", "apache_tvm.Machine", {"tuned": True}, searches=True),
 }
 DEFAULT = ("torch", "inductor", "onnxruntime", "openvino", "tvm")
-"""Peers without a search; the others take minutes per case and are named when wanted."""
+"""Peers without a search; the others take minutes per case and run only when named."""
 
-# What is no engine, but runs as one: the answers and files, and the machine's own speed.
+# Helpers that run like engines: reference answers and model files, and the machine's own speed.
 HELPERS: dict[str, Engine] = {
     "reference": Engine("torch", "reference.Reference"),
     "fma": Engine("own", "probes.Arithmetic"),

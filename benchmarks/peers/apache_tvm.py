@@ -1,7 +1,7 @@
-"""TVM on the exported model: its default schedules, or those that MetaSchedule finds."""
+"""TVM on the exported model, with its default schedules or those of MetaSchedule."""
 
 # pyright: reportMissingImports=false
-# (The library is installed in the environment of this peer alone.)
+# (The library is installed only in the environment of this peer.)
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TRIALS = 256
 
 
 class Machine:
-    """Its virtual machine, with the processor's own instructions, or those of a target."""
+    """TVM's virtual machine, with this processor's instructions, or those of a target."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._threads = options["threads"]

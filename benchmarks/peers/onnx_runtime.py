@@ -1,7 +1,7 @@
 """ONNX Runtime on the exported model."""
 
 # pyright: reportMissingImports=false
-# (The library is installed in the environment of this peer alone.)
+# (The library is installed only in the environment of this peer.)
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """All of its graph optimisations, arrays in and out."""
+    """A session with all graph optimizations, arrays in and out."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._threads = options["threads"]

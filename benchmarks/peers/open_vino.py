@@ -1,7 +1,7 @@
 """OpenVINO on the exported model, in single precision."""
 
 # pyright: reportMissingImports=false
-# (The library is installed in the environment of this peer alone.)
+# (The library is installed only in the environment of this peer.)
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Request:
-    """One request for latency; inputs are shared with it, outputs are its own."""
+    """One inference request, tuned for latency; inputs are shared, outputs are its own."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._settings = {
@@ -35,7 +35,7 @@ class Request:
         model = openvino.Core().compile_model(path, "CPU", self._settings)
         request = model.create_infer_request()
         arrays = find(point["family"], point["case"]).arrays()
-        # A shared tensor does not keep its array alive: the call below does.
+        # A shared tensor does not keep its array alive; the call below does.
         shared = [(array, openvino.Tensor(array, shared_memory=True)) for array in arrays]
         for place, (_, tensor) in enumerate(shared):
             request.set_input_tensor(place, tensor)

@@ -22,15 +22,14 @@ if TYPE_CHECKING:
 
 
 class Compiled:
-    """Compiled without a search.
+    """Our compiler, without a search.
 
-    `about` has the target, the seconds that the cost model expects of a call, the rule of each
-    kernel, the bytes of object code, the libraries that a call runs through, and where compilations
-    remember what they made.
+    `about` has the target, the seconds per call that the cost model expects, the strategy of each
+    kernel, the bytes of object code, the libraries that a call runs through, and the compile cache.
 
-    With the option `fallback`, all rules but the last are left out: what a program gets that no
-    rule knows. With `direct`, convolutions are plain sums. Nothing is remembered from earlier runs,
-    unless `cache` names where. `target` names what is built for.
+    With the option `fallback`, all strategies but the last are disabled, as for a program that no
+    other strategy matches. With `direct`, convolutions are plain sums. The compile cache is empty,
+    unless `cache` names one. `target` is the target to build for.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:

@@ -1,5 +1,7 @@
-"""The machine's own speed, measured as if it were a peer: arithmetic, with the instructions that
-a comparison is limited to, and memory."""
+"""The machine's own speed, measured like a peer: arithmetic and memory.
+
+Arithmetic uses the instructions that a comparison is limited to.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ class Arithmetic:
 
 
 class Bandwidth:
-    """Reading as many bytes as a case moves, over and over."""
+    """Read as many bytes as a case moves, repeatedly."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._threads = options["threads"]

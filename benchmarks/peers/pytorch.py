@@ -1,4 +1,4 @@
-"""PyTorch: the module as it is, and compiled by its own compiler."""
+"""PyTorch: the module in eager mode, and compiled by `torch.compile`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 def in_format(
     module: nn.Module, inputs: list[Tensor], memory_format: str
 ) -> tuple[nn.Module, list[Tensor]]:
-    """Weights and inputs of four or five dimensions with the channels innermost, if so wanted."""
+    """Convert weights and inputs of four or five dimensions to channels-last, if requested."""
     if memory_format == "contiguous":
         return module, inputs
     ranks = {x.ndim for x in (*inputs, *module.parameters()) if x.ndim in CHANNELS_LAST}
@@ -38,7 +38,7 @@ def in_format(
 
 
 class Eager:
-    """Every operator by PyTorch's own kernels."""
+    """Every operator runs one of PyTorch's own kernels."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         torch.set_num_threads(options["threads"])
@@ -69,11 +69,11 @@ class Eager:
 
 
 class AbsentError(RuntimeError):
-    """What the machine lacks for an engine to take part."""
+    """The machine lacks something that an engine needs."""
 
 
 class Inductor(Eager):
-    """`torch.compile` with weights frozen and an empty cache; the first call compiles."""
+    """`torch.compile` with frozen weights and an empty cache; the first call compiles."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         if shutil.which(os.environ.get("CXX", "g++")) is None:

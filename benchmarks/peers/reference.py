@@ -1,4 +1,4 @@
-"""The answer in double precision, the exported model, and the work of a case."""
+"""The answer in double precision, the exported model, and the operation count of a case."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPSET = 20
 
 
 class Reference:
-    """Writes ``model.onnx`` when a point is prepared; its call gives the answer in float64."""
+    """Writes ``model.onnx`` when a point is prepared; its call computes the answer in float64."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         torch.set_num_threads(options["threads"])
@@ -37,7 +37,7 @@ class Reference:
         module = build(case)
         self._about["flops"], self._about["moved"] = work(case, module, inputs)
         self._about["export"] = export(module, inputs, Path(point["folder"]) / "model.onnx")
-        # The module computes in the types of its weights and inputs: nothing is single any more.
+        # The module computes in the types of its weights and inputs: everything is double now.
         double = module.double()
         wide = [x.double() if x.is_floating_point() else x for x in inputs]
 
@@ -49,7 +49,7 @@ class Reference:
 
 
 def export(module: nn.Module, inputs: tuple[Tensor, ...], path: Path) -> str:
-    """Write the model for the other engines; "" or why that was not possible."""
+    """Export the model for the other engines; returns "" or the reason of a failure."""
     try:
         with warnings.catch_warnings(), torch.inference_mode():
             warnings.simplefilter("ignore")
@@ -68,7 +68,7 @@ def export(module: nn.Module, inputs: tuple[Tensor, ...], path: Path) -> str:
 
 
 def work(case: Case, module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[float, int]:
-    """Operations and bytes of one call, counted where the table does not say."""
+    """Operations and bytes of one call; counted unless the case states them."""
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         result = module(*inputs)
     outputs = result if isinstance(result, tuple) else (result,)

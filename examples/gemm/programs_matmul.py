@@ -1,4 +1,4 @@
-"""What the worked matrix product computes, and what the machine could do at best."""
+"""The matrix product that `steps` schedules."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def vectorized() -> Schedule:
 
 @composite
 def vector_rows(sch: Schedule, block: BlockRV | str) -> None:
-    """Write rows of a tile out as vector operations: its last axis, and the one around it."""
+    """Vectorize the rows of a register tile: its innermost axis, and unroll the one around it."""
     row, column = list(sch.loops(block))[-2:]
     vectors, lane = sch.split(column, [None, LANES])
     sch.unroll(row)
@@ -52,7 +52,7 @@ def in_registers() -> Schedule:
 
 @composite
 def pack(sch: Schedule, block: str) -> None:
-    """Copy B into panels [column // COLUMNS][row][column % COLUMNS], each read front to back."""
+    """Pack B into panels [column // COLUMNS][row][column % COLUMNS], each read sequentially."""
 
     def panel_of(k: Expr, j: Expr) -> tuple[Expr, Expr, Expr]:
         return j // COLUMNS, k, j % COLUMNS

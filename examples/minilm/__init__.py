@@ -1,1 +1,1 @@
-"""Sentence embeddings with all-MiniLM-L6-v2: from PyTorch to native code and back to answers."""
+"""Sentence embeddings with all-MiniLM-L6-v2: from PyTorch to native code and query results."""

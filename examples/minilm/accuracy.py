@@ -1,4 +1,4 @@
-"""How far embeddings lie from PyTorch's, and how far both lie from a float64 run."""
+"""Differences of embeddings from PyTorch's, and of both from a float64 run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Distances:
 
     @property
     def relative(self) -> float:
-        """Our distance to the float64 run in units of PyTorch's own."""
+        """Our distance to the float64 run, relative to PyTorch's."""
         return self.to_float64 / self.torch_to_float64
 
 

@@ -1,7 +1,7 @@
 """Compile the model and save it: ``python -m examples.minilm.compile_model MODEL.bwx``.
 
-The last line printed is a JSON object with the seconds each step took. Run in a process of its
-own it shows what a second compile costs once the object cache holds the kernels.
+The last line printed is a JSON object with the seconds of each step. Run in a new process, it shows
+the cost of a second compilation, with the kernels in the object cache.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""From a PyTorch model to native code and back to answers, in six steps.
+"""From a PyTorch model to native code and query results, in six steps.
 
 ``python -m examples.minilm.demo [--base-python PATH] [--ffi-python PATH]``
 
-``--base-python`` is the interpreter of an environment that holds only Blockwright's base install,
-``--ffi-python`` of one that holds only ``apache-tvm-ffi`` and numpy; ``make demo`` makes both.
-Every number printed is measured in this run. The last table compares them with what the project
-promises; the exit status is 1 if a promise other than a latency is broken, because latencies are
-promised for two runs of three.
+``--base-python`` is the interpreter of an environment with Blockwright's base install only,
+``--ffi-python`` of one with ``apache-tvm-ffi`` and numpy only; ``make demo`` creates both. Every
+number printed is measured in this run. The last table compares them with the project's promises.
+The exit status is 1 if a promise other than a latency is broken, because latencies are promised for
+two runs of three.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ MEMORY_SLACK = 16 * MEBIBYTE
 
 @dataclass(frozen=True)
 class Promise:
-    """One line of the final table: what was measured against what is promised."""
+    """One line of the final table: a measured value and its limit."""
 
     name: str
     measured: str
@@ -69,7 +69,7 @@ class Promise:
 
 @dataclass
 class Demo:
-    """What the steps hand to each other."""
+    """State shared by the steps."""
 
     console: Console
     promises: list[Promise] = field(default_factory=list[Promise])
@@ -84,7 +84,7 @@ class Demo:
     def limit(
         self, name: str, value: float, limit: float, form: str = "{:.2f} s", *, fatal: bool = True
     ) -> None:
-        """Record a measured value that must not exceed ``limit`` (NaN never keeps a promise)."""
+        """Record a measured value that must not exceed ``limit`` (NaN always breaks it)."""
         texts = form.format(value), "≤ " + form.format(limit)
         self.promises.append(Promise(name, *texts, kept=value <= limit, fatal=fatal))
 
@@ -93,7 +93,7 @@ class Demo:
 
 
 def load(demo: Demo) -> model.SentenceEmbedder:
-    """Step 1: the trained model, offline, from an ordinary package."""
+    """Step 1: load the trained model, offline, from an ordinary package."""
     demo.step(1, "Load all-MiniLM-L6-v2 with its trained weights")
     start = time.perf_counter()
     module = model.load_model()
@@ -108,7 +108,7 @@ def load(demo: Demo) -> model.SentenceEmbedder:
 
 
 def export(demo: Demo, module: model.SentenceEmbedder) -> torch.export.ExportedProgram:
-    """Step 2: one graph for every shape."""
+    """Step 2: export one graph for all shapes."""
     demo.step(2, "Export with a dynamic batch of 1-64 and 2-512 tokens")
     start = time.perf_counter()
     program = model.export(module)
@@ -122,7 +122,7 @@ def export(demo: Demo, module: model.SentenceEmbedder) -> torch.export.ExportedP
 
 
 def compile_once(demo: Demo, program: torch.export.ExportedProgram) -> engine.Compiled:
-    """Step 3: native code for all shapes; then again in a new process, from the object cache."""
+    """Step 3: compile for all shapes; then again in a new process, from the object cache."""
     demo.step(3, "Compile once for all shapes")
     columns = (
         TextColumn("   {task.description:<20}"),
@@ -187,7 +187,7 @@ def answer(demo: Demo, compiled: engine.Compiled, module: model.SentenceEmbedder
 
 
 def latency(demo: Demo) -> None:
-    """Step 5: the saved artefact against PyTorch eager, each in its own process."""
+    """Step 5: time the saved artifact against PyTorch eager, each in its own process."""
     from benchmarks import minilm
 
     demo.step(5, f"Latency against PyTorch eager ({THREADS} threads, in turns, median of 7 rounds)")
@@ -214,7 +214,7 @@ def carry_away(
     base_python: str | None,
     ffi_python: str | None,
 ) -> None:
-    """Step 6: the artefact without torch, without the compiler, without blockwright."""
+    """Step 6: run the artifact without torch, without the compiler, and without blockwright."""
     demo.step(6, "Load the saved artefact elsewhere")
     batches = [*batches, accuracy.random_inputs(32, 128)]
     expected = [compiled.embed(inputs).numpy() for inputs in batches]
@@ -244,13 +244,13 @@ def carry_away(
 
 
 def apart(found: Sequence[NDArray[np.float32]], expected: Sequence[NDArray[np.float32]]) -> float:
-    """Return the largest absolute difference; NaN if either side holds one."""
+    """Return the largest absolute difference; NaN if either side contains one."""
     pairs = zip(found, expected, strict=True)
     return float(np.max([np.abs(a - b).max() for a, b in pairs]))
 
 
 def verdict(demo: Demo) -> int:
-    """Print promises kept and broken; the exit status."""
+    """Print the promises kept and broken; return the exit status."""
     table = Table(title="\nPromises", title_justify="left")
     for title in ("", "measured", "promised", ""):
         table.add_column(title)
@@ -270,7 +270,7 @@ def verdict(demo: Demo) -> int:
 
 
 def main(base_python: str | None, ffi_python: str | None) -> int:
-    """Run the six steps; the exit status."""
+    """Run the six steps; return the exit status."""
     demo = Demo(Console())
     shutil.rmtree(OUTPUT, ignore_errors=True)
     OUTPUT.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Other processes of the example: a second compile, and saved models in other environments."""
+"""Run parts of the example in other processes: a second compilation, and saved models."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ print(seconds, *(name for name in ("torch", "tvm_ffi", "llvmlite") if name in sy
 
 @dataclass(frozen=True)
 class Answer:
-    """What a saved model answered elsewhere, and what that process said about itself."""
+    """The embeddings that another process computed, and its report."""
 
     embeddings: list[NDArray[np.float32]]
     report: dict[str, Any]
 
 
 def run_python(python: str, *arguments: str, own_tree: bool = True) -> str:
-    """Run a Python process and return its output; its own error text is raised on failure.
+    """Run a Python process and return its output; on failure, raise with its error output.
 
-    ``own_tree`` lets it import this repository; without it only what ``python`` has installed.
+    With ``own_tree`` it can import this repository; otherwise only the packages of ``python``.
     """
     env = dict(os.environ)
     if own_tree:
@@ -54,9 +54,9 @@ def run_python(python: str, *arguments: str, own_tree: bool = True) -> str:
 
 
 def import_cost() -> tuple[float, list[str]]:
-    """Seconds that ``import blockwright`` takes in a new process, and heavy packages it loads.
+    """Seconds to ``import blockwright`` in a new process, and the heavy packages that it loads.
 
-    The better of two, because the first may have to read the files from disk.
+    The better of two runs, because the first may read the files from disk.
     """
     runs = [run_python(sys.executable, "-c", IMPORT_PROBE).split() for _ in range(2)]
     best = min(runs, key=lambda run: float(run[0]))
@@ -64,7 +64,7 @@ def import_cost() -> tuple[float, list[str]]:
 
 
 def compile_again(path: Path) -> dict[str, Any]:
-    """Compile and save in a new process; returns its times."""
+    """Compile and save in a new process; return its times."""
     output = run_python(sys.executable, "-m", "examples.minilm.compile_model", str(path))
     times: dict[str, Any] = json.loads(output.splitlines()[-1])
     return times
@@ -75,9 +75,9 @@ def run_base(
     batches: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
     python: str | None,
 ) -> Answer:
-    """Run the artefact where only the base install exists.
+    """Run the artifact with only the base install available.
 
-    Without such an environment this one is used, with the other packages made unimportable.
+    Without such an environment this one is used, with the other packages hidden from import.
     """
     script = str(HERE / "run_artefact.py")
     if python is not None:
@@ -91,9 +91,9 @@ def run_plain_ffi(
     batches: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
     python: str | None,
 ) -> Answer:
-    """Run the artefact's library through ``tvm_ffi.load_module``, without blockwright.
+    """Run the artifact's library through ``tvm_ffi.load_module``, without blockwright.
 
-    The artefact is a shared library; the loader tells its kind by the ending of the name.
+    The artifact is a shared library; the loader determines the file type by its extension.
     """
     library = artefact.with_suffix(".so")
     shutil.copyfile(artefact, library)

@@ -1,4 +1,4 @@
-"""Everything the example asks of Blockwright: compile, call, save. One place to read the API."""
+"""All uses of Blockwright's API in the example: compile, call, save."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Stages:
-    """Receives the compiler's progress: (stage, steps done, steps in all). Keeps the times."""
+    """Progress callback of the compiler: (stage, steps done, total steps). Records times."""
 
     report: Callable[[str, int, int], None] | None = None
     seconds: dict[str, float] = field(default_factory=dict[str, float])
@@ -33,7 +33,7 @@ class Stages:
             self.report(stage, done, total)
 
     def close(self) -> None:
-        """Book the time since the last change of stage."""
+        """Add the time since the last change of stage to that stage."""
         if self._current:
             spent = time.perf_counter() - self._since
             self.seconds[self._current] = self.seconds.get(self._current, 0.0) + spent
@@ -42,9 +42,9 @@ class Stages:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A compiled model and what compiling it took: in all, and by stage.
+    """A compiled model, with the seconds of compilation in total and by stage.
 
-    The first stage, "import", turns the exported program into a graph function.
+    The first stage, "import", converts the exported program to a graph function.
     """
 
     executable: bw.CompiledModel
@@ -56,7 +56,7 @@ class Compiled:
         return self.executable(*as_tensors(inputs))
 
     def save(self, path: Path) -> None:
-        """Write the artefact, making its folder if needed."""
+        """Write the artifact, creating its folder if needed."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self.executable.save(path)
 
@@ -67,7 +67,7 @@ def compile_program(
     threads: int = 2,
     report: Callable[[str, int, int], None] | None = None,
 ) -> Compiled:
-    """Compile an exported program once, for every shape in its ranges, for this machine."""
+    """Compile an exported program once, for all shapes in its ranges, for this machine."""
     bw.set_num_threads(threads)
     stages = Stages(report)
     start = time.perf_counter()

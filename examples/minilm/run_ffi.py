@@ -1,7 +1,7 @@
-"""Run a saved model with blockwright not installed: ``run_ffi.py LIBRARY INPUTS.npz OUTPUTS.npz``.
+"""Run a saved model without blockwright installed: ``run_ffi.py LIBRARY INPUTS.npz OUTPUTS.npz``.
 
-Only ``tvm_ffi`` and numpy are imported. The library's entry takes tensors and returns a tensor
-through the packed calling convention that C++, Rust and JAX use as well.
+Only ``tvm_ffi`` and numpy are imported. The library's entry point takes tensors and returns a
+tensor through the packed calling convention, which C++, Rust and JAX also use.
 """
 
 from __future__ import annotations

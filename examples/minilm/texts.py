@@ -1,4 +1,4 @@
-"""The texts that ship with the example: sentences to search, and queries to search them with."""
+"""The texts that ship with the example: sentences to search, and queries."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Programs that are no einsums, written by splicing: Python functions that emit fragments."""
+"""Programs that are not einsums, assembled from fragments that Python functions emit."""

@@ -1,4 +1,4 @@
-"""Non-maximum suppression: a data-dependent loop around fragments made in Python."""
+"""Non-maximum suppression: a data-dependent loop around fragments built in Python."""
 
 from blockwright import ir
 from blockwright.script import tir as T
@@ -10,7 +10,7 @@ def area(box: list[ir.Expr]) -> ir.Expr:
 
 
 def overlap(a: list[ir.Expr], b: list[ir.Expr]) -> ir.Expr:
-    """Intersection over union of two boxes (x0, y0, x1, y1); 0 where both are empty."""
+    """Intersection over union of two boxes (x0, y0, x1, y1); 0 if both are empty."""
     inner = [T.max(a[0], b[0]), T.max(a[1], b[1]), T.min(a[2], b[2]), T.min(a[3], b[3])]
     common = area(inner)
     union = area(a) + area(b) - common
@@ -18,11 +18,11 @@ def overlap(a: list[ir.Expr], b: list[ir.Expr]) -> ir.Expr:
 
 
 def nms(count: int, keep: int, iou: float, least_score: float) -> ir.PrimFunc:
-    """A program (boxes, scores, selected, number of selected).
+    """A program with parameters (boxes, scores, selected, number of selected).
 
-    Boxes are taken in the order of falling scores; one that overlaps a box already taken by more
-    than `iou` is dropped. At most `keep` are taken, none with a score of `least_score` or less;
-    the rest of `selected` is −1.
+    Boxes are selected by falling score; a box that overlaps a selected one by more than `iou` is
+    dropped. At most `keep` are selected, none with a score of `least_score` or less; the rest of
+    `selected` is −1.
     """
     padded = power_of_two(count)
 

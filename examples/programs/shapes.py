@@ -1,6 +1,6 @@
-"""Shape functions: programs from the sizes of arguments to the sizes of results.
+"""Shape functions: programs that compute result shapes from argument shapes.
 
-Each rule is a Python function of expressions; the same rules serve every rank.
+Each rule is a Python function on expressions; the same rules serve every rank.
 """
 
 from collections.abc import Sequence
@@ -10,18 +10,18 @@ from blockwright.script import tir as T
 
 
 def matching(a: ir.Expr, b: ir.Expr) -> ir.Expr:
-    """The common size of two broadcast dimensions; emits the check that they fit."""
+    """The common size of two broadcast dimensions; emits a check that they match."""
     T.Assert(T.any(T.EQ(a, b), T.EQ(a, 1), T.EQ(b, 1)), "the shapes do not broadcast")
     return T.if_then_else(T.EQ(a, 1), b, a)
 
 
 def windows(size: ir.Expr, kernel: ir.Expr, pad: int, stride: int, dilation: int) -> ir.Expr:
-    """How many windows of a convolution fit."""
+    """Number of positions of a convolution window."""
     return (size + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
 
 
 def broadcast_shape(rank_a: int, rank_b: int) -> ir.PrimFunc:
-    """A program (shape of a, shape of b, shape of the result)."""
+    """A program with parameters (shape of a, shape of b, shape of the result)."""
     rank = max(rank_a, rank_b)
     dimensions = list(range(1, rank + 1))  # counted from the last
 
@@ -45,7 +45,7 @@ def broadcast_shape(rank_a: int, rank_b: int) -> ir.PrimFunc:
 def conv2d_shape(
     pads: Sequence[int] = (0, 0), strides: Sequence[int] = (1, 1), dilations: Sequence[int] = (1, 1)
 ) -> ir.PrimFunc:
-    """A program (NCHW shape of the data, OIHW shape of the weights, shape of the result)."""
+    """A program with parameters (NCHW shape of the data, OIHW shape of the weights, result)."""
 
     @T.prim_func
     def conv2d_shape(

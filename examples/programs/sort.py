@@ -1,8 +1,8 @@
-"""Sorting as a bitonic network, put together from fragments by Python.
+"""Sorting by a bitonic network, assembled from fragments in Python.
 
 The network is a Python loop: `comparators` yields its stages, and each stage becomes one loop of
 the program. The comparison is a function too, so that ascending, descending and NaN-aware orders
-are the same program with another fragment in it.
+differ only in that fragment.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from blockwright.script import tir as T
 
 
 def comparators(size: int) -> Iterator[tuple[int, int]]:
-    """The stages (block, distance) of a bitonic network for a power of two."""
+    """Yield the stages (block, distance) of a bitonic network for a power of two."""
     block = 2
     while block <= size:
         distance = block // 2
@@ -23,7 +23,7 @@ def comparators(size: int) -> Iterator[tuple[int, int]]:
 
 
 def before(key_a, id_a, key_b, id_b, descending: bool) -> ir.Expr:
-    """Whether element a comes before b: by key, NaN last, equal keys in their old order."""
+    """Whether element a comes before b: by key, NaN last, equal keys in their original order."""
     smaller = key_b < key_a if descending else key_a < key_b
     a_nan, b_nan = T.bool(False), T.bool(False)
     if key_a.dtype.is_float:
@@ -34,7 +34,7 @@ def before(key_a, id_a, key_b, id_b, descending: bool) -> ir.Expr:
 
 
 def last_key(dtype: ir.DType, descending: bool) -> ir.Expr:
-    """A key that no other key comes after; ties are decided by position, so padding stays last."""
+    """A key that no other key comes after; ties are broken by position, so padding stays last."""
     if dtype.is_float:
         return T.FloatImm(dtype, float("nan"))
     return T.min_value(dtype) if descending else T.max_value(dtype)
@@ -73,11 +73,11 @@ def argsort(
     dtype: str = "float32",
     descending: bool = False,
 ) -> ir.PrimFunc:
-    """A program (X, values, positions): each row of X sorted, or its first `top` elements.
+    """A program (X, values, positions) that sorts each row of X, or finds its first `top` elements.
 
     Args:
         rows, size: shape of X.
-        top: how many elements of each row are wanted; all by default.
+        top: number of elements to return per row; all by default.
         dtype: type of the keys.
         descending: largest first. NaN comes last either way; equal keys keep their order.
     """
