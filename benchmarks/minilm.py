@@ -1,4 +1,4 @@
-"""Sentence embeddings: a compiled artifact against PyTorch eager, on the same padded inputs.
+"""Sentence embeddings: a compiled artefact against PyTorch eager, on the same padded inputs.
 
 PyTorch runs ``inference_mode`` with its fused attention; both use the same number of threads. The
 batches are ragged, like tokenized text: the first row fills the whole sequence, the others are
@@ -37,7 +37,7 @@ def padded_batch(batch: int, sequence: int) -> tuple[NDArray[np.int64], NDArray[
 
 
 class CompiledPeer:
-    """A saved artifact, loaded without the compiler."""
+    """A saved artefact, loaded without the compiler."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         import blockwright as bw

@@ -187,7 +187,7 @@ def answer(demo: Demo, compiled: engine.Compiled, module: model.SentenceEmbedder
 
 
 def latency(demo: Demo) -> None:
-    """Step 5: time the saved artifact against PyTorch eager, each in its own process."""
+    """Step 5: time the saved artefact against PyTorch eager, each in its own process."""
     from benchmarks import minilm
 
     demo.step(5, f"Latency against PyTorch eager ({THREADS} threads, in turns, median of 7 rounds)")
@@ -214,7 +214,7 @@ def carry_away(
     base_python: str | None,
     ffi_python: str | None,
 ) -> None:
-    """Step 6: run the artifact without torch, without the compiler, and without blockwright."""
+    """Step 6: run the artefact without torch, without the compiler, and without blockwright."""
     demo.step(6, "Load the saved artefact elsewhere")
     batches = [*batches, accuracy.random_inputs(32, 128)]
     expected = [compiled.embed(inputs).numpy() for inputs in batches]

@@ -75,7 +75,7 @@ def run_base(
     batches: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
     python: str | None,
 ) -> Answer:
-    """Run the artifact with only the base install available.
+    """Run the artefact with only the base install available.
 
     Without such an environment this one is used, with the other packages hidden from import.
     """
@@ -91,9 +91,9 @@ def run_plain_ffi(
     batches: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
     python: str | None,
 ) -> Answer:
-    """Run the artifact's library through ``tvm_ffi.load_module``, without blockwright.
+    """Run the artefact's library through ``tvm_ffi.load_module``, without blockwright.
 
-    The artifact is a shared library; the loader determines the file type by its extension.
+    The artefact is a shared library; the loader determines the file type by its extension.
     """
     library = artefact.with_suffix(".so")
     shutil.copyfile(artefact, library)

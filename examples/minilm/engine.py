@@ -56,7 +56,7 @@ class Compiled:
         return self.executable(*as_tensors(inputs))
 
     def save(self, path: Path) -> None:
-        """Write the artifact, creating its folder if needed."""
+        """Write the artefact, creating its folder if needed."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self.executable.save(path)
 

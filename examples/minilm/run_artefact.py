@@ -68,7 +68,7 @@ def reset_peak() -> bool:
 
 
 def loaded_modules() -> list[str]:
-    """Loaded modules that an artifact must not import: compiler packages and heavy packages."""
+    """Loaded modules that an artefact must not import: compiler packages and heavy packages."""
     rooms = [f"blockwright.{room}" for room in COMPILER_ROOMS]
     return sorted(name for name in (*rooms, *HEAVY) if name in sys.modules)
 
