@@ -103,6 +103,7 @@ CODES: dict[str, str] = {
     "BW258": "Annotated device that is unknown or differs from the target.",
     "BW259": "Node field or module entry of the wrong kind.",
     "BW260": "Invalid number or type of operands, conditions or bounds.",
+    "BW261": "Strides of an allocated buffer by which elements share memory.",
     # ----------------------------------------------------------------------------------- schedule
     "BW300": "Illegal schedule step (no more specific code).",
     "BW301": "Stale handle, or a handle of another schedule.",

@@ -35,6 +35,16 @@ def buffer_strides(buffer: ir.Buffer, align: Sequence[AlignRow] = ()) -> tuple[i
     return tuple(reversed(strides))
 
 
+def span(shape: Sequence[ir.Expr], strides: Sequence[ir.Expr]) -> ir.Expr:
+    """Elements from the first one to the end of the last one; meaningless if an extent is 0."""
+    dtype = strides[0].dtype if strides else "int64"
+    result: ir.Expr = ir.const(1, dtype)
+    for extent, stride in zip(shape, strides, strict=True):
+        reach = ir.mul(*ir.match_types(ir.sub(extent, 1), stride))
+        result = ir.add(*ir.match_types(result, reach))
+    return result
+
+
 def unmet_demands(
     view: ir.Buffer,
     source: ir.BufferRegion,

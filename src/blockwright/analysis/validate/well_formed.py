@@ -30,6 +30,7 @@ from blockwright.analysis.sizes import divides_by_zero
 from blockwright.analysis.validate.atomics import atomic_problem
 from blockwright.analysis.validate.lane_counts import lane_problem
 from blockwright.analysis.validate.operands import Types, buffer_misfit
+from blockwright.analysis.validate.own_elements import layout_problem
 from blockwright.arith import Analyzer, covers
 from blockwright.ir.printer import script
 from blockwright.support import Diagnostic, ValidationError
@@ -188,6 +189,8 @@ class _Checker:
                 self.use(node.source)
                 self.one_memory(node)
             self.declare(node.buffer)
+            if isinstance(node, ir.Allocate):
+                self.own_elements(node.buffer)
             self.stmt(node.body)
             self.visible.discard(node.buffer)
         else:
@@ -232,6 +235,7 @@ class _Checker:
             inside.append(it.var)
         for buffer in block.alloc_buffers:
             self.declare(buffer)
+            self.own_elements(buffer)
             inside.append(buffer)
         for region in (*block.reads, *block.writes):
             self.use(region)
@@ -295,6 +299,18 @@ class _Checker:
                 "BW255",
                 f"buffer {buffer.name} has {count} elements, whose size in bytes exceeds 63 bits",
                 buffer,
+            )
+
+    def own_elements(self, buffer: ir.Buffer) -> None:
+        """Check that no two elements of an allocated buffer share memory."""
+        problem = layout_problem(buffer, self._facts()) if buffer.strides else None
+        if problem is not None:
+            self.report(
+                "BW261",
+                problem,
+                buffer,
+                "omit strides=, or make each stride at least as large as the elements of the "
+                "inner dimensions reach",
             )
 
     def signature(self, block: ir.Block) -> None:

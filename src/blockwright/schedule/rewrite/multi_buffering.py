@@ -14,6 +14,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis import AlignRow, align_rows
+from blockwright.analysis.access.layout import span
 from blockwright.analysis.access.regions import block_access_regions
 from blockwright.analysis.sizes import nonnegative
 from blockwright.arith import Analyzer, IntervalSet, eval_set, union
@@ -55,8 +56,8 @@ def _version(state: StepState, loop: ir.For, buffer: ir.Buffer, count: int) -> V
         changes["shape"] = (ir.const(count, dtype), *shape)
         changes["axis_separators"] = tuple(a + 1 for a in buffer.axis_separators)
         if buffer.strides:
-            outer = ir.mul(*ir.match_types(buffer.shape[0], buffer.strides[0]))
-            changes["strides"] = (outer, *buffer.strides)
+            whole = around.simplify(span(buffer.shape, buffer.strides))
+            changes["strides"] = (nonnegative(whole, around), *buffer.strides)
     return Version(buffer.replace(**changes), count, folded)
 
 

@@ -18,7 +18,7 @@ from blockwright.support import InterpretError
 from blockwright.testing.arrays import make_arrays, random_sizes
 from blockwright.testing.generators.beside import Beside
 from blockwright.testing.generators.extents import Extents
-from blockwright.testing.generators.forms import FORMS
+from blockwright.testing.generators.forms import FORMS, with_strides
 from blockwright.testing.generators.names import with_second_names
 from blockwright.testing.generators.nests import Nests
 from blockwright.testing.generators.parts import StageMakers
@@ -91,6 +91,7 @@ reductions in one block or atomic updates (`beside`)."""
 
 _NAMED = 0.25  # fraction of programs with unusual stages that get second names
 _STEERED = 0.1  # fraction of these in which a block runs depending on data
+_STRIDED = 0.08  # fraction of these whose allocated buffers get strides
 _SHORT = 0.05
 """Fraction of these with a sum that skips some or all steps of its domain."""
 _EMPTY = 0.15
@@ -136,7 +137,8 @@ def random_program(
     for change, share in (*FORMS, (with_data_conditions, _STEERED)):
         if second.random() < share:
             result = change(result, second)
-    return result
+    layout = random.Random(f"{seed} strides")  # leaves other choices as they are
+    return with_strides(result, layout) if layout.random() < _STRIDED else result
 
 
 def _drawn(

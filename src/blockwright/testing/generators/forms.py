@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from blockwright import ir
-from blockwright.analysis import find_violations
+from blockwright.analysis import find_problems, find_violations
 from blockwright.interp import interpret
 from blockwright.ir.attributes import NOALIAS
 from blockwright.ir.printer import script
@@ -165,6 +165,31 @@ def with_one_memory(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
         return func
     changed = func.replace(attrs={**func.attrs, NOALIAS: False})
     return func if find_violations(changed) else changed
+
+
+def with_strides(func: ir.PrimFunc, chance: random.Random) -> ir.PrimFunc:
+    """The program with strides for some of its allocated buffers: dimensions in another order, with
+    gaps in between."""
+    strided: dict[ir.Buffer, ir.Buffer] = {}
+    calls = [c for c in ir.collect(func.body, ir.Call) if c.op == "address_of"]
+    viewed = {load.buffer for call in calls for load in ir.collect(call, ir.BufferLoad)}
+    for buffer in func.root.alloc_buffers:
+        if not buffer.ndim or buffer in viewed or chance.random() < 0.4:
+            continue
+        strides: dict[int, ir.Expr] = {}
+        step: ir.Expr = ir.const(chance.choice([1, 1, 2]), buffer.shape[0].dtype)
+        for axis in chance.sample(range(buffer.ndim), buffer.ndim):
+            strides[axis] = step
+            step = ir.add(ir.mul(step, buffer.shape[axis]), chance.choice([0, 0, 3]))
+        strided[buffer] = buffer.replace(strides=tuple(strides[k] for k in range(buffer.ndim)))
+
+    def change(node: ir.Node) -> ir.Node | None:
+        return strided.get(node) if isinstance(node, ir.Buffer) else None
+
+    if not strided:
+        return func
+    result = func.replace(body=ir.rewrite_bottom_up(func.body, change))
+    return func if find_problems(result) else result
 
 
 def _same(a: Sequence[ir.Expr], b: Sequence[ir.Expr]) -> bool:

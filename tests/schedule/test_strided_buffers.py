@@ -1,0 +1,81 @@
+"""Allocated buffers with declared strides: each element has memory of its own, in each version."""
+
+import pytest
+
+import blockwright as bw
+from blockwright.support import ValidationError
+from blockwright.testing.check import assert_same_meaning
+from blockwright.testing.generators import random_program
+
+
+def program(shape: str, strides: str) -> str:
+    return f"""
+@T.prim_func
+def main(a: T.handle, b: T.handle):
+    n = T.int32()
+    A = T.match_buffer(a, {shape}, "float32")
+    B = T.match_buffer(b, {shape}, "float32")
+    C = T.alloc_buffer({shape}, "float32", strides={strides})
+    for i, j in T.grid(*{shape}):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = A[vi, vj] + T.float32(1)
+    for i, j in T.grid(*{shape}):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = C[vi, vj] * T.float32(2)
+"""
+
+
+@pytest.mark.parametrize("strides", ["(1, 7)", "(8, 1)", "(11, 2)", "(2, 13)"])
+@pytest.mark.parametrize("step", ["double_buffer", "software_pipeline"])
+def test_versions_do_not_overlap(strides: str, step: str) -> None:
+    func = bw.from_source(program("(6, 5)", strides).replace("    n = T.int32()\n", ""))
+    sch = bw.Schedule(func, verify="full")
+    loop = sch.get_loops(sch.get_block("B"))[0]
+    sch.compute_at(sch.get_block("C"), loop)
+    if step == "double_buffer":
+        sch.double_buffer(sch.get_block("C"), 0)
+    else:
+        sch.software_pipeline(loop, [0, 1], [0, 1])
+    assert_same_meaning(func, sch.func, exact=True)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides"),
+    [
+        ("(4, 4)", "(1, 1)"),
+        ("(4, 4)", "(3, 1)"),
+        ("(4, 4)", "(0, 1)"),
+        ("(4, 4)", "(-4, 1)"),
+        ("(4, 4)", "(1, 3)"),
+        ("(n, 4)", "(3, 1)"),
+        ("(n, n)", "(n - 1, 1)"),
+        ("(n, 4)", "(1, 8)"),
+    ],
+)
+def test_elements_that_share_memory_are_rejected(shape: str, strides: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        bw.validate(bw.from_source(program(shape, strides)))
+    assert caught.value.code == "BW261"
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides"),
+    [
+        ("(3, 2)", "(2, 3)"),
+        ("(4, 4)", "(1, 4)"),
+        ("(1, 4)", "(0, 1)"),
+        ("(n, 4)", "(9, 2)"),
+        ("(n, n)", "(1, n)"),
+        ("(n, n)", "(n + 3, 1)"),
+    ],
+)
+def test_elements_apart_are_accepted(shape: str, strides: str) -> None:
+    bw.validate(bw.from_source(program(shape, strides)))
+
+
+def test_random_programs_draw_strides() -> None:
+    programs = [random_program(seed, unusual=True, stages=3) for seed in range(40)]
+    buffers = [b for func in programs for b in func.root.alloc_buffers]
+    assert any(b.strides for b in buffers)
