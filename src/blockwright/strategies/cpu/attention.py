@@ -63,9 +63,9 @@ def _roles(func: ir.PrimFunc) -> tuple[list[ir.Block], list[int]]:
     return result, [k for k, b in enumerate(result) if contraction_of(b, guarded=True) is not None]
 
 
-_EVEN = 0.9  # smallest share of the threads' time that is busy with enough tasks
-_TILES_OF_TASK = 4  # row tiles per task that are worth packing K for
-_ROWS_OF_TASK = 128  # rows per task that are worth packing each kv block once
+_EVEN = 0.9  # share of the threads' time that must be busy for the tasks to suffice
+_TILES_OF_TASK = 4  # row tiles per task from which packing K pays
+_ROWS_OF_TASK = 128  # rows per task for which packing each kv block pays
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
@@ -128,13 +128,13 @@ def apply(sch: Schedule, target: Target) -> None:
     slices = _whole_vectors(sch, product, head, held.columns, target)
     largest = held.rows
     bound = longest(sch, sch.get_loops(scores)[result.m[0]])
-    if bound is not None:  # a tile with room for all rows has as many rows as there are
+    if bound is not None:  # a tile that covers all rows would have their number as height
         largest = min(largest, max(1, bound - 1))
     masked, rest = blocks.between[0], blocks.between[1:]
     form = canonicalize(
         sch, scores, masked, target, pad_rows=False, columns_apart=pieces, most_rows=largest
     )
-    sch.compute_inline(form.a)  # query elements are broadcast from where they are
+    sch.compute_inline(form.a)  # query elements are broadcast from Q itself
     loops = sch.get_loops(scores)
     tasks, rows, each = loops[:batch], loops[batch], loops[batch + 1 : batch + 1 + pieces]
     columns, depth = loops[batch + 1 + pieces :]
@@ -295,8 +295,8 @@ def _parts_of_rows(
 ) -> int:
     """Number of tasks per head that keeps all threads busy.
 
-    Each task packs K for itself, which a few row tiles are worth. With kv blocks (`pieces`), the
-    partial results of all rows of a task are kept, so tasks have no more rows than they need.
+    Each task packs K for itself, which pays from a few row tiles on. With kv blocks (`pieces`), the
+    partial results of all rows of a task are kept, so tasks have no more rows than necessary.
     """
     known = math.prod(extent(sch, loop) or 1 for loop in heads)
     length = extent(sch, rows)

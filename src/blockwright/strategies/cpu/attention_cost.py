@@ -24,7 +24,7 @@ BITS = 32  # bits of an element assumed for these choices
 _CLEARLY = 0.95  # share of the speed of slices below which the whole head is rejected
 _OF_SCORES = 0.75  # share of the second-level cache that the scores of a row tile may fill
 _PIECES = range(1024, 255, -64)  # keys per kv block: multiples of register tiles
-_SHARED = 16  # query rows that are worth packing kv blocks for
+_SHARED = 16  # query rows from which packing kv blocks pays
 # smallest ratio of keys per kv block to elements of a head; partial results are kept per block
 _KEPT = 2
 
@@ -33,7 +33,7 @@ def slice_of_head(target: Target, head: int) -> RegisterTile:
     """Rows, and columns of the head, whose results stay in registers across the keys.
 
     The whole head, so that the softmax numerators are read once, unless that leaves so few rows
-    that V is fetched more slowly than it is multiplied: then equal slices of it.
+    that fetching V takes longer than multiplying it; then equal slices of the head.
     """
     step, lanes = least_width(target, head, BITS), target.lanes("float32")
     columns = math.ceil(head / step) * step

@@ -41,8 +41,8 @@ class PartialSum(msgspec.Struct, frozen=True):
 def sums_floats(block: ir.Block) -> bool:
     """Whether a block is a sum of floats, which is more accurate in blocks.
 
-    A product is not: its relative error is the same in any order, and the product of a block of
-    large factors may overflow where the whole does not.
+    A product is excluded: its relative error is the same in any order, and the product of a block
+    of large factors may overflow where the whole does not.
     """
     result = find_reduction(block)
     return (

@@ -126,9 +126,9 @@ def schedule_window(
 ) -> None:
     """Schedule one window with the producers that stay, and its one consumer.
 
-    Sums are accumulated in registers by a local buffer, or with `in_place` in the result: if a tile
-    is fully unrolled, only its last stores remain. With `lines`, all of it is moved to the
-    consuming loop.
+    Sums are accumulated in a local buffer, that is in registers, or with `in_place` in the result
+    itself: of a fully unrolled tile only the last stores remain. With `lines`, the window is
+    computed inside the consuming loop.
     """
     facts = _facts(sch, block)
     _lay_out_weights(sch, block, facts)

@@ -109,7 +109,8 @@ def window_plan(target: Target, shape: WindowShape, bits: int) -> tuple[WindowTi
         groups = _groups(shape, tile)
         each = [g for g in _sizes(groups) if groups % g == 0 and not shape.groups_move]
         rows = reversed(_sizes(shape.rows or _ROWS))
-        # Masks for a border that is not copied, in vectors of which many may lie inside.
+        # A border that is not copied needs masks. Where the window moves along the vector axis, only
+        # unrolled tiles with a known vector axis support them.
         masks = not shape.groups_move or (tile.written_out and shape.vector is not None)
         for copied, r, g in itertools.product(choices, rows, reversed(each or [groups])):
             if not copied and shape.source == "border" and not masks:
@@ -281,7 +282,7 @@ def _misses(target: Target, shape: WindowShape, tile: WindowTile, blocks: Window
     Rows are reused by the following result rows. With many channels the lines of a row are far
     apart: when their distance shares a large power of two with the number of sets, few sets hold
     them all, and a tile may even evict its own lines. Data from memory arrives in time when it is
-    read in order; wide tiles and single channels do not read it so.
+    read in order, which wide tiles and single channels do not do.
     """
     cache = target.cache(1)
     sets = max(1, cache.size // (cache.ways * cache.line))

@@ -32,7 +32,7 @@ from blockwright.strategies.strategy import Strategy
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
-_DOT_ROWS = 4  # Rows of the operand held in registers, per dot-product tile.
+_DOT_ROWS = 4  # rows of the operand held in registers, per dot-product tile
 
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
@@ -133,7 +133,7 @@ def _tile(sch: Schedule, handle: BlockRV, target: Target) -> None:
         sch.annotate(loop, LOOP_PARTITION, True)  # mask the last tile only
 
 
-_TASKS = 4  # Tasks per thread from which on they are shared evenly.
+_TASKS = 4  # tasks per thread from which on they are shared evenly
 
 
 def _few(sch: Schedule, loops: list[LoopRV], target: Target) -> bool:
@@ -142,7 +142,7 @@ def _few(sch: Schedule, loops: list[LoopRV], target: Target) -> bool:
     return all(extents) and math.prod(e or 1 for e in extents) < _TASKS * target.num_threads
 
 
-_MANY = 4  # Tiles that read the same vectors, from which copying these vectors pays.
+_MANY = 4  # tiles that read the same vectors, from which copying these vectors pays
 # Bytes of a page. Strides of this size map to few cache sets, and each touches another page.
 _PAGE = 4096
 
@@ -180,7 +180,7 @@ def _sums_and_copy(sch: Schedule, handle: BlockRV) -> BlockRV:
     return out
 
 
-_TALL = 6  # Rows of a tile: lines of one cache set that any cache holds, with ways to spare.
+_TALL = 6  # rows of a tile: lines of one cache set that any cache holds, with ways to spare
 
 
 def _register_tile(

@@ -66,9 +66,9 @@ from blockwright.strategies.strategy import Strategy, Variant
 from blockwright.support import ScheduleError
 from blockwright.target import Target
 
-_SHORT = 16  # A k-split is no shorter than this fraction (1/16) of the allowed length.
-_WRITTEN_OUT = 128  # Updates up to which the last of several short reduction loops is unrolled.
-_AT_ONCE = 8  # Largest unroll factor of the reduction.
+_SHORT = 16  # a k-split is no shorter than this fraction (1/16) of the allowed length
+_WRITTEN_OUT = 128  # updates up to which the last of several short reduction loops is unrolled
+_AT_ONCE = 8  # largest unroll factor of the reduction
 _PIECES = (Pieces(),)
 _LONG_PIECES = (Pieces(most=128, unknown=True),)  # the last k-split is zero-padded
 # Shortest reduction beside which a masked store takes less than a twentieth of the time.
@@ -253,8 +253,7 @@ def contract(
 ) -> None:
     """Schedule one contraction at the root, with its consumer and producer.
 
-    `tail` is its consumer and `packed` the producer of the
-    packed operand, if any.
+    `tail` is the consumer, `packed` the producer of the packed operand; both are optional.
     """
     facts = contraction_of(node(sch, block))
     if facts is None:
@@ -385,8 +384,7 @@ def _fetch_next_panel(sch: Schedule, plan: GemmPlan, tiles: LoopRV, steps: list[
 def _line_steps(target: Target, tile: RegisterTile, bits: int, plan: GemmPlan) -> int:
     """Reduction steps in which a row tile prefetches its share of a line of the next panel.
 
-    Fewer when
-    these are too many to unroll.
+    Fewer when these are too many to unroll.
     """
     lines = math.ceil(tile.columns * bits / 8 / target.caches[0].line)
     return max(1, min(_AT_ONCE, plan.row_tiles // lines))

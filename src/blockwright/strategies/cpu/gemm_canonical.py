@@ -296,7 +296,7 @@ def pack_panels(
     """Pack the panels one vector of columns at a time; return the loop over panels or their groups.
 
     Where columns are contiguous in the source, its rows are read in runs that cover several panels:
-    rows may be a page apart, and each run costs a page-table lookup and a prefetch start. Otherwise
+    rows may be a page apart, and each run costs a TLB lookup and restarts the prefetcher. Otherwise
     the rows that a vector gathers from are read from one end to the other, so that each of their
     lines is fetched once; where k steps are contiguous, this is done in square tiles that are
     transposed in registers (`lower.transpose`).
@@ -330,7 +330,7 @@ def pack_panels(
     if not together:
         sch.reorder(panel, chunk, *depth, lane)
         sch.vectorize(lane)
-        # at the end of the columns, the full tiles before are transposed in registers as well
+        # a partial last chunk must not keep the full chunks from being transposed in registers
         if turned:
             sch.annotate(chunk, LOOP_PARTITION, True)
         return panel

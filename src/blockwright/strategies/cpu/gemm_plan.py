@@ -32,12 +32,12 @@ from blockwright.strategies.cpu.register_tiling import (
 )
 from blockwright.target import Target
 
-_UNKNOWN = 512  # Extent assumed for a symbolic axis.
-_ROW_TILES = 16  # Row tiles per task: enough to hide its start, few enough to balance the load.
-_TILES = 8  # Register tiles that are compared.
-_SHORTEST = 128  # Fewest reduction steps of a k-split.
-_EVEN = 0.9  # Smallest share of the threads' time that is busy when panels alone are distributed.
-_TASKS = 8  # Tasks per thread when a thread owns its panels.
+_UNKNOWN = 512  # extent assumed for a symbolic axis
+_ROW_TILES = 16  # row tiles per task: enough to hide its start, few enough to balance the load
+_TILES = 8  # register tiles that are compared
+_SHORTEST = 128  # fewest reduction steps of a k-split
+_EVEN = 0.9  # smallest share of the threads' time that is busy when panels alone are distributed
+_TASKS = 8  # tasks per thread when a thread owns its panels
 # Largest ratio of panels covered by the tasks to panels that exist; above it too many are empty.
 _FULL = 1.02
 # Multiples of the smallest m on which plans are scored when m is symbolic.
@@ -46,7 +46,7 @@ _UNKNOWN_ROWS = (1, 2, 3, 4, 6, 8, 12, 16)
 _AS_EVEN = 1.01
 # Share of the first-level cache that rows of A may fill beside the streamed operand.
 _SHARE_OF_ROWS = 0.75
-_RUN = 128  # Bytes of a row of B, two lines, from which packing a part of it pays.
+_RUN = 128  # bytes of a row of B, two lines, from which packing a part of it pays
 # Size of A, in second-level caches, from which A is expected in the last level or in DRAM.
 _FAR = 4
 # A plan is preferred if it needs less than this share of the time; less is model error.

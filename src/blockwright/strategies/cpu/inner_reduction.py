@@ -39,11 +39,11 @@ from blockwright.target import Target
 _SHORT = 256  # elements of a row up to which adjacent rows are processed together
 _TOGETHER = 8  # rows processed together, if that leaves several tasks per thread
 _FEW_LANES = 5  # fewest lanes for which a partial vector beats one that crosses axes
-# steps of a reduction with several components that are unrolled: much of each is constant then
+# steps unrolled if combining takes several operations: much of each step is constant then
 _FEW = 16
 _SHARED = 1 << 16  # elements of a full reduction from which it is split among the threads
 _PIECES = 4  # fewest tasks per thread: a thread that starts late runs fewer
-# registers that hold several vectors of a reduction's inputs, and all its constants
+# vector registers that suffice for several vectors of inputs and all constants of a reduction
 _MANY_REGISTERS = 32
 _LONG = 32  # vector steps of a reduction from which four partial results per lane pay
 
@@ -284,7 +284,7 @@ def _partial_results(
     """Choose how reduction loops become vectors.
 
     Returns the loops that stay outside, the loop to split (some loops fused), and the number of
-    partial results, which `wide` makes several vectors. Fewer than two if the loops are too short.
+    partial results: with `wide`, several vectors; fewer than two if the loops are too short.
     """
     inner = extent(sch, reducing[-1])
     outer: list[LoopRV] = []

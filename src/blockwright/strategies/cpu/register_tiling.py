@@ -13,14 +13,14 @@ import numpy.typing as npt
 from blockwright.target import Core, Target
 
 _MOST_VECTORS = 6  # largest number of vectors in a row of accumulators
-_WHOLE_BITS = 256  # bits of a vector; shorter vectors are no faster
+_WHOLE_BITS = 256  # vector width in bits below which shorter vectors are no faster
 _ROW_NUMBERS = range(16, 513)  # likely values of a symbolic m
 _FEWEST = 8  # fewest rows from which a product is bound by arithmetic, not by reading the matrix
 _ROW_TILES = 3  # register tiles that a call can choose from
 _WORTH = 0.004  # share of the time, over all values of m, that pays for the code of one more tile
 _UNIT = 1000  # fixed-point scale of tile costs, which are integers
-_CROWDED = 0.2  # slowdown by unaligned vectors where loads fill all issue slots
-_OF_LOOP = 3  # loop overhead in instructions: induction variable, and exit branch
+_CROWDED = 0.2  # share of the time lost to unaligned vectors where loads fill all issue slots
+_OF_LOOP = 3  # loop overhead in instructions: induction variable and exit branch
 _SEVERAL = 4  # unroll factor where loop overhead counts
 _SPARE = 0.75  # share of the issue slots up to which loop overhead is free
 _LOSS = 0.06  # share of the speed lost per load per multiplication, at one multiplication per cycle
@@ -234,8 +234,8 @@ def row_tiles(
     The default tile comes first, then tiles that suit some values of m better. Each further tile,
     and each specialized tail, must be worth its code.
 
-    A small m may divide well into tiles of one height and badly into those of another. All tiles
-    use the same panels, and are as wide as a panel: reading half a panel at a time would fetch
+    A small m may divide well by one tile height and badly by another. All tiles use the same
+    panels, and are as wide as a panel: reading half a panel at a time would fetch
     memory in fragments. Where panels are `cold`, the width and the first tiles are those that suit
     a first pass, which waits for memory unless the tile is high enough to compute meanwhile; this
     favors narrow panels and high tiles. Most panels are prefetched while the one before is used, so

@@ -109,8 +109,8 @@ def _fetches(
 ) -> BlockRV | None:
     """The block of the last pass that reads a row from memory, where the next row is prefetched.
 
-    That pass is the fused one or a later one. While the fused pass shares the memory bandwidth with
-    stores, a later pass would leave it idle.
+    That pass is the fused one or a later one: the fused pass shares the memory bandwidth with
+    stores, and a later pass would otherwise leave it idle.
     """
     smallest = target.cache(len(target.caches)).size
     far = {b for b in sch.func.buffers if known_bytes(b) >= smallest}

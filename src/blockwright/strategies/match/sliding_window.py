@@ -12,7 +12,7 @@ from blockwright.arith import simplify
 from blockwright.strategies.cpu.depthwise_pool_cost import WindowShape
 from blockwright.strategies.match.blocks import address_of, extent_of, stride
 
-NEAR = 4  # Largest element stride between lanes that a few loads and shuffles still serve.
+NEAR = 4  # largest element stride between lanes that a few loads and shuffles still serve
 
 
 class Sliding(msgspec.Struct, frozen=True, eq=False):
