@@ -58,8 +58,14 @@ _ROUNDING = 2.0**-24
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do: shapes, points drawn of the grid per shape, seed, rounds of timing, threads, the
-    clock, which with one thread may be the processor's, and the target to build for."""
+    """Parameters of a study.
+
+    Attributes:
+        shapes, schedules: number of shapes, and of grid points drawn per shape.
+        rounds: rounds of timing.
+        clock: "wall"; with one thread also "processor".
+        target: target to build for.
+    """
 
     shapes: int = 6
     schedules: int = 16
@@ -97,7 +103,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Built:
-    """A schedule, built: what is predicted for it, its kernel, and how its weights are packed."""
+    """A built schedule: its predicted time, its kernel, and its packing of the weights."""
 
     name: str
     predicted: float
@@ -182,7 +188,7 @@ class Operands:
 
 @dataclass(frozen=True)
 class Line:
-    """One shape: the rule's share of the speed of the grid's best, and the drawn points."""
+    """One shape: the strategy's speed relative to the grid's best, and the drawn points."""
 
     shape: str
     share: float

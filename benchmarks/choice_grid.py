@@ -31,7 +31,7 @@ COLUMNS = (128, 512, 1024, 0)
 
 @dataclass(frozen=True)
 class Shape:
-    """C is m × n; k is a multiple of 24, so that every cut leaves equal pieces."""
+    """C is m × n; k is a multiple of 24, so that every k-split is even."""
 
     m: int
     n: int
@@ -62,8 +62,8 @@ class Point:
     Attributes:
         rows, vectors: register tile.
         pieces, row_tiles, columns: see `PIECES`, `ROW_TILES`, `COLUMNS`.
-        rows_inside: whether a panel of W is used for all rows of a task before the next one is.
-        packed: whether W lies in panels.
+        rows_inside: whether a panel of W is used for all rows of a task before the next one.
+        packed: whether W is packed into panels.
     """
 
     rows: int

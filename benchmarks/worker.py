@@ -103,7 +103,7 @@ class Flush:
 
 
 def _touch(part: NDArray[np.float32]) -> None:
-    part += 1  # numPy releases the interpreter lock here
+    part += 1  # NumPy releases the interpreter lock here
 
 
 def flat(result: Any) -> NDArray[Any]:

@@ -178,8 +178,8 @@ def _variance(
 ) -> Any:
     """Variance or standard deviation, with `correction` subtracted from the element count.
 
-    It is computed in float64, as in PyTorch: the sum of values and the squared distances may
-    overflow float32 where the result does not.
+    It is computed in float64 (for float16 in float32), as in PyTorch: the sum of values and the
+    squared distances may overflow float32 where the result does not.
     """
     kind = str(node.target).split(".")[1]
     dtype, shape = x.tensor_info.dtype, dims_of(x)

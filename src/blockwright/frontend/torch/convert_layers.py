@@ -347,7 +347,7 @@ def _native_batch_norm(
 
 def _channels(x: Any) -> ir.Expr:
     """The size of the channel axis."""
-    if len(dims_of(x)) < 2:  # pyTorch accepts an empty vector
+    if len(dims_of(x)) < 2:  # PyTorch accepts an empty vector
         raise ImporterError(
             "a norm over channels of a tensor without a channel axis",
             code="BW507",

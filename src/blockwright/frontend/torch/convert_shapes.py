@@ -49,7 +49,7 @@ def _expand(imp: Importer, node: Any, x: Any, *ignored: Any, **also: Any) -> Any
 @TABLE.overload("aten.transpose.int", "aten.t.default", "aten.swapaxes.default")
 def _transpose(imp: Importer, node: Any, x: Any, a: int = 0, b: int = 1) -> Any:
     rank = len(dims_of(x))
-    if rank < 2:  # pyTorch accepts 0 and -1 as axes of a number
+    if rank < 2:  # PyTorch accepts 0 and -1 as axes of a number
         return x
     axes = list(range(rank))
     i, j = axis_of(a, rank), axis_of(b, rank)

@@ -20,9 +20,9 @@ _ROUNDS = 8  # most rounds; a decomposition may contain operators that must be d
 def with_known_operators(program: Any, known: Container[str]) -> Any:
     """Decompose the operators outside of `known` where PyTorch can.
 
-    Raises: ImporterError BW501 listing the operators that remain, with their source lines; BW509 if
-    a
-        decomposition has another result type than its operator.
+    Raises:
+        ImporterError: BW501 lists the operators that remain, with their source lines; BW509 if a
+            decomposition has another result type than its operator.
     """
     result = decomposed(program, known)
     missing = unknown_nodes(result, known)
@@ -77,7 +77,7 @@ def rewritten(program: Any, table: dict[Any, Any]) -> Any:
     dispatch: Any = _C  # below autograd, which would decompose a few operators unasked
     try:
         with warnings.catch_warnings(), dispatch._AutoDispatchBelowAutograd():
-            warnings.simplefilter("ignore")  # pyTorch warns about its own calls
+            warnings.simplefilter("ignore")  # PyTorch warns about its own calls
             return program.run_decompositions(table)
     except BlockwrightError:
         raise

@@ -109,8 +109,8 @@ def window_plan(target: Target, shape: WindowShape, bits: int) -> tuple[WindowTi
         groups = _groups(shape, tile)
         each = [g for g in _sizes(groups) if groups % g == 0 and not shape.groups_move]
         rows = reversed(_sizes(shape.rows or _ROWS))
-        # A border that is not copied needs masks. Where the window moves along the vector axis, only
-        # unrolled tiles with a known vector axis support them.
+        # A border that is not copied needs masks. Where the window moves along the vector axis,
+        # only unrolled tiles with a known vector axis support them.
         masks = not shape.groups_move or (tile.written_out and shape.vector is not None)
         for copied, r, g in itertools.product(choices, rows, reversed(each or [groups])):
             if not copied and shape.source == "border" and not masks:
