@@ -29,7 +29,7 @@ FACTOR = 4.0  # largest accepted ratio to PyTorch's error
 FLOOR = 2.5e-7  # error that is always accepted: two units in the last place
 KINDS = ("normal", "uniform", "large", "constant")
 LARGE = 1000.0
-# Additions of a constant round all one way, or not at all: take the worst of some values.
+# Sums of a constant always round in one direction, or never: take the worst of several values.
 CONSTANTS = ((1000.3, 0.3), (0.7, 1.3), (3.3, 0.1), (123.4, 0.011))
 
 

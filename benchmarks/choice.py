@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 MEAN, WORST, RANKS = 0.95, 0.80, 0.80
 """Bounds: geometric mean and minimum of our speed relative to the best, rank correlation."""
 
-_BUILDERS = 2  # processes
+_BUILDERS = 2  # processes that build kernels
 _SHAPES_OF_A_PROCESS = 25
 _FINAL = 4  # schedules timed once more together with the strategy's
 _STEPS = 3  # rounds of trying the neighbors of the fastest

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from blockwright.target import Target
 
 PIECES = (1, 2, 3, 4, 6, 8)
-"""Number of k-splits."""
+"""Numbers of k-splits to try."""
 ROW_TILES = (1, 4, 8, 16, 32, 0)
 """Register tiles per task along m; 0 for all."""
 COLUMNS = (128, 512, 1024, 0)

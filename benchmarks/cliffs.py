@@ -265,9 +265,9 @@ def judge(sample: Sequence[Speed], threads: int) -> list[str]:
     text = ", ".join(f"{name} {value:.1%}" for name, (value, _) in figures.items())
     print(f"{what}: {text} of the peak")
     slowest, fastest = (pick(one.cache for one in sample) / 1e9 for pick in (min, max))
-    print(f"    the last cache gave {slowest:.0f} to {fastest:.0f} GB/s meanwhile")
+    print(f"    the last-level cache delivered {slowest:.0f} to {fastest:.0f} GB/s")
     for one in ordered[:10]:
-        print(f"    {one.name} {one.share:.1%}, the last cache at {one.cache / 1e9:.0f} GB/s")
+        print(f"    {one.name} {one.share:.1%}, last-level cache at {one.cache / 1e9:.0f} GB/s")
     return [
         f"{what}: {name} {value:.1%} of the peak is below {bound:.0%}"
         for name, (value, bound) in figures.items()

@@ -127,7 +127,7 @@ class Result:
 
     @property
     def roofline(self) -> float:
-        """Seconds by the machine's peak and bandwidth."""
+        """Lower bound on the seconds, by the machine's peak and bandwidth."""
         return max(self.flops / self.peak, self.moved / self.bandwidth)
 
     @property

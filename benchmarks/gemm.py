@@ -164,7 +164,7 @@ def main(threads: int, settings: harness.Settings) -> bool:
     record.write("gemm", before, {"peers": about, "lines": [asdict(line) for line in lines]})
     share = next(line.share for line in lines if line.name == last)
     if share < WANTED:
-        print(f"The last step reached {share:.0%} of the peak; {WANTED:.0%} are wanted.")
+        print(f"The last step reached {share:.0%} of the peak; the bound is {WANTED:.0%}.")
         if any(line.others > harness.QUIET for line in lines):
             print("Other programs kept the machine busy (last column: cores); measure again later.")
     return share >= WANTED

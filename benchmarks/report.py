@@ -86,13 +86,13 @@ def _of_ours(result: Result) -> list[str]:
     if ours.external:
         found.append(f"{name}: not counted, it runs through {', '.join(ours.external)}")
     if ours.warm_s > WARM_S:
-        found.append(f"{name}: compiled again in {ours.warm_s:.1f} s, {WARM_S:.0f} s are enough")
+        found.append(f"{name}: compiled again in {ours.warm_s:.1f} s, bound {WARM_S:.0f} s")
     most, size = result.case.code_limit, ours.code_bytes
     if most is not None and size is not None and size > most:
-        found.append(f"{name}: {_kilobytes(size)} of object code, {_kilobytes(most)} are enough")
+        found.append(f"{name}: {_kilobytes(size)} of object code, bound {_kilobytes(most)}")
     if ours.error > EXACT * ours.direct_error:
         times = ours.error / ours.direct_error
-        found.append(f"{name}: {times:.0f} times the error of the plain sum, {EXACT:.0f} allowed")
+        found.append(f"{name}: {times:.0f} times the error of the plain sum, bound {EXACT:.0f}")
     return found
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from benchmarks.comparison import Result
 
 COLD_FACTOR = 2
-"""Bytes that each core writes to flush the caches, in sizes of the last-level cache."""
+"""Bytes that each core writes to flush the caches, as a multiple of the last-level cache."""
 
 
 HOT, COLD = "hot", "cold"
@@ -77,7 +77,7 @@ def main(family: str, plan: Plan, settings: harness.Settings) -> bool:
         print(f"missed: {problem}")
     for state, problems in rest:
         for problem in problems:
-            print(f"with {state} caches, where nothing is promised: {problem}")
+            print(f"with {state} caches, not counted: {problem}")
     every = [result for found in results.values() for result in found]
     if any(result.others > harness.QUIET for result in every):
         print("Other programs kept the machine busy (column others: cores); measure again later.")

@@ -75,9 +75,9 @@ def test_a_second_compilation_object_code_and_exactness_have_bounds() -> None:
     assert "| 7.9 s | 2900 kB |" in markdown([found])
     ours.warm_s, ours.direct_error, ours.about = 8.1, 9e-8, {"code_bytes": 3_100_000}
     assert missed([found]) == [
-        "C2D & more: compiled again in 8.1 s, 8 s are enough",
-        "C2D & more: 3100 kB of object code, 3000 kB are enough",
-        "C2D & more: 11 times the error of the plain sum, 10 allowed",
+        "C2D & more: compiled again in 8.1 s, bound 8 s",
+        "C2D & more: 3100 kB of object code, bound 3000 kB",
+        "C2D & more: 11 times the error of the plain sum, bound 10",
     ]
 
 
