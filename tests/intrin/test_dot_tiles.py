@@ -13,7 +13,7 @@ from blockwright.intrin.hardware import DOT_PRODUCTS, DotProduct
 from blockwright.intrin.registry import TensorIntrin
 from tests.intrin.test_hardware_operations import arrays
 
-M, N, K = 12, 32, 24
+M, N, K = 12, 96, 24
 
 
 def product(dot: DotProduct) -> ir.PrimFunc:
@@ -52,7 +52,7 @@ def tensorized(func: ir.PrimFunc, dot: DotProduct, rows: int, columns: int) -> b
     return sch
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(6, 16), (4, 8), (1, 32), (3, 4)])
+@pytest.mark.parametrize(("rows", "columns"), [(6, 16), (4, 8), (1, 32), (3, 4), (2, 24)])
 @pytest.mark.parametrize("name", DOT_PRODUCTS)
 def test_a_product_of_tiles_is_right(name: str, rows: int, columns: int) -> None:
     dot = DOT_PRODUCTS[name]
@@ -89,3 +89,36 @@ def test_names_outside_the_family_are_unknown(name: str) -> None:
     with pytest.raises(bw.BlockwrightError) as caught:
         TensorIntrin.get(name)
     assert caught.value.code == "BW220"
+
+
+@pytest.mark.parametrize(
+    ("target", "columns"), [("x86-64-v4+avx512vnni", 64), ("x86-64-v3+avxvnni", 16)]
+)
+def test_a_group_of_a_panel_is_one_vector_load(target: str, columns: int) -> None:
+    """The inner loop broadcasts words of A, loads vectors of B, and multiplies."""
+    dot = DOT_PRODUCTS["dot4_u8s8"]
+    rows, k = 4, 64
+    func = bw.from_source(f"""
+@T.prim_func
+def product(A: T.Buffer(({rows}, {k}), "uint8"), B: T.Buffer(({k // 4}, {columns}, 4), "int8"),
+            C: T.Buffer(({rows}, {columns}), "int32")):
+    for i, j, k in T.grid({rows}, {columns}, {k}):
+        with T.block("C"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                C[vi, vj] = 0
+            C[vi, vj] = C[vi, vj] + (T.Cast("int32", A[vi, vk])
+                                     * T.Cast("int32", B[vk // 4, vj, vk % 4]))
+""")
+    sch = bw.Schedule(func)
+    sch.cache_write("C", 0, "local")
+    i, j, k0 = sch.get_loops("C")
+    outer, inner = sch.split(k0, [None, 4])
+    sch.reorder(outer, i, j, inner)
+    sch.decompose_reduction("C", outer)
+    sch.tensorize(i, dot_tile_name(dot.name, rows, columns))
+    text = build(sch.func, target).source("asm")
+    assert "vpinsr" not in text
+    vectors = columns * 4 // (64 if "v4" in target else 32)
+    assert text.count("vpdpbusd") == rows * vectors
+    assert "vpbroadcastd" in text or "{1to16}" in text

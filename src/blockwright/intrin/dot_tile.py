@@ -14,6 +14,9 @@ from blockwright import ir
 from blockwright.intrin.hardware import DOT_PRODUCTS, DotProduct
 from blockwright.intrin.registry import TensorIntrin
 
+_LANES = 16
+"""Lanes of one dot product: a register of 512 bits; narrower targets split it."""
+
 _NAME = re.compile(r"(dot\d_\w+?)_(\d+)x(\d+)\Z")
 
 
@@ -84,20 +87,26 @@ def _meaning(dot: DotProduct, rows: int, columns: int) -> ir.PrimFunc:
 
 def _implementation(dot: DotProduct, rows: int, columns: int) -> ir.PrimFunc:
     a, b, c = _buffers(dot, rows, columns)
-    group, zero, one = dot.group, _index(0), _index(1)
-    wide = columns * group
-    lane = ir.Ramp(zero, one, columns) if columns > 1 else zero
-    element, count = ir.Ramp(zero, one, wide), ir.Broadcast(_index(group), wide)
-    panel = ir.BufferLoad(b, (ir.FloorDiv(element, count), ir.FloorMod(element, count)))
+    group = dot.group
+    chunks = [(n, min(_LANES, columns - n)) for n in range(0, columns, _LANES)]
     steps: list[ir.Stmt] = []
     for row in range(rows):
-        word = ir.BufferLoad(a, (_index(row), ir.Ramp(zero, one, group)))
-        left = ir.Shuffle((word,), tuple(range(group)) * columns)
-        at = (_index(row), lane)
-        total = ir.BufferLoad(c, at)
-        value = ir.Call(dot.name, (total, left, panel), total.dtype)
-        steps.append(ir.BufferStore(c, value, at))
+        word = ir.BufferLoad(a, (_index(row), _lanes(0, group)))
+        for first, count in chunks:
+            element, each = _lanes(first * group, count * group), _index(group)
+            place = ir.Broadcast(each, count * group)
+            panel = ir.BufferLoad(b, (ir.FloorDiv(element, place), ir.FloorMod(element, place)))
+            left = ir.Shuffle((word,), tuple(range(group)) * count)
+            at = (_index(row), _lanes(first, count))
+            total = ir.BufferLoad(c, at)
+            value = ir.Call(dot.name, (total, left, panel), total.dtype)
+            steps.append(ir.BufferStore(c, value, at))
     return _function("implementation", [a, b, c], ir.seq(steps))
+
+
+def _lanes(first: int, count: int) -> ir.Expr:
+    """Consecutive indices; a scalar for one."""
+    return ir.Ramp(_index(first), _index(1), count) if count > 1 else _index(first)
 
 
 TensorIntrin.add_family(dot_tile)

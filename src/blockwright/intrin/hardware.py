@@ -91,10 +91,16 @@ class DotProduct(msgspec.Struct, frozen=True):
         """The accumulator after one product; `x` and `y` have its type."""
         return c + x * y if self.exact else ir.Call("fma", (x, y, c), c.dtype)
 
-    def form(self, lanes: int, features: frozenset[str]) -> Form | None:
-        """The intrinsic for a number of lanes on a target with these features."""
-        rows = self.forms.get(lanes, ())
-        return next((form for form in rows if form.features <= features), None)
+    def form(self, lanes: int, features: frozenset[str]) -> tuple[int, Form] | None:
+        """The widest intrinsic of at most `lanes` lanes on a target with these features.
+
+        Returns its lanes, which divide `lanes`, and the intrinsic; None if there is none.
+        """
+        for width in sorted(self.forms, reverse=True):
+            usable = [form for form in self.forms[width] if form.features <= features]
+            if usable and lanes % width == 0:
+                return width, usable[0]
+        return None
 
 
 def _x86(name: str, elements: str, wide: str, narrow: str) -> dict[int, tuple[Form, ...]]:

@@ -57,7 +57,7 @@ from blockwright.ir.annotations import DIM_ALIGN
 from blockwright.ir.dtype import HANDLE, INT64
 from blockwright.lower.blocks import MATCH_BUFFER, TOUCHED_REGION
 from blockwright.lower.context import LowerContext, function_analyzer
-from blockwright.lower.rewrite import fold, vector_binary, walk_code
+from blockwright.lower.rewrite import contiguous_digits, fold, vector_binary, walk_code
 from blockwright.lower.widen import widen
 from blockwright.support import BuildError
 
@@ -178,7 +178,7 @@ class _Flatten(Mutator):
         if lanes > 1:
             base = fold(E.Mul, offset, const(lanes, offset.dtype))
             return E.Ramp(base, const(1, base.dtype), lanes)
-        return offset
+        return contiguous_digits(offset, self.analyzer)
 
     def _wide(self, index: Expr) -> Expr:
         return widen(index, self.sorts)

@@ -23,8 +23,10 @@ from blockwright.ir import (
     cast_to,
     collect,
     const,
+    const_int,
     is_const_int,
     seq,
+    substitute,
 )
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
@@ -266,6 +268,49 @@ def _affine(cls: type[E.BinaryOp], a: Expr, b: Expr, lanes: int) -> Expr | None:
     else:
         base, step = fold(cls, base_a, base_b), fold(cls, step_a, step_b)
     return E.Broadcast(base, lanes) if is_const_int(step, 0) else E.Ramp(base, step, lanes)
+
+
+def contiguous_digits(index: Expr, analyzer: Analyzer) -> Expr:
+    """Write a sum of quotients and remainders of lanes as a ramp where it is one.
+
+    Before: T.ramp(0, 1, 64) // 4 * 4 + T.ramp(0, 1, 64) % 4
+    After:  T.ramp(0, 1, 64)
+    """
+    divided = any(isinstance(n, (E.FloorDiv, E.FloorMod)) for n in walk_code(index))
+    ramps = {n for n in walk_code(index) if isinstance(n, E.Ramp)}
+    if index.dtype.lanes == 1 or not divided or not ramps or reads_memory(index):
+        return index
+    lanes, element = index.dtype.lanes, index.dtype.element
+    lane = Var("lane", element)
+    scalar = _InLane(lane)(index)
+    known = analyzer.copy()
+    known.bind(lane, Range(const(0, element), const(lanes, element)))
+    first, second = (known.simplify(substitute(scalar, {lane: const(k, element)})) for k in (0, 1))
+    step = const_int(known.simplify(E.Sub(second, first)))
+    if step is None:
+        return index
+    line = E.Add(first, E.Mul(lane, const(step, element)))
+    if not known.prove(E.EQ(scalar, line)):
+        return index
+    return E.Ramp(first, const(step, element), lanes) if step else E.Broadcast(first, lanes)
+
+
+class _InLane(Mutator):
+    """The value of a vector of indices in one lane."""
+
+    def __init__(self, lane: Var) -> None:
+        super().__init__()
+        self.lane = lane
+
+    def rewrite_Ramp(self, node: E.Ramp) -> Node:
+        lane = cast_to(self.lane, node.base.dtype)
+        return E.Add(node.base, E.Mul(lane, node.stride))
+
+    def rewrite_Broadcast(self, node: E.Broadcast) -> Node:
+        return node.value
+
+    def rewrite_Cast(self, node: E.Cast) -> Node:
+        return E.Cast(node.type.element, self(node.value))
 
 
 def broadcast(value: Expr, lanes: int) -> Expr:

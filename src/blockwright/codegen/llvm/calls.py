@@ -26,6 +26,7 @@ from blockwright.ir import expr as E
 from blockwright.support import BuildError
 
 if TYPE_CHECKING:
+    from blockwright.codegen.llvm.emitter import FunctionEmitter
     from blockwright.codegen.llvm.expr import ExprEmitter
 
 for _row in (
@@ -180,17 +181,52 @@ def _reinterpret(c: ExprEmitter, expr: Call) -> Value:
 
 
 def _dot(c: ExprEmitter, expr: Call) -> Value:
-    """A dot product of lanes: the target's instruction, or its meaning in elementary operations."""
+    """A dot product of lanes: instructions of the target, or elementary operations."""
     dot, lanes = DOT_PRODUCTS[expr.op], expr.dtype.lanes
-    form = dot.form(lanes, c.e.module.target.feature_set)
-    if form is None:
+    found = dot.form(lanes, c.e.module.target.feature_set)
+    if found is None:
         return c.value(dot.meaning(*expr.args))
-    total, *factors = (c.value(arg) for arg in expr.args)
-    a, b = (c.e.bitcast(v, vector(form.element, dot.group * lanes)) for v in factors)
-    pair = (b, a) if form.swapped else (a, b)
-    if form.adds:
-        return c.e.intrinsic(form.intrinsic, total.type, total, *pair)
-    return c.e.binary("add", total, c.e.intrinsic(form.intrinsic, total.type, *pair))
+    width, form = found
+    total, a, b = (c.value(arg) for arg in expr.args)
+    parts: list[Value] = []
+    for start in range(0, lanes, width):
+        first, count = start * dot.group, width * dot.group
+        factors = [
+            c.e.bitcast(_slice(c.e, v, first, count), vector(form.element, count)) for v in (a, b)
+        ]
+        sums, pair = _slice(c.e, total, start, width), factors[::-1] if form.swapped else factors
+        if form.adds:
+            parts.append(c.e.intrinsic(form.intrinsic, sums.type, sums, *pair))
+        else:
+            products = c.e.intrinsic(form.intrinsic, sums.type, *pair)
+            parts.append(c.e.binary("add", sums, products))
+    return _joined(c.e, parts)
+
+
+def _slice(e: FunctionEmitter, value: Value, start: int, count: int) -> Value:
+    """Consecutive lanes of a vector."""
+    if count == lanes_of(value.type):
+        return value
+    return e.shuffle(value, value, range(start, start + count))
+
+
+def _joined(e: FunctionEmitter, parts: list[Value]) -> Value:
+    """One vector of vectors of equal length."""
+    while len(parts) > 1:
+        pairs = zip(parts[::2], parts[1::2], strict=False)
+        count = 2 * lanes_of(parts[0].type)
+        if len(parts) % 2:
+            return _appended(e, parts)
+        parts = [e.shuffle(x, y, range(count)) for x, y in pairs]
+    return parts[0]
+
+
+def _appended(e: FunctionEmitter, parts: list[Value]) -> Value:
+    """One vector of an odd number of vectors: the rest is padded to equal length."""
+    front, back = _joined(e, parts[:-1]), parts[-1]
+    long, short = lanes_of(front.type), lanes_of(back.type)
+    padded = e.shuffle(back, back, [*range(short), *[0] * (long - short)])
+    return e.shuffle(front, padded, range(long + short))
 
 
 # -------------------------------------------------------------------- reductions
