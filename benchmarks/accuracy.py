@@ -107,7 +107,9 @@ def measure(case: Case) -> Measured:
             module = _Module(case.fn, args[1:] if case.constant else [])
             model = bw.compile(module, tuple(given), dynamic_shapes=_symbols(case))
             text = model.show("schedule")
-            rules = "+".join(dict.fromkeys(re.findall(r"^# \S+: rule (\w+)", text, re.MULTILINE)))
+            rules = "+".join(
+                dict.fromkeys(re.findall(r"^# \S+: strategy (\w+)", text, re.MULTILINE))
+            )
         ours, eager = 0.0, 0.0
         for draw in range(len(CONSTANTS) if kind == "constant" else 1):
             args = _arguments(case, kind, draw)
@@ -421,7 +423,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--over", action="store_true", help="print cases that exceed the limit")
     options = parser.parse_args(arguments)
     many = 0
-    print(f"{'case':<34} {'rules':<20} {'data':<9} {'ours':>8} {'PyTorch':>8} {'ratio':>6}")
+    print(f"{'case':<34} {'strategies':<20} {'data':<9} {'ours':>8} {'PyTorch':>8} {'ratio':>6}")
     for case in cases():
         if options.only and not any(part in case.name for part in options.only):
             continue
