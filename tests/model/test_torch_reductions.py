@@ -101,3 +101,20 @@ def test_extremes_along_an_axis_beside_an_empty_one(agrees: Any) -> None:
         shapes=[{0: Dim("rows", min=0, max=9)}],
         others=[(torch.randn(0, 4),)],
     )
+
+
+def test_logsumexp_over_axes_that_are_empty_at_a_call(agrees: Any) -> None:
+    """PyTorch's decomposition takes a maximum, which fails where `logsumexp` gives -inf."""
+    extreme = torch.tensor([[torch.inf, -torch.inf, torch.nan, 3e38, -3e38]]).repeat(2, 1)
+    agrees(
+        lambda x: (
+            x.logsumexp(0),
+            x.logsumexp((0, -1)),
+            x.logsumexp(1, keepdim=True),
+            x.half().logsumexp(0),
+            x.nan_to_num().clamp(-9, 9).int().logsumexp(0),
+        ),
+        torch.randn(6, 5),
+        shapes=[{0: Dim("n", max=99)}],
+        others=[(torch.zeros(0, 5),), (torch.randn(1, 5),), (extreme,)],
+    )

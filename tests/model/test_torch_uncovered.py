@@ -1,5 +1,8 @@
 """Models that cannot be compiled: everything that stands in the way is listed at once."""
 
+# Lambdas take tensors; what reads them does not say so.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import re
@@ -213,3 +216,79 @@ def test_options_of_another_type_are_refused() -> None:
             bw.compile(Changes(""), (x,), options=options)
     with pytest.raises(bw.OptionError, match="BW908"):
         bw.compile(Changes(""), (x.numpy(),))
+
+
+class BesideSizes(nn.Module):
+    def __init__(self, call: Any) -> None:
+        super().__init__()
+        self.call = call
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.call(x, x.shape[0])
+
+
+USES_OF_CONDITIONS: dict[str, Any] = {
+    "clamp max": lambda x, n: x.clamp(-1, n > 6),
+    "clamp min": lambda x, n: x.clamp(min=n != 6, max=2.0),
+    "where": lambda x, n: torch.where(x > 0, n > 6, False),
+    "masked_fill": lambda x, n: x.masked_fill(x > 0, n / 7 > 1),
+    "factor": lambda x, n: x * torch.sym_not(n <= 6),
+    "both": lambda x, n: x * ((n > 6) & (n < 9)),
+    "result": lambda x, n: (x, n > 6),
+}
+
+
+@pytest.mark.parametrize("use", USES_OF_CONDITIONS)
+def test_conditions_on_sizes_are_not_dropped(use: str) -> None:
+    """`clamp` ignored a bound that was a condition, and `where` took it for zero."""
+    shapes = ({0: torch.export.Dim("n", min=2, max=99)},)
+    with pytest.raises(bw.ImporterError, match="condition on sizes") as caught:
+        bw.compile(
+            BesideSizes(USES_OF_CONDITIONS[use]), (torch.randn(6, 5),), dynamic_shapes=shapes
+        )
+    assert caught.value.code == ("BW506" if use == "result" else "BW507")
+
+
+def test_attributes_that_depend_on_sizes_are_refused() -> None:
+    shapes = ({0: torch.export.Dim("n", min=2, max=99)},)
+    model = BesideSizes(lambda x, n: nn.functional.elu(x, alpha=n / 3))
+    with pytest.raises(bw.ImporterError, match=r"elu: alpha is .* not a number"):
+        bw.compile(model, (torch.randn(6, 5),), dynamic_shapes=shapes)
+
+
+class Stored(nn.Module):
+    def __init__(self, values: torch.Tensor) -> None:
+        super().__init__()
+        self.register_buffer("stored", values)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        stored = self.stored
+        assert isinstance(stored, torch.Tensor)
+        return x * stored.float(), stored
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16])
+def test_stored_tensors_of_types_that_numpy_lacks(dtype: torch.dtype) -> None:
+    x, values = torch.randn(3, 5), torch.tensor([0.0, -0.0, 0.1, -300.0, float("nan")]).to(dtype)
+    product, stored = bw.compile(Stored(values), (x,))(x)
+    assert stored.dtype is dtype
+    torch.testing.assert_close(stored.float(), values.float(), rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(product, x * values.float(), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        torch.ones(5).to(torch.float8_e4m3fnuz),
+        torch.ones(5).to(torch.float8_e8m0fnu),
+        torch.ones(5, dtype=torch.complex64),
+        torch.empty(5, dtype=vars(torch)["uint4"]),
+    ],
+    ids=lambda values: str(values.dtype),
+)
+def test_stored_tensors_of_other_types_are_named(values: torch.Tensor) -> None:
+    model = Stored(values)
+    model.forward = lambda x: (x, model.stored)
+    with pytest.raises(bw.ImporterError, match=r"BW504.*'stored'.*element type") as caught:
+        bw.compile(model, (torch.randn(3, 5),))
+    assert caught.value.help

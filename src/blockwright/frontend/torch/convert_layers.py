@@ -404,13 +404,13 @@ def _elu(
     imp: Importer,
     node: Any,
     x: Any,
-    alpha: float = 1.0,
-    scale: float = 1.0,
-    input_scale: float = 1.0,
+    alpha: Any = 1.0,
+    scale: Any = 1.0,
+    input_scale: Any = 1.0,
 ) -> Any:
-    if scale != 1 or input_scale != 1:
+    if any(isinstance(v, ir.Expr) or v != 1 for v in (scale, input_scale)):
         raise ImporterError("elu with scale or input_scale is not supported", code="BW507")
-    return imp.builder.op("elu", x, alpha=float(alpha))
+    return imp.builder.op("elu", x, alpha=alpha if isinstance(alpha, ir.Expr) else float(alpha))
 
 
 @TABLE.row("nn.prelu")

@@ -19,16 +19,23 @@ if TYPE_CHECKING:
 TABLE = Registry()
 _INT64, _FLOAT64 = ir.dtype_of("int64"), ir.dtype_of("float64")
 
+CONDITIONS = frozenset(
+    {f"operator.{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge", "and", "and_", "or_")}
+    | {"torch.sym_not"}
+)
+"""Functions whose result is a condition on sizes."""
+
+
+class Condition:
+    """A condition on sizes. Assertions may use it: ranges and guards already imply it."""
+
+
+CONDITION = Condition()
+
 
 @TABLE.overload("aten.sym_size.int")
 def _sym_size(imp: Importer, node: Any, x: Any, dim: int) -> Any:
     return dims_of(x)[axis_of(dim, len(dims_of(x)))]
-
-
-@TABLE.overload(*(f"operator.{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge", "and")))
-def _condition(imp: Importer, node: Any, *sizes: Any) -> Any:
-    """Ignore a condition on sizes that the exporter asserts; the ranges of symbols imply it."""
-    return None
 
 
 def _is_float(value: Any) -> bool:

@@ -27,8 +27,11 @@ from blockwright.frontend.torch.operands import (
     EVALUATION,
     Converter,
     Registry,
+    axis_of,
     cast_to,
     dims_of,
+    element_of,
+    is_half,
     node_shape,
     norm,
     reshape,
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from blockwright.frontend.torch.importer import Importer
 
 TABLE = Registry()
+_FLOAT32 = ir.dtype_of("float32")
 
 # Calls without a result that can be dropped: assertions that the annotations imply.
 IGNORED = frozenset(
@@ -80,12 +84,14 @@ def _addmm(
         beta, alpha = (stored_number(factor, dtype) for factor in (beta, alpha))
 
     def scaled(value: Any, factor: Any) -> Any:
-        if factor == 1:
+        if not isinstance(factor, ir.Expr) and factor == 1:
             return value
         return imp.builder.op("multiply", value, scalar=factor, scalar_side="right")
 
     product = scaled(imp.builder.op("matmul", a, b), alpha)
-    return product if beta == 0 else imp.builder.op("add", product, scaled(bias, beta))
+    if not isinstance(beta, ir.Expr) and beta == 0:
+        return product
+    return imp.builder.op("add", product, scaled(bias, beta))
 
 
 @TABLE.row("attention")
@@ -188,6 +194,25 @@ def _log_softmax(imp: Importer, node: Any, x: Any, dim: int, dtype: Any = None) 
     if isinstance(dtype, ir.DType):
         x = cast_to(imp, x, dtype)
     return _along(imp, "log_softmax", x, dim)
+
+
+@TABLE.overload("aten.logsumexp.default")
+def _logsumexp(imp: Importer, node: Any, x: Any, dim: Any, keepdim: bool = False) -> Any:
+    """log(sum(exp(x))), computed in float32 or wider; minus infinity over no elements.
+
+    PyTorch's decomposition subtracts the maximum element, which must exist for `aten.amax`.
+    """
+    dtype, op = result_type(node), imp.builder.op
+    x = cast_to(imp, x, _FLOAT32 if is_half(dtype) else dtype)
+    rank = len(dims_of(x))
+    dims = (dim,) if isinstance(dim, int) else dim
+    axes = tuple(axis_of(a, rank) for a in dims) if dims and rank else tuple(range(rank))
+    largest = op("max", x, axes=axes, keepdims=True)
+    zero = element_of(imp, 0, x.tensor_info.dtype)
+    shift = op("where", op("isinf", largest), zero, largest)
+    powers = op("exp", op("subtract", x, shift))
+    total = op("log", op("sum", powers, axes=axes, keepdims=keepdim))
+    return cast_to(imp, op("add", total, reshape(imp, shift, dims_of(total))), dtype)
 
 
 def _along(imp: Importer, name: str, x: Any, dim: int) -> Any:

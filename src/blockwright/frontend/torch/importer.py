@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from blockwright import ir
+from blockwright.frontend.torch.convert_sizes import CONDITION, CONDITIONS
 from blockwright.frontend.torch.converters import CONVERTERS, IGNORED
 from blockwright.frontend.torch.decompose import with_known_operators
 from blockwright.frontend.torch.guards import checked_guards, common_factors
@@ -33,20 +34,29 @@ from blockwright.runtime.refused import require_data
 from blockwright.runtime.results import remember_class
 from blockwright.support import BlockwrightError, ImporterError
 
-KNOWN = frozenset(CONVERTERS) | IGNORED
+KNOWN = frozenset(CONVERTERS) | IGNORED | CONDITIONS
 """Overloads that are imported directly; others are decomposed."""
 
 
 def to_numpy(tensor: Any, path: str) -> np.ndarray[Any, Any]:
-    """The model parameter at `path` as a contiguous array; bfloat16 keeps its bits."""
-    import ml_dtypes
+    """The model parameter at `path` as a contiguous array; types that NumPy lacks keep their bits.
+
+    Raises: ImporterError BW504 for an element type without a counterpart.
+    """
     import torch
 
     require_data(tensor, f"the model's {path!r}")
+    try:
+        stored = torch_dtype(tensor.dtype).numpy()
+    except ImporterError as error:
+        raise ImporterError(
+            f"the model's {path!r}: {error.message}", code=error.code, help=error.help
+        ) from error
     value = tensor.detach().cpu().contiguous()
-    if value.dtype is torch.bfloat16:
-        return value.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return value.numpy()
+    if stored.isbuiltin == 1:
+        return value.numpy()
+    bits = {1: torch.uint8, 2: torch.int16}[stored.itemsize]  # bfloat16 and the 8-bit floats
+    return value.view(bits).numpy().view(stored)
 
 
 class Importer:
@@ -214,6 +224,8 @@ class Importer:
         name = target_name(node.target)
         if name in IGNORED:
             return None
+        if name in CONDITIONS:
+            return CONDITION
         try:
             args = [self.operand(a) for a in node.args]
             kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
@@ -226,7 +238,14 @@ class Importer:
     def operand(self, value: Any) -> Any:
         """Convert an fx argument: graph nodes to their values, containers recursively."""
         if type(value).__name__ == "Node":
-            return self.values[value.name]
+            result = self.values[value.name]
+            if result is CONDITION:
+                raise ImporterError(
+                    f"{value.name} is a condition on sizes, which is not supported as an operand",
+                    code="BW507",
+                    help="compare tensors, as in torch.full((), x.shape[0]) > 5",
+                )
+            return result
         if isinstance(value, (list, tuple)):
             return [self.operand(v) for v in cast("list[Any] | tuple[Any, ...]", value)]
         if type(value).__name__ == "dtype":
@@ -268,7 +287,14 @@ class Importer:
                 code="BW506",
                 help="return only tensors; constants are known without a call",
             )
-        return self.values[value.name]
+        result = self.values[value.name]
+        if result is CONDITION:
+            raise ImporterError(
+                "an output of the model is a condition on sizes, not a tensor",
+                code="BW506",
+                help="return tensors alone, such as torch.full((), x.shape[0]) > 5",
+            )
+        return result
 
     def _output_tree(self, results: list[Any]) -> Any:
         """The model's output structure with result numbers as leaves (see `runtime.executable`)."""

@@ -56,19 +56,22 @@ class Registry:
 
 
 def torch_dtype(dtype: Any) -> ir.DType:
-    """Element type of a torch dtype; complex and quantized types have no counterpart."""
+    """Element type of a torch dtype; complex, quantized and sub-byte types have no counterpart."""
     name = str(dtype).removeprefix("torch.")
     try:
-        return ir.dtype_of(name)
-    except IRError as error:
-        raise ImporterError(
-            f"element type {name} is not supported",
-            code="BW504",
-            help="convert to a real type before: instead of complex numbers, use "
-            "real and imaginary parts"
-            if name.startswith("complex")
-            else "convert to another type before",
-        ) from error
+        result = ir.dtype_of(name)
+    except IRError:
+        result = None
+    if result is not None and (result.is_bool or result.bits >= 8):
+        return result
+    raise ImporterError(
+        f"element type {name} is not supported",
+        code="BW504",
+        help="convert to a real type before: instead of complex numbers, use "
+        "real and imaginary parts"
+        if name.startswith("complex")
+        else "convert to another type before",
+    )
 
 
 def is_tensor(value: Any) -> bool:
