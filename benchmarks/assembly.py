@@ -69,7 +69,7 @@ def _in_process_of_its_own(family: str, name: str, target: str, path: Path) -> N
 
 
 def record(family: str, name: str, target: str, path: str) -> None:
-    """Compile one case and write ``{kernel: {rule, trace, assembly}}`` to ``path``."""
+    """Compile one case and write ``{kernel: {strategy, trace, assembly}}`` to ``path``."""
     exe = _compiled(family, name, target)
     scheduled = exe.stages["schedule_programs"].functions
     kernels: dict[str, dict[str, str]] = {}
@@ -77,7 +77,7 @@ def record(family: str, name: str, target: str, path: str) -> None:
         func: Any = scheduled.get(unit.name)
         trace = exe.context.traces.get(unit.name)
         kernels[unit.name] = {
-            "rule": "" if func is None else str(func.attrs.get("schedule_strategy")),
+            "strategy": "" if func is None else str(func.attrs.get("schedule_strategy")),
             "trace": "" if trace is None else trace.as_python(),
             "assembly": exe.library.source("asm", unit.name, complete=True),
         }
@@ -112,7 +112,7 @@ def _compare(after: Path, before: Path, title: str) -> bool:
         if missing[code]:
             missing[code] -= 1
         else:
-            changed.append(f"{name} ({kernel['rule']})")
+            changed.append(f"{name} ({kernel['strategy']})")
     gone = sum(missing.values())
     if changed or gone:
         print(f"{title}: {len(changed)} of {len(new)} differ: {', '.join(changed)}")

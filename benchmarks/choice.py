@@ -131,7 +131,7 @@ def built(shape: Shape, point: Point | None, target: Target) -> Built:
     pack = Kernel.built(packs[0].pack, target) if packs else None
     packed = tuple(const_int(d) or 0 for d in packs[0].packed.shape) if packs else ()
     return Built(
-        str(point or "rule"),
+        str(point or "strategy"),
         estimated.seconds,
         estimated.limits,
         Kernel.built(kernel, target),

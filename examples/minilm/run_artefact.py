@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 COMPILER_ROOMS = (
     *("ir", "arith", "target", "analysis", "script", "intrin", "interp", "verify", "schedule"),
-    *("ops", "graph", "lower", "codegen", "build", "rules", "records", "passes", "tune"),
+    *("ops", "graph", "lower", "codegen", "build", "measure", "strategies", "cost", "passes"),
     "frontend",
 )
 HEAVY = ("torch", "transformers", "llvmlite")

@@ -140,13 +140,15 @@ def with_current_names(options: Mapping[str, Any]) -> dict[str, Any]:
 def _check_options(settings: dict[str, Any]) -> None:
     """Raise OptionError BW928 for unknown options or strategies, and for invalid values."""
     _check_names("option", settings, OPTIONS)
-    rules = settings.get("disabled_strategies", ())
-    if isinstance(rules, str):
+    disabled = settings.get("disabled_strategies", ())
+    if isinstance(disabled, str):
         raise OptionError(
-            "disabled_strategies must be a list of names", code="BW928", help=f'write ["{rules}"]'
+            "disabled_strategies must be a list of names",
+            code="BW928",
+            help=f'write ["{disabled}"]',
         )
     require_kind(
-        rules,
+        disabled,
         (list, tuple, set, frozenset, dict),
         "disabled_strategies must be a list of names",
         OptionError,
@@ -154,7 +156,7 @@ def _check_options(settings: dict[str, Any]) -> None:
         'write ["name"]',
     )
     _check_stages(settings.get("stages", STAGES))
-    _check_names("strategy", rules, [rule.name for rule in STRATEGIES])
+    _check_names("strategy", disabled, [each.name for each in STRATEGIES])
     for name in ("log_queries", "winograd"):
         require_kind(
             settings.get(name, False),

@@ -125,7 +125,7 @@ class CompiledModel(Executable):
                 func = module[name]
                 parts.append(f"# {name}: strategy {func.attrs.get('schedule_strategy')}")
                 refusals = self.context.refusals.get(name, ())
-                parts += [f"#   not {rule}: {reason}" for rule, reason in refusals]
+                parts += [f"#   not {name}: {reason}" for name, reason in refusals]
                 notes = (n for n in self.context.notes if n.startswith(f"{name}: "))
                 parts += [f"#   {note}" for note in notes]
                 parts.append(trace.as_python())

@@ -70,13 +70,13 @@ def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
             ctx.variants[name] = result.variants
         if result.note:
             ctx.notes.append(f"{name}: {result.note}")
-        for rule, fault in result.faults:
-            ctx.notes.append(f"{name}: rule {rule} failed: {fault}")
-            created = {"unscheduled": "no rule", rule: "the same rule"}.get(
-                result.strategy, f"rule {result.strategy}"
+        for strategy, fault in result.faults:
+            ctx.notes.append(f"{name}: strategy {strategy} failed: {fault}")
+            created = {"unscheduled": "no strategy", strategy: "the same strategy"}.get(
+                result.strategy, f"strategy {result.strategy}"
             )
             message = (
-                f"rule {rule} failed for {name} ({fault}); it was scheduled by {created}. "
+                f"strategy {strategy} failed for {name} ({fault}); it was scheduled by {created}. "
                 "The result is correct, but may be slow"
             )
             warnings.warn(BlockwrightWarning(message, code="BW645", help=_REPORT), stacklevel=2)
