@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
+
 from blockwright import ir
 from blockwright.analysis.sizes import divides_by_zero
 from blockwright.arith import Analyzer
@@ -57,13 +60,27 @@ def impossible_size(info: ir.Info) -> str | None:
         return None
     total = 1 if info.dtype is None else info.dtype.nbytes
     for dim in info.shape:
-        value = ir.const_int(dim)
+        value = _value(dim)
         if not dim.dtype.is_int or (value is not None and value < 0):
             return "a size must be an integer of at least 0"
         if value is None and divides_by_zero(dim):
             return "a size divides by 0"
         total *= max(_factor(dim) if value is None else value, 1)
     return f"{total} bytes exceed the maximum size of a tensor" if total > _MOST_BYTES else None
+
+
+_EXACT: dict[type[ir.BinaryOp], Callable[[int, int], int]] = {
+    ir.Add: operator.add, ir.Sub: operator.sub, ir.Mul: operator.mul, ir.Min: min, ir.Max: max,
+}  # fmt: skip
+
+
+def _value(dim: ir.Expr) -> int | None:
+    """The exact value of a size without symbols, also if it does not fit 64 bits; else None."""
+    function = _EXACT.get(type(dim)) if isinstance(dim, ir.BinaryOp) else None
+    if function is None or not isinstance(dim, ir.BinaryOp):
+        return ir.const_int(dim)
+    a, b = _value(dim.a), _value(dim.b)
+    return None if a is None or b is None else function(a, b)
 
 
 def _factor(dim: ir.Expr) -> int:

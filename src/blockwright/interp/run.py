@@ -32,6 +32,7 @@ from blockwright.ir import (
 from blockwright.ir.attributes import LOWER_BOUND, NOALIAS, UPPER_BOUND
 from blockwright.runtime.results import has_shared_elements
 from blockwright.support import InterpretError
+from blockwright.support.kinds import number_text
 from blockwright.support.stack import deep, in_room
 
 _DEEP = 100
@@ -316,7 +317,7 @@ def _scalar(func: PrimFunc, var: Var, value: Any) -> Any:
         )
     if not var.dtype.min_value <= number <= var.dtype.max_value:
         raise InterpretError(
-            f"{func.name}: scalar {var.name}: {number} does not fit {var.dtype}",
+            f"{func.name}: scalar {var.name}: {number_text(number)} does not fit {var.dtype}",
             code="BW702",
             help="pass a number in range",
         )

@@ -18,6 +18,7 @@ from blockwright.ir.expr import Expr, ExprLike, FloatImm, IntImm, Var
 from blockwright.ir.op import op_row, result_type
 from blockwright.ir.stmt import SeqStmt, Stmt
 from blockwright.support import IRError
+from blockwright.support.kinds import is_huge, number_text
 
 _BOOLS: tuple[type, ...] = (bool, np.bool_)
 _INTS: tuple[type, ...] = (int, np.integer)
@@ -31,6 +32,12 @@ def const(value: int | float | bool, dtype: DType | str) -> Expr:
         IRError: BW207 for an integer out of range of the type (`cast_to` reduces modulo 2**n).
     """
     type_ = dtype_of(dtype)
+    if is_huge(value):
+        raise IRError(
+            f"{number_text(value)} does not fit {type_}",
+            code="BW207",
+            help='write float("inf"), or a number that the type holds',
+        )
     if type_.lanes > 1:
         return E.Broadcast(const(value, type_.element), type_.lanes)
     if type_.is_float:

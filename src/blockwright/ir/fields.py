@@ -18,6 +18,7 @@ import numpy as np
 from blockwright import ir
 from blockwright.ir.node import Node
 from blockwright.support import Diagnostic, Span
+from blockwright.support.kinds import is_huge
 
 _Test = Callable[[Any], bool]
 _WIDER: dict[Any, tuple[type, ...]] = {
@@ -29,26 +30,31 @@ _MOST = 20  # maximum number of problems reported per program
 
 
 def field_problems(root: Node) -> list[Diagnostic]:
-    """Fields of all reachable nodes whose value does not match the annotation (BW259)."""
+    """Fields of all reachable nodes whose value does not match the annotation (BW259).
+
+    A node without a span is reported at the nearest enclosing node that has one.
+    """
     result: list[Diagnostic] = []
     seen: set[int] = set()
-    queue: list[Any] = [root]
+    queue: list[tuple[Any, Span | None]] = [(root, None)]
     while queue and len(result) < _MOST:
-        value = queue.pop()
+        value, span = queue.pop()
         if isinstance(value, Node):
             if id(value) not in seen:
                 seen.add(id(value))
-                result += _of_node(value)
-                queue += [getattr(value, name) for name in reversed(value.__struct_fields__)]
+                span = value.span if isinstance(value.span, Span) else span
+                result += _of_node(value, span)
+                fields = [getattr(value, name) for name in reversed(value.__struct_fields__)]
+                queue += [(field, span) for field in fields]
         elif isinstance(value, (tuple, list)):
-            queue += reversed(cast("list[Any]", value))
+            queue += [(item, span) for item in reversed(cast("list[Any]", value))]
         elif isinstance(value, Mapping):
-            queue += reversed(list(cast("Mapping[Any, Any]", value).values()))
+            items = list(cast("Mapping[Any, Any]", value).values())
+            queue += [(item, span) for item in reversed(items)]
     return result
 
 
-def _of_node(node: Node) -> list[Diagnostic]:
-    span = node.span if isinstance(node.span, Span) else None
+def _of_node(node: Node, span: Span | None) -> list[Diagnostic]:
     kind = type(node).__name__
     result: list[Diagnostic] = []
     for name, (holds, expected) in _tests(type(node)).items():
@@ -56,6 +62,8 @@ def _of_node(node: Node) -> list[Diagnostic]:
         if not holds(value):
             text = f"{kind}.{name} holds {_shown(value)}, not {expected}"
             result.append(Diagnostic("BW259", text, span))
+        elif (fault := _unusable(value)) is not None:
+            result.append(Diagnostic("BW259", f"{kind}.{name} holds {fault}", span))
     if isinstance(node, ir.IRModule) and not result:
         for name, function in node.functions.items():
             if not isinstance(function, (ir.PrimFunc, ir.GraphFunction)):
@@ -64,8 +72,30 @@ def _of_node(node: Node) -> list[Diagnostic]:
     return result
 
 
+def _unusable(value: Any) -> str | None:
+    """Why compiled code cannot hold a field, apart from nested nodes: a text that is not a C string
+    in UTF-8, or an integer beyond the range of float64."""
+    if isinstance(value, str):
+        if "\0" in value:
+            return f"the text {value[:60]!a} with a NUL character"
+        if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+            return f"the text {value[:60]!a} with half of a surrogate pair"
+        return None
+    if is_huge(value):
+        return f"an integer of {value.bit_length()} bits, which fits no type"
+    if isinstance(value, Mapping):
+        items = cast("Mapping[Any, Any]", value)
+        value = [*items.keys(), *items.values()]
+    if not isinstance(value, (tuple, list)):
+        return None
+    faults = map(_unusable, cast("Iterable[Any]", value))
+    return next((fault for fault in faults if fault is not None), None)
+
+
 def _shown(value: Any) -> str:
     """Short description of a value: its repr for scalars, otherwise its class and item classes."""
+    if is_huge(value):
+        return f"an integer of {value.bit_length()} bits"
     if value is None or isinstance(value, (bool, int, float, str)):
         return repr(value)[:60]
     if isinstance(value, (tuple, list)):

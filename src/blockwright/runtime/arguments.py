@@ -38,6 +38,7 @@ from blockwright.runtime.ffi import tvm_ffi
 from blockwright.runtime.refused import refuse_numpy, refuse_torch
 from blockwright.runtime.results import describe, require_apart, require_distinct
 from blockwright.support import ArgumentError
+from blockwright.support.kinds import number_text
 from blockwright.support.uncopied import Uncopied
 
 
@@ -247,7 +248,7 @@ class NativeFunction(Uncopied):
         number: Any = cast("Any", value).item() if isinstance(value, np.generic) else value
         if isinstance(number, int) and not -(2**63) <= number < 2**63:
             raise ArgumentError(
-                f"{self._label(index)} is {number}, which does not fit 64 bits",
+                f"{self._label(index)} is {number_text(number)}, which does not fit 64 bits",
                 code="BW702",
                 help="pass such a number in an array of one element",
             )

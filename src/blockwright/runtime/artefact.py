@@ -179,8 +179,14 @@ def require_path(path: Any, remedy: str) -> None:
         remedy,
     )
     name = os.fsdecode(path)
-    if not name or "\0" in name:
-        fault = "holds a NUL character" if name else "is empty"
+    fault = None if name else "is empty"
+    if "\0" in name:
+        fault = "holds a NUL character"
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError as error:
+        fault = f"holds {name[error.start]!a}, which file names cannot"
+    if fault is not None:
         raise ArtefactError(f"the path of an artefact {fault}", code="BW805", help=remedy)
 
 

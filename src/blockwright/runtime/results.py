@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from blockwright.support import ArgumentError
+from blockwright.support.kinds import is_huge
 
 _WORK = 100_000  # limit of NumPy's search for an overlap of two strided arrays, in candidates
 
@@ -96,8 +97,8 @@ def collect(tree: Any, given: Any, path: str, found: list[Any], words: Words) ->
         return
     if tree is None or "constant" in tree:
         expected = "None" if tree is None else tree["constant"]
-        if repr(given) != expected:
-            plain = isinstance(given, (bool, int, float, str))
+        plain = isinstance(given, (bool, int, float, str)) and not is_huge(given)
+        if is_huge(given) or repr(given) != expected:
             raise ArgumentError(
                 f"{path} is {repr(given) if plain else describe(given)}, where "
                 f"{words.model} {expected}",

@@ -10,8 +10,10 @@ import os
 
 from blockwright.runtime.ffi import loaded_function
 from blockwright.support import ArgumentError, OptionError
+from blockwright.support.kinds import number_text
 
 MAX_THREADS = 512
+_MOST_DIGITS = 18  # fits 64 bits, also with leading zeros
 ENVIRONMENT = "BLOCKWRIGHT_NUM_THREADS"
 
 _pending: dict[str, int] = {}
@@ -47,7 +49,7 @@ def num_threads() -> int:
 def _set(function: str, name: str, value: object, limit: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
         raise ArgumentError(
-            f"{name} must be an integer from 0 to {limit}, not {value!r}", code="BW710"
+            f"{name} must be an integer from 0 to {limit}, not {number_text(value)}", code="BW710"
         )
     call = loaded_function(function)
     if call is None:
@@ -73,9 +75,11 @@ def environment_threads() -> int | None:
     text = os.environ.get(ENVIRONMENT)
     if text is None:
         return None
-    if not text.isdecimal() or not 1 <= int(text) <= MAX_THREADS:
+    # `isdecimal` alone accepts digits of other scripts, which native code does not read.
+    digits = text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
+    if not digits or not 1 <= int(text) <= MAX_THREADS:
         raise OptionError(
-            f"{ENVIRONMENT}={text!r} is not a valid thread count",
+            f"{ENVIRONMENT}={text[:40]!r} is not a valid thread count",
             code="BW903",
             help=f"set an integer from 1 to {MAX_THREADS}, or unset it",
         )

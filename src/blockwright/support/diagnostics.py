@@ -6,17 +6,24 @@ can thus present the same record differently.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
+_LINE_END = re.compile("\r\n|\r|\n")
+
 
 @lru_cache(maxsize=8)
 def _lines(text: str) -> list[str]:
-    """Split a text into lines. Cached because the parser reads a line for every node."""
-    return text.splitlines()
+    """Split a text at the line ends of Python's tokenizer: LF, CR LF and CR.
+
+    `str.splitlines` also splits at form feeds and at U+2028, which would shift all later lines.
+    Cached because the parser reads a line for every node.
+    """
+    return _LINE_END.split(text)
 
 
 class SourceFile(msgspec.Struct, frozen=True, eq=False):
@@ -81,7 +88,7 @@ def _excerpt(span: Span) -> list[str]:
 
 
 def render_diagnostics(diagnostics: Sequence[Diagnostic]) -> str:
-    """Render diagnostics as plain text, in the given order."""
+    """Render diagnostics as plain text that can be encoded, in the given order."""
     out: list[str] = []
     for item in diagnostics:
         where = f"{item.span.location()}: " if item.span is not None else ""
@@ -91,4 +98,4 @@ def render_diagnostics(diagnostics: Sequence[Diagnostic]) -> str:
         out.extend(f"  note: {note}" for note in item.notes)
         if item.help is not None:
             out.append(f"  help: {item.help}")
-    return "\n".join(out)
+    return "\n".join(out).encode(errors="backslashreplace").decode()

@@ -23,6 +23,7 @@ from blockwright.ir.op import OPS, result_type
 from blockwright.ir.printer.writer import NameScope, Writer, index_literal, mark
 from blockwright.ir.reducer import CommReducer
 from blockwright.ir.structural import structural_equal
+from blockwright.support.kinds import is_huge
 
 _INFIX: dict[type[Expr], tuple[str, int]] = {
     E.Or: ("or", 1), E.And: ("and", 2),
@@ -357,7 +358,7 @@ class ExprPrinter:
             return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
         if isinstance(item, np.ndarray):
             return f"I.constant({quote(self.array_key(cast('Array', item), 'constant'))})"
-        return repr(item)
+        return hex(item) if isinstance(item, int) and is_huge(item) else repr(item)
 
     def reducer(self, node: CommReducer) -> str:
         """Text that declares a reducer, `T.comm_reducer(…)`."""

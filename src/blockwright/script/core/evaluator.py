@@ -399,9 +399,12 @@ class Evaluator:
 
 
 def _is_internal(value: Any, name: str) -> bool:
-    """Whether untrusted script text must not access this: dunder names and module internals."""
+    """Whether untrusted script text must not access this: dunder names, module internals, and
+    `str.format`, whose templates read attributes of their arguments."""
     if isinstance(value, ModuleType):
         return name not in value.__all__ and name in vars(value)
+    if name in ("format", "format_map") and (value is str or isinstance(value, str)):
+        return True
     return name.startswith("__")
 
 

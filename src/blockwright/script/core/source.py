@@ -91,6 +91,12 @@ def _parse(name: str, text: str) -> tuple[SourceFile, ast.Module]:
             code="BW101",
             help="assign intermediate results to names",
         ) from None
+    except UnicodeEncodeError as error:
+        raise ScriptError(
+            f"the text holds {text[error.start]!r}, half of a surrogate pair",
+            code="BW101",
+            help="decode the text again; a file is read with encoding='utf-8'",
+        ) from None
     except SyntaxError as error:
         line, column = error.lineno or 1, (error.offset or 1) - 1
         end_line, end = error.end_lineno or line, (error.end_offset or 0) - 1

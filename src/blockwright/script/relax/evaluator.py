@@ -12,6 +12,7 @@ from blockwright.script.relax.values import OpName, as_graph, const, graph_call
 from blockwright.script.tir.evaluator import FunctionRef
 from blockwright.script.tir.macro import Macro
 from blockwright.support import ScriptError
+from blockwright.support.kinds import is_huge
 
 _OPERATORS: dict[type[ast.AST], str] = {
     ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide",
@@ -58,6 +59,8 @@ class RelaxEvaluator(Evaluator):
                 code="BW107",
                 help="use R.take or R.slice for elements of tensors",
             )
+        if is_huge(index):
+            raise ScriptError("the index of a tuple does not fit 64 bits", code="BW107")
         return ir.TupleGetItem(value, index, span=self.span(node))
 
     def binary(self, op: ast.operator, a: Any, b: Any, node: ast.BinOp) -> Any:

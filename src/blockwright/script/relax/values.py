@@ -20,6 +20,7 @@ from blockwright.script.relax.infos import as_info, dimensions, scalar
 from blockwright.script.tir.evaluator import FunctionRef
 from blockwright.script.tir.values import message_values
 from blockwright.support import ScriptError
+from blockwright.support.kinds import require_kind
 
 _local = threading.local()
 
@@ -268,6 +269,12 @@ def const(
     if dtype is None and not isinstance(value, np.ndarray):
         first = np.asarray(value).dtype.kind
         dtype = {"f": "float32", "b": "bool"}.get(first, "int32")
+    if dtype is not None and dtype_of(dtype).lanes != 1:
+        raise ScriptError(
+            f"the elements of a constant are scalars, not {dtype_of(dtype)}",
+            code="BW107",
+            help="use the type of one lane",
+        )
     kind = None if dtype is None else dtype_of(dtype).numpy()
     data = np.asarray(value, dtype=kind)
     if dtype is not None:
@@ -302,6 +309,14 @@ def tuple_(*fields: Any) -> ir.TupleExpr:
 
 def op(name: str) -> OpName:
     """An operator by name, also if the name is not a valid Python identifier."""
+    require_kind(
+        name,
+        str,
+        "R.op needs the name of an operator",
+        ScriptError,
+        "BW107",
+        'write R.op("add")(x, y)',
+    )
     return OpName(name)
 
 

@@ -18,6 +18,7 @@ from blockwright.ir.dtype import INT32, INT64
 from blockwright.script.core import items_of
 from blockwright.script.tir.builder import Builder
 from blockwright.support import ScriptError
+from blockwright.support.kinds import is_huge
 
 
 class BufferSlice:
@@ -195,6 +196,8 @@ def _is_data(value: Any) -> bool:
         return all(isinstance(key, (str, int)) and _is_data(item) for key, item in pairs)
     if isinstance(value, (list, tuple)):
         return all(map(_is_data, cast("Sequence[Any]", value)))
+    if is_huge(value):
+        return False
     if isinstance(value, Expr):
         return not ir.free_vars(value)
     return value is None or isinstance(value, (int, float, str, DType, np.generic))
@@ -214,6 +217,12 @@ def function_attributes(attrs: Any, construct: str) -> dict[str, Any]:
         )
     result = ir.plain_attributes(cast("Mapping[str, Any]", attrs))
     for name, value in result.items():
+        if is_huge(value):
+            raise ScriptError(
+                f"the attribute {name} is an integer of {value.bit_length()} bits",
+                code="BW107",
+                help="write a number that a type of the program can hold",
+            )
         if not _is_data(value):
             raise ScriptError(
                 f"the attribute {name} is {value!r}, which is not plain data",
