@@ -84,6 +84,34 @@ def test_closed_programs_compare_up_to_names() -> None:
     assert ir.structural_hash(one) == ir.structural_hash(two)
 
 
+@pytest.mark.parametrize(
+    ("one", "two", "equal"),
+    [
+        ("n * 4, 6", "m * 4, 6", True),
+        ("n + m, n", "m + n, m", True),
+        ("n * 4, n + 1", "n * 4, m + 1", False),
+        ("n * m, n", "n * m, m", False),
+    ],
+)
+def test_sizes_inside_dimensions_are_bound(one: str, two: str, equal: bool) -> None:
+    def program(shape: str) -> ir.PrimFunc:
+        result = from_source(f"""
+@T.prim_func
+def f(a: T.handle):
+    n = T.int32()
+    m = T.int32()
+    A = T.match_buffer(a, ({shape}), "float32")
+    for i in range(3):
+        A[0, 0] = T.float32(i)
+""")
+        assert isinstance(result, ir.PrimFunc)
+        return result
+
+    first, second = program(one), program(two)
+    assert ir.structural_equal(first, second) is equal
+    assert (ir.structural_hash(first) == ir.structural_hash(second)) is equal
+
+
 def test_an_equal_program_is_found_under_another_name() -> None:
     known = ir.Programs()
     known.add("first", from_source(MATMUL))

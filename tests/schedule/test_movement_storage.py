@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +14,11 @@ import blockwright as bw
 from blockwright import ir
 from blockwright.interp import interpret
 from blockwright.ir.printer import script
-from blockwright.schedule import RECORDS, IndexMap, LoopRV, Schedule, Trace
+from blockwright.schedule import RECORDS, IndexMap, LoopRV, Schedule, ScheduleError, Trace
 from blockwright.script import tir as T
 from blockwright.script.ir import from_source
 from blockwright.testing import assert_same_meaning
+from blockwright.testing.moves.checks import FORMS, check_replay
 
 HEAD = """
 @T.prim_func
@@ -486,3 +489,49 @@ def main(a: T.handle, b: T.handle):
     (loop,) = ir.loops(sch.func.body)
     assert loop.loop_var.dtype is loop.extent.dtype is ir.dtype_of("int32")
     assert_same_meaning(func, sch.func, exact=True)
+
+
+FILLED = """
+@T.prim_func
+def main(A: T.Buffer((8,), "{0}"), B: T.Buffer((8,), "{0}")):
+    V = T.alloc_buffer((8,), "{0}")
+    for i in range(8):
+        with T.block("V"):
+            vi = T.axis.spatial(8, i)
+            V[vi] = A[vi]
+    for i in range(8):
+        with T.block("B"):
+            vi = T.axis.spatial(8, i)
+            B[vi] = V[7 - vi]
+"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "pad"),
+    [
+        ("int8", 300),
+        ("int8", 0.5),
+        ("uint8", -1),
+        ("int32", math.nan),
+        ("int64", 2**63),
+        ("int32", lambda i, j: "text"),
+        ("float32x4", lambda i, j: T.broadcast(T.float32(1), 2)),
+    ],
+)
+def test_padding_of_another_type_is_rejected(dtype: str, pad: Any) -> None:
+    sch = Schedule(bw.from_source(FILLED.format(dtype)))
+    with pytest.raises(ScheduleError) as caught:
+        sch.transform_layout("V", ("write", 0), lambda i: (i // 3, i % 3), pad_value=pad)
+    assert caught.value.code == "BW324"
+
+
+@pytest.mark.parametrize(
+    "pad", [lambda i, j: i * 2, lambda i, j: T.broadcast(T.float32(1), 4), 3.0]
+)
+def test_padding_of_vector_elements(pad: Any) -> None:
+    func = bw.from_source(FILLED.format("float32x4"))
+    sch = Schedule(func, verify="full")
+    sch.transform_layout("V", ("write", 0), lambda i: (i // 3, i % 3), pad_value=pad)
+    assert_same_meaning(func, sch.func, exact=True)
+    for form in FORMS:
+        check_replay(func, sch.trace, sch.func, form)

@@ -20,7 +20,7 @@ from blockwright.ir import expr as E
 from blockwright.ir.attributes import BOUND_ATTRS
 from blockwright.ir.buffer import Buffer, IterVar, MatchBufferRegion
 from blockwright.ir.dtype import DType
-from blockwright.ir.expr import Var
+from blockwright.ir.expr import Expr, Var
 from blockwright.ir.function import PrimFunc
 from blockwright.ir.graph import (
     CallableInfo,
@@ -34,6 +34,7 @@ from blockwright.ir.graph import (
 from blockwright.ir.node import Held, Node
 from blockwright.ir.reducer import CommReducer
 from blockwright.ir.stmt import Block, For, LetStmt
+from blockwright.ir.visit import collect
 from blockwright.support import IRError
 
 _Pair = tuple[Held, Held, str]
@@ -172,7 +173,7 @@ def _definitions(x: Node, y: Any) -> list[tuple[Any, Any]]:
             raise _Mismatch(".params", x, y)
         pairs = list(zip(x.params, y.params, strict=True))
         for (_, p), (_, q) in zip(x.buffer_map, y.buffer_map, strict=True):
-            pairs += _shape_vars(p, q)
+            pairs += zip(_layout_vars(p), _layout_vars(q), strict=False)
         return pairs
     if isinstance(x, MatchBufferRegion):
         return _shape_vars(x.buffer, y.buffer)
@@ -187,13 +188,21 @@ def _bounds(function: Node, symbol: Var) -> list[Any]:
     return [attrs.get(key, {}).get(symbol.name) for key in BOUND_ATTRS]
 
 
+def _layout(buffer: Buffer) -> tuple[Expr, ...]:
+    offset = () if buffer.offset is None else (buffer.offset,)
+    return (*buffer.shape, *buffer.strides, *offset)
+
+
+def _layout_vars(buffer: Buffer) -> list[Var]:
+    """Variables that a parameter defines, also inside a dimension such as `n * 4`."""
+    return [v for part in _layout(buffer) for v in collect(part, Var)]
+
+
 def _shape_vars(p: Buffer, q: Buffer) -> list[tuple[Var, Var]]:
-    """Variables that a parameter or view buffer binds by its shape, strides and offset."""
-    left = (*p.shape, *p.strides, *((p.offset,) if p.offset is not None else ()))
-    right = (*q.shape, *q.strides, *((q.offset,) if q.offset is not None else ()))
+    """Variables that a view binds by its shape, strides and offset."""
     return [
         (a, b)
-        for a, b in zip(left, right, strict=False)
+        for a, b in zip(_layout(p), _layout(q), strict=False)
         if isinstance(a, Var) and isinstance(b, Var)
     ]
 

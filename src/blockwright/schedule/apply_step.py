@@ -15,6 +15,7 @@ from blockwright.schedule.legality.cross_thread import require_still_combining
 from blockwright.schedule.primitive.compute_at import ComputeAt
 from blockwright.schedule.primitive.compute_inline import ComputeInline
 from blockwright.schedule.rewrite.independence import with_independent_iterators
+from blockwright.support import IRError
 
 
 def applied(record: Primitive, state: StepState) -> StepResult:
@@ -27,7 +28,16 @@ def applied(record: Primitive, state: StepState) -> StepResult:
             return ComputeInline(record.block).apply(state)
     if record.siblings:
         _require_in_bodies(state, record)
-    step = with_independent_iterators(state, record.apply(state))
+    try:
+        step = with_independent_iterators(state, record.apply(state))
+    except IRError as error:
+        if error.code != "BW207":
+            raise
+        state.fail(
+            f"an argument of the step needs wider indices: {error.message}",
+            code="BW304",
+            help="use smaller numbers, or index the program in int64",
+        )
     return step if record.namespace == "unsafe" else require_still_combining(state, step)
 
 

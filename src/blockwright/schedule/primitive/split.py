@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -81,6 +82,14 @@ class Split(Primitive, frozen=True, eq=False):
         runs = analyzer.prove(ir.GT(loop.extent, ir.const(0, loop.extent.dtype)))
         extents = self._extents(state, loop, analyzer)
         dtype = loop.loop_var.type
+        known = [n for e in extents if (n := ir.const_int(e)) is not None]
+        if math.prod(known) >= 1 << 63:
+            state.fail(
+                f"the product of the factors, {_product(self.factors)}, exceeds 63 bits",
+                code="BW318",
+                guilty=[loop],
+                help=f"use factors that cover the extent {expr_text(loop.extent)} and no more",
+            )
         total = extents[0]
         for extent in extents[1:]:
             total = total * extent

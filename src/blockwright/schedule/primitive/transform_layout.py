@@ -216,19 +216,14 @@ class TransformLayout(Primitive, frozen=True, eq=False):
                 f"{who_pads(state, owner, buffer)}; or use sizes in the map that divide "
                 f"those of {buffer.name}",
             )
-        if isinstance(self.pad_value, IndexMap):
-            (value,) = self.pad_value.final
-            wrong = len(self.pad_value.initial) != len(shape) or any(
-                isinstance(n, ir.BufferLoad) for n in ir.walk(value)
+        problem = _pad_problem(self.pad_value, buffer.dtype, len(shape))
+        if problem is not None:
+            state.fail(
+                problem,
+                code="BW324",
+                guilty=[block],
+                help="give a number, or a function such as lambda i, j: 0.0 of the new indices",
             )
-            if wrong:
-                state.fail(
-                    f"pad_value must be a function of the {len(shape)} new indices that "
-                    "reads no memory",
-                    code="BW324",
-                    guilty=[block],
-                    help="give a number, or a function such as lambda i, j: 0.0 of the new indices",
-                )
         return inverse, outside
 
     def _pad_values(self, fresh: ir.Buffer) -> IndexMap:
@@ -239,6 +234,26 @@ class TransformLayout(Primitive, frozen=True, eq=False):
             pairs = zip(self.pad_value.initial, typed.initial, strict=True)
             renamed = {a: ir.cast_to(b, a.type) for a, b in pairs}
             value = ir.substitute(self.pad_value.final[0], renamed)
-            return IndexMap(typed.initial, (ir.cast_to(value, fresh.dtype),))
+            value = ir.cast_to(value, fresh.dtype.with_lanes(value.dtype.lanes))
+            if value.dtype.lanes < fresh.dtype.lanes:
+                value = ir.Broadcast(value, fresh.dtype.lanes)
+            return IndexMap(typed.initial, (value,))
         variables = tuple(ir.Var(f"i{k}", dtype) for k in range(fresh.ndim))
         return IndexMap(variables, (ir.const(cast("float", self.pad_value), fresh.dtype),))
+
+
+def _pad_problem(pad: int | float | bool | IndexMap, dtype: ir.DType, rank: int) -> str | None:
+    """Why a value cannot fill the padding of a buffer; None if it can."""
+    if isinstance(pad, IndexMap):
+        (value,) = pad.final
+        loads = any(isinstance(n, ir.BufferLoad) for n in ir.walk(value))
+        if len(pad.initial) != rank or loads:
+            return f"pad_value must be a function of the {rank} new indices that reads no memory"
+        if value.dtype.is_handle or value.dtype.lanes not in (1, dtype.lanes):
+            return f"pad_value returns {value.dtype}, but the elements are {dtype}"
+        return None
+    if dtype.is_int and not (
+        math.isfinite(pad) and pad == int(pad) and dtype.min_value <= pad <= dtype.max_value
+    ):
+        return f"pad_value {pad} is not a number of type {dtype.element}"
+    return None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from blockwright import ir
+from blockwright.analysis.validate.well_formed import MOST_LOOPS
 from blockwright.schedule.engine.state import StepState
 
 
@@ -72,11 +73,12 @@ def constant_extent(state: StepState, loop: ir.For) -> int:
 
 
 def require_parts(state: StepState, parts: int, least: int = 1) -> None:
-    if parts < least:
+    """Require a number of factors that a tile can have."""
+    if not least <= parts <= MOST_LOOPS:
         state.fail(
             f"cannot sample a tile of {parts} factors",
             code="BW304",
-            help=f"request at least {least}",
+            help=f"request {least} to {MOST_LOOPS}",
         )
 
 

@@ -15,7 +15,9 @@ from blockwright.arith.text import expr_text
 from blockwright.schedule.engine.handle import BlockRV, ExprRV, Handle, LoopRV, handle_name
 from blockwright.schedule.engine.instruction import CompositeCall, Instruction
 from blockwright.schedule.engine.record import Primitive, build, fields_of
+from blockwright.schedule.serialize.expressions import called_text, is_infix
 from blockwright.schedule.serialize.python import map_text
+from blockwright.script import tir
 from blockwright.support import ScheduleError
 
 _NUMBER_TYPE = re.compile(r"bool|(u?int|float|bfloat)\d+")
@@ -70,13 +72,17 @@ def _plain(value: Any) -> Any:
         return {k: _plain(v) for k, v in cast("dict[str, Any]", value).items()}
     if isinstance(value, IndexMap):
         return {
-            "$map": map_text(value),
+            "$map": map_text(value, _text),
             "$dtype": [v.type.name for v in value.initial],
             "$final": [e.dtype.name for e in value.final],
         }
     if isinstance(value, ir.Expr):
-        return {"$expr": expr_text(value), "$dtype": value.dtype.name}
+        return {"$expr": _text(value), "$dtype": value.dtype.name}
     return value
+
+
+def _text(expr: ir.Expr) -> str:
+    return expr_text(expr) if is_infix(expr) else called_text(expr, {})
 
 
 def _unplain(value: Any, annotation: str, names: Mapping[str, ir.Var]) -> Any:
@@ -126,12 +132,16 @@ def _bits(op: str) -> Callable[[Any, Any], Any]:
     return lambda a, b: ir.call(op, *ir.match_types(a, b))
 
 
+def _quotient(a: Any, b: Any) -> Any:
+    return a / b
+
+
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
     ast.FloorDiv: ir.floordiv, ast.Mod: operator.mod, ast.Lt: operator.lt,
     ast.BitXor: _bits("bitwise_xor"), ast.BitAnd: _bits("bitwise_and"),
     ast.BitOr: _bits("bitwise_or"), ast.LtE: operator.le,
-    ast.Gt: operator.gt, ast.GtE: operator.ge, ast.USub: operator.neg,
+    ast.Gt: operator.gt, ast.GtE: operator.ge, ast.USub: operator.neg, ast.Div: _quotient,
 }  # fmt: skip
 _CALLS: dict[str, Callable[..., Any]] = {"min": ir.minimum, "max": ir.maximum}
 
@@ -155,6 +165,11 @@ def _evaluate(node: ast.expr, names: Mapping[str, ir.Var]) -> Any:
             return _CALLS[node.func.id](*values)
         if _NUMBER_TYPE.fullmatch(node.func.id):
             return ir.cast_to(ir.as_expr(values[0]), node.func.id)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        called: Any = getattr(tir, node.func.attr, None)
+        if callable(called):
+            options = {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg}
+            return called(*(_evaluate(a, names) for a in node.args), **options)
     raise ScheduleError(
         f"the trace contains an unsupported expression: {ast.unparse(node)}",
         code="BW306",

@@ -14,6 +14,7 @@ from blockwright.arith.text import expr_text
 from blockwright.schedule.engine.handle import BlockRV, Handle, LoopRV, handle_name
 from blockwright.schedule.engine.instruction import CompositeCall, Instruction
 from blockwright.schedule.engine.record import Primitive, fields_of
+from blockwright.schedule.serialize.expressions import called_text, is_infix
 
 
 def steps_as_python(steps: Iterable[Instruction], schedule: str) -> str:
@@ -98,6 +99,9 @@ class _Text:
 
     def expr(self, expr: ir.Expr, bound: set[ir.Var]) -> str:
         """Python text that evaluates to the expression."""
+        if not is_infix(expr):
+            free = {v.name for v in ir.free_vars(expr) if v not in bound | self._drawn}
+            return called_text(expr, {name: f"{self.schedule}.symbol({name!r})" for name in free})
         names = {
             v: ir.Var(f'{self.schedule}.symbol("{v.name}")', v.type)
             for v in ir.free_vars(expr)
