@@ -52,7 +52,7 @@ def tensorized(func: ir.PrimFunc, dot: DotProduct, rows: int, columns: int) -> b
     return sch
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(6, 16), (4, 8), (1, 32), (3, 4), (2, 24)])
+@pytest.mark.parametrize(("rows", "columns"), [(6, 16), (1, 32), (2, 24)])
 @pytest.mark.parametrize("name", DOT_PRODUCTS)
 def test_a_product_of_tiles_is_right(name: str, rows: int, columns: int) -> None:
     dot = DOT_PRODUCTS[name]

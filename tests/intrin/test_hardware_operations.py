@@ -14,7 +14,7 @@ from blockwright.build import build
 from blockwright.intrin.hardware import DOT_PRODUCTS, DotProduct
 from blockwright.target import Target
 
-LANES = (1, 2, 4, 8, 12, 16, 24, 32, 48)
+LANES = (1, 4, 12, 16, 48)
 LOW_TARGETS = ("x86-64", "x86-64-v3", "native")
 
 
