@@ -66,8 +66,12 @@ def test_upsampling_of_images(mode: str, agrees: Any) -> None:
 
     sizes: list[dict[str, Any]] = [{"scale_factor": 2.0}, {"scale_factor": 1.5}, {"size": (4, 11)}]
 
+    ways = [(how, size) for how in corners for size in sizes]
+    if mode == "bicubic":  # each takes seconds to compile
+        ways = [ways[0], ways[2], ways[4]]
+
     def scaled(x: torch.Tensor) -> Any:
-        return [F.interpolate(x, mode=mode, **how, **size) for how in corners for size in sizes]
+        return [F.interpolate(x, mode=mode, **how, **size) for how, size in ways]
 
     agrees(
         scaled, torch.randn(2, 3, 6, 5), shapes=[{2: H, 3: W}], others=[(torch.randn(2, 3, 9, 7),)]
