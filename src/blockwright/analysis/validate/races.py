@@ -43,11 +43,24 @@ _FEW = 1 << 8  # instances evaluated inside one iteration of the loop
 Place = tuple[int, ...]
 _Element = tuple[ir.Buffer, Place]
 _AT_ONCE = (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED)
+_allocates: ir.Rare[ir.Allocate] = ir.Rare(ir.Allocate)
 _BYTE = -1  # marks the position of a byte: no element has a negative index
 
 
-def concurrency_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Violation]:
-    """Violations in all parallel, vectorized and thread-bound loops of a function."""
+def runs_at_once(func: ir.PrimFunc) -> bool:
+    """Whether a function has parallel or vectorized loops."""
+    return any(loop.kind in _AT_ONCE for loop in ir.loops(func.body))
+
+
+def concurrency_problems(
+    func: ir.PrimFunc, found: Sequence[Visit], *, statements: bool = False
+) -> Iterator[Violation]:
+    """Violations in all parallel, vectorized and thread-bound loops of a function.
+
+    Args:
+        statements: the blocks are single stores that `with_statement_blocks` wrapped. Kinds of
+            their iterators mean nothing, so only elements are compared.
+    """
     below: dict[tuple[ir.Var, bool], tuple[LoopLevel, list[Visit]]] = {}
     leaves = _leaves(found)
     for visit in leaves:
@@ -60,7 +73,7 @@ def concurrency_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[
     allocated, names = _allocations(func), MemoryNames(func)
     for level, inside in below.values():
         loop = _Loop(func, level, inside, leaves, allocated, names)
-        reductions = list(loop.reductions())
+        reductions = [] if statements else list(loop.reductions())
         yield from reductions
         if not reductions:
             yield from loop.races()
@@ -213,6 +226,9 @@ class _Loop:
 
     def _private(self, buffer: ir.Buffer, visit: Visit) -> bool:
         """Whether each iteration has its own copy of the buffer."""
+        own = any(node.buffer is buffer for node in _allocates.of(self.level.stmt))
+        if own and not buffer.scope.startswith("shared"):
+            return True
         owner = self.allocated.get(buffer)
         if owner is None:
             return False

@@ -13,10 +13,11 @@ from blockwright import ir
 from blockwright.analysis.access.block_context import visits
 from blockwright.analysis.access.tree import Tree
 from blockwright.analysis.canonical.memory import plain_memory
+from blockwright.analysis.canonical.statement_blocks import with_statement_blocks
 from blockwright.analysis.kernels import kernels
 from blockwright.analysis.validate.bindings import binding_problems
 from blockwright.analysis.validate.launch import launch_problems
-from blockwright.analysis.validate.races import concurrency_problems
+from blockwright.analysis.validate.races import concurrency_problems, runs_at_once
 from blockwright.analysis.validate.read_before_write import coverage_problems
 from blockwright.analysis.validate.view_constraints import boundary_problems
 from blockwright.analysis.validate.violation import Violation
@@ -32,7 +33,7 @@ def find_violations(func: ir.PrimFunc, target: Target | None = None) -> list[Dia
     """All violations in a function; the last diagnostic shows the program with all guilty nodes.
 
     Args:
-        func: a tensor program; without blocks it has no signatures, and few checks apply.
+        func: a tensor program; without blocks, few checks apply: well-formedness, races, features.
         target: the target machine; without it, only target-independent rules are checked.
     """
     malformed = find_problems(func)
@@ -51,6 +52,9 @@ def _problems(func: ir.PrimFunc, target: Target | None) -> Iterator[Violation]:
     yield from binding_problems(tree, result)
     yield from coverage_problems(func, result)
     yield from concurrency_problems(func, result)
+    if not launches and not any(visit.path for visit in result) and runs_at_once(func):
+        wrapped = with_statement_blocks(func)
+        yield from concurrency_problems(wrapped, visits(wrapped, launches), statements=True)
     yield from launch_problems(func, launches, result, target)
     yield from boundary_problems(func, result)
 
