@@ -74,3 +74,12 @@ def test_factors_are_kept(factor: Callable[[ir.Expr], ir.Expr]) -> None:
     sch.split(sch.get_loops("A")[0], [None, factor(sch.symbol("n"))])
     for form in FORMS:
         check_replay(func, sch.trace, sch.func, form)
+
+
+@pytest.mark.parametrize("value", [{"$expr": "1", "$dtype": "int32"}, {"$map": "x", "$'a": [2]}])
+def test_mappings_of_users_are_kept(value: dict[str, Any]) -> None:
+    func = bw.from_source(PROGRAM)
+    sch = Schedule(func)
+    sch.annotate("V", "mine", value)
+    for form in FORMS:
+        check_replay(func, sch.trace, sch.func, form)

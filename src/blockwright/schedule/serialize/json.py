@@ -21,6 +21,8 @@ from blockwright.script import tir
 from blockwright.support import ScheduleError
 
 _NUMBER_TYPE = re.compile(r"bool|(u?int|float|bfloat)\d+")
+_QUOTE = "$'"
+"""In front of keys of users' mappings that begin with `$`."""
 _HANDLE = re.compile(r"[bl]\d+|v\d+_*")
 
 
@@ -69,7 +71,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(v) for v in cast("tuple[Any, ...]", value)]
     if isinstance(value, dict):
-        return {k: _plain(v) for k, v in cast("dict[str, Any]", value).items()}
+        return {_key(k): _plain(v) for k, v in cast("dict[str, Any]", value).items()}
     if isinstance(value, IndexMap):
         return {
             "$map": map_text(value, _text),
@@ -79,6 +81,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, ir.Expr):
         return {"$expr": _text(value), "$dtype": value.dtype.name}
     return value
+
+
+def _key(key: str) -> str:
+    """A key of a user's mapping; the keys that begin with `$` are those of this module."""
+    return _QUOTE + key if key.startswith("$") else key
 
 
 def _text(expr: ir.Expr) -> str:
@@ -97,7 +104,7 @@ def _unplain(value: Any, annotation: str, names: Mapping[str, ir.Var]) -> Any:
             return ir.cast_to(ir.as_expr(_evaluate(tree, names)), entries["$dtype"])
         if "$map" in entries:
             return _map(entries, names)
-        return {k: _unplain(v, annotation, names) for k, v in entries.items()}
+        return {k.removeprefix(_QUOTE): _unplain(v, annotation, names) for k, v in entries.items()}
     return value
 
 
