@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any, cast
 
+import msgspec
 import torch
 
 from fuzzing.modules.program import ModuleCall, Ref, Size
@@ -88,7 +89,7 @@ def shifted(node: Any, start: int, by: int) -> Any:
     if isinstance(node, Ref):
         return Ref(node.index + by) if node.index >= start else node
     if isinstance(node, Size):
-        return Size(node.index + by, node.axis) if node.index >= start else node
+        return msgspec.structs.replace(node, index=node.index + by) if node.index >= start else node
     if isinstance(node, (list, tuple)):
         items = [shifted(item, start, by) for item in cast("list[Any]", node)]
         return tuple(items) if isinstance(node, tuple) else items
@@ -138,9 +139,15 @@ def _other(d: Draft, i: int) -> Any:
         return Ref(d.pick(lambda v: _broadcast(v, d.values[i])))
     x = d.values[i]
     if x.dim() and chance.random() < 0.15:
-        return Size(i, chance.randrange(x.dim()))
+        return _size(d, i)
     numbers = [0, 1, 2, 3, -1, -3, 7, True]
     return chance.choice([*numbers, 0.5, -1.5, 2.0, 0.1] if chance.random() < 0.6 else numbers)
+
+
+def _size(d: Draft, i: int) -> Size:
+    """The size of a random axis; sometimes a condition on it."""
+    axis = d.chance.randrange(d.values[i].dim())
+    return Size(i, axis, d.chance.randint(0, 6) if d.chance.random() < 0.1 else None)
 
 
 def _broadcast(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -383,8 +390,12 @@ def _where(d: Draft) -> ModuleCall:
 
 def _clamp(d: Draft) -> ModuleCall:
     i = d.pick(lambda v: v.dtype is not torch.bool)
-    low, high = d.chance.choice(((0, None), (None, 2), (-1, 1), (3, -3), (-0.5, 0.5), (0, 255)))
-    return ModuleCall("torch.clamp", (Ref(i), low, high), exact=True)
+    bounds: tuple[Any, Any] = d.chance.choice(
+        ((0, None), (None, 2), (-1, 1), (3, -3), (-0.5, 0.5), (0, 255))
+    )
+    if d.values[i].dim() and d.chance.random() < 0.15:
+        bounds = d.chance.choice(((_size(d, i), None), (0, _size(d, i))))
+    return ModuleCall("torch.clamp", (Ref(i), *bounds), exact=True)
 
 
 def _matmul(d: Draft) -> ModuleCall:

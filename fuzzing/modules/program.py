@@ -20,10 +20,11 @@ class Ref(msgspec.Struct, frozen=True):
 
 
 class Size(msgspec.Struct, frozen=True):
-    """The size of one axis of a value."""
+    """The size of one axis of a value, or whether it exceeds the number `over`."""
 
     index: int
     axis: int
+    over: int | None = None
 
 
 class ModuleCall(msgspec.Struct, frozen=True):
@@ -93,7 +94,8 @@ def _value(arg: Any, values: Sequence[Any]) -> Any:
     if isinstance(arg, Ref):
         return values[arg.index]
     if isinstance(arg, Size):
-        return values[arg.index].shape[arg.axis]
+        size = values[arg.index].shape[arg.axis]
+        return size if arg.over is None else size > arg.over
     if isinstance(arg, (list, tuple)):
         items = [_value(a, values) for a in cast("Sequence[Any]", arg)]
         return tuple(items) if isinstance(arg, tuple) else items

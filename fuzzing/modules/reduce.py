@@ -111,7 +111,7 @@ def _mapped(node: Any, new: dict[int, int]) -> Any:
     if isinstance(node, Ref):
         return Ref(new[node.index])
     if isinstance(node, Size):
-        return Size(new[node.index], node.axis)
+        return msgspec.structs.replace(node, index=new[node.index])
     if isinstance(node, (list, tuple)):
         items = [_mapped(item, new) for item in cast("list[Any]", node)]
         return tuple(items) if isinstance(node, tuple) else items

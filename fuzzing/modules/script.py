@@ -93,7 +93,8 @@ def _text(arg: Any, names: dict[int, str]) -> str:
     if isinstance(arg, Ref):
         return names[arg.index]
     if isinstance(arg, Size):
-        return f"{names[arg.index]}.shape[{arg.axis}]"
+        size = f"{names[arg.index]}.shape[{arg.axis}]"
+        return size if arg.over is None else f"({size} > {arg.over})"
     if isinstance(arg, (list, tuple)):
         items = ", ".join(_text(a, names) for a in cast("list[Any]", arg))
         if isinstance(arg, list):

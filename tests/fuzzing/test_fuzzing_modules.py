@@ -12,7 +12,7 @@ from fuzzing.modules import judge as judge_file
 from fuzzing.modules.campaign import play
 from fuzzing.modules.draw import draw
 from fuzzing.modules.judge import judge
-from fuzzing.modules.program import ModuleCall, ModuleProgram, Ref, Unspecified, run
+from fuzzing.modules.program import ModuleCall, ModuleProgram, Ref, Size, Unspecified, run
 from fuzzing.modules.reduce import reduced
 from fuzzing.modules.script import as_script
 
@@ -66,6 +66,16 @@ def test_a_fault_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPatch) -> N
     text = as_script(small, judge(small), 0)
     assert "torch.floor(" in text
     compile(text, "script", "exec")
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_conditions_on_sizes_are_drawn_and_judged(dynamic: bool) -> None:
+    program = _program(
+        ModuleCall("torch.clamp", (Ref(0), 0, Size(0, 0, over=4)), exact=True), dynamic=dynamic
+    )
+    verdict = judge(program)
+    assert verdict.what == ("refused" if dynamic else "passed")
+    assert ".shape[0] > 4)" in as_script(program, verdict, 0)
 
 
 def test_other_roundings_are_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
