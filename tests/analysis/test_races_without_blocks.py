@@ -1,4 +1,4 @@
-"""Races between stores that stand in loops without blocks."""
+"""Races between stores outside of blocks."""
 
 from __future__ import annotations
 
@@ -39,8 +39,32 @@ RACES = {
         for i in T.parallel(3):
             Y[0, j] = X[i, j]
 """,
+    "beside blocks": """
+    for a in T.parallel(3):
+        with T.block("b"):
+            va = T.axis.spatial(3, a)
+            Y[va, 3] = X[va, 3]
+    for i in T.parallel(3):
+        Y[0, 0] = X[i, 0]
+""",
+    "with a block": """
+    for a in T.parallel(3):
+        Y[0, 3] = X[a, 0]
+        with T.block("b"):
+            va = T.axis.spatial(3, a)
+            Y[va, 3] = X[va, 3]
+""",
 }
 VALID = {
+    "beside blocks": """
+    for a in T.parallel(3):
+        Y[a, 0] = X[a, 0]
+        with T.block("b"):
+            va = T.axis.spatial(3, a)
+            Y[va, 3] = X[va, 3] + Y[va, 0]
+    for i in T.parallel(3):
+        Y[i, 1] = X[i, 0]
+""",
     "rows": """
     for i in T.parallel(3):
         for j in T.vectorized(4):

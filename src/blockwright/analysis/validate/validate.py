@@ -51,10 +51,13 @@ def _problems(func: ir.PrimFunc, target: Target | None) -> Iterator[Violation]:
     result = visits(func, launches)
     yield from binding_problems(tree, result)
     yield from coverage_problems(func, result)
-    yield from concurrency_problems(func, result)
-    if not launches and not any(visit.path for visit in result) and runs_at_once(func):
+    races = list(concurrency_problems(func, result))
+    yield from races
+    if not races and not launches and runs_at_once(func):
         wrapped = with_statement_blocks(func)
-        yield from concurrency_problems(wrapped, visits(wrapped, launches), statements=True)
+        stores = visits(wrapped, launches)
+        if len(stores) > len(result):  # stores outside of blocks
+            yield from concurrency_problems(wrapped, stores, statements=True)
     yield from launch_problems(func, launches, result, target)
     yield from boundary_problems(func, result)
 
