@@ -248,9 +248,11 @@ class NativeFunction(Uncopied):
         number: Any = cast("Any", value).item() if isinstance(value, np.generic) else value
         if isinstance(number, int) and not -(2**63) <= number < 2**63:
             raise ArgumentError(
-                f"{self._label(index)} is {number_text(number)}, which does not fit 64 bits",
+                f"{self._label(index)} is {number_text(number)}, which does not fit int64, the "
+                "type of integers in calls",
                 code="BW702",
-                help="pass such a number in an array of one element",
+                help="for a parameter of a float type pass a float; a program reads larger "
+                "integers from an array of one element",
             )
         return number
 
