@@ -96,7 +96,7 @@ def test_a_copy_lies_where_other_threads_see_it(step: str) -> None:
     with pytest.raises(ScheduleError, match="no other thread sees") as caught:
         getattr(sch, step)(*args, "local")
     assert caught.value.code == "BW338"
-    assert f"take {step} before atomic_update(B" in (caught.value.help or "")
+    assert f"apply {step} before atomic_update(B" in (caught.value.help or "")
 
 
 def test_without_it_a_reduction_loop_stays_serial() -> None:
