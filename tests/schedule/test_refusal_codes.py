@@ -96,7 +96,7 @@ def test_an_error_without_a_code_has_that_of_its_class() -> None:
 
 def test_a_rule_for_contractions_takes_nothing_else() -> None:
     sch = Schedule(program(CHAIN))
-    with pytest.raises(ScheduleError, match="no contraction") as caught:
+    with pytest.raises(ScheduleError, match="not a contraction") as caught:
         canonicalize(sch, sch.get_block("B"), None, Target("native"))
     assert caught.value.code == "BW340"
     assert "two buffers A and B" in str(caught.value.help)
