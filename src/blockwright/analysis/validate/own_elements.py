@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from blockwright import ir
 from blockwright.analysis.access.layout import span
 from blockwright.arith import Analyzer
 from blockwright.ir.printer import script
+
+Axis = tuple[ir.Expr, ir.Expr]  # extent, stride
 
 _LISTED = 1 << 20
 """Elements of a buffer of constant shape whose positions are listed and compared."""
@@ -34,15 +36,29 @@ def layout_problem(buffer: ir.Buffer, analyzer: Analyzer) -> str | None:
         for n, s in zip(buffer.shape, buffer.strides, strict=True)
         if not ir.is_const_int(n, 1)
     ]
-    if any(_nested(order, analyzer) for order in itertools.permutations(axes)):
-        return None
-    if _distinct(axes):
+    if _nested(_by_stride(axes, analyzer), analyzer) or _distinct(axes):
         return None
     strides = ", ".join(script(s) for s in buffer.strides)
     return f"elements of buffer {buffer.name} may share memory: its strides are ({strides})"
 
 
-def _nested(order: tuple[tuple[ir.Expr, ir.Expr], ...], analyzer: Analyzer) -> bool:
+def _by_stride(axes: Sequence[Axis], analyzer: Analyzer) -> list[Axis]:
+    """The axes in order of stride as far as it is known, else the last one first."""
+    left, order = [*reversed(axes)], list[Axis]()
+    known = analyzer.copy()
+    for extent, _ in axes:
+        known.learn(ir.GE(*ir.match_types(extent, 1)))  # without elements, no two share memory
+    while left:
+        smallest = (
+            k
+            for k, (_, stride) in enumerate(left)
+            if all(known.prove(ir.GE(*ir.match_types(s, stride))) for _, s in left)
+        )
+        order.append(left.pop(next(smallest, 0)))
+    return order
+
+
+def _nested(order: Sequence[Axis], analyzer: Analyzer) -> bool:
     """Whether each stride steps over all elements of the axes before it, innermost axis first."""
     for k, (_, stride) in enumerate(order):
         inner = order[:k]
@@ -52,7 +68,7 @@ def _nested(order: tuple[tuple[ir.Expr, ir.Expr], ...], analyzer: Analyzer) -> b
     return True
 
 
-def _distinct(axes: list[tuple[ir.Expr, ir.Expr]]) -> bool:
+def _distinct(axes: Sequence[Axis]) -> bool:
     """Whether the positions of all elements are known and different."""
     known = [(ir.const_int(n), ir.const_int(s)) for n, s in axes]
     sizes = [n for n, _ in known if n is not None]
