@@ -74,7 +74,7 @@ def test_the_kernel_computes_what_two_do() -> None:
     inputs = [rng.standard_normal(shape).astype("float32") for shape in shapes]
     module = model(28, 192, 32, 2)
     one = bw.compile(module)
-    assert "separable\n#   not winograd: the contraction is not between transforms" in (
+    assert "separable_conv\n#   not winograd: the contraction is not between transforms" in (
         one.show("schedule")
     )
     assert "one pass; predicted" in one.show("programs")
