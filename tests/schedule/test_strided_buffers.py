@@ -3,6 +3,9 @@
 import pytest
 
 import blockwright as bw
+from blockwright import ir
+from blockwright.arith import simplify
+from blockwright.build import build
 from blockwright.support import ValidationError
 from blockwright.testing.check import assert_same_meaning
 from blockwright.testing.generators import random_program
@@ -79,3 +82,29 @@ def test_random_programs_draw_strides() -> None:
     programs = [random_program(seed, unusual=True, stages=3) for seed in range(40)]
     buffers = [b for func in programs for b in func.root.alloc_buffers]
     assert any(b.strides for b in buffers)
+
+
+def test_a_padded_buffer_without_rows_has_no_size() -> None:
+    """`(m // 2 - 1) * 19 + 1` is negative for m = 1; lowered sizes never are."""
+    func = bw.from_source("""
+@T.prim_func
+def main(a: T.handle, c: T.handle):
+    m = T.int32()
+    A = T.match_buffer(a, (m, 1), "float32")
+    C = T.match_buffer(c, (m // 2, 1), "float32")
+    B = T.alloc_buffer((m // 2, 1), "float32", strides=(19, 2))
+    for i in range(m // 2):
+        with T.block("B"):
+            vi = T.axis.spatial(m // 2, i)
+            B[vi, 0] = A[vi, 0]
+    for i in range(m // 2):
+        with T.block("C"):
+            vi = T.axis.spatial(m // 2, i)
+            C[vi, 0] = B[vi, 0]
+""")
+    (lowered,) = build(func).lowered.functions.values()
+    (made,) = ir.collect(lowered.body, ir.Allocate)
+    for m in (1, 2, 5):
+        sizes = {v: ir.const(m, v.dtype) for v in ir.free_vars(made.buffer.shape[0])}
+        size = ir.const_int(simplify(ir.substitute(made.buffer.shape[0], sizes)))
+        assert size == max(0, (m // 2 - 1) * 19 + 1)

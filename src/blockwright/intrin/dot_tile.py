@@ -13,6 +13,7 @@ import re
 from blockwright import ir
 from blockwright.intrin.hardware import DOT_PRODUCTS, DotProduct
 from blockwright.intrin.registry import TensorIntrin
+from blockwright.intrin.tile_programs import index, product_meaning, tile_function
 
 _LANES = 16
 """Lanes of one dot product: a register of 512 bits; narrower targets split it."""
@@ -33,56 +34,20 @@ def dot_tile(name: str) -> TensorIntrin | None:
     dot, rows, columns = DOT_PRODUCTS[match[1]], int(match[2]), int(match[3])
     if not (1 <= rows <= 64 and 1 <= columns <= 1024):
         return None
-    return TensorIntrin(name, _meaning(dot, rows, columns), _implementation(dot, rows, columns))
+    return TensorIntrin(
+        name,
+        product_meaning(_buffers(dot, rows, columns), dot.group, b_by_column=True),
+        _implementation(dot, rows, columns),
+    )
 
 
 def _buffers(dot: DotProduct, rows: int, columns: int) -> list[ir.Buffer]:
     rows_of = {"A": (dot.a, rows, dot.group), "B": (dot.b, columns, dot.group)}
     rows_of["C"] = (dot.accumulator, rows, columns)
     return [
-        ir.Buffer(name, ir.dtype_of(kind), (_index(m), _index(n)), offset_factor=1)
+        ir.Buffer(name, ir.dtype_of(kind), (index(m), index(n)), offset_factor=1)
         for name, (kind, m, n) in rows_of.items()
     ]
-
-
-def _index(value: int) -> ir.Expr:
-    return ir.const(value, "int64")
-
-
-def _function(name: str, buffers: list[ir.Buffer], body: ir.Stmt) -> ir.PrimFunc:
-    a, b, c = buffers
-    reads = tuple(ir.full_region(x) for x in (c, a, b))
-    root = ir.Block("root", (), reads, (ir.full_region(c),), body)
-    handles = [ir.var(f"{x.name}_handle", "handle") for x in buffers]
-    return ir.PrimFunc(
-        tuple(handles),
-        tuple(zip(handles, buffers, strict=True)),
-        ir.BlockRealize((), ir.const(True, "bool"), root),
-        {"global_symbol": name},
-    )
-
-
-def _meaning(dot: DotProduct, rows: int, columns: int) -> ir.PrimFunc:
-    a, b, c = _buffers(dot, rows, columns)
-    kinds = [
-        ("i", rows, ir.IterType.SPATIAL),
-        ("j", columns, ir.IterType.SPATIAL),
-        ("k", dot.group, ir.IterType.REDUCE),
-    ]
-    iters = [
-        ir.IterVar(ir.var(f"v{n}", "int64"), ir.Range(_index(0), _index(e)), kind)
-        for n, e, kind in kinds
-    ]
-    i, j, k = (it.var for it in iters)
-    x, y = (ir.Cast(c.dtype, ir.load(v, at, k)) for v, at in ((a, i), (b, j)))
-    store = ir.BufferStore(c, ir.load(c, i, j) + x * y, (i, j))
-    reads = tuple(ir.point_region(v, at) for v, at in ((c, (i, j)), (a, (i, k)), (b, (j, k))))
-    block = ir.Block("update", tuple(iters), reads, (ir.point_region(c, (i, j)),), store)
-    loops = [ir.var(n, "int64") for n, _, _ in kinds]
-    stmt: ir.Stmt = ir.BlockRealize(tuple(loops), ir.const(True, "bool"), block)
-    for var, (_, extent, _) in reversed(list(zip(loops, kinds, strict=True))):
-        stmt = ir.For(var, _index(0), _index(extent), ir.ForKind.SERIAL, stmt)
-    return _function("meaning", [a, b, c], stmt)
 
 
 def _implementation(dot: DotProduct, rows: int, columns: int) -> ir.PrimFunc:
@@ -91,22 +56,22 @@ def _implementation(dot: DotProduct, rows: int, columns: int) -> ir.PrimFunc:
     chunks = [(n, min(_LANES, columns - n)) for n in range(0, columns, _LANES)]
     steps: list[ir.Stmt] = []
     for row in range(rows):
-        word = ir.BufferLoad(a, (_index(row), _lanes(0, group)))
+        word = ir.BufferLoad(a, (index(row), _lanes(0, group)))
         for first, count in chunks:
-            element, each = _lanes(first * group, count * group), _index(group)
+            element, each = _lanes(first * group, count * group), index(group)
             place = ir.Broadcast(each, count * group)
             panel = ir.BufferLoad(b, (ir.FloorDiv(element, place), ir.FloorMod(element, place)))
             left = ir.Shuffle((word,), tuple(range(group)) * count)
-            at = (_index(row), _lanes(first, count))
+            at = (index(row), _lanes(first, count))
             total = ir.BufferLoad(c, at)
             value = ir.Call(dot.name, (total, left, panel), total.dtype)
             steps.append(ir.BufferStore(c, value, at))
-    return _function("implementation", [a, b, c], ir.seq(steps))
+    return tile_function("implementation", [a, b, c], ir.seq(steps))
 
 
 def _lanes(first: int, count: int) -> ir.Expr:
     """Consecutive indices; a scalar for one."""
-    return ir.Ramp(_index(first), _index(1), count) if count > 1 else _index(first)
+    return ir.Ramp(index(first), index(1), count) if count > 1 else index(first)
 
 
 TensorIntrin.add_family(dot_tile)

@@ -47,6 +47,7 @@ from blockwright.ir import (
     const,
     const_int,
     is_const_int,
+    maximum,
     mul,
     sub,
     value_variables,
@@ -141,6 +142,8 @@ class _Flatten(Mutator):
         if shaped.strides:
             reach = (mul(sub(n, 1), s) for n, s in zip(shaped.shape, strides, strict=True))
             size = functools.reduce(add, reach, one)
+            if not self.analyzer.prove(E.GE(size, const(0, size.dtype))):
+                size = maximum(size, const(0, size.dtype))  # an extent may be 0
         else:
             size = mul(shaped.shape[0], strides[0]) if shaped.shape else one
         if buffer in self.begins:  # the size counts from the address

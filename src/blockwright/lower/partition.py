@@ -58,6 +58,7 @@ from blockwright.ir import (
     Stmt,
     Var,
     add,
+    cast_to,
     const,
     const_int,
     floordiv,
@@ -301,14 +302,15 @@ class _Partition(Analysed, Statements):
         return add(floordiv(largest, const(-step, largest.dtype)), 1)
 
     def _split(self, node: For, cuts: _Cuts) -> Stmt:
-        stop = add(node.min, node.extent)
+        stop, kind = add(node.min, node.extent), node.loop_var.dtype
         first, middle = node.min, stop
         for begin in cuts.begins:
             first = maximum(first, begin)
-        first = self.analyzer.simplify(minimum(first, stop))
+        # Guards may be wider than the loop variable; what is clamped to the loop fits its type.
+        first = cast_to(self.analyzer.simplify(minimum(first, stop)), kind)
         for end in cuts.ends:
             middle = minimum(middle, end)
-        middle = self.analyzer.simplify(maximum(first, middle))
+        middle = cast_to(self.analyzer.simplify(maximum(first, middle)), kind)
         fast = Instantiate(cuts.settled, renew=False)(node.body)
         if node.kind is ForKind.PARALLEL:
             slow = Instantiate({})(node.body)
@@ -321,6 +323,7 @@ class _Partition(Analysed, Statements):
         cut = stop
         if cuts.beyond is not None:
             cut = self.analyzer.simplify(minimum(maximum(cuts.beyond, middle), stop))
+            cut = cast_to(cut, kind)
         tail = [self._checked(node, middle, cut)] if cuts.ends else []
         if cuts.ends and cuts.beyond is not None:
             last = self._checked(node, cut, stop, cuts.failed)

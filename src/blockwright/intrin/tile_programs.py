@@ -1,0 +1,53 @@
+"""Parts of the programs that register tiles share: their functions and the product they mean."""
+
+from __future__ import annotations
+
+from blockwright import ir
+
+
+def index(value: int) -> ir.Expr:
+    """A constant index."""
+    return ir.const(value, "int64")
+
+
+def tile_function(name: str, buffers: list[ir.Buffer], body: ir.Stmt) -> ir.PrimFunc:
+    """A function of A, B and C whose root block reads all three and writes C."""
+    a, b, c = buffers
+    reads = tuple(ir.full_region(x) for x in (c, a, b))
+    root = ir.Block("root", (), reads, (ir.full_region(c),), body)
+    handles = [ir.var(f"{x.name}_handle", "handle") for x in buffers]
+    return ir.PrimFunc(
+        tuple(handles),
+        tuple(zip(handles, buffers, strict=True)),
+        ir.BlockRealize((), ir.const(True, "bool"), root),
+        {"global_symbol": name},
+    )
+
+
+def product_meaning(buffers: list[ir.Buffer], depth: int, *, b_by_column: bool) -> ir.PrimFunc:
+    """The program `C[i, j] += A[i, k] * B[k, j]` in the type of C, for all of C and `depth` of k.
+
+    With `b_by_column`, the element of B is `B[j, k]`.
+    """
+    a, b, c = buffers
+    rows, columns = c.shape
+    kinds = [
+        ("i", rows, ir.IterType.SPATIAL),
+        ("j", columns, ir.IterType.SPATIAL),
+        ("k", index(depth), ir.IterType.REDUCE),
+    ]
+    iters = [
+        ir.IterVar(ir.var(f"v{n}", "int64"), ir.Range(index(0), extent), kind)
+        for n, extent, kind in kinds
+    ]
+    i, j, k = (it.var for it in iters)
+    places = ((c, (i, j)), (a, (i, k)), (b, (j, k) if b_by_column else (k, j)))
+    total, x, y = (ir.cast_to(ir.load(v, *at), c.dtype) for v, at in places)
+    store = ir.BufferStore(c, total + x * y, (i, j))
+    reads = tuple(ir.point_region(v, at) for v, at in places)
+    block = ir.Block("update", tuple(iters), reads, (ir.point_region(c, (i, j)),), store)
+    loops = [ir.var(n, "int64") for n, _, _ in kinds]
+    stmt: ir.Stmt = ir.BlockRealize(tuple(loops), ir.const(True, "bool"), block)
+    for var, (_, extent, _) in reversed(list(zip(loops, kinds, strict=True))):
+        stmt = ir.For(var, index(0), extent, ir.ForKind.SERIAL, stmt)
+    return tile_function("meaning", buffers, stmt)
