@@ -185,7 +185,7 @@ def run(
     *,
     specified: bool = False,
 ) -> list[Any]:
-    """Evaluate the outputs by PyTorch; with `chance`, with different rounding.
+    """Evaluate the outputs by PyTorch; with `chance`, with different rounding and zeros.
 
     Every rounded result is then perturbed by a few ulps, and about half of the calls that round
     compute in float64 internally: `layer_norm` of one element may yield a small number instead of
@@ -203,10 +203,31 @@ def run(
             if specified:
                 check_range(call, values)
             result = apply(call, values)
+            if chance is not None and call.fn in _EITHER_ZERO:
+                result = _other_zeros(result, chance)
             if chance is not None and not call.exact:
                 result = _moved(_rounded_once(call, values, result, chance), chance)
             values.append(result)
     return [values[i] for i in program.outputs]
+
+
+_EITHER_ZERO = frozenset(
+    "torch.maximum torch.minimum torch.clamp torch.relu F.relu6 F.hardtanh Tensor.relu_ "
+    "Tensor.clamp_ torch.amax torch.amin torch.max torch.min F.max_pool1d F.max_pool2d".split()
+)
+"""Calls whose zeros have a sign that depends on the kernel.
+
+In PyTorch, `maximum(0.0, -0.0)` is the second operand in a vector lane and the first in the scalar
+tail of the same loop. A later `atan2` or division makes the difference visible.
+"""
+
+
+def _other_zeros(result: Any, chance: torch.Generator) -> Any:
+    """Give the zeros of a tensor random signs, in place."""
+    if not isinstance(result, torch.Tensor) or not result.is_floating_point():
+        return result
+    sign = torch.randint(0, 2, result.shape, generator=chance) * 2.0 - 1
+    return result.copy_(torch.where(result == 0, (result * sign.to(result.dtype)), result))
 
 
 def _rounded_once(

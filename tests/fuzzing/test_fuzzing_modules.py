@@ -68,6 +68,24 @@ def test_a_fault_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPatch) -> N
     compile(text, "script", "exec")
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_either_zero_is_a_maximum_of_zeros_of_both_signs(dtype: torch.dtype) -> None:
+    """Kernels of PyTorch return different ones, which `atan2` makes visible."""
+    zeros = torch.tensor([0.0, -0.0], dtype=dtype).repeat(40)
+    calls = (
+        ModuleCall("torch.maximum", (Ref(0), Ref(1)), exact=True),
+        ModuleCall("torch.atan2", (Ref(0), Ref(2))),
+    )
+    for other in (zeros.flip(0), torch.zeros_like(zeros)):
+        program = ModuleProgram((zeros, other), frozenset(), calls, (3,), dynamic=False)
+        assert judge(program).what == "passed"
+    abs_ = ModuleProgram(
+        (zeros,), frozenset(), (ModuleCall("torch.abs", (Ref(0),), exact=True),), (1,), False
+    )
+    chance = torch.Generator().manual_seed(0)
+    assert not torch.signbit(run(abs_, (zeros,), chance)[0]).any(), "abs has one right zero"
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_conditions_on_sizes_are_drawn_and_judged(dynamic: bool) -> None:
     program = _program(
