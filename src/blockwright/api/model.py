@@ -23,6 +23,7 @@ from blockwright.passes import PassContext
 from blockwright.passes.host.instrument_host import host_calls, instrument_host
 from blockwright.passes.host.plan_memory import ArenaPlan
 from blockwright.passes.host.size_text import size_text
+from blockwright.passes.pipeline import pass_names
 from blockwright.passes.work import work_of
 from blockwright.runtime.arguments import NativeFunction
 from blockwright.runtime.artefact import ExportedFunction, Metadata, Parameter, require_path
@@ -50,11 +51,14 @@ SHOWN = {
     "host": "lower_host",
 }
 
-# Stage name of `show` → passes whose decisions it prints above the program.
-DECIDED = {
-    "layout": ("channels_last",),
-    "programs": ("choose_winograd", "choose_key_pieces", "fuse_ops"),
-}
+
+def deciding_passes(stage: str) -> list[str]:
+    """Passes whose decisions `show(stage)` prints: those since the stage shown before it."""
+    names = ["graph", *pass_names()]
+    shown = list(SHOWN.values())
+    position = shown.index(SHOWN[stage])
+    start = names.index(shown[position - 1]) + 1 if position else 0
+    return names[start : names.index(shown[position]) + 1]
 
 
 class CompiledModel(Executable):
@@ -114,7 +118,7 @@ class CompiledModel(Executable):
         if kernel is not None:
             return repr(module[kernel])
         decided = [
-            line for name in DECIDED.get(stage, ()) for line in self.context.decisions.get(name, ())
+            line for name in deciding_passes(stage) for line in self.context.decisions.get(name, ())
         ]
         return "".join(f"# {line}\n" for line in decided) + module.script()
 

@@ -50,7 +50,7 @@ from blockwright.ir import (
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.lower.access import BufferAccess, find_accesses, largest, touched_box
-from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.context import LowerContext, function_analyzer, lowering_pass
 from blockwright.lower.loop_carried import private_to
 from blockwright.lower.rewrite import (
     Analysed,
@@ -67,6 +67,7 @@ from blockwright.lower.rewrite import (
 # ---------------------------------------------------------------------------------------- placing
 
 
+@lowering_pass
 def place_allocations(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Sink each allocation to the innermost statement that contains all uses of one lifetime."""
     return func.replace(body=_Place(function_analyzer(func))(func.body))
@@ -164,6 +165,7 @@ _MOST_PADDED = 1 << 14
 """Largest tile, in elements, for which a buffer of symbolic size is padded to a constant size."""
 
 
+@lowering_pass
 def compact_buffers(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Shrink each allocated buffer to the extents that its accesses need."""
     return func.replace(body=_Compact(function_analyzer(func), context)(func.body))

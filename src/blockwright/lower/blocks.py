@@ -61,7 +61,7 @@ from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.ir.annotations import DIM_ALIGN, REDUCER
 from blockwright.ir.dtype import INT32
-from blockwright.lower.context import LowerContext
+from blockwright.lower.context import LowerContext, lowering_pass
 from blockwright.lower.rewrite import Instantiate, sequence, vector_binary, walk_code
 from blockwright.support import BuildError
 
@@ -69,6 +69,7 @@ MATCH_BUFFER = "match_buffer"
 TOUCHED_REGION = "touched_region"
 
 
+@lowering_pass
 def lower_blocks(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Lower the blocks of the function.
 

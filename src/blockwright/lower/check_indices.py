@@ -58,7 +58,7 @@ from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.ir.attributes import NOALIAS
 from blockwright.lower.blocks import MATCH_BUFFER
-from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.context import LowerContext, function_analyzer, lowering_pass
 from blockwright.lower.rewrite import (
     Analysed,
     Scoped,
@@ -77,6 +77,7 @@ Access = TypeVar("Access", BufferLoad, BufferStore)
 DIVISOR = "checked_divisor"
 
 
+@lowering_pass
 def check_indices(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Expand `checked_index` and `checked_divisor`.
 

@@ -1,14 +1,16 @@
-"""The context of a lowering pass: target, options, and notes about hints that were not met."""
+"""The context of a lowering pass: target, options, notes about hints; the registry of passes."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import TypeVar
 
 from blockwright.arith import Analyzer
 from blockwright.ir import PrimFunc, Var, collect, value_variables
 from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
 from blockwright.support import OptionError
+from blockwright.support.registry import load
 from blockwright.target import Target
 
 SANITIZERS = ("bounds", "nan", "uninit")
@@ -53,6 +55,26 @@ class LowerContext:
 
 
 Pass = Callable[[PrimFunc, LowerContext], PrimFunc]
+
+_P = TypeVar("_P", bound=Pass)
+_REGISTERED: set[Pass] = set()
+
+
+def lowering_pass(run: _P) -> _P:
+    """Decorator: register a function as a lowering pass, which the pipeline may then name."""
+    _REGISTERED.add(run)
+    return run
+
+
+def passes(*entries: str) -> list[tuple[str, Pass]]:
+    """Names and passes for entries `file.function`, or `file.function as name`."""
+    result: list[tuple[str, Pass]] = []
+    for entry in entries:
+        name, run = load("blockwright.lower", entry)
+        if run not in _REGISTERED:
+            raise ImportError(f"{entry} is not a lowering pass: decorate it with @lowering_pass")
+        result.append((name, run))
+    return result
 
 
 def function_analyzer(func: PrimFunc) -> Analyzer:

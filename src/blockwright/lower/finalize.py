@@ -31,13 +31,14 @@ from blockwright.ir import (
 )
 from blockwright.ir import stmt as S
 from blockwright.ir.annotations import CACHE_HINTS, LLVM_UNROLL
-from blockwright.lower.context import LowerContext
+from blockwright.lower.context import LowerContext, lowering_pass
 from blockwright.lower.rewrite import Statements
 from blockwright.support import BuildError
 
 _KEPT = (LLVM_UNROLL, *CACHE_HINTS)
 
 
+@lowering_pass
 def finalize(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Finish lowering; attribute "lower.notes" lists annotations that could not be honored."""
     func = func.replace(body=_Finish(context)(func.body))

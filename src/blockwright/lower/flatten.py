@@ -57,7 +57,7 @@ from blockwright.ir import stmt as S
 from blockwright.ir.annotations import DIM_ALIGN
 from blockwright.ir.dtype import HANDLE, INT64
 from blockwright.lower.blocks import MATCH_BUFFER, TOUCHED_REGION
-from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.context import LowerContext, function_analyzer, lowering_pass
 from blockwright.lower.rewrite import contiguous_digits, fold, vector_binary, walk_code
 from blockwright.lower.widen import widen
 from blockwright.support import BuildError
@@ -65,6 +65,7 @@ from blockwright.support import BuildError
 _LARGEST = (1 << 31) - 1
 
 
+@lowering_pass
 def flatten_buffers(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Flatten all buffers; parameter buffers are redeclared flat at the top of the body."""
     sorts = Sorts(value_variables(func))

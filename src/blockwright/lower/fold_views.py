@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from blockwright.analysis.canonical.memory import plain_memory
 from blockwright.ir import PrimFunc
-from blockwright.lower.context import LowerContext
+from blockwright.lower.context import LowerContext, lowering_pass
 
 
+@lowering_pass
 def fold_views(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Fold the views whose elements map to elements of their source buffer."""
     return plain_memory(func)

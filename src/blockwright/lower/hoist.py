@@ -33,10 +33,11 @@ from blockwright.ir import (
     seq,
 )
 from blockwright.ir import stmt as S
-from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.context import LowerContext, function_analyzer, lowering_pass
 from blockwright.lower.rewrite import Renamed, Statements, mentions
 
 
+@lowering_pass
 def hoist_allocations(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Hoist allocations as far as their sizes permit, at most to the enclosing parallel loop.
 

@@ -33,10 +33,11 @@ from typing import Any
 from blockwright.arith import Analyzer, defined
 from blockwright.ir import Expr, For, PrimFunc, Stmt, uses_var
 from blockwright.ir import stmt as S
-from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.context import LowerContext, function_analyzer, lowering_pass
 from blockwright.lower.rewrite import Analysed, reads_memory
 
 
+@lowering_pass
 def merge_guards(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Merge common guards of sequences and hoist loop-invariant guards out of loops."""
     return func.replace(body=_MergeGuards(function_analyzer(func))(func.body))

@@ -72,7 +72,7 @@ from blockwright.ir import (
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.ir.annotations import LOOP_PARTITION
-from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.context import LowerContext, function_analyzer, lowering_pass
 from blockwright.lower.rewrite import (
     Analysed,
     Instantiate,
@@ -83,6 +83,7 @@ from blockwright.lower.rewrite import (
 )
 
 
+@lowering_pass
 def partition_loops(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Split annotated loops where their conditions are known to hold."""
     partition = _Partition(function_analyzer(func))

@@ -19,10 +19,11 @@ After::
 from __future__ import annotations
 
 from blockwright.ir import PrimFunc
-from blockwright.lower.context import LowerContext
+from blockwright.lower.context import LowerContext, lowering_pass
 from blockwright.schedule.rewrite.pipeline_annotations import with_pipelines
 
 
+@lowering_pass
 def make_pipelines(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Expand annotated pipelines; ScheduleError BW3xx where one would change the meaning."""
     return with_pipelines(func)

@@ -46,7 +46,7 @@ from blockwright.ir import (
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.lower.check_indices import Check, statement
-from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.context import LowerContext, function_analyzer, lowering_pass
 from blockwright.lower.intervals import Intervals
 from blockwright.lower.rewrite import (
     Analysed,
@@ -59,6 +59,7 @@ from blockwright.lower.rewrite import (
 _LARGEST = 1 << 63
 
 
+@lowering_pass
 def insert_checks(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Insert the checks that `LowerOptions.sanitize` selects."""
     wanted = context.options.sanitize

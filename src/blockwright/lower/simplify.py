@@ -47,7 +47,7 @@ from blockwright.ir import (
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.lower.contents import Contents
-from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.context import LowerContext, function_analyzer, lowering_pass
 from blockwright.lower.rewrite import (
     Analysed,
     Instantiate,
@@ -62,6 +62,7 @@ from blockwright.lower.rewrite import (
 )
 
 
+@lowering_pass
 def simplify(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Simplify the indices, conditions and control flow of the function."""
     return func.replace(body=_Simplify(function_analyzer(func))(func.body))

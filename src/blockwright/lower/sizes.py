@@ -21,10 +21,11 @@ from __future__ import annotations
 from blockwright.analysis.sizes import nonnegative
 from blockwright.ir import Allocate, For, PrimFunc, Stmt
 from blockwright.ir import stmt as S
-from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.context import LowerContext, function_analyzer, lowering_pass
 from blockwright.lower.rewrite import Analysed, Renamed, Statements, stable
 
 
+@lowering_pass
 def clamp_sizes(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Clamp the extents of the function to at least 0."""
     return func.replace(body=_Clamp(function_analyzer(func))(func.body))

@@ -29,11 +29,12 @@ from blockwright.ir import (
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.ir.annotations import UNROLL_EXPLICIT, UNROLL_MAX_STEP
-from blockwright.lower.context import LowerContext
+from blockwright.lower.context import LowerContext, lowering_pass
 from blockwright.lower.rewrite import Instantiate, fold, no_op, sequence, walk_code
 from blockwright.support import BuildError
 
 
+@lowering_pass
 def unroll_loops(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Unroll the loops that are marked or annotated for it.
 

@@ -54,13 +54,14 @@ from blockwright.ir import (
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.ir.annotations import REDUCER
-from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.context import LowerContext, function_analyzer, lowering_pass
 from blockwright.lower.cpu.horizontal_reduce import combined_lanes
 from blockwright.lower.lanes import CannotVectorize, LaneRewriter
 from blockwright.lower.rewrite import Analysed, Instantiate, broadcast, fold, sequence, walk_code
 from blockwright.support import BuildError
 
 
+@lowering_pass
 def vectorize_loops(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Vectorize the marked loops of the function.
 

@@ -35,11 +35,12 @@ from blockwright.ir import (
 from blockwright.ir import expr as E
 from blockwright.ir import stmt as S
 from blockwright.ir.dtype import INT32, INT64
-from blockwright.lower.context import LowerContext
+from blockwright.lower.context import LowerContext, lowering_pass
 from blockwright.lower.intervals import Intervals
 from blockwright.lower.rewrite import Renamed
 
 
+@lowering_pass
 def choose_widths(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Widen the indices of the function that may not fit 32 bits."""
     body = _Choose(func)(func.body)

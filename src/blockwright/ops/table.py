@@ -2,59 +2,40 @@
 
 from __future__ import annotations
 
-from blockwright.ops import (
-    activation,
-    adaptive_pool,
-    attention,
-    cast,
-    channel_norm,
-    compare,
-    conv_transpose,
-    convolution,
-    create,
-    cumulative,
-    elementwise_binary,
-    elementwise_unary,
-    embedding,
-    matmul,
-    move,
-    normalize,
-    pad,
-    pool,
-    reduce,
-    shape,
-    softmax,
-)
 from blockwright.ops.row import OpRow
 from blockwright.support import GraphError
+from blockwright.support.registry import load
 
 _FAMILIES = (
-    activation.ROWS,
-    adaptive_pool.ROWS,
-    attention.ROWS,
-    cast.ROWS,
-    channel_norm.ROWS,
-    compare.ROWS,
-    conv_transpose.ROWS,
-    convolution.ROWS,
-    create.ROWS,
-    cumulative.ROWS,
-    elementwise_binary.ROWS,
-    elementwise_unary.ROWS,
-    embedding.ROWS,
-    matmul.ROWS,
-    move.ROWS,
-    normalize.ROWS,
-    pad.ROWS,
-    pool.ROWS,
-    reduce.ROWS,
-    shape.ROWS,
-    softmax.ROWS,
+    "activation",
+    "adaptive_pool",
+    "attention",
+    "cast",
+    "channel_norm",
+    "compare",
+    "conv_transpose",
+    "convolution",
+    "create",
+    "cumulative",
+    "elementwise_binary",
+    "elementwise_unary",
+    "embedding",
+    "matmul",
+    "move",
+    "normalize",
+    "pad",
+    "pool",
+    "reduce",
+    "shape",
+    "softmax",
 )
+"""Files with a tuple `ROWS` of operators."""
 
-OPERATORS: dict[str, OpRow] = {
-    found.name: found for found in sorted((r for f in _FAMILIES for r in f), key=lambda r: r.name)
-}
+_ROWS: list[OpRow] = [
+    row for family in _FAMILIES for row in load("blockwright.ops", f"{family}.ROWS")[1]
+]
+
+OPERATORS: dict[str, OpRow] = {row.name: row for row in sorted(_ROWS, key=lambda row: row.name)}
 
 
 def row(name: str) -> OpRow:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.analysis.canonical.statement_blocks import with_root
-from blockwright.passes.context import PassContext
+from blockwright.passes.context import PassContext, graph_pass
 
 
+@graph_pass
 def add_roots(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Wrap the bodies of tensor programs that have no root block."""
     functions = {

@@ -1,20 +1,41 @@
-"""State and options of one compilation, passed to every graph pass; the type of a pass."""
+"""State and options of one compilation, passed to every graph pass; the registry of passes."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any
+from typing import Any, TypeVar
 
 from blockwright import ir
 from blockwright.arith.querylog import Query
 from blockwright.build.compile_cache import CompileCache
+from blockwright.support.registry import load
 from blockwright.support.stack import deep
 from blockwright.target import Target
 
 Pass = Callable[[ir.IRModule, "PassContext"], ir.IRModule]
 Instrument = Callable[[str, ir.IRModule, ir.IRModule], None]
+
+_P = TypeVar("_P", bound=Pass)
+_REGISTERED: set[Pass] = set()
+
+
+def graph_pass(run: _P) -> _P:
+    """Decorator: register a function as a graph pass, which the pipeline may then name."""
+    _REGISTERED.add(run)
+    return run
+
+
+def passes(*entries: str) -> tuple[tuple[str, Pass], ...]:
+    """Names and passes for entries `file.function`, or `file.function as name`."""
+    result: list[tuple[str, Pass]] = []
+    for entry in entries:
+        name, run = load("blockwright.passes", entry)
+        if run not in _REGISTERED:
+            raise ImportError(f"{entry} is not a graph pass: decorate it with @graph_pass")
+        result.append((name, run))
+    return tuple(result)
 
 
 _TOLD = ("traces", "variants", "refusals", "notes", "decisions")

@@ -16,7 +16,7 @@ from typing import Any
 from blockwright import ir
 from blockwright.codegen.abi.entry import ENTRY_TICKS
 from blockwright.ir.attributes import IS_HOST, IS_VIEW
-from blockwright.passes.context import PassContext
+from blockwright.passes.context import PassContext, graph_pass
 from blockwright.strategies.match.blocks import AWAY_PARAMS, COLD_PARAMS, CONSTANT_PARAMS
 
 MARKS = frozenset({
@@ -25,6 +25,7 @@ MARKS = frozenset({
 })  # fmt: skip
 
 
+@graph_pass
 def drop_marks(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Remove the attributes that only passes may set from all functions."""
     functions = {name: _unmarked(function) for name, function in module.functions.items()}

@@ -25,7 +25,7 @@ import numpy as np
 from blockwright import ir
 from blockwright.graph import constant, deduce_call, function_analyzer
 from blockwright.ops.table import OPERATORS
-from blockwright.passes.context import PassContext
+from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.rewrite import flat_function, map_graph_functions, used_vars
 
 Array = np.ndarray[Any, Any]
@@ -43,6 +43,7 @@ class Affine(msgspec.Struct, frozen=True):
     shift: Array | None
 
 
+@graph_pass
 def fold_scales(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Fold per-channel constants into the preceding constant weights."""
     return map_graph_functions(module, lambda name, function: _Folder(function).run())

@@ -18,7 +18,7 @@ from blockwright import ir
 from blockwright.build import build
 from blockwright.graph import constant
 from blockwright.ir.attributes import IS_PRIVATE
-from blockwright.passes.context import PassContext
+from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.fusion.fuse_tir import drop_unused
 from blockwright.passes.rewrite import (
     flat_function,
@@ -41,6 +41,7 @@ def _static_shape(info: ir.Info | None) -> tuple[int, ...] | None:
     return None if any(d is None for d in dims) else tuple(d for d in dims if d is not None)
 
 
+@graph_pass
 def fold_constants(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Evaluate call_tir bindings whose arguments are all constants."""
     wanted: dict[str, ir.Node] = {}

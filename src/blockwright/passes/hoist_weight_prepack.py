@@ -15,7 +15,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.ir.attributes import NOALIAS
-from blockwright.passes.context import PassContext
+from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.legalize import ProgramTable
 from blockwright.passes.rewrite import (
     call_tir,
@@ -153,6 +153,7 @@ def _without(
     return func.replace(buffer_map=pairs, body=realize)
 
 
+@graph_pass
 def lift_packing(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Split kernels whose packed parameters are constants in every call."""
     constant = constant_positions(module)

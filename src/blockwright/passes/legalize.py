@@ -18,7 +18,7 @@ from blockwright.graph import function_analyzer
 from blockwright.ir.attributes import IS_PRIVATE, IS_VIEW
 from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
-from blockwright.passes.context import PassContext
+from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.rewrite import call_tir, flat_function, graph_functions, unbound_symbols
 from blockwright.support import GraphError
 
@@ -72,6 +72,7 @@ def with_scalar_symbols(func: ir.PrimFunc) -> tuple[ir.PrimFunc, list[ir.Var]]:
     return (func.replace(params=(*func.params, *extra)) if extra else func), extra
 
 
+@graph_pass
 def legalize(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Lower every operator call whose operator has a tensor program."""
     table = ProgramTable(module)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from blockwright import ir
 from blockwright.graph import Deduced, check_structure, constant, deduce_call, function_analyzer
 from blockwright.ops.table import OPERATORS
-from blockwright.passes.context import PassContext
+from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.rewrite import flat_function, map_graph_functions, tuple_info
 from blockwright.passes.size_checks import size_checks
 from blockwright.support import GraphError
@@ -21,6 +21,7 @@ from blockwright.support import GraphError
 _CONTROL = (ir.If, ir.GraphFunction)
 
 
+@graph_pass
 def normalize(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Name and annotate the values of every graph function.
 

@@ -22,7 +22,7 @@ import warnings
 from blockwright import ir
 from blockwright.build.steps import each
 from blockwright.ir.attributes import IS_SCHEDULED, IS_VIEW
-from blockwright.passes.context import PassContext
+from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.rewrite import constant_positions
 from blockwright.passes.select.weight_residency import caches_without_constants
 from blockwright.strategies import (
@@ -42,6 +42,7 @@ _REPORT = (
 )
 
 
+@graph_pass
 def schedule_programs(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Schedule all tensor programs except pure views and those already scheduled."""
     functions = dict(module.functions)

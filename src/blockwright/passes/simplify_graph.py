@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from blockwright import ir
-from blockwright.passes.context import PassContext
+from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.rewrite import flat_function, map_graph_functions, used_vars
 
 _EFFECTS = frozenset({"call_packed", "call_dps_library", "call_tir_inplace"})
@@ -86,11 +86,13 @@ def _eliminate_dead(name: str, function: ir.GraphFunction) -> ir.GraphFunction:
     return flat_function(function, reversed(kept))
 
 
+@graph_pass
 def eliminate_common(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Merge equal pure calls of every graph function."""
     return map_graph_functions(module, _eliminate_common)
 
 
+@graph_pass
 def eliminate_dead(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Drop pure bindings whose values are unused."""
     return map_graph_functions(module, _eliminate_dead)

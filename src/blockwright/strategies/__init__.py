@@ -6,36 +6,29 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from blockwright import ir
-from blockwright.strategies.cpu import (
-    attention,
-    conv_nchw,
-    depthwise_pool,
-    elementwise,
-    fallback,
-    gemm,
-    gemv,
-    inner_reduction,
-    outer_reduction,
-    separable_conv,
-    winograd,
-)
 from blockwright.strategies.match.blocks import AWAY_PARAMS, COLD_PARAMS, CONSTANT_PARAMS
 from blockwright.strategies.strategy import Strategy, StrategyResult, try_strategies
+from blockwright.support.registry import load
 from blockwright.support.stack import deep
 from blockwright.target import Target
 
-STRATEGIES: tuple[Strategy, ...] = (
-    winograd.STRATEGY,
-    gemv.STRATEGY,
-    separable_conv.STRATEGY,
-    conv_nchw.STRATEGY,
-    gemm.STRATEGY,
-    attention.STRATEGY,
-    outer_reduction.STRATEGY,
-    depthwise_pool.STRATEGY,
-    inner_reduction.STRATEGY,
-    elementwise.STRATEGY,
-    fallback.STRATEGY,
+_FILES = (
+    "cpu.winograd",
+    "cpu.gemv",
+    "cpu.separable_conv",
+    "cpu.conv_nchw",
+    "cpu.gemm",
+    "cpu.attention",
+    "cpu.outer_reduction",
+    "cpu.depthwise_pool",
+    "cpu.inner_reduction",
+    "cpu.elementwise",
+    "cpu.fallback",
+)
+"""Files of the strategies, in the order in which they are tried."""
+
+STRATEGIES: tuple[Strategy, ...] = tuple(
+    load("blockwright.strategies", f"{file}.STRATEGY")[1] for file in _FILES
 )
 
 

@@ -40,10 +40,11 @@ from blockwright.ir import (
     walk,
 )
 from blockwright.ir import expr as E
-from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.context import LowerContext, function_analyzer, lowering_pass
 from blockwright.lower.rewrite import Analysed, reads_memory
 
 
+@lowering_pass
 def clamp_masked_reads(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Move addresses of fully masked loads to the nearest place where their mask holds."""
     return func.replace(body=_Clamp(function_analyzer(func))(func.body))

@@ -38,10 +38,11 @@ from blockwright.ir import (
     structural_equal,
 )
 from blockwright.ir import expr as E
-from blockwright.lower.context import LowerContext
+from blockwright.lower.context import LowerContext, lowering_pass
 from blockwright.lower.rewrite import Scoped, Statements, sequence
 
 
+@lowering_pass
 def pass_on_tails(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Forward masked stores to loads in the next statement, through a register."""
     return func.replace(body=_Tails()(func.body))

@@ -55,7 +55,7 @@ from blockwright.ir import (
     uses_var,
 )
 from blockwright.ir import expr as E
-from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.context import LowerContext, function_analyzer, lowering_pass
 from blockwright.lower.rewrite import Analysed, Instantiate, Statements, sequence
 
 LARGEST = 16
@@ -70,6 +70,7 @@ NEAR = 4
 loads and shuffles, which cost as little as a transpose."""
 
 
+@lowering_pass
 def transpose_tiles(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Replace gathers in unrolled loops whose iterations gather adjacent elements."""
     return func.replace(body=_Tiles(function_analyzer(func), memory_roots(func))(func.body))

@@ -42,10 +42,11 @@ from blockwright.ir import (
     walk,
 )
 from blockwright.ir import expr as E
-from blockwright.lower.context import LowerContext
+from blockwright.lower.context import LowerContext, lowering_pass
 from blockwright.lower.rewrite import Statements, sequence
 
 
+@lowering_pass
 def split_vectors(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Split long vector stores to the target's register length."""
     return func.replace(body=_SplitVectors(context, memory_roots(func))(func.body))

@@ -30,11 +30,12 @@ from blockwright.arith.condition import conjuncts, room_of
 from blockwright.ir import Expr, For, Node, PrimFunc, Stmt, const, const_int, sub, uses_var
 from blockwright.ir import stmt as S
 from blockwright.ir.annotations import TAIL_SPECIALIZATION
-from blockwright.lower.context import LowerContext, function_analyzer
+from blockwright.lower.context import LowerContext, function_analyzer, lowering_pass
 from blockwright.lower.rewrite import Instantiate, Statements, reads_memory, walk_code
 from blockwright.support import BuildError
 
 
+@lowering_pass
 def specialize_tails(func: PrimFunc, context: LowerContext) -> PrimFunc:
     """Duplicate the body of each annotated loop: a full form and a short form for the last tile.
 

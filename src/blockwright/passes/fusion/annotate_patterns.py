@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from blockwright import ir
 from blockwright.analysis import compute_pattern
-from blockwright.passes.context import PassContext
+from blockwright.passes.context import PassContext, graph_pass
 
 
+@graph_pass
 def annotate_patterns(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Analyze programs that do not declare a pattern."""
     functions = dict(module.functions)

@@ -19,7 +19,7 @@ from functools import cached_property
 
 from blockwright import ir
 from blockwright.ir.attributes import IS_VIEW
-from blockwright.passes.context import PassContext
+from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.fusion.data_movement import (
     is_joined,
     is_movement,
@@ -36,6 +36,7 @@ from blockwright.passes.rewrite import (
 )
 
 
+@graph_pass
 def repeat_movement(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Duplicate data movement for each of its readers if fusion then removes it."""
     programs = {

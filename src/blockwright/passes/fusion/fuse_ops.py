@@ -25,7 +25,7 @@ from itertools import chain, count
 from blockwright import ir
 from blockwright.analysis import Pattern, block_pattern
 from blockwright.ir.attributes import IS_VIEW
-from blockwright.passes.context import PassContext
+from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.fusion.data_movement import is_joined, is_movement, keeps_last_axis
 from blockwright.passes.rewrite import (
     flat_function,
@@ -280,6 +280,7 @@ def _operands(binding: ir.Binding) -> list[ir.GraphVar]:
     return used_vars(value) if isinstance(value, ir.Node) else []
 
 
+@graph_pass
 def fuse_ops(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Group fusible calls of every graph function into primitive functions."""
     target = ctx.target if ctx.target.kind == "cpu" else None

@@ -14,7 +14,7 @@ from typing import Any
 from blockwright import ir
 from blockwright.analysis import with_one_box_per_buffer
 from blockwright.ir.attributes import IS_PRIVATE, NOALIAS
-from blockwright.passes.context import PassContext
+from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.legalize import ProgramTable, with_scalar_symbols
 from blockwright.passes.rewrite import (
     call_tir,
@@ -189,6 +189,7 @@ def _known(info: ir.Info | None) -> object:
     return None if any(size is None for size, _ in sizes) else (info.dtype.name, sizes)
 
 
+@graph_pass
 def fuse_tir(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Turn primitive functions into tensor programs and their calls into call_tir."""
     fused: dict[str, ir.PrimFunc] = {}

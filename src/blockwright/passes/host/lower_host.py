@@ -23,7 +23,7 @@ from blockwright.graph import function_analyzer
 from blockwright.graph.calling_convention import calling_convention
 from blockwright.ir.attributes import IS_HOST, IS_PRIVATE, IS_VIEW, NUM_OUTPUTS
 from blockwright.ops.row import dims_text
-from blockwright.passes.context import PassContext
+from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.host.plan_memory import ALIGNMENT, ArenaPlan, is_view, plan_memory
 from blockwright.passes.legalize import with_scalar_symbols
 from blockwright.passes.rewrite import (
@@ -334,6 +334,7 @@ def _shape(value: ir.GraphExpr) -> tuple[ir.Expr, ...]:
     return shape
 
 
+@graph_pass
 def lower_host(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Lower all graph functions; store constants as attributes and memory plans as an option."""
     functions = dict(module.functions)

@@ -32,7 +32,7 @@ from collections.abc import Sequence
 import msgspec
 
 from blockwright import ir
-from blockwright.passes.context import PassContext
+from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.layout.layout_regions import Region, describe, is_worth_it
 from blockwright.passes.layout.layout_trial import Trial
 from blockwright.passes.rewrite import map_graph_functions
@@ -59,6 +59,7 @@ def decide(function: ir.GraphFunction) -> Decision:
         plain.update(var for region in losing for var in region.members)
 
 
+@graph_pass
 def channels_last(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Store tensors channels-last where it pays; record the decisions in `ctx.decisions`."""
 

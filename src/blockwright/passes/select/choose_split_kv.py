@@ -12,13 +12,14 @@ an explicit `keys_at_once=…` is left alone. Disabling the attention strategy d
 from __future__ import annotations
 
 from blockwright import ir
-from blockwright.passes.context import PassContext
+from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.rewrite import map_calls
 from blockwright.strategies.cpu.attention import STRATEGY
 from blockwright.strategies.cpu.attention_cost import keys_at_once
 from blockwright.target import Target
 
 
+@graph_pass
 def choose_key_pieces(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Set `keys_at_once` where the cost model predicts a gain."""
     if STRATEGY.name in ctx.options.get("disabled_strategies", ()) or ctx.target.kind != "cpu":

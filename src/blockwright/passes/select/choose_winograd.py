@@ -20,7 +20,7 @@ from blockwright.ops.row import OpContext
 from blockwright.ops.table import OPERATORS
 from blockwright.ops.window import by_letter, numbers
 from blockwright.ops.winograd import TAPS
-from blockwright.passes.context import PassContext
+from blockwright.passes.context import PassContext, graph_pass
 from blockwright.passes.rewrite import map_calls
 from blockwright.passes.select.weight_residency import constants_are_cold
 from blockwright.strategies.cpu.winograd import STRATEGY
@@ -33,6 +33,7 @@ ACCURATE = (2, 4)
 _GAIN = 0.9  # a less accurate method must take less than this fraction of the predicted time
 
 
+@graph_pass
 def choose_winograd(module: ir.IRModule, ctx: PassContext) -> ir.IRModule:
     """Set `winograd` where the cost model predicts a gain."""
     forbidden = STRATEGY.name in ctx.options.get("disabled_strategies", ())

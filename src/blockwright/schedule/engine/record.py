@@ -7,7 +7,7 @@ parameter order of the `Schedule` method; `variadic` names the field that receiv
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Literal, Self, cast
 
 import msgspec
@@ -17,6 +17,7 @@ from blockwright.arith import IndexMap
 from blockwright.schedule.engine.handle import BlockRV, LoopRV
 from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.support import ScheduleError
+from blockwright.support.registry import submodules
 
 Returns = Literal["none", "block", "blocks", "loop", "loops", "number", "numbers"]
 Factor = int | ir.Expr | None
@@ -73,6 +74,18 @@ class UnsafePrimitive(Primitive, frozen=True, eq=False):
     """Base of the primitives under `sch.unsafe`, which may change the program's semantics."""
 
     namespace: ClassVar[str] = "unsafe"
+
+
+def records(package: str, path: Iterable[str]) -> tuple[type[Primitive], ...]:
+    """All records that the files of a package define, ordered by the names of their methods."""
+    found = [
+        value
+        for module in submodules(package, path)
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Primitive)
+        if value.__module__ == module.__name__ and value.method
+    ]
+    return tuple(sorted(found, key=lambda record: record.method))
 
 
 def fields_of(record: type[Primitive]) -> list[tuple[str, str]]:
