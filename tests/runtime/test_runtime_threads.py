@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from blockwright.runtime import cpu, threads
+from blockwright.runtime.cpu_features import FEATURES, from_flags, known_features
 from blockwright.runtime.library import load_library
 from blockwright.support import ArtefactError, OptionError
 
@@ -68,6 +69,18 @@ def test_processor_features_have_llvm_names() -> None:
         assert cpu.has_feature("sse4.2") == ("sse4_2" in flags)
         assert cpu.has_feature("bmi") == ("bmi1" in flags)
         assert cpu.has_feature("lzcnt") == ("abm" in flags)
+
+
+@pytest.mark.parametrize("arch", FEATURES)
+def test_the_native_target_and_artefacts_know_the_same_features(
+    arch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a target of a machine contains, an artefact finds on that machine."""
+    flags = frozenset(flag for feature in FEATURES[arch] for flag in feature.flags)
+    monkeypatch.setattr(cpu, "kernel_flags", lambda: flags)
+    monkeypatch.setattr(cpu, "machine", lambda: arch)
+    assert cpu.missing_features(from_flags(arch, flags)) == []
+    assert cpu.missing_features(known_features(arch)) == []
 
 
 def test_a_file_that_is_no_library(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import sys
 import pytest
 from msgspec import structs
 
+from blockwright.runtime.cpu_features import from_flags
 from blockwright.support import TargetError
 from blockwright.target import Target, target_names
-from blockwright.target.features import from_flags
 from blockwright.target.host import CacheLevel, counted_on
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from blockwright.ir import dtype_of
+from blockwright.runtime.cpu_features import known_features
 from blockwright.support import TargetError
 from blockwright.target import Target, target_names
-from blockwright.target.features import AARCH64_FLAGS, X86_FLAGS
 from blockwright.target.isa import AARCH64_VECTORS, X86_VECTORS
 from blockwright.target.units import cpu_units
 
@@ -55,11 +55,11 @@ def test_tensor_cores_reach_the_peak_of_the_data_sheet(name: str, tera: float) -
 
 
 def test_features_of_rows_exist() -> None:
-    known = {"x86_64": set(X86_FLAGS.values()), "aarch64": set(AARCH64_FLAGS.values())}
     for arch, rows in (("x86_64", X86_VECTORS), ("aarch64", AARCH64_VECTORS)):
-        assert set().union(*(row.requires for row in rows)) <= known[arch]
-        every = cpu_units(arch, frozenset(known[arch]), 512 if arch == "x86_64" else 128, 1)
-        assert set().union(*(unit.requires for unit in every)) <= known[arch]
+        known = known_features(arch)
+        assert set().union(*(row.requires for row in rows)) <= known
+        every = cpu_units(arch, known, 512 if arch == "x86_64" else 128, 1)
+        assert set().union(*(unit.requires for unit in every)) <= known
         for unit in every:
             assert all(dtype_of(name) for name in (unit.a, unit.b, unit.accumulator))
 

@@ -137,27 +137,11 @@ def probe_llvm() -> list[CheckLine]:
 
 def probe_processor() -> list[CheckLine]:
     """Report features, vector registers and caches of the native target."""
+    from blockwright.runtime.cpu_features import reported_features
     from blockwright.target import Target, host_cpu_name
 
     target = Target("native")
-    known = (
-        "sse4.2",
-        "avx",
-        "avx2",
-        "fma",
-        "f16c",
-        "avx512f",
-        "avx512vnni",
-        "avx512bf16",
-        "avxvnni",
-        "amx-bf16",
-        "neon",
-        "dotprod",
-        "i8mm",
-        "bf16",
-        "sve",
-    )
-    features = [feature for feature in known if target.has(feature)]
+    features = [name for name in reported_features(target.arch) if target.has(name)]
     caches = ", ".join(
         f"L{level} {size(cache.size)}" for level, cache in enumerate(target.caches, 1)
     )

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from blockwright.target.features import AARCH64_BASE, X86_LEVELS, from_flags
+from blockwright.runtime.cpu import kernel_flags
+from blockwright.runtime.cpu_features import from_flags
+from blockwright.target.features import AARCH64_BASE, X86_LEVELS
 
 _CPU_DIR = Path("/sys/devices/system/cpu")
-_CPUINFO = Path("/proc/cpuinfo")
 
 _SHARE, _ALONE = 6 << 20, 32 << 20
 """Bytes of a last cache for each processor of a process, and what one may have for itself. Servers
@@ -38,15 +39,8 @@ def host_arch() -> str:
 def host_features() -> frozenset[str]:
     """Features of the first processor; the ABI's baseline where the kernel tells nothing."""
     arch = host_arch()
-    flags: set[str] = set()
-    if _CPUINFO.is_file():
-        for line in _CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() in ("flags", "Features"):
-                flags.update(value.split())
-                break
     base = X86_LEVELS["x86-64"] if arch == "x86_64" else AARCH64_BASE
-    return from_flags(arch, flags) | frozenset(base)
+    return from_flags(arch, kernel_flags()) | frozenset(base)
 
 
 @functools.cache

@@ -19,13 +19,14 @@ import re
 from typing import Any
 
 from blockwright.ir import DType, dtype_of
+from blockwright.runtime.cpu_features import known_features
 from blockwright.runtime.threads import allowed_processors
 from blockwright.support import TargetError
 from blockwright.support.kinds import require_kind
 from blockwright.target import host
 from blockwright.target.core import Core, core_of
 from blockwright.target.description import describe
-from blockwright.target.features import AARCH64_BASE, X86_LEVELS, known_features
+from blockwright.target.features import AARCH64_BASE, X86_LEVELS
 from blockwright.target.gpu import MULTIPROCESSORS, Multiprocessors
 from blockwright.target.isa import VectorISA, vector_isa
 from blockwright.target.memory import Cache, MemorySpace, cpu_spaces, gpu_spaces
