@@ -112,6 +112,7 @@ i8mm                                    *
 bf16                                    *
 sve                                     *
 sve2
+cssc                                    *
 """
 
 
