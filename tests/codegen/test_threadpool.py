@@ -24,6 +24,7 @@ from blockwright.codegen.llvm.ffi import DECLARATIONS_IR, INLINE_IR, runtime_ir
 from blockwright.codegen.rt.threadpool import threadpool_ir
 from blockwright.runtime.library import load_library
 from blockwright.runtime.threads import num_threads, set_num_threads, set_spin_us
+from blockwright.target import Target
 
 TRIPLE = "x86_64-unknown-linux-gnu"
 
@@ -121,7 +122,11 @@ define i32 @__tvm_ffi_mark(ptr %self, ptr %args, i32 %n, ptr %result) {
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two files with the same contents: the second must use the first one's pool."""
-    parts = (("program", PROGRAM), ("runtime", runtime_ir()), ("pool", threadpool_ir()))
+    parts = (
+        ("program", PROGRAM),
+        ("runtime", runtime_ir()),
+        ("pool", threadpool_ir(Target("x86-64-v2"))),
+    )
     objects = [(n, compile_object(t, TRIPLE, "x86-64-v2", "", "host", n)) for n, t in parts]
     image = link(objects, LinkOptions(exports=["__tvm_ffi_mark"])).tobytes()
     folder = tmp_path_factory.mktemp("pool")
@@ -470,5 +475,5 @@ def test_settings_out_of_range(libraries: list[Path], value: Any) -> None:
 
 
 def test_aarch64_text_compiles() -> None:
-    text = threadpool_ir("aarch64")
+    text = threadpool_ir(Target("aarch64"))
     assert compile_object(text, "aarch64-unknown-linux-gnu", "generic", "", "host", "the pool")

@@ -135,8 +135,7 @@ def _support(units: list[FunctionCode], target: Target) -> list[tuple[str, str, 
     if any("@bw_scratch_acquire(" in u.text for u in units):
         parts.append(("blockwright.scratch", head + scratch_ir(), "host"))
     if any("@bw_parallel_for(" in u.text for u in units):
-        name = target.arch.replace("_", "-")
-        parts.append(("blockwright.threads", head + threadpool_ir(name), "host"))
+        parts.append(("blockwright.threads", threadpool_ir(target), "host"))
     return parts
 
 

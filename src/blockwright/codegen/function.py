@@ -11,9 +11,10 @@ from blockwright.analysis.canonical.pointers import memories, named_pointers
 from blockwright.codegen.abi.entry import emit_entry
 from blockwright.codegen.llvm.binding import Pipeline
 from blockwright.codegen.llvm.context import FunctionContext, Memory, Options
-from blockwright.codegen.llvm.emitter import FunctionEmitter, ModuleEmitter
+from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.ffi import SYMBOL_PREFIX
 from blockwright.codegen.llvm.function_attributes import function_attributes
+from blockwright.codegen.llvm.module_emitter import ModuleEmitter
 from blockwright.codegen.llvm.parallel import emit_parallel
 from blockwright.codegen.llvm.stmt import StmtEmitter
 from blockwright.codegen.llvm.types import value_type

@@ -18,8 +18,9 @@ from blockwright.codegen.abi.checks import Checker, extent_text, plain
 from blockwright.codegen.abi.results import LentResults
 from blockwright.codegen.abi.symbols import Symbols
 from blockwright.codegen.llvm import ffi, types
-from blockwright.codegen.llvm.emitter import FunctionEmitter, ModuleEmitter
+from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.ffi import ANY_SIZE, ANY_VALUE, SYMBOL_PREFIX
+from blockwright.codegen.llvm.module_emitter import ModuleEmitter
 from blockwright.codegen.llvm.values import Value, int_const
 from blockwright.graph.calling_convention import CallingConvention, calling_convention
 from blockwright.ir import (

@@ -29,10 +29,7 @@ def update(c: ExprEmitter, expr: Call, pointer: Value) -> Value:
     if op is None:
         old = _compare_and_swap(c, expr, pointer, value)
     else:
-        old = c.e.emit(
-            value.type,
-            f"atomicrmw {op} {pointer.typed}, {value.typed} monotonic, align {dtype.nbytes}",
-        )
+        old = c.e.update(op, pointer, value, "monotonic")
     return old if expr.dtype is dtype else int_const(0, types.value_type(expr.dtype))
 
 
@@ -58,30 +55,18 @@ def _compare_and_swap(c: ExprEmitter, expr: Call, pointer: Value, value: Value) 
     """Recompute the new element until the old one was not changed concurrently."""
     e, dtype = c.e, expr.args[1].dtype
     memory, bits, align = types.memory_type(dtype), f"i{dtype.nbytes * 8}", dtype.nbytes
-    before, again, done = e.block, e.fresh("swap"), e.fresh("swapped")
-    first = e.emit(bits, f"load atomic {bits}, {pointer.typed} monotonic, align {align}")
-    seen, result = Value(bits, f"%{e.fresh('seen')}"), Value(bits, f"%{e.fresh('found')}")
-    latch = e.fresh("retry")
-    e.branch(again)
-    e.label(again)
-    e.line(f"{seen.text} = phi {bits} [ {first.text}, %{before} ], [ {result.text}, %{latch} ]")
-    in_memory = e.bitcast(seen, memory)
-    old = e.compare("ne", in_memory, int_const(0, memory)) if dtype.is_bool else in_memory
-    element, operand = Var("old", dtype), Var("value", dtype)
-    c.context.variables[element], c.context.variables[operand] = old, value
-    with c.scope():
-        new = c.value(atomic_value(expr.replace(args=(expr.args[0], operand)), element))
-    stored = e.convert("zext", new, memory) if dtype.is_bool else new
-    wanted = e.bitcast(stored, bits)
-    pair = e.emit(
-        f"{{ {bits}, i1 }}",
-        f"cmpxchg weak {pointer.typed}, {seen.typed}, "
-        f"{wanted.typed} monotonic monotonic, align {align}",
-    )
-    e.line(f"{result.text} = extractvalue {pair.typed}, 0")
-    swapped = e.emit("i1", f"extractvalue {pair.typed}, 1")
-    e.branch_if(swapped, done, latch)
-    e.label(latch)
-    e.branch(again)
-    e.label(done)
+    with e.loop(e.load(bits, pointer, align, order="monotonic")) as loop:
+        (seen,) = loop.values
+        in_memory = e.bitcast(seen, memory)
+        old = e.compare("ne", in_memory, 0) if dtype.is_bool else in_memory
+        element, operand = Var("old", dtype), Var("value", dtype)
+        c.context.variables[element], c.context.variables[operand] = old, value
+        with c.scope():
+            new = c.value(atomic_value(expr.replace(args=(expr.args[0], operand)), element))
+        stored = e.convert("zext", new, memory) if dtype.is_bool else new
+        wanted = e.bitcast(stored, bits)
+        found, swapped = e.compare_exchange(pointer, seen, wanted, "monotonic monotonic", weak=True)
+        with e.guarded(swapped):
+            loop.leave()
+        loop.again(found)
     return old

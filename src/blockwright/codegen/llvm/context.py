@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from blockwright.codegen.llvm.emitter import FunctionEmitter, ModuleEmitter
+from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.integers import multiple_of
+from blockwright.codegen.llvm.module_emitter import ModuleEmitter
 from blockwright.codegen.llvm.values import Value, int_const
 from blockwright.ir import Buffer, BufferStore, Expr, Sorts, Var
 from blockwright.support import BuildError

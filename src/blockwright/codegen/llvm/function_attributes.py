@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from blockwright.codegen.llvm.context import Options
-from blockwright.codegen.llvm.emitter import ModuleEmitter
+from blockwright.codegen.llvm.module_emitter import ModuleEmitter
 
 
 def function_attributes(module: ModuleEmitter, options: Options) -> str:

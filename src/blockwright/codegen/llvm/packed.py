@@ -40,9 +40,10 @@ def call(c: ExprEmitter, name: str, args: Sequence[Expr], result: DType) -> Valu
 
 def _lookup(c: ExprEmitter, name: str) -> Value:
     e, module = c.e, c.e.module
-    slot = f"@bw.packed.{''.join(ch if ch.isalnum() else f'_{ord(ch):x}' for ch in name)}"
-    module.add_global_once(slot, f"{slot} = internal global ptr null, align 8")
-    known = e.emit("ptr", f"load atomic ptr, ptr {slot} acquire, align 8")
+    symbol = f"@bw.packed.{''.join(ch if ch.isalnum() else f'_{ord(ch):x}' for ch in name)}"
+    module.add_global_once(symbol, f"{symbol} = internal global ptr null, align 8")
+    slot = Value("ptr", symbol)
+    known = e.load("ptr", slot, 8, order="acquire")
 
     def find() -> Value:
         key, out = e.stack(16, 8), e.stack(8, 8)
@@ -60,7 +61,7 @@ def _lookup(c: ExprEmitter, name: str) -> Value:
             )
             e.call("i32", "bw_raise", module.string("RuntimeError"), module.string(text))
             c.context.leave(int_const(-1, "i32"))
-        e.line(f"store atomic {result.typed}, ptr {slot} release, align 8")
+        e.store(result, slot, 8, order="release")
         return result
 
     return e.choose(e.compare("ne", known, Value("ptr", "null")), lambda: known, find)

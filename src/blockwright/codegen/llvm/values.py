@@ -19,6 +19,13 @@ class Value(msgspec.Struct, frozen=True):
         return f"{self.type} {self.text}"
 
 
+VOID = Value("void", "")
+"""The result of a call without one."""
+
+NULL = Value("ptr", "null")
+FALSE, TRUE = Value("i1", "false"), Value("i1", "true")
+
+
 def vector(element: str, lanes: int) -> str:
     """The type of a vector of `lanes` elements; for one lane, the element type itself."""
     return element if lanes == 1 else f"<{lanes} x {element}>"

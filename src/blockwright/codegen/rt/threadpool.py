@@ -1,4 +1,4 @@
-"""The fork/join thread pool, as LLVM text that is linked into every library.
+"""The fork/join thread pool, an LLVM module that is linked into every library.
 
 `i32 @bw_parallel_for(ptr fn, ptr ctx, i64 num_tasks)` runs tasks 0..num_tasks-1 by calls of
 `i32 fn(ptr ctx, i64 begin, i64 end)` and returns the first nonzero result, after which remaining
@@ -25,71 +25,30 @@ a compare-exchange on the open gate, so a late thread never accesses a finished 
 
 from __future__ import annotations
 
-import msgspec
-
-from blockwright.codegen.rt.threadpool_affinity_avoid import APART_IR
-from blockwright.codegen.rt.threadpool_affinity_pull import PULL_IR
-from blockwright.codegen.rt.threadpool_core import CORE_IR
-from blockwright.codegen.rt.threadpool_limits import LIMITS_IR
-from blockwright.codegen.rt.threadpool_setup import SETUP_IR
-
-POOL_NAME = "blockwright.thread_pool.v1"
-MAX_THREADS = 512
-DEFAULT_SPIN_US = 50
-LOOK_AGAIN_US = 500
-"""How long a caller sleeps before it checks again for descheduled workers."""
+from blockwright.codegen.llvm.emitter import FunctionEmitter
+from blockwright.codegen.llvm.module_emitter import ModuleEmitter
+from blockwright.codegen.llvm.routine import routine
+from blockwright.codegen.llvm.values import Value
+from blockwright.codegen.rt.threadpool_registry import entry_point, initialize
+from blockwright.target import Target
 
 
-class PoolTarget(msgspec.Struct, frozen=True):
-    """The pool's parameters of an architecture: system call numbers and the spin hint."""
-
-    futex: int
-    getaffinity: int
-    setaffinity: int
-    gettid: int
-    pause: str
-    pause_declaration: str
+def threadpool_ir(target: Target) -> str:
+    """The pool as one LLVM module; compile it position-independent and link it into a library."""
+    module = ModuleEmitter(target, external="")
+    bw_parallel_for.define(module)
+    bw_num_threads.define(module)
+    module.initializer(initialize.address(module))
+    return module.render()
 
 
-TARGETS = {
-    "x86-64": PoolTarget(
-        202,
-        204,
-        203,
-        186,
-        "call void @llvm.x86.sse2.pause()",
-        "declare void @llvm.x86.sse2.pause()",
-    ),
-    "aarch64": PoolTarget(
-        98,
-        123,
-        122,
-        178,
-        "call void @llvm.aarch64.hint(i32 1)",
-        "declare void @llvm.aarch64.hint(i32)",
-    ),
-}
+@routine("bw_parallel_for", "i32", "ptr", "ptr", "i64", linkage="")
+def bw_parallel_for(e: FunctionEmitter, function: Value, context: Value, tasks: Value) -> Value:
+    """Run tasks in the process's pool."""
+    return e.call_pointer("i32", entry_point(e, "parallel_for"), function, context, tasks)
 
 
-def threadpool_ir(architecture: str = "x86-64") -> str:
-    """The pool as one LLVM module; compile it position-independent and link it into a library.
-
-    Arguments: `architecture` is "x86-64" or "aarch64".
-    """
-    target = TARGETS[architecture]
-    text = CORE_IR + APART_IR + PULL_IR + LIMITS_IR + SETUP_IR
-    for mark, value in (
-        ("{PAUSE}", target.pause),
-        ("{PAUSE_DECLARATION}", target.pause_declaration),
-        ("{FUTEX}", str(target.futex)),
-        ("{GETAFFINITY}", str(target.getaffinity)),
-        ("{SETAFFINITY}", str(target.setaffinity)),
-        ("{GETTID}", str(target.gettid)),
-        ("{MAX_THREADS}", str(MAX_THREADS)),
-        ("{SPIN_NS}", str(DEFAULT_SPIN_US * 1000)),
-        ("{NAME_SIZE}", str(len(POOL_NAME))),
-        ("{NAME}", POOL_NAME),
-        ("{AGAIN_NS}", str(LOOK_AGAIN_US * 1000)),
-    ):
-        text = text.replace(mark, value)
-    return text
+@routine("bw_num_threads", "i32", linkage="")
+def bw_num_threads(e: FunctionEmitter) -> Value:
+    """How many threads a call may use."""
+    return e.call_pointer("i32", entry_point(e, "num_threads"))

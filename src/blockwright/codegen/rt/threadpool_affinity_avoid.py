@@ -1,4 +1,4 @@
-"""Keep workers off the caller's processor, as LLVM text.
+"""Keep workers off the caller's processor.
 
 While other programs keep all processors busy, the system may schedule a worker on the caller's
 processor and leave it there, because no other one is less loaded. The two then alternate, and the
@@ -9,61 +9,68 @@ processor with another program.
 
 from __future__ import annotations
 
-APART_IR = r"""
-declare i32 @memcmp(ptr, ptr, i64)
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+from blockwright.codegen.llvm.emitter import FunctionEmitter
+from blockwright.codegen.llvm.routine import routine
+from blockwright.codegen.llvm.values import FALSE, TRUE, Value, int_const
+from blockwright.codegen.rt.threadpool_state import MASK_BYTES, system_call
 
-; The affinity mask of this thread; all zero when the system has more processors than the mask bits.
-define internal void @bw.tp.allowed(ptr %set) {
-  call void @llvm.memset.p0.i64(ptr %set, i8 0, i64 128, i1 false)
-  %bytes = call i64 (i64, ...) @syscall(i64 {GETAFFINITY}, i32 0, i64 128, ptr %set)
-  ret void
-}
+THIS_THREAD = int_const(0, "i32")
 
-; Initializes a worker's given and chosen masks: at first it chooses all processors it was given.
-define internal void @bw.tp.born(ptr %given, ptr %chosen) {
-  call void @bw.tp.allowed(ptr %given)
-  call void @llvm.memcpy.p0.p0.i64(ptr %chosen, ptr %given, i64 128, i1 false)
-  ret void
-}
 
-; Moves this thread away from a processor; returns whether that worked. If the mask was changed
-; externally since the last choice, the changed mask becomes the given one.
-define internal i1 @bw.tp.leave(i32 %cpu, ptr %given, ptr %chosen) noinline {
-entry:
-  %now = alloca [16 x i64], align 64
-  %counted = icmp ult i32 %cpu, 1024
-  br i1 %counted, label %ask, label %stay
-ask:
-  call void @bw.tp.allowed(ptr %now)
-  %differs = call i32 @memcmp(ptr %now, ptr %chosen, i64 128)
-  %kept = icmp eq i32 %differs, 0
-  br i1 %kept, label %choose, label %given_anew
-given_anew:
-  call void @llvm.memcpy.p0.p0.i64(ptr %given, ptr %now, i64 128, i1 false)
-  br label %choose
-choose:
-  call void @llvm.memcpy.p0.p0.i64(ptr %chosen, ptr %given, i64 128, i1 false)
-  %word32 = lshr i32 %cpu, 6
-  %word = zext i32 %word32 to i64
-  %bit32 = and i32 %cpu, 63
-  %bit = zext i32 %bit32 to i64
-  %one = shl i64 1, %bit
-  %others = xor i64 %one, -1
-  %wp = getelementptr i64, ptr %chosen, i64 %word
-  %had = load i64, ptr %wp, align 8
-  %has = and i64 %had, %others
-  store i64 %has, ptr %wp, align 8
-  %rc = call i64 (i64, ...) @syscall(i64 {SETAFFINITY}, i32 0, i64 128, ptr %chosen)
-  %done = icmp eq i64 %rc, 0
-  br i1 %done, label %gone, label %refused
-gone:
-  ret i1 true
-refused:
-  call void @llvm.memcpy.p0.p0.i64(ptr %chosen, ptr %now, i64 128, i1 false)
-  br label %stay
-stay:
-  ret i1 false
-}
-"""
+def mask_word(e: FunctionEmitter, mask: Value, cpu: Value) -> tuple[Value, Value]:
+    """The address of the word of an affinity mask that holds a processor's bit, and the bit's
+    position."""
+    word = e.convert("zext", e.binary("lshr", cpu, 6), "i64")
+    bit = e.convert("zext", e.binary("and", cpu, 63), "i64")
+    return e.offset(mask, word, 8), bit
+
+
+def fits_mask(e: FunctionEmitter, cpu: Value) -> Value:
+    """Whether an affinity mask has a bit for a processor; `cpu` is -1 if it is unknown."""
+    return e.compare("ult", cpu, 8 * MASK_BYTES)
+
+
+def copy_mask(e: FunctionEmitter, to: Value, source: Value) -> None:
+    e.copy(to, source, MASK_BYTES)
+
+
+def set_mask(e: FunctionEmitter, number: Value, mask: Value) -> Value:
+    """Set the affinity mask of a thread; returns 0 on success."""
+    return system_call(e, "sched_setaffinity", number, int_const(MASK_BYTES), mask)
+
+
+def get_mask(e: FunctionEmitter, number: Value, mask: Value) -> Value:
+    """Read the affinity mask of a thread; returns the number of bytes written, or -1."""
+    return system_call(e, "sched_getaffinity", number, int_const(MASK_BYTES), mask)
+
+
+@routine("bw.tp.allowed", "void", "ptr")
+def read_mask(e: FunctionEmitter, mask: Value) -> None:
+    """Read the affinity mask of this thread; all zero if the system has more processors than
+    bits."""
+    e.fill(mask, 0, MASK_BYTES)
+    get_mask(e, THIS_THREAD, mask)
+
+
+@routine("bw.tp.leave", "i1", "i32", "ptr", "ptr", attributes="noinline")
+def leave(e: FunctionEmitter, cpu: Value, given: Value, chosen: Value) -> Value:
+    """Move this thread away from a processor; return whether that worked.
+
+    If the mask was changed externally since the last choice, the changed mask becomes the given
+    one.
+    """
+    now = e.stack(MASK_BYTES, 64)
+    with e.guarded(fits_mask(e, cpu)):
+        read_mask.call(e, now)
+        differs = e.call("i32", "memcmp", now, chosen, int_const(MASK_BYTES))
+        with e.guarded(e.compare("ne", differs, 0)):
+            copy_mask(e, given, now)
+        copy_mask(e, chosen, given)
+        place, bit = mask_word(e, chosen, cpu)
+        others = e.binary("xor", e.binary("shl", int_const(1), bit), -1)
+        e.store(e.binary("and", e.load("i64", place, 8), others), place, 8)
+        status = set_mask(e, THIS_THREAD, chosen)
+        with e.guarded(e.compare("eq", status, 0)):
+            e.ret(TRUE)
+        copy_mask(e, chosen, now)
+    return FALSE
