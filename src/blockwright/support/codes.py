@@ -216,7 +216,7 @@ CODES: dict[str, str] = {
     "BW613": "View does not fit the region it views.",
     "BW614": "Access does not fit the element type of the buffer.",
     "BW615": "Malformed argument of a builtin call.",
-    "BW616": "Call to a function that the module does not define.",
+    "BW616": "Call to a function that neither the module nor a library it is linked with defines.",
     "BW617": "Tensor program returns a value.",
     "BW618": "Early exit from a loop that is not serial.",
     "BW619": "Function has fewer buffers than declared outputs.",

@@ -15,15 +15,16 @@ DEFAULT_NEEDED = ("libtvm_ffi.so", "libm.so.6", "libc.so.6")
 
 _LIBC = """
 __register_atfork abort bcmp calloc clock_gettime fclose fflush fgets fopen free fscanf getenv
-madvise malloc memcmp memcpy memmove memset posix_memalign printf pthread_attr_destroy
+madvise malloc memchr memcmp memcpy memmove memset posix_memalign printf pthread_attr_destroy
 pthread_attr_init pthread_attr_setstacksize pthread_create pthread_detach pthread_self
-pthread_setname_np pthread_sigmask puts sched_getcpu snprintf sscanf stpcpy strcmp strlen strrchr
-strstr strtol syscall write
+pthread_setname_np pthread_sigmask putchar puts sched_getcpu snprintf sscanf stpcpy strchr strcmp
+strlen strncmp strnlen strrchr strstr strtol syscall write
 """.split()
 _LIBM = """
 acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1
-floor fma fmax fmin fmod frexp hypot ldexp lgamma log log10 log1p log2 modf nearbyint pow remainder
-rint round roundeven scalbn sin sincos sinh sqrt tan tanh tgamma trunc
+fdim floor fma fmax fmin fmod frexp hypot ilogb j0 j1 jn ldexp lgamma llrint llround log log10
+log1p log2 logb lrint lround modf nearbyint nextafter pow remainder rint round roundeven scalbln
+scalbn sin sincos sinh sqrt tan tanh tgamma trunc y0 y1 yn
 """.split()
 _FFI = """
 TVMFFIAnyViewToOwnedAny TVMFFIEnvCheckSignals TVMFFIEnvGetStream TVMFFIEnvModLookupFromImports
@@ -35,7 +36,11 @@ TVMFFITensorFromDLPack TVMFFITensorFromDLPackVersioned
 """.split()
 
 DEFAULT_IMPORTS = frozenset([*_LIBC, *_LIBM, *(name + "f" for name in _LIBM), *_FFI])
-"""Symbols that generated code may leave undefined: the C library, its math library, and the FFI."""
+"""Symbols that generated code may leave undefined: the C library, its math library, and the FFI.
+
+Besides the functions that the emitter calls these include those that LLVM substitutes for them
+(`putchar` for `printf`) or for its intrinsics (`lround`). Functions of a compiler runtime
+(`__truncsfhf2`, `__powisf2`) are not among them: libraries are not linked with one."""
 
 
 def hash_table(names: Sequence[bytes]) -> bytes:

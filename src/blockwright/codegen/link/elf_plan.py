@@ -163,8 +163,9 @@ class LinkPlan:
             raise BuildError(
                 f"undefined symbols: {', '.join(undefined)}",
                 code="BW663",
-                help="define them in one of the objects, or list them in LinkOptions.imports and "
-                "their library in LinkOptions.needed",
+                help="call functions of the C library, its math library or the FFI only; objects "
+                "of other origin may define them, or LinkOptions.imports list them and "
+                "LinkOptions.needed their library",
             )
 
     def _scan_one(self, item: ObjectFile, section: Section, relocation: Relocation) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from blockwright.codegen.link.elf_dynamic import DEFAULT_IMPORTS
 from blockwright.codegen.llvm import access, atomics, integers, mathlib, packed, types
 from blockwright.codegen.llvm.real import Real
 from blockwright.codegen.llvm.values import Value, element_of, int_const, lanes_of, suffix, vector
@@ -308,6 +309,10 @@ def constant_symbol(name: str) -> str:
 
 
 # -------------------------------------------------------------------- calls
+_RUNTIME_PREFIX = "bw_"
+"""Prefix of the functions of the library's own runtime code, such as `bw_clock`."""
+
+
 def _text(expr: Expr) -> str:
     if isinstance(expr, StringImm):
         return expr.value
@@ -320,6 +325,15 @@ def _text(expr: Expr) -> str:
 
 def _call_extern(c: ExprEmitter, expr: Call) -> Value:
     name, *rest = expr.args
+    if _text(name) not in DEFAULT_IMPORTS and not _text(name).startswith(_RUNTIME_PREFIX):
+        raise BuildError(
+            f"{expr.op} calls {_text(name)!r}, which is not a function that libraries are linked "
+            "with",
+            code="BW616",
+            help="call a function of the C library, its math library or the FFI, or a function of "
+            "the module by its name; call any other one with T.call_packed, after registering it "
+            "with tvm_ffi.register_global_func",
+        )
     args: list[Value] = []
     for arg in rest:
         value = c.value(arg)

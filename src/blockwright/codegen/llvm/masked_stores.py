@@ -1,15 +1,20 @@
-"""Replace masked stores whose constant mask has a single active lane by scalar stores.
+"""Replace vector stores that LLVM compiles incorrectly by scalar stores.
 
-A workaround: for AVX-512, LLVM (at least 22.1) folds a truncation into the following masked store,
-and replaces the store by a scalar one if the mask is a constant with one active lane. It then drops
-the truncation, so that the store writes as many bytes as the untruncated value had::
+Two workarounds. For AVX-512, LLVM (at least 22.1) folds a truncation into the following masked
+store, and replaces the store by a scalar one if the mask is a constant with one active lane. It
+then drops the truncation, so that the store writes as many bytes as the untruncated value had::
 
     call void @llvm.masked.store.v16i8.p0(<16 x i8> %t, ptr align 1 %p, <16 x i1> <i1 true, …>)
 
     %lane.0 = extractelement <16 x i8> %t, i64 0
     store i8 %lane.0, ptr %p, align 1
 
-Masks may become constants in LLVM's own passes, so this runs after them.
+For AArch64, LLVM (at least 22.1) aborts the process when it folds a truncation of 64-bit lanes into
+the store of three bytes, which therefore stores its lanes one by one::
+
+    store <3 x i8> %t, ptr %p, align 1
+
+Masks become constants and truncations are combined in LLVM's own passes, so this runs after them.
 """
 
 from __future__ import annotations
@@ -26,16 +31,40 @@ _STORE = re.compile(
     r"<\d+ x i1> <(?P<mask>i1 (?:true|false)(?:, i1 (?:true|false))*)>\).*$",
     re.MULTILINE,
 )
+_THREE_BYTES = re.compile(
+    r"^ *store <3 x i8> (?P<value>.+), ptr (?P<place>.+), align \d+.*$", re.MULTILINE
+)
+_AARCH64 = 'target triple = "aarch64'
 
 
 def may_narrow(text: str) -> bool:
-    """Whether LLVM text contains masked integer stores."""
-    return _NARROW.search(text) is not None
+    """Whether LLVM text contains a store that one of the workarounds may replace."""
+    return _NARROW.search(text) is not None or (_AARCH64 in text and "<3 x i8>" in text)
 
 
 def with_scalar_stores(text: str) -> str:
-    """Optimized LLVM text without integer stores under a constant single-lane mask."""
-    return _STORE.sub(_replacement(), text)
+    """Optimized LLVM text with scalar stores in place of those that LLVM would miscompile."""
+    text = _STORE.sub(_replacement(), text)
+    return _THREE_BYTES.sub(_lane_by_lane(), text) if _AARCH64 in text else text
+
+
+def _lane_by_lane() -> Callable[[re.Match[str]], str]:
+    count = 0
+
+    def replaced(found: re.Match[str]) -> str:
+        nonlocal count
+        lines: list[str] = []
+        for lane in range(3):
+            element, place = f"%byte.lane.{count}", f"%byte.place.{count}"
+            count += 1
+            lines += (
+                f"  {element} = extractelement <3 x i8> {found['value']}, i64 {lane}",
+                f"  {place} = getelementptr i8, ptr {found['place']}, i64 {lane}",
+                f"  store i8 {element}, ptr {place}, align 1",
+            )
+        return "\n".join(lines)
+
+    return replaced
 
 
 def _replacement() -> Callable[[re.Match[str]], str]:

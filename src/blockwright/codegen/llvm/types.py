@@ -3,12 +3,16 @@
 A bool is i1 as a value and one byte in memory. bfloat16 and the 8-bit floats are represented by
 integers with their bits, and computed in single precision. Their conversions are a few integer
 instructions that round to nearest even on every processor, preserve denormals and need no library.
-float16 is LLVM's half; it is computed in single precision too and rounded after each operation.
+float16 is LLVM's half; it is computed in single precision too and rounded after each operation. x86
+processors without F16C convert it by integer instructions as well: LLVM would call a compiler
+runtime that the library is not linked with.
 """
 
 from __future__ import annotations
 
 import struct
+
+import msgspec
 
 from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.real import Real
@@ -73,67 +77,123 @@ def constant(value: float | int, dtype: DType) -> Value:
 
 
 # -------------------------------------------------------------------- narrow floats
+class _Format(msgspec.Struct, frozen=True):
+    """A floating-point format of at most 16 bits, as its bits.
+
+    Attributes:
+        bits, mantissa, bias: width, bits of the fraction, exponent bias.
+        special: the least magnitude that is not a finite number.
+        overflow: single-precision bits of the least magnitude that rounds to `special`.
+    """
+
+    bits: int
+    mantissa: int
+    bias: int
+    special: int
+    overflow: int
+
+    @property
+    def shift(self) -> int:
+        """The distance of the fraction from its place in single precision."""
+        return 23 - self.mantissa
+
+    @property
+    def magnitude(self) -> int:
+        """A mask of all bits but the sign."""
+        return (1 << self.bits - 1) - 1
+
+
+_HALF = _Format(16, 10, 15, 0x7C00, 0x477FF000)
+_E4M3 = _Format(8, 3, 7, 0x7F, 0x43F00000)
+_E5M2 = _Format(8, 2, 15, 0x7C, 143 << 23)
+
+
+def _emulated(e: FunctionEmitter, dtype: DType) -> _Format | None:
+    """The format of a narrow float that the target has no conversions for; None for bfloat16."""
+    if dtype.kind == "bfloat":
+        return None
+    if dtype.kind != "float":
+        return _E4M3 if "e4m3" in dtype.kind else _E5M2
+    target = e.module.target
+    return _HALF if target.arch == "x86_64" and not target.has("f16c") else None
+
+
 def widen(e: FunctionEmitter, value: Value, dtype: DType) -> Value:
     """Convert a narrow float to single precision, exactly."""
     lanes = dtype.lanes
     single = vector("float", lanes)
-    if dtype.kind == "float":
+    form = _emulated(e, dtype)
+    if form is None and dtype.kind == "float":
         return e.convert("fpext", value, single)
-    wide = e.convert("zext", value, vector("i32", lanes))
-    if dtype.kind == "bfloat":
+    bits = e.bitcast(value, vector(f"i{dtype.bits}", lanes))
+    wide = e.convert("zext", bits, vector("i32", lanes))
+    if form is None:
         return e.bitcast(_shift(e, "shl", wide, 16), single)
-    mantissa, rebias, first_special = (3, 120, 0x7F) if "e4m3" in dtype.kind else (2, 112, 0x7C)
-    magnitude = _with(e, "and", wide, 0x7F)
-    bits = _shift(e, "shl", magnitude, 23 - mantissa)
-    scaled = Real(e, e.bitcast(bits, single)) * 2.0**rebias
-    special = e.bitcast(_with(e, "or", bits, 0x7F800000), single)
-    edge = e.compare("uge", magnitude, int_const(first_special, wide.type))
-    sign = _shift(e, "shl", _with(e, "and", wide, 0x80), 24)
-    plain = e.bitcast(e.select(edge, special, scaled.v), wide.type)
-    return e.bitcast(e.binary("or", plain, sign), single)
+    return e.bitcast(_widen_bits(e, wide, form), single)
+
+
+def _widen_bits(e: FunctionEmitter, wide: Value, form: _Format) -> Value:
+    """Single-precision bits of a narrow float given by its zero-extended bits.
+
+    A denormal is completed to a normal number, from which its leading one is subtracted. No
+    operand or result is denormal in single precision, so the result does not depend on the
+    processor's modes (denormals as zeros).
+    """
+    magnitude = _with(e, "and", wide, form.magnitude)
+    bits = _shift(e, "shl", magnitude, form.shift)
+    rebias = 127 - form.bias
+    anchor = rebias + 1 << 23
+    single = vector("float", lanes_of(wide.type))
+    completed = Real(e, e.bitcast(_with(e, "add", bits, anchor), single))
+    denormal = (completed - _float_of(anchor)).bits().v
+    tiny = e.compare("ult", magnitude, int_const(1 << form.mantissa, wide.type))
+    number = e.select(tiny, denormal, _with(e, "add", bits, rebias << 23))
+    edge = e.compare("uge", magnitude, int_const(form.special, wide.type))
+    plain = e.select(edge, _with(e, "or", bits, 0x7F800000), number)
+    sign = _with(e, "and", wide, form.magnitude + 1)
+    return e.binary("or", plain, _shift(e, "shl", sign, 32 - form.bits))
 
 
 def narrow(e: FunctionEmitter, value: Value, dtype: DType) -> Value:
     """Round single precision to a narrow float, to nearest even."""
-    if dtype.kind == "float":
+    form = _emulated(e, dtype)
+    if form is None and dtype.kind == "float":
         return e.convert("fptrunc", value, value_type(dtype))
-    integers = vector("i32", lanes_of(value.type))
-    bits = e.bitcast(value, integers)
-    if dtype.kind == "bfloat":
+    lanes = lanes_of(value.type)
+    bits = e.bitcast(value, vector("i32", lanes))
+    if form is None:
         odd = _with(e, "and", _shift(e, "lshr", bits, 16), 1)
         rounded = e.binary("add", bits, _with(e, "add", odd, 0x7FFF))
         quiet = _with(e, "or", bits, 0x400000)
         nan = e.compare("uno", value, value)
-        kept = e.select(nan, quiet, rounded)
-        return e.convert("trunc", _shift(e, "lshr", kept, 16), value_type(dtype))
-    return _narrow8(e, bits, dtype)
+        result = _shift(e, "lshr", e.select(nan, quiet, rounded), 16)
+    else:
+        result = _narrow_bits(e, bits, form)
+    stored = e.convert("trunc", result, vector(f"i{dtype.bits}", lanes))
+    return e.bitcast(stored, value_type(dtype))
 
 
-def _narrow8(e: FunctionEmitter, bits: Value, dtype: DType) -> Value:
-    """Round single-precision bits to an 8-bit float; too large values become inf or NaN."""
-    mantissa, bias = (3, 7) if "e4m3" in dtype.kind else (2, 15)
-    shift = 23 - mantissa
+def _narrow_bits(e: FunctionEmitter, bits: Value, form: _Format) -> Value:
+    """Round single-precision bits to a narrow float; too large values become `form.special`."""
+    shift, rebias = form.shift, 127 - form.bias
     sign = _with(e, "and", bits, 0x80000000)
     bits = e.binary("xor", bits, sign)
     odd = _with(e, "and", _shift(e, "lshr", bits, shift), 1)
-    rebased = _with(e, "add", bits, ((bias - 127) << 23) + (1 << (shift - 1)) - 1)
+    rebased = _with(e, "add", bits, (1 << (shift - 1)) - 1 - (rebias << 23))
     normal = _shift(e, "lshr", e.binary("add", rebased, odd), shift)
     # Adding a power of two whose last place is the smallest denormal rounds denormals in hardware.
-    anchor = (127 - bias) + shift + 1 << 23
+    anchor = rebias + shift + 1 << 23
     single = vector("float", lanes_of(bits.type))
     moved = Real(e, e.bitcast(bits, single)) + _float_of(anchor)
     denormal = _with(e, "sub", moved.bits().v, anchor)
-    small = e.compare("ult", bits, int_const((128 - bias) << 23, bits.type))
+    small = e.compare("ult", bits, int_const(rebias + 1 << 23, bits.type))
     result = e.select(small, denormal, normal)
-    nan = int_const(0x7F, bits.type)
-    if "e4m3" in dtype.kind:
-        result = e.select(e.compare("uge", bits, int_const(0x43F00000, bits.type)), nan, result)
-    else:
-        infinity = int_const(0x7C, bits.type)
-        result = e.select(e.compare("uge", bits, int_const(143 << 23, bits.type)), infinity, result)
-        result = e.select(e.compare("ugt", bits, int_const(255 << 23, bits.type)), nan, result)
-    result = e.binary("or", result, _shift(e, "lshr", sign, 24))
-    return e.convert("trunc", result, value_type(dtype))
+    large = e.compare("uge", bits, int_const(form.overflow, bits.type))
+    result = e.select(large, int_const(form.special, bits.type), result)
+    nan = e.compare("ugt", bits, int_const(255 << 23, bits.type))
+    quiet = form.special | 1 << form.mantissa - 1
+    result = e.select(nan, int_const(quiet, bits.type), result)
+    return e.binary("or", result, _shift(e, "lshr", sign, 32 - form.bits))
 
 
 def _float_of(bits: int) -> float:
