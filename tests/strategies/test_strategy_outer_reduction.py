@@ -58,6 +58,13 @@ def narrow(batch: int, rows: int, *last: int) -> ir.PrimFunc:
     return p.finish([p.compute("o", shape, lambda b, k, i, j: e[b, k, i, j] / s[b, i, j])])
 
 
+def matrices(*last: int) -> ir.PrimFunc:
+    """Sum of five matrices."""
+    p = Program("matrices")
+    x = p.param("X", (5, *last), "float32")
+    return p.finish([p.reduce("Y", last, (5,), lambda i, j, k: x[k, i, j])])
+
+
 PROGRAMS: dict[str, tuple[ir.PrimFunc, list[dict[str, int]]]] = {
     "column sums": (sums(N, S), [{"n": 1, "s": 1}, {"n": 4, "s": 9}, {"n": 17, "s": 3}]),
     "column sums of fixed size": (sums(5, 20), [{}]),
@@ -68,6 +75,8 @@ PROGRAMS: dict[str, tuple[ir.PrimFunc, list[dict[str, int]]]] = {
     "softmax before short axes": (narrow(2, 3, 5, 3), [{}]),
     "softmax of one row": (narrow(2, 1, 5, 3), [{}]),
     "sums over several axes": (several_axes(), [{"n": 2, "s": 9}]),
+    "sums of matrices of odd sizes": (matrices(3, 7), [{}]),
+    "sums of matrices of even sizes": (matrices(4, 8), [{}]),
 }  # fmt: skip
 
 

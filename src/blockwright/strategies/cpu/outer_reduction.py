@@ -8,6 +8,7 @@ are added to sums in cache, so that memory is read in long contiguous pieces of 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 
 from blockwright import ir
@@ -99,6 +100,8 @@ def apply(sch: Schedule, target: Target, long: bool = False) -> None:
     kept, column = _kept(blocks), _column(blocks[-1])
     assert column is not None  # `refuses` checked it
     axes = _same_axes(blocks, kept)
+    while axes > 1 and not is_spatial(blocks[-1]) and _uneven(blocks, axes, target):
+        axes -= 1  # tasks would write parts of rows, which the checker cannot tell apart
     if axes > 1:
         first = column - axes + 1
         _merge_axes(sch, handles, axes)
@@ -140,6 +143,14 @@ def _same_axes(blocks: list[ir.Block], kept: list[int]) -> int:
     return next(
         (n for n in range(largest, 1, -1) if all(_has_axes(b, n, blocks[-1]) for b in blocks)), 1
     )
+
+
+def _uneven(blocks: list[ir.Block], axes: int, target: Target) -> bool:
+    """Whether the last task of the fused trailing axes has fewer columns than the others."""
+    store = blocks[-1].body
+    assert isinstance(store, ir.BufferStore)
+    columns = math.prod(ir.const_int(size) or 0 for size in store.buffer.shape[-axes:])
+    return columns % _stretch(blocks, columns, target) > 0
 
 
 def _has_axes(block: ir.Block, axes: int, last: ir.Block) -> bool:
