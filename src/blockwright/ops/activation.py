@@ -56,6 +56,7 @@ ROWS: tuple[OpRow, ...] = (
         lambda x, alpha: _exponential(x, 1.0 / alpha, alpha),
         reference(lambda x, alpha: np.where(x < 0, alpha * np.expm1(x / alpha), x)),
         attrs={"alpha": 1.0},
+        kinds={"alpha": "not zero"},
         onnx=("Celu",),
         samples=(*_PLAIN, Sample((floats(3, 5),), {"alpha": 0.5})),
         doc="alpha · (exp(x / alpha) - 1) where x is negative, else x.",

@@ -188,6 +188,7 @@ def _row(rank: int, average: bool) -> OpRow:
         ("GlobalAveragePool",) if average else ("GlobalMaxPool",),
         _samples(rank, mean_case if average else pool_case),
         f"{'Average' if average else 'Maximum'} over `output_size` windows of each spatial axis.",
+        layout="pool",
     )
 
 

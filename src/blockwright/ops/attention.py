@@ -299,5 +299,6 @@ ROWS: tuple[OpRow, ...] = (
             _case(*(floats(1, 2, 3, 4, dtype="float16"),) * 3, tolerance=4.0, absolute=1e-3),
         ),
         "softmax(q · kᵀ · scale + mask) · v for (batch, heads, length, size) tensors.",
+        kinds={"scale": "real"},
     ),
 )

@@ -1,8 +1,9 @@
 """Kinds of values that operator attributes accept, checked before any deduction rule.
 
-An attribute has the same meaning in every row, so kinds are assigned by name; `_OF_ROW` holds the
-exceptions. None is accepted where it is the default. Whether a value of the right kind is valid (an
-axis within the rank, a layout with the right letters) is checked by the row's deduction.
+An attribute has the same meaning in every row, so kinds are assigned by name; a row states the
+exceptions (`OpRow.kinds`). A name without a kind accepts values of the type of its default. None is
+accepted where it is the default. Whether a value of the right kind is valid (an axis within the
+rank, a layout with the right letters) is checked by the row's deduction.
 """
 
 from __future__ import annotations
@@ -129,31 +130,38 @@ _KINDS: dict[str, _Kind] = {
     "scalar_side": _choice("left", "right"),
     "shape": _Kind("a tuple of integers and sizes", _several(_is_size)),
 }  # fmt: skip
-_ONE_AXIS = (
-    "argmax",
-    "argmin",
-    "concat",
-    "gather",
-    "log_softmax",
-    "nn.batch_norm",
-    "nn.prelu",
-    "repeat",
-    "slice",
-    "slice_scatter",
-    "softmax",
-    "split",
-    "take",
-)
-_OF_ROW: dict[tuple[str, str], _Kind] = {
-    **{(row, "axis"): _INT for row in _ONE_AXIS},
-    **{(row, "axis"): _INT_OR_NONE for row in ("cumprod", "cumsum")},
-    **{(row, "axes"): _TUPLE for row in ("index", "permute_dims")},
-    **{("arange", name): _SCALAR for name in ("begin", "end", "step")},
-    ("attention", "scale"): _REAL,
-    ("celu", "alpha"): _Kind("a number other than 0", _is_not_zero),
-    ("flatten", "end"): _INT,
-    ("slice_scatter", "step"): _SIZE,
+_NAMED: dict[str, _Kind] = {
+    "flag": _FLAG,
+    "int": _INT,
+    "int or None": _INT_OR_NONE,
+    "ints": _INTS,
+    "tuple": _TUPLE,
+    "real": _REAL,
+    "not zero": _Kind("a number other than 0", _is_not_zero),
+    "scalar": _SCALAR,
+    "size": _SIZE,
+    "text": _TEXT,
+    "type": _TYPE,
 }
+_OF_DEFAULT: dict[type, _Kind] = {
+    bool: _FLAG,
+    int: _INT,
+    float: _REAL,
+    str: _TEXT,
+    tuple: _TUPLE,
+}
+
+
+def kind_of(row: OpRow, name: str) -> _Kind:
+    """The kind of an attribute: as its row states, by its name, or by the type of its default."""
+    stated = row.kinds.get(name)
+    if stated is not None:
+        return _choice(*stated) if isinstance(stated, tuple) else _NAMED[stated]
+    default: object = row.attrs[name]
+    kind = _KINDS.get(name) or _OF_DEFAULT.get(type(default))
+    if kind is None:
+        raise LookupError(f"{row.name}: state the kind of the attribute {name} in OpRow.kinds")
+    return kind
 
 
 def check_attribute(row: OpRow, name: str, value: Any) -> None:
@@ -161,7 +169,7 @@ def check_attribute(row: OpRow, name: str, value: Any) -> None:
     default = row.attrs[name]
     if value is None and default is None:
         return
-    kind = _OF_ROW.get((row.name, name)) or _KINDS[name]
+    kind = kind_of(row, name)
     if kind.fits(value):
         return
     close = get_close_matches(value, kind.words, 1) if isinstance(value, str) else []

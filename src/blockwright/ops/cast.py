@@ -75,5 +75,6 @@ ROWS: tuple[OpRow, ...] = (
             Sample((bools(5),), {"dtype": "int64"}, 0.0),
         ),
         doc="Elements converted to another type; docs/semantics.md defines the rounding.",
+        layout="elementwise",
     ),
 )

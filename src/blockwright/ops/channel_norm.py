@@ -317,6 +317,8 @@ ROWS: tuple[OpRow, ...] = (
             _case(floats(2, 3, 4, dtype="float16"), *_vectors(3, "float16"), absolute=1e-2),
         ),
         "(x - mean) / sqrt(variance + epsilon) · gamma + beta with the given statistics.",
+        layout="axis",
+        kinds={"axis": "int"},
     ),
     OpRow(
         "nn.group_norm",
@@ -337,6 +339,7 @@ ROWS: tuple[OpRow, ...] = (
         ),
         "Group norm: (x - mean) / sqrt(variance + epsilon) over the channels of each group and the "
         "spatial axes; the first axis, and others not listed in `axes`, are batch.",
+        layout="channel norm",
     ),
     OpRow(
         "nn.instance_norm",
@@ -353,6 +356,7 @@ ROWS: tuple[OpRow, ...] = (
             _case(floats(1, 4, 5, 3), channel_axis=3, epsilon=1e-2),
         ),
         "Group norm with one group per channel.",
+        layout="channel norm",
     ),
     OpRow(
         "nn.prelu",
@@ -370,5 +374,7 @@ ROWS: tuple[OpRow, ...] = (
             Sample((values(float("nan"), 0.0, -0.0, float("-inf")), values(0.5)), {"axis": 0}),
         ),
         doc="x where positive, else alpha · x, with one alpha or one per channel.",
+        layout="axis",
+        kinds={"axis": "int"},
     ),
 )

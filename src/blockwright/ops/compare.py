@@ -135,5 +135,6 @@ ROWS: tuple[OpRow, ...] = (
             Sample((ints(4, low=0, high=2), ints(4, dtype="int64"), ints(4, dtype="int64"))),
         ),
         "x where the condition holds, else y; either may be a scalar.",
+        layout="elementwise",
     ),
 )

@@ -383,6 +383,7 @@ def _row(rank: int) -> OpRow:
         ("ConvTranspose",),
         _SAMPLES[rank],
         f"Transposed convolution over {rank} spatial axes; kernel axis `I` has all input channels.",
+        layout="convolution",
     )
 
 

@@ -383,6 +383,7 @@ def _row(rank: int) -> OpRow:
         _SAMPLES[rank],
         f"Convolution over {rank} spatial axes; padding lists all befores, then all afters."
         + (" `winograd` is the edge of Winograd's tiles, 0 for the direct sum." * (rank == 2)),
+        layout="convolution",
     )
 
 

@@ -215,5 +215,6 @@ ROWS: tuple[OpRow, ...] = (
         ("Range",),
         tuple(Sample((), attrs, 0.0) for attrs in _RANGES),
         "begin, begin + step, … while below end (above end for a negative step).",
+        kinds={"begin": "scalar", "end": "scalar", "step": "scalar"},
     ),
 )

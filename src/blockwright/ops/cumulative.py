@@ -105,6 +105,7 @@ def _cumulative(
         ),
         doc,
         TorchCall(types="result"),
+        kinds={"axis": "int or None"},
     )
 
 

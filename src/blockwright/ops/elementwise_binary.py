@@ -127,6 +127,7 @@ def binary(
             bools=kind in ("any", "bits"),
             keeps_divisor=keeps_divisor,
         ),
+        layout="elementwise",
     )
 
 

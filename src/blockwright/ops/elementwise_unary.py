@@ -25,7 +25,7 @@ from blockwright.ops.common import (
     tensors,
     widen,
 )
-from blockwright.ops.row import Attrs, OpContext, OpRow, Sample, TorchCall, known_dtype
+from blockwright.ops.row import Attrs, Kind, OpContext, OpRow, Sample, TorchCall, known_dtype
 from blockwright.ops.samples import floats, ints, special, values
 
 Body = Callable[..., Any]
@@ -46,6 +46,7 @@ def unary(
     doc: str = "",
     torch_attrs: dict[str, str] | None = None,
     torch_types: Literal["promoted", "result"] = "promoted",
+    kinds: dict[str, Kind] | None = None,
 ) -> OpRow:
     """A row for `out[i…] = body(x[i…], **attrs)`; integers pass through rounding operators."""
 
@@ -77,6 +78,8 @@ def unary(
             "float" if kind == "float" else torch_types,
             bools=kind in ("any", "bits"),
         ),
+        layout="elementwise",
+        kinds=kinds or {},
     )
 
 

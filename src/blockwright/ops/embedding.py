@@ -182,6 +182,7 @@ ROWS: tuple[OpRow, ...] = (
             Sample((floats(7, 3), ints(5, low=0, high=7)), {"from_end": False}, 0.0),
         ),
         "Slices along an axis at the given positions; `from_end` allows negative positions.",
+        kinds={"axis": "int"},
     ),
     OpRow(
         "embedding",
@@ -217,6 +218,7 @@ ROWS: tuple[OpRow, ...] = (
             Sample((floats(5, 7), ints(3, 4, low=0, high=5)), {"axis": 0}, 0.0),
         ),
         "Element i of the result is x[i] with one coordinate replaced by indices[i].",
+        kinds={"axis": "int"},
     ),
     OpRow(
         "index",
@@ -245,5 +247,6 @@ ROWS: tuple[OpRow, ...] = (
             ),
         ),
         "NumPy indexing of adjacent axes by integer tensors that broadcast together.",
+        kinds={"axes": "tuple"},
     ),
 )

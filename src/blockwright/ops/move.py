@@ -339,6 +339,8 @@ ROWS: tuple[OpRow, ...] = (
             (floats(7), {"step": 3}),
         ),
         "Elements begin, begin + step, … below end along an axis, clamped as in Python.",
+        layout="axis",
+        kinds={"axis": "int"},
     ),
     OpRow(
         "slice_scatter",
@@ -355,6 +357,7 @@ ROWS: tuple[OpRow, ...] = (
             Sample((ints(5), ints(2)), {"begin": 3}, 0.0),
         ),
         "x with `part` stored at begin, begin + step, … along an axis.",
+        kinds={"axis": "int", "step": "size"},
     ),
     OpRow(
         "flip",
@@ -373,6 +376,7 @@ ROWS: tuple[OpRow, ...] = (
         ),
         "Elements in reverse order along axes.",
         TorchCall({"dims": "axis"}, empty_axes=True),
+        layout="axis",
     ),
     OpRow(
         "concat",
@@ -390,6 +394,8 @@ ROWS: tuple[OpRow, ...] = (
             Sample((floats(0, 2), floats(3, 2)), {}, 0.0),
         ),
         "Tensors concatenated along an axis.",
+        layout="concat",
+        kinds={"axis": "int"},
     ),
     OpRow(
         "split",
@@ -405,6 +411,7 @@ ROWS: tuple[OpRow, ...] = (
             (floats(3, 7), {"indices_or_sections": (2, 2, 5), "axis": -1}),
         ),
         "A tuple of parts: equal sections, or parts between boundaries.",
+        kinds={"axis": "int"},
     ),
     OpRow(
         "repeat",
@@ -417,6 +424,8 @@ ROWS: tuple[OpRow, ...] = (
         (),
         exact((floats(3, 5), {"repeats": 2}), (floats(2, 3, 1), {"repeats": 3, "axis": 1})),
         "Each element along an axis repeated several times in a row.",
+        layout="axis",
+        kinds={"axis": "int"},
     ),
     OpRow(
         "tril",

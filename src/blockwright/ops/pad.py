@@ -127,5 +127,6 @@ ROWS: tuple[OpRow, ...] = (
             (floats(3, 2), {"pad_width": ((3, 1), (2, 2)), "pad_mode": "circular"}),
         ),
         "Padding (before, after) for each axis: a constant, or elements of the axis itself.",
+        layout="pad",
     ),
 )

@@ -309,6 +309,7 @@ def _row(rank: int, average: bool) -> OpRow:
         (*_window_samples(rank, case), *(_MORE[average] if rank == 2 else ())),
         f"{'Average' if average else 'Maximum'} of each window; the default stride is the window "
         "size.",
+        layout="pool",
     )
 
 

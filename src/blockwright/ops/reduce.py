@@ -179,7 +179,20 @@ def reduction(
     attrs = {**AXES, "dtype": None} if typed else dict(AXES)
     types = "result" if typed or mean else "own"
     call = TorchCall(types=types, empty_axes=to_bool, needs_elements=combiner in ("max", "min"))
-    return OpRow(name, ("x",), deduce, lower, oracle, attrs, torch, onnx, samples, doc, call)
+    return OpRow(
+        name,
+        ("x",),
+        deduce,
+        lower,
+        oracle,
+        attrs,
+        torch,
+        onnx,
+        samples,
+        doc,
+        call,
+        layout="axes reduced",
+    )
 
 
 def _numpy_axis(axis: Any) -> Any:
@@ -287,6 +300,8 @@ def _position(name: str, combiner: str, fn: Callable[..., Any], onnx: str) -> Op
         ),
         "Position of the first extreme along an axis, or in the flattened tensor.",
         TorchCall(needs_elements=True),
+        layout="axis reduced",
+        kinds={"axis": "int"},
     )
 
 
@@ -485,5 +500,6 @@ ROWS: tuple[OpRow, ...] = (
         ),
         "(Σ |x|^ord)^(1/ord) over axes; the largest or smallest |x| for infinite orders.",
         TorchCall(types="result"),
+        layout="axes reduced",
     ),
 )

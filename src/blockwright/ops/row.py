@@ -106,6 +106,48 @@ Lower = Callable[[OpContext, Sequence[ir.TensorInfo], Attrs], ir.PrimFunc]
 Oracle = Callable[..., Any]
 
 
+Kind = (
+    Literal[
+        "flag",
+        "int",
+        "int or None",
+        "ints",
+        "tuple",
+        "real",
+        "not zero",
+        "scalar",
+        "size",
+        "text",
+        "type",
+    ]
+    | tuple[str, ...]
+)
+"""Kind of values that an attribute accepts, see `attribute_kinds.py`; a tuple lists words."""
+
+LayoutRule = Literal[
+    "",
+    "elementwise",
+    "axis",
+    "axes reduced",
+    "axis reduced",
+    "concat",
+    "pad",
+    "broadcast_to",
+    "channel norm",
+    "convolution",
+    "pool",
+]
+"""How an operator runs on operands whose axes are stored in another order, such as channels last.
+
+`passes/layout/layout_rules.py` has a function per rule. The general ones are
+"": only in the default order.
+"elementwise": in any order; operands broadcast against each other.
+"axis": the attribute `axis` is renumbered; the result has the order of the operand.
+"axes reduced", "axis reduced": the same for reductions; `keepdims` keeps the reduced axes.
+The others belong to single operators or families.
+"""
+
+
 class OpRow(msgspec.Struct, frozen=True):
     """One operator.
 
@@ -122,6 +164,9 @@ class OpRow(msgspec.Struct, frozen=True):
         samples: test cases.
         doc: one or two sentences.
         torch_call: how the overloads in `torch` are converted to calls of the row.
+        layout: how the operator runs on operands stored channels-last.
+        kinds: attribute name → kind of its values. By default, it follows from the name if other
+            operators have an attribute of that name, and otherwise from the type of its default.
     """
 
     name: str
@@ -135,6 +180,8 @@ class OpRow(msgspec.Struct, frozen=True):
     samples: tuple[Sample, ...] = ()
     doc: str = ""
     torch_call: TorchCall = TorchCall()
+    layout: LayoutRule = ""
+    kinds: dict[str, Kind] = {}
 
 
 class _Required:

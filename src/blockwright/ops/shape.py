@@ -29,6 +29,7 @@ from blockwright.ops.row import (
     REQUIRED,
     Array,
     Attrs,
+    Kind,
     OpContext,
     OpRow,
     Sample,
@@ -79,6 +80,7 @@ def _view(
     onnx: tuple[str, ...],
     samples: tuple[Sample, ...],
     doc: str,
+    kinds: dict[str, Kind] | None = None,
 ) -> OpRow:
     """A row whose result has the same elements with the shape returned by `rule`."""
 
@@ -93,7 +95,9 @@ def _view(
         target = rule(ctx, infos[0], attributes)
         return copy_program(ctx, infos, lambda x: target, _relabelled(ctx))
 
-    return OpRow(name, ("x",), deduce, lower, oracle, attrs, torch, onnx, samples, doc)
+    return OpRow(
+        name, ("x",), deduce, lower, oracle, attrs, torch, onnx, samples, doc, kinds=kinds or {}
+    )
 
 
 def _flat_shape(ctx: OpContext, x: ir.TensorInfo, attrs: Attrs) -> tuple[ir.Expr, ...]:
@@ -254,6 +258,7 @@ ROWS: tuple[OpRow, ...] = (
             (floats(), {}),
         ),
         "Adjacent dimensions merged into one.",
+        {"end": "int"},
     ),
     _view(
         "expand_dims",
@@ -300,6 +305,7 @@ ROWS: tuple[OpRow, ...] = (
             (floats(), {}),
         ),
         "Axes permuted; reversed by default.",
+        kinds={"axes": "tuple"},
     ),
     OpRow(
         "broadcast_to",
@@ -318,5 +324,6 @@ ROWS: tuple[OpRow, ...] = (
             (floats(1), {"shape": (0,)}),
         ),
         "Elements repeated along dimensions of size 1; -1 keeps a dimension.",
+        layout="broadcast_to",
     ),
 )

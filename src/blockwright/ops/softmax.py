@@ -99,6 +99,8 @@ ROWS: tuple[OpRow, ...] = (
         ("Softmax",),
         _samples(0.0),
         "exp(x) normalized to sum 1 along an axis.",
+        layout="axis",
+        kinds={"axis": "int"},
     ),
     OpRow(
         "log_softmax",
@@ -111,5 +113,7 @@ ROWS: tuple[OpRow, ...] = (
         ("LogSoftmax",),
         _samples(1e-6),
         "The logarithm of softmax, without computing softmax.",
+        layout="axis",
+        kinds={"axis": "int"},
     ),
 )

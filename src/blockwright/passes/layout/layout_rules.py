@@ -7,7 +7,8 @@ attributes with which it computes the same elements, and the order of its result
 Before:  R.softmax(x, axis=1)
 After:   R.softmax(x stored as (0, 2, 3, 1), axis=3), the result stored as (0, 2, 3, 1)
 
-Adding an operator takes one line in `_RULES`. Operators without a rule use the default order.
+The row of an operator names its rule (`OpRow.layout`). Operators without a rule use the default
+order.
 """
 
 from __future__ import annotations
@@ -18,14 +19,7 @@ from typing import Any
 import msgspec
 
 from blockwright import ir
-from blockwright.ops import (
-    activation,
-    cast,
-    compare,
-    elementwise_binary,
-    elementwise_unary,
-)
-from blockwright.ops.row import Attrs
+from blockwright.ops.row import Attrs, LayoutRule
 from blockwright.ops.table import OPERATORS
 
 Order = tuple[int, ...]
@@ -81,9 +75,10 @@ def attributes(call: ir.GraphCall) -> dict[str, Any]:
 
 def reordered(call: ir.GraphCall, order: Order) -> Reordered | None:
     """How a call runs on operands stored in `order`; None if it cannot."""
-    if not isinstance(call.op, ir.OpRef) or call.op.name not in _RULES:
+    row = OPERATORS.get(call.op.name) if isinstance(call.op, ir.OpRef) else None
+    if row is None or not row.layout:
         return None
-    return _RULES[call.op.name](call, attributes(call), order)
+    return _RULES[row.layout](call, attributes(call), order)
 
 
 Rule = Callable[[ir.GraphCall, Attrs, Order], Reordered | None]
@@ -209,22 +204,15 @@ def _pool(call: ir.GraphCall, attrs: Attrs, order: Order) -> Reordered | None:
     return Reordered({**now, "layout": layout}, order, profits=True)
 
 
-def _rules() -> dict[str, Rule]:
-    tables = (activation, cast, compare, elementwise_binary, elementwise_unary)
-    rules: dict[str, Rule] = {row.name: _elementwise for table in tables for row in table.ROWS}
-    for name in ("softmax", "log_softmax", "slice", "flip", "repeat", "nn.batch_norm", "nn.prelu"):
-        rules[name] = _axis("axis")
-    for name in ("sum", "mean", "prod", "max", "min", "any", "all", "vector_norm"):
-        rules[name] = _reduction("axes")
-    for name in ("argmax", "argmin"):
-        rules[name] = _reduction("axis")
-    for rank in (1, 2, 3):
-        rules[f"nn.conv{rank}d"] = rules[f"nn.conv{rank}d_transpose"] = _convolution
-        for kind in ("avg", "max"):
-            rules[f"nn.{kind}_pool{rank}d"] = rules[f"nn.adaptive_{kind}_pool{rank}d"] = _pool
-    rules |= {"concat": _concat, "pad": _pad, "broadcast_to": _broadcast_to}
-    rules |= {"nn.group_norm": _group_norm, "nn.instance_norm": _group_norm}
-    return rules
-
-
-_RULES = _rules()
+_RULES: dict[LayoutRule, Rule] = {
+    "elementwise": _elementwise,
+    "axis": _axis("axis"),
+    "axes reduced": _reduction("axes"),
+    "axis reduced": _reduction("axis"),
+    "concat": _concat,
+    "pad": _pad,
+    "broadcast_to": _broadcast_to,
+    "channel norm": _group_norm,
+    "convolution": _convolution,
+    "pool": _pool,
+}
