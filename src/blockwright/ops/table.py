@@ -26,6 +26,7 @@ _FAMILIES = (
     "pad",
     "pool",
     "reduce",
+    "search",
     "shape",
     "softmax",
 )
