@@ -9,11 +9,11 @@ import pytest
 
 from blockwright.codegen.llvm.binding import compile_assembly
 from blockwright.codegen.llvm.emitter import FunctionEmitter
+from blockwright.codegen.llvm.ffi import ANY, BYTE_ARRAY, DLTENSOR, MANAGED_TENSOR, OBJECT
 from blockwright.codegen.llvm.module_emitter import ModuleEmitter
 from blockwright.codegen.llvm.routine import routine
 from blockwright.codegen.llvm.structs import Field, Global, StructType
 from blockwright.codegen.llvm.values import Value, int_const
-from blockwright.codegen.rt.ffi_calls import ANY, BYTE_ARRAY
 from blockwright.codegen.rt.threadpool_state import GATE, JOB, THREADS
 from blockwright.target import Target
 
@@ -27,7 +27,9 @@ _C = {
 _MIXED = StructType(tuple(Field(t, t) for t in ("i8", "i64", "i16", "i32", "ptr")))
 
 
-@pytest.mark.parametrize("struct", [_MIXED, ANY, BYTE_ARRAY, GATE.type, JOB.type, THREADS.type])
+@pytest.mark.parametrize(
+    "struct", [_MIXED, ANY, BYTE_ARRAY, DLTENSOR, OBJECT, GATE.type, JOB.type, THREADS.type]
+)
 def test_offsets_are_those_of_c(struct: StructType) -> None:
     fields = [(f.name, _C[str(f.type)]) for f in struct.fields]
     layout: Any = type("Layout", (ctypes.Structure,), {"_fields_": fields})
@@ -35,6 +37,11 @@ def test_offsets_are_those_of_c(struct: StructType) -> None:
         assert struct.offset(field.name) == getattr(layout, field.name).offset
     size = ctypes.sizeof(layout)
     assert struct.size == -(-size // struct.align) * struct.align
+
+
+def test_structs_nest() -> None:
+    assert MANAGED_TENSOR.offset("context") == DLTENSOR.size == 48
+    assert MANAGED_TENSOR.size == 64
 
 
 def test_an_unknown_field_is_an_error() -> None:

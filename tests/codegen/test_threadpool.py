@@ -20,19 +20,19 @@ import pytest
 
 from blockwright.codegen.link.link import LinkOptions, link
 from blockwright.codegen.llvm.binding import compile_object
-from blockwright.codegen.llvm.ffi import DECLARATIONS_IR, INLINE_IR, runtime_ir
+from blockwright.codegen.rt.runtime import runtime_ir
 from blockwright.codegen.rt.threadpool import threadpool_ir
 from blockwright.runtime.library import load_library
 from blockwright.runtime.threads import num_threads, set_num_threads, set_spin_us
 from blockwright.target import Target
+from tests.codegen.support_text import PRELUDE, TARGET
 
 TRIPLE = "x86_64-unknown-linux-gnu"
 
 # mark(tasks, spins, fail_at, nested, counts): counts[i] is how often task i ran. A task spins for
 # `spins` rounds; task `fail_at` raises; `nested` runs each range as a region of its own.
 PROGRAM = (
-    INLINE_IR
-    + DECLARATIONS_IR
+    PRELUDE
     + r"""
 @kind = private constant [11 x i8] c"ValueError\00"
 @message = private constant [18 x i8] c"BW708: task fails\00"
@@ -124,8 +124,8 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two files with the same contents: the second must use the first one's pool."""
     parts = (
         ("program", PROGRAM),
-        ("runtime", runtime_ir()),
-        ("pool", threadpool_ir(Target("x86-64-v2"))),
+        ("runtime", runtime_ir(TARGET)),
+        ("pool", threadpool_ir(TARGET)),
     )
     objects = [(n, compile_object(t, TRIPLE, "x86-64-v2", "", "host", n)) for n, t in parts]
     image = link(objects, LinkOptions(exports=["__tvm_ffi_mark"])).tobytes()

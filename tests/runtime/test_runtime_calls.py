@@ -13,23 +13,18 @@ from hypothesis import strategies as st
 
 from blockwright.codegen.link.link import LinkOptions, link
 from blockwright.codegen.llvm.binding import compile_object
-from blockwright.codegen.llvm.ffi import (
-    DECLARATIONS_IR,
-    INLINE_IR,
-    dlpack_dtype,
-    error_kind,
-    runtime_ir,
-)
+from blockwright.codegen.llvm.ffi import dlpack_dtype, error_kind
+from blockwright.codegen.rt.runtime import runtime_ir
 from blockwright.runtime.arguments import NativeFunction
 from blockwright.runtime.errors import error_code, translate
 from blockwright.runtime.library import load_image
 from blockwright.support import ArgumentError, ArtefactError, BlockwrightError, BuildError
+from tests.codegen.support_text import PRELUDE, TARGET
 
 # copy(x): a fresh tensor with x's bytes. pair(x): (x copied, x copied, 7). fill(x, v): x[...] = v,
 # in place, for f32. All want contiguous, element-aligned tensors.
 PROGRAM = (
-    INLINE_IR
-    + DECLARATIONS_IR
+    PRELUDE
     + r"""
 @value = private constant [11 x i8] c"ValueError\00"
 @type = private constant [10 x i8] c"TypeError\00"
@@ -203,7 +198,7 @@ done:
 @pytest.fixture(scope="module")
 def library() -> Any:
     triple = "x86_64-unknown-linux-gnu"
-    texts = (("program", PROGRAM), ("runtime", runtime_ir() + "\ndeclare i32 @bw_unused()"))
+    texts = (("program", PROGRAM), ("runtime", runtime_ir(TARGET) + "\ndeclare i32 @bw_unused()"))
     objects = [(n, compile_object(t, triple, "x86-64-v2", "", "host", n)) for n, t in texts]
     exports = [f"__tvm_ffi_{name}" for name in ("copy", "pair", "alloc", "fill")]
     return load_image(link(objects, LinkOptions(exports=exports)).tobytes())

@@ -24,8 +24,8 @@ from blockwright.codegen.link.elf_object import machine_of
 from blockwright.codegen.link.link import DataSegment, Image, LinkOptions, link
 from blockwright.codegen.llvm import binding as llvm
 from blockwright.codegen.llvm.calls import constant_symbol
-from blockwright.codegen.llvm.ffi import runtime_ir
-from blockwright.codegen.llvm.scratch_allocator import scratch_ir
+from blockwright.codegen.rt.runtime import runtime_ir
+from blockwright.codegen.rt.scratch_memory import scratch_ir
 from blockwright.codegen.rt.threadpool import threadpool_ir
 from blockwright.ir import IRModule, PrimFunc, Programs
 from blockwright.ir.attributes import IS_PRIVATE
@@ -91,7 +91,7 @@ def compile_lowered(
     support = _support(units, target)
     texts += support
     objects = _compile(texts, target, cache or ObjectCache(cache_directory()), pool or POOL)
-    hooks = [name for name in IDLE_HOOKS if any(f"@{name}(" in text for _, text, _ in support)]
+    hooks = [name for name in IDLE_HOOKS if any(f'@"{name}"(' in text for _, text, _ in support)]
     exports = [*(u.entry for u in units if u.entry), *hooks]
     options = LinkOptions(exports=exports, soname=soname)
     constants = {
@@ -128,12 +128,11 @@ def emit_units(module: IRModule, target: Target) -> list[FunctionCode]:
 
 def _support(units: list[FunctionCode], target: Target) -> list[tuple[str, str, llvm.Pipeline]]:
     """Shared support code of a library: results and errors, scratch memory, the thread pool."""
-    head = f'target triple = "{target.triple}"\n'
     parts: list[tuple[str, str, llvm.Pipeline]] = [
-        ("blockwright.runtime", head + runtime_ir(), "host"),
+        ("blockwright.runtime", runtime_ir(target), "host"),
     ]
     if any("@bw_scratch_acquire(" in u.text for u in units):
-        parts.append(("blockwright.scratch", head + scratch_ir(), "host"))
+        parts.append(("blockwright.scratch", scratch_ir(target), "host"))
     if any("@bw_parallel_for(" in u.text for u in units):
         parts.append(("blockwright.threads", threadpool_ir(target), "host"))
     return parts

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blockwright.codegen.llvm import scratch_allocator
+from blockwright.codegen.llvm import scratch_plan
 from blockwright.codegen.llvm.values import Value, int_const
 from blockwright.ir import Buffer, Expr, IntImm
 from blockwright.ir import expr as E
@@ -22,7 +22,7 @@ _KEPT = {E.Max: "smax", E.Min: "smin"}
 
 def byte_size(c: ExprEmitter, buffer: Buffer) -> Value:
     """Emit the size of a buffer in bytes, rounded up to the alignment."""
-    return _size(c, scratch_allocator.byte_count(buffer))
+    return _size(c, scratch_plan.byte_count(buffer))
 
 
 def _size(c: ExprEmitter, expr: Expr) -> Value:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from blockwright.codegen.abi.names import dtype_name, kind_name
+from blockwright.codegen.abi.tensors import is_contiguous, tensor_data, tensor_of
 from blockwright.codegen.llvm import ffi
 from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.values import Value, int_const
@@ -108,23 +110,22 @@ class Checker:
 
     def _kind_name(self, slot: Value) -> Value:
         """The kind of an argument, for messages."""
-        self.e.module.add_global_once("bw_kind_name", _KIND_NAME_IR)
-        return self.e.call_local("ptr", "bw_kind_name", self.e.load("i32", slot, 8))
+        return kind_name.call(self.e, ffi.ANY.at(self.e, slot).load("type"))
 
     def tensor(self, slot: Value, buffer: Buffer) -> tuple[Value, list[Value]]:
         """Check a packed value against the buffer's type and rank; return tensor and extents."""
         e = self.e
-        tensor = e.call_local("ptr", "bw_tensor_of", slot)
+        tensor = tensor_of.call(e, slot)
         self.is_tensor(tensor, slot, buffer)
         self.dtype(tensor, buffer)
         self.rank(tensor, buffer)
         self.device(tensor)
-        shape = e.load("ptr", e.offset(tensor, ffi.DL_SHAPE), 8)
+        shape = ffi.DLTENSOR.at(e, tensor).load("shape")
         return tensor, [e.load("i64", e.offset(shape, 8 * a), 8) for a in range(buffer.ndim)]
 
     def data(self, tensor: Value, extents: Sequence[Value], buffer: Buffer) -> Value:
         """Check alignment and presence of the tensor's data; return the data pointer."""
-        data = self.e.call_local("ptr", "bw_tensor_data", tensor)
+        data = tensor_data.call(self.e, tensor)
         self.aligned(data, extents, buffer)
         self.present(data, extents)
         return data
@@ -179,13 +180,12 @@ class Checker:
 
     def dtype(self, tensor: Value, buffer: Buffer) -> None:
         e = self.e
-        result = e.load("i32", e.offset(tensor, ffi.DL_DTYPE), 4)
+        result = ffi.DLTENSOR.at(e, tensor).load("dtype")
         expected = int_const(ffi.dlpack_dtype(buffer.dtype.name), "i32")
         good, bad = e.fresh("ok"), e.fresh("bad")
         e.branch_if(e.compare("eq", result, expected), good, bad, likely=True)
         e.label(bad)
-        e.module.add_global_once("bw_dtype_name", _DTYPE_NAME_IR)
-        name = e.call_local("ptr", "bw_dtype_name", result)
+        name = dtype_name.call(e, result)
         bits = e.binary("and", e.binary("lshr", result, int_const(8, "i32")), int_const(255, "i32"))
         lanes = e.binary("lshr", result, int_const(16, "i32"))
         text = (
@@ -197,7 +197,7 @@ class Checker:
 
     def rank(self, tensor: Value, buffer: Buffer) -> None:
         e = self.e
-        result = e.load("i32", e.offset(tensor, ffi.DL_NDIM), 8)
+        result = ffi.DLTENSOR.at(e, tensor).load("ndim")
         fine = e.compare("eq", result, int_const(buffer.ndim, "i32"))
         self.require(
             fine,
@@ -210,7 +210,7 @@ class Checker:
 
     def device(self, tensor: Value) -> None:
         e = self.e
-        result = e.load("i32", e.offset(tensor, ffi.DL_DEVICE_TYPE), 8)
+        result = ffi.DLTENSOR.at(e, tensor).load("device_type")
         fine = e.compare("eq", result, int_const(ffi.DEVICE_CPU, "i32"))
         self.require(
             fine,
@@ -221,7 +221,7 @@ class Checker:
         )
 
     def contiguous(self, tensor: Value) -> None:
-        fine = self.e.call_local("i1", "bw_tensor_is_contiguous", tensor)
+        fine = is_contiguous.call(self.e, tensor)
         self.require(
             fine,
             "BW706",
@@ -309,46 +309,3 @@ def extent_text(extent: Node) -> str:
 def plain(text: str) -> str:
     """Escape text for a printf format."""
     return text.replace("%", "%%")
-
-
-def _name_table(function: str, names: dict[int, str], fallback: str, operand: str) -> str:
-    """Emit a function that maps integers to strings."""
-    lines: list[str] = []
-    cases: list[str] = []
-    blocks: list[str] = []
-    for number, text in {**names, -1: fallback}.items():
-        size, literal = ffi.c_string(text)
-        label = "other" if number < 0 else f"n{number}"
-        lines.append(f"@{function}.{label} = private constant [{size} x i8] {literal}")
-        blocks.append(f"{label}:\n  ret ptr @{function}.{label}")
-        if number >= 0:
-            cases.append(f"i32 {number}, label %{label}")
-    return "\n".join(
-        [
-            *lines,
-            f"define internal ptr @{function}(i32 %word) cold noinline {{",
-            "entry:",
-            operand,
-            f"  switch i32 %kind, label %other [{' '.join(cases)}]",
-            *blocks,
-            "}",
-        ]
-    )
-
-
-_KIND_NAME_IR = _name_table(
-    "bw_kind_name",
-    {ffi.NONE: "None", ffi.INT: "an integer", ffi.BOOL: "a bool",
-     ffi.FLOAT: "a float", ffi.OPAQUE_PTR: "an opaque pointer", ffi.DTYPE: "a data type",
-     ffi.DEVICE: "a device", ffi.DLTENSOR_PTR: "a tensor", ffi.RAW_STR: "a string",
-     ffi.SMALL_STR: "a string", ffi.STR: "a string", ffi.FUNCTION: "a function",
-     ffi.SHAPE: "a shape", ffi.TENSOR: "a tensor", ffi.ARRAY: "an array of values",
-     ffi.MAP: "a map", ffi.MODULE: "a module"},
-    "another object", "  %kind = add i32 %word, 0",
-)  # fmt: skip
-_DTYPE_NAME_IR = _name_table(
-    "bw_dtype_name",
-    {0: "int", 1: "uint", 2: "float", 3: "handle", 4: "bfloat", 5: "complex", 6: "bool",
-     10: "float8_e4m3fn", 12: "float8_e5m2"},
-    "another type", "  %kind = and i32 %word, 255",
-)  # fmt: skip

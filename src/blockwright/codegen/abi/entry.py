@@ -19,7 +19,7 @@ from blockwright.codegen.abi.results import LentResults
 from blockwright.codegen.abi.symbols import Symbols
 from blockwright.codegen.llvm import ffi, types
 from blockwright.codegen.llvm.emitter import FunctionEmitter
-from blockwright.codegen.llvm.ffi import ANY_SIZE, ANY_VALUE, SYMBOL_PREFIX
+from blockwright.codegen.llvm.ffi import ANY, SYMBOL_PREFIX, TENSOR_OBJECT
 from blockwright.codegen.llvm.module_emitter import ModuleEmitter
 from blockwright.codegen.llvm.values import Value, int_const
 from blockwright.graph.calling_convention import CallingConvention, calling_convention
@@ -48,7 +48,6 @@ def emit_entry(
     module: ModuleEmitter, func: PrimFunc, name: str, symbol: str, written: Sequence[int]
 ) -> None:
     """Add `__tvm_ffi_<name>` to a module that defines `symbol`."""
-    module.add_global_once("bw.inline", ffi.INLINE_IR)
     params = [("ptr", "self"), ("ptr", "args"), ("i32", "count"), ("ptr", "result")]
     e = FunctionEmitter(module, SYMBOL_PREFIX + name, "i32", params, "nounwind")
     _Entry(e, func, name, symbol, written).emit()
@@ -81,7 +80,7 @@ class _Entry:
         mapped = dict(self.convention.buffers)
         # Scalars first: an extent may refer to one of them.
         for position, param in sorted(enumerate(self.inputs), key=lambda item: item[1] in mapped):
-            slot = self.e.offset(self.e.params[1], ANY_SIZE * position)
+            slot = self._argument(position)
             self.check.begin(self.label[param])
             if param in mapped:
                 self._tensor(slot, param, mapped[param])
@@ -132,6 +131,10 @@ class _Entry:
                 self.e.store(tick, self.e.offset(start, 8 * place), 8)
 
     # ---------------------------------------------------------------- arguments
+    def _argument(self, position: int) -> Value:
+        """The address of a packed argument."""
+        return self.e.offset(self.e.params[1], ANY.size * position)
+
     def _tensor(self, slot: Value, param: Var, buffer: Buffer) -> None:
         tensor, extents = self.check.tensor(slot, buffer)
         self.symbols.bind_shape(buffer, extents, tensor)
@@ -147,21 +150,21 @@ class _Entry:
 
     def _scalar(self, slot: Value, param: Var) -> Value:
         e, dtype = self.e, param.dtype
-        kind = e.load("i32", slot, 8)
-        place = e.offset(slot, ANY_VALUE)
+        packed = ANY.at(e, slot)
+        kind = packed.load("type")
         if dtype.is_handle:
             allowed = (ffi.OPAQUE_PTR, ffi.NONE)
             self.check.kind(kind, allowed, "an opaque pointer or None", slot)
-            return e.load("ptr", place, 8)
+            return packed.load("value", type_="ptr")
         if dtype.is_float:
             allowed = (ffi.FLOAT, ffi.INT, ffi.BOOL)
             self.check.kind(kind, allowed, f"a number ({dtype})", slot)
             real = e.compare("eq", kind, int_const(ffi.FLOAT, "i32"))
-            whole = e.convert("sitofp", e.load("i64", place, 8), "double")
-            value = e.select(real, e.load("double", place, 8), whole)
+            whole = e.convert("sitofp", packed.load("value"), "double")
+            value = e.select(real, packed.load("value", type_="double"), whole)
             return types.cast(e, value, DType("float", 64), dtype)
         self.check.kind(kind, (ffi.INT, ffi.BOOL), f"an integer ({dtype})", slot)
-        wide = e.load("i64", place, 8)
+        wide = packed.load("value")
         self.check.fits(wide, dtype)
         return types.cast(e, wide, DType("int", 64), dtype)
 
@@ -235,7 +238,7 @@ class _Entry:
         results = LentResults(self.e, self.check, self.symbols)
         taken: list[Value] = []
         for number, (param, buffer) in enumerate(self.convention.outputs):
-            slot = self.e.offset(self.e.params[1], ANY_SIZE * (len(self.inputs) + number))
+            slot = self._argument(len(self.inputs) + number)
             taken.append(results.take(slot, self.label[param], buffer, shapes[number]))
         if self.func.attrs.get(NOALIAS, True) is not False:
             outputs = (p for p, _ in self.convention.outputs)
@@ -264,7 +267,7 @@ class _Entry:
                 e.ret(int_const(-1, "i32"))
             tensor = e.load("ptr", place, 8)
             result.append(tensor)
-            self.data[param] = e.load("ptr", e.offset(tensor, ffi.TENSOR_DLTENSOR), 8)
+            self.data[param] = TENSOR_OBJECT.at(e, tensor).inner("tensor").load("data")
         return result
 
     def _release(self, objects: Sequence[Value]) -> None:
@@ -276,11 +279,11 @@ class _Entry:
         if len(objects) == 1:
             e.call("void", "bw_return_tensor", result, objects[0])
         elif objects:
-            values = e.stack(ANY_SIZE * len(objects), 16)
+            values = e.stack(ANY.size * len(objects), 16)
             for number, tensor in enumerate(objects):
-                slot = e.offset(values, ANY_SIZE * number)
-                e.store(int_const(ffi.TENSOR), slot, 8)
-                e.store(tensor, e.offset(slot, ANY_VALUE), 8)
+                packed = ANY.at(e, e.offset(values, ANY.size * number))
+                packed.store("type", int_const(ffi.TENSOR))
+                packed.store("value", tensor)
             count = int_const(len(objects), "i32")
             e.ret(e.call("i32", "bw_return_tuple", result, values, count))
         e.ret(int_const(0, "i32"))

@@ -17,11 +17,12 @@ from collections.abc import Sequence
 from blockwright.codegen.abi.checks import ONE_COPY, OVERLAPS, Checker, plain
 from blockwright.codegen.abi.symbols import Symbols
 from blockwright.codegen.llvm.emitter import FunctionEmitter
+from blockwright.codegen.llvm.structs import Field, StructType
 from blockwright.codegen.llvm.values import Value, int_const
 from blockwright.ir import Buffer
 
-_ROW = 24
-"""Bytes per row of the range table: label, start, size."""
+_RANGE = StructType((Field("label", "ptr"), Field("start", "ptr"), Field("size", "i64")))
+"""A row of the table of memory ranges; sizes are in bytes."""
 
 
 class LentResults:
@@ -77,15 +78,17 @@ class LentResults:
         """Check that none of the last `results` ranges (label, start, bytes) overlaps an earlier
         one."""
         e = self.e
-        table = e.stack(_ROW * len(rows), 8)
+        table = e.stack(_RANGE.size * len(rows), 8)
         for number, (label, start, size) in enumerate(rows):
-            for place, value in enumerate((e.module.string(label), start, size)):
-                e.store(value, e.offset(table, _ROW * number + 8 * place), 8)
+            memory = _RANGE.at(e, e.offset(table, _RANGE.size * number))
+            memory.store("label", e.module.string(label))
+            memory.store("start", start)
+            memory.store("size", size)
 
         def row(index: Value) -> tuple[Value, tuple[Value, Value]]:
-            at = e.offset(table, index, _ROW)
-            start, size = e.load("ptr", e.offset(at, 8), 8), e.load("i64", e.offset(at, 16), 8)
-            return e.load("ptr", at, 8), (start, size)
+            memory = _RANGE.at(e, e.offset(table, index, _RANGE.size))
+            start, size = memory.load("start"), memory.load("size")
+            return memory.load("label"), (start, size)
 
         first, end = int_const(len(rows) - results), int_const(len(rows))
         with e.counted(first, end, nonempty=True) as written:

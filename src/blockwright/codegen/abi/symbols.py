@@ -11,6 +11,7 @@ from blockwright.codegen.llvm import types
 from blockwright.codegen.llvm.context import FunctionContext, Options
 from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.expr import ExprEmitter
+from blockwright.codegen.llvm.ffi import DLTENSOR
 from blockwright.codegen.llvm.values import Value, int_const
 from blockwright.ir import Buffer, DType, Expr, IntImm, Sorts, Var, build, collect, structural_equal
 from blockwright.ir.attributes import LOWER_BOUND, UPPER_BOUND
@@ -63,7 +64,7 @@ class Symbols:
         an axis with fewer than two elements may be anything: NumPy reports 0 for empty arrays."""
         e = self.e
         empty = self._is_empty(extents)
-        table = e.load("ptr", e.offset(tensor, 32), 8)
+        table = DLTENSOR.at(e, tensor).load("strides")
         present = e.compare("ne", table, Value("ptr", "null"))
         compact = int_const(1)
         for axis in reversed(range(buffer.ndim)):

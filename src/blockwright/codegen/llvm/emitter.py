@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -100,6 +100,12 @@ class FunctionEmitter(InstructionEmitter):
         if likely is not None:
             weights = f", !prof {self.module.branch_weights(likely=likely)}"
         self.line(f"br {condition.typed}, label %{then}, label %{otherwise}{weights}")
+        self.terminated = True
+
+    def switch(self, value: Value, targets: Mapping[int, str], otherwise: str) -> None:
+        """Branch to the label of the number that equals `value`, or to `otherwise`."""
+        cases = " ".join(f"{value.type} {n}, label %{label}" for n, label in targets.items())
+        self.line(f"switch {value.typed}, label %{otherwise} [{cases}]")
         self.terminated = True
 
     def ret(self, value: Value = VOID) -> None:

@@ -75,6 +75,10 @@ class InstructionEmitter:
     def convert(self, op: str, value: Value, type_: str) -> Value:
         return value if value.type == type_ else self.emit(type_, f"{op} {value.typed} to {type_}")
 
+    def member(self, value: Value, position: int, type_: str) -> Value:
+        """A member of a struct in registers, such as the result of an intrinsic."""
+        return self.emit(type_, f"extractvalue {value.typed}, {position}")
+
     def bitcast(self, value: Value, type_: str) -> Value:
         return self.convert("bitcast", value, type_)
 
@@ -241,8 +245,7 @@ class InstructionEmitter:
             f"cmpxchg {'weak ' if weak else ''}{pointer.typed}, {expected.typed}, {new.typed} "
             f"{orders}, align {nbytes_of(new.type)}",
         )
-        old = self.emit(new.type, f"extractvalue {pair.typed}, 0")
-        return old, self.emit("i1", f"extractvalue {pair.typed}, 1")
+        return self.member(pair, 0, new.type), self.member(pair, 1, "i1")
 
     def fill(self, pointer: Value, byte: int, nbytes: int) -> None:
         """Set `nbytes` bytes of memory to `byte`."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from blockwright.arith import simplify
-from blockwright.codegen.llvm import scratch_allocator
+from blockwright.codegen.llvm import scratch_plan
 from blockwright.codegen.llvm.context import Ahead, FunctionContext, SharedAhead
 from blockwright.codegen.llvm.values import Value, int_const, nbytes_of
 from blockwright.ir import (
@@ -219,7 +219,7 @@ def _place(buffer: Buffer, index: Expr) -> tuple[Buffer, str, int]:
 
 def _large(buffer: Buffer, least: int) -> bool:
     """Whether the buffer has at least, or may have, the given number of bytes."""
-    size = scratch_allocator.constant_bytes(buffer)
+    size = scratch_plan.constant_bytes(buffer)
     return size is None or size >= least
 
 
@@ -233,8 +233,8 @@ def _fits(compiler: StmtEmitter, buffers: list[Buffer], least: int) -> Value | N
             place = e.convert("ptrtoint", memory.pointer, "i64")
             rest = e.binary("and", place, int_const(LINE - 1))
             tests.append(e.compare("eq", rest, int_const(0)))
-        if scratch_allocator.constant_bytes(buffer) is None:
-            size = compiler.expressions.value(scratch_allocator.byte_count(buffer))
+        if scratch_plan.constant_bytes(buffer) is None:
+            size = compiler.expressions.value(scratch_plan.byte_count(buffer))
             tests.append(e.compare("sge", size, int_const(least)))
     result: Value | None = None
     for test in tests:

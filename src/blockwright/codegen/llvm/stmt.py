@@ -13,7 +13,7 @@ from blockwright.codegen.llvm import (
     integers,
     nontemporal,
     nontemporal_unaligned,
-    scratch_allocator,
+    scratch_plan,
 )
 from blockwright.codegen.llvm.context import FunctionContext, Memory
 from blockwright.codegen.llvm.emitter import LoopTargets
@@ -63,8 +63,8 @@ class StmtEmitter:
     # ---------------------------------------------------------------- function bodies
     def function_body(self, body: Stmt, inner: Callable[[], None] | None = None) -> None:
         """Emit a function body: acquire memory of known size first and release it on every exit."""
-        self._stack = scratch_allocator.stack_plan(body)
-        slots = scratch_allocator.block_plan(body, self._stack, set(self.context.variables))
+        self._stack = scratch_plan.stack_plan(body)
+        slots = scratch_plan.block_plan(body, self._stack, set(self.context.variables))
         if slots:
             self._take_block(slots)
         if inner is None:
@@ -74,7 +74,7 @@ class StmtEmitter:
         if not self.e.terminated:
             self.context.leave(int_const(0, "i32"))
 
-    def _take_block(self, slots: list[scratch_allocator.Slot]) -> None:
+    def _take_block(self, slots: list[scratch_plan.Slot]) -> None:
         ends: dict[Buffer, Value] = {}
         starts: dict[Buffer, Value] = {}
         total: Value | None = None
@@ -256,22 +256,20 @@ class StmtEmitter:
     def on_Allocate(self, stmt: Allocate) -> None:
         buffer = stmt.buffer
         if buffer in self._stack:
-            size = scratch_allocator.constant_bytes(buffer) or 0
+            size = scratch_plan.constant_bytes(buffer) or 0
             pointer = self.e.stack(max(size, 1))
         elif buffer in self._block:
             pointer = self._block[buffer]
         else:
             self._allocate_now(stmt)
             return
-        self.context.buffers[buffer] = Memory(pointer, scratch_allocator.ALIGNMENT, buffer)
+        self.context.buffers[buffer] = Memory(pointer, scratch_plan.ALIGNMENT, buffer)
         self.run(stmt.body)
 
     def _allocate_now(self, stmt: Allocate) -> None:
         """Acquire memory whose size is only known here."""
         pointer = self._acquire(byte_size(self.expressions, stmt.buffer))
-        self.context.buffers[stmt.buffer] = Memory(
-            pointer, scratch_allocator.ALIGNMENT, stmt.buffer
-        )
+        self.context.buffers[stmt.buffer] = Memory(pointer, scratch_plan.ALIGNMENT, stmt.buffer)
         self.run(stmt.body)
         cleanup = self.context.cleanups.pop()
         if not self.e.terminated:
@@ -292,7 +290,7 @@ class StmtEmitter:
             align = self.context.alignment(memory, access.flatten_index(place), nbytes)
             return Memory(pointer, align, memory.root)
         if isinstance(source, Call) and source.op == "constant_data":
-            return Memory(pointer, scratch_allocator.ALIGNMENT, buffer)
+            return Memory(pointer, scratch_plan.ALIGNMENT, buffer)
         return Memory(pointer, buffer.dtype.nbytes, None)
 
 

@@ -48,6 +48,11 @@ class StructType(msgspec.Struct, frozen=True):
             end = start + _size(field.type)
         raise KeyError(name)
 
+    def align_of(self, name: str) -> int:
+        """The alignment of a field's address."""
+        offset = self.offset(name)
+        return min(offset & -offset or self.align, self.align)
+
     def field(self, name: str) -> Field:
         return next(f for f in self.fields if f.name == name)
 
@@ -71,18 +76,27 @@ class Record(msgspec.Struct, frozen=True):
         """The address of a field."""
         return self.e.offset(self.address, self.struct.offset(name))
 
+    def inner(self, name: str) -> Record:
+        """A field that is a struct."""
+        struct = self.struct.field(name).type
+        assert isinstance(struct, StructType)
+        return Record(self.e, struct, self.place(name))
+
     def load(self, name: str, *, order: str = "", type_: str = "") -> Value:
         """Load a field, atomically with an `order`; `type_` replaces the declared type."""
-        declared = self.struct.field(name).type
-        assert isinstance(declared, str)
-        return self.e.load(type_ or declared, self.place(name), _align(declared), order=order)
+        type_, align = type_ or self._declared(name), self.struct.align_of(name)
+        return self.e.load(type_, self.place(name), align, order=order)
 
     def store(self, name: str, value: Value | int, *, order: str = "") -> None:
-        """Store a field, atomically with an `order`."""
-        declared = self.struct.field(name).type
-        assert isinstance(declared, str)
-        stored = int_const(value, declared) if isinstance(value, int) else value
-        self.e.store(stored, self.place(name), _align(declared), order=order)
+        """Store a field, atomically with an `order`; the type of a `Value` replaces the declared
+        type."""
+        stored = int_const(value, self._declared(name)) if isinstance(value, int) else value
+        self.e.store(stored, self.place(name), self.struct.align_of(name), order=order)
+
+    def _declared(self, name: str) -> str:
+        type_ = self.struct.field(name).type
+        assert isinstance(type_, str)
+        return type_
 
 
 class Global(msgspec.Struct, frozen=True):

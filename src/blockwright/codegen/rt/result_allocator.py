@@ -1,228 +1,198 @@
-"""Memory of result tensors, as LLVM text: a part of the module of `ffi.runtime_ir()`.
+"""Memory of result tensors: `bw_tensor_alloc` and `bw_results_idle`, described in `runtime_ir`.
 
-A tensor's header, shape and data share one block. Small blocks are allocated and freed with the C
-library. Of large blocks, the most recently released one is cached for a result of the same size.
+A tensor's header, shape, strides and data share one block. Small blocks are allocated and freed
+with the C library. Of large blocks, the most recently released one is cached for a result of the
+same size.
+
+Large blocks come in huge pages where the system has them, because a kernel that writes freshly
+mapped memory once would otherwise spend most of its time on page faults.
 """
 
 from __future__ import annotations
 
+from blockwright.codegen.llvm.emitter import FunctionEmitter
+from blockwright.codegen.llvm.ffi import DEVICE_CPU, MANAGED_TENSOR
+from blockwright.codegen.llvm.routine import routine
+from blockwright.codegen.llvm.structs import Global, Record
+from blockwright.codegen.llvm.values import FALSE, NULL, Value, int_const
+from blockwright.codegen.rt.ffi_calls import bw_raise
+
+ALIGNMENT = 64
+_PAGE, _HUGE_PAGE = 4096, 2 << 20
 _SPREAD_FROM = 1 << 16  # bytes from which a result begins at a chosen offset in a page
 _PLACE = 2112  # about the middle of a page; scratch memory begins at a quarter
 _HUGE_FROM = 4 << 20  # bytes from which blocks are cached; glibc itself keeps smaller freed ones
 _OFFERED_FROM = 256 << 20  # bytes from which a cached block is offered back to the system
+_MAX_BYTES = 1 << 62
+
+_NO_MEMORY = "BW720: no memory for a result tensor\nhelp: use smaller inputs or free other tensors"
+
+_MADV_FREE, _MADV_HUGEPAGE = int_const(8, "i32"), int_const(14, "i32")
+
+_KEPT = Global("bw.rt.kept", "ptr", initial="null")
+"""The cached block, or null."""
+
+_IDLE = Global("bw.rt.idle", "i32", initial=0)
+"""1 while no block is to be cached."""
 
 
-def results_ir() -> str:
-    """`bw_tensor_alloc` and `bw_results_idle`, described in `runtime_ir`.
+@routine("bw_tensor_alloc", "i32", "ptr", "i32", "i32", "ptr", linkage="hidden")
+def bw_tensor_alloc(
+    e: FunctionEmitter, shape: Value, ndim: Value, dtype: Value, out: Value
+) -> Value:
+    """Allocate a row-major tensor; see `runtime_ir`."""
+    slot = e.stack(8, 8)
+    rank = e.convert("zext", ndim, "i64")
+    nbytes, too_large = _data_size(e, shape, rank, dtype)
+    tables = e.binary("mul", rank, 2 * 8)
+    header = MANAGED_TENSOR.size + ALIGNMENT - 1
+    head = e.binary("and", e.binary("add", tables, header), -ALIGNMENT)
+    spread = e.compare("uge", nbytes, _SPREAD_FROM)
+    room = e.select(spread, int_const(_PAGE), int_const(0))
+    need = e.binary("add", e.binary("add", head, nbytes), room)
 
-    The text calls `bw_raise`, which is defined in the rest of that module.
+    def refused() -> Value:
+        return int_const(-1, "i32")
+
+    status = e.choose(too_large, refused, lambda: memory_of.call(e, slot, need))
+    with e.guarded(e.compare("ne", status, 0)):
+        text = (
+            "BW720: no memory for a result tensor\nhelp: use smaller inputs or free other tensors"
+        )
+        strings = (e.module.string(t) for t in ("MemoryError", text))
+        e.ret(bw_raise.call(e, *strings))
+    block = e.load("ptr", slot, 8)
+    data = _data_address(e, e.offset(block, head), spread)
+    managed = MANAGED_TENSOR.at(e, block)
+    sizes = e.offset(block, MANAGED_TENSOR.size)
+    strides = e.offset(sizes, rank, 8)
+    _describe(e, managed.inner("tensor"), (data, ndim, dtype, sizes, strides))
+    managed.store("context", need)
+    managed.store("deleter", delete.address(e.module))
+    _write_shape(e, shape, rank, sizes, strides)
+    none = int_const(0, "i32")
+    status = e.call("i32", "TVMFFITensorFromDLPack", block, none, none, out)
+    with e.guarded(e.compare("ne", status, 0)):
+        e.call("void", "free", block)
+    return status
+
+
+def _data_size(e: FunctionEmitter, shape: Value, rank: Value, dtype: Value) -> tuple[Value, Value]:
+    """Bytes of a tensor's data, and whether they are too many."""
+    element_bits = e.binary("and", e.binary("lshr", dtype, 8), 255)
+    lanes = e.binary("lshr", dtype, 16)
+    element = e.convert("zext", e.binary("mul", element_bits, lanes), "i64")
+    with e.loop(int_const(0), element, FALSE) as loop:
+        axis, bits, overflows = loop.values
+        with e.guarded(e.compare("uge", axis, rank)):
+            loop.leave()
+        extent = e.load("i64", e.offset(shape, axis, 8), 8)
+        product = e.intrinsic("umul.with.overflow.i64", "{ i64, i1 }", bits, extent)
+        overflow = e.binary("or", overflows, e.member(product, 1, "i1"))
+        loop.again(e.binary("add", axis, 1), e.member(product, 0, "i64"), overflow)
+    nbytes = e.binary("lshr", e.binary("add", bits, 7), 3)
+    return nbytes, e.binary("or", overflows, e.compare("ugt", nbytes, _MAX_BYTES))
+
+
+def _data_address(e: FunctionEmitter, first: Value, spread: Value) -> Value:
+    """Where a tensor's data begin, at or behind `first`.
+
+    Large data begin at a fixed offset in a page, to avoid 4K aliasing: a load waits for an earlier
+    store whose address has the same low 12 bits. Large arrays mostly begin at a page boundary. If a
+    result did too, slightly behind an argument, each read of the argument would wait for a write of
+    the result.
     """
-    text = _RESULTS_IR.replace("{HUGE_FROM}", str(_HUGE_FROM))
-    text = text.replace("{OFFERED_FROM}", str(_OFFERED_FROM))
-    return text.replace("{SPREAD_FROM}", str(_SPREAD_FROM)).replace("{PLACE}", str(_PLACE))
+    away = e.binary("sub", int_const(_PLACE), e.convert("ptrtoint", first, "i64"))
+    inside = e.binary("and", away, _PAGE - ALIGNMENT)
+    return e.offset(first, e.select(spread, inside, int_const(0)))
 
 
-_RESULTS_IR = r"""
-declare i32 @posix_memalign(ptr, i64, i64)
-declare i32 @madvise(ptr, i64, i32)
-declare void @free(ptr)
-declare i32 @TVMFFITensorFromDLPack(ptr, i32, i32, ptr)
-declare { i64, i1 } @llvm.umul.with.overflow.i64(i64, i64)
-@bw.rt.memory = private constant [12 x i8] c"MemoryError\00"
-@bw.rt.full = private constant [84 x i8]
-  c"BW720: no memory for a result tensor\0Ahelp: use smaller inputs or free other tensors\00"
+def _describe(e: FunctionEmitter, tensor: Record, fields: tuple[Value, ...]) -> None:
+    """Fill a DLTensor with (data, ndim, dtype, shape, strides) in host memory."""
+    names = ("data", "ndim", "dtype", "shape", "strides")
+    tensor.store("device_type", int_const(DEVICE_CPU))  # 64 bits: the device's number is 0
+    tensor.store("byte_offset", 0)
+    for name, value in zip(names, fields, strict=True):
+        tensor.store(name, value)
 
-; Large blocks come in huge pages where the system has them, because a kernel that writes freshly
-; mapped memory once would otherwise spend most of its time on page faults. The most recently
-; released large block is cached for a result of the same size.
-@bw.rt.kept = internal global ptr null, align 8
-@bw.rt.idle = internal global i32 0, align 4
 
-define internal i32 @bw.rt.memory_of(ptr %slot, i64 %need) {
-  %large = icmp uge i64 %need, {HUGE_FROM}
-  br i1 %large, label %huge, label %small
-huge:
-  %kept = atomicrmw xchg ptr @bw.rt.kept, ptr null acq_rel, align 8
-  %some = icmp ne ptr %kept, null
-  br i1 %some, label %look, label %fresh
-look:
-  %sizep = getelementptr i8, ptr %kept, i64 48
-  %size = load i64, ptr %sizep, align 8
-  %same = icmp eq i64 %size, %need
-  br i1 %same, label %reuse, label %drop
-reuse:
-  store ptr %kept, ptr %slot, align 8
-  ret i32 0
-drop:
-  call void @free(ptr %kept)
-  br label %fresh
-fresh:
-  %rch = call i32 @posix_memalign(ptr %slot, i64 2097152, i64 %need)
-  %made = icmp eq i32 %rch, 0
-  br i1 %made, label %advise, label %done
-advise:
-  %m = load ptr, ptr %slot, align 8
-  %ignored = call i32 @madvise(ptr %m, i64 %need, i32 14)
-  br label %done
-done:
-  ret i32 %rch
-small:
-  %rcs = call i32 @posix_memalign(ptr %slot, i64 64, i64 %need)
-  ret i32 %rcs
-}
+def _write_shape(
+    e: FunctionEmitter, shape: Value, rank: Value, sizes: Value, strides: Value
+) -> None:
+    """Copy a shape, and write the strides of the row-major layout."""
+    with e.loop(rank, int_const(1)) as loop:
+        left, stride = loop.values
+        with e.guarded(e.compare("eq", left, 0)):
+            loop.leave()
+        axis = e.binary("sub", left, 1)
+        extent = e.load("i64", e.offset(shape, axis, 8), 8)
+        e.store(extent, e.offset(sizes, axis, 8), 8)
+        e.store(stride, e.offset(strides, axis, 8), 8)
+        loop.again(axis, e.binary("mul", stride, extent))
 
-; The block stays allocated, as the C library and other allocators keep memory for reuse. Very large
-; blocks are offered back (MADV_FREE) in whole huge pages, because splitting huge pages takes as
-; long as writing tens of megabytes. The first page is kept: it holds the block's size at byte 48.
-define internal void @bw.rt.release(ptr %m, i64 %need) {
-  %large = icmp uge i64 %need, {HUGE_FROM}
-  br i1 %large, label %huge, label %small
-huge:
-  %very = icmp uge i64 %need, {OFFERED_FROM}
-  br i1 %very, label %offer, label %keep
-offer:
-  %pages = and i64 %need, -2097152
-  %length = sub i64 %pages, 2097152
-  %second = getelementptr i8, ptr %m, i64 2097152
-  %ignored = call i32 @madvise(ptr %second, i64 %length, i32 8)
-  br label %keep
-keep:
-  %old = atomicrmw xchg ptr @bw.rt.kept, ptr %m seq_cst, align 8
-  call void @free(ptr %old)
-  call void @bw.rt.unkeep_if_idle()
-  br label %out
-small:
-  call void @free(ptr %m)
-  br label %out
-out:
-  ret void
-}
 
-define internal void @bw.rt.unkeep_if_idle() {
-  %idle = load atomic i32, ptr @bw.rt.idle seq_cst, align 4
-  %used = icmp eq i32 %idle, 0
-  br i1 %used, label %out, label %unkeep
-unkeep:
-  %kept = atomicrmw xchg ptr @bw.rt.kept, ptr null seq_cst, align 8
-  call void @free(ptr %kept)
-  br label %out
-out:
-  ret void
-}
+@routine("bw.rt.memory_of", "i32", "ptr", "i64")
+def memory_of(e: FunctionEmitter, slot: Value, need: Value) -> Value:
+    """Allocate a block, or take the cached one if it has that size; return 0 on success."""
 
-define void @bw_results_idle(i32 %idle) {
-  store atomic i32 %idle, ptr @bw.rt.idle seq_cst, align 4
-  call void @bw.rt.unkeep_if_idle()
-  ret void
-}
+    def allocate(align: int) -> Value:
+        return e.call("i32", "posix_memalign", slot, int_const(align), need)
 
-; A DLManagedTensor (64 bytes), its shape and strides, and its data share one allocation. Large data
-; begins at offset {PLACE} in a page, to avoid 4K aliasing: a load waits for an earlier store whose
-; address has the same low 12 bits. Large arrays mostly begin at a page boundary. If a result did
-; too, slightly behind an argument, each read of the argument would wait for a write of the result.
-define internal void @bw.rt.delete(ptr %managed) {
-  %sizep = getelementptr i8, ptr %managed, i64 48
-  %need = load i64, ptr %sizep, align 8
-  call void @bw.rt.release(ptr %managed, i64 %need)
-  ret void
-}
+    with e.guarded(e.compare("uge", need, _HUGE_FROM)):
+        kept = e.update("xchg", _KEPT.address(e.module), NULL, "acq_rel")
+        with e.guarded(e.compare("ne", kept, NULL)):
+            with e.guarded(e.compare("eq", _block_size(e, kept), need)):
+                e.store(kept, slot, 8)
+                e.ret(int_const(0, "i32"))
+            e.call("void", "free", kept)
+        status = allocate(_HUGE_PAGE)
+        with e.guarded(e.compare("eq", status, 0)):
+            e.call("i32", "madvise", e.load("ptr", slot, 8), need, _MADV_HUGEPAGE)
+        e.ret(status)
+    return allocate(ALIGNMENT)
 
-define hidden i32 @bw_tensor_alloc(ptr %shape, i32 %ndim, i32 %dtype, ptr %out) {
-entry:
-  %slot = alloca ptr, align 8
-  %n = zext i32 %ndim to i64
-  %bits32 = lshr i32 %dtype, 8
-  %bits8 = and i32 %bits32, 255
-  %lanes32 = lshr i32 %dtype, 16
-  %element32 = mul i32 %bits8, %lanes32
-  %element = zext i32 %element32 to i64
-  br label %size
-size:
-  %i = phi i64 [ 0, %entry ], [ %i1, %axis ]
-  %total = phi i64 [ %element, %entry ], [ %total1, %axis ]
-  %over = phi i1 [ false, %entry ], [ %over1, %axis ]
-  %more = icmp ult i64 %i, %n
-  br i1 %more, label %axis, label %allocate
-axis:
-  %ep = getelementptr i64, ptr %shape, i64 %i
-  %extent = load i64, ptr %ep, align 8
-  %product = call { i64, i1 } @llvm.umul.with.overflow.i64(i64 %total, i64 %extent)
-  %total1 = extractvalue { i64, i1 } %product, 0
-  %wrapped = extractvalue { i64, i1 } %product, 1
-  %over1 = or i1 %over, %wrapped
-  %i1 = add i64 %i, 1
-  br label %size
-allocate:
-  %rounded = add i64 %total, 7
-  %bytes = lshr i64 %rounded, 3
-  %tables = mul i64 %n, 16
-  %head0 = add i64 %tables, 127
-  %head = and i64 %head0, -64
-  %spread = icmp uge i64 %bytes, {SPREAD_FROM}
-  %room = select i1 %spread, i64 4096, i64 0
-  %both = add i64 %head, %bytes
-  %need = add i64 %both, %room
-  %huge = icmp ugt i64 %bytes, 4611686018427387904
-  %refuse = or i1 %over, %huge
-  br i1 %refuse, label %fail, label %get
-get:
-  %rc = call i32 @bw.rt.memory_of(ptr %slot, i64 %need)
-  %ok = icmp eq i32 %rc, 0
-  br i1 %ok, label %fill, label %fail
-fail:
-  %rf = call i32 @bw_raise(ptr @bw.rt.memory, ptr @bw.rt.full)
-  ret i32 %rf
-fill:
-  %m = load ptr, ptr %slot, align 8
-  %first = getelementptr i8, ptr %m, i64 %head
-  %at = ptrtoint ptr %first to i64
-  %away = sub i64 {PLACE}, %at
-  %inside = and i64 %away, 4032
-  %shift = select i1 %spread, i64 %inside, i64 0
-  %data = getelementptr i8, ptr %first, i64 %shift
-  %sizes = getelementptr i8, ptr %m, i64 64
-  %strides = getelementptr i64, ptr %sizes, i64 %n
-  store ptr %data, ptr %m, align 8
-  %device = getelementptr i8, ptr %m, i64 8
-  store i64 1, ptr %device, align 8
-  %np = getelementptr i8, ptr %m, i64 16
-  store i32 %ndim, ptr %np, align 8
-  %dp = getelementptr i8, ptr %m, i64 20
-  store i32 %dtype, ptr %dp, align 4
-  %sp = getelementptr i8, ptr %m, i64 24
-  store ptr %sizes, ptr %sp, align 8
-  %tp = getelementptr i8, ptr %m, i64 32
-  store ptr %strides, ptr %tp, align 8
-  %op = getelementptr i8, ptr %m, i64 40
-  store i64 0, ptr %op, align 8
-  %cp = getelementptr i8, ptr %m, i64 48
-  store i64 %need, ptr %cp, align 8
-  %xp = getelementptr i8, ptr %m, i64 56
-  store ptr @bw.rt.delete, ptr %xp, align 8
-  br label %copy
-copy:
-  %j = phi i64 [ %n, %fill ], [ %j1, %one ]
-  %stride = phi i64 [ 1, %fill ], [ %stride1, %one ]
-  %left = icmp ugt i64 %j, 0
-  br i1 %left, label %one, label %wrap
-one:
-  %j1 = sub i64 %j, 1
-  %from = getelementptr i64, ptr %shape, i64 %j1
-  %extent1 = load i64, ptr %from, align 8
-  %to = getelementptr i64, ptr %sizes, i64 %j1
-  store i64 %extent1, ptr %to, align 8
-  %st = getelementptr i64, ptr %strides, i64 %j1
-  store i64 %stride, ptr %st, align 8
-  %stride1 = mul i64 %stride, %extent1
-  br label %copy
-wrap:
-  %rw = call i32 @TVMFFITensorFromDLPack(ptr %m, i32 0, i32 0, ptr %out)
-  %made = icmp eq i32 %rw, 0
-  br i1 %made, label %done, label %undo
-undo:
-  call void @free(ptr %m)
-  br label %done
-done:
-  ret i32 %rw
-}
-"""
+
+@routine("bw.rt.delete", "void", "ptr")
+def delete(e: FunctionEmitter, managed: Value) -> None:
+    """The deleter of a result tensor."""
+    release_block.call(e, managed, _block_size(e, managed))
+
+
+def _block_size(e: FunctionEmitter, block: Value) -> Value:
+    """The size of a block in bytes, which the tensor's context holds."""
+    return MANAGED_TENSOR.at(e, block).load("context", type_="i64")
+
+
+@routine("bw.rt.release", "void", "ptr", "i64")
+def release_block(e: FunctionEmitter, block: Value, size: Value) -> None:
+    """Free a block, or cache it if it is large.
+
+    A cached block stays allocated, as the C library and other allocators keep memory for reuse.
+    Very large blocks are offered back (MADV_FREE) in whole huge pages, because splitting huge pages
+    takes as long as writing tens of megabytes. The first page is kept: it holds the block's size.
+    """
+    with e.guarded(e.compare("ult", size, _HUGE_FROM)):
+        e.call("void", "free", block)
+        e.ret()
+    with e.guarded(e.compare("uge", size, _OFFERED_FROM)):
+        length = e.binary("sub", e.binary("and", size, -_HUGE_PAGE), _HUGE_PAGE)
+        e.call("i32", "madvise", e.offset(block, _HUGE_PAGE), length, _MADV_FREE)
+    old = e.update("xchg", _KEPT.address(e.module), block, "seq_cst")
+    e.call("void", "free", old)
+    unkeep_if_idle.call(e)
+
+
+@routine("bw.rt.unkeep_if_idle", "void")
+def unkeep_if_idle(e: FunctionEmitter) -> None:
+    """Free the cached block if no block is to be cached."""
+    idle = _IDLE.load(e, order="seq_cst")
+    with e.guarded(e.compare("ne", idle, 0)):
+        kept = e.update("xchg", _KEPT.address(e.module), NULL, "seq_cst")
+        e.call("void", "free", kept)
+
+
+@routine("bw_results_idle", "void", "i32", linkage="")
+def bw_results_idle(e: FunctionEmitter, idle: Value) -> None:
+    """Stop caching blocks (1), or resume (0)."""
+    _IDLE.store(e, idle, order="seq_cst")
+    unkeep_if_idle.call(e)

@@ -11,9 +11,9 @@ from blockwright.codegen.llvm.module_emitter import ModuleEmitter
 from blockwright.codegen.llvm.routine import Routine, routine
 from blockwright.codegen.llvm.values import NULL, Value, int_const
 from blockwright.codegen.rt.ffi_calls import (
-    ANY,
+    FAILURE,
     byte_array,
-    pointer_slot,
+    global_function,
     raise_text,
     release,
     take_error,
@@ -33,7 +33,7 @@ from blockwright.codegen.rt.threadpool_state import (
 )
 from blockwright.codegen.rt.threadpool_wait import wake
 
-_SUCCESS, _FAILURE = int_const(0, "i32"), int_const(-1, "i32")
+_SUCCESS = int_const(0, "i32")
 _ALL = (1 << 31) - 1
 _MAX_SPIN_US = 1_000_000
 
@@ -117,19 +117,16 @@ def register(e: FunctionEmitter, name: Value, size: Value, call: Value) -> Value
     error = take_error(e)
     with e.guarded(e.compare("ne", error, NULL)):
         release(e, error)
-    return _FAILURE
+    return FAILURE
 
 
 @routine("bw.tp.find", "ptr")
 def find(e: FunctionEmitter) -> Value:
     """The table of the registered pool; null when no pool is registered."""
-    name = e.module.string(POOL_NAME)
-    key, slot = byte_array(e, name, len(POOL_NAME)), pointer_slot(e)
-    result = ANY.allocate(e)
+    result = ffi.ANY.allocate(e)
     result.store("type", int_const(ffi.NONE))
     result.store("value", NULL)
-    e.call("i32", "TVMFFIFunctionGetGlobal", key, slot)
-    function = e.load("ptr", slot, 8)
+    function = global_function(e, POOL_NAME)
     with e.guarded(e.compare("ne", function, NULL)):
         e.call("i32", "TVMFFIFunctionCall", function, NULL, int_const(0, "i32"), result.address)
         release(e, function)
@@ -139,7 +136,7 @@ def find(e: FunctionEmitter) -> Value:
 @routine("bw.tp.f_table", *_PACKED)
 def get_table(e: FunctionEmitter, self: Value, args: Value, n: Value, result: Value) -> Value:
     """The packed function `POOL_NAME`: returns the table of this library's pool."""
-    answer = ANY.at(e, result)
+    answer = ffi.ANY.at(e, result)
     answer.store("type", ffi.OPAQUE_PTR)
     answer.store("value", own_table(e.module))
     return _SUCCESS
@@ -148,7 +145,7 @@ def get_table(e: FunctionEmitter, self: Value, args: Value, n: Value, result: Va
 @routine("bw.tp.f_get", *_PACKED)
 def get_num_threads(e: FunctionEmitter, self: Value, args: Value, n: Value, result: Value) -> Value:
     """The packed function `blockwright.num_threads`."""
-    answer = ANY.at(e, result)
+    answer = ffi.ANY.at(e, result)
     threads = e.convert("zext", num_threads.call(e), "i64")
     answer.store("type", ffi.INT)
     answer.store("value", threads)
@@ -158,7 +155,7 @@ def get_num_threads(e: FunctionEmitter, self: Value, args: Value, n: Value, resu
 @routine("bw.tp.argument", "i64", "ptr", "i32", "i64")
 def argument(e: FunctionEmitter, args: Value, n: Value, limit: Value) -> Value:
     """The only argument if it is an integer from 0 to `limit`, else -1."""
-    only = ANY.at(e, args)
+    only = ffi.ANY.at(e, args)
     with e.guarded(e.compare("eq", n, 1)), e.guarded(e.compare("eq", only.load("type"), ffi.INT)):
         value = only.load("value")
         with e.guarded(e.compare("ule", value, limit)):
@@ -171,7 +168,7 @@ def _integer_argument(e: FunctionEmitter, args: Value, n: Value, limit: int, rul
     value = argument.call(e, args, n, limit)
     with e.guarded(e.compare("slt", value, 0)):
         raise_text(e, "ValueError", f"BW710: {rule}")
-        e.ret(_FAILURE)
+        e.ret(FAILURE)
     return value
 
 
