@@ -12,7 +12,7 @@ from enum import IntEnum
 from itertools import combinations, pairwise
 
 from blockwright import ir
-from blockwright.analysis.access.cover import apart
+from blockwright.analysis.dataflow.overlap import apart
 from blockwright.analysis.facts import symbol_facts
 from blockwright.analysis.reduction.reducer import Reduction, find_reduction
 from blockwright.arith import Analyzer

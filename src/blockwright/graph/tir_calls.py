@@ -10,9 +10,9 @@ from collections.abc import Container, Iterable, Sequence
 from typing import Any, cast
 
 from blockwright import ir
-from blockwright.analysis.access.block_context import visits
 from blockwright.analysis.canonical.memory import plain_memory
 from blockwright.analysis.canonical.statement_blocks import with_root, with_statement_blocks
+from blockwright.analysis.dataflow.contexts import block_contexts
 from blockwright.analysis.kernels import kernels
 from blockwright.analysis.validate.read_before_write import coverage_problems
 from blockwright.arith import Analyzer
@@ -283,7 +283,7 @@ def _require_written(callee: ir.PrimFunc, results: int) -> None:
     if not any(_reads_first(block, own) for block in ir.blocks(with_root(callee).body)):
         return
     func = with_statement_blocks(plain_memory(callee.with_attrs(num_outputs=results)))
-    for problem in coverage_problems(func, visits(func, kernels(func))):
+    for problem in coverage_problems(func, block_contexts(func, kernels(func))):
         if any(r.buffer in own for b in problem.guilty for r in _reads(b)):
             raise GraphError(
                 f"{callee.name}: {problem.message}; results are uninitialized",

@@ -21,13 +21,18 @@ from enum import Enum
 from functools import cached_property
 
 from blockwright import ir
-from blockwright.analysis.access.cover import apart, apart_along_an_axis, interleaved, plainly_apart
-from blockwright.analysis.access.instances import drives_sums, shared_writes
 from blockwright.analysis.access.regions import reads_elsewhere, relax_region
 from blockwright.analysis.access.tree import Tree
 from blockwright.analysis.canonical.control_reads import Loaded, loaded_around
 from blockwright.analysis.canonical.memory import memory_roots
+from blockwright.analysis.dataflow.independence import drives_sums, shared_writes
 from blockwright.analysis.dataflow.memo import FlowMemo, around
+from blockwright.analysis.dataflow.overlap import (
+    apart,
+    apart_along_an_axis,
+    interleaved,
+    plainly_apart,
+)
 from blockwright.analysis.facts import symbols_of
 from blockwright.analysis.reduction.first_steps import takes_first_step
 from blockwright.arith import Analyzer, IterMapResult, detect_iter_map, is_bijective

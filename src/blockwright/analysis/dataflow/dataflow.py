@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from blockwright import ir
-from blockwright.analysis.access.cover import Made, covered_in_cases
-from blockwright.analysis.access.instances import corner, drives_sums, fills, write_apart
 from blockwright.analysis.access.regions import clip_region
 from blockwright.analysis.access.store_coverage import fill_box, stores_fill
 from blockwright.analysis.access.tree import Tree, child_stmts
 from blockwright.analysis.dataflow.block_kinds import BlockKind, Siblings
+from blockwright.analysis.dataflow.independence import corner, drives_sums, fills, write_apart
 from blockwright.analysis.dataflow.memo import FlowMemo
+from blockwright.analysis.dataflow.overlap import Made, covered_in_cases
 from blockwright.arith import Analyzer, jointly_cover
 from blockwright.arith.condition import conjuncts
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from blockwright import ir
-from blockwright.analysis.access.block_context import LoopLevel, Visit, visits
 from blockwright.analysis.access.tree import Tree
+from blockwright.analysis.dataflow.contexts import BlockContext, LoopLevel, block_contexts
 from blockwright.analysis.kernels import THREAD_AXES, axis_of, kernels
 from blockwright.analysis.reduction.reducer import NoReduction, find_update
 from blockwright.analysis.validate.atomics import updated_atomically
@@ -86,15 +86,15 @@ def _moving_result(block: ir.Block, loaded: bool = False) -> ir.Buffer | None:
     return None
 
 
-def lanes_meet(visit: Visit, level: LoopLevel) -> Iterator[Violation]:
+def lanes_meet(context: BlockContext, level: LoopLevel) -> Iterator[Violation]:
     """Violations by vector lanes that update data-dependent elements and may collide."""
-    buffer = _moving_result(visit.block, loaded=True) if driven_by(visit, level) else None
-    if buffer is not None and not updated_atomically(visit.block, buffer):
+    buffer = _moving_result(context.block, loaded=True) if driven_by(context, level) else None
+    if buffer is not None and not updated_atomically(context.block, buffer):
         yield Violation(
             "BW240",
             f"lanes of loop {level.var.name} may update the same element of "
-            f"{buffer.name}: it depends on data that block {visit.block.name} reads",
-            (level.stmt, visit.realize),
+            f"{buffer.name}: it depends on data that block {context.block.name} reads",
+            (level.stmt, context.realize),
             "leave the loop serial, or update with T.atomic_add in a parallel one",
         )
 
@@ -104,95 +104,100 @@ def _is_shared(buffer: ir.Buffer) -> bool:
     return buffer.scope == "global" or buffer.scope.startswith("shared")
 
 
-def driven_by(visit: Visit, level: LoopLevel) -> list[ir.IterVar]:
+def driven_by(context: BlockContext, level: LoopLevel) -> list[ir.IterVar]:
     """Reduction iterators of a block and its enclosing blocks that a loop drives."""
     return [
         it
-        for outer in (*visit.around, visit.block)
+        for outer in (*context.around, context.block)
         if isinstance(outer, ir.Block)
         for it in outer.iter_vars
-        if it.iter_type is ir.IterType.REDUCE and ir.uses_var(visit.values[it.var], level.var)
+        if it.iter_type is ir.IterType.REDUCE and ir.uses_var(context.values[it.var], level.var)
     ]
 
 
-def combines(visit: Visit, level: LoopLevel) -> bool:
+def combines(context: BlockContext, level: LoopLevel) -> bool:
     """Whether the threads along the axis of a loop level combine their terms in a block."""
-    driven = driven_by(visit, level)
-    return bool(driven) and not why_race(visit, level, driven)
+    driven = driven_by(context, level)
+    return bool(driven) and not why_race(context, level, driven)
 
 
-def combine_lanes(visit: Visit, level: LoopLevel) -> bool:
+def combine_lanes(context: BlockContext, level: LoopLevel) -> bool:
     """Whether the lanes of an innermost loop combine their terms in a block without init statement.
 
     The lanes must drive only reduction iterators.
     """
-    loop, block = level.stmt, visit.block
-    if not isinstance(loop, ir.For) or loop.body is not visit.realize or block.init is not None:
+    loop, block = level.stmt, context.block
+    if not isinstance(loop, ir.For) or loop.body is not context.realize or block.init is not None:
         return False
-    driven = [it for it in block.iter_vars if ir.uses_var(visit.values[it.var], level.var)]
+    driven = [it for it in block.iter_vars if ir.uses_var(context.values[it.var], level.var)]
     if any(it.iter_type is not ir.IterType.REDUCE for it in driven):
         return False
     return _moving_result(block) is None and not isinstance(find_update(block), NoReduction)
 
 
-def why_race(visit: Visit, level: LoopLevel, driven: Sequence[ir.IterVar]) -> str:
+def why_race(context: BlockContext, level: LoopLevel, driven: Sequence[ir.IterVar]) -> str:
     """Why threads along an axis race in a block whose reduction iterators they drive; "" if not."""
-    own = {it.var for it in visit.block.iter_vars}
+    own = {it.var for it in context.block.iter_vars}
     outer = next((it.var.name for it in driven if it.var not in own), None)
     if outer is not None:
-        return f"iterator {outer} belongs to a block around block {visit.block.name}"
-    return why_threads_race(visit.block, visit.values, level.var, level.tag)
+        return f"iterator {outer} belongs to a block around block {context.block.name}"
+    return why_threads_race(context.block, context.values, level.var, level.tag)
 
 
-def unfinished(visit: Visit, leaves: Sequence[Visit]) -> Visit | None:
+def unfinished(context: BlockContext, leaves: Sequence[BlockContext]) -> BlockContext | None:
     """A block inside the reduction loops that accesses the unfinished results, or None."""
     reduced = [
-        visit.values[it.var] for it in visit.block.iter_vars if it.iter_type is ir.IterType.REDUCE
+        context.values[it.var]
+        for it in context.block.iter_vars
+        if it.iter_type is ir.IterType.REDUCE
     ]
     outermost = next(
-        (x.stmt for x in visit.path if any(ir.uses_var(v, x.var) for v in reduced)), None
+        (x.stmt for x in context.path if any(ir.uses_var(v, x.var) for v in reduced)), None
     )
-    results = {r.buffer for r in visit.block.writes}
+    results = {r.buffer for r in context.block.writes}
     for other in leaves:
         touched = {r.buffer for r in (*other.block.reads, *other.block.writes)}
-        if other is not visit and outermost in other.around and touched & results:
+        if other is not context and outermost in other.around and touched & results:
             return other
     return None
 
 
 def cross_thread_problems(func: ir.PrimFunc) -> Iterator[Violation]:
     """Reductions of a function whose terms are spread over threads that cannot combine them."""
-    result = visits(func, kernels(func))
-    outer = {s for visit in result for s in visit.around if isinstance(s, ir.Block)}
-    leaves = [visit for visit in result if visit.block not in outer]
-    for visit in leaves:
-        for level in visit.path:
+    result = block_contexts(func, kernels(func))
+    outer = {s for context in result for s in context.around if isinstance(s, ir.Block)}
+    leaves = [context for context in result if context.block not in outer]
+    for context in leaves:
+        for level in context.path:
             if level.tag:
-                written = [r.buffer for r in visit.block.writes]
-                yield from reduction_problems(visit, level, leaves, written)
+                written = [r.buffer for r in context.block.writes]
+                yield from reduction_problems(context, level, leaves, written)
 
 
 def reduction_problems(
-    visit: Visit, level: LoopLevel, leaves: Sequence[Visit], written: Sequence[ir.Buffer]
+    context: BlockContext,
+    level: LoopLevel,
+    leaves: Sequence[BlockContext],
+    written: Sequence[ir.Buffer],
 ) -> Iterator[Violation]:
     """Violations of reduction iterators driven by a loop with concurrent iterations.
 
     None if the updates of all buffers in question are atomic.
     """
-    driven = driven_by(visit, level)
+    driven = driven_by(context, level)
     if not driven or ir.is_const_int(level.extent, 1):
         return
-    if all(updated_atomically(visit.block, b) for b in written):
+    if all(updated_atomically(context.block, b) for b in written):
         return
-    why = why_race(visit, level, driven)
-    reader = None if why else unfinished(visit, leaves)
+    why = why_race(context, level, driven)
+    reader = None if why else unfinished(context, leaves)
     kind = level.tag or "parallel"
     if reader is not None:
         yield Violation(
             "BW240",
-            f"block {reader.block.name} accesses results of block {visit.block.name} while the "
+            f"block {reader.block.name} accesses results of block {context.block.name} while the "
             f"threads along {kind} still combine their terms",
-            (level.stmt, visit.realize, reader.realize),
+            (level.stmt, context.realize, reader.realize),
             "move it behind all loops that drive reduction iterators",
         )
     elif why:
@@ -200,8 +205,8 @@ def reduction_problems(
         yield Violation(
             "BW240",
             f"loop {level.var.name} ({kind}) runs reduction iterator {names} of block "
-            f"{visit.block.name} concurrently, and the update is not atomic: {why}",
-            (level.stmt, visit.realize),
+            f"{context.block.name} concurrently, and the update is not atomic: {why}",
+            (level.stmt, context.realize),
             _INSTEAD,
         )
 

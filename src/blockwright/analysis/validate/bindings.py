@@ -24,8 +24,9 @@ from functools import cached_property
 import numpy as np
 
 from blockwright import ir
-from blockwright.analysis.access.block_context import Visit
-from blockwright.analysis.access.counterexample import (
+from blockwright.analysis.access.tree import Tree
+from blockwright.analysis.dataflow.contexts import BlockContext
+from blockwright.analysis.dataflow.counterexample import (
     Array,
     DependsOnMore,
     Env,
@@ -36,7 +37,6 @@ from blockwright.analysis.access.counterexample import (
     sizes_to_try,
     value_of,
 )
-from blockwright.analysis.access.tree import Tree
 from blockwright.analysis.dataflow.memo import FlowMemo
 from blockwright.analysis.kernels import axis_of
 from blockwright.analysis.validate.violation import Violation
@@ -50,24 +50,24 @@ Domains = dict[ir.Var, ir.Range]
 _SIMULATED = 1 << 11  # maximum number of reduction instances to simulate one by one
 
 
-def binding_problems(tree: Tree, found: Sequence[Visit]) -> Iterator[Violation]:
+def binding_problems(tree: Tree, found: Sequence[BlockContext]) -> Iterator[Violation]:
     """Violations in all blocks of a function."""
     writers: dict[ir.Buffer, int] = {}
     memo = FlowMemo()
-    for visit in found:
-        for region in visit.block.writes:
+    for context in found:
+        for region in context.block.writes:
             writers[region.buffer] = writers.get(region.buffer, 0) + 1
-    for visit in found:
-        if visit.block.iter_vars:
-            alone = all(writers[r.buffer] == 1 for r in visit.block.writes)
-            yield from _Nest(tree, visit, alone, memo).problems()
+    for context in found:
+        if context.block.iter_vars:
+            alone = all(writers[r.buffer] == 1 for r in context.block.writes)
+            yield from _Nest(tree, context, alone, memo).problems()
 
 
 def joined_iterators(
-    tree: Tree, visit: Visit, memo: FlowMemo
+    tree: Tree, context: BlockContext, memo: FlowMemo
 ) -> list[list[tuple[ir.IterVar, ir.Expr]]]:
     """Groups of iterators of a block, with their values, that do not vary independently."""
-    nest = _Nest(tree, visit, False, memo)
+    nest = _Nest(tree, context, False, memo)
     return [] if nest.plain() else [group for group, _ in nest.dependent()]
 
 
@@ -90,10 +90,10 @@ def independent(values: list[ir.Expr], domains: Domains, analyzer: Analyzer) -> 
 class _Nest:
     """One block with the loops of its scope."""
 
-    def __init__(self, tree: Tree, visit: Visit, alone: bool, memo: FlowMemo) -> None:
-        self.tree, self.visit, self.alone, self.memo = tree, visit, alone, memo
-        self.block, self.realize = visit.block, visit.realize
-        same = _one_variable_per_axis(visit)
+    def __init__(self, tree: Tree, context: BlockContext, alone: bool, memo: FlowMemo) -> None:
+        self.tree, self.context, self.alone, self.memo = tree, context, alone, memo
+        self.block, self.realize = context.block, context.realize
+        same = _one_variable_per_axis(context)
         self.values = [ir.substitute(v, same) for v in self.realize.iter_values]
         self.predicate = ir.substitute(self.realize.predicate, same)
         self.loops = [f for f in tree.loops_above(self.block) if f.loop_var not in same]
@@ -165,7 +165,7 @@ class _Nest:
 
     def _out_of_domain(self, it: ir.IterVar) -> str | None:
         """Description of an instance at which an iterator is outside its domain, or None."""
-        low, extent = self.visit.resolved(it.dom.min), self.visit.resolved(it.dom.extent)
+        low, extent = self.context.resolved(it.dom.min), self.context.resolved(it.dom.extent)
         for rows in self._runs():
             try:
                 value = self._column(it.var, rows)
@@ -183,8 +183,8 @@ class _Nest:
         """Instances of the block that run, for several assignments of sizes."""
         for sizes in sizes_to_try(self.tree.func):
             try:
-                rows = instances([level.span for level in self.visit.path], sizes)
-                for guard in self.visit.guards:
+                rows = instances([level.span for level in self.context.path], sizes)
+                for guard in self.context.guards:
                     rows = rows.where(value_of(guard, rows.env))
             except DependsOnMore:
                 return
@@ -193,7 +193,7 @@ class _Nest:
 
     def _column(self, var: ir.Var, rows: Instances) -> Array:
         """Values of an iterator of this or an enclosing block at all instances."""
-        result = value_of(self.visit.values[var], rows.env)
+        result = value_of(self.context.values[var], rows.env)
         return np.broadcast_to(np.asarray(result), (rows.rows,))
 
     # ------------------------------------------------------------------ independence
@@ -231,8 +231,8 @@ class _Nest:
     ) -> str | None:
         """Evidence that some combination of iterator values never occurs; None if none is found."""
         moving = {f.loop_var for f in loops}
-        others = [level.span for level in self.visit.path if level.var not in moving]
-        spans = [level.span for level in self.visit.path if level.var in moving]
+        others = [level.span for level in self.context.path if level.var not in moving]
+        spans = [level.span for level in self.context.path if level.var in moving]
         for sizes in sizes_to_try(self.tree.func):
             try:
                 fixed = instances(others, sizes, 1)
@@ -251,7 +251,7 @@ class _Nest:
             if rows.complete and all(ran < box for ran, box in sets):
                 ran, box = sets[-1]
                 return f"only {ran} of the {box} combinations of their values occur"
-            if not self.visit.guards and math.prod(kinds) > total:
+            if not self.context.guards and math.prod(kinds) > total:
                 return (
                     f"they take {' × '.join(map(str, kinds))} values or more, but the loops have "
                     f"{total} iterations"
@@ -260,9 +260,9 @@ class _Nest:
 
     def _running(self, rows: Instances) -> Instances | None:
         """The instances whose guards hold; None if there are no guards."""
-        if not self.visit.guards:
+        if not self.context.guards:
             return None
-        for guard in self.visit.guards:
+        for guard in self.context.guards:
             rows = rows.where(value_of(guard, rows.env))
         return rows
 
@@ -279,7 +279,7 @@ class _Nest:
             first = {**known, **{s.var: int(value_of(s.low, known)) for s in spans}}
             count = min(_SIMULATED, int(value_of(moving.extent, known)))
             env = {**first, moving.var: first[moving.var] + np.arange(count)}
-            result = value_of(self.visit.values[var], env)
+            result = value_of(self.context.values[var], env)
             largest = max(largest, len(np.unique(np.asarray(result))))
         return largest
 
@@ -332,11 +332,11 @@ class _Nest:
             if not rows.complete or rows.rows > _SIMULATED:
                 continue
             try:
-                keys = [self._column(v, rows) for v in self.visit.values if not mine.get(v)]
+                keys = [self._column(v, rows) for v in self.context.values if not mine.get(v)]
                 terms = [self._column(v, rows) for v, is_term in mine.items() if is_term]
                 starts = [
                     np.broadcast_to(
-                        value_of(self.visit.resolved(it.dom.min), rows.env), (rows.rows,)
+                        value_of(self.context.resolved(it.dom.min), rows.env), (rows.rows,)
                     )
                     for it in self.block.iter_vars
                     if mine[it.var]
@@ -360,11 +360,11 @@ class _Nest:
         return None
 
 
-def _one_variable_per_axis(visit: Visit) -> dict[ir.Var, ir.Expr]:
+def _one_variable_per_axis(context: BlockContext) -> dict[ir.Var, ir.Expr]:
     """Map variables of loops bound to an axis to that of the outermost loop bound to it."""
     outer: dict[str, ir.Var] = {}
     same: dict[ir.Var, ir.Expr] = {}
-    for stmt in visit.around:
+    for stmt in context.around:
         axis = axis_of(stmt)
         if axis is not None and outer.setdefault(axis.tag, axis.var) is not axis.var:
             same[axis.var] = outer[axis.tag]

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from blockwright import ir
-from blockwright.analysis.access.block_context import Visit
+from blockwright.analysis.dataflow.contexts import BlockContext
 from blockwright.analysis.facts import symbol_facts
 from blockwright.analysis.kernels import (
     AXES,
@@ -49,7 +49,7 @@ _TOGETHER: dict[str, str] = {
 def launch_problems(
     func: ir.PrimFunc,
     kernels: Sequence[KernelLaunch],
-    found: Sequence[Visit],
+    found: Sequence[BlockContext],
     target: Target | None,
 ) -> Iterator[Violation]:
     """Violations in all kernels of a function."""
@@ -62,9 +62,9 @@ def launch_problems(
             yield from _sizes(kernel, limits, analyzer)
             inside = [v for v in found if v.kernel is kernel]
             yield from _memory(func, kernel, inside, limits, analyzer)
-    for visit in found:
-        yield from _scope(visit, limits, analyzer)
-        yield from _operations(visit, analyzer)
+    for context in found:
+        yield from _scope(context, limits, analyzer)
+        yield from _operations(context, analyzer)
 
 
 def _parallel(kernel: KernelLaunch) -> Iterator[Violation]:
@@ -157,17 +157,17 @@ def _sizes(kernel: KernelLaunch, limits: LaunchLimits, analyzer: Analyzer) -> It
 def _memory(
     func: ir.PrimFunc,
     kernel: KernelLaunch,
-    inside: Sequence[Visit],
+    inside: Sequence[BlockContext],
     limits: LaunchLimits,
     analyzer: Analyzer,
 ) -> Iterator[Violation]:
     """Check bytes per block and per thread, counting the parts of buffers that each accesses."""
-    users: dict[ir.Buffer, list[Visit]] = {}
+    users: dict[ir.Buffer, list[BlockContext]] = {}
     allocated = {b for block in ir.blocks(func.body) for b in block.alloc_buffers}
-    for visit in inside:
-        for region in (*visit.block.reads, *visit.block.writes):
+    for context in inside:
+        for region in (*context.block.reads, *context.block.writes):
             if region.buffer in allocated and region.buffer.scope != "global":
-                users.setdefault(region.buffer, []).append(visit)
+                users.setdefault(region.buffer, []).append(context)
     for what, largest, chosen in (
         ("shared memory per block", limits.shared_bytes, "shared"),
         ("private memory per thread", limits.local_bytes, "local"),
@@ -185,7 +185,7 @@ def _memory(
             )
 
 
-def _bytes(buffer: ir.Buffer, users: Sequence[Visit], analyzer: Analyzer) -> int | None:
+def _bytes(buffer: ir.Buffer, users: Sequence[BlockContext], analyzer: Analyzer) -> int | None:
     """Bytes of one copy of a buffer, reduced to the part in use at a time; None if unknown."""
     paths = [v.path for v in users]
     common = [
@@ -198,16 +198,16 @@ def _bytes(buffer: ir.Buffer, users: Sequence[Visit], analyzer: Analyzer) -> int
     for level in common:
         known.bind(level.var, ir.Range(level.low, level.extent))
     extents = [0] * buffer.ndim
-    for visit in users:
+    for context in users:
         domains = {
             x.var: ir.Range(x.low, x.extent)
-            for x in visit.path
+            for x in context.path
             if all(x.var is not c.var for c in common)
         }
-        for region in (*visit.block.reads, *visit.block.writes):
+        for region in (*context.block.reads, *context.block.writes):
             if region.buffer is not buffer:
                 continue
-            ranges = [ir.substitute(r, visit.values) for r in region.region]
+            ranges = [ir.substitute(r, context.values) for r in region.region]
             box = bound_region(ranges, domains, known, None, buffer.shape)
             for k, (rng, full) in enumerate(zip(box, buffer.shape, strict=True)):
                 bounds = [known.const_bounds(e)[1] for e in (rng.extent, full)]
@@ -219,76 +219,83 @@ def _bytes(buffer: ir.Buffer, users: Sequence[Visit], analyzer: Analyzer) -> int
 
 
 # ------------------------------------------------------------------------------------ who runs
-def _scope(visit: Visit, limits: LaunchLimits | None, analyzer: Analyzer) -> Iterator[Violation]:
+def _scope(
+    context: BlockContext, limits: LaunchLimits | None, analyzer: Analyzer
+) -> Iterator[Violation]:
     """Check the execution scope of a block."""
-    wanted = visit.block.exec_scope
+    wanted = context.block.exec_scope
     if not wanted:
         return
-    name = visit.block.name
+    name = context.block.name
     if wanted not in _ORDER:
         yield Violation(
             "BW231",
             f"block {name} runs in {wanted!r}, which is not an execution scope",
-            (visit.realize,),
+            (context.realize,),
             f"one of {', '.join(_ORDER)}",
         )
         return
-    if visit.kernel is None:
+    if context.kernel is None:
         yield Violation(
             "BW239",
             f"block {name} has execution scope {wanted}, but is in no kernel",
-            (visit.realize,),
+            (context.realize,),
             "bind a loop around it to a thread axis",
         )
         return
-    outer = [s for s in visit.around if isinstance(s, ir.Block) and s.exec_scope in _ORDER]
+    outer = [s for s in context.around if isinstance(s, ir.Block) and s.exec_scope in _ORDER]
     finer = next((s for s in outer if _ORDER[s.exec_scope] > _ORDER[wanted]), None)
     if finer is not None:
         yield Violation(
             "BW239",
             f"block {name}, executed by a whole {wanted}, is in block {finer.name}, "
             f"executed by a {finer.exec_scope}",
-            (finer, visit.realize),
+            (finer, context.realize),
         )
     if wanted == "gpu_thread":
-        if not any(level.tag in THREAD_AXES for level in visit.path):
+        if not any(level.tag in THREAD_AXES for level in context.path):
             yield Violation(
                 "BW239",
                 f"block {name} is for single threads, but no loop around it is bound to threadIdx",
-                (visit.realize,),
+                (context.realize,),
                 "bind a loop around it to threadIdx",
             )
         return
     yield from _together(
-        visit, wanted, f"block {name}", visit.realize, analyzer, limits.warp if limits else _WARP
+        context,
+        wanted,
+        f"block {name}",
+        context.realize,
+        analyzer,
+        limits.warp if limits else _WARP,
     )
 
 
-def _operations(visit: Visit, analyzer: Analyzer) -> Iterator[Violation]:
+def _operations(context: BlockContext, analyzer: Analyzer) -> Iterator[Violation]:
     """Check collective operations of a warp or thread block."""
-    inner = {s.block for s in statements(visit.block.body) if isinstance(s, ir.BlockRealize)}
+    inner = {s.block for s in statements(context.block.body) if isinstance(s, ir.BlockRealize)}
     if inner:
         return
-    for node in ir.walk(visit.block.body):
+    for node in ir.walk(context.block.body):
         if not isinstance(node, ir.Call) or node.op not in _TOGETHER:
             continue
         wanted = _TOGETHER[node.op]
-        if visit.kernel is None:
+        if context.kernel is None:
             yield Violation(
                 "BW239",
-                f"{node.op} in block {visit.block.name} is in no kernel",
+                f"{node.op} in block {context.block.name} is in no kernel",
                 (node,),
                 "bind loops around it to thread axes",
             )
             continue
-        yield from _together(visit, wanted, node.op, node, analyzer, _WARP)
+        yield from _together(context, wanted, node.op, node, analyzer, _WARP)
 
 
 def _together(
-    visit: Visit, wanted: str, what: str, node: ir.Node, analyzer: Analyzer, warp: int
+    context: BlockContext, wanted: str, what: str, node: ir.Node, analyzer: Analyzer, warp: int
 ) -> Iterator[Violation]:
     """Check that all threads of a warp or block reach a node and do the same there."""
-    kernel = visit.kernel
+    kernel = context.kernel
     assert kernel is not None
     group = ("threadIdx.x",) if wanted == "gpu_warp" else THREAD_AXES
     if wanted == "gpu_warp":
@@ -305,20 +312,20 @@ def _together(
                 f"bind a loop of {warp} iterations, or a multiple, to threadIdx.x",
             )
             return
-    members = {level.var for level in visit.path if level.tag in group}
-    where = next((g for g in visit.guards if ir.uses_var(g, members)), None)
+    members = {level.var for level in context.path if level.tag in group}
+    where = next((g for g in context.guards if ir.uses_var(g, members)), None)
     if where is not None:
         yield Violation(
             "BW239",
             f"{what} needs all threads of a {wanted}, but runs under {where!r}, "
             "which differs between them",
-            (node, visit.realize),
+            (node, context.realize),
             "make the condition independent of the thread",
         )
         return
-    if visit.block.exec_scope != wanted:
+    if context.block.exec_scope != wanted:
         return
-    moved = [it for it in visit.block.iter_vars if ir.uses_var(visit.values[it.var], members)]
+    moved = [it for it in context.block.iter_vars if ir.uses_var(context.values[it.var], members)]
     if moved:
         names = ", ".join(it.var.name for it in moved)
         yield Violation(

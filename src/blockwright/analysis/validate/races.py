@@ -18,9 +18,14 @@ from typing import Any
 import numpy as np
 
 from blockwright import ir
-from blockwright.analysis.access.block_context import ConditionalAccess, LoopLevel, Visit, touches
-from blockwright.analysis.access.byte_ranges import Bytes, MemoryNames
-from blockwright.analysis.access.counterexample import (
+from blockwright.analysis.dataflow.byte_ranges import Bytes, MemoryNames
+from blockwright.analysis.dataflow.contexts import (
+    BlockContext,
+    ConditionalAccess,
+    LoopLevel,
+    definite_accesses,
+)
+from blockwright.analysis.dataflow.counterexample import (
     DependsOnMore,
     Env,
     Instances,
@@ -53,7 +58,7 @@ def runs_at_once(func: ir.PrimFunc) -> bool:
 
 
 def concurrency_problems(
-    func: ir.PrimFunc, found: Sequence[Visit], *, statements: bool = False
+    func: ir.PrimFunc, found: Sequence[BlockContext], *, statements: bool = False
 ) -> Iterator[Violation]:
     """Violations in all parallel, vectorized and thread-bound loops of a function.
 
@@ -61,13 +66,13 @@ def concurrency_problems(
         statements: the blocks are single stores that `with_statement_blocks` wrapped. Kinds of
             their iterators mean nothing, so only elements are compared.
     """
-    below: dict[tuple[ir.Var, bool], tuple[LoopLevel, list[Visit]]] = {}
+    below: dict[tuple[ir.Var, bool], tuple[LoopLevel, list[BlockContext]]] = {}
     leaves = _leaves(found)
-    for visit in leaves:
-        for level in visit.path:
+    for context in leaves:
+        for level in context.path:
             bound = bool(level.tag)
             if bound or _kind(level) in _AT_ONCE:
-                below.setdefault((level.var, bound), (level, []))[1].append(visit)
+                below.setdefault((level.var, bound), (level, []))[1].append(context)
     if not below:
         return
     allocated, names = _allocations(func), MemoryNames(func)
@@ -83,9 +88,9 @@ def _kind(level: LoopLevel) -> ir.ForKind | None:
     return level.stmt.kind if isinstance(level.stmt, ir.For) else None
 
 
-def _leaves(found: Sequence[Visit]) -> list[Visit]:
-    outer = {s for visit in found for s in visit.around if isinstance(s, ir.Block)}
-    return [visit for visit in found if visit.block not in outer]
+def _leaves(found: Sequence[BlockContext]) -> list[BlockContext]:
+    outer = {s for context in found for s in context.around if isinstance(s, ir.Block)}
+    return [context for context in found if context.block not in outer]
 
 
 def _allocations(func: ir.PrimFunc) -> dict[ir.Buffer, ir.Block]:
@@ -99,15 +104,15 @@ class _Loop:
         self,
         func: ir.PrimFunc,
         level: LoopLevel,
-        inside: list[Visit],
-        leaves: Sequence[Visit],
+        inside: list[BlockContext],
+        leaves: Sequence[BlockContext],
         allocated: dict[ir.Buffer, ir.Block],
         names: MemoryNames,
     ) -> None:
         self.func, self.level, self.inside = func, level, inside
         self.leaves, self.allocated, self.names = leaves, allocated, names
         self.vectorized = _kind(level) is ir.ForKind.VECTORIZED
-        self._followed: list[tuple[Visit, ConditionalAccess]] | None = None
+        self._followed: list[tuple[BlockContext, ConditionalAccess]] | None = None
         self._found = set[int]()  # accesses in `_followed` reached so far
 
     def reductions(self) -> Iterator[Violation]:
@@ -119,16 +124,16 @@ class _Loop:
         update.
         """
         if self.vectorized:
-            for visit in self.inside:
-                yield from lanes_meet(visit, self.level)
+            for context in self.inside:
+                yield from lanes_meet(context, self.level)
             return
-        for visit in self.inside:
-            written = [_root(visit, r.buffer) for r in visit.block.writes]
-            own = visit.block.init is not None and any(
-                it in visit.block.iter_vars for it in driven_by(visit, self.level)
+        for context in self.inside:
+            written = [_root(context, r.buffer) for r in context.block.writes]
+            own = context.block.init is not None and any(
+                it in context.block.iter_vars for it in driven_by(context, self.level)
             )  # a single iteration runs init, in its own copy
-            shared = [b for b in written if own or not self._private(b, visit)]
-            yield from reduction_problems(visit, self.level, self.leaves, shared)
+            shared = [b for b in written if own or not self._private(b, context)]
+            yield from reduction_problems(context, self.level, self.leaves, shared)
 
     def races(self) -> Iterator[Violation]:
         """An element that two iterations access, at least one of them writing."""
@@ -154,68 +159,70 @@ class _Loop:
 
     def _met(self, known: Env, iterations: Sequence[int], last: bool = False) -> Violation | None:
         """A race between two of the given iterations, or None."""
-        before: dict[_Element, dict[tuple[str, int], tuple[Visit, int]]] = {}
+        before: dict[_Element, dict[tuple[str, int], tuple[BlockContext, int]]] = {}
         for number in dict.fromkeys(iterations):
             here = self._touched({**known, self.level.var: number}, last)
             met = [
-                (then, element, (partner, visit))
+                (then, element, (partner, context))
                 for element, mine in here.items()
                 for (other, _), (partner, then) in before.get(element, {}).items()
-                for how, visit in mine.items()
-                if self._conflict(how, visit, other, partner)
+                for how, context in mine.items()
+                if self._conflict(how, context, other, partner)
             ]
             if met:
-                then, (buffer, place), visits = min(met, key=lambda m: (m[0], m[1][1]))
-                return self._problem(then, number, (buffer, place, visits))
+                then, (buffer, place), block_contexts = min(met, key=lambda m: (m[0], m[1][1]))
+                return self._problem(then, number, (buffer, place, block_contexts))
             for element, mine in here.items():
                 earlier = before.setdefault(element, {})
-                for how, visit in mine.items():
-                    earlier.setdefault((how, id(visit)), (visit, number))
+                for how, context in mine.items():
+                    earlier.setdefault((how, id(context)), (context, number))
         return None
 
-    def _conflict(self, how: str, visit: Visit, other: str, partner: Visit) -> bool:
+    def _conflict(self, how: str, context: BlockContext, other: str, partner: BlockContext) -> bool:
         """Whether accesses of one element by different iterations race.
 
         They race if one writes, or exactly one is atomic. Barriers separate different blocks that
         the threads of a block run.
         """
         waits = self.level.tag not in ("", *BLOCK_AXES)
-        if waits and visit is not partner:
+        if waits and context is not partner:
             return False
         return "write" in (how, other) or (how != other and "atomic" in (how, other))
 
     def _problem(
-        self, one: int, other: int, met: tuple[ir.Buffer, Place, tuple[Visit, Visit]]
+        self, one: int, other: int, met: tuple[ir.Buffer, Place, tuple[BlockContext, BlockContext]]
     ) -> Violation:
-        buffer, place, visits = met
+        buffer, place, block_contexts = met
         return Violation(
             "BW240",
             f"iterations {one} and {other} of {self._name()} run "
             f"concurrently and both access {_shown(buffer, place)}, not only reading",
-            (self.level.stmt, *dict.fromkeys(v.realize for v in visits)),
+            (self.level.stmt, *dict.fromkeys(v.realize for v in block_contexts)),
             "let iterations access different elements, run the loop serially, give "
             "each its own buffer, or use atomic updates",
         )
 
     def _elsewhere(self, sizes: Env, low: int) -> Iterator[Env]:
         """Values of the surrounding loops at which a write happens that was not reached so far."""
-        for k, (visit, touch) in enumerate(self._followed or ()):
-            if touch.how == "read" or k in self._found:
+        for k, (context, access) in enumerate(self._followed or ()):
+            if access.how == "read" or k in self._found:
                 continue
             spans = [
-                VarRange(x.var, x.low, x.extent) for x in visit.path if x.var is not self.level.var
+                VarRange(x.var, x.low, x.extent)
+                for x in context.path
+                if x.var is not self.level.var
             ]
-            rows = _rows(visit, touch, spans, {**sizes, self.level.var: low})
+            rows = _rows(context, access, spans, {**sizes, self.level.var: low})
             if rows is not None and rows.rows:
                 row = rows.at(0)
-                yield {**sizes, **{x.var: row[x.var] for x in self._around(visit)}}
+                yield {**sizes, **{x.var: row[x.var] for x in self._around(context)}}
 
-    def _around(self, visit: Visit) -> list[LoopLevel]:
+    def _around(self, context: BlockContext) -> list[LoopLevel]:
         """The loops around this one, and other axes of its launch."""
-        own = next(k for k, x in enumerate(visit.path) if x.var is self.level.var)
+        own = next(k for k, x in enumerate(context.path) if x.var is self.level.var)
         return [
             level
-            for k, level in enumerate(visit.path)
+            for k, level in enumerate(context.path)
             if level.var is not self.level.var
             and (_same_launch(level, self.level) or not (k > own or (level.tag and self.level.tag)))
         ]
@@ -224,7 +231,7 @@ class _Loop:
         kind = self.level.tag or ("vectorized" if self.vectorized else "parallel")
         return f"loop {self.level.var.name} ({kind})"
 
-    def _private(self, buffer: ir.Buffer, visit: Visit) -> bool:
+    def _private(self, buffer: ir.Buffer, context: BlockContext) -> bool:
         """Whether each iteration has its own copy of the buffer."""
         own = any(node.buffer is buffer for node in _allocates.of(self.level.stmt))
         if own and not buffer.scope.startswith("shared"):
@@ -232,8 +239,8 @@ class _Loop:
         owner = self.allocated.get(buffer)
         if owner is None:
             return False
-        stmts = [*visit.around, visit.block]
-        mine = next(x.stmt for x in visit.path if x.var is self.level.var)
+        stmts = [*context.around, context.block]
+        mine = next(x.stmt for x in context.path if x.var is self.level.var)
         inside = owner in stmts and stmts.index(owner) > stmts.index(mine)
         if inside and not buffer.scope.startswith("shared"):
             return True  # shared memory is common to all threads wherever it is allocated
@@ -248,48 +255,50 @@ class _Loop:
         ]
         return all(any(x.stmt is self.level.stmt for x in v.path) for v in users)
 
-    def _touched(self, known: Env, last: bool) -> dict[_Element, dict[str, Visit]]:
+    def _touched(self, known: Env, last: bool) -> dict[_Element, dict[str, BlockContext]]:
         """Map from element to how it is accessed and by which block, for one iteration.
 
         `last`: whether the surrounding loops, and the other axes of the launch, are in their last
             iteration instead of their first.
         """
-        result: dict[_Element, dict[str, Visit]] = {}
+        result: dict[_Element, dict[str, BlockContext]] = {}
         if self._followed is None:
             self._followed = self._relevant()
         ran: dict[Any, Instances | None] = {}  # most accesses of a block share this
-        for k, (visit, touch) in enumerate(self._followed):
-            key = visit.order, touch.spans, touch.guards
+        for k, (context, access) in enumerate(self._followed):
+            key = context.order, access.spans, access.guards
             if key not in ran:
-                ran[key] = self._ran(visit, touch, known, last)
-            held = self.names.bytes(touch.buffer, touch.indices)
-            buffer = touch.buffer if held is None else held.buffer
-            for place in self._places(touch, held, visit, ran[key]):
+                ran[key] = self._ran(context, access, known, last)
+            held = self.names.bytes(access.buffer, access.indices)
+            buffer = access.buffer if held is None else held.buffer
+            for place in self._places(access, held, context, ran[key]):
                 self._found.add(k)
-                result.setdefault((buffer, place), {}).setdefault(touch.how, visit)
+                result.setdefault((buffer, place), {}).setdefault(access.how, context)
         return result
 
-    def _relevant(self) -> list[tuple[Visit, ConditionalAccess]]:
+    def _relevant(self) -> list[tuple[BlockContext, ConditionalAccess]]:
         """Accesses of memory that the iterations share and that at least one of them modifies."""
         shared = [
-            (visit, touch)
-            for visit in self.inside
+            (context, access)
+            for context in self.inside
             if not (
-                combine_lanes(visit, self.level) if self.vectorized else combines(visit, self.level)
+                combine_lanes(context, self.level)
+                if self.vectorized
+                else combines(context, self.level)
             )
-            for touch in touches(visit)
-            if not self._private(self.names.root(touch.buffer), visit)
+            for access in definite_accesses(context)
+            if not self._private(self.names.root(access.buffer), context)
         ]
         changed = {self.names.root(t.buffer) for _, t in shared if t.how != "read"}
         return [(v, t) for v, t in shared if self.names.root(t.buffer) in changed]
 
     def _ran(
-        self, visit: Visit, touch: ConditionalAccess, known: Env, last: bool
+        self, context: BlockContext, access: ConditionalAccess, known: Env, last: bool
     ) -> Instances | None:
         """Instances of an access in one iteration; None if unknown."""
-        around = set(map(id, self._around(visit)))
+        around = set(map(id, self._around(context)))
         spans: list[VarRange] = []
-        for level in visit.path:
+        for level in context.path:
             if level.var in known:
                 continue
             if id(level) not in around:
@@ -299,16 +308,16 @@ class _Loop:
             if last:
                 start = ir.add(start, ir.sub(ir.maximum(level.extent, one), one))
             spans.append(VarRange(level.var, start, one))
-        return _rows(visit, touch, spans, known)
+        return _rows(context, access, spans, known)
 
     @staticmethod
     def _places(
-        touch: ConditionalAccess, held: Bytes | None, visit: Visit, rows: Instances | None
+        access: ConditionalAccess, held: Bytes | None, context: BlockContext, rows: Instances | None
     ) -> list[Place]:
         """Accessed elements, or bytes for memory that has several names."""
         if rows is None:
             return []
-        indices = touch.indices if held is None else (visit.resolved(held.first),)
+        indices = access.indices if held is None else (context.resolved(held.first),)
         try:
             columns = [np.broadcast_to(value_of(i, rows.env), (rows.rows,)) for i in indices]
         except DependsOnMore:
@@ -329,12 +338,12 @@ def _shown(buffer: ir.Buffer, place: Place) -> str:
 
 
 def _rows(
-    visit: Visit, touch: ConditionalAccess, spans: Sequence[VarRange], known: Env
+    context: BlockContext, access: ConditionalAccess, spans: Sequence[VarRange], known: Env
 ) -> Instances | None:
     """Instances of an access within the given loops; None if unknown."""
     try:
-        rows = instances([*spans, *touch.spans], known, _FEW)
-        for guard in (*visit.guards, *touch.guards):
+        rows = instances([*spans, *access.spans], known, _FEW)
+        for guard in (*context.guards, *access.guards):
             rows = rows.where(value_of(guard, rows.env))
     except DependsOnMore:
         return None
@@ -349,13 +358,13 @@ def _same_launch(level: LoopLevel, loop: LoopLevel) -> bool:
     return bool(level.tag and loop.tag) and level.stmt is not loop.stmt
 
 
-def _zeros(inside: Sequence[Visit]) -> Env:
-    return {x.var: 0 for visit in inside for x in visit.path}
+def _zeros(inside: Sequence[BlockContext]) -> Env:
+    return {x.var: 0 for context in inside for x in context.path}
 
 
-def _root(visit: Visit, buffer: ir.Buffer) -> ir.Buffer:
+def _root(context: BlockContext, buffer: ir.Buffer) -> ir.Buffer:
     """The buffer underlying a view."""
-    for block in (visit.block, *reversed(visit.around)):
+    for block in (context.block, *reversed(context.around)):
         if isinstance(block, ir.Block):
             for match in block.match_buffers:
                 if match.buffer is buffer:

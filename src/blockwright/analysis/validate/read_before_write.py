@@ -21,8 +21,16 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 import numpy as np
 
 from blockwright import ir
-from blockwright.analysis.access.block_context import ConditionalAccess, LoopLevel, Visit, touches
-from blockwright.analysis.access.counterexample import (
+from blockwright.analysis.access.regions import relax_region
+from blockwright.analysis.access.tree import child_stmts
+from blockwright.analysis.canonical.memory import memory_roots
+from blockwright.analysis.dataflow.contexts import (
+    BlockContext,
+    ConditionalAccess,
+    LoopLevel,
+    definite_accesses,
+)
+from blockwright.analysis.dataflow.counterexample import (
     Array,
     DependsOnMore,
     Env,
@@ -34,19 +42,18 @@ from blockwright.analysis.access.counterexample import (
     sizes_to_try,
     value_of,
 )
-from blockwright.analysis.access.regions import relax_region
-from blockwright.analysis.access.tree import child_stmts
-from blockwright.analysis.canonical.memory import memory_roots
 from blockwright.analysis.facts import symbol_facts
 from blockwright.analysis.kernels import BLOCK_AXES, shares
 from blockwright.analysis.validate.violation import Violation
 from blockwright.arith import Analyzer, is_bijective
 
 
-def coverage_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Violation]:
+def coverage_problems(func: ir.PrimFunc, found: Sequence[BlockContext]) -> Iterator[Violation]:
     """Violations for all allocated buffers of a function, and for its outputs."""
-    parents = {inner for visit in found for inner in visit.around if isinstance(inner, ir.Block)}
-    leaves = {visit.block for visit in found} - parents
+    parents = {
+        inner for context in found for inner in context.around if isinstance(inner, ir.Block)
+    }
+    leaves = {context.block for context in found} - parents
     # Buffers of a leaf block are written and read inside it; signatures do not state the order.
     buffers = {
         b for block in ir.blocks(func.body) if block not in leaves for b in block.alloc_buffers
@@ -58,42 +65,44 @@ def coverage_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Vio
         return
     analyzer, roots = symbol_facts(func), memory_roots(func)
     writers: dict[ir.Buffer, list[_Writer]] = {}
-    for visit in found:
-        for region in visit.block.writes:
-            if region.buffer in buffers and not _delegates(visit, region.buffer, found):
-                writers.setdefault(region.buffer, []).append(_Writer(visit, region))
-    for visit in found:
-        if visit.block in parents:
+    for context in found:
+        for region in context.block.writes:
+            if region.buffer in buffers and not _delegates(context, region.buffer, found):
+                writers.setdefault(region.buffer, []).append(_Writer(context, region))
+    for context in found:
+        if context.block in parents:
             continue
         told: set[ir.Buffer] = set()
         boxes: dict[ir.Buffer, _Boxes] = {}
-        before = _written_before(visit, roots)
-        for number, touch in enumerate(touches(visit)):
-            wanted = touch.buffer in buffers and touch.how != "write"
-            own = visit.block.init is not None and any(
-                r.buffer is touch.buffer for r in visit.block.writes
+        before = _written_before(context, roots)
+        for number, access in enumerate(definite_accesses(context)):
+            wanted = access.buffer in buffers and access.how != "write"
+            own = context.block.init is not None and any(
+                r.buffer is access.buffer for r in context.block.writes
             )
-            if wanted and not own and touch.buffer not in told:
-                own_boxes = boxes.setdefault(touch.buffer, {})
-                own_writers = writers.get(touch.buffer, [])
+            if wanted and not own and access.buffer not in told:
+                own_boxes = boxes.setdefault(access.buffer, {})
+                own_writers = writers.get(access.buffer, [])
                 begun = number in before
-                problem = _Read(func, visit, touch, own_writers, analyzer, own_boxes, begun).check()
+                problem = _Read(
+                    func, context, access, own_writers, analyzer, own_boxes, begun
+                ).check()
                 if problem is not None:
-                    told.add(touch.buffer)
+                    told.add(access.buffer)
                     yield problem
 
 
-def _written_before(visit: Visit, roots: Mapping[ir.Buffer, ir.Buffer]) -> set[int]:
+def _written_before(context: BlockContext, roots: Mapping[ir.Buffer, ir.Buffer]) -> set[int]:
     """Indices of accesses that may see values stored by the same block instance.
 
     A store to the same memory precedes them, or shares a loop inside the block with them.
     """
     result: set[int] = set()
-    listed = touches(visit)
+    listed = definite_accesses(context)
     stores = [(k, t) for k, t in enumerate(listed) if t.how != "read"]
-    for number, touch in enumerate(listed):
-        loops = {span.var for span in touch.spans}
-        memory = roots.get(touch.buffer, touch.buffer)
+    for number, access in enumerate(listed):
+        loops = {span.var for span in access.spans}
+        memory = roots.get(access.buffer, access.buffer)
         if any(
             roots.get(store.buffer, store.buffer) is memory
             and (k < number or loops & {span.var for span in store.spans})
@@ -105,19 +114,19 @@ def _written_before(visit: Visit, roots: Mapping[ir.Buffer, ir.Buffer]) -> set[i
 
 @dataclasses.dataclass(eq=False)
 class _Writer:
-    visit: Visit
+    context: BlockContext
     region: ir.BufferRegion
 
 
-def _delegates(visit: Visit, buffer: ir.Buffer, found: Sequence[Visit]) -> bool:
+def _delegates(context: BlockContext, buffer: ir.Buffer, found: Sequence[BlockContext]) -> bool:
     """Whether inner blocks state all writes of this block more precisely."""
-    if any(m.source.buffer is buffer for m in visit.block.match_buffers):
+    if any(m.source.buffer is buffer for m in context.block.match_buffers):
         return False
-    if _stores_itself(visit.block, buffer):
+    if _stores_itself(context.block, buffer):
         return False
     return any(
-        visit.block in other.around and any(r.buffer is buffer for r in other.block.writes)
-        for other in found[visit.order + 1 :]
+        context.block in other.around and any(r.buffer is buffer for r in other.block.writes)
+        for other in found[context.order + 1 :]
     )
 
 
@@ -163,31 +172,31 @@ class _Read:
     def __init__(
         self,
         func: ir.PrimFunc,
-        visit: Visit,
-        touch: ConditionalAccess,
+        context: BlockContext,
+        access: ConditionalAccess,
         writers: Sequence[_Writer],
         analyzer: Analyzer,
         boxes: _Boxes,
         begun: bool,
     ) -> None:
-        self.func, self.visit, self.touch, self.begun = func, visit, touch, begun
+        self.func, self.context, self.access, self.begun = func, context, access, begun
         self.writers, self.analyzer, self.boxes = writers, analyzer, boxes
-        self.path = (*visit.path, *self._axes_of_writers())
+        self.path = (*context.path, *self._axes_of_writers())
 
     def check(self) -> Violation | None:
-        name, reader = self.touch.buffer.name, self.visit.block.name
+        name, reader = self.access.buffer.name, self.context.block.name
         if not self.writers:
             return Violation(
                 "BW235",
                 f"block {reader} reads {name}, which no block writes",
-                (self.visit.realize,),
+                (self.context.realize,),
                 "fill the buffer before it is read",
             )
         where = self._refuted()
         if where is None:
             return self._barrier()
         lonely = self._refuted(everyone=True) is None
-        guilty = (self.visit.realize, *(w.visit.realize for w in self.writers))
+        guilty = (self.context.realize, *(w.context.realize for w in self.writers))
         if lonely:
             return Violation(
                 "BW238",
@@ -211,16 +220,16 @@ class _Read:
         """
         result: dict[ir.Var, LoopLevel] = {}
         for writer in self.writers:
-            if writer.visit.kernel is not None and writer.visit.kernel is self.visit.kernel:
+            if writer.context.kernel is not None and writer.context.kernel is self.context.kernel:
                 result |= {
                     level.var: level
-                    for level in writer.visit.path
-                    if level.tag and not shares(self.touch.buffer.scope, level.tag)
+                    for level in writer.context.path
+                    if level.tag and not shares(self.access.buffer.scope, level.tag)
                 }
         return [
             level
             for var, level in result.items()
-            if all(mine.var is not var for mine in self.visit.path)
+            if all(mine.var is not var for mine in self.context.path)
         ]
 
     # ------------------------------------------------------------------ counterexamples
@@ -236,13 +245,13 @@ class _Read:
         boxes = [
             (self._box(w, everyone, w in alone), self._led(w) if w in alone else ())
             for w in self.writers
-            if (w.visit.order < self.visit.order or (self.begun and w.visit is self.visit))
+            if (w.context.order < self.context.order or (self.begun and w.context is self.context))
             and self._may_meet(w, everyone)
         ]
         for sizes in sizes_to_try(self.func):
             try:
                 rows = self._instances(sizes, first)
-                for indices in end_lanes(self.touch.indices) if rows.rows else ():
+                for indices in end_lanes(self.access.indices) if rows.rows else ():
                     place = self._missed(rows, indices, boxes)
                     if place is not None:
                         return place
@@ -269,7 +278,7 @@ class _Read:
             return None
         at = rows.at(int(hits[0]))
         element = ", ".join(str(int(c[hits[0]])) for c in read)
-        place = f"{self.touch.buffer.name}[{element}]"
+        place = f"{self.access.buffer.name}[{element}]"
         known = shown(at, at)
         return f"{place} at {known}" if known else place
 
@@ -283,21 +292,21 @@ class _Read:
                 if np.any(value_of(level.extent, {**sizes, **_starts(self.path)}) < 1):
                     raise DependsOnMore
             spans.append(span)
-        rows = instances([*spans, *self.touch.spans], sizes)
-        for guard in (*self.visit.guards, *self.touch.guards):
+        rows = instances([*spans, *self.access.spans], sizes)
+        for guard in (*self.context.guards, *self.access.guards):
             rows = rows.where(value_of(guard, rows.env))
         return rows
 
     def _shared_loops(self) -> set[ir.Var]:
         """Loops that order the read after writes of earlier iterations."""
-        mine = {level.stmt: level.var for level in self.visit.path if not level.tag}
-        alone = all(w.visit is not self.visit for w in self.writers)
+        mine = {level.stmt: level.var for level in self.context.path if not level.tag}
+        alone = all(w.context is not self.context for w in self.writers)
         spatial: set[ir.Var] = set() if alone else self._own_elements()
         return {
             mine[level.stmt]
             for w in self.writers
-            for level in w.visit.path
-            if level.stmt in mine and not (w.visit is self.visit and level.var in spatial)
+            for level in w.context.path
+            if level.stmt in mine and not (w.context is self.context and level.var in spatial)
         }
 
     def _own_elements(self) -> set[ir.Var]:
@@ -306,17 +315,17 @@ class _Read:
         These are the loops of its scope that drive only spatial iterators, provided that the map
         from loops to instances is bijective and the element read is the one written.
         """
-        block, realize = self.visit.block, self.visit.realize
+        block, realize = self.context.block, self.context.realize
         own = any(
-            t.buffer is self.touch.buffer
+            t.buffer is self.access.buffer
             and t.how != "read"
-            and ir.structural_equal(t.indices, self.touch.indices)
-            for t in touches(self.visit)
+            and ir.structural_equal(t.indices, self.access.indices)
+            for t in definite_accesses(self.context)
         )
         last = max(
-            (k for k, s in enumerate(self.visit.around) if isinstance(s, ir.Block)), default=0
+            (k for k, s in enumerate(self.context.around) if isinstance(s, ir.Block)), default=0
         )
-        loops = [s for s in self.visit.around[last:] if isinstance(s, ir.For)]
+        loops = [s for s in self.context.around[last:] if isinstance(s, ir.For)]
         domains = {f.loop_var: f.dom for f in loops}
         pairs = list(zip(block.iter_vars, realize.iter_values, strict=True))
         terms = [v for it, v in pairs if it.iter_type is not ir.IterType.SPATIAL]
@@ -326,8 +335,8 @@ class _Read:
 
     def _may_meet(self, writer: _Writer, everyone: bool) -> bool:
         """Whether writer and reader may see the same copy: on-chip memory ends with its kernel."""
-        same = writer.visit.kernel is self.visit.kernel
-        return same or everyone or self.touch.buffer.scope == "global"
+        same = writer.context.kernel is self.context.kernel
+        return same or everyone or self.access.buffer.scope == "global"
 
     def _box(self, writer: _Writer, everyone: bool, alone: bool) -> tuple[ir.Range, ...]:
         """Upper bound of what a writer has written, in terms of loops it shares with the reader."""
@@ -340,17 +349,17 @@ class _Read:
         fixed = {level.var for level in self.path if self._in_step(level, writer, everyone, alone)}
         domains = {
             level.var: ir.Range(level.low, level.extent)
-            for level in writer.visit.path
+            for level in writer.context.path
             if level.var not in fixed
         }
         if alone:  # only the first thread along these axes reads; it sees its own write
-            for level in self._only_in(writer.visit.path, self.path):
+            for level in self._only_in(writer.context.path, self.path):
                 domains[level.var] = ir.Range(level.low, ir.const(1, level.extent.dtype))
         region = ir.BufferRegion(
             writer.region.buffer,
-            tuple(ir.substitute(r, writer.visit.values) for r in writer.region.region),
+            tuple(ir.substitute(r, writer.context.values) for r in writer.region.region),
         )
-        guards = ir.all_of(writer.visit.guards)
+        guards = ir.all_of(writer.context.guards)
         predicate = None if ir.is_const_int(guards) else guards
         known = self.analyzer.copy()
         for level in self.path:
@@ -360,21 +369,21 @@ class _Read:
 
     def _in_step(self, level: LoopLevel, writer: _Writer, everyone: bool, alone: bool) -> bool:
         """Whether the visible writes at a level are those of the same iteration."""
-        around = [w for w in writer.visit.path if w.var is level.var]
+        around = [w for w in writer.context.path if w.var is level.var]
         if not around:
             return False
         if not level.tag:
             return around[0].stmt is level.stmt
-        if everyone or writer.visit.kernel is not self.visit.kernel:
+        if everyone or writer.context.kernel is not self.context.kernel:
             return False
         if alone and level.tag not in BLOCK_AXES:
             return True
-        scope = self.touch.buffer.scope
+        scope = self.access.buffer.scope
         return not shares(scope, level.tag) or (scope == "global" and level.tag in BLOCK_AXES)
 
     def _led(self, writer: _Writer) -> list[LoopLevel]:
         """Thread axes of the reader that the writer lacks; their first thread alone writes."""
-        return self._only_in(self.visit.path, writer.visit.path)
+        return self._only_in(self.context.path, writer.context.path)
 
     def _only_in(self, path: Sequence[LoopLevel], other: Sequence[LoopLevel]) -> list[LoopLevel]:
         """Thread axes in `path` but not in `other` whose threads share the buffer."""
@@ -384,17 +393,17 @@ class _Read:
             for level in path
             if level.tag
             and level.tag not in (*tags, *BLOCK_AXES)
-            and shares(self.touch.buffer.scope, level.tag)
+            and shares(self.access.buffer.scope, level.tag)
         ]
 
     def _member(self) -> str:
         """The kind of unit between which the buffer is not shared."""
-        if any(w.visit.kernel is not self.visit.kernel for w in self.writers):
+        if any(w.context.kernel is not self.context.kernel for w in self.writers):
             return "kernel"
-        return {"local": "thread", "warp": "warp"}.get(self.touch.buffer.scope, "block")
+        return {"local": "thread", "warp": "warp"}.get(self.access.buffer.scope, "block")
 
     def _apart(self) -> str:
-        buffer, member = self.touch.buffer, self._member()
+        buffer, member = self.access.buffer, self._member()
         if buffer.scope == "global":
             return "blocks of one kernel do not wait for one another"
         if member == "kernel":
@@ -404,25 +413,29 @@ class _Read:
     # ------------------------------------------------------------------ barriers
     def _barrier(self) -> Violation | None:
         """A violation if a barrier is needed where not all threads of a block arrive."""
-        kernel = self.visit.kernel
-        if kernel is None or self.touch.buffer.scope == "local":
+        kernel = self.context.kernel
+        if kernel is None or self.access.buffer.scope == "local":
             return None
-        met = {w: _divergent(w.visit, self.visit) for w in self.writers if w.visit.kernel is kernel}
+        met = {
+            w: _divergent(w.context, self.context)
+            for w in self.writers
+            if w.context.kernel is kernel
+        }
         apart = {w: condition for w, condition in met.items() if condition is not None}
         if not apart or self._refuted(alone=apart) is None:
             return None
         writer, condition = next(iter(apart.items()))
         return Violation(
             "BW239",
-            f"block {self.visit.block.name} reads what other threads write to "
-            f"{self.touch.buffer.name}, under a condition that not all threads satisfy: no "
+            f"block {self.context.block.name} reads what other threads write to "
+            f"{self.access.buffer.name}, under a condition that not all threads satisfy: no "
             "barrier can be placed between them",
-            (self.visit.realize, writer.visit.realize, condition),
+            (self.context.realize, writer.context.realize, condition),
             "move the condition to the blocks themselves instead of around both",
         )
 
 
-def _divergent(a: Visit, b: Visit) -> ir.Node | None:
+def _divergent(a: BlockContext, b: BlockContext) -> ir.Node | None:
     """A condition around two blocks that may differ between threads of a block, or None."""
     lanes = {level.var for level in b.path if level.tag and level.tag not in BLOCK_AXES}
     for x, y in zip(a.around, b.around, strict=False):

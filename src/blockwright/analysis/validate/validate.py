@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from blockwright import ir
-from blockwright.analysis.access.block_context import visits
 from blockwright.analysis.access.tree import Tree
 from blockwright.analysis.canonical.memory import plain_memory
 from blockwright.analysis.canonical.statement_blocks import with_statement_blocks
+from blockwright.analysis.dataflow.contexts import block_contexts
 from blockwright.analysis.kernels import kernels
 from blockwright.analysis.validate.bindings import binding_problems
 from blockwright.analysis.validate.launch import launch_problems
@@ -48,14 +48,14 @@ def _problems(func: ir.PrimFunc, target: Target | None) -> Iterator[Violation]:
     if target is not None:
         yield from _missing(func, target)
     tree, launches = Tree(func), kernels(func)
-    result = visits(func, launches)
+    result = block_contexts(func, launches)
     yield from binding_problems(tree, result)
     yield from coverage_problems(func, result)
     races = list(concurrency_problems(func, result))
     yield from races
     if not races and not launches and runs_at_once(func):
         wrapped = with_statement_blocks(func)
-        stores = visits(wrapped, launches)
+        stores = block_contexts(wrapped, launches)
         if len(stores) > len(result):  # stores outside of blocks
             yield from concurrency_problems(wrapped, stores, statements=True)
     yield from launch_problems(func, launches, result, target)

@@ -11,59 +11,64 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from blockwright import ir
-from blockwright.analysis.access.block_context import Visit
-from blockwright.analysis.access.counterexample import (
+from blockwright.analysis.access.layout import buffer_strides, unmet_demands
+from blockwright.analysis.access.stride_alignment import alignments
+from blockwright.analysis.dataflow.contexts import BlockContext
+from blockwright.analysis.dataflow.counterexample import (
     DependsOnMore,
     instances,
     shown,
     sizes_to_try,
     value_of,
 )
-from blockwright.analysis.access.layout import buffer_strides, unmet_demands
-from blockwright.analysis.access.stride_alignment import alignments
 from blockwright.analysis.facts import symbol_facts
 from blockwright.analysis.validate.violation import Violation
 from blockwright.arith import Analyzer
 
 
-def boundary_problems(func: ir.PrimFunc, found: Sequence[Visit]) -> Iterator[Violation]:
+def boundary_problems(func: ir.PrimFunc, found: Sequence[BlockContext]) -> Iterator[Violation]:
     """Violations in all views of a function."""
-    viewing = [visit for visit in found if visit.block.match_buffers]
+    viewing = [context for context in found if context.block.match_buffers]
     if not viewing:
         return
     align, params = alignments(func.body), set(func.buffers)
-    for visit in viewing:
+    for context in viewing:
         analyzer = symbol_facts(func)
-        for level in visit.path:
+        for level in context.path:
             analyzer.bind(level.var, ir.Range(level.low, level.extent))
-        for match in visit.block.match_buffers:
-            source = resolved_region(visit, match.source)
+        for match in context.block.match_buffers:
+            source = resolved_region(context, match.source)
             strides = buffer_strides(source.buffer, align.get(source.buffer, ()))
             unmet = unmet_demands(
-                match.buffer, source, strides, source.buffer not in params, analyzer, visit.resolved
+                match.buffer,
+                source,
+                strides,
+                source.buffer not in params,
+                analyzer,
+                context.resolved,
             )
             for demand, known, remedy in unmet:
                 yield Violation(
                     "BW241",
-                    f"view {match.buffer.name} in block {visit.block.name} "
+                    f"view {match.buffer.name} in block {context.block.name} "
                     f"requires {demand}, but {known}",
                     (match,),
                     remedy,
                 )
-            where = _outside(func, visit, source, analyzer)
+            where = _outside(func, context, source, analyzer)
             if where is not None:
                 yield Violation(
                     "BW241",
                     f"the region of view {match.buffer.name} in block "
-                    f"{visit.block.name} leaves {source.buffer.name}: {where}",
+                    f"{context.block.name} leaves {source.buffer.name}: {where}",
                     (match,),
                     "pad the buffer, or split by factors that divide it",
                 )
 
 
-def resolved_region(visit: Visit, region: ir.BufferRegion) -> ir.BufferRegion:
+def resolved_region(context: BlockContext, region: ir.BufferRegion) -> ir.BufferRegion:
     """A region expressed in the underlying buffer, through views defined by enclosing blocks."""
-    for block in reversed([s for s in visit.around if isinstance(s, ir.Block)]):
+    for block in reversed([s for s in context.around if isinstance(s, ir.Block)]):
         for match in block.match_buffers:
             if match.buffer is region.buffer:
                 outer = match.source.region
@@ -77,19 +82,19 @@ def resolved_region(visit: Visit, region: ir.BufferRegion) -> ir.BufferRegion:
 
 
 def _outside(
-    func: ir.PrimFunc, visit: Visit, source: ir.BufferRegion, analyzer: Analyzer
+    func: ir.PrimFunc, context: BlockContext, source: ir.BufferRegion, analyzer: Analyzer
 ) -> str | None:
     """Description of an instance at which a region leaves its buffer, or None."""
     for axis, (rng, size) in enumerate(zip(source.region, source.buffer.shape, strict=True)):
-        low = visit.resolved(rng.min)
-        high = ir.add(low, visit.resolved(rng.extent))
+        low = context.resolved(rng.min)
+        high = ir.add(low, context.resolved(rng.extent))
         inside = ir.logical_and(ir.compare(ir.GE, low, 0), ir.compare(ir.LE, high, size))
         if analyzer.prove(inside):
             continue
         for sizes in sizes_to_try(func):
             try:
-                rows = instances([level.span for level in visit.path], sizes)
-                for guard in visit.guards:
+                rows = instances([level.span for level in context.path], sizes)
+                for guard in context.guards:
                     rows = rows.where(value_of(guard, rows.env))
                 fits = np.broadcast_to(value_of(inside, rows.env), (rows.rows,))
             except DependsOnMore:

@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterator
 from typing import NoReturn
 
 from blockwright import ir
-from blockwright.analysis.access.cover import apart
 from blockwright.analysis.canonical.control_reads import loaded_buffers
 from blockwright.analysis.canonical.memory import stating
+from blockwright.analysis.dataflow.overlap import apart
 from blockwright.arith import Analyzer
 from blockwright.schedule.engine.forwarding import with_signature
 from blockwright.schedule.engine.state import StepState

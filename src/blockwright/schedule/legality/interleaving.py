@@ -14,7 +14,7 @@ import msgspec
 
 from blockwright import ir
 from blockwright.analysis import BlockKind, BlockScope
-from blockwright.analysis.access.cover import apart
+from blockwright.analysis.dataflow.overlap import apart
 from blockwright.arith import Analyzer
 from blockwright.schedule.engine.state import StepState
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.analysis.access.cover import apart
+from blockwright.analysis.dataflow.overlap import apart
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import LoopRV
 from blockwright.schedule.engine.record import Primitive, Returns

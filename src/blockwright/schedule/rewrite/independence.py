@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from blockwright import ir
-from blockwright.analysis.access.block_context import visits
+from blockwright.analysis.dataflow.contexts import block_contexts
 from blockwright.analysis.kernels import kernels
 from blockwright.analysis.validate.bindings import independent, joined_iterators
 from blockwright.schedule.engine.edit import Edit
@@ -65,11 +65,11 @@ def _joined(
     state: StepState, blocks: set[ir.Block]
 ) -> Iterator[tuple[ir.BlockRealize, list[Group]]]:
     """Blocks with groups of dependent iterators."""
-    for visit in visits(state.func, kernels(state.func)):
-        if visit.block in blocks:
-            groups = joined_iterators(state.tree, visit, state.memo)
+    for context in block_contexts(state.func, kernels(state.func)):
+        if context.block in blocks:
+            groups = joined_iterators(state.tree, context, state.memo)
             if groups:
-                yield visit.realize, groups
+                yield context.realize, groups
 
 
 def _apart(state: StepState, realize: ir.BlockRealize, groups: list[Group]) -> ir.Stmt:

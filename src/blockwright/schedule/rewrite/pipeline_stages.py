@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from blockwright import ir
-from blockwright.analysis.access.cover import apart
+from blockwright.analysis.dataflow.overlap import apart
 from blockwright.ir.annotations import DOUBLE_BUFFER, PIPELINE_ORDER, PIPELINE_STAGE
 from blockwright.schedule.engine.state import StepState
 from blockwright.schedule.legality.checks import require_only_blocks, require_plain_loop

@@ -8,7 +8,7 @@ from typing import Any
 
 from blockwright import ir
 from blockwright.analysis import check_well_formed, find_violations
-from blockwright.analysis.access.block_context import visits
+from blockwright.analysis.dataflow.contexts import block_contexts
 from blockwright.analysis.kernels import kernels
 from blockwright.analysis.reduction.cross_thread import driven_by
 from blockwright.ir.printer import script
@@ -63,8 +63,8 @@ def check_meaning(reference: Reference, after: ir.PrimFunc, exact: bool) -> None
 
 def has_cross_thread_sums(func: ir.PrimFunc) -> bool:
     """Whether a thread axis drives a reduction iterator."""
-    result = visits(func, kernels(func))
-    return any(x.tag and driven_by(visit, x) for visit in result for x in visit.path)
+    result = block_contexts(func, kernels(func))
+    return any(x.tag and driven_by(context, x) for context in result for x in context.path)
 
 
 def unbound(func: ir.PrimFunc) -> ir.PrimFunc:

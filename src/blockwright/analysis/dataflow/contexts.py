@@ -1,9 +1,9 @@
 """Context of each block: enclosing loops, iterator values and conditions, in terms of loops alone.
 
-`visits` resolves nested blocks: iterators are replaced by the values bound to them, and loops bound
-to the same thread axis of a kernel by one variable. `touches` lists the definite accesses of a
-block without inner blocks, from its body, with the conditions around each access, so that a guarded
-read counts only where its guard holds.
+`block_contexts` resolves nested blocks: iterators are replaced by the values bound to them, and loops
+bound to the same thread axis of a kernel by one variable. `definite_accesses` lists the definite
+accesses of a block without inner blocks, from its body, with the conditions around each access, so
+that a guarded read counts only where its guard holds.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from blockwright import ir
-from blockwright.analysis.access.counterexample import VarRange
 from blockwright.analysis.access.regions import behind_view
 from blockwright.analysis.access.tree import child_stmts, jumps
+from blockwright.analysis.dataflow.counterexample import VarRange
 from blockwright.analysis.kernels import KernelLaunch, ThreadAxis, axis_of
 
 
@@ -34,7 +34,7 @@ class LoopLevel(NamedTuple):
 
 
 @dataclasses.dataclass(eq=False)
-class Visit:
+class BlockContext:
     """A block with its context.
 
     Attributes:
@@ -76,7 +76,7 @@ class ConditionalAccess(NamedTuple):
     guards: tuple[ir.Expr, ...]
 
 
-def visits(func: ir.PrimFunc, kernels: Sequence[KernelLaunch]) -> list[Visit]:
+def block_contexts(func: ir.PrimFunc, kernels: Sequence[KernelLaunch]) -> list[BlockContext]:
     """All blocks of the function except the root, in program order."""
     walker = _Walker(kernels)
     walker.walk(func.body, (), {}, (), (), None)
@@ -86,7 +86,7 @@ def visits(func: ir.PrimFunc, kernels: Sequence[KernelLaunch]) -> list[Visit]:
 class _Walker:
     def __init__(self, kernels: Sequence[KernelLaunch]) -> None:
         self.launches = {nest: kernel for kernel in kernels for nest in kernel.nests}
-        self.found: list[Visit] = []
+        self.found: list[BlockContext] = []
 
     def walk(
         self,
@@ -154,29 +154,29 @@ class _Walker:
         values = {**values, **bound}
         if len(around) > 1:  # all but the root block
             self.found.append(
-                Visit(block, stmt, path, values, guards, around, kernel, len(self.found))
+                BlockContext(block, stmt, path, values, guards, around, kernel, len(self.found))
             )
         for child in child_stmts(block):
             self.walk(child, path, values, guards, (*around, block), kernel)
 
 
 # ----------------------------------------------------------------------------------- accesses
-def touches(visit: Visit) -> list[ConditionalAccess]:
+def definite_accesses(context: BlockContext) -> list[ConditionalAccess]:
     """Definite accesses of a block without inner blocks.
 
     These are the accesses of its body (without the init statement), predicate and iterator values.
     """
     result: list[ConditionalAccess] = []
-    starts = [rng.min for view in visit.block.match_buffers for rng in view.source.region]
-    decides = (visit.realize.predicate, *visit.realize.iter_values)
-    _touch_loads((*decides, *starts), visit, (), (), result)
-    _touch_stmt(visit.block.body, visit, (), (), result)
+    starts = [rng.min for view in context.block.match_buffers for rng in view.source.region]
+    decides = (context.realize.predicate, *context.realize.iter_values)
+    _touch_loads((*decides, *starts), context, (), (), result)
+    _touch_stmt(context.block.body, context, (), (), result)
     return result
 
 
 def _touch_stmt(
     stmt: ir.Stmt,
-    visit: Visit,
+    context: BlockContext,
     spans: tuple[VarRange, ...],
     guards: tuple[ir.Expr, ...],
     found: list[ConditionalAccess],
@@ -184,89 +184,91 @@ def _touch_stmt(
     match stmt:
         case ir.SeqStmt():
             for part in stmt.seq:
-                _touch_stmt(part, visit, spans, guards, found)
+                _touch_stmt(part, context, spans, guards, found)
         case ir.For() if jumps(stmt.body):
             pass  # statements after the jump may not run
         case ir.For():
-            _touch_loads((stmt.min, stmt.extent), visit, spans, guards, found)
-            low, count = visit.resolved(stmt.min), visit.resolved(stmt.extent)
+            _touch_loads((stmt.min, stmt.extent), context, spans, guards, found)
+            low, count = context.resolved(stmt.min), context.resolved(stmt.extent)
             spans = (*spans, VarRange(stmt.loop_var, low, count))
-            _touch_stmt(stmt.body, visit, spans, guards, found)
+            _touch_stmt(stmt.body, context, spans, guards, found)
         case ir.IfThenElse():
-            _touch_loads((stmt.condition,), visit, spans, guards, found)
-            condition = visit.resolved(stmt.condition)
-            _touch_stmt(stmt.then_case, visit, spans, (*guards, condition), found)
+            _touch_loads((stmt.condition,), context, spans, guards, found)
+            condition = context.resolved(stmt.condition)
+            _touch_stmt(stmt.then_case, context, spans, (*guards, condition), found)
             if stmt.else_case is not None:
-                _touch_stmt(stmt.else_case, visit, spans, (*guards, ir.Not(condition)), found)
+                _touch_stmt(stmt.else_case, context, spans, (*guards, ir.Not(condition)), found)
         case ir.AttrStmt() | ir.Allocate() | ir.DeclBuffer():
-            _touch_stmt(stmt.body, visit, spans, guards, found)
+            _touch_stmt(stmt.body, context, spans, guards, found)
         case ir.LetStmt():
-            _touch_loads((stmt.value,), visit, spans, guards, found)
+            _touch_loads((stmt.value,), context, spans, guards, found)
             _touch_stmt(
-                ir.substitute(stmt.body, {stmt.var: stmt.value}), visit, spans, guards, found
+                ir.substitute(stmt.body, {stmt.var: stmt.value}), context, spans, guards, found
             )
         case ir.BufferStore():
-            _touch_loads((stmt.value, *stmt.indices), visit, spans, guards, found)
+            _touch_loads((stmt.value, *stmt.indices), context, spans, guards, found)
             if stmt.predicate is None:
-                found.append(_touch(stmt, "write", visit, spans, guards))
+                found.append(_touch(stmt, "write", context, spans, guards))
         case ir.Evaluate() if ir.is_atomic(stmt.value):
             place = ir.atomic_place(stmt.value)
             inside = (stmt.value.args[1], *(() if place is None else place.indices))
-            _touch_loads(inside, visit, spans, guards, found)
+            _touch_loads(inside, context, spans, guards, found)
             if place is not None:
-                found.append(_touch(place, "atomic", visit, spans, guards))
+                found.append(_touch(place, "atomic", context, spans, guards))
         case _:
             pass  # other statements access memory in ways not modeled here
 
 
 def _touch_loads(
     exprs: Sequence[ir.Expr],
-    visit: Visit,
+    context: BlockContext,
     spans: tuple[VarRange, ...],
     guards: tuple[ir.Expr, ...],
     found: list[ConditionalAccess],
 ) -> None:
-    for access, when in _loads(exprs, guards, visit):
-        found.append(_touch(access, "read", visit, spans, when))
+    for access, when in _loads(exprs, guards, context):
+        found.append(_touch(access, "read", context, spans, when))
 
 
 def _touch(
     access: ir.BufferLoad | ir.BufferStore,
     how: str,
-    visit: Visit,
+    context: BlockContext,
     spans: tuple[VarRange, ...],
     guards: tuple[ir.Expr, ...],
 ) -> ConditionalAccess:
     buffer, indices = access.buffer, access.indices
-    for block in (visit.block, *reversed(visit.around)):
+    for block in (context.block, *reversed(context.around)):
         for view in block.match_buffers if isinstance(block, ir.Block) else ():
             if view.buffer is buffer:  # an access to a view is an access to its source
                 buffer, indices = view.source.buffer, behind_view(view.source, indices)
-    return ConditionalAccess(buffer, tuple(visit.resolved(i) for i in indices), how, spans, guards)
+    return ConditionalAccess(
+        buffer, tuple(context.resolved(i) for i in indices), how, spans, guards
+    )
 
 
 def _loads(
-    roots: Sequence[ir.Expr], guards: tuple[ir.Expr, ...], visit: Visit
+    roots: Sequence[ir.Expr], guards: tuple[ir.Expr, ...], context: BlockContext
 ) -> Iterator[tuple[ir.BufferLoad, tuple[ir.Expr, ...]]]:
     """Loads that definitely happen if the guards hold."""
     for node in roots:
         match node:
             case ir.Call(op="if_then_else"):
-                condition = visit.resolved(node.args[0])
-                yield from _loads(node.args[:1], guards, visit)
-                yield from _loads(node.args[1:2], (*guards, condition), visit)
-                yield from _loads(node.args[2:], (*guards, ir.Not(condition)), visit)
+                condition = context.resolved(node.args[0])
+                yield from _loads(node.args[:1], guards, context)
+                yield from _loads(node.args[1:2], (*guards, condition), context)
+                yield from _loads(node.args[2:], (*guards, ir.Not(condition)), context)
             case ir.Call(op="address_of"):
                 pass
             case ir.Let():
                 inner = ir.substitute(node.body, {node.var: node.value})
-                yield from _loads((node.value, inner), guards, visit)
+                yield from _loads((node.value, inner), guards, context)
             case ir.And() | ir.Or():
-                yield from _loads((node.a,), guards, visit)
+                yield from _loads((node.a,), guards, context)
             case ir.BufferLoad():
-                yield from _loads(node.indices, guards, visit)
+                yield from _loads(node.indices, guards, context)
                 if node.predicate is None:
                     yield node, guards
             case _:
                 inner = [c for c in node.children() if isinstance(c, ir.Expr)]
-                yield from _loads(inner, guards, visit)
+                yield from _loads(inner, guards, context)
