@@ -36,6 +36,23 @@ WRONG = {
     "load, then store": ("C[vi] = B[vi]", "B[vi] = A[vi]"),
     "load of another element": ("B[vi] = A[vi]", "C[vi] = B[vi + 8]"),
     "update": ("B[vi] = B[vi] + A[vi]", "C[vi] = B[vi]"),
+    "condition of a while loop": (
+        "while B[vi] < 20:\n                B[vi] = B[vi] + 5",
+        "C[vi] = A[vi]",
+    ),
+    "bound of a loop that is left early": (
+        "for j in range(B[vi]):\n                if j > 2:\n                    break",
+        "C[vi] = A[vi]",
+    ),
+    "mask of a vector": (
+        "B.vstore([T.Ramp(0, 1, 4)], A[0:4], predicate=B[0:4] > T.Broadcast(0, 4))",
+        "C[vi] = A[vi]",
+    ),
+    "assertion": ('assert B[vi] > 0, "B"', "C[vi] = A[vi]"),
+    "result of an atomic update": (
+        "C[vi] = T.atomic_add(B[vi], A[vi], dtype='int32')",
+        "B[vi] = A[vi]",
+    ),
 }
 
 

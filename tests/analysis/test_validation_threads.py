@@ -164,12 +164,16 @@ for t in range(9):
     assert codes(func) == ["BW240"]
 
 
-def test_atomic_updates_do_not_go_with_plain_accesses() -> None:
-    func = program("""
+@pytest.mark.parametrize(
+    "update",
+    ["T.atomic_add(B[0, 0], A[vi, 0])", "B[vi, 2] = T.atomic_add(B[0, 0], A[vi, 0])"],
+)
+def test_atomic_updates_do_not_go_with_plain_accesses(update: str) -> None:
+    func = program(f"""
 for i in T.parallel(32):
     with T.block("add"):
         vi = T.axis.spatial(32, i)
-        T.atomic_add(B[0, 0], A[vi, 0])
+        {update}
     with T.block("look"):
         vi = T.axis.spatial(32, i)
         B[vi, 1] = B[0, 0]

@@ -15,7 +15,7 @@ Box = list["ir.Range | None"]
 def value_hull(ranges: Sequence[ir.Range], analyzer: Analyzer) -> ir.Range | None:
     """Hull of ranges whose starts are wrapping values.
 
-    Supported only if the starts differ by indices and the hull is short (see `Walker._slid`).
+    Supported only if the starts differ by indices and the hull is short (see `BoxCollector._slid`).
     """
     first = analyzer.lift(ranges[0].min)
     dtype = ranges[0].min.dtype
@@ -42,12 +42,6 @@ def is_within(box: Box, others: Sequence[Sequence[ir.Range]], analyzer: Analyzer
     """Whether all dimensions of a box are known and other boxes cover it."""
     ranges = [rng for rng in box if rng is not None]
     return len(ranges) == len(box) and jointly_cover([tuple(o) for o in others], ranges, analyzer)
-
-
-def within(outer: ir.Range, rng: ir.Range) -> ir.Range:
-    """Translate a range of a view to coordinates of its source, in one integer type."""
-    start = outer.min + rng.min
-    return ir.Range(start, ir.cast_to(rng.extent, start.dtype))
 
 
 def lanes_of(index: ir.Expr) -> ir.Range:

@@ -1,13 +1,12 @@
-"""Walker that collects the accesses of a block body, in terms of the block iterators."""
+"""Collects the boxes that a block accesses, in terms of the block iterators."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import TypeVar
 
 from blockwright import ir
-from blockwright.analysis.access.boxes import Box, is_short, is_within, lanes_of, value_hull, within
+from blockwright.analysis.access.boxes import Box, is_short, is_within, lanes_of, value_hull
 from blockwright.analysis.access.stable_values import (
     is_pure,
     is_steady,
@@ -16,15 +15,16 @@ from blockwright.analysis.access.stable_values import (
     written_buffers,
 )
 from blockwright.analysis.access.store_coverage import filled_boxes
+from blockwright.analysis.access.views import box_behind_view
+from blockwright.analysis.access.walk import AccessWalker
 from blockwright.arith import Analyzer, IntervalSet, bound_region, covers, hull
 from blockwright.arith.condition import conjuncts
 
-NodeT = TypeVar("NodeT", bound=ir.Node)
 TouchedBoxes = dict[ir.Buffer, list[tuple[Box, Analyzer]]]
 """Boxes in order of first access, each with the facts known at the access."""
 
 
-class Walker:
+class BoxCollector(AccessWalker):
     """Collects per buffer the boxes of all accesses, and the facts known at each access.
 
     Attributes:
@@ -39,14 +39,13 @@ class Walker:
     """
 
     def __init__(self, analyzer: Analyzer, block: ir.Block, addresses: bool = True) -> None:
+        super().__init__()
         self.addresses = addresses
         self.outside = self.analyzer = analyzer
         self.busiest = analyzer.copy()
         self.domains: dict[ir.Var, ir.Range | IntervalSet] = {}
         self.hidden: set[ir.Var] = set()
         self.conditions: list[ir.Expr] = []
-        self.lets: dict[ir.Var, ir.Expr] = {}
-        self.written_out: dict[ir.Var, ir.Expr] = {}  # values of `lets`, fully expanded
         self.inside: set[ir.Buffer] = set(block.alloc_buffers)
         self.views: dict[ir.Buffer, ir.BufferRegion] = {}
         self.reads: TouchedBoxes = {}
@@ -57,14 +56,14 @@ class Walker:
             self.views[match.buffer] = match.source
 
     # ------------------------------------------------------------------ scopes
-    def _loop(self, node: ir.For) -> None:
+    def visit_For(self, node: ir.For) -> None:
         """Visit a loop; facts about its domain hold inside it, but not after it."""
         self.visit(node.min)
         self.visit(node.extent)
         self.hidden.add(node.loop_var)
         around = self.analyzer
         self.analyzer = around.copy()
-        dom = self._without_names(node.dom)
+        dom = self.without_names(node.dom)
         if is_steady(dom):
             self.analyzer.bind(node.loop_var, dom)
             self.busiest.bind(node.loop_var, dom)
@@ -76,14 +75,10 @@ class Walker:
         self.analyzer = around
         del self.domains[node.loop_var]  # after the loop, it may have had no iterations
 
-    def _branches(self, node: ir.IfThenElse) -> None:
-        self.visit(node.condition)
-        cases = (node.then_case, node.condition), (node.else_case, ir.Not(node.condition))
-        for case, when in cases:
-            if case is not None:
-                self.conditions.append(when)
-                self.visit(case)
-                self.conditions.pop()
+    def branch(self, condition: ir.Expr, part: ir.Stmt | ir.Expr) -> None:
+        self.conditions.append(condition)
+        self.visit(part)
+        self.conditions.pop()
 
     def begin(self, block: ir.Block, init: ir.Stmt) -> None:
         """Mark the point after which all elements are initialized by `init`.
@@ -142,81 +137,8 @@ class Walker:
             for store in self.begun
         )
 
-    def visit(self, node: ir.Node) -> None:
-        if isinstance(node, ir.BufferStore):
-            self._touch(self.writes, node.buffer, node.indices)
-            for child in (*node.indices, node.value):
-                self.visit(child)
-            if node.predicate is not None:
-                self.visit(node.predicate)
-        elif isinstance(node, ir.BufferLoad):
-            if not self._is_begun(node):
-                self._touch(self.reads, node.buffer, node.indices)
-            for child in node.indices:
-                self.visit(child)
-            if node.predicate is not None:
-                self.visit(node.predicate)
-        elif isinstance(node, ir.For):
-            self._loop(node)
-        elif isinstance(node, ir.IfThenElse):
-            self._branches(node)
-        elif isinstance(node, ir.BlockRealize):
-            self._inner_block(node)
-        elif isinstance(node, (ir.LetStmt, ir.Let)):
-            self.visit(node.value)
-            self.lets[node.var] = node.value
-            self.written_out.pop(node.var, None)
-            self.visit(node.body)
-        elif isinstance(node, (ir.Allocate, ir.DeclBuffer)):
-            self.inside.add(node.buffer)
-            if isinstance(node, ir.DeclBuffer):
-                self.visit(node.source)
-            self.visit(node.body)
-        elif ir.is_atomic(node):
-            self._atomic(node)
-        elif isinstance(node, ir.Call) and node.op in ("address_of", "tensor"):
-            self._address(node.args[0])
-        elif isinstance(node, ir.Call) and node.op == "tvm_thread_allreduce":
-            self._all_reduce(node)
-        elif not isinstance(node, ir.Buffer):
-            for child in node.children():
-                self.visit(child)
-
-    def _address(self, target: ir.Expr) -> None:
-        if not isinstance(target, ir.BufferLoad):
-            return
-        for index in target.indices:
-            self.visit(index)
-        if self.addresses:
-            whole = ir.full_region(target.buffer).region
-            self._box(self.reads, target.buffer, whole, None)
-            self._box(self.writes, target.buffer, whole, None)
-
-    def _all_reduce(self, node: ir.Call) -> None:
-        """A reduction over threads writes its result arguments and does not read them.
-
-        Its arguments are n, n values, a condition, n results and the thread axes.
-        """
-        count = (ir.const_int(node.args[0]) if node.args else None) or 0
-        for k, arg in enumerate(node.args):
-            if not isinstance(arg, ir.BufferLoad) or not 2 + count <= k < 2 + 2 * count:
-                self.visit(arg)
-                continue
-            self._touch(self.writes, arg.buffer, arg.indices)
-            for index in arg.indices:
-                self.visit(index)
-
-    def _atomic(self, node: ir.Call) -> None:
-        """An atomic update reads and writes only its element."""
-        place = ir.atomic_place(node)
-        if place is None:
-            self.visit(node.args[0])
-        else:
-            self.visit(place)
-            self._touch(self.writes, place.buffer, place.indices)
-        self.visit(node.args[1])
-
-    def _inner_block(self, node: ir.BlockRealize) -> None:
+    # ------------------------------------------------------------------ inner blocks
+    def visit_BlockRealize(self, node: ir.BlockRealize) -> None:
         block = node.block
         binding = dict(zip((it.var for it in block.iter_vars), node.iter_values, strict=True))
         for value in (*node.iter_values, node.predicate):
@@ -241,7 +163,7 @@ class Walker:
         reduced = reduced_over(node.block)
         pairs = zip(node.block.iter_vars, node.iter_values, strict=True)
         values = [
-            (self._without_names(value), it.dom.min) for it, value in pairs if it.var in reduced
+            (self.without_names(value), it.dom.min) for it, value in pairs if it.var in reduced
         ]
         moving = {v for value, _ in values for v in ir.free_vars(value) if v in self.domains}
         firsts: dict[ir.Var, ir.Expr] = {}
@@ -255,7 +177,7 @@ class Walker:
         for value, low in values:
             if not self.analyzer.prove_equal(*ir.match_types(ir.substitute(value, firsts), low)):
                 return False
-        conditions = [self._without_names(c) for c in (node.predicate, *self.conditions)]
+        conditions = [self.without_names(c) for c in (node.predicate, *self.conditions)]
         known = self._knowing(ir.all_of(conditions))
         return all(
             known.prove(ir.substitute(part, firsts))
@@ -291,7 +213,24 @@ class Walker:
         return any(self.analyzer.prove(ir.logical_not(p)) for p in conjuncts(predicate))
 
     # ------------------------------------------------------------------ accesses
-    def _touch(self, target: TouchedBoxes, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]) -> None:
+    def read(self, load: ir.BufferLoad) -> None:
+        if not self._is_begun(load):
+            self._touch(self.reads, load)
+
+    def write(self, element: ir.BufferStore | ir.BufferLoad) -> None:
+        self._touch(self.writes, element)
+
+    def address(self, first: ir.BufferLoad) -> None:
+        if self.addresses:
+            whole = ir.full_region(first.buffer).region
+            self._box(self.reads, first.buffer, whole, None)
+            self._box(self.writes, first.buffer, whole, None)
+
+    def local(self, buffer: ir.Buffer) -> None:
+        self.inside.add(buffer)
+
+    def _touch(self, target: TouchedBoxes, element: ir.BufferStore | ir.BufferLoad) -> None:
+        buffer, indices = element.buffer, element.indices
         if any(i.dtype.lanes > 1 and not isinstance(i, (ir.Ramp, ir.Broadcast)) for i in indices):
             self._box(target, buffer, ir.full_region(buffer).region, None)  # gathered lanes
             return
@@ -303,7 +242,7 @@ class Walker:
 
         For a ramp of values, whose lanes may wrap around, this may be the whole dimension.
         """
-        index = self._without_names(index) if self.lets else index
+        index = self.without_names(index)
         if not isinstance(index, ir.Ramp) or not any(
             self.analyzer.is_value(part) for part in (index.base, index.stride)
         ):
@@ -324,9 +263,7 @@ class Walker:
     ) -> None:
         view = self.views.get(buffer)
         if view is not None:
-            extra = len(view.region) - len(ranges)
-            inner = [within(o, r) for o, r in zip(view.region[extra:], ranges, strict=True)]
-            self._box(target, view.buffer, (*view.region[:extra], *inner), predicate)
+            self._box(target, view.buffer, box_behind_view(view, ranges), predicate)
             return
         if buffer in self.inside:
             return
@@ -340,7 +277,7 @@ class Walker:
 
     def _told(self, predicate: ir.Expr) -> ir.Expr | None:
         """The part of a condition that depends only on loops and sizes, or None."""
-        parts = [p for p in conjuncts(self._without_names(predicate)) if is_steady(p)]
+        parts = [p for p in conjuncts(self.without_names(predicate)) if is_steady(p)]
         parts = [p for p in parts if not ir.is_const_int(p, 1)]
         return ir.all_of(parts) if parts else None
 
@@ -352,20 +289,8 @@ class Walker:
         known.learn(told)
         return known
 
-    def _without_names(self, node: NodeT) -> NodeT:
-        """A node with let-bound names expanded; few of them occur in indices."""
-        used: dict[ir.Var, ir.Expr] = {}
-        for var in ir.collect(node, ir.Var):
-            if var in self.lets:
-                if var not in self.written_out:
-                    self.written_out[var] = self._without_names(self.lets[var])
-                used[var] = self.written_out[var]
-        return ir.substitute(node, used)
-
     def _relax(self, rng: ir.Range, predicate: ir.Expr | None) -> ir.Range | None:
-        if self.lets:
-            rng = self._without_names(rng)
-        rng = without_lets(rng)
+        rng = without_lets(self.without_names(rng))
         if not is_steady(rng):
             return None
         if not ir.uses_var(rng, set(self.domains)):

@@ -27,7 +27,7 @@ from functools import reduce
 
 from blockwright import ir
 from blockwright.analysis.access.boxes import Box
-from blockwright.analysis.access.collect import Walker
+from blockwright.analysis.access.collect import BoxCollector
 from blockwright.analysis.access.tree import is_address, takes_addresses
 from blockwright.arith import Analyzer, bound_region, covers, hull
 from blockwright.arith import clip_region as clip_box
@@ -49,7 +49,7 @@ def block_access_regions(
     known = Analyzer() if analyzer is None else analyzer.copy()
     for it in block.iter_vars:
         known.bind(it.var, it.dom)
-    walker = Walker(known, block, addresses)
+    walker = BoxCollector(known, block, addresses)
     for view in block.match_buffers:  # view regions may depend on loaded elements
         for rng in view.source.region:
             walker.visit(rng)
@@ -72,7 +72,7 @@ def access_boxes(block: ir.Block) -> tuple[Boxes, Boxes]:
     known = Analyzer()
     for it in block.iter_vars:
         known.bind(it.var, it.dom)
-    walker = Walker(known, block)
+    walker = BoxCollector(known, block)
     for part in (block.init, block.body):
         if part is not None:
             walker.visit(part)
@@ -97,7 +97,7 @@ def reads_elsewhere(block: ir.Block, analyzer: Analyzer) -> list[ir.BufferRegion
         known.bind(it.var, it.dom)
     read = [r for r in block.reads if r.buffer in own]
     if not takes_addresses(block.body):
-        walker = Walker(known, block)
+        walker = BoxCollector(known, block)
         walker.visit(block.body)
         read = [
             ir.BufferRegion(buffer, _known_box(box, buffer))
@@ -198,10 +198,3 @@ def _joined_regions(a: ir.BufferRegion, b: ir.BufferRegion, analyzer: Analyzer) 
 def clip_region(region: ir.BufferRegion, analyzer: Analyzer) -> ir.BufferRegion:
     """Intersection of a region with its buffer."""
     return ir.BufferRegion(region.buffer, clip_box(region.region, region.buffer.shape, analyzer))
-
-
-def behind_view(source: ir.BufferRegion, indices: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
-    """Indices in the source buffer of an element of a view."""
-    extra = len(source.region) - len(indices)
-    shown = (r.min + i for r, i in zip(source.region[extra:], indices, strict=True))
-    return (*(r.min for r in source.region[:extra]), *shown)

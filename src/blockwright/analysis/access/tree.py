@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from blockwright import ir
+
+T = TypeVar("T")
 
 
 def child_stmts(node: ir.Stmt) -> Sequence[ir.Stmt]:
@@ -191,9 +193,14 @@ class Tree:
 
     def common_loops(self, a: ir.Block, b: ir.Block) -> list[ir.For]:
         """Loops of the scope that enclose both blocks, outermost first."""
-        result: list[ir.For] = []
-        for x, y in zip(self.loops_above(a), self.loops_above(b), strict=False):
-            if x is not y:
-                break
-            result.append(x)
-        return result
+        return common_prefix(self.loops_above(a), self.loops_above(b))
+
+
+def common_prefix(a: Iterable[T], b: Iterable[T]) -> list[T]:
+    """The first nodes of two sequences, as long as they are the same nodes."""
+    result: list[T] = []
+    for x, y in zip(a, b, strict=False):
+        if x is not y:
+            break
+        result.append(x)
+    return result

@@ -198,3 +198,23 @@ def shown(match: ir.MatchBufferRegion) -> Placement | None:
     shifts += [Shift(k, s) for k, s in enumerate(starts[ahead:])]
     moved = [ir.add(s, v) for s, v in zip(starts[ahead:], variables, strict=True)]
     return Placement(source.buffer, variables, (*starts[:ahead], *moved), tuple(shifts))
+
+
+def element_behind_view(source: ir.BufferRegion, indices: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
+    """Indices in the underlying buffer of an element, or of vector lanes, of a region view."""
+    extra = len(source.region) - len(indices)
+    moved = (r.min + i for r, i in zip(source.region[extra:], indices, strict=True))
+    return (*(r.min for r in source.region[:extra]), *moved)
+
+
+def box_behind_view(source: ir.BufferRegion, box: Sequence[ir.Range]) -> tuple[ir.Range, ...]:
+    """The box of the underlying buffer that a box of a region view denotes."""
+    extra = len(source.region) - len(box)
+    inner = (_within(o, r) for o, r in zip(source.region[extra:], box, strict=True))
+    return (*source.region[:extra], *inner)
+
+
+def _within(outer: ir.Range, rng: ir.Range) -> ir.Range:
+    """Translate a range of a view to coordinates of its source, in one integer type."""
+    start = outer.min + rng.min
+    return ir.Range(start, ir.cast_to(rng.extent, start.dtype))

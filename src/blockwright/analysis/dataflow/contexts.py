@@ -1,21 +1,25 @@
 """Context of each block: enclosing loops, iterator values and conditions, in terms of loops alone.
 
-`block_contexts` resolves nested blocks: iterators are replaced by the values bound to them, and loops
-bound to the same thread axis of a kernel by one variable. `definite_accesses` lists the definite
-accesses of a block without inner blocks, from its body, with the conditions around each access, so
-that a guarded read counts only where its guard holds.
+`block_contexts` resolves nested blocks: iterators are replaced by the values bound to them, and
+loops bound to the same thread axis of a kernel by one variable.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from blockwright import ir
-from blockwright.analysis.access.regions import behind_view
-from blockwright.analysis.access.tree import child_stmts, jumps
-from blockwright.analysis.dataflow.counterexample import VarRange
+from blockwright.analysis.access.tree import child_stmts
+from blockwright.analysis.dataflow.counterexample import (
+    INSTANCES,
+    Env,
+    Instances,
+    VarRange,
+    instances,
+    value_of,
+)
 from blockwright.analysis.kernels import KernelLaunch, ThreadAxis, axis_of
 
 
@@ -60,20 +64,40 @@ class BlockContext:
         """An expression of the block in terms of loop variables."""
         return ir.substitute(expr, self.values)
 
+    def views(self) -> Iterator[ir.MatchBufferRegion]:
+        """Region views that the block may use: its own, then those of enclosing blocks."""
+        for block in (self.block, *reversed(self.around)):
+            if isinstance(block, ir.Block):
+                yield from block.match_buffers
 
-class ConditionalAccess(NamedTuple):
-    """An access that happens whenever its conditions hold.
+    def underlying(self, buffer: ir.Buffer) -> ir.Buffer:
+        """The buffer behind a region view; any other buffer itself."""
+        for view in self.views():
+            if view.buffer is buffer:
+                buffer = view.source.buffer
+        return buffer
 
-    Attributes:
-        how: "read", "write" or "atomic".
-        spans: loops inside the block; conditions and indices are in terms of loop variables.
-    """
+    def instances(
+        self,
+        known: Env,
+        spans: Iterable[VarRange] | None = None,
+        guards: Sequence[ir.Expr] = (),
+        limit: int = INSTANCES,
+    ) -> Instances:
+        """The instances that run; raises `DependsOnMore` if that cannot be evaluated.
 
-    buffer: ir.Buffer
-    indices: tuple[ir.Expr, ...]
-    how: str
-    spans: tuple[VarRange, ...]
-    guards: tuple[ir.Expr, ...]
+        Args:
+            known: values of symbols, and of loops that `spans` omits.
+            spans: the loops; by default all around the block.
+            guards: conditions inside the block.
+            limit: number of instances from which some are omitted.
+        """
+        if spans is None:
+            spans = [level.span for level in self.path]
+        rows = instances(spans, known, limit)
+        for guard in (*self.guards, *guards):
+            rows = rows.where(value_of(guard, rows.env))
+        return rows
 
 
 def block_contexts(func: ir.PrimFunc, kernels: Sequence[KernelLaunch]) -> list[BlockContext]:
@@ -81,6 +105,12 @@ def block_contexts(func: ir.PrimFunc, kernels: Sequence[KernelLaunch]) -> list[B
     walker = _Walker(kernels)
     walker.walk(func.body, (), {}, (), (), None)
     return walker.found
+
+
+def leaf_contexts(found: Sequence[BlockContext]) -> list[BlockContext]:
+    """The contexts of blocks without inner blocks."""
+    outer = {s for context in found for s in context.around if isinstance(s, ir.Block)}
+    return [context for context in found if context.block not in outer]
 
 
 class _Walker:
@@ -158,117 +188,3 @@ class _Walker:
             )
         for child in child_stmts(block):
             self.walk(child, path, values, guards, (*around, block), kernel)
-
-
-# ----------------------------------------------------------------------------------- accesses
-def definite_accesses(context: BlockContext) -> list[ConditionalAccess]:
-    """Definite accesses of a block without inner blocks.
-
-    These are the accesses of its body (without the init statement), predicate and iterator values.
-    """
-    result: list[ConditionalAccess] = []
-    starts = [rng.min for view in context.block.match_buffers for rng in view.source.region]
-    decides = (context.realize.predicate, *context.realize.iter_values)
-    _touch_loads((*decides, *starts), context, (), (), result)
-    _touch_stmt(context.block.body, context, (), (), result)
-    return result
-
-
-def _touch_stmt(
-    stmt: ir.Stmt,
-    context: BlockContext,
-    spans: tuple[VarRange, ...],
-    guards: tuple[ir.Expr, ...],
-    found: list[ConditionalAccess],
-) -> None:
-    match stmt:
-        case ir.SeqStmt():
-            for part in stmt.seq:
-                _touch_stmt(part, context, spans, guards, found)
-        case ir.For() if jumps(stmt.body):
-            pass  # statements after the jump may not run
-        case ir.For():
-            _touch_loads((stmt.min, stmt.extent), context, spans, guards, found)
-            low, count = context.resolved(stmt.min), context.resolved(stmt.extent)
-            spans = (*spans, VarRange(stmt.loop_var, low, count))
-            _touch_stmt(stmt.body, context, spans, guards, found)
-        case ir.IfThenElse():
-            _touch_loads((stmt.condition,), context, spans, guards, found)
-            condition = context.resolved(stmt.condition)
-            _touch_stmt(stmt.then_case, context, spans, (*guards, condition), found)
-            if stmt.else_case is not None:
-                _touch_stmt(stmt.else_case, context, spans, (*guards, ir.Not(condition)), found)
-        case ir.AttrStmt() | ir.Allocate() | ir.DeclBuffer():
-            _touch_stmt(stmt.body, context, spans, guards, found)
-        case ir.LetStmt():
-            _touch_loads((stmt.value,), context, spans, guards, found)
-            _touch_stmt(
-                ir.substitute(stmt.body, {stmt.var: stmt.value}), context, spans, guards, found
-            )
-        case ir.BufferStore():
-            _touch_loads((stmt.value, *stmt.indices), context, spans, guards, found)
-            if stmt.predicate is None:
-                found.append(_touch(stmt, "write", context, spans, guards))
-        case ir.Evaluate() if ir.is_atomic(stmt.value):
-            place = ir.atomic_place(stmt.value)
-            inside = (stmt.value.args[1], *(() if place is None else place.indices))
-            _touch_loads(inside, context, spans, guards, found)
-            if place is not None:
-                found.append(_touch(place, "atomic", context, spans, guards))
-        case _:
-            pass  # other statements access memory in ways not modeled here
-
-
-def _touch_loads(
-    exprs: Sequence[ir.Expr],
-    context: BlockContext,
-    spans: tuple[VarRange, ...],
-    guards: tuple[ir.Expr, ...],
-    found: list[ConditionalAccess],
-) -> None:
-    for access, when in _loads(exprs, guards, context):
-        found.append(_touch(access, "read", context, spans, when))
-
-
-def _touch(
-    access: ir.BufferLoad | ir.BufferStore,
-    how: str,
-    context: BlockContext,
-    spans: tuple[VarRange, ...],
-    guards: tuple[ir.Expr, ...],
-) -> ConditionalAccess:
-    buffer, indices = access.buffer, access.indices
-    for block in (context.block, *reversed(context.around)):
-        for view in block.match_buffers if isinstance(block, ir.Block) else ():
-            if view.buffer is buffer:  # an access to a view is an access to its source
-                buffer, indices = view.source.buffer, behind_view(view.source, indices)
-    return ConditionalAccess(
-        buffer, tuple(context.resolved(i) for i in indices), how, spans, guards
-    )
-
-
-def _loads(
-    roots: Sequence[ir.Expr], guards: tuple[ir.Expr, ...], context: BlockContext
-) -> Iterator[tuple[ir.BufferLoad, tuple[ir.Expr, ...]]]:
-    """Loads that definitely happen if the guards hold."""
-    for node in roots:
-        match node:
-            case ir.Call(op="if_then_else"):
-                condition = context.resolved(node.args[0])
-                yield from _loads(node.args[:1], guards, context)
-                yield from _loads(node.args[1:2], (*guards, condition), context)
-                yield from _loads(node.args[2:], (*guards, ir.Not(condition)), context)
-            case ir.Call(op="address_of"):
-                pass
-            case ir.Let():
-                inner = ir.substitute(node.body, {node.var: node.value})
-                yield from _loads((node.value, inner), guards, context)
-            case ir.And() | ir.Or():
-                yield from _loads((node.a,), guards, context)
-            case ir.BufferLoad():
-                yield from _loads(node.indices, guards, context)
-                if node.predicate is None:
-                    yield node, guards
-            case _:
-                inner = [c for c in node.children() if isinstance(c, ir.Expr)]
-                yield from _loads(inner, guards, context)

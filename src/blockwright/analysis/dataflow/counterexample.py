@@ -30,6 +30,10 @@ _DIVISIONS: dict[type[ir.Expr], Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
+INSTANCES = 1 << 13
+"""Number of instances that are evaluated; of more, some iterations of each loop are omitted."""
+
+
 class DependsOnMore(Exception):
     """The expression depends on more than the given variables."""
 
@@ -144,7 +148,7 @@ def _rows(env: Env, chosen: Array) -> Env:
     return {v: x[chosen] if is_array(x) else x for v, x in env.items()}
 
 
-def instances(spans: Iterable[VarRange], known: Env, limit: int = 1 << 13) -> Instances:
+def instances(spans: Iterable[VarRange], known: Env, limit: int = INSTANCES) -> Instances:
     """Enumerate the values of the variables of `spans`, in order, given those in `known`.
 
     Raises `DependsOnMore` if a bound cannot be evaluated.

@@ -18,7 +18,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from blockwright import ir
 from blockwright.analysis.access.tree import Tree
-from blockwright.analysis.dataflow.contexts import BlockContext, LoopLevel, block_contexts
+from blockwright.analysis.dataflow.contexts import (
+    BlockContext,
+    LoopLevel,
+    block_contexts,
+    leaf_contexts,
+)
 from blockwright.analysis.kernels import THREAD_AXES, axis_of, kernels
 from blockwright.analysis.reduction.reducer import NoReduction, find_update
 from blockwright.analysis.validate.atomics import updated_atomically
@@ -165,8 +170,7 @@ def unfinished(context: BlockContext, leaves: Sequence[BlockContext]) -> BlockCo
 def cross_thread_problems(func: ir.PrimFunc) -> Iterator[Violation]:
     """Reductions of a function whose terms are spread over threads that cannot combine them."""
     result = block_contexts(func, kernels(func))
-    outer = {s for context in result for s in context.around if isinstance(s, ir.Block)}
-    leaves = [context for context in result if context.block not in outer]
+    leaves = leaf_contexts(result)
     for context in leaves:
         for level in context.path:
             if level.tag:

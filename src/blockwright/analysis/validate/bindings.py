@@ -183,9 +183,7 @@ class _Nest:
         """Instances of the block that run, for several assignments of sizes."""
         for sizes in sizes_to_try(self.tree.func):
             try:
-                rows = instances([level.span for level in self.context.path], sizes)
-                for guard in self.context.guards:
-                    rows = rows.where(value_of(guard, rows.env))
+                rows = self.context.instances(sizes)
             except DependsOnMore:
                 return
             if rows.rows:

@@ -18,19 +18,14 @@ from typing import Any
 import numpy as np
 
 from blockwright import ir
+from blockwright.analysis.dataflow.accesses import ConditionalAccess, definite_accesses
 from blockwright.analysis.dataflow.byte_ranges import Bytes, MemoryNames
-from blockwright.analysis.dataflow.contexts import (
-    BlockContext,
-    ConditionalAccess,
-    LoopLevel,
-    definite_accesses,
-)
+from blockwright.analysis.dataflow.contexts import BlockContext, LoopLevel, leaf_contexts
 from blockwright.analysis.dataflow.counterexample import (
     DependsOnMore,
     Env,
     Instances,
     VarRange,
-    instances,
     sizes_to_try,
     value_of,
 )
@@ -67,7 +62,7 @@ def concurrency_problems(
             their iterators mean nothing, so only elements are compared.
     """
     below: dict[tuple[ir.Var, bool], tuple[LoopLevel, list[BlockContext]]] = {}
-    leaves = _leaves(found)
+    leaves = leaf_contexts(found)
     for context in leaves:
         for level in context.path:
             bound = bool(level.tag)
@@ -86,11 +81,6 @@ def concurrency_problems(
 
 def _kind(level: LoopLevel) -> ir.ForKind | None:
     return level.stmt.kind if isinstance(level.stmt, ir.For) else None
-
-
-def _leaves(found: Sequence[BlockContext]) -> list[BlockContext]:
-    outer = {s for context in found for s in context.around if isinstance(s, ir.Block)}
-    return [context for context in found if context.block not in outer]
 
 
 def _allocations(func: ir.PrimFunc) -> dict[ir.Buffer, ir.Block]:
@@ -128,7 +118,7 @@ class _Loop:
                 yield from lanes_meet(context, self.level)
             return
         for context in self.inside:
-            written = [_root(context, r.buffer) for r in context.block.writes]
+            written = [context.underlying(r.buffer) for r in context.block.writes]
             own = context.block.init is not None and any(
                 it in context.block.iter_vars for it in driven_by(context, self.level)
             )  # a single iteration runs init, in its own copy
@@ -342,12 +332,9 @@ def _rows(
 ) -> Instances | None:
     """Instances of an access within the given loops; None if unknown."""
     try:
-        rows = instances([*spans, *access.spans], known, _FEW)
-        for guard in (*context.guards, *access.guards):
-            rows = rows.where(value_of(guard, rows.env))
+        return context.instances(known, (*spans, *access.spans), access.guards, _FEW)
     except DependsOnMore:
         return None
-    return rows
 
 
 def _same_launch(level: LoopLevel, loop: LoopLevel) -> bool:
@@ -360,13 +347,3 @@ def _same_launch(level: LoopLevel, loop: LoopLevel) -> bool:
 
 def _zeros(inside: Sequence[BlockContext]) -> Env:
     return {x.var: 0 for context in inside for x in context.path}
-
-
-def _root(context: BlockContext, buffer: ir.Buffer) -> ir.Buffer:
-    """The buffer underlying a view."""
-    for block in (context.block, *reversed(context.around)):
-        if isinstance(block, ir.Block):
-            for match in block.match_buffers:
-                if match.buffer is buffer:
-                    buffer = match.source.buffer
-    return buffer

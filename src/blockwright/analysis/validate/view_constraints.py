@@ -13,10 +13,10 @@ import numpy as np
 from blockwright import ir
 from blockwright.analysis.access.layout import buffer_strides, unmet_demands
 from blockwright.analysis.access.stride_alignment import alignments
+from blockwright.analysis.access.views import box_behind_view
 from blockwright.analysis.dataflow.contexts import BlockContext
 from blockwright.analysis.dataflow.counterexample import (
     DependsOnMore,
-    instances,
     shown,
     sizes_to_try,
     value_of,
@@ -67,17 +67,11 @@ def boundary_problems(func: ir.PrimFunc, found: Sequence[BlockContext]) -> Itera
 
 
 def resolved_region(context: BlockContext, region: ir.BufferRegion) -> ir.BufferRegion:
-    """A region expressed in the underlying buffer, through views defined by enclosing blocks."""
-    for block in reversed([s for s in context.around if isinstance(s, ir.Block)]):
-        for match in block.match_buffers:
-            if match.buffer is region.buffer:
-                outer = match.source.region
-                extra = len(outer) - len(region.region)
-                inner = [
-                    ir.Range(ir.add(o.min, r.min), r.extent)
-                    for o, r in zip(outer[extra:], region.region, strict=True)
-                ]
-                region = ir.BufferRegion(match.source.buffer, (*outer[:extra], *inner))
+    """A region expressed in the underlying buffer, through views of enclosing blocks."""
+    for view in context.views():
+        if view.buffer is region.buffer:
+            box = box_behind_view(view.source, region.region)
+            region = ir.BufferRegion(view.source.buffer, box)
     return region
 
 
@@ -93,9 +87,7 @@ def _outside(
             continue
         for sizes in sizes_to_try(func):
             try:
-                rows = instances([level.span for level in context.path], sizes)
-                for guard in context.guards:
-                    rows = rows.where(value_of(guard, rows.env))
+                rows = context.instances(sizes)
                 fits = np.broadcast_to(value_of(inside, rows.env), (rows.rows,))
             except DependsOnMore:
                 break

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from blockwright import ir
-from blockwright.analysis.access.regions import behind_view
+from blockwright.analysis.access.views import element_behind_view
 from blockwright.arith import Analyzer
 from blockwright.arith.text import expr_text
 
@@ -275,7 +275,7 @@ class _SeeThrough(ir.Mutator):
         buffer, indices = new.buffer, new.indices
         while buffer in self.views:
             source = self.views[buffer]
-            buffer, indices = source.buffer, behind_view(source, indices)
+            buffer, indices = source.buffer, element_behind_view(source, indices)
         return new if buffer is new.buffer else new.replace(buffer=buffer, indices=indices)
 
     rewrite_BufferLoad = rewrite_BufferStore = _access
