@@ -10,7 +10,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import pytest
 from blockwright.codegen.link.link import LinkOptions, link
 from blockwright.codegen.llvm.binding import compile_object
 from blockwright.codegen.rt.runtime import runtime_ir
+from blockwright.codegen.rt.scratch_memory import scratch_ir
 from blockwright.codegen.rt.threadpool import threadpool_ir
 from blockwright.runtime.library import load_library
 from blockwright.runtime.threads import num_threads, set_num_threads, set_spin_us
@@ -474,6 +475,7 @@ def test_settings_out_of_range(libraries: list[Path], value: Any) -> None:
             tvm_ffi.get_global_func("blockwright.set_num_threads")(value)
 
 
-def test_aarch64_text_compiles() -> None:
-    text = threadpool_ir(Target("aarch64"))
-    assert compile_object(text, "aarch64-unknown-linux-gnu", "generic", "", "host", "the pool")
+@pytest.mark.parametrize("module", [threadpool_ir, runtime_ir, scratch_ir])
+def test_support_code_compiles_for_aarch64(module: Callable[[Target], str]) -> None:
+    target = Target("aarch64")
+    compile_object(module(target), target.triple, "generic", "", "host", "support code")

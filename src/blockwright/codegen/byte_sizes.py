@@ -35,8 +35,7 @@ def _size(c: ExprEmitter, expr: Expr) -> Value:
         case E.Mul():
             a, b = _size(c, expr.a), _size(c, expr.b)
             pair = c.e.intrinsic("smul.with.overflow.i64", "{ i64, i1 }", a, b)
-            product = c.e.emit("i64", f"extractvalue {pair.typed}, 0")
-            wrapped = c.e.emit("i1", f"extractvalue {pair.typed}, 1")
+            product, wrapped = c.e.member(pair, 0, "i64"), c.e.member(pair, 1, "i1")
             return c.e.select(wrapped, int_const(_MOST), product)
         case E.Max() | E.Min():
             name = _KEPT[type(expr)]

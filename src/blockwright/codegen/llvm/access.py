@@ -16,7 +16,6 @@ from blockwright.codegen.llvm.values import (
     int_const,
     lanes_of,
     nbytes_of,
-    suffix,
     vector,
 )
 from blockwright.ir import Buffer, BufferLoad, BufferStore, DType, Expr, build
@@ -197,13 +196,7 @@ def _contiguous(
         result = e.select(mask, whole, Value(type_, "zeroinitializer"))
     else:
         mask = _reverse(e, mask) if reverse else mask
-        name = f"masked.load.{suffix(type_)}.p0"
-        e.module.declare_intrinsic(f"llvm.{name}", type_, f"ptr, {mask.type}, {type_}")
-        result = e.emit(
-            type_,
-            f"call {type_} @llvm.{name}(ptr align {align} {pointer.text}, {mask.typed}, "
-            f"{type_} zeroinitializer)",
-        )
+        result = e.masked_load(type_, pointer, align, mask)
     if not reverse:
         return result
     if lanes != ramp.lanes:
@@ -254,13 +247,7 @@ def _gather(
 ) -> Value:
     lanes = lanes_of(type_)
     mask = mask or int_const(1, vector("i1", lanes))
-    name = f"masked.gather.{suffix(type_)}.{suffix(pointers.type)}"
-    e.module.declare_intrinsic(f"llvm.{name}", type_, f"{pointers.type}, {mask.type}, {type_}")
-    return e.emit(
-        type_,
-        f"call {type_} @llvm.{name}({pointers.type} align {align} {pointers.text}, {mask.typed}, "
-        f"{type_} zeroinitializer)",
-    )
+    return e.masked_load(type_, pointers, align, mask)
 
 
 def store(c: ExprEmitter, stmt: BufferStore) -> None:
@@ -302,13 +289,7 @@ def store(c: ExprEmitter, stmt: BufferStore) -> None:
         return
     pointer, align = _place(c, buffer, flat)
     mask = mask or int_const(1, vector("i1", expected.lanes))
-    name = f"masked.scatter.{suffix(value.type)}.{suffix(pointer.type)}"
-    e.module.declare_intrinsic(f"llvm.{name}", "void", f"{value.type}, {pointer.type}, {mask.type}")
-    align = min(align, buffer.dtype.nbytes)
-    e.line(
-        f"call void @llvm.{name}({value.typed}, {pointer.type} align {align} {pointer.text}, "
-        f"{mask.typed})"
-    )
+    e.masked_store(value, pointer, min(align, buffer.dtype.nbytes), mask)
 
 
 def _store_one(
@@ -370,7 +351,7 @@ def _store_first(c: ExprEmitter, buffer: Buffer, ramp: E.Ramp, value: Value, tes
 
     def some() -> None:
         with c.scope():
-            _store_masked(c, value, pointer, align, c.value(test))
+            e.masked_store(value, pointer, align, c.value(test))
 
     e.either(e.compare("sge", left, int_const(lanes)), whole, some)
 
@@ -407,10 +388,4 @@ def _store_contiguous(
         past = buffer in c.context.streamed and nontemporal.whole(value, align)
         e.store(value, pointer, align, nontemporal=past)
         return
-    _store_masked(c, value, pointer, align, mask)
-
-
-def _store_masked(c: ExprEmitter, value: Value, pointer: Value, align: int, mask: Value) -> None:
-    e, name = c.e, f"masked.store.{suffix(value.type)}.p0"
-    e.module.declare_intrinsic(f"llvm.{name}", "void", f"{value.type}, ptr, {mask.type}")
-    e.line(f"call void @llvm.{name}({value.typed}, ptr align {align} {pointer.text}, {mask.typed})")
+    e.masked_store(value, pointer, align, mask)

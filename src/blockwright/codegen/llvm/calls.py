@@ -291,9 +291,7 @@ def _prefetch(c: ExprEmitter, expr: Call) -> Value:
     """prefetch(address, write = 0, locality = 3)."""
     extra = [integers.constant_of(a) or 0 for a in expr.args[1:3]]
     write, locality = (extra + [0, 3][len(extra) :])[:2]
-    pointer = _place_of(c, expr.args[0])
-    c.e.module.declare_intrinsic("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
-    c.e.line(f"call void @llvm.prefetch.p0({pointer.typed}, i32 {write}, i32 {locality}, i32 1)")
+    c.e.prefetch_line(_place_of(c, expr.args[0]), write=write, locality=locality)
     return int_const(0, "i32")
 
 

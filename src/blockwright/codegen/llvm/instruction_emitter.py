@@ -208,8 +208,30 @@ class InstructionEmitter:
     def prefetch(self, pointer: Value, index: Value, nbytes: int) -> None:
         """Prefetch a line into the second-level cache; its address may be unmapped."""
         at = self.emit("ptr", f"getelementptr [{nbytes} x i8], {pointer.typed}, {index.typed}")
-        self.module.declare_intrinsic("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
-        self.line(f"call void @llvm.prefetch.p0({at.typed}, i32 0, i32 2, i32 1)")
+        self.prefetch_line(at, write=0, locality=2)
+
+    def prefetch_line(self, pointer: Value, *, write: int, locality: int) -> None:
+        """Prefetch a line for reading (0) or writing (1), into a cache level by locality (0..3)."""
+        hints = (int_const(n, "i32") for n in (write, locality, 1))  # 1: the data cache
+        self.intrinsic("prefetch.p0", "void", pointer, *hints)
+
+    def masked_load(self, type_: str, pointer: Value, align: int, mask: Value) -> Value:
+        """Load the active lanes of a vector, or gather them from a vector of addresses; other
+        lanes are 0."""
+        kind = "gather" if lanes_of(pointer.type) > 1 else "load"
+        name = f"llvm.masked.{kind}.{suffix(type_)}.{suffix(pointer.type)}"
+        self.module.declare_intrinsic(name, type_, f"{pointer.type}, {mask.type}, {type_}")
+        place = f"{pointer.type} align {align} {pointer.text}"
+        others = f"{type_} zeroinitializer"
+        return self.emit(type_, f"call {type_} @{name}({place}, {mask.typed}, {others})")
+
+    def masked_store(self, value: Value, pointer: Value, align: int, mask: Value) -> None:
+        """Store the active lanes of a vector, or scatter them to a vector of addresses."""
+        kind = "scatter" if lanes_of(pointer.type) > 1 else "store"
+        name = f"llvm.masked.{kind}.{suffix(value.type)}.{suffix(pointer.type)}"
+        self.module.declare_intrinsic(name, "void", f"{value.type}, {pointer.type}, {mask.type}")
+        place = f"{pointer.type} align {align} {pointer.text}"
+        self.line(f"call void @{name}({value.typed}, {place}, {mask.typed})")
 
     def store(
         self,

@@ -269,8 +269,7 @@ def fence_at_exit(context: FunctionContext) -> None:
         return
 
     def fence() -> None:
-        context.module.declare_intrinsic("llvm.x86.sse.sfence", "void", "")
-        context.e.line("call void @llvm.x86.sse.sfence()")
+        context.e.intrinsic("x86.sse.sfence", "void")
 
     context.cleanups.append(fence)
 

@@ -29,7 +29,6 @@ from blockwright.codegen.llvm.values import (
     float_const,
     int_const,
     lane_consts,
-    suffix,
     vector,
 )
 from blockwright.ir import (
@@ -123,11 +122,7 @@ class Shifted(msgspec.Struct):
 
     def _store_part(self, c: ExprEmitter, line: Value, place: Value, which: str) -> None:
         """Store the row's lanes of its first line ("uge"), or of the line after its end ("ult")."""
-        e, name = c.e, f"llvm.masked.store.{suffix(line.type)}.p0"
-        mask = self._lanes_of_row(c, which)
-        e.module.declare_intrinsic(name, "void", f"{line.type}, ptr, {mask.type}")
-        at = f"ptr align {4 * self.lanes} {place.text}"
-        e.line(f"call void @{name}({line.typed}, {at}, {mask.typed})")
+        c.e.masked_store(line, place, 4 * self.lanes, self._lanes_of_row(c, which))
 
 
 def begin(c: ExprEmitter, loop: For) -> list[Shifted]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from blockwright.codegen.llvm import access, ffi, types
 from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.routine import routine
-from blockwright.codegen.llvm.structs import Record
+from blockwright.codegen.llvm.structs import Global, Record
 from blockwright.codegen.llvm.values import NULL, Value, int_const
 from blockwright.ir import BufferLoad, Call, DType, Expr, StringImm
 from blockwright.support import BuildError
@@ -43,10 +43,9 @@ def call(c: ExprEmitter, name: str, args: Sequence[Expr], result: DType) -> Valu
 
 def _lookup(c: ExprEmitter, name: str) -> Value:
     e, module = c.e, c.e.module
-    symbol = f"@bw.packed.{''.join(ch if ch.isalnum() else f'_{ord(ch):x}' for ch in name)}"
-    module.add_global_once(symbol, f"{symbol} = internal global ptr null, align 8")
-    slot = Value("ptr", symbol)
-    known = e.load("ptr", slot, 8, order="acquire")
+    symbol = f"bw.packed.{''.join(ch if ch.isalnum() else f'_{ord(ch):x}' for ch in name)}"
+    slot = Global(symbol, "ptr", initial="null")
+    known = slot.load(e, order="acquire")
 
     def find() -> Value:
         key, out = ffi.BYTE_ARRAY.allocate(e), e.stack(8, 8)
@@ -64,7 +63,7 @@ def _lookup(c: ExprEmitter, name: str) -> Value:
             )
             e.call("i32", "bw_raise", module.string("RuntimeError"), module.string(text))
             c.context.leave(int_const(-1, "i32"))
-        e.store(result, slot, 8, order="release")
+        slot.store(e, result, order="release")
         return result
 
     return e.choose(e.compare("ne", known, NULL), lambda: known, find)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from blockwright.codegen.llvm import ffi
 from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.module_emitter import ModuleEmitter
@@ -17,6 +19,7 @@ _POLL_NS = 50_000_000
 _SUCCESS = int_const(0, "i32")
 
 
+@functools.lru_cache(maxsize=8)
 def runtime_ir(target: Target) -> str:
     """A module of functions in C's calling convention, one copy per library.
 

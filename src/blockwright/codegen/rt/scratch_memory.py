@@ -10,6 +10,8 @@ steady state nothing is allocated.
 
 from __future__ import annotations
 
+import functools
+
 from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.module_emitter import ModuleEmitter
 from blockwright.codegen.llvm.routine import routine
@@ -33,6 +35,7 @@ _CACHE = Global("bw.scratch.slots", "ptr", count=_CLASSES * _SLOTS, align=64)
 """Pointers to cached blocks, `_SLOTS` for each logarithm of the size."""
 
 
+@functools.lru_cache(maxsize=8)
 def scratch_ir(target: Target) -> str:
     """The allocator as one LLVM module."""
     module = ModuleEmitter(target, external="")

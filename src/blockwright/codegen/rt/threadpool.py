@@ -25,6 +25,8 @@ a compare-exchange on the open gate, so a late thread never accesses a finished 
 
 from __future__ import annotations
 
+import functools
+
 from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.module_emitter import ModuleEmitter
 from blockwright.codegen.llvm.routine import routine
@@ -33,6 +35,7 @@ from blockwright.codegen.rt.threadpool_registry import entry_point, initialize
 from blockwright.target import Target
 
 
+@functools.lru_cache(maxsize=8)
 def threadpool_ir(target: Target) -> str:
     """The pool as one LLVM module; compile it position-independent and link it into a library."""
     module = ModuleEmitter(target, external="")

@@ -9,6 +9,7 @@ from blockwright.codegen.llvm import ffi
 from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.module_emitter import ModuleEmitter
 from blockwright.codegen.llvm.routine import Routine, routine
+from blockwright.codegen.llvm.structs import Global
 from blockwright.codegen.llvm.values import NULL, Value, int_const
 from blockwright.codegen.rt.ffi_calls import (
     FAILURE,
@@ -53,18 +54,14 @@ def own_table(module: ModuleEmitter) -> Value:
     return Value("ptr", "@bw.tp.table")
 
 
-def current_table(module: ModuleEmitter) -> Value:
+def current_table(module: ModuleEmitter) -> Global:
     """The variable that points to the table of the pool in use; at first, this library's."""
-    own = own_table(module)
-    module.add_global_once(
-        "@bw.tp.current", f"@bw.tp.current = internal global {own.typed}, align 8"
-    )
-    return Value("ptr", "@bw.tp.current")
+    return Global("bw.tp.current", "ptr", initial=own_table(module).text)
 
 
 def entry_point(e: FunctionEmitter, name: str) -> Value:
     """An entry point of the pool in use."""
-    table = e.load("ptr", current_table(e.module), 8, order="monotonic")
+    table = current_table(e.module).load(e, order="monotonic")
     return POOL_TABLE.at(e, table).load(name)
 
 
@@ -83,9 +80,9 @@ def initialize(e: FunctionEmitter) -> None:
             e.ret()
         winner = find.call(e)
         with e.guarded(e.compare("ne", winner, NULL)):
-            e.store(winner, current_table(e.module), 8, order="release")
+            current_table(e.module).store(e, winner, order="release")
         e.ret()
-    e.store(there, current_table(e.module), 8, order="release")
+    current_table(e.module).store(e, there, order="release")
 
 
 @routine("bw.tp.child", "void")
