@@ -43,6 +43,12 @@ def test_a_new_primitive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "mirror" in printed
 
 
+@pytest.mark.parametrize("kind", ["error-code"])
+def test_a_new_part(kind: str, tmp_path: Path) -> None:
+    """Guides to extensions whose blocks hold assertions."""
+    assert load_page(f"new-{kind}.md", tmp_path)
+
+
 def test_overlapping_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = run_page("overlapping-work.md", tmp_path, capsys)
     assert "tile = T.alloc_buffer((2, 1, 64)" in printed

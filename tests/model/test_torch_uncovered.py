@@ -188,8 +188,8 @@ class Changes(nn.Module):
 @pytest.mark.parametrize(
     ("what", "code", "line", "help"),
     [
-        ("buffer", "BW507", "self.seen.add_(x.sum(0))", "return the new value"),
-        ("input", "BW507", "x.mul_(2)", "return the new value"),
+        ("buffer", "BW512", "self.seen.add_(x.sum(0))", "return the new value"),
+        ("input", "BW512", "x.mul_(2)", "return the new value"),
         ("norm", "BW507", "self.norm(x)", "track_running_stats=True"),
         ("mode", "BW507", "training=True", "training=self.training"),
         ("type", "BW504", "self.seen.to(", "convert to another type"),

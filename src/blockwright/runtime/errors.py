@@ -1,19 +1,7 @@
 """Translate errors raised by compiled code to Blockwright's exception classes.
 
 Compiled code can raise only a kind and a message through the FFI. Its messages start with a code,
-"BW704: ...", and may end with a line "help: ...". The codes of calls:
-
-- BW701 wrong number of arguments, BW702 not a tensor or number of the expected kind
-- BW703 data type, BW704 rank or shape, BW705 device
-- BW706 not contiguous or under-aligned (callers of this package never see it: the call is repeated
-  with copies), BW707 a read-only array where a result must be written
-- BW708 a symbolic size or an index outside its range, BW709 two arguments disagree on a symbolic
-  size
-- BW719 a guard of an exported program does not hold
-- BW710 thread-pool settings, BW712 a failed assertion, BW720 out of memory
-- memory passed for results is checked like an argument that is written, named "result 1 `out`"
-- in sanitizer builds: BW713 an index outside its buffer, BW714 NaN written, BW715 an element read
-  before it is written, BW717 a buffer with a negative extent
+"BW704: ...", and may end with a line "help: ...". `support/codes.py` lists the codes (BW7xx).
 """
 
 from __future__ import annotations

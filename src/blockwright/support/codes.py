@@ -201,6 +201,7 @@ CODES: dict[str, str] = {
     "BW509": "PyTorch failed to export the model or to decompose an operator.",
     "BW510": "Guard of an exported PyTorch program that calls do not check.",
     "BW511": "Model in training mode is compiled for inference.",
+    "BW512": "In-place change of an input, a buffer or elements that share memory.",
     # ------------------------------------------------------------------------- lowering and build
     "BW600": "Program cannot be built (no more specific code).",
     "BW601": "Program is not in the flat form that code generation expects.",

@@ -35,7 +35,7 @@ _DROPOUTS = frozenset(
 def functional(program: Any) -> Any:
     """The program without in-place operators whose side effect matters.
 
-    Raises: ImporterError BW507 if one writes through a tensor whose elements share memory.
+    Raises: ImporterError BW512 if one writes through a tensor whose elements share memory.
     """
     if all(_harmless(node) for node in program.graph.nodes):
         return program
@@ -52,7 +52,7 @@ def functional(program: Any) -> Any:
 
 
 def _refuse_repeated(program: Any) -> None:
-    """Raise ImporterError BW507 if an operator writes into a tensor made by `expand`.
+    """Raise ImporterError BW512 if an operator writes into a tensor made by `expand`.
 
     PyTorch's functional form adds up the changes of all elements that share one memory location.
     """
@@ -61,7 +61,7 @@ def _refuse_repeated(program: Any) -> None:
             name = str(node.target).split(".")[1]
             raise ImporterError(
                 f"{name} changes a tensor in place whose elements share memory, as after `expand`",
-                code="BW507",
+                code="BW512",
                 help="clone the tensor before it is changed",
                 notes=(origin(node),),
             )
@@ -155,7 +155,7 @@ def _is_identity(node: Any) -> bool:
 
 
 def refuse_changes(program: Any) -> None:
-    """Raise ImporterError BW507 if a model changes an input or a buffer."""
+    """Raise ImporterError BW512 if a model changes an input or a buffer."""
     signature = program.graph_signature
     changed = {**signature.buffers_to_mutate, **signature.user_inputs_to_mutate}
     if changed:
@@ -163,7 +163,7 @@ def refuse_changes(program: Any) -> None:
         lines = [origin(node) for node in program.graph.nodes if node.name in changed]
         raise ImporterError(
             f"the model changes {', '.join(names)} in place",
-            code="BW507",
+            code="BW512",
             help="return the new value as a result of the model",
             notes=tuple(dict.fromkeys(lines)),
         )
