@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import blockwright as bw
 from blockwright import ir
 from blockwright.support import ArgumentError, BuildError
 
@@ -238,6 +239,86 @@ def test_scalars(make: Any) -> None:
     code, text = error(f, y, True, 200, 2.5)
     assert (code, text) == ("BW702", "argument 3 `small` of f: 200 does not fit int8 (-128 to 127)")
     assert error(f, y, True, 2.5, 2.5)[1].endswith("expected an integer (int8), got a float")
+
+
+INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+
+
+@pytest.fixture(scope="module")
+def scalar_functions() -> Any:
+    """One function per type, which fills an array with its scalar argument."""
+    names = [*INTEGERS, "bool", "float16", "bfloat16", "float8_e4m3fn", "float32", "float64"]
+    text = "".join(
+        f"""
+    @T.prim_func
+    def of_{name}(k: T.{name}, y: T.Buffer((2,), "{name}")):
+        for i in range(2):
+            y[i] = k
+"""
+        for name in names
+    )
+    return bw.build(bw.from_source(f"@I.ir_module\nclass Module:{text}"))
+
+
+def _filled(functions: Any, name: str, value: Any) -> Any:
+    y = np.zeros(2, ir.dtype_of(name).numpy())
+    functions[f"of_{name}"](value, y)
+    assert y[0].tobytes() == y[1].tobytes()
+    return y[0]
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integer_scalars_at_both_ends(scalar_functions: Any, name: str) -> None:
+    """Python's and NumPy's integers; the ones next to the ends are rejected with the range."""
+    low, high = int(np.iinfo(name).min), int(np.iinfo(name).max)
+    for value in (low, high, high // 2 + 1):
+        assert _filled(scalar_functions, name, value) == value
+        assert _filled(scalar_functions, name, np.dtype(name).type(value)) == value
+    for value in (low - 1, high + 1, -(2**70), 2**70):
+        with pytest.raises(ArgumentError, match=f"does not fit {name}") as caught:
+            _filled(scalar_functions, name, value)
+        assert caught.value.code == "BW702"
+    with pytest.raises(ArgumentError, match="got a float"):
+        _filled(scalar_functions, name, 1.0)
+
+
+def test_the_ffi_passes_large_unsigned_integers_as_tensors(scalar_functions: Any) -> None:
+    """The FFI's integers are signed. A program that loads the library itself passes a tensor."""
+    entry = scalar_functions.entry("of_uint64")
+    y = np.zeros(2, np.uint64)
+    entry(np.array(2**64 - 3, np.uint64), y)
+    assert y.tolist() == [2**64 - 3] * 2
+    entry(torch.tensor(2**63 + 1, dtype=torch.uint64), y)
+    assert y.tolist() == [2**63 + 1] * 2
+    entry(7, y)
+    assert y.tolist() == [7, 7]
+    for wrong, text in (
+        (np.array(1, np.int64), "BW703.*expected uint64, got int"),
+        (np.array([1], np.uint64), r"BW704.*shape \(\), got 1"),
+        (-1, "BW702.*-1 does not fit uint64"),
+        ("1", "BW702.*expected an integer"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=text):
+            entry(wrong, y)
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float8_e4m3fn", "float32", "float64"])
+def test_float_scalars(scalar_functions: Any, name: str) -> None:
+    type_ = ir.dtype_of(name).numpy().type
+    for value in (1.5, -0.0, float("nan"), float("inf"), 1e300, 3, True, 2**63, 10**30):
+        expected = type_(float(value))
+        found = _filled(scalar_functions, name, value)
+        assert found.tobytes() == expected.tobytes() or (found != found and expected != expected)
+    assert _filled(scalar_functions, name, type_(1.5)) == 1.5
+    with pytest.raises(ArgumentError, match=f"does not fit {name}"):
+        _filled(scalar_functions, name, 10**400)
+
+
+def test_bool_scalars(scalar_functions: Any) -> None:
+    for value in (True, False, np.True_, np.False_, 1, 0):
+        assert _filled(scalar_functions, "bool", value) == bool(value)
+    with pytest.raises(ArgumentError, match="2 does not fit bool"):
+        _filled(scalar_functions, "bool", 2)
 
 
 def test_scalars_may_be_sizes(make: Any) -> None:

@@ -154,6 +154,19 @@ def test_a_single_array(double: Any) -> None:
     assert torch.equal(double(x, out=None), out)
 
 
+def test_autograd_learns_of_the_writes(double: Any, pair: Any) -> None:
+    x = torch.randn(5, 4)
+    whole = torch.empty(10, 4)
+    first, second, apart = whole[:5], whole[5:], torch.empty(4, 5).T
+    version = [x._version, whole._version, apart._version]
+    double(x, out=first)
+    assert whole._version > version[1]
+    version[1] = whole._version
+    pair(x, out=(second, apart))
+    assert [x._version > version[0], whole._version > version[1]] == [False, True]
+    assert apart._version > version[2]
+
+
 def test_lists_and_tuples_stand_for_each_other(pair: Any) -> None:
     x = torch.randn(5, 4)
     out = [torch.empty(5, 4), torch.empty(5, 4)]
@@ -425,6 +438,7 @@ def test_results_that_stand_permuted(image: Any) -> None:
         np.testing.assert_array_equal(plain(picture), expected[0].numpy())
         assert torch.equal(out[1], expected[1])
         assert exe.copies == before + copies
+        assert not isinstance(picture, torch.Tensor) or picture._version > 0
 
 
 def test_other_frameworks_images_are_read_in_the_models_order(build: Any) -> None:

@@ -336,6 +336,31 @@ class TestTorch:
         assert (x[:, 1:] == 3).all()
         assert (x[:, 0] == 0).all()
 
+    def test_writes_are_counted_as_versions(
+        self, copy: NativeFunction, fill: NativeFunction
+    ) -> None:
+        """Autograd learns of a write: in place, through a view, and through a temporary copy."""
+        torch = self.torch
+        x = torch.zeros(4, 4)
+        before = x._version
+        fill(x[1:3], 1.0)
+        assert x._version > before
+        before = x._version
+        fill(x.t()[1:], 2.0)
+        assert x._version > before
+        before = x._version
+        copy(x)
+        copy(x.t())
+        assert x._version == before
+        with torch.inference_mode():
+            fill(torch.zeros(2), 1.0)  # a tensor without a version counter
+        y = torch.ones(3, requires_grad=True)
+        z = y * 1.0
+        squared = (z * z).sum()
+        fill(z.detach(), 5.0)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            squared.backward()
+
     def test_sparse(self, copy: NativeFunction) -> None:
         with pytest.raises(ArgumentError, match="sparse") as caught:
             copy(self.torch.eye(3).to_sparse())

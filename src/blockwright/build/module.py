@@ -88,7 +88,13 @@ class Module(Uncopied):
             )
         library = self.loaded()
         function = NativeFunction(
-            library.function(name), name, unit.parameters, unit.written, unit.results, library
+            library.function(name),
+            name,
+            unit.parameters,
+            unit.written,
+            unit.results,
+            library,
+            scalars=unit.scalars,
         )
         self._functions[name] = function
         return function

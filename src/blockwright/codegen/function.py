@@ -56,6 +56,7 @@ class FunctionCode(msgspec.Struct, frozen=True):
         text: the LLVM module; pipeline: its optimization pipeline.
         parameters: argument names of the entry; written: positions of the arguments it writes.
         results: names of the results that it allocates or is given memory for.
+        scalars: element types of the parameters that are scalars, by position.
     """
 
     name: str
@@ -66,6 +67,7 @@ class FunctionCode(msgspec.Struct, frozen=True):
     parameters: tuple[str, ...]
     written: tuple[int, ...]
     results: tuple[str, ...] = ()
+    scalars: dict[int, str] = {}
 
 
 def symbol_of(name: str) -> str:
@@ -136,7 +138,10 @@ def emit_function(
     parameters, results = (
         tuple(p.name.removesuffix("_handle") for p in params) for params in (inputs, outputs)
     )
-    return FunctionCode(name, symbol, entry, text, pipeline, parameters, positions, results)
+    scalars = {i: p.dtype.name for i, p in enumerate(inputs) if p not in place}
+    return FunctionCode(
+        name, symbol, entry, text, pipeline, parameters, positions, results, scalars
+    )
 
 
 def written_parameters(module: IRModule) -> dict[str, frozenset[int]]:

@@ -12,7 +12,8 @@ returns None.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -52,18 +53,21 @@ class NativeFunction(Uncopied):
         results: names of the results; memory for them may be passed after the arguments.
         library: the library of the function; keeps its memory alive, which is otherwise released.
         framework: package of the results when no argument is an array; "" for NumPy.
+        scalars: element types of the parameters that are scalars, by position, where known.
         copies: number of arguments copied so far because of their layout.
     """
 
     # Slots are cleared in this order: the function must go before the library.
     __slots__ = (
         "_call",
+        "_least_written",
         "copies",
         "framework",
         "library",
         "name",
         "parameters",
         "results",
+        "scalars",
         "written",
     )
 
@@ -76,12 +80,15 @@ class NativeFunction(Uncopied):
         results: Sequence[str] = (),
         library: object = None,
         framework: str = "",
+        scalars: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
         self._call, self.name, self.parameters = call, name, tuple(parameters)
         self.library, self.framework = library, framework
-        self.results = tuple(results)
+        self.results, self.scalars = tuple(results), dict(scalars)
         behind = range(len(parameters), len(parameters) + len(results))
         self.written = None if written is None else frozenset((*written, *behind))
+        least = 0 if self.written is None else min(self.written, default=sys.maxsize)
+        self._least_written = least  # the lowest position of an argument that is written
         self.copies = 0
 
     def __repr__(self) -> str:
@@ -107,6 +114,10 @@ class NativeFunction(Uncopied):
                     # The FFI would ignore a pending negation or released memory.
                     if not value.is_contiguous() or value.is_neg() or not value.untyped_storage():
                         break
+                elif class_ is int:
+                    if not -_BEYOND <= value < _BEYOND:
+                        break
+                    continue
                 elif class_ not in _SIMPLE:
                     _find_torch()
                     break
@@ -114,6 +125,8 @@ class NativeFunction(Uncopied):
                     continue
                 kind = kind or class_
             else:
+                if len(args) > self._least_written:
+                    self._announce_writes(args)
                 result = self._call(*args)
                 if type(result) is kind or result is None:
                     return result
@@ -177,6 +190,7 @@ class NativeFunction(Uncopied):
                 require_distinct(value, self._label(index))
         if back and self._is_result(len(args) - 1):
             require_apart(self._written_memory(args), self._label)
+        self._announce_writes(args)
         try:
             result = self._call(*ready)
         except BufferError as error:
@@ -194,6 +208,18 @@ class NativeFunction(Uncopied):
         for original, copy in back:
             write_back(original, copy)
         return result if result is None else converted(result, kind or self._usual_kind())
+
+    def _announce_writes(self, args: Sequence[Any]) -> None:
+        """Increment the version counters of the torch tensors that the call writes.
+
+        Autograd compares them to find out that a tensor that it saved has been changed.
+        """
+        if _torch_tensor is None:
+            return
+        count = len(args)
+        for index in range(count) if self.written is None else self.written:
+            if index < count and isinstance(args[index], _torch_tensor):
+                _increment_version(args[index])
 
     def _is_result(self, index: int) -> bool:
         return bool(self.results) and index >= len(self.parameters)
@@ -244,15 +270,25 @@ class NativeFunction(Uncopied):
         )
 
     def _number(self, index: int, value: Any) -> Any:
-        """Convert a number to a type that the FFI accepts."""
-        number: Any = cast("Any", value).item() if isinstance(value, np.generic) else value
-        if isinstance(number, int) and not -(2**63) <= number < 2**63:
+        """Convert a number to a type that the FFI accepts: float or a signed integer of 64 bits.
+
+        Larger integers are passed as a float, or as an array without axes for a uint64.
+        """
+        number: Any = value
+        if isinstance(value, np.generic):  # those of extension types convert to themselves
+            special = number.dtype.name in DLPACK_KINDS
+            number = float(number) if special else number.item()
+        if isinstance(number, int) and not -_BEYOND <= number < _BEYOND:
+            type_ = self.scalars.get(index, "")
+            if type_ == "uint64" and 0 < number < 2 * _BEYOND:
+                return np.array(number, np.uint64)
+            if "float" in type_ and abs(number) < _LARGEST:
+                return float(number)
             raise ArgumentError(
-                f"{self._label(index)} is {number_text(number)}, which does not fit int64, the "
-                "type of integers in calls",
+                f"{self._label(index)} is {number_text(number)}, which does not fit "
+                f"{type_ or 'int64, the type of integers in calls'}",
                 code="BW702",
-                help="for a parameter of a float type pass a float; a program reads larger "
-                "integers from an array of one element",
+                help="pass a number in range",
             )
         return number
 
@@ -327,15 +363,20 @@ class NativeFunction(Uncopied):
         return f"argument {index + 1}{name} of {self.name}"
 
 
-_SIMPLE = frozenset((bool, int, float))
+_BEYOND = 1 << 63
+_LARGEST = 1 << 1023  # Python's conversion to float fails from 2^1024 on
+_SIMPLE = frozenset((bool, float))
 _numpy_array = np.ndarray  # a global is faster: calls of small models take about a microsecond
 _torch_tensor: Any = None
 _torch_parameter: Any = None
+_increment_version: Any = None
 
 
 def _find_torch() -> None:
     """Look up torch's classes once torch is loaded; this package never imports it."""
-    global _torch_tensor, _torch_parameter
+    global _torch_tensor, _torch_parameter, _increment_version
     torch: Any = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "Tensor"):
-        _torch_tensor, _torch_parameter = torch.Tensor, torch.nn.Parameter
+        classes = torch.Tensor, torch.nn.Parameter
+        increment = torch.autograd.graph.increment_version
+        _torch_tensor, _torch_parameter, _increment_version = *classes, increment

@@ -163,7 +163,7 @@ class Checker:
             self.require(
                 e.compare("sge", value, int_const(0)),
                 "BW702",
-                f"%lld does not fit {dtype}",
+                f"%lld does not fit {dtype} ({dtype.min_value} to {dtype.max_value})",
                 "pass a number in range",
                 value,
             )

@@ -163,10 +163,32 @@ class _Entry:
             whole = e.convert("sitofp", packed.load("value"), "double")
             value = e.select(real, packed.load("value", type_="double"), whole)
             return types.cast(e, value, DType("float", 64), dtype)
-        self.check.kind(kind, (ffi.INT, ffi.BOOL), f"an integer ({dtype})", slot)
+        if dtype.name == "uint64":
+            tensor = e.compare(
+                "ne", e.call_local("ptr", "bw_tensor_of", slot), Value("ptr", "null")
+            )
+            return e.choose(
+                tensor, lambda: self._element(slot, param), lambda: self._integer(slot, param)
+            )
+        return self._integer(slot, param)
+
+    def _integer(self, slot: Value, param: Var) -> Value:
+        """A scalar argument that is passed as a number."""
+        e, dtype = self.e, param.dtype
+        packed = ANY.at(e, slot)
+        allowed = (ffi.INT, ffi.BOOL)
+        self.check.kind(packed.load("type"), allowed, f"an integer ({dtype})", slot)
         wide = packed.load("value")
         self.check.fits(wide, dtype)
         return types.cast(e, wide, DType("int", 64), dtype)
+
+    def _element(self, slot: Value, param: Var) -> Value:
+        """A scalar argument that is passed as a tensor without axes: the FFI's integers are signed,
+        so it has no other form for those from 2^63."""
+        buffer = Buffer(_name(param), param.dtype, ())
+        tensor, extents = self.check.tensor(slot, buffer)
+        data = self.check.data(tensor, extents, buffer)
+        return self.e.load(types.memory_type(param.dtype), data, param.dtype.nbytes)
 
     def _overlap(self) -> None:
         """Check that written memory does not overlap any other argument."""
