@@ -118,3 +118,48 @@ def test_stores_of_concurrent_iterations_are_apart(name: str) -> None:
     program = bw.from_source(HEAD + VALID[name].lstrip("\n"))
     bw.validate(program)
     bw.interpret(program, np.ones((3, 4), "float32"), np.ones((3, 4), "float32"))
+
+
+DATA = {
+    "condition": ("if X[{i}, 0] > 0.0:", "Y[0, 0] = X[{i}, 1]"),
+    "condition and index": ("if X[{i}, 0] > 0.0:", "Y[0, {i}] = X[{i}, 1]"),
+    "count": ("for k in range(T.Cast('int32', X[{i}, 0])):", "Y[0, 0] = X[{i}, 1]"),
+    "index": ("if {i} >= 0:", "Y[0, T.Cast('int32', X[{i}, 0])] = X[{i}, 1]"),
+    "neighbor": ("if X[{i}, 0] > 0.0:", "Y[{i}, 0] = Y[T.max({i} - 1, 0), 0]"),
+    "certain": ("if {i} >= 0:", "Y[0, 0] = X[{i}, 1]"),
+}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_data_decides_the_same_for_stores_and_blocks(name: str) -> None:
+    """What depends on data is neither proved nor refuted, and found by the interpreter."""
+    around, store = DATA[name]
+    raw = f"""
+    for i in T.parallel(3):
+        {around.format(i="i")}
+            {store.format(i="i")}
+"""
+    block = f"""
+    for i in T.parallel(3):
+        with T.block("b"):
+            v = T.axis.spatial(3, i)
+            {around.format(i="v")}
+                {store.format(i="v")}
+"""
+    verdicts: list[str] = []
+    for body in (raw, block):
+        program = bw.from_source(HEAD + body.lstrip("\n"))
+        try:
+            bw.validate(program)
+            verdicts.append("")
+        except bw.ValidationError as error:
+            verdicts.append(error.code)
+        ones = np.ones((3, 4), "float32")
+        try:
+            bw.interpret(program, ones, ones.copy())
+            verdicts.append("")
+        except bw.InterpretError as error:
+            verdicts.append(error.code)
+    races = "" if name == "condition and index" else "BW756"
+    certain = "BW240" if name == "certain" else ""
+    assert verdicts == [certain, races] * 2

@@ -17,11 +17,12 @@ from collections.abc import Sequence
 from blockwright.codegen.abi.checks import Checker, extent_text, plain
 from blockwright.codegen.abi.results import LentResults
 from blockwright.codegen.abi.symbols import Symbols
+from blockwright.codegen.abi.tensors import tensor_of
 from blockwright.codegen.llvm import ffi, types
 from blockwright.codegen.llvm.emitter import FunctionEmitter
 from blockwright.codegen.llvm.ffi import ANY, SYMBOL_PREFIX, TENSOR_OBJECT
 from blockwright.codegen.llvm.module_emitter import ModuleEmitter
-from blockwright.codegen.llvm.values import Value, int_const
+from blockwright.codegen.llvm.values import NULL, Value, int_const
 from blockwright.graph.calling_convention import CallingConvention, calling_convention
 from blockwright.ir import (
     Buffer,
@@ -164,11 +165,9 @@ class _Entry:
             value = e.select(real, packed.load("value", type_="double"), whole)
             return types.cast(e, value, DType("float", 64), dtype)
         if dtype.name == "uint64":
-            tensor = e.compare(
-                "ne", e.call_local("ptr", "bw_tensor_of", slot), Value("ptr", "null")
-            )
+            is_tensor = e.compare("ne", tensor_of.call(e, slot), NULL)
             return e.choose(
-                tensor, lambda: self._element(slot, param), lambda: self._integer(slot, param)
+                is_tensor, lambda: self._element(slot, param), lambda: self._integer(slot, param)
             )
         return self._integer(slot, param)
 
