@@ -10,7 +10,7 @@ import pytest
 import blockwright as bw
 from blockwright import ir
 from blockwright.analysis.access.tree import Tree
-from blockwright.analysis.dataflow.block_kinds import BlockKind, Siblings
+from blockwright.analysis.dataflow.block_kinds import BlockKind, BlockKinds
 from blockwright.schedule import Schedule
 from blockwright.support import ScheduleError
 from blockwright.testing import assert_same_meaning
@@ -113,7 +113,7 @@ def test_a_fused_sum_takes_the_first_step() -> None:
     sch.split(sch.fuse(*loops(sch)), [None, 5])
     block = next(b for b in ir.blocks(sch.func.body) if b.name == "C")
     tree = Tree(sch.func)
-    assert Siblings(tree, tree.blocks[0]).kind(block) is BlockKind.REDUCTION
+    assert BlockKinds(tree, tree.blocks[0]).kind(block) is BlockKind.REDUCTION
 
 
 def test_a_reduction_over_no_elements_is_one() -> None:

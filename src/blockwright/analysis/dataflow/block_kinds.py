@@ -1,4 +1,4 @@
-"""Relations and kinds of the blocks inside a scope block, derived from signatures alone.
+"""Kinds of the blocks inside a scope block, derived from signatures.
 
 Definitions (TensorIR paper, section 3, and the schedule rules built on it):
 
@@ -9,37 +9,25 @@ Definitions (TensorIR paper, section 3, and the schedule rules built on it):
   reduction iterators; outer loops that drive no reduction iterator may recompute elements, starting
   again from the initial value;
 - an *update* is a reduction initialized by an earlier block.
-
-If several blocks write a buffer, a block is a producer only for readers that may read, as far as
-boxes can show, something that it writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 from functools import cached_property
 
 from blockwright import ir
-from blockwright.analysis.access.regions import reads_elsewhere, relax_region
+from blockwright.analysis.access.regions import reads_elsewhere
 from blockwright.analysis.access.tree import Tree
 from blockwright.analysis.canonical.control_reads import Loaded, loaded_around
 from blockwright.analysis.canonical.memory import memory_roots
+from blockwright.analysis.dataflow.dependences import Dependences
 from blockwright.analysis.dataflow.independence import drives_sums, shared_writes
 from blockwright.analysis.dataflow.memo import FlowMemo, around
-from blockwright.analysis.dataflow.overlap import (
-    apart,
-    apart_along_an_axis,
-    interleaved,
-    plainly_apart,
-)
-from blockwright.analysis.facts import symbols_of
+from blockwright.analysis.dataflow.overlap import apart
 from blockwright.analysis.reduction.first_steps import takes_first_step
-from blockwright.arith import Analyzer, IterMapResult, detect_iter_map, is_bijective
+from blockwright.arith import IterMapResult, detect_iter_map, is_bijective
 from blockwright.arith.condition import conjuncts
-
-_MANY = 5
-"""Number of writers of a buffer from which they are compared all at once instead of pairwise."""
 
 
 class BlockKind(Enum):
@@ -51,128 +39,25 @@ class BlockKind(Enum):
     OTHER = "other"
 
 
-class Siblings:
-    """Producers, consumers and kinds of the blocks directly inside `block`.
-
-    Args:
-        tree: the function.
-        block: the scope; its children are analyzed.
-        memo: cached results; may be shared by functions that state the same sizes.
-        initial: analyze the blocks of the init statement instead, which are not siblings of those
-            of the body, because they do not run in every instance.
-    """
+class BlockKinds(Dependences):
+    """Kinds of the blocks directly inside `block`; arguments are those of `Dependences`."""
 
     def __init__(
         self, tree: Tree, block: ir.Block, memo: FlowMemo | None = None, *, initial: bool = False
     ) -> None:
-        self.tree = tree
-        self.memo = FlowMemo() if memo is None else memo
-        self.block = block
-        self.part = block.init if initial and block.init is not None else block.body
-        self.blocks = tree.child_blocks(self.part if initial else block)
-        self.position = {b: i for i, b in enumerate(self.blocks)}
-        self.writers: dict[ir.Buffer, list[ir.Block]] = {}
-        self.readers: dict[ir.Buffer, list[ir.Block]] = {}
-        for child in self.blocks:
-            for region in child.writes:
-                self.writers.setdefault(region.buffer, []).append(child)
-            for region in child.reads:
-                self.readers.setdefault(region.buffer, []).append(child)
+        super().__init__(tree, block, memo, initial=initial)
         self._kinds: dict[ir.Block, tuple[BlockKind, str]] = {}
-        self._apart: dict[ir.Buffer, bool] = {}
-        self._boxes: dict[tuple[ir.Block, ir.BufferRegion], ir.BufferRegion] = {}
-
-    @cached_property
-    def sizes(self) -> frozenset[ir.Var]:
-        """Symbols of the program."""
-        return frozenset(symbols_of(self.tree.func))
 
     @cached_property
     def _loaded(self) -> Loaded:
         return loaded_around(self.tree.func)
 
-    # ------------------------------------------------------------------ relations
-    def producers(self, block: ir.Block) -> list[ir.Block]:
-        """Blocks before `block` that write something it reads, in program order."""
-        result = {w for r in block.reads for w in self.writers_before(block, r)}
-        return sorted(result, key=self.position.__getitem__)
-
-    def consumers(self, block: ir.Block) -> list[ir.Block]:
-        """Blocks after `block` that read something it writes, in program order."""
-        here = self.position[block]
-        result = {
-            c
-            for r in block.writes
-            for c in self.readers.get(r.buffer, ())
-            if self.position[c] > here and self._meets(block, c, r.buffer)
-        }
-        return sorted(result, key=self.position.__getitem__)
-
-    def carried_readers(self, block: ir.Block) -> list[ir.Block]:
-        """Loop-carried readers of `block`, in program order.
-
-        These precede `block` in a shared loop and may read what it wrote in an earlier iteration.
-        """
-        here = self.position[block]
-        result = {
-            c
-            for r in block.writes
-            for c in self.readers.get(r.buffer, ())
-            if self.position[c] < here
-            and self.tree.common_loops(c, block)
-            and self._meets(block, c, r.buffer)
-        }
-        return sorted(result, key=self.position.__getitem__)
-
-    def writers_before(self, block: ir.Block, read: ir.BufferRegion) -> list[ir.Block]:
-        """Blocks before `block` that may write a part of what it reads, in program order."""
-        here = self.position[block]
-        return [
-            w
-            for w in self.writers.get(read.buffer, ())
-            if self.position[w] < here and self._meets(w, block, read.buffer)
-        ]
-
-    def _meets(self, writer: ir.Block, reader: ir.Block, buffer: ir.Buffer) -> bool:
-        """Whether a block may read what another one writes.
-
-        The only writer of a buffer is the producer of all its readers, even if they read beyond
-        what it writes; regions are compared only if there are several writers.
-        """
-        if len(self.writers[buffer]) == 1:
-            return True
-        pair = [*self._place(writer), *self._place(reader), buffer]
-        apart = self.memo.answer(
-            "apart",
-            pair,
-            lambda: self.apart(
-                (writer, self._region(writer.writes, buffer)),
-                (reader, self._region(reader.reads, buffer)),
-            ),
-        )
-        return not apart
-
-    def is_output(self, block: ir.Block) -> bool:
-        """Whether the block writes a buffer that outlives the scope."""
-        own = set(self.block.alloc_buffers)
-        return any(region.buffer not in own for region in block.writes)
-
-    # ------------------------------------------------------------------ kinds
     def kind(self, block: ir.Block) -> BlockKind:
         return self._classify(block)[0]
 
     def kind_alone(self, block: ir.Block) -> BlockKind:
         """Kind of the block if it were the only writer of its buffers."""
         return self._find_kind_alone(block)[0]
-
-    def writes_last(self, block: ir.Block) -> bool:
-        """Whether all other blocks that may write the same elements come before it."""
-        return all(
-            self.position[other] <= self.position[block]
-            or self.disjoint(block, other, region.buffer)
-            for region in block.writes
-            for other in self.writers[region.buffer]
-        )
 
     def why_other(self, block: ir.Block) -> str:
         """Why a block is neither complete nor a reduction."""
@@ -327,52 +212,6 @@ class Siblings:
                     return f"block {other.name} also writes {region.buffer.name}"
         return ""
 
-    def _all_apart(self, buffer: ir.Buffer) -> bool:
-        """Whether constant bounds along one axis show that many writers of a buffer are disjoint.
-
-        Checked before pairs are compared, because a concatenation may have hundreds of parts.
-        """
-        result = self._apart.get(buffer)
-        if result is None:
-            writers = self.writers[buffer]
-            regions = [self._region(w.writes, buffer) for w in writers]
-            result = len(writers) >= _MANY and apart_along_an_axis(
-                [self._whole(w, region) for w, region in zip(writers, regions, strict=True)]
-            )
-            self._apart[buffer] = result
-        return result
-
-    def disjoint(self, a: ir.Block, b: ir.Block, buffer: ir.Buffer) -> bool:
-        """Whether two blocks provably write different parts of a buffer."""
-        return self.apart(*((x, self._region(x.writes, buffer)) for x in (a, b)))
-
-    def apart(self, *sides: tuple[ir.Block, ir.BufferRegion]) -> bool:
-        """Whether two blocks, over all their instances, access different parts of a buffer."""
-        if plainly_apart(*(self._whole(block, region) for block, region in sides)):
-            return True  # fast path: this is queried for every pair of writers
-        places = [node for block, region in sides for node in (*self._place(block), region)]
-        return self.memo.answer("apart", places, lambda: self._find_apart(sides))
-
-    def _find_apart(self, sides: Sequence[tuple[ir.Block, ir.BufferRegion]]) -> bool:
-        analyzer = self.memo.facts(self.tree, self.block.body)
-        first, second = (self._whole(block, region) for block, region in sides)
-        (_, a), (_, b) = sides
-        return apart(first, second, analyzer) or interleaved(a, b, analyzer)
-
-    def _whole(self, block: ir.Block, region: ir.BufferRegion) -> ir.BufferRegion:
-        """Bounding box of a region over all instances of a block."""
-        key = (block, region)
-        result = self._boxes.get(key)
-        if result is None:
-            result = self._boxes[key] = self.memo.answer(
-                "whole",
-                [*self._place(block), region],
-                lambda: self.region_under(
-                    (), block, region, self.memo.facts(self.tree, self.block.body)
-                ),
-            )
-        return result
-
     def not_affine(self, block: ir.Block) -> tuple[str, ...]:
         """Why the iterators of a block are not bound by an iterator map; empty if they are."""
         return self._bindings(block).errors
@@ -383,14 +222,6 @@ class Siblings:
 
     def _bindings(self, block: ir.Block) -> IterMapResult:
         return self.memo.answer("affine", self._place(block), lambda: self._affinity(block))
-
-    def _place(self, block: ir.Block) -> list[ir.Node]:
-        """Nodes that determine what a block does in its context; used as memo key."""
-        realize = self.tree.realize(block)
-        result: list[ir.Node] = [realize, *self.tree.deciding(realize, self.block)]
-        for loop in self.tree.loops_above(block):
-            result += (loop.loop_var, loop.min, loop.extent)
-        return result
 
     def _affinity(self, block: ir.Block) -> IterMapResult:
         realize = self.tree.realize(block)
@@ -428,54 +259,3 @@ class Siblings:
             if not inner or any(ir.uses_var(e, inner[0].loop_var) for e in reducing):
                 return None
         return None
-
-    def region_under(
-        self,
-        common: Iterable[ir.For],
-        block: ir.Block,
-        region: ir.BufferRegion,
-        analyzer: Analyzer,
-        tight: bool = True,
-    ) -> ir.BufferRegion:
-        """A signature region with all loops of the block except the common ones eliminated.
-
-        `tight`: the box is restricted by the block's predicate; otherwise it covers all iterations.
-        """
-        realize = self.tree.realize(block)
-        fixed = set(common)
-        domains = {f.loop_var: f.dom for f in self.tree.loops_above(block) if f not in fixed}
-        binding = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)}
-        outer = ir.substitute(region, binding)
-        loose = not tight or ir.is_const_int(realize.predicate)
-        predicate = None if loose else realize.predicate
-        if names := self._named(block, fixed):
-            outer = _without_loads(ir.substitute(outer, names))
-            predicate = None if predicate is None else ir.substitute(predicate, names)
-        outer = ir.BufferRegion(region.buffer, outer.region)
-        return relax_region(outer, domains, analyzer, predicate)
-
-    def _named(self, block: ir.Block, fixed: Collection[ir.For] = ()) -> dict[ir.Var, ir.Expr]:
-        """Let-bound values around a block, inside the fixed loops; they vary between instances."""
-        result: list[ir.LetStmt] = []
-        for above in self.tree.ancestors(self.tree.realize(block)):
-            if above is self.block or above in fixed:
-                break
-            if isinstance(above, ir.LetStmt):
-                result.append(above)
-        values: dict[ir.Var, ir.Expr] = {}
-        for let in reversed(result):
-            values[let.var] = ir.substitute(let.value, values)
-        return values
-
-    @staticmethod
-    def _region(regions: tuple[ir.BufferRegion, ...], buffer: ir.Buffer) -> ir.BufferRegion:
-        return next(r for r in regions if r.buffer is buffer)
-
-
-def _without_loads(region: ir.BufferRegion) -> ir.BufferRegion:
-    """The region with data-dependent dimensions replaced by whole ones."""
-    ranges = [
-        whole if any(isinstance(n, ir.BufferLoad) for n in ir.walk(rng)) else rng
-        for rng, whole in zip(region.region, ir.full_region(region.buffer).region, strict=True)
-    ]
-    return region.replace(region=tuple(ranges))

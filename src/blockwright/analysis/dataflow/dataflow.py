@@ -15,7 +15,7 @@ from blockwright import ir
 from blockwright.analysis.access.regions import clip_region
 from blockwright.analysis.access.store_coverage import fill_box, stores_fill
 from blockwright.analysis.access.tree import Tree, child_stmts
-from blockwright.analysis.dataflow.block_kinds import BlockKind, Siblings
+from blockwright.analysis.dataflow.block_kinds import BlockKind, BlockKinds
 from blockwright.analysis.dataflow.independence import corner, drives_sums, fills, write_apart
 from blockwright.analysis.dataflow.memo import FlowMemo
 from blockwright.analysis.dataflow.overlap import Made, covered_in_cases
@@ -23,7 +23,7 @@ from blockwright.arith import Analyzer, jointly_cover
 from blockwright.arith.condition import conjuncts
 
 
-class BlockScope(Siblings):
+class BlockScope(BlockKinds):
     """Producers, consumers and kinds of the blocks directly inside `block`, and read coverage.
 
     Args:

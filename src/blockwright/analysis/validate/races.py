@@ -15,11 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from blockwright import ir
 from blockwright.analysis.dataflow.accesses import ConditionalAccess, definite_accesses
-from blockwright.analysis.dataflow.byte_ranges import Bytes, MemoryNames
 from blockwright.analysis.dataflow.contexts import BlockContext, LoopLevel, leaf_contexts
 from blockwright.analysis.dataflow.counterexample import (
     DependsOnMore,
@@ -29,6 +26,7 @@ from blockwright.analysis.dataflow.counterexample import (
     sizes_to_try,
     value_of,
 )
+from blockwright.analysis.dataflow.elements import Element, MemoryNames, element_text
 from blockwright.analysis.kernels import BLOCK_AXES, shares
 from blockwright.analysis.reduction.cross_thread import (
     combine_lanes,
@@ -40,11 +38,8 @@ from blockwright.analysis.reduction.cross_thread import (
 from blockwright.analysis.validate.violation import Violation
 
 _FEW = 1 << 8  # instances evaluated inside one iteration of the loop
-Place = tuple[int, ...]
-_Element = tuple[ir.Buffer, Place]
 _AT_ONCE = (ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED)
 _allocates: ir.Rare[ir.Allocate] = ir.Rare(ir.Allocate)
-_BYTE = -1  # marks the position of a byte: no element has a negative index
 
 
 def runs_at_once(func: ir.PrimFunc) -> bool:
@@ -149,7 +144,7 @@ class _Loop:
 
     def _met(self, known: Env, iterations: Sequence[int], last: bool = False) -> Violation | None:
         """A race between two of the given iterations, or None."""
-        before: dict[_Element, dict[tuple[str, int], tuple[BlockContext, int]]] = {}
+        before: dict[Element, dict[tuple[str, int], tuple[BlockContext, int]]] = {}
         for number in dict.fromkeys(iterations):
             here = self._touched({**known, self.level.var: number}, last)
             met = [
@@ -160,8 +155,8 @@ class _Loop:
                 if self._conflict(how, context, other, partner)
             ]
             if met:
-                then, (buffer, place), block_contexts = min(met, key=lambda m: (m[0], m[1][1]))
-                return self._problem(then, number, (buffer, place, block_contexts))
+                then, element, users = min(met, key=lambda m: (m[0], m[1][1]))
+                return self._problem(then, number, element, users)
             for element, mine in here.items():
                 earlier = before.setdefault(element, {})
                 for how, context in mine.items():
@@ -180,14 +175,17 @@ class _Loop:
         return "write" in (how, other) or (how != other and "atomic" in (how, other))
 
     def _problem(
-        self, one: int, other: int, met: tuple[ir.Buffer, Place, tuple[BlockContext, BlockContext]]
+        self,
+        one: int,
+        other: int,
+        element: Element,
+        users: tuple[BlockContext, BlockContext],
     ) -> Violation:
-        buffer, place, block_contexts = met
         return Violation(
             "BW240",
             f"iterations {one} and {other} of {self._name()} run "
-            f"concurrently and both access {_shown(buffer, place)}, not only reading",
-            (self.level.stmt, *dict.fromkeys(v.realize for v in block_contexts)),
+            f"concurrently and both access {element_text(element)}, not only reading",
+            (self.level.stmt, *dict.fromkeys(v.realize for v in users)),
             "let iterations access different elements, run the loop serially, give "
             "each its own buffer, or use atomic updates",
         )
@@ -245,13 +243,13 @@ class _Loop:
         ]
         return all(any(x.stmt is self.level.stmt for x in v.path) for v in users)
 
-    def _touched(self, known: Env, last: bool) -> dict[_Element, dict[str, BlockContext]]:
+    def _touched(self, known: Env, last: bool) -> dict[Element, dict[str, BlockContext]]:
         """Map from element to how it is accessed and by which block, for one iteration.
 
         `last`: whether the surrounding loops, and the other axes of the launch, are in their last
             iteration instead of their first.
         """
-        result: dict[_Element, dict[str, BlockContext]] = {}
+        result: dict[Element, dict[str, BlockContext]] = {}
         if self._followed is None:
             self._followed = self._relevant()
         ran: dict[Any, Instances | None] = {}  # most accesses of a block share this
@@ -259,11 +257,10 @@ class _Loop:
             key = context.order, access.spans, access.guards
             if key not in ran:
                 ran[key] = self._ran(context, access, known, last)
-            held = self.names.bytes(access.buffer, access.indices)
-            buffer = access.buffer if held is None else held.buffer
-            for place in self._places(access, held, context, ran[key]):
+            rows = ran[key]
+            for element in () if rows is None else self.names.elements(access, context, rows):
                 self._found.add(k)
-                result.setdefault((buffer, place), {}).setdefault(access.how, context)
+                result.setdefault(element, {}).setdefault(access.how, context)
         return result
 
     def _relevant(self) -> list[tuple[BlockContext, ConditionalAccess]]:
@@ -299,32 +296,6 @@ class _Loop:
                 start = ir.add(start, ir.sub(ir.maximum(level.extent, one), one))
             spans.append(VarRange(level.var, start, one))
         return _rows(context, access, spans, known)
-
-    @staticmethod
-    def _places(
-        access: ConditionalAccess, held: Bytes | None, context: BlockContext, rows: Instances | None
-    ) -> list[Place]:
-        """Accessed elements, or bytes for memory that has several names."""
-        if rows is None:
-            return []
-        indices = access.indices if held is None else (context.resolved(held.first),)
-        try:
-            columns = [np.broadcast_to(value_of(i, rows.env), (rows.rows,)) for i in indices]
-        except DependsOnMore:
-            return []
-        if not columns:
-            return [()] if rows.rows else []
-        lists: list[list[int]] = [column.astype(np.int64).tolist() for column in columns]
-        if held is not None:
-            return sorted({(_BYTE, first + k) for first in lists[0] for k in range(held.size)})
-        return sorted(set(zip(*lists, strict=True)))
-
-
-def _shown(buffer: ir.Buffer, place: Place) -> str:
-    """Text for an element, or for a byte of memory that has several names."""
-    if place[:1] == (_BYTE,):
-        return f"byte {place[1]} of {buffer.name}"
-    return f"{buffer.name}[{', '.join(map(str, place))}]"
 
 
 def _rows(

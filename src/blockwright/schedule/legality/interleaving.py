@@ -7,29 +7,13 @@ iteration. The check runs on the program with shared loops, and its result holds
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 
-import msgspec
-
 from blockwright import ir
-from blockwright.analysis import BlockKind, BlockScope
-from blockwright.analysis.dataflow.overlap import apart
-from blockwright.arith import Analyzer
+from blockwright.analysis import BlockKind
+from blockwright.analysis.dataflow.dependences import Boxes, Conflict, conflicts
 from blockwright.schedule.engine.state import StepState
-
-_Boxes = dict[tuple[ir.Block, ir.BufferRegion], ir.BufferRegion]
-"""(block, region) → bounding box; a cache shared by all pairs of blocks."""
-
-
-class _Conflict(msgspec.Struct, frozen=True):
-    """Two blocks of different groups that access one buffer, at least one of them writing."""
-
-    kind: str  # dependence from first to second: "flow", "anti" or "output"
-    first: ir.Block
-    second: ir.Block
-    mine: ir.BufferRegion  # accessed by the first
-    theirs: ir.BufferRegion  # accessed by the second
 
 
 def require_turns(
@@ -68,7 +52,7 @@ def require_turns(
                     )
 
 
-def _merge_less(conflict: _Conflict) -> str:
+def _merge_less(conflict: Conflict) -> str:
     """Help: alternatives to merging the loops of two blocks."""
     name = conflict.mine.buffer.name
     less = f"merge only loops further outside, whose iterations use separate elements of {name}"
@@ -85,7 +69,7 @@ def meet(state: StepState, a: ir.Block, b: ir.Block, at: ir.Stmt) -> bool:
     within one iteration of the loops around the statement `at`."""
     flow, outer = state.flow_at(at), state.tree.loops_above(at)
     analyzer = state.analyzer(at)
-    return any(not _elsewhere(flow, outer, c, analyzer, {}) for c in _conflicts(a, b))
+    return any(not flow.apart_within(outer, c, analyzer) for c in conflicts(a, b))
 
 
 class _Order:
@@ -96,16 +80,16 @@ class _Order:
         self.flow = shared.flow_at(loops[0])
         self.outer = shared.tree.loops_above(loops[0])
         self.analyzer = shared.analyzer(loops[0])
-        self.boxes: _Boxes = {}
+        self.boxes: Boxes = {}
 
-    def problem(self, first: ir.Block, second: ir.Block) -> _Conflict | None:
+    def problem(self, first: ir.Block, second: ir.Block) -> Conflict | None:
         """The first loop-carried conflict of two blocks."""
-        return next((c for c in _conflicts(first, second) if not self._kept(c)), None)
+        return next((c for c in conflicts(first, second) if not self._kept(c)), None)
 
-    def _kept(self, conflict: _Conflict) -> bool:
+    def _kept(self, conflict: Conflict) -> bool:
         """Whether the conflict keeps its order, because it is not loop-carried."""
         first, second = conflict.first, conflict.second
-        if _elsewhere(self.flow, self.outer, conflict, self.analyzer, self.boxes):
+        if self.flow.apart_within(self.outer, conflict, self.analyzer, self.boxes):
             return True
         if conflict.kind == "flow":  # reads are covered in the same iteration, and values final
             stays = self.flow.final(first, conflict.mine, self.loops)
@@ -129,31 +113,3 @@ class _Order:
         return all(
             ir.is_const_int(f.extent, 1) or self.flow.separates(f, block) for f in self.loops
         )
-
-
-def _elsewhere(
-    flow: BlockScope,
-    outer: Sequence[ir.For],
-    conflict: _Conflict,
-    analyzer: Analyzer,
-    known: _Boxes,
-) -> bool:
-    """Whether the accesses of two blocks are disjoint over all loops inside `outer`."""
-    sides = (conflict.first, conflict.mine), (conflict.second, conflict.theirs)
-    for side in sides:
-        if side not in known:
-            known[side] = flow.region_under(outer, *side, analyzer)
-    return apart(known[sides[0]], known[sides[1]], analyzer)
-
-
-def _conflicts(first: ir.Block, second: ir.Block) -> Iterator[_Conflict]:
-    cases = (
-        ("flow", first.writes, second.reads),
-        ("anti", first.reads, second.writes),
-        ("output", first.writes, second.writes),
-    )
-    for kind, left, right in cases:
-        for mine in left:
-            for theirs in right:
-                if mine.buffer is theirs.buffer:
-                    yield _Conflict(kind, first, second, mine, theirs)

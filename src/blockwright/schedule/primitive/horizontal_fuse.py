@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import ClassVar
 
 from blockwright import ir
-from blockwright.analysis.dataflow.overlap import apart
+from blockwright.analysis.dataflow.dependences import Boxes, conflicts
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.handle import LoopRV
 from blockwright.schedule.engine.record import Primitive, Returns
@@ -186,20 +187,18 @@ def _independent(state: StepState, loops: list[ir.For], between: list[ir.Stmt]) 
     outer = state.tree.loops_above(loops[0])
     analyzer = state.analyzer(loops[0])
 
-    def boxes(block: ir.Block, writes: bool) -> list[ir.BufferRegion]:
-        regions = block.writes if writes else (*block.reads, *block.writes)
-        return [flow.region_under(outer, block, r, analyzer) for r in regions]
-
+    boxes: Boxes = {}
     for k, group in enumerate(groups):
-        for a in group:
-            for b in (b for other in groups[:k] + groups[k + 1 :] for b in other):
-                for x in boxes(a, writes=True):
-                    for y in boxes(b, writes=False):
-                        if x.buffer is y.buffer and not apart(x, y, analyzer):
-                            state.fail(
-                                f"block {b.name} uses {x.buffer.name}, which block "
-                                f"{a.name} writes: their loops depend on one another",
-                                code="BW372",
-                                guilty=[*map(state.tree.realize, (a, b))],
-                                help="fuse loops whose blocks use different buffers",
-                            )
+        others = [b for other in groups[:k] + groups[k + 1 :] for b in other]
+        for a, b in itertools.product(group, others):
+            for conflict in conflicts(a, b):
+                if conflict.kind == "anti":  # the other order of the two finds it
+                    continue
+                if not flow.apart_within(outer, conflict, analyzer, boxes):
+                    state.fail(
+                        f"block {b.name} uses {conflict.mine.buffer.name}, which block "
+                        f"{a.name} writes: their loops depend on one another",
+                        code="BW372",
+                        guilty=[*map(state.tree.realize, (a, b))],
+                        help="fuse loops whose blocks use different buffers",
+                    )
