@@ -360,7 +360,7 @@ REDUCTION: dict[str, Case] = {
         SHARED, lambda s: s.rfactor(loop(s, "C", 0), 0), "BW310", "exactly one block below"),
     "rfactor: initial value that counts": (
         SUM.replace("T.float32(0)", "T.float32(1)"), lambda s: s.rfactor(loop(s, "C", 1), 0),
-        "BW330", "is not neutral and would be added repeatedly"),
+        "BW330", "is not known to be neutral and would be combined"),
     "rfactor: difference": (
         SUM.replace("C[vi] + A[vi, vk]", "C[vi] - A[vi, vk]"),
         lambda s: s.rfactor(loop(s, "C", 1), 0), "BW330", "not a sum, product"),

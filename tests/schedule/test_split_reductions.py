@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import blockwright as bw
@@ -66,3 +67,47 @@ def main(A: T.Buffer((8, 4), "float32"), B: T.Buffer((8,), "float32"),
     sch.undo()
     sch.read_at(i, "C", "B", "local")
     sch.decompose_reduction("C", sch.get_loops("C")[1])
+
+
+VECTORS = """
+@T.prim_func
+def main(A: T.Buffer((3, 6), "{type}x4"), C: T.Buffer((3,), "{type}x4")):
+    for i, k in T.grid(3, 6):
+        with T.block("C"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                C[vi] = {initial}
+            C[vi] = {update}
+"""
+
+
+@pytest.mark.parametrize(
+    ("type_", "initial", "update"),
+    [
+        ("int32", "T.broadcast(0, 4)", "C[vi] + A[vi, vk]"),
+        ("float32", "T.broadcast(T.float32(1), 4)", "C[vi] * A[vi, vk]"),
+        ("int8", "T.broadcast(T.int8(-128), 4)", "T.max(C[vi], A[vi, vk])"),
+        ("int8", "T.broadcast(T.int8(3), 4)", "T.min(C[vi], A[vi, vk])"),
+    ],
+)
+def test_elements_may_be_vectors(type_: str, initial: str, update: str) -> None:
+    """The laws of a reducer are those of its lanes."""
+    func = bw.from_source(VECTORS.format(type=type_, initial=initial, update=update))
+    sch = Schedule(func)
+    outer, _ = sch.split(sch.get_loops("C")[1], [3, None])
+    sch.rfactor(outer, 0)
+    x = np.random.default_rng(1).integers(-5, 6, (3, 6, 4)).astype(type_)
+    one, two = np.zeros((2, 3, 4), type_)
+    bw.interpret(func, x, one)
+    bw.interpret(sch.func, x, two)
+    assert np.array_equal(one, two)
+
+
+@pytest.mark.parametrize("initial", ["T.broadcast(1, 4)", "T.ramp(0, 1, 4)"])
+def test_initial_vectors_that_count_are_named(initial: str) -> None:
+    func = bw.from_source(VECTORS.format(type="int32", initial=initial, update="C[vi] + A[vi, vk]"))
+    sch = Schedule(func)
+    outer, _ = sch.split(sch.get_loops("C")[1], [3, None])
+    with pytest.raises(bw.ScheduleError, match="not known to be neutral") as caught:
+        sch.rfactor(outer, 0)
+    assert caught.value.code == "BW330"

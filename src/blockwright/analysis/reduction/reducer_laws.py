@@ -56,8 +56,8 @@ _CALLS: dict[str, Callable[..., Any]] = {
 
 
 def _host(dtype: ir.DType) -> np.dtype[Any]:
-    """NumPy type used to evaluate a type: float64 for all floats."""
-    return np.dtype(np.float64) if dtype.is_float else np.dtype(dtype.numpy())
+    """NumPy type used to evaluate a lane of a type: float64 for all floats."""
+    return np.dtype(np.float64) if dtype.is_float else np.dtype(dtype.element.numpy())
 
 
 def evaluate(expr: ir.Expr, values: Mapping[ir.Var, Any]) -> Any:
@@ -71,6 +71,8 @@ def _value(expr: ir.Expr, values: Mapping[ir.Var, Any]) -> Any:
         return values[expr]
     if isinstance(expr, (ir.IntImm, ir.FloatImm)):
         return np.asarray(expr.value).astype(_host(expr.dtype))
+    if isinstance(expr, ir.Broadcast):
+        return _value(expr.value, values)  # operations work lane by lane: one stands for all
     if isinstance(expr, (ir.BinaryOp, ir.CompareOp, ir.And, ir.Or)):
         return _operation(expr, _value(expr.a, values), _value(expr.b, values))
     if isinstance(expr, ir.Not):
@@ -78,7 +80,7 @@ def _value(expr: ir.Expr, values: Mapping[ir.Var, Any]) -> Any:
     if isinstance(expr, ir.Select):
         parts = (expr.condition, expr.true_value, expr.false_value)
         return _CALLS["if_then_else"](*(_value(p, values) for p in parts))
-    if isinstance(expr, ir.Cast) and expr.dtype.is_scalar:
+    if isinstance(expr, ir.Cast):
         return _converted(_value(expr.value, values), expr.dtype)
     if isinstance(expr, ir.Let):
         return _value(expr.body, {**values, expr.var: _value(expr.value, values)})

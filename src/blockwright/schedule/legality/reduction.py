@@ -51,7 +51,8 @@ def require_restart(state: StepState, block: ir.Block, reduction: Reduction) -> 
         shown = ", ".join(repr(e) for e in reduction.initial)
         state.fail(
             f"{block.name} is not a reduction that can be split up: every partial result "
-            f"would start from {shown}, which is not neutral and would be added repeatedly",
+            f"would start from {shown}, which is not known to be neutral and would be combined "
+            "repeatedly",
             code="BW330",
             guilty=[block],
             help="start from the neutral value and add the other one in a block after it",
