@@ -17,6 +17,7 @@ from blockwright.analysis.access.stable_values import (
 from blockwright.analysis.access.store_coverage import filled_boxes
 from blockwright.analysis.access.views import box_behind_view
 from blockwright.analysis.access.walk import AccessWalker
+from blockwright.analysis.reduction.first_steps import begins_at, holds_at
 from blockwright.arith import Analyzer, IntervalSet, bound_region, covers, hull
 from blockwright.arith.condition import conjuncts
 
@@ -174,17 +175,10 @@ class BoxCollector(AccessWalker):
                 firsts[var] = ir.substitute(domain.min, firsts)
             elif isinstance(domain, ir.Range) and ir.uses_var(domain, moving):
                 return False
-        for value, low in values:
-            if not self.analyzer.prove_equal(*ir.match_types(ir.substitute(value, firsts), low)):
-                return False
+        if not begins_at(values, firsts, self.analyzer):
+            return False
         conditions = [self.without_names(c) for c in (node.predicate, *self.conditions)]
-        known = self._knowing(ir.all_of(conditions))
-        return all(
-            known.prove(ir.substitute(part, firsts))
-            for c in conditions
-            for part in conjuncts(c)
-            if ir.uses_var(part, moving)
-        )
+        return holds_at(conditions, firsts, self._knowing(ir.all_of(conditions)))
 
     def _bound(
         self, rng: ir.Range, binding: dict[ir.Var, ir.Expr], node: ir.BlockRealize

@@ -16,7 +16,7 @@ Checked by schedule steps that store initial values elsewhere, or that rely on w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from blockwright import ir
 from blockwright.arith import Analyzer
@@ -50,13 +50,33 @@ def takes_first_step(
             first[loop.loop_var] = ir.cast_to(low, loop.loop_var.type)
         else:
             return False
+    steps = [(value, it.dom.min) for it, value in reduced]
+    return begins_at(steps, first, known) and holds_at([realize.predicate], first, known)
+
+
+def begins_at(
+    steps: Iterable[tuple[ir.Expr, ir.Expr]], first: Mapping[ir.Var, ir.Expr], known: Analyzer
+) -> bool:
+    """Whether reduction iterators have their minimum in the first iteration of their loops.
+
+    Args:
+        steps: pairs of the value bound to an iterator and its minimum.
+        first: the first value of each loop variable.
+    """
     return all(
-        known.prove_equal(*ir.match_types(ir.substitute(value, first), it.dom.min))
-        for it, value in reduced
-    ) and all(
-        known.prove(ir.substitute(condition, first))
-        for condition in conjuncts(realize.predicate)
-        if ir.uses_var(condition, first.keys())
+        known.prove_equal(*ir.match_types(ir.substitute(value, first), low)) for value, low in steps
+    )
+
+
+def holds_at(
+    conditions: Iterable[ir.Expr], first: Mapping[ir.Var, ir.Expr], known: Analyzer
+) -> bool:
+    """Whether the parts of conditions that depend on loops hold in their first iteration."""
+    return all(
+        known.prove(ir.substitute(part, first))
+        for condition in conditions
+        for part in conjuncts(condition)
+        if ir.uses_var(part, first.keys())
     )
 
 

@@ -27,7 +27,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from inspect import signature
 from itertools import permutations
-from typing import cast
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -41,6 +40,7 @@ from blockwright.analysis.reduction.reducer_table import (
     builtin_reducer,
     make_reducer,
 )
+from blockwright.analysis.reduction.simultaneous_update import NoMatch, Update, initial_values
 from blockwright.analysis.reduction.why_not_reducer import why_no_builtin
 from blockwright.ir.annotations import REDUCER
 from blockwright.support import IRError
@@ -98,10 +98,6 @@ class NoReduction(msgspec.Struct, frozen=True):
     why: str
 
 
-class _No(Exception):
-    """Internal: carries the reason to the caller."""
-
-
 def find_reduction(block: ir.Block) -> Reduction | NoReduction:
     """The reduction computed by a block with an init statement."""
     if block.init is None:
@@ -117,26 +113,26 @@ def find_update(block: ir.Block) -> Reduction | NoReduction:
 def _find(block: ir.Block) -> Reduction | NoReduction:
     try:
         return _recognise(block)
-    except _No as reason:
+    except NoMatch as reason:
         return NoReduction(str(reason))
 
 
 def _recognise(block: ir.Block) -> Reduction:
-    update = _Update(block)
+    update = Update(block)
     declared = declared_reducer(block)
     result = _matched(update, range(len(update.elements)), declared)
     if result is None and declared is None:
         result = _independent(update)
     if result is None:
         if declared is not None:
-            raise _No(_NO_STEP)
-        raise _No(f"{_NO_BUILTIN[len(update.elements) > 1]}: {why_no_builtin(*update.parts())}")
+            raise NoMatch(_NO_STEP)
+        raise NoMatch(f"{_NO_BUILTIN[len(update.elements) > 1]}: {why_no_builtin(*update.parts())}")
     name, reducer, order, terms = result
     elements = tuple(update.elements[k] for k in order)
-    initial = () if block.init is None else _initial(block.init, elements)
+    initial = () if block.init is None else initial_values(block.init, elements)
     reduced = {it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
     if any(ir.uses_var(value, reduced) for value in initial):
-        raise _No("its initial value depends on a reduction iterator")
+        raise NoMatch("its initial value depends on a reduction iterator")
     return Reduction(reducer, name, elements, terms, initial)
 
 
@@ -146,10 +142,10 @@ def declared_reducer(block: ir.Block) -> ir.CommReducer | None:
     if declared is None:
         return None
     if not isinstance(declared, ir.CommReducer):
-        raise _No(f'its annotation "{REDUCER}" is not a comm_reducer')
+        raise NoMatch(f'its annotation "{REDUCER}" is not a comm_reducer')
     broken = law_broken_by(declared)
     if broken:
-        raise _No(f"the declared reducer is not commutative and associative: {broken}")
+        raise NoMatch(f"the declared reducer is not commutative and associative: {broken}")
     return declared
 
 
@@ -225,118 +221,12 @@ def _builtin(name: str, dtypes: Sequence[ir.DType]) -> ir.CommReducer | None:
     return builtin_reducer(name, dtypes)
 
 
-# --------------------------------------------------------------------------------- reading a body
-class _Update:
-    """A body as one simultaneous update of elements.
-
-    Attributes:
-        elements: the stored elements, in order.
-        old: a variable for the value of each element before the update.
-        values: the new value of each element, in terms of `old`.
-    """
-
-    def __init__(self, block: ir.Block) -> None:
-        self.elements: list[ir.BufferLoad] = []
-        self.old: list[ir.Var] = []
-        stores = ir.collect(block.body, ir.BufferStore)
-        if ir.collect(block.body, ir.BlockRealize):
-            raise _No("it contains inner blocks")
-        for store in stores:
-            if any(store.buffer is e.buffer for e in self.elements):
-                raise _No(f"it stores to {store.buffer.name} twice")
-            if store.predicate is not None or any(not i.dtype.is_scalar for i in store.indices):
-                raise _No("it stores vectors")
-            self.elements.append(ir.BufferLoad(store.buffer, store.indices))
-            self.old.append(ir.Var(f"old_{store.buffer.name}", store.buffer.dtype))
-        if not stores:
-            raise _No("it stores nothing")
-        self.now: list[ir.Expr] = list(self.old)
-        self.lets: dict[ir.Var, ir.Expr] = {}
-        self._run(block.body)
-        self.values = self.now
-
-    def _run(self, stmt: ir.Stmt) -> None:
-        if isinstance(stmt, ir.SeqStmt):
-            for part in stmt.seq:
-                self._run(part)
-        elif isinstance(stmt, ir.LetStmt):
-            self.lets[stmt.var] = self._read(stmt.value)
-            self._run(stmt.body)
-        elif isinstance(stmt, ir.BufferStore):
-            place = next(k for k, e in enumerate(self.elements) if e.buffer is stmt.buffer)
-            if any(
-                isinstance(n, ir.BufferLoad) and n.buffer in self._buffers()
-                for index in stmt.indices
-                for n in ir.walk(index)
-            ):
-                raise _No("the index of the element depends on an updated element")
-            self.now[place] = self._read(stmt.value)
-        else:
-            raise _No("its body contains more than lets and stores")
-
-    def parts(self) -> tuple[list[ir.BufferLoad], list[ir.Var], list[ir.Expr]]:
-        """The elements, their old values, and their new values."""
-        return self.elements, self.old, self.values
-
-    def _buffers(self) -> set[ir.Buffer]:
-        return {e.buffer for e in self.elements}
-
-    def _read(self, expr: ir.Expr) -> ir.Expr:
-        return _Read(self.elements, self.now, self.lets)(expr)
-
-
-class _Read(ir.Mutator):
-    """Replaces loads of updated elements by their current values, and expands lets."""
-
-    def __init__(
-        self,
-        elements: Sequence[ir.BufferLoad],
-        now: Sequence[ir.Expr],
-        lets: dict[ir.Var, ir.Expr],
-    ) -> None:
-        super().__init__()
-        for var, value in lets.items():
-            self._memo[var] = value
-        self._elements, self._now = elements, now
-
-    def rewrite_Let(self, node: ir.Let) -> ir.Expr:
-        self._memo[node.var] = self(node.value)
-        return self(node.body)
-
-    def rewrite_BufferLoad(self, node: ir.BufferLoad) -> ir.Expr:
-        for element, value in zip(self._elements, self._now, strict=True):
-            if node.buffer is element.buffer:
-                plain = node.predicate is None
-                if not plain or not ir.structural_equal(node.indices, element.indices):
-                    raise _No(f"it also reads other elements of {node.buffer.name}")
-                return value
-        return self.descend(node)
-
-
-def _initial(init: ir.Stmt, elements: Sequence[ir.BufferLoad]) -> tuple[ir.Expr, ...]:
-    """The initial value of each element, from a list of stores."""
-    parts = init.seq if isinstance(init, ir.SeqStmt) else (init,)
-    updated = {e.buffer for e in elements}
-    result: list[ir.Expr] = []
-    if len(parts) != len(elements) or not all(isinstance(p, ir.BufferStore) for p in parts):
-        raise _No("it does not set one initial value for each element that it updates")
-    stores = cast("Sequence[ir.BufferStore]", parts)
-    for element in elements:
-        store = next((s for s in stores if s.buffer is element.buffer), None)
-        if store is None or not ir.structural_equal(store.indices, element.indices):
-            raise _No("init stores to an element other than the updated one")
-        if any(isinstance(n, ir.BufferLoad) and n.buffer in updated for n in ir.walk(store.value)):
-            raise _No("the initial value reads an element that the block updates")
-        result.append(store.value)
-    return tuple(result)
-
-
 # ----------------------------------------------------------------------------- finding the reducer
 _Found = tuple[str, ir.CommReducer, tuple[int, ...], tuple[ir.Expr, ...]]
 
 
 def _candidates(
-    update: _Update, members: Sequence[int], declared: ir.CommReducer | None
+    update: Update, members: Sequence[int], declared: ir.CommReducer | None
 ) -> Iterator[tuple[str, ir.CommReducer, tuple[int, ...]]]:
     """Reducers to try for some elements, each with an order of its components."""
     count = len(members)
@@ -354,7 +244,7 @@ def _candidates(
 
 
 def _matched(
-    update: _Update, members: Sequence[int], declared: ir.CommReducer | None
+    update: Update, members: Sequence[int], declared: ir.CommReducer | None
 ) -> _Found | None:
     """The reducer of some elements of the update, whose terms are free of all elements."""
     for name, reducer, order in _candidates(update, members, declared):
@@ -368,7 +258,7 @@ def _matched(
     return None
 
 
-def _independent(update: _Update) -> _Found | None:
+def _independent(update: Update) -> _Found | None:
     """Match several independent builtin reductions, such as the sum of terms and of their squares.
 
     Elements are grouped if the new value of one depends on the other. The laws hold for the tuple

@@ -6,7 +6,8 @@ Node constructors check nothing. The functions of the dialect check their argume
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from blockwright import ir
@@ -232,6 +233,19 @@ def buffer_misfit(buffer: ir.Buffer) -> str | None:
             if not _is_number(size.dtype):
                 return f"the {what} {size} of buffer {buffer.name} is {size.dtype}, not an integer"
     return None
+
+
+def extent_problems(buffer: ir.Buffer) -> Iterator[tuple[str, str]]:
+    """Errors of constant extents, with their codes: negative, or too many bytes for 63 bits."""
+    extents = [ir.const_int(n) for n in buffer.shape]
+    if any(n is not None and n < 0 for n in extents):
+        yield "BW250", f"an extent of buffer {buffer.name} is negative"
+    count = math.prod(n for n in extents if n is not None)
+    if None not in extents and count * buffer.dtype.nbytes * buffer.dtype.lanes >= 1 << 63:
+        yield (
+            "BW255",
+            f"buffer {buffer.name} has {count} elements, whose size in bytes exceeds 63 bits",
+        )
 
 
 def _realize(node: Any, types: Types) -> str | None:

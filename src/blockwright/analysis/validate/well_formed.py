@@ -13,14 +13,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 from blockwright import ir
-from blockwright.analysis.access.gathers import with_unknown_loads
 from blockwright.analysis.access.region_annotations import explicit_problem
-from blockwright.analysis.access.regions import block_access_regions, clip_region
-from blockwright.analysis.access.stable_values import reduced_over
 from blockwright.analysis.access.stride_alignment import alignment_problem
 from blockwright.analysis.access.tree import child_stmts
 from blockwright.analysis.canonical.memory import memory_roots
@@ -29,9 +23,10 @@ from blockwright.analysis.facts import symbol_facts, symbols_of
 from blockwright.analysis.sizes import divides_by_zero
 from blockwright.analysis.validate.atomics import atomic_problem
 from blockwright.analysis.validate.lane_counts import lane_problem
-from blockwright.analysis.validate.operands import Types, buffer_misfit
+from blockwright.analysis.validate.operands import Types, buffer_misfit, extent_problems
 from blockwright.analysis.validate.own_elements import layout_problem
-from blockwright.arith import Analyzer, covers
+from blockwright.analysis.validate.signatures import unstated
+from blockwright.arith import Analyzer
 from blockwright.ir.printer import script
 from blockwright.support import Diagnostic, ValidationError
 from blockwright.support.stack import deep
@@ -290,16 +285,8 @@ class _Checker:
         if wrong is not None:
             self.report("BW260", wrong, buffer)
             return
-        extents = [ir.const_int(n) for n in buffer.shape]
-        if any(n is not None and n < 0 for n in extents):
-            self.report("BW250", f"an extent of buffer {buffer.name} is negative", buffer)
-        count = math.prod(n for n in extents if n is not None)
-        if None not in extents and count * buffer.dtype.nbytes * buffer.dtype.lanes >= 1 << 63:
-            self.report(
-                "BW255",
-                f"buffer {buffer.name} has {count} elements, whose size in bytes exceeds 63 bits",
-                buffer,
-            )
+        for code, problem in extent_problems(buffer):
+            self.report(code, problem, buffer)
 
     def own_elements(self, buffer: ir.Buffer) -> None:
         """Check that no two elements of an allocated buffer share memory."""
@@ -413,60 +400,3 @@ class _Checker:
                 node,
                 "give the last index as many lanes as the value; T.Broadcast repeats a scalar",
             )
-
-
-_Unstated = tuple[str, ir.BufferRegion, "ir.BufferRegion | None"]
-
-
-def unstated(block: ir.Block, outside: Analyzer) -> list[_Unstated]:
-    """Accesses of a block beyond its signature.
-
-    Each has "reads" or "writes", the region accessed, and the region stated for that buffer.
-
-    Args:
-        block: any block except the root.
-        outside: facts about sizes and about the iterators of enclosing blocks.
-    """
-    analyzer = outside.copy()
-    for it in block.iter_vars:
-        analyzer.bind(it.var, it.dom)
-    begun: set[ir.Buffer] = set()  # buffers of init, which also runs without iterations
-    if block.init is not None:
-        begun = set(ir.collect(block.init, ir.Buffer))
-        stepless = analyzer.without_empty(reduced_over(block))
-    else:
-        stepless = analyzer
-    # Accesses through an address are described by the signature alone.
-    reads, writes = block_access_regions(block, outside, addresses=False)
-    result: list[_Unstated] = []
-    for word, touched, stated in (("reads", reads, block.reads), ("writes", writes, block.writes)):
-        known = {r.buffer: r for r in stated}
-        for region in touched:
-            have = known.get(region.buffer)
-            there = stepless if region.buffer in begun else analyzer
-            if have is None or not _covered(have, region, there):
-                result.append((word, region, have))
-    if not result:
-        return []
-    # A region inferred from the block alone covers every access by construction (`regions`), even
-    # if `covers` cannot prove that it contains the region inferred with facts about sizes. The
-    # parser and most steps state such regions. It is inferred again here, so that it depends on
-    # nothing that was stated except the signatures of inner blocks, which are checked themselves.
-    deduced = block_access_regions(block, Analyzer(values=outside.space.values), addresses=False)
-    alone: dict[str, Sequence[ir.BufferRegion]] = dict(
-        zip(("reads", "writes"), deduced, strict=True)
-    )
-    return [
-        (word, region, have)
-        for word, region, have in result
-        if have is None or not any(ir.structural_equal(have, whole) for whole in alone[word])
-    ]
-
-
-def _covered(have: ir.BufferRegion, need: ir.BufferRegion, analyzer: Analyzer) -> bool:
-    if covers(have.region, need.region, analyzer):
-        return True
-    inside = clip_region(with_unknown_loads(need), analyzer)
-    if covers(have.region, inside.region, analyzer):
-        return True
-    return any(analyzer.prove(ir.LE(*ir.match_types(rng.extent, 0))) for rng in need.region)

@@ -18,7 +18,8 @@ from blockwright.analysis.canonical.control_reads import (
     stating_loads,
 )
 from blockwright.analysis.canonical.memory import memory_roots, stating
-from blockwright.analysis.validate.well_formed import find_problems, unstated
+from blockwright.analysis.validate.signatures import unstated
+from blockwright.analysis.validate.well_formed import find_problems
 from blockwright.ir.printer import script
 from blockwright.schedule.engine.explicit_regions import stated_by_user
 from blockwright.schedule.engine.forwarding import Forwarding, defined_buffers, with_signature

@@ -13,8 +13,9 @@ from collections.abc import Collection, Iterator
 
 from blockwright import ir
 from blockwright.analysis.dataflow.contexts import block_contexts
+from blockwright.analysis.dataflow.independent_values import independent
 from blockwright.analysis.kernels import kernels
-from blockwright.analysis.validate.bindings import independent, joined_iterators
+from blockwright.analysis.validate.bindings import joined_iterators
 from blockwright.schedule.engine.edit import Edit
 from blockwright.schedule.engine.state import StepResult, StepState
 
