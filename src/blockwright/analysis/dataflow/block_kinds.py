@@ -21,8 +21,8 @@ from blockwright.analysis.access.regions import reads_elsewhere
 from blockwright.analysis.access.tree import Tree
 from blockwright.analysis.canonical.control_reads import Loaded, loaded_around
 from blockwright.analysis.canonical.memory import memory_roots
-from blockwright.analysis.dataflow.dependences import Dependences
-from blockwright.analysis.dataflow.independence import drives_sums, shared_writes
+from blockwright.analysis.dataflow.executions import Executions
+from blockwright.analysis.dataflow.independence import shared_writes
 from blockwright.analysis.dataflow.memo import FlowMemo, around
 from blockwright.analysis.dataflow.overlap import apart
 from blockwright.analysis.reduction.first_steps import takes_first_step
@@ -39,7 +39,7 @@ class BlockKind(Enum):
     OTHER = "other"
 
 
-class BlockKinds(Dependences):
+class BlockKinds(Executions):
     """Kinds of the blocks directly inside `block`; arguments are those of `Dependences`."""
 
     def __init__(
@@ -180,20 +180,6 @@ class BlockKinds(Dependences):
             return shared_writes(block, self.memo.facts(self.tree))
 
         return self.memo.answer("shared", [block], find)
-
-    def continued(self, block: ir.Block) -> bool:
-        """Whether iterators of enclosing blocks drive a reduction with an init statement.
-
-        The reduction may be the block itself or inside it. One instance of the scope then computes
-        only a part of the reduction.
-        """
-        outer = {
-            it.var
-            for above in (self.block, *self.tree.ancestors(self.block))
-            if isinstance(above, ir.Block)
-            for it in above.iter_vars
-        }
-        return bool(outer) and drives_sums(self.tree.realize(block), outer)
 
     def _second_writer(self, block: ir.Block) -> str:
         """Why another writer of the same buffer conflicts with the block; "" if none does."""

@@ -1,4 +1,4 @@
-"""A block may read what it has stored itself: elements of a buffer that lives outside of it."""
+"""Reads before and after stores of the same block instance."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ def f(A: T.Buffer((32,), "int32"), C: T.Buffer((8,), "int32")):
             {first}
             {second}
 """
+
+
 RIGHT = {
     "store, then load": ("B[vi] = A[vi]", "C[vi] = B[vi]"),
     "store of another element": ("B[vi * 2] = A[vi]", "C[vi] = B[vi * 2] + B[vi * 2]"),
@@ -32,6 +34,8 @@ RIGHT = {
         "C[vi] = B[vi]",
     ),
 }
+
+
 WRONG = {
     "load, then store": ("C[vi] = B[vi]", "B[vi] = A[vi]"),
     "load of another element": ("B[vi] = A[vi]", "C[vi] = B[vi + 8]"),

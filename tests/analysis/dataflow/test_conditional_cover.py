@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from blockwright import ir
-from blockwright.analysis.dataflow.overlap import Made, covered_in_cases
+from blockwright.analysis.dataflow.conditional_cover import Made, covered_in_cases
 from blockwright.arith import Analyzer
 
 X = ir.Var("x", ir.dtype_of("int32"))

@@ -11,8 +11,8 @@ import blockwright as bw
 from blockwright import ir
 from blockwright.analysis import find_problems
 from blockwright.schedule import Schedule
-from tests.analysis.random_blocks import random_blocks
-from tests.analysis.touched_cells import TooLong, unstated_cells
+from tests.analysis.access.random_blocks import random_blocks
+from tests.analysis.access.touched_cells import TooLong, unstated_cells
 
 HEAD = """
 @T.prim_func
