@@ -43,7 +43,7 @@ def test_a_new_primitive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "mirror" in printed
 
 
-@pytest.mark.parametrize("kind", ["error-code"])
+@pytest.mark.parametrize("kind", ["error-code", "pass"])
 def test_a_new_part(kind: str, tmp_path: Path) -> None:
     """Guides to extensions whose blocks hold assertions."""
     assert load_page(f"new-{kind}.md", tmp_path)

@@ -23,6 +23,7 @@ STAGES: tuple[Stage, ...] = (
             "drop_marks.drop_marks",
             "add_roots.add_roots",
             "fold_affine.fold_scales",
+            "hoist_slices.hoist_slices",
             "layout.channels_last.channels_last",
             "simplify_graph.eliminate_common",
             "simplify_graph.eliminate_dead",
