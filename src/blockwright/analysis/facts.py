@@ -113,7 +113,7 @@ def reduced_by(realize: ir.BlockRealize) -> set[ir.Var]:
     """
     if realize.block.init is None:
         return set()
-    pairs = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+    pairs = realize.bindings
     reduced = [(it.var, v) for it, v in pairs if it.iter_type is ir.IterType.REDUCE]
     return {var for it, value in reduced for var in (it, *ir.free_vars(value))}
 

@@ -149,3 +149,13 @@ class BlockRealize(Stmt, frozen=True, eq=False):
     iter_values: tuple[Expr, ...]
     predicate: Expr
     block: Block
+
+    @property
+    def bindings(self) -> list[tuple[IterVar, Expr]]:
+        """Each iterator of the block with the value bound to it."""
+        return list(zip(self.block.iter_vars, self.iter_values, strict=True))
+
+    @property
+    def values(self) -> dict[Var, Expr]:
+        """Maps the variable of each iterator to the value bound to it."""
+        return {it.var: value for it, value in self.bindings}

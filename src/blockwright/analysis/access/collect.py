@@ -141,7 +141,7 @@ class BoxCollector(AccessWalker):
     # ------------------------------------------------------------------ inner blocks
     def visit_BlockRealize(self, node: ir.BlockRealize) -> None:
         block = node.block
-        binding = dict(zip((it.var for it in block.iter_vars), node.iter_values, strict=True))
+        binding = node.values
         for value in (*node.iter_values, node.predicate):
             self.visit(value)
         if self._never(node.predicate):  # a piece of a partitioned loop that is empty
@@ -162,7 +162,7 @@ class BoxCollector(AccessWalker):
         outside, in another instance of this block, the updates count as reads.
         """
         reduced = reduced_over(node.block)
-        pairs = zip(node.block.iter_vars, node.iter_values, strict=True)
+        pairs = node.bindings
         values = [
             (self.without_names(value), it.dom.min) for it, value in pairs if it.var in reduced
         ]

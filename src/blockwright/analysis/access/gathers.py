@@ -157,7 +157,7 @@ class _Named(ir.Mutator):
         return node.replace(value=self(node.value), body=self(node.body))
 
     def rewrite_BlockRealize(self, node: ir.BlockRealize) -> Any:
-        for it, value in zip(node.block.iter_vars, node.iter_values, strict=True):
+        for it, value in node.bindings:
             self.lets[it.var] = ir.substitute(value, self.lets)
         parts = (node.block.init, node.block.body)
         return ir.seq([self(part) for part in parts if part is not None])

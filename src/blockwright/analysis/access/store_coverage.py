@@ -260,7 +260,7 @@ def _inside(
 ) -> list[Box]:
     """Boxes that the body of a block definitely writes where its predicate holds."""
     block = realize.block
-    binding = dict(zip((it.var for it in block.iter_vars), realize.iter_values, strict=True))
+    binding = realize.values
     if not ir.is_const_int(realize.predicate, 1):
         place = place.when(realize.predicate)
     views = {view.buffer for view in block.match_buffers if view.source.buffer is buffer}

@@ -141,7 +141,7 @@ class BlockKinds(Executions):
         loops = self.tree.loops_above(block)
         analyzer = self.memo.facts(self.tree, realize)
         first: dict[ir.Var, ir.Expr] = {f.loop_var: f.min for f in loops}
-        for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
+        for it, value in realize.bindings:
             if it.iter_type is not ir.IterType.REDUCE or value in first:
                 continue
             start = ir.substitute(value, first)
@@ -229,11 +229,7 @@ class BlockKinds(Executions):
         realize = self.tree.realize(block)
         loops = self.tree.loops_above(block)
         predicate = None if ir.is_const_int(realize.predicate) else realize.predicate
-        reducing = [
-            v
-            for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
-            if it.iter_type is ir.IterType.REDUCE
-        ]
+        reducing = [v for it, v in realize.bindings if it.iter_type is ir.IterType.REDUCE]
         terms = {v for e in reducing for v in ir.free_vars(e)}
         reducing += [c for c in conjuncts(realize.predicate) if ir.uses_var(c, terms)]
         for count in range(len(loops) + 1):

@@ -175,10 +175,7 @@ class _Walker:
         kernel: KernelLaunch | None,
     ) -> None:
         block = stmt.block
-        bound = {
-            it.var: ir.substitute(v, values)
-            for it, v in zip(block.iter_vars, stmt.iter_values, strict=True)
-        }
+        bound = {it.var: ir.substitute(v, values) for it, v in stmt.bindings}
         if not ir.is_const_int(stmt.predicate, 1):
             guards = (*guards, ir.substitute(stmt.predicate, values))
         values = {**values, **bound}

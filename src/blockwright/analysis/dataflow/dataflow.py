@@ -202,7 +202,7 @@ class BlockScope(BlockKinds):
         if block.init is not None and not self.begins(block):
             return True
         moving = {v for r in told for e in (r.min, r.extent) for v in ir.free_vars(e)}
-        pairs = zip(block.iter_vars, self.tree.realize(block).iter_values, strict=True)
+        pairs = self.tree.realize(block).bindings
         moving |= {
             v
             for it, value in pairs
@@ -233,11 +233,7 @@ class BlockScope(BlockKinds):
         realize = self.tree.realize(block)
         domains = {f.loop_var: f.dom for f in self.tree.loops_above(block) if f not in common}
         reduced = {it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
-        binding = {
-            it.var: v
-            for it, v in zip(block.iter_vars, realize.iter_values, strict=True)
-            if reading or it.var not in reduced
-        }
+        binding = {it.var: v for it, v in realize.bindings if reading or it.var not in reduced}
         corners: list[ir.Expr] = []
         told = [ir.substitute(rng, binding) for rng in region.region]
         if self._may_not_run(block, told, domains, analyzer):

@@ -258,7 +258,7 @@ class Dependences:
         realize = self.tree.realize(block)
         fixed = set(common)
         domains = {f.loop_var: f.dom for f in self.tree.loops_above(block) if f not in fixed}
-        binding = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)}
+        binding = realize.values
         outer = ir.substitute(region, binding)
         loose = not tight or ir.is_const_int(realize.predicate)
         predicate = None if loose else realize.predicate

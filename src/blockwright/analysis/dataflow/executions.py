@@ -96,7 +96,7 @@ class Executions(Dependences):
         realize = self.tree.realize(block)
         return any(
             it.iter_type is ir.IterType.REDUCE and ir.uses_var(value, variables)
-            for it, value in zip(block.iter_vars, realize.iter_values, strict=True)
+            for it, value in realize.bindings
         ) or (bool(variables) and drives_sums(realize, variables))
 
     def continued(self, block: ir.Block) -> bool:

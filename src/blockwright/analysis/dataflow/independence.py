@@ -96,7 +96,7 @@ def drives_sums(stmt: ir.Stmt, outer: set[ir.Var]) -> bool:
         if isinstance(node, ir.For) and ir.uses_var(node.min, driven):
             driven.add(node.loop_var)
         if isinstance(node, ir.BlockRealize):
-            for it, value in zip(node.block.iter_vars, node.iter_values, strict=True):
+            for it, value in node.bindings:
                 if ir.uses_var(value, driven):
                     if it.iter_type is ir.IterType.REDUCE and node.block.init is not None:
                         return True
@@ -115,7 +115,7 @@ def write_apart(
     elements must be adjacent and disjoint.
     """
     realize = tree.realize(block)
-    values = {it.var: v for it, v in zip(block.iter_vars, realize.iter_values, strict=True)}
+    values = realize.values
     above = tree.loops_above(block)
     below = above[above.index(loop) :]
     analyzer = memo.facts(tree, loop)

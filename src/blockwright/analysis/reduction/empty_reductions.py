@@ -160,7 +160,7 @@ class _Define(ir.Mutator):
         iters: list[ir.IterVar] = []
         values: list[ir.Expr] = []
         fresh: dict[ir.Var, ir.Var] = {}
-        for it, value in zip(block.iter_vars, realize.iter_values, strict=True):
+        for it, value in realize.bindings:
             if it.iter_type is ir.IterType.REDUCE:
                 continue
             fresh[it.var] = ir.Var(it.var.name, it.var.type)
@@ -260,7 +260,7 @@ def _reduced(realize: ir.BlockRealize, path: list[_Step]) -> list[ir.Expr]:
             named[step.node.var] = ir.substitute(step.node.value, named)
     return [
         ir.substitute(value, named)
-        for it, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)
+        for it, value in realize.bindings
         if it.iter_type is ir.IterType.REDUCE
     ]
 

@@ -33,7 +33,7 @@ def takes_first_step(
         loops: the loops above it, outermost first.
         facts: returns the facts at a statement.
     """
-    pairs = list(zip(realize.block.iter_vars, realize.iter_values, strict=True))
+    pairs = realize.bindings
     if any(ir.is_const_int(it.dom.extent, 0) for it, _ in pairs):
         return True
     reduced = [(it, value) for it, value in pairs if it.iter_type is ir.IterType.REDUCE]

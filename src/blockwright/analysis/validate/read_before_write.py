@@ -212,7 +212,6 @@ class _Read:
         These are the loops of its scope that drive only spatial iterators, provided that the map
         from loops to instances is bijective and the element read is the one written.
         """
-        block, realize = self.context.block, self.context.realize
         own = any(
             t.buffer is self.access.buffer
             and t.how != "read"
@@ -224,7 +223,7 @@ class _Read:
         )
         loops = [s for s in self.context.around[last:] if isinstance(s, ir.For)]
         domains = {f.loop_var: f.dom for f in loops}
-        pairs = list(zip(block.iter_vars, realize.iter_values, strict=True))
+        pairs = self.context.realize.bindings
         terms = [v for it, v in pairs if it.iter_type is not ir.IterType.SPATIAL]
         if not own or not is_bijective([v for _, v in pairs], domains, None, self.visible.analyzer):
             return set()
