@@ -102,8 +102,8 @@ def facts_at(tree: Tree, at: ir.Stmt) -> Analyzer:
         elif isinstance(node, ir.Block):
             for it in node.iter_vars:
                 analyzer.bind(it.var, it.dom)
-    begun = tree.initial_of(at)
-    return analyzer if begun is None else facts_of_initial(analyzer, tree.realize(begun))
+    initial = tree.initial_of(at)
+    return analyzer if initial is None else facts_of_initial(analyzer, tree.realize(initial))
 
 
 def reduced_by(realize: ir.BlockRealize) -> set[ir.Var]:

@@ -15,7 +15,8 @@ Box = list["ir.Range | None"]
 def value_hull(ranges: Sequence[ir.Range], analyzer: Analyzer) -> ir.Range | None:
     """Hull of ranges whose starts are wrapping values.
 
-    Supported only if the starts differ by indices and the hull is short (see `BoxCollector._slid`).
+    Supported only if the starts differ by indices and the hull is short (see
+    `BoxCollector._range_of_moved_value`).
     """
     first = analyzer.lift(ranges[0].min)
     dtype = ranges[0].min.dtype

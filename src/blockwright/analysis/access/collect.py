@@ -31,19 +31,19 @@ class BoxCollector(AccessWalker):
     Attributes:
         outside: facts where the block runs.
         analyzer: facts at the current position, including that the enclosing loops have iterations.
-        busiest: facts if all loops have iterations and all blocks run.
+        all_run: facts if all loops have iterations and all blocks run.
         domains: domains of the enclosing loops.
         hidden: loop variables, which must not occur in a region.
         conditions: conditions of the enclosing `if` statements.
-        begun: unconditional stores that initialize single elements.
-        first: reads before all elements are initialized.
+        initialized: unconditional stores that initialize single elements.
+        initial_reads: reads before all elements are initialized.
     """
 
     def __init__(self, analyzer: Analyzer, block: ir.Block, addresses: bool = True) -> None:
         super().__init__()
         self.addresses = addresses
         self.outside = self.analyzer = analyzer
-        self.busiest = analyzer.copy()
+        self.all_run = analyzer.copy()
         self.domains: dict[ir.Var, ir.Range | IntervalSet] = {}
         self.hidden: set[ir.Var] = set()
         self.conditions: list[ir.Expr] = []
@@ -51,8 +51,8 @@ class BoxCollector(AccessWalker):
         self.views: dict[ir.Buffer, ir.BufferRegion] = {}
         self.reads: TouchedBoxes = {}
         self.writes: TouchedBoxes = {}
-        self.begun: list[ir.BufferStore] = []
-        self.first: TouchedBoxes = {}
+        self.initialized: list[ir.BufferStore] = []
+        self.initial_reads: TouchedBoxes = {}
         for match in block.match_buffers:
             self.views[match.buffer] = match.source
 
@@ -67,7 +67,7 @@ class BoxCollector(AccessWalker):
         dom = self.without_names(node.dom)
         if is_steady(dom):
             self.analyzer.bind(node.loop_var, dom)
-            self.busiest.bind(node.loop_var, dom)
+            self.all_run.bind(node.loop_var, dom)
             self.domains[node.loop_var] = dom
         else:
             low = dom.min if is_steady(dom.min) else None
@@ -101,18 +101,18 @@ class BoxCollector(AccessWalker):
             same = not changing or changing.isdisjoint(loaded)
             return same and is_pure(index) and not ir.uses_var(index, moving)
 
-        self.begun = [s for s in stores if all(map(stays, s.indices))]
-        self.first, self.reads = self.reads, {}
+        self.initialized = [s for s in stores if all(map(stays, s.indices))]
+        self.initial_reads, self.reads = self.reads, {}
 
-    def leave_begun(self, block: ir.Block) -> None:
+    def drop_initialized_reads(self, block: ir.Block) -> None:
         """Drop reads of elements that have been initialized."""
         init = block.init
         if init is None:
             return
         moving = reduced_over(block)
-        begun = set(self.writes) & {s.buffer for s in ir.collect(init, ir.BufferStore)}
-        begun |= {r.buffer for b in ir.collect(init, ir.Block) for r in b.writes}
-        for buffer in [b for b in self.reads if b in begun]:
+        initialized = set(self.writes) & {s.buffer for s in ir.collect(init, ir.BufferStore)}
+        initialized |= {r.buffer for b in ir.collect(init, ir.Block) for r in b.writes}
+        for buffer in [b for b in self.reads if b in initialized]:
             created = [
                 box
                 for box in filled_boxes(init, buffer, self.outside)
@@ -127,15 +127,15 @@ class BoxCollector(AccessWalker):
                 self.reads[buffer] = left
             else:
                 del self.reads[buffer]
-        later, self.reads = self.reads, self.first
+        later, self.reads = self.reads, self.initial_reads
         for buffer, boxes in later.items():
             self.reads.setdefault(buffer, []).extend(boxes)
 
-    def _is_begun(self, node: ir.BufferLoad) -> bool:
+    def _is_initialized(self, node: ir.BufferLoad) -> bool:
         """Whether a load reads an element that was just initialized."""
         return any(
             store.buffer is node.buffer and ir.structural_equal(store.indices, node.indices)
-            for store in self.begun
+            for store in self.initialized
         )
 
     # ------------------------------------------------------------------ inner blocks
@@ -191,7 +191,7 @@ class BoxCollector(AccessWalker):
         value = ir.substitute(rng, binding)
         if ir.is_const_int(node.predicate) or value is rng:
             return value
-        reached = self._relax(value, self._told(node.predicate))
+        reached = self._relax(value, self._steady_part(node.predicate))
         domains = {it.var: it.dom for it in node.block.iter_vars}
         unknown = [ir.const(-1, rng.min.dtype)]
         largest = bound_region([rng], domains, self.analyzer, None, unknown)[0]
@@ -208,7 +208,7 @@ class BoxCollector(AccessWalker):
 
     # ------------------------------------------------------------------ accesses
     def read(self, load: ir.BufferLoad) -> None:
-        if not self._is_begun(load):
+        if not self._is_initialized(load):
             self._touch(self.reads, load)
 
     def write(self, element: ir.BufferStore | ir.BufferLoad) -> None:
@@ -262,25 +262,25 @@ class BoxCollector(AccessWalker):
         if buffer in self.inside:
             return
         known = self.analyzer
-        predicate = None if predicate is None else self._told(predicate)
+        predicate = None if predicate is None else self._steady_part(predicate)
         if predicate is not None:
             known = self._knowing(predicate)
-            self.busiest.learn(predicate)
+            self.all_run.learn(predicate)
         box: Box = [self._relax(r, predicate) for r in ranges]
         target.setdefault(buffer, []).append((box, known))
 
-    def _told(self, predicate: ir.Expr) -> ir.Expr | None:
+    def _steady_part(self, predicate: ir.Expr) -> ir.Expr | None:
         """The part of a condition that depends only on loops and sizes, or None."""
         parts = [p for p in conjuncts(self.without_names(predicate)) if is_steady(p)]
         parts = [p for p in parts if not ir.is_const_int(p, 1)]
         return ir.all_of(parts) if parts else None
 
     def _knowing(self, predicate: ir.Expr) -> Analyzer:
-        told = self._told(predicate)
-        if told is None:
+        steady = self._steady_part(predicate)
+        if steady is None:
             return self.analyzer
         known = self.analyzer.copy()
-        known.learn(told)
+        known.learn(steady)
         return known
 
     def _relax(self, rng: ir.Range, predicate: ir.Expr | None) -> ir.Range | None:
@@ -291,9 +291,9 @@ class BoxCollector(AccessWalker):
             return rng
         unknown = [ir.const(-1, rng.min.dtype)]
         box = bound_region([rng], self.domains, self.analyzer, predicate, unknown)[0]
-        return self._slid(rng) if ir.is_const_int(box.extent, -1) else box
+        return self._range_of_moved_value(rng) if ir.is_const_int(box.extent, -1) else box
 
-    def _slid(self, rng: ir.Range) -> ir.Range | None:
+    def _range_of_moved_value(self, rng: ir.Range) -> ir.Range | None:
         """A range whose start is the sum of a wrapping value and an index that loops move.
 
         The index moves by less than half of the range of the type. If the sum wraps, it becomes
@@ -335,7 +335,7 @@ class BoxCollector(AccessWalker):
     def _joined(self, parts: list[tuple[ir.Range | None, Analyzer]]) -> ir.Range | None:
         """Hull of the accessed ranges of one dimension.
 
-        The hull under the facts `busiest`, where everything is accessed, has the simplest form. It
+        The hull under the facts `all_run`, where everything is accessed, has the simplest form. It
         is valid everywhere if it covers each part under the facts known at that part.
         """
         ranges = [rng for rng, _ in parts if rng is not None]
@@ -345,7 +345,7 @@ class BoxCollector(AccessWalker):
             return ranges[0]
         if any(self.outside.is_value(rng.min) for rng in ranges):
             return value_hull(ranges, self.outside)
-        simple = reduce(lambda a, b: hull(a, b, self.busiest), ranges)
+        simple = reduce(lambda a, b: hull(a, b, self.all_run), ranges)
         seen = not ir.uses_var(simple, self.hidden)  # conditions may relate sizes to loops
         if seen and all(covers([simple], [rng], known) for rng, known in parts if rng is not None):
             return simple

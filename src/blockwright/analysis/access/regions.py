@@ -60,7 +60,7 @@ def block_access_regions(
         walker.begin(block, block.init)
         walker.analyzer = known
     walker.visit(block.body)
-    walker.leave_begun(block)
+    walker.drop_initialized_reads(block)
     return walker.result(walker.reads), walker.result(walker.writes)
 
 

@@ -50,7 +50,7 @@ class _OwnReads(ir.Mutator):
             self.outside.bind(it.var, it.dom)
         block: ir.Block = self.descend(node)
         self.outside = before
-        both = _both(block) & _begun(block)
+        both = _both(block) & _initialized(block)
         if not both or takes_addresses(block):
             return block
         needed = {r.buffer for r in block_access_regions(block, self.outside)[0]}
@@ -58,7 +58,7 @@ class _OwnReads(ir.Mutator):
         return block if len(reads) == len(block.reads) else block.replace(reads=reads)
 
 
-def _begun(block: ir.Block) -> set[ir.Buffer]:
+def _initialized(block: ir.Block) -> set[ir.Buffer]:
     """Buffers with elements that the block, or a block inside it, initializes."""
     result: set[ir.Buffer] = set()
     for each in ir.collect(block, ir.Block):

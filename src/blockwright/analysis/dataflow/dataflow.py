@@ -188,7 +188,7 @@ class BlockScope(BlockKinds):
     def _may_not_run(
         self,
         block: ir.Block,
-        told: Sequence[ir.Range],
+        boxes: Sequence[ir.Range],
         domains: Mapping[ir.Var, ir.Range],
         analyzer: Analyzer,
     ) -> bool:
@@ -201,7 +201,7 @@ class BlockScope(BlockKinds):
         """
         if block.init is not None and not self.begins(block):
             return True
-        moving = {v for r in told for e in (r.min, r.extent) for v in ir.free_vars(e)}
+        moving = {v for r in boxes for e in (r.min, r.extent) for v in ir.free_vars(e)}
         pairs = self.tree.realize(block).bindings
         moving |= {
             v
@@ -235,13 +235,13 @@ class BlockScope(BlockKinds):
         reduced = {it.var for it in block.iter_vars if it.iter_type is ir.IterType.REDUCE}
         binding = {it.var: v for it, v in realize.bindings if reading or it.var not in reduced}
         corners: list[ir.Expr] = []
-        told = [ir.substitute(rng, binding) for rng in region.region]
-        if self._may_not_run(block, told, domains, analyzer):
+        boxes = [ir.substitute(rng, binding) for rng in region.region]
+        if self._may_not_run(block, boxes, domains, analyzer):
             return False
         known = analyzer.copy()
         for var, domain in domains.items():
             known.bind(var, domain)
-        for box, size in zip(told, region.buffer.shape, strict=True):
+        for box, size in zip(boxes, region.buffer.shape, strict=True):
             if not ir.uses_var(box.min, set(domains)):
                 if ir.uses_var(box.extent, set(domains)):
                     return False  # rows of different lengths do not form a box

@@ -38,14 +38,14 @@ class FlowMemo:
         The returned analyzers share cached results. Expressions that are put into a program must
         come from `own_facts`, so that their form does not depend on earlier queries.
         """
-        return self.answer("facts", around(tree, at), lambda: _told(tree, at)).copy()
+        return self.answer("facts", around(tree, at), lambda: _find_facts(tree, at)).copy()
 
     def own_facts(self, tree: Tree, at: ir.Stmt | None = None) -> Analyzer:
         """Facts at a statement, as an analyzer without shared state.
 
         For expressions that are put into a program.
         """
-        return self.answer("told", around(tree, at), lambda: _told(tree, at)).afresh()
+        return self.answer("own facts", around(tree, at), lambda: _find_facts(tree, at)).afresh()
 
 
 def around(tree: Tree, at: ir.Stmt | None) -> list[Any]:
@@ -68,5 +68,5 @@ def around(tree: Tree, at: ir.Stmt | None) -> list[Any]:
     return nodes
 
 
-def _told(tree: Tree, at: ir.Stmt | None) -> Analyzer:
+def _find_facts(tree: Tree, at: ir.Stmt | None) -> Analyzer:
     return symbol_facts(tree.func) if at is None else facts_at(tree, at)

@@ -98,12 +98,12 @@ class VisibleWrites:
         self._boxes: dict[tuple[Writer, bool, bool], tuple[ir.Range, ...]] = {}
 
     def boxes(
-        self, begun: bool, *, everyone: bool = False, alone: Container[Writer] = frozenset()
+        self, own: bool, *, everyone: bool = False, alone: Container[Writer] = frozenset()
     ) -> list[VisibleBox]:
         """The boxes of all writers that the reader may see.
 
         Args:
-            begun: whether the reader may have written the element itself.
+            own: whether the reader may have written the element itself.
             everyone: assume that all threads share one copy.
             alone: writers not followed by a barrier, so that a thread sees only its own writes.
         """
@@ -113,10 +113,7 @@ class VisibleWrites:
                 self._only_in(self.reader, writer.context) if writer in alone else (),
             )
             for writer in self.writers
-            if (
-                runs_before(writer.context, self.reader)
-                or (begun and writer.context is self.reader)
-            )
+            if (runs_before(writer.context, self.reader) or (own and writer.context is self.reader))
             and self._may_meet(writer, everyone)
         ]
 

@@ -97,8 +97,8 @@ class _Loop:
         self.func, self.level, self.inside = func, level, inside
         self.leaves, self.allocated, self.names = leaves, allocated, names
         self.vectorized = _kind(level) is ir.ForKind.VECTORIZED
-        self._followed: list[tuple[BlockContext, ConditionalAccess]] | None = None
-        self._found = set[int]()  # accesses in `_followed` reached so far
+        self._accesses: list[tuple[BlockContext, ConditionalAccess]] | None = None
+        self._reached = set[int]()  # accesses in `_accesses` reached so far
 
     def reductions(self) -> Iterator[Violation]:
         """Violations of reduction iterators that the loop drives.
@@ -133,29 +133,33 @@ class _Loop:
             last = low + count - 1
             steps = dict.fromkeys((0, 1, 2, 3, 4, 8, count // 2, count - 1))
             some = [low + k for k in steps if k < count]
-            problem = self._met(sizes, some) or self._met(sizes, [low, low + 1, last], last=True)
+            problem = self._race_between(sizes, some) or self._race_between(
+                sizes, [low, low + 1, last], last=True
+            )
             if problem is None:
                 elsewhere = self._elsewhere(sizes, low)  # lazy: checked one by one
-                met = (self._met(place, [low, low + 1, last]) for place in elsewhere)
-                problem = next((p for p in met if p is not None), None)
+                races = (self._race_between(place, [low, low + 1, last]) for place in elsewhere)
+                problem = next((p for p in races if p is not None), None)
             if problem is not None:
                 yield problem
                 return
 
-    def _met(self, known: Env, iterations: Sequence[int], last: bool = False) -> Violation | None:
+    def _race_between(
+        self, known: Env, iterations: Sequence[int], last: bool = False
+    ) -> Violation | None:
         """A race between two of the given iterations, or None."""
         before: dict[Element, dict[tuple[str, int], tuple[BlockContext, int]]] = {}
         for number in dict.fromkeys(iterations):
             here = self._touched({**known, self.level.var: number}, last)
-            met = [
+            races = [
                 (then, element, (partner, context))
                 for element, mine in here.items()
                 for (other, _), (partner, then) in before.get(element, {}).items()
                 for how, context in mine.items()
                 if self._conflict(how, context, other, partner)
             ]
-            if met:
-                then, element, users = min(met, key=lambda m: (m[0], m[1][1]))
+            if races:
+                then, element, users = min(races, key=lambda m: (m[0], m[1][1]))
                 return self._problem(then, number, element, users)
             for element, mine in here.items():
                 earlier = before.setdefault(element, {})
@@ -192,8 +196,8 @@ class _Loop:
 
     def _elsewhere(self, sizes: Env, low: int) -> Iterator[Env]:
         """Values of the surrounding loops at which a write happens that was not reached so far."""
-        for k, (context, access) in enumerate(self._followed or ()):
-            if access.how == "read" or k in self._found:
+        for k, (context, access) in enumerate(self._accesses or ()):
+            if access.how == "read" or k in self._reached:
                 continue
             spans = [
                 VarRange(x.var, x.low, x.extent)
@@ -250,16 +254,16 @@ class _Loop:
             iteration instead of their first.
         """
         result: dict[Element, dict[str, BlockContext]] = {}
-        if self._followed is None:
-            self._followed = self._relevant()
+        if self._accesses is None:
+            self._accesses = self._relevant()
         ran: dict[Any, Instances | None] = {}  # most accesses of a block share this
-        for k, (context, access) in enumerate(self._followed):
+        for k, (context, access) in enumerate(self._accesses):
             key = context.order, access.spans, access.guards
             if key not in ran:
                 ran[key] = self._ran(context, access, known, last)
             rows = ran[key]
             for element in () if rows is None else self.names.elements(access, context, rows):
-                self._found.add(k)
+                self._reached.add(k)
                 result.setdefault(element, {}).setdefault(access.how, context)
         return result
 

@@ -68,17 +68,17 @@ def coverage_problems(func: ir.PrimFunc, found: Sequence[BlockContext]) -> Itera
         accesses = definite_accesses(context)
         begun = after_own_stores(accesses, roots)
         visible: dict[ir.Buffer, VisibleWrites] = {}
-        told: set[ir.Buffer] = set()
+        reported: set[ir.Buffer] = set()
         for number, access in enumerate(accesses):
             buffer = access.buffer
-            if access.how == "write" or buffer not in buffers or buffer in initial | told:
+            if access.how == "write" or buffer not in buffers or buffer in initial | reported:
                 continue
             if buffer not in visible:
                 own = writers.get(buffer, [])
                 visible[buffer] = VisibleWrites(context, buffer, own, analyzer)
             problem = _Read(func, access, visible[buffer], number in begun).check()
             if problem is not None:
-                told.add(buffer)
+                reported.add(buffer)
                 yield problem
 
 

@@ -25,9 +25,9 @@ def unstated(block: ir.Block, outside: Analyzer) -> list[Unstated]:
     analyzer = outside.copy()
     for it in block.iter_vars:
         analyzer.bind(it.var, it.dom)
-    begun: set[ir.Buffer] = set()  # buffers of init, which also runs without iterations
+    initial: set[ir.Buffer] = set()  # buffers of init, which also runs without iterations
     if block.init is not None:
-        begun = set(ir.collect(block.init, ir.Buffer))
+        initial = set(ir.collect(block.init, ir.Buffer))
         stepless = analyzer.without_empty(reduced_over(block))
     else:
         stepless = analyzer
@@ -38,7 +38,7 @@ def unstated(block: ir.Block, outside: Analyzer) -> list[Unstated]:
         known = {r.buffer: r for r in stated}
         for region in touched:
             have = known.get(region.buffer)
-            there = stepless if region.buffer in begun else analyzer
+            there = stepless if region.buffer in initial else analyzer
             if have is None or not _covered(have, region, there):
                 result.append((word, region, have))
     if not result:
