@@ -136,23 +136,23 @@ def squared() -> ir.PrimFunc:
     return p.finish([p.reduce("C", (8, 8), (8,), lambda i, j, k: x[i, k] * x[j, k])])
 
 
-def widened() -> ir.PrimFunc:
-    p = Program("widened")
-    x, w = p.param("X", (N, 16), "float16"), p.param("W", (24, 16), "float16")
+def unlike() -> ir.PrimFunc:
+    p = Program("unlike")
+    x, w = p.param("X", (N, 16), "float32"), p.param("W", (24, 16), "float64")
 
     def term(i: ir.Expr, j: ir.Expr, k: ir.Expr) -> ir.Expr:
-        return ir.cast_to(x[i, k], "float32") * ir.cast_to(w[j, k], "float32")
+        return ir.cast_to(x[i, k], "float64") * w[j, k]
 
     return p.finish([p.reduce("C", (N, 24), (16,), term)])
 
 
 REFUSED |= {
     "operand is a vector": product(N, 16, 1),
-    "do not share one floating-point type": widened(),
+    "no micro-kernel for float32 x float64 -> float64": unlike(),
     "one contraction reads the result of another": chained(),
     "other blocks reduce too": normalised(),
     "no contraction": squared(),
-    "contraction": product(N, 16, 16, "int32"),
+    "no micro-kernel for int32 x int32 -> int32": product(N, 16, 16, "int32"),
 }
 
 

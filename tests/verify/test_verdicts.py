@@ -176,7 +176,7 @@ def test_a_step_that_cannot_be_proved_is_refused() -> None:
     sch = bw.Schedule(program("A[8]; C[8]", text), verify="prove")
     before = sch.func
     with pytest.raises(ScheduleError, match="cannot be proved") as caught:
-        sch.unsafe.set_dtype(sch.get_block("B"), 0, "float64")
+        sch.unsafe.set_dtype(sch.get_block("B"), 0, "float16")
     assert caught.value.code == "BW391"
     assert sch.func is before
 

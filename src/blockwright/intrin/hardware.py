@@ -103,14 +103,17 @@ class DotProduct(msgspec.Struct, frozen=True):
         return None
 
 
-def _x86(name: str, elements: str, wide: str, narrow: str) -> dict[int, tuple[Form, ...]]:
+def _x86(
+    name: str, elements: str, wide: str, narrow: str, swapped: bool = False
+) -> dict[int, tuple[Form, ...]]:
     """Forms for 512, 256 and 128 bits; without AVX-512 the narrow ones need `narrow`, if any."""
     result: dict[int, tuple[Form, ...]] = {}
     for bits in (512, 256, 128):
         needs = {wide} if bits == 512 else {wide, "avx512vl"}
-        rows = [Form(f"x86.avx512.{name}.{bits}", frozenset(needs), elements)]
+        form = Form(f"x86.avx512.{name}.{bits}", frozenset(needs), elements, swapped=swapped)
+        rows = [form]
         if narrow and bits < 512:
-            rows.append(Form(f"x86.avx512.{name}.{bits}", frozenset({narrow}), elements))
+            rows.append(msgspec.structs.replace(form, features=frozenset({narrow})))
         result[bits // 32] = tuple(rows)
     return result
 
@@ -130,6 +133,7 @@ _VNNI_INT8 = {
     for bits in (128, 256)
 }
 _PMADDWD = {
+    4: (Form("x86.sse2.pmadd.wd", frozenset({"sse2"}), "i16", adds=False),),
     8: (Form("x86.avx2.pmadd.wd", frozenset({"avx2"}), "i16", adds=False),),
     16: (Form("x86.avx512.pmaddw.d.512", frozenset({"avx512bw"}), "i16", adds=False),),
 }
@@ -150,6 +154,11 @@ DOT_PRODUCTS: dict[str, DotProduct] = {
         DotProduct(
             "dot4_u8s8", 4, "uint8", "int8", "int32",
             _merged(_x86("vpdpbusd", "i8", "avx512vnni", "avxvnni"), _neon("usdot", "i8mm")),
+        ),
+        DotProduct(
+            "dot4_s8u8", 4, "int8", "uint8", "int32",
+            _merged(_x86("vpdpbusd", "i8", "avx512vnni", "avxvnni", swapped=True),
+                    _neon("usdot", "i8mm", swapped=True)),
         ),
         DotProduct("dot4_s8s8", 4, "int8", "int8", "int32",
                    _merged(_VNNI_INT8, _neon("sdot", "dotprod"))),

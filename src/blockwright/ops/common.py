@@ -80,6 +80,18 @@ def same_dtype(ctx: OpContext, infos: Sequence[ir.TensorInfo]) -> ir.DType | Non
     return known[0] if known else None
 
 
+def factor_dtype(ctx: OpContext, infos: Sequence[ir.TensorInfo], out_dtype: Any) -> ir.DType | None:
+    """The element type that stands for those of two factors: the common one, if any.
+
+    Integers of different types may be multiplied if `out_dtype` names the integer type of the
+    result, as in a product of uint8 activations and int8 weights.
+    """
+    known = [info.dtype for info in infos if info.dtype is not None]
+    if out_dtype is not None and ir.dtype_of(out_dtype).is_int and all(t.is_int for t in known):
+        return known[0] if len(known) == len(infos) else None
+    return same_dtype(ctx, infos)
+
+
 def require_kind(ctx: OpContext, dtype: ir.DType | None, kind: str) -> None:
     """Raise unless `dtype` is of a kind: "any", "number", "float", "int", "bits" (int or bool)."""
     if dtype is None or kind == "any":

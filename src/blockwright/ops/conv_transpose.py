@@ -201,7 +201,7 @@ def _read(
 
 
 def _deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs, rank: int) -> ir.Info:
-    matches, dtype = operands(ctx, infos, rank)
+    matches, dtype = operands(ctx, infos, attrs, rank)
     layouts = layouts_of(ctx, attrs, rank)
     if matches[0].shape is None or matches[1].shape is None:
         return unknown(matches, out_type(attrs, dtype), rank + 2)

@@ -23,12 +23,12 @@ from blockwright.ops.common import (
     ZERO,
     accumulator,
     as_dim,
+    factor_dtype,
     finish_rounded,
     fold,
     inputs,
     require_kind,
     result,
-    same_dtype,
     tensors,
     unknown,
     wide,
@@ -104,11 +104,11 @@ def groups_of(ctx: OpContext, attrs: Attrs, channels: ir.Expr, per_group: ir.Exp
 
 
 def operands(
-    ctx: OpContext, infos: Sequence[ir.Info], rank: int
+    ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs, rank: int
 ) -> tuple[list[ir.TensorInfo], ir.DType | None]:
-    """Input and kernel annotations, of rank `rank` + 2 and with one element type."""
+    """Input and kernel annotations, of rank `rank` + 2, and their type; see `factor_dtype`."""
     matches = tensors(ctx, infos, 2, 2)
-    dtype = same_dtype(ctx, matches)
+    dtype = factor_dtype(ctx, matches, attrs["out_dtype"])
     require_kind(ctx, dtype, "number")
     for position, info in enumerate(matches):
         if info.rank not in (-1, rank + 2):
@@ -117,7 +117,7 @@ def operands(
 
 
 def _deduce(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs, rank: int) -> ir.Info:
-    matches, dtype = operands(ctx, infos, rank)
+    matches, dtype = operands(ctx, infos, attrs, rank)
     layouts = layouts_of(ctx, attrs, rank)
     if matches[0].shape is None or matches[1].shape is None:
         return unknown(matches, out_type(attrs, dtype), rank + 2)
@@ -357,6 +357,10 @@ _SAMPLES: dict[int, tuple[Sample, ...]] = {
         conv_case(
             ints(1, 2, 5, 5, dtype="int8"), ints(3, 2, 3, 3, dtype="int8"), padding=1,
             out_dtype="int32",
+        ),
+        conv_case(
+            ints(1, 9, 7, 5, dtype="uint8"), ints(20, 3, 3, 5, dtype="int8"), padding=1,
+            out_dtype="int32", **_NHWC,
         ),
     ),
     3: (

@@ -11,6 +11,7 @@ from blockwright import ir
 from blockwright.ops.common import (
     accumulator,
     at,
+    factor_dtype,
     finish_rounded,
     fold,
     inputs,
@@ -49,7 +50,7 @@ def _check_rank(ctx: OpContext, infos: Sequence[ir.TensorInfo]) -> None:
 
 def _deduce_matmul(ctx: OpContext, infos: Sequence[ir.Info], attrs: Attrs) -> ir.Info:
     a, b = matches = tensors(ctx, infos, 2, 2)
-    dtype = same_dtype(ctx, matches)
+    dtype = factor_dtype(ctx, matches, attrs["out_dtype"])
     require_kind(ctx, dtype, "number")
     _check_rank(ctx, matches)
     if a.shape is None or b.shape is None:
@@ -188,8 +189,10 @@ ROWS: tuple[OpRow, ...] = (
             _case(floats(3, 5, dtype="float16"), floats(5, 3, dtype="float16")),
             _case(ints(3, 5), ints(5, 7)),
             _case(ints(3, 5, dtype="int8"), ints(5, 7, dtype="int8"), out_dtype="int32"),
+            _case(ints(9, 5, dtype="uint8"), ints(5, 40, dtype="int8"), out_dtype="int32"),
         ),
-        "Matrix product over the last two dimensions; leading dimensions broadcast.",
+        "Matrix product over the last two dimensions; leading dimensions broadcast. Integers of "
+        "different types are multiplied exactly if `out_dtype` names the integer type of the sums.",
     ),
     OpRow(
         "linear",

@@ -94,6 +94,12 @@ def _addmm(
     return imp.builder.op("add", product, scaled(bias, beta))
 
 
+@TABLE.overload("aten._int_mm.default")
+def _int_mm(imp: Importer, node: Any, a: Any, b: Any) -> Any:
+    """A product of int8 or uint8 matrices, summed in int32."""
+    return imp.builder.op("matmul", a, b, out_dtype="int32")
+
+
 @TABLE.row("attention")
 def _attention(
     imp: Importer,

@@ -57,6 +57,7 @@ from blockwright.schedule.primitive.transform_layout import TransformLayout
 from blockwright.schedule.primitive.unannotate import Unannotate
 from blockwright.schedule.primitive.unroll import Unroll
 from blockwright.schedule.primitive.vectorize import Vectorize
+from blockwright.schedule.primitive.widen_dtype import WidenDtype
 from blockwright.schedule.primitive.write_at import WriteAt
 
 PRIMITIVES: tuple[type[Primitive], ...] = (
@@ -116,5 +117,6 @@ PRIMITIVES: tuple[type[Primitive], ...] = (
     Unannotate,
     Unroll,
     Vectorize,
+    WidenDtype,
     WriteAt,
 )

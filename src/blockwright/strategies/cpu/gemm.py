@@ -46,8 +46,9 @@ from blockwright.strategies.cpu.gemm_plan import (
     unknown_rows,
 )
 from blockwright.strategies.cpu.inline import extent, inline_where, is_copy
+from blockwright.strategies.cpu.micro_kernel import MicroKernel, micro_kernel
 from blockwright.strategies.cpu.register_tiling import RegisterTile, RowTile, steps_written_out
-from blockwright.strategies.cpu.split_k import Pieces, cuts_evenly
+from blockwright.strategies.cpu.split_k import WHOLE, Pieces, cuts_evenly, reduction_outside
 from blockwright.strategies.cpu.vector_loops import inner_loops, vectorize_last
 from blockwright.strategies.match.blocks import (
     Contraction,
@@ -77,23 +78,31 @@ _SHALLOW = 512
 
 def refuses(func: ir.PrimFunc, target: Target) -> str:
     matches = leaf_blocks(func)
-    contractions = [b for b in matches if contraction_of(b) is not None]
+    contractions = [b for b in matches if _product_of(b) is not None]
     if not contractions:
         return "no contraction"
     if not all(is_spatial(b) for b in matches if b not in contractions):
         return "other blocks reduce too"
     created = {w.buffer for b in contractions for w in b.writes}
     for block in contractions:
-        facts = contraction_of(block)
+        facts = _product_of(block)
         assert facts is not None
         if created & {facts.a, facts.b}:
             return "one contraction reads the result of another"
         if any(extent_of(block, axes) == 1 for axes in (facts.n, facts.k)):
             return "an operand is a vector"
-        result = block.writes[0].buffer.dtype
-        if not result.is_float or facts.a.dtype is not result or facts.b.dtype is not result:
-            return "operands and result do not share one floating-point type"
+        if _kernel(target, block, facts) is None:
+            types = [x.dtype.name for x in (facts.a, facts.b, block.writes[0].buffer)]
+            return "no micro-kernel for {} x {} -> {}".format(*types)
     return ""
+
+
+def _product_of(block: ir.Block) -> Contraction | None:
+    return contraction_of(block, integers=True)
+
+
+def _kernel(target: Target, block: ir.Block, facts: Contraction) -> MicroKernel | None:
+    return micro_kernel(target, facts.a.dtype, facts.b.dtype, block.writes[0].buffer.dtype)
 
 
 def apply(
@@ -132,7 +141,7 @@ def _as_its_source(sch: Schedule, handle: BlockRV, products: list[BlockRV], targ
     if len(loads) != 1 or any(result is own for own in sch.func.buffers):
         return
     for product in products:
-        facts = contraction_of(node(sch, product))
+        facts = _product_of(node(sch, product))
         if facts is None or facts.a is not result or extent_of(node(sch, product), facts.m) == 1:
             return
     address = address_of(loads[0], block)
@@ -169,10 +178,11 @@ def variants(func: ir.PrimFunc, target: Target) -> list[Variant]:
     result: list[Variant] = []
     if long is not None:
         result.append(Variant(long, functools.partial(apply, pieces=_LONG_PIECES)))
-    products = [(b, f) for b in leaf_blocks(func) if (f := contraction_of(b)) is not None]
+    products = [(b, f) for b in leaf_blocks(func) if (f := _product_of(b)) is not None]
     block, facts = products[0]
-    product = _product(func, block, facts)
-    if len(products) > 1 or product.rows is not None:
+    kernel = _kernel(target, block, facts)
+    product = None if kernel is None else _product(func, block, facts, kernel)
+    if len(products) > 1 or product is None or product.rows is not None:
         return result
     rows: ir.Expr = ir.const(1, "int64")
     for position in facts.m:
@@ -203,7 +213,7 @@ def _passed(rows: ir.Expr, one: RowTile) -> ir.Expr:
 def parts(sch: Schedule) -> tuple[list[BlockRV], list[BlockRV], list[BlockRV]]:
     """The blocks before the first contraction, the contractions, and the blocks after."""
     handles = sch.get_child_blocks(sch.get_block("root"))
-    at = [k for k, h in enumerate(handles) if contraction_of(node(sch, h)) is not None]
+    at = [k for k, h in enumerate(handles) if _product_of(node(sch, h)) is not None]
     others = [h for k, h in enumerate(handles) if k > at[0] and k not in at]
     return handles[: at[0]], [handles[k] for k in at], others
 
@@ -234,7 +244,7 @@ def _packed_with(
 
     Packing reads each element once, so the producer can be inlined there.
     """
-    facts = contraction_of(node(sch, block))
+    facts = _product_of(node(sch, block))
     if facts is None or facts.b in windowed(node(sch, block)):
         return None
     if sum(r.buffer is facts.b for p in products for r in node(sch, p).reads) > 1:
@@ -255,18 +265,13 @@ def contract(
 
     `tail` is the consumer, `packed` the producer of the packed operand; both are optional.
     """
-    facts = contraction_of(node(sch, block))
-    if facts is None:
-        raise ScheduleError(
-            "with producers inlined, both operands are the same buffer",
-            code="BW340",
-            help="keep a copy of one operand: cache_read of it before the strategy, or "
-            "schedule the program by the fallback strategy",
-        )
-    product = _product(sch.func, node(sch, block), facts)
+    facts, kernel = _operands(sch, block, target)
+    if kernel.exact:
+        in_pieces = (WHOLE,)
+    product = _product(sch.func, node(sch, block), facts, kernel)
     width = extent_of(node(sch, block), facts.m[-1:])
     tile = tile or gemm_tile(target, product)
-    form = canonicalize(sch, block, tail, target, tile=tile, pieces=in_pieces)
+    form = canonicalize(sch, block, tail, target, tile=tile, pieces=in_pieces, kernel=kernel)
     if packed is not None:
         sch.compute_inline(packed)
     if tail is None:
@@ -277,8 +282,8 @@ def contract(
     pieces, loops = _pieces_and_loops(sch, block, sums)
     m0, m1 = sch.split(loops[batch], [None, form.tile.rows])
     n0, n1 = sch.split(loops[batch + 1], [None, form.tile.columns])
-    k = loops[batch + 2 :]
-    sch.reorder(*loops[:batch], m0, n0, *k, m1, n1)
+    k, inside = form.reduction_loops(loops[batch + 2 :])
+    sch.reorder(*loops[:batch], m0, n0, *k, m1, n1, *inside)
     if sums is None:
         k = tile_pieces(sch, form, m1, k, *in_pieces)
     else:
@@ -298,10 +303,7 @@ def contract(
         if _needs_cut(target, product, form.tile):
             sch.annotate(ni, LOOP_PARTITION, True)
     else:
-        sch.reverse_compute_at(tail, outer[1])
-        clear = sch.decompose_reduction(form.block, pieces[0])
-        for handle in (clear, form.block):
-            vector_rows(sch, handle, form.tile.columns)
+        _total_per_task(sch, form, tail, outer[1], pieces[0])
         vectorize_last(sch, tail, sch.get_loops(tail)[-1], target)
     tasks = (no,) if plan.bands else outer
     task = sch.fuse(*loops[:batch], *tasks) if batch or len(tasks) > 1 else no
@@ -314,6 +316,36 @@ def contract(
     steps = _write_out(sch, target, product, form.tile, plan, k, width)
     if plan.rows_inside:
         _fetch_next_panel(sch, plan, mi, steps if same_rows else [])
+
+
+def _operands(sch: Schedule, block: BlockRV, target: Target) -> tuple[Contraction, MicroKernel]:
+    """The operands of a contraction and its micro-kernel."""
+    facts = _product_of(node(sch, block))
+    if facts is None:
+        raise ScheduleError(
+            "with producers inlined, both operands are the same buffer",
+            code="BW340",
+            help="keep a copy of one operand: cache_read of it before the strategy, or "
+            "schedule the program by the fallback strategy",
+        )
+    kernel = _kernel(target, node(sch, block), facts)
+    if kernel is None:
+        raise ScheduleError(
+            f"{target.name} has no micro-kernel for the types of block {node(sch, block).name}",
+            code="BW340",
+            help="cast the operands to one floating-point type before",
+        )
+    return facts, kernel
+
+
+def _total_per_task(
+    sch: Schedule, form: Canonical, tail: BlockRV, task: LoopRV, pieces: LoopRV
+) -> None:
+    """Add the partial sums of k-splits to totals of a task, and run the epilogue on these."""
+    sch.reverse_compute_at(tail, task)
+    clear = sch.decompose_reduction(form.block, pieces)
+    for handle in (clear, form.block):
+        vector_rows(sch, handle, form.tile.columns)
 
 
 def _pack_within(sch: Schedule, form: Canonical, at: LoopRV, panels: int) -> None:
@@ -400,16 +432,21 @@ def _needs_cut(target: Target, product: GemmShape, tile: RegisterTile) -> bool:
     return not (fits or target.cheap_predication) and (depth is None or depth < _SHALLOW)
 
 
-def _product(func: ir.PrimFunc, block: ir.Block, facts: Contraction) -> GemmShape:
-    """Extents, and the strides of the left operand along the last m and k axes."""
-    bits = block.writes[0].buffer.dtype.bits
+def _product(
+    func: ir.PrimFunc, block: ir.Block, facts: Contraction, kernel: MicroKernel
+) -> GemmShape:
+    """Extents, and the strides of the left operand along the last m and k axes.
+
+    One step of the reduction is a group of the micro-kernel.
+    """
+    bits = kernel.accumulator.bits
     load = next(n for n in ir.collect(block.body, ir.BufferLoad) if n.buffer is facts.a)
     address = address_of(load, block)
     steps: list[int] = []
-    for axes in (facts.m, facts.k):
+    for axes, count in ((facts.m, 1), (facts.k, kernel.group)):
         result = (stride(address, block.iter_vars[p]) for p in axes)
         step = min(result, default=math.inf)
-        steps.append(0 if math.isinf(step) else int(step) * bits // 8)
+        steps.append(0 if math.isinf(step) else int(step) * count * facts.a.dtype.nbytes)
     batch, rows, columns, depth = (
         extent_of(block, axes) for axes in (facts.batch, facts.m, facts.n, facts.k)
     )
@@ -419,7 +456,7 @@ def _product(func: ir.PrimFunc, block: ir.Block, facts: Contraction) -> GemmShap
         batch,
         rows,
         columns,
-        depth,
+        None if depth is None else -(-depth // kernel.group),
         *steps,
         bits=bits,
         cold=is_cold(func, facts.b),
@@ -449,7 +486,7 @@ def _cut_depth(
     if most is None:
         return None
     loops = sch.get_loops(form.block)
-    around, outer = loops[: batch + 2], loops[batch + 2 :]
+    around, (outer, _) = loops[: batch + 2], form.reduction_loops(loops[batch + 2 :])
     inner, sizes = 1, list[int]()
     while outer:
         length = extent(sch, outer[-1])
@@ -490,10 +527,7 @@ def _sum_of_piece(
     Returns the reduction loops.
     """
     sch.compute_at(sums, tile_loop, preserve_unit_loops=True)
-    # Reduction axes that are split into pieces of one element are not among the loops.
-    left = sum(it.iter_type is ir.IterType.REDUCE for it in node(sch, sums).iter_vars)
-    m, n, *k = inner_loops(sch, sums, tile_loop)[-2 - left :]
-    sch.reorder(*k, m, n)
+    k, (m, *_) = reduction_outside(sch, sums, tile_loop, form.in_tile)
     return tile_pieces(sch, msgspec.structs.replace(form, block=sums), m, k, *in_pieces)
 
 

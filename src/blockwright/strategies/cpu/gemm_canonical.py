@@ -5,9 +5,10 @@ block `C[b, s, j] += A[b, s, k] * W[j, k]` goes through these steps, each a sche
 
 1. `reindex` + `transform_block_layout` + `transform_layout`: C2[m, n] += A2[m, k] * W2[n, k]; a
    convolution keeps kernel axes apart from channels: C2[m, n] += A2[kh, m, k] * W2[n, kh, k]
-2. `pad_einsum`: pad m and n to whole tiles; rows beyond the end repeat the last one, columns are 0
-3. `transform_layout`: pack W2 into panels [n / NR][k][NR], which `lift_packing` hoists to compile
-   time when W is a constant
+2. `pad_einsum`: pad m and n to whole tiles; rows beyond the end repeat the last one, columns are 0.
+   Pad k with zeros to whole groups of a dot-product instruction
+3. `transform_layout`: pack W2 into panels [n / NR][k][NR], or [n / NR][k / g][NR][g] for groups of
+   g; `lift_packing` hoists packing to compile time when W is a constant
 4. `split`, `reorder`, `fuse`, `parallel`: panels of W stay in cache across row tiles
 5. accumulators and the A column of a step are in "local" scope, that is in registers
 6. `decompose_reduction`, `tensorize` of one register tile, epilogue per tile
@@ -22,11 +23,11 @@ import msgspec
 
 from blockwright import ir
 from blockwright.arith import IndexMap
-from blockwright.intrin import outer_product_name
 from blockwright.ir.annotations import LOOP_PARTITION
 from blockwright.lower.cpu.register_transpose import LARGEST
 from blockwright.schedule import BlockRV, LoopRV, Schedule
 from blockwright.strategies.cpu.inline import extent
+from blockwright.strategies.cpu.micro_kernel import MicroKernel
 from blockwright.strategies.cpu.register_tiling import RegisterTile, choose_register_tile
 from blockwright.strategies.cpu.split_k import WHOLE, Pieces, sum_pieces, whole_pieces
 from blockwright.strategies.match.blocks import (
@@ -52,7 +53,9 @@ class Canonical(msgspec.Struct):
         block: the contraction.
         a, b: blocks that copy its operands to their canonical layouts.
         tile: the register tile.
-        depth: number of reduction axes.
+        depth: number of reduction axes, without the one within groups.
+        kernel: the micro-kernel.
+        ragged: whether the last group of the reduction may be padded with zeros.
     """
 
     block: BlockRV
@@ -60,6 +63,18 @@ class Canonical(msgspec.Struct):
     b: BlockRV
     tile: RegisterTile
     depth: int
+    kernel: MicroKernel
+    ragged: bool = False
+
+    @property
+    def in_tile(self) -> int:
+        """Number of reduction loops inside the loops over a register tile."""
+        return int(self.kernel.group > 1)
+
+    def reduction_loops(self, loops: list[LoopRV]) -> tuple[list[LoopRV], list[LoopRV]]:
+        """Divide reduction loops into those around a register tile and those inside."""
+        split = len(loops) - self.in_tile
+        return loops[:split], loops[split:]
 
 
 def node(sch: Schedule, block: BlockRV) -> ir.Block:
@@ -80,6 +95,7 @@ def canonicalize(
     most_rows: int = 16,
     tile: RegisterTile | None = None,
     pieces: Sequence[Pieces] = (),
+    kernel: MicroKernel | None = None,
 ) -> Canonical:
     """Steps 1 to 3. `tail` is the block that reads the result, None when the result is an output.
 
@@ -89,9 +105,12 @@ def canonicalize(
     Batch axes are kept. The m axes are fused into one, and so are the n axes; reduction axes are
     fused as far as the left operand's address stays linear. A long reduction that does not divide
     into pieces of the last of `pieces` is padded with zeros, so that `tile_pieces` can split it.
+
+    The reduction is split into groups of `kernel`, by default an outer product in the type of the
+    result.
     """
     before = node(sch, block)
-    facts = contraction_of(before)
+    facts = contraction_of(before, integers=True)
     if facts is None:
         raise ScheduleError(
             f"block {before.name} is not a contraction",
@@ -101,7 +120,8 @@ def canonicalize(
         )
     inner, across = facts.m[apart:], facts.n[columns_apart:]
     rows, columns = extent_of(before, inner), extent_of(before, across)
-    bits = before.writes[0].buffer.dtype.bits
+    kernel = kernel or MicroKernel("", 1, *[before.writes[0].buffer.dtype] * 3)
+    bits = kernel.accumulator.bits
     apart_bytes = _distance(before, facts.a, inner[-1:]) * bits // 8
     tile = tile or choose_register_tile(target, rows, columns, bits, apart_bytes, most_rows)
     depth = depth_groups(before, facts)
@@ -125,14 +145,31 @@ def canonicalize(
     whole = list(last)
     for cut in pieces[-1:]:
         whole[-1] = whole_pieces([extent_of(before, axes) for axes in depth], cut)
+    whole[-1] *= kernel.group
     if pad_rows:  # rows beyond the end are read one by one: repeat the last row, without a test
         a, b = _pad(sch, block, a, b, [*first, tile.rows, *between, 1, *last], "clamp")
     padding = [*first, 1, *between, tile.columns, *whole]
     a, b = _pad(sch, block, a, b, padding, "zero")  # columns are read in vectors: mask them
-    panels(sch, b, len(batch) + len(middle), tile.columns)
-    if len(depth) > 1:
-        _row_last_but_one(sch, a, len(outer))
-    return Canonical(block, a, b, tile, len(depth))
+    if kernel.group > 1:
+        for copy in (block, a, b):
+            _split_groups(sch, copy, kernel.group)
+    panels(sch, b, len(batch) + len(middle), tile.columns, kernel.group)
+    if len(depth) > 1 or kernel.group > 1:
+        _row_last_but_one(sch, a, len(outer), kernel.group)
+    for copy, dtype in ((a, kernel.a), (b, kernel.b)):
+        if node(sch, copy).writes[0].buffer.dtype is not dtype:
+            sch.widen_dtype(copy, 0, dtype.name)
+    steps = extent_of(before, depth[-1])
+    ragged = kernel.group > 1 and (steps is None or steps % kernel.group > 0)
+    return Canonical(block, a, b, tile, len(depth), kernel, ragged)
+
+
+def _split_groups(sch: Schedule, block: BlockRV, group: int) -> None:
+    """Split the last iterator of a block, a reduction axis or a copy of it, into groups."""
+    axes = tuple(ir.Var(it.var.name, it.var.dtype) for it in node(sch, block).iter_vars)
+    k = axes[-1]
+    digits = (ir.floordiv(k, group), ir.floormod(k, group))
+    sch.transform_block_layout(block, IndexMap(axes, (*axes[:-1], *digits)))
 
 
 def _distance(block: ir.Block, operand: ir.Buffer, axes: tuple[int, ...]) -> int:
@@ -205,19 +242,38 @@ def fuse_copy(
         sch.transform_block_layout(copy, mapping)
 
 
-def panels(sch: Schedule, b: BlockRV, batch: int, width: int) -> None:
-    """Store an operand's copy [batch…][n][k…] in panels [n / width][k…][width]."""
+def panels(sch: Schedule, b: BlockRV, batch: int, width: int, group: int = 1) -> None:
+    """Store an operand's copy [batch…][n][k…] in panels [n / width][k…][width].
+
+    The elements of a group are next to each other: [n / width][k… / group][width][group].
+    """
     axes = _axes(node(sch, b))
     n, *k = axes[batch:]
-    final = (*axes[:batch], ir.floordiv(n, width), *k, ir.floormod(n, width))
+    outer, inner = _groups(k, group)
+    final = (*axes[:batch], ir.floordiv(n, width), *outer, ir.floormod(n, width), *inner)
     sch.transform_layout(b, ("write", 0), IndexMap(axes, final))
 
 
-def _row_last_but_one(sch: Schedule, a: BlockRV, batch: int) -> None:
-    """Store the left operand's copy as [k…][m][k]: a register tile is its last two axes."""
+def _row_last_but_one(sch: Schedule, a: BlockRV, batch: int, group: int) -> None:
+    """Store the left operand's copy as [k…][m][k]: a register tile is its last two axes.
+
+    The last axis has one group: [k…][k / group][m][group].
+    """
     axes = _axes(node(sch, a))
-    m, *outer, k = axes[batch:]
-    sch.transform_layout(a, ("write", 0), IndexMap(axes, (*axes[:batch], *outer, m, k)))
+    m, *k = axes[batch:]
+    outer, inner = _groups(k, group)
+    if group == 1:
+        *outer, last = outer
+        inner = [last]
+    sch.transform_layout(a, ("write", 0), IndexMap(axes, (*axes[:batch], *outer, m, *inner)))
+
+
+def _groups(k: Sequence[ir.Expr], group: int) -> tuple[list[ir.Expr], list[ir.Expr]]:
+    """Split the last of the indices `k` into groups; the second list is empty for groups of 1."""
+    *outer, last = k
+    if group == 1:
+        return [*outer, last], []
+    return [*outer, ir.floordiv(last, group)], [ir.floormod(last, group)]
 
 
 def _axes(copy: ir.Block) -> tuple[ir.Var, ...]:
@@ -228,14 +284,17 @@ def _axes(copy: ir.Block) -> tuple[ir.Var, ...]:
 
 def tile_registers(sch: Schedule, form: Canonical, m1: LoopRV, k: Sequence[LoopRV]) -> BlockRV:
     """Steps 5 and 6 without the epilogue, below loops (…, k…, m1, n1); returns the init block."""
-    dtype = node(sch, form.block).writes[0].buffer.dtype
     sch.set_scope(form.block, 0, "local")
     sch.set_scope(form.a, 0, "local")
     sch.compute_at(form.a, k[-1])
-    unroll_all(sch, form.a, below=k[-1])
+    unroll_all(sch, form.a, below=k[-1], inside=form.in_tile)
+    if form.in_tile:
+        sch.vectorize(sch.get_loops(form.a)[-1])
     init = sch.decompose_reduction(form.block, k[0])
     vector_rows(sch, init, form.tile.columns)
-    sch.tensorize(m1, outer_product_name(form.tile.rows, form.tile.columns, dtype.name))
+    sch.tensorize(m1, form.kernel.intrin(form.tile.rows, form.tile.columns))
+    if form.ragged:  # only the last step reads a partial group
+        sch.annotate(k[-1], LOOP_PARTITION, True)
     return init
 
 
@@ -250,13 +309,14 @@ def tile_pieces(
 
     Returns the reduction loops of the register tile.
     """
-    cut = sum_pieces(sch, form.block, k, pieces)
+    cut = sum_pieces(sch, form.block, k, pieces, in_tile=form.in_tile)
     if cut is None:
         if finer:
             return tile_pieces(sch, form, m1, k, *finer)
         tile_registers(sch, form, m1, k)
         return k
-    partial, (*own, m, _), loop = cut
+    partial, loops, loop = cut
+    own, m = loops[: -2 - form.in_tile], loops[-2 - form.in_tile]
     of_piece = msgspec.structs.replace(form, block=partial)
     own = tile_pieces(sch, of_piece, m, own, *finer or (WHOLE,))
     clear_total(sch, form.block, loop, form.tile.columns)
@@ -382,10 +442,11 @@ def vector_rows(sch: Schedule, block: BlockRV, lanes: int, count: int = 2) -> No
         sch.unroll(loop)
 
 
-def unroll_all(sch: Schedule, block: BlockRV, below: LoopRV) -> None:
-    """Unroll the loops of a block inside of `below`."""
+def unroll_all(sch: Schedule, block: BlockRV, below: LoopRV, inside: int = 0) -> None:
+    """Unroll the loops of a block inside of `below`, but for the `inside` innermost ones."""
     outer, inner = sch.get(below), False
-    for loop in sch.get_loops(block):
+    loops = sch.get_loops(block)
+    for loop in loops[: len(loops) - inside]:
         if inner:
             sch.unroll(loop)
         inner = inner or sch.get(loop) is outer

@@ -57,9 +57,10 @@ class GemmShape(msgspec.Struct, frozen=True):
     """Extents of `C[b, m, n] += A[b, m, k] * B[b, n, k]`; None for symbolic ones.
 
     Attributes:
-        batch, rows, columns, depth: extents of b, m, n and k, each the product over its axes.
+        batch, rows, columns, depth: extents of b, m, n and k, each the product over its axes. A
+            step of k is a group of the micro-kernel.
         row_step, depth_step: strides of A along m and along k, in bytes.
-        bits: of an element.
+        bits: of an accumulator, and of the group of elements that one lane multiplies per step.
         cold: whether B is in no cache at entry.
         away: whether B is in no private cache (L1, L2) at entry.
         packed: whether B is packed into panels at every call; otherwise it is packed already.

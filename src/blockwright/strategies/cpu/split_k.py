@@ -42,13 +42,19 @@ WHOLE = Pieces(longest=sys.maxsize)
 
 
 def sum_pieces(
-    sch: Schedule, total: BlockRV, k: Sequence[LoopRV], pieces: Pieces, ragged: bool = False
+    sch: Schedule,
+    total: BlockRV,
+    k: Sequence[LoopRV],
+    pieces: Pieces,
+    ragged: bool = False,
+    in_tile: int = 0,
 ) -> tuple[BlockRV, list[LoopRV], LoopRV] | None:
     """Compute the partial sums of a long reduction where they are added to the total of a tile.
 
     Args:
         total: a block with the loops `k` around the two loops of a tile.
         ragged: whether the last piece may be shorter than the others.
+        in_tile: number of reduction loops inside the loops of the tile.
 
     Returns the block that computes a partial sum, its loops in the same order, and the loop over
     pieces; None if the reduction is short, of unknown length, or has no equal pieces.
@@ -60,10 +66,23 @@ def sum_pieces(
     block = block_of(sch, total)
     (loop,) = [around for around in sch.get_loops(total) if reduces(sch, block, around)]
     sch.compute_at(partial, loop, preserve_unit_loops=True)
-    left = sum(it.iter_type is ir.IterType.REDUCE for it in block_of(sch, partial).iter_vars)
-    m, n, *own = inner_loops(sch, partial, loop)[-2 - left :]
-    sch.reorder(*own, m, n)
-    return partial, [*own, m, n], loop
+    own, tile = reduction_outside(sch, partial, loop, in_tile)
+    return partial, [*own, *tile], loop
+
+
+def reduction_outside(
+    sch: Schedule, block: BlockRV, around: LoopRV, in_tile: int
+) -> tuple[list[LoopRV], list[LoopRV]]:
+    """Move the reduction loops of a block, below `around`, outside of the two loops of a tile.
+
+    The innermost `in_tile` of them stay inside. Reduction axes of one element may lack a loop.
+    Returns the loops outside and those of the tile.
+    """
+    left = sum(it.iter_type is ir.IterType.REDUCE for it in block_of(sch, block).iter_vars)
+    m, n, *own = inner_loops(sch, block, around)[-2 - left :]
+    split = len(own) - in_tile
+    sch.reorder(*own[:split], m, n, *own[split:])
+    return own[:split], [m, n, *own[split:]]
 
 
 def _cut_pieces(sch: Schedule, k: Sequence[LoopRV], pieces: Pieces, ragged: bool) -> LoopRV | None:

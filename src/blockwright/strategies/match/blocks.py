@@ -109,15 +109,19 @@ class Contraction(msgspec.Struct, frozen=True, eq=False):
     k: tuple[int, ...]
 
 
-def contraction_of(block: ir.Block, guarded: bool = False) -> Contraction | None:
+def contraction_of(
+    block: ir.Block, guarded: bool = False, integers: bool = False
+) -> Contraction | None:
     """Match the contraction that a block computes; None unless it multiplies two different buffers.
 
-    With `guarded`, the terms may be predicated: `T.Select(condition, a * b, neutral)`.
+    With `guarded`, the terms may be predicated: `T.Select(condition, a * b, neutral)`. Sums of
+    integers match with `integers` only.
     """
     store, init = block.body, block.init
     if not isinstance(store, ir.BufferStore) or not isinstance(init, ir.BufferStore):
         return None
-    if not isinstance(store.value, ir.Add) or not isinstance(init.value, ir.FloatImm):
+    neutral = ir.FloatImm | ir.IntImm if integers else ir.FloatImm
+    if not isinstance(store.value, ir.Add) or not isinstance(init.value, neutral):
         return None
     old, product = store.value.a, uncast(store.value.b)
     if guarded and isinstance(product, ir.Select):

@@ -114,6 +114,14 @@ def _set_scope(p: Player) -> None:
     p.sch.set_scope(block, at, p.chance.choice(["local", "global"]))
 
 
+_WIDER = ("int16", "int32", "int64", "float32", "float64")
+
+
+def _widen_dtype(p: Player) -> None:
+    block, at, _ = p.region("write")
+    p.sch.widen_dtype(block, at, p.chance.choice(_WIDER))
+
+
 def _pad_value(p: Player, rank: int) -> float | IndexMap | None:
     """A constant or a function of the new indices; sometimes None."""
     if p.likely(0.3):
@@ -146,4 +154,5 @@ MOVES = {
     "set_scope": Move(_set_scope),
     "transform_block_layout": Move(_transform_block_layout, reassociates=True),
     "transform_layout": Move(_transform_layout),
+    "widen_dtype": Move(_widen_dtype),
 }

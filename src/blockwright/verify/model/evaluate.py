@@ -286,9 +286,8 @@ class Values:
             case ir.Call():
                 return self._call(expr, frame, where)
             case ir.Cast():
-                return apply(
-                    ("cast", expr.type.name), [self.value(expr.value, frame, where)], where
-                )
+                inner = self.value(expr.value, frame, where)
+                return apply(("cast", expr.type.name, expr.value.dtype.name), [inner], where)
             case ir.BinaryOp() | ir.And() | ir.Or():
                 name = COMBINERS.get(type(expr), type(expr).__name__)
                 args = [self.value(a, frame, where) for a in (expr.a, expr.b)]

@@ -7,10 +7,12 @@ alternatives.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from blockwright import ir
@@ -68,6 +70,8 @@ def _applied(operator: Skeleton, args: Sequence[Alternative], where: isl.Set) ->
     same = _unmoved(operator, args, where)
     if same is not None:
         return [restricted(same, where)]
+    if name == "cast":
+        return [_converted(operator, args[0], where)]
     if name in _COMMUTATIVE:
         if any(a.total is not None and a.total.combiner == name for a in args):
             terms = terms_of([restricted(a, where) for a in args], where.identity(), name)
@@ -105,6 +109,39 @@ def _unmoved(operator: Skeleton, args: Sequence[Alternative], where: isl.Set) ->
     return None
 
 
+def _converted(operator: Skeleton, arg: Alternative, where: isl.Set) -> Alternative:
+    """A conversion, without conversions inside of it to types that hold every value."""
+    _, target, source = operator
+    inner = arg.skeleton
+    while inner[0] == "cast" and _carries(inner[1], inner[2]):
+        source, inner = inner[2], inner[3]
+    if source == target:
+        return Alternative(where, inner, arg.leaves)
+    return Alternative(where, ("cast", target, source, inner), arg.leaves)
+
+
+@functools.cache
+def _carries(wide: str, narrow: str) -> bool:
+    """Whether every value of the type `narrow` is a value of the type `wide`."""
+    new, old = ir.dtype_of(wide), ir.dtype_of(narrow)
+    if new.is_int and old.is_int:
+        return new.min_value <= old.min_value and old.max_value <= new.max_value
+    if not new.is_float:
+        return False
+    float_ = ml_dtypes.finfo(new.numpy())
+    if old.is_int:
+        largest = max(old.max_value, -old.min_value)
+        return largest <= 1 << (int(float_.nmant) + 1) and largest <= float(float_.max)
+    if not old.is_float:
+        return False
+    own = ml_dtypes.finfo(old.numpy())
+    return (
+        own.nmant <= float_.nmant
+        and float(own.max) <= float(float_.max)
+        and float(own.smallest_subnormal) >= float(float_.smallest_subnormal)
+    )
+
+
 def _folded(operator: Skeleton, args: Sequence[Alternative]) -> Skeleton | None:
     """Constant folding of floating-point arithmetic, in the program's precision."""
     if operator[0] == "cast" and args[0].skeleton[0] == "int":
@@ -113,6 +150,10 @@ def _folded(operator: Skeleton, args: Sequence[Alternative]) -> Skeleton | None:
         if number is None or not dtype.is_float:
             return None
         return ("c", operator[1], repr(float(dtype.numpy().type(number))))
+    if operator[0] == "cast" and args[0].skeleton[0] == "c":
+        _, target, source = operator
+        widened = ir.dtype_of(source).is_float and _carries(target, source)
+        return ("c", target, args[0].skeleton[2]) if widened else None
     if operator[0] not in ("+", "*", "Sub") or any(a.skeleton[0] != "c" for a in args):
         return None
     dtype = ir.dtype_of(operator[1])
@@ -169,7 +210,10 @@ def _on_integers(operator: Skeleton, args: Sequence[Alternative], where: isl.Set
     first, dtype = args[0].leaves[0], ir.dtype_of(operator[1])
     if name == "cast":
         assert first.at is not None
-        kept = dtype.bits >= 32 and _fits(first.at.intersect_domain(where), dtype)
+        if first.number is not None:
+            kept = dtype.min_value <= first.number <= dtype.max_value
+        else:
+            kept = dtype.bits >= 32 and _fits(first.at.intersect_domain(where), dtype)
         return [Alternative(where, INTEGER, (first,))] if kept else None
     if len(args) != 2 or not all(_holds(a, dtype, where) for a in args):
         return None  # an operand is first converted to the type, which may change its value
@@ -189,7 +233,8 @@ def _on_integers(operator: Skeleton, args: Sequence[Alternative], where: isl.Set
         result = both.apply_range(isl.Map(f"{{ [x, y] -> [{text}] }}", context))
         if not _fits(result, dtype):
             return None  # it may wrap around
-        return [Alternative(where, INTEGER, (Leaf(result),))]
+        zero = name == "*" and 0 in (first.number, second.number)
+        return [Alternative(where, INTEGER, (Leaf(result, number=0 if zero else None),))]
     if name in _COMPARED:
         held = both.intersect_range(isl.Set(f"{{ [x, y] : {_COMPARED[name]} }}", context))
         return parted(where, held.domain())

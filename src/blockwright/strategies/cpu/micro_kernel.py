@@ -1,0 +1,100 @@
+"""Choose how a register tile multiplies: the types of its operands and its tensor intrinsic.
+
+A micro-kernel handles one *group* of reduction steps at a time: one step for an outer product, as
+many as a dot-product instruction sums into a lane otherwise. Panels of B hold the elements of a
+group next to each other, so a group fills one lane of a vector register:
+
+    float32 FMA       1 step     panels [n / NR][k][NR]
+    vdpbf16ps         2 steps    panels [n / NR][k / 2][NR][2]
+    vpdpbusd          4 steps    panels [n / NR][k / 4][NR][4]
+
+All of these have 32 bits per lane and step, so blocking is the same for all: `GemmShape.depth`
+counts groups.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import msgspec
+
+from blockwright.intrin import dot_tile_name, outer_product_name
+from blockwright.intrin.hardware import DOT_PRODUCTS, DotProduct
+from blockwright.ir import DType, dtype_of
+from blockwright.target import Target
+
+
+class MicroKernel(msgspec.Struct, frozen=True):
+    """The types of a register tile's operands, and the instruction that multiplies them.
+
+    Attributes:
+        dot: name of a dot product in `intrin.hardware`; "" for outer products.
+        group: reduction steps per instruction.
+        a, b: element types of the operands in registers and panels. They hold every value of the
+            types in the program: narrow types are widened where no instruction takes them.
+        accumulator: element type of the sums.
+    """
+
+    dot: str
+    group: int
+    a: DType
+    b: DType
+    accumulator: DType
+
+    def intrin(self, rows: int, columns: int) -> str:
+        """Name of the tensor intrinsic for a tile."""
+        if self.dot:
+            return dot_tile_name(self.dot, rows, columns)
+        narrow = "" if self.b is self.accumulator else self.b.name
+        return outer_product_name(rows, columns, self.accumulator.name, narrow)
+
+    @property
+    def exact(self) -> bool:
+        """Whether sums are the same in any order."""
+        return self.accumulator.is_int
+
+
+@functools.cache
+def micro_kernel(target: Target, a: DType, b: DType, accumulator: DType) -> MicroKernel | None:
+    """The fastest micro-kernel that computes `accumulator += a * b` exactly as written.
+
+    Operands that no instruction takes are widened: integers to 16 bits, half-precision floats to
+    float32. Panels keep half-precision elements, since a vector of them is widened by one or two
+    instructions. Returns None if there is no micro-kernel.
+    """
+    if accumulator.is_float:
+        return _of_floats(target, a, b, accumulator)
+    for dot in DOT_PRODUCTS.values():
+        if _takes(dot, a, b, accumulator) and _is_native(dot, target):
+            return _of_dot(dot)
+    pairs = DOT_PRODUCTS["dot2_s16s16"]
+    if accumulator is dtype_of("int32") and all(_fits_int16(x) for x in (a, b)):
+        return _of_dot(pairs)
+    return None
+
+
+def _of_floats(target: Target, a: DType, b: DType, accumulator: DType) -> MicroKernel | None:
+    dot = DOT_PRODUCTS["dot2_bf16"]
+    if _takes(dot, a, b, accumulator) and _is_native(dot, target):
+        return _of_dot(dot)
+    if all(x is accumulator or x.name in ("bfloat16", "float16") for x in (a, b)):
+        return MicroKernel("", 1, accumulator, b, accumulator)
+    return None
+
+
+def _of_dot(dot: DotProduct) -> MicroKernel:
+    a, b, accumulator = (dtype_of(name) for name in (dot.a, dot.b, dot.accumulator))
+    return MicroKernel(dot.name, dot.group, a, b, accumulator)
+
+
+def _takes(dot: DotProduct, a: DType, b: DType, accumulator: DType) -> bool:
+    return (dot.a, dot.b, dot.accumulator) == (a.name, b.name, accumulator.name)
+
+
+def _is_native(dot: DotProduct, target: Target) -> bool:
+    lanes = max(1, target.vector_bits // dtype_of(dot.accumulator).bits)
+    return dot.form(lanes, target.feature_set) is not None
+
+
+def _fits_int16(dtype: DType) -> bool:
+    return dtype.name in ("int8", "uint8", "int16")

@@ -1,0 +1,107 @@
+"""widen_dtype: values stay the same over the range of the old type, or the step is refused."""
+
+from __future__ import annotations
+
+import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy)
+import numpy as np
+import pytest
+
+import blockwright as bw
+from blockwright import ir
+from blockwright.build import build
+from blockwright.interp import interpret
+from blockwright.schedule import Schedule, ScheduleError
+
+WIDER = [
+    ("int8", "int16"), ("uint8", "int16"), ("uint8", "uint32"), ("int16", "float32"),
+    ("bfloat16", "float32"), ("float16", "float64"), ("float32", "float64"), ("uint32", "float64"),
+]  # fmt: skip
+NARROWER = [
+    ("int8", "uint8"), ("int8", "uint64"), ("int32", "float32"), ("float16", "bfloat16"),
+    ("float64", "float32"), ("uint64", "int64"), ("bfloat16", "float16"),
+]  # fmt: skip
+
+
+def program(dtype: str, result: str = "int32") -> ir.PrimFunc:
+    """Two readers of B: one converts its elements, the other computes in the type itself."""
+    parsed = bw.from_source(f"""
+@T.prim_func
+def main(A: T.Buffer((256,), "{dtype}"), C: T.Buffer((256,), "{result}"),
+         D: T.Buffer((256,), "{dtype}")):
+    B = T.alloc_buffer((256,), "{dtype}")
+    for i in range(256):
+        with T.block("B"):
+            vi = T.axis.spatial(256, i)
+            B[vi] = A[vi] + A[255 - vi]
+    for i in range(256):
+        with T.block("C"):
+            vi = T.axis.spatial(256, i)
+            C[vi] = T.Cast("{result}", B[vi]) * T.Cast("{result}", B[vi])
+    for i in range(256):
+        with T.block("D"):
+            vi = T.axis.spatial(256, i)
+            D[vi] = B[vi] + B[vi]
+""")
+    assert isinstance(parsed, ir.PrimFunc)
+    return parsed
+
+
+def operand(dtype: str) -> np.ndarray:
+    """All bit patterns of 8-bit types; 256 values over the whole range of others."""
+    rng = np.random.default_rng(0)
+    if "float" in dtype:
+        scale = 2.0 ** rng.integers(-12, 12, 256)
+        return np.asarray(rng.standard_normal(256) * scale).astype(dtype)
+    ends = np.iinfo(dtype)
+    values = np.linspace(ends.min, ends.max, 256, dtype=np.float64)
+    return np.clip(values, ends.min, ends.max - 1024 * (ends.bits > 32)).astype(dtype)
+
+
+@pytest.mark.parametrize(("old", "new"), WIDER)
+def test_every_reader_sees_the_same_values(old: str, new: str) -> None:
+    result = "float64" if "float" in new else "int32"
+    func = program(old, result)
+    sch = Schedule(func, verify="full")
+    sch.widen_dtype(sch.get_block("B"), "B", new)
+    stored = [b.dtype.name for b in ir.collect(sch.func, ir.Buffer) if b.name == "B"]
+    assert set(stored) == {new}
+    a = operand(old)
+    outputs = []
+    for candidate in (func, sch.func):
+        c, d = np.zeros(256, result), np.zeros(256, old)
+        interpret(candidate, a, c, d)
+        outputs.append((c, d))
+    c, d = np.zeros(256, result), np.zeros(256, old)
+    build(sch.func)["main"](a, c, d)
+    outputs.append((c, d))
+    for other in outputs[1:]:
+        for x, y in zip(outputs[0], other, strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+def test_a_conversion_starts_from_the_new_type() -> None:
+    sch = Schedule(program("bfloat16", "float32"))
+    sch.widen_dtype(sch.get_block("B"), 0, "float32")
+    (store,) = ir.collect(sch.get(sch.get_block("C")), ir.BufferStore)
+    assert not ir.collect(store, ir.Cast)
+
+
+@pytest.mark.parametrize(("old", "new"), NARROWER)
+def test_types_that_lack_a_value_are_refused(old: str, new: str) -> None:
+    sch = Schedule(program(old, "float64"))
+    with pytest.raises(ScheduleError, match=f"does not hold every value of {old}") as caught:
+        sch.widen_dtype(sch.get_block("B"), 0, new)
+    assert caught.value.code == "BW304"
+
+
+def test_parameters_keep_their_type() -> None:
+    sch = Schedule(program("int8"))
+    with pytest.raises(ScheduleError) as caught:
+        sch.widen_dtype(sch.get_block("C"), 0, "int64")
+    assert caught.value.code == "BW321"
+
+
+def test_the_step_is_proved() -> None:
+    sch = Schedule(program("uint8"))
+    sch.widen_dtype(sch.get_block("B"), 0, "int16")
+    assert bw.verify(program("uint8"), sch.func).verdict == "proved"
