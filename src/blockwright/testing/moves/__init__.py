@@ -1,8 +1,8 @@
 """Random schedules: one move per primitive, a player that draws moves, and checks of the result.
 
-A move draws arguments for its primitive and calls it; rejections are expected and counted. To add
-a new primitive to all random schedules, add a line to `MOVES` of the file for its group (or of a
-new file, listed below). A test checks that every rewriting primitive has a move.
+A move draws arguments for its primitive and calls it; rejections are expected and counted. A new
+primitive gets a move from the types of its parameters (`derived`). If random arguments are rejected
+too often, or the step reassociates sums, add a line to `MOVES` of the file for its group.
 
     player = Player(random_program(seed), MOVES, seed, often=["fuse"])
     player.play(12)
@@ -22,9 +22,10 @@ from blockwright.testing.moves import (
     threads,
 )
 from blockwright.testing.moves.checks import check
+from blockwright.testing.moves.derived import derived_moves
 from blockwright.testing.moves.player import Move, NothingToTry, Player, Tally
 
-MOVES: dict[str, Move] = {
+_WRITTEN: dict[str, Move] = {
     **blocks.MOVES,
     **location.MOVES,
     **loops.MOVES,
@@ -35,6 +36,8 @@ MOVES: dict[str, Move] = {
     **tensor.MOVES,
     **threads.MOVES,
 }
+
+MOVES: dict[str, Move] = {**_WRITTEN, **derived_moves(_WRITTEN)}
 """Schedule method → move that tries it."""
 
 __all__ = ["MOVES", "Move", "NothingToTry", "Player", "Tally", "check"]
