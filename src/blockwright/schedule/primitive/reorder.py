@@ -11,11 +11,13 @@ from blockwright.schedule.engine.handle import LoopRV
 from blockwright.schedule.engine.record import Primitive
 from blockwright.schedule.engine.state import StepResult, StepState
 from blockwright.schedule.legality.any_order import affine_within
+from blockwright.schedule.legality.carried import keeps_carried_order
 from blockwright.schedule.legality.checks import (
     refuse_in_kernel,
     require_affine,
     require_compact_flow,
     require_once,
+    require_only_blocks,
 )
 from blockwright.schedule.legality.guards import evaluated_early, require_lasting
 from blockwright.schedule.legality.reduction import require_any_order, require_first_terms
@@ -44,7 +46,9 @@ class Reorder(Primitive, frozen=True, eq=False):
       and reads in an iteration only values written in the same iteration or before the nest. Its
       iterators are bound by an iterator map of all loops; a map of the nest alone for each
       iteration of the outer loops is also accepted, as for a tile that `compute_at` recomputes for
-      each reader;
+      each reader. Recurrences and scatters, whose iterations depend on one another, are accepted
+      if the loops that carry a dependence keep their relative order: all loops but those whose
+      values follow from indices that all accesses to a written buffer share;
     - the loops run each instance of a reduction with an initial value once; loops that drive
       spatial and reduction iterators together, such as parts of a fused loop, keep their relative
       order (BW316);
@@ -107,19 +111,8 @@ class Reorder(Primitive, frozen=True, eq=False):
                     help="keep that loop outside this one",
                 )
             seen.add(loop.loop_var)
-        blocks = require_compact_flow(state, path[-1], atomic=True)
-        flow = state.flow_at(path[-1])
-        for block in blocks:
-            inside = [
-                f
-                for f in state.tree.loops_above(block)
-                if f is path[0] or state.tree.is_below(f, path[0])
-            ]
-            if not affine_within(state, block, inside):
-                require_affine(state, flow, block)
-            require_once(state, block, inside, "that change places")
-            require_any_order(state, block, path, order)
-            require_first_terms(state, block, path, order)
+        if not keeps_carried_order(state, path, order, require_only_blocks(state, path[-1])):
+            _require_free_order(state, path, order)
         require_lasting(state, path, [path[0]])
         early = {f: evaluated_early(state, f, _outer(path, order, f)) for f in order}
         order = [early[f] for f in order]
@@ -130,6 +123,23 @@ class Reorder(Primitive, frozen=True, eq=False):
         before, after = beside(edit, path)
         edit.replace(path[0], ir.seq([*before, body, *after]))
         return edit.finish()
+
+
+def _require_free_order(state: StepState, path: Sequence[ir.For], order: Sequence[ir.For]) -> None:
+    """Require that the instances of every block inside may run in the new order."""
+    blocks = require_compact_flow(state, path[-1], atomic=True)
+    flow = state.flow_at(path[-1])
+    for block in blocks:
+        inside = [
+            f
+            for f in state.tree.loops_above(block)
+            if f is path[0] or state.tree.is_below(f, path[0])
+        ]
+        if not affine_within(state, block, inside):
+            require_affine(state, flow, block)
+        require_once(state, block, inside, "that change places")
+        require_any_order(state, block, path, order)
+        require_first_terms(state, block, path, order)
 
 
 def _require_outside_of_kernels(state: StepState, order: Sequence[ir.For]) -> None:
