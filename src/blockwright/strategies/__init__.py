@@ -22,6 +22,7 @@ _FILES = (
     "cpu.outer_reduction",
     "cpu.depthwise_pool",
     "cpu.inner_reduction",
+    "cpu.recurrence",
     "cpu.elementwise",
     "cpu.fallback",
 )
