@@ -185,6 +185,28 @@ def main(x: R.Tensor(("n",), "float32"), y: R.Tensor(("m",), "float32")):
         assert "match_cast" in caught.value.message
         assert "dimension 0 is m = 4, which is not n = 3" in caught.value.message
 
+    def test_match_cast_is_checked_before_its_value_is_computed(self, parse: Any) -> None:
+        """The value is computed in the memory of the result, which has the stated size."""
+        text = """
+@R.function
+def main(x: R.Tensor(("n", "m"), "float32")):
+    n = T.int64()
+    m = T.int64()
+    y = R.split(R.concat((x, x), axis=0), indices_or_sections=2, axis=0)
+    z = R.match_cast(y[0], R.Tensor((n, 1), "float32"))
+    return z
+"""
+        exe = bw.compile(parse(text))
+        memory = np.full((4, 1), -1, "f4")
+        x = np.arange(2, dtype="f4").reshape(2, 1)
+        exe(x, out=memory[:2])
+        assert memory.ravel().tolist() == [0, 1, -1, -1]
+        memory[:] = -1
+        with pytest.raises(bw.ArgumentError) as caught:
+            exe(np.ones((2, 2), "f4"), out=memory[:2])
+        assert caught.value.code == "BW704"
+        assert (memory == -1).all()
+
     def test_match_cast_says_its_own_message(self, parse: Any) -> None:
         text = r"""
 @R.function

@@ -69,6 +69,8 @@ PROGRAMS: dict[str, tuple[ir.PrimFunc, list[dict[str, int]]]] = {
     "column sums": (sums(N, S), [{"n": 1, "s": 1}, {"n": 4, "s": 9}, {"n": 17, "s": 3}]),
     "column sums of fixed size": (sums(5, 20), [{}]),
     "greatest integers": (sums(N, S, "max", "int32"), [{"n": 9, "s": 5}]),
+    "any of a column": (sums(N, S, "any", "bool"), [{"n": 9, "s": 5}]),
+    "any of a column of fixed size": (sums(5, 20, "any", "bool"), [{}]),
     "mean pooling": (pooled(), [{"n": 2, "s": 3}]),
     "softmax": (softmax(B, N, S), [{"b": 2, "n": 9, "s": 19}, {"b": 1, "n": 1, "s": 1}]),
     "softmax of fixed size": (softmax(2, 9, 20), [{}]),

@@ -56,7 +56,7 @@ class _Host:
         checks: Sequence[ir.AssertStmt] = (),
     ) -> None:
         self.name = name
-        self.checks = checks  # of sizes, emitted before all other statements
+        self.checks = list(checks)  # of sizes, emitted before all other statements
         self.function = function
         self.module = module
         self.analyzer: Analyzer = function_analyzer(function)
@@ -244,6 +244,10 @@ class _Host:
     def _check_cast(self, binding: ir.MatchCast, source: ir.GraphExpr) -> None:
         """Emit assertions for the dimensions of a match_cast that are not proved equal.
 
+        All sizes are known when the function begins, and the checks come before everything else:
+        the value may be computed in memory of the size that the pattern states, such as that of a
+        result.
+
         Types and ranks need no check: deduction knows them for every value that can be compiled.
         """
         expected, actual = _sizes(binding.pattern), _sizes(source.info)
@@ -256,7 +260,7 @@ class _Host:
             )
         for axis, (wanted, size) in enumerate(zip(expected, actual, strict=True)):
             if not self.analyzer.prove_equal(wanted, size):
-                self.steps.append(_cast_assertion(binding, axis, wanted, size))
+                self.checks.append(_cast_assertion(binding, axis, wanted, size))
 
     def _copy(self, value: ir.GraphExpr, out: ir.Buffer) -> None:
         """Copy a result that is a parameter, constant, view or repeated value to its buffer."""

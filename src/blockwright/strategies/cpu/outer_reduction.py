@@ -204,7 +204,8 @@ def _stretch(blocks: list[ir.Block], columns: int | None, target: Target) -> int
     if len(blocks) > 1:
         depth = max((_size(b, ir.IterType.REDUCE) for b in blocks), key=lambda n: n or 1 << 30)
     passed = 1 + sum(is_spatial(b) for b in blocks[:-1])
-    bits = max(r.buffer.dtype.bits for b in blocks for r in (*b.reads, *b.writes))
+    # A bool takes a byte.
+    bits = 8 * max(r.buffer.dtype.nbytes for b in blocks for r in (*b.reads, *b.writes))
     return column_stretch(target, columns, None if depth is None else depth * passed, bits)
 
 
